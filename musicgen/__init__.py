@@ -1,0 +1,23 @@
+"""Train and use symbolic-music models with relative positional encodings in linear time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from musicgen.generation.model import MusicModel
+
+__version__ = "0.1.0"
+
+
+def load(checkpoint: str | Path) -> MusicModel:
+    """A trained model with its `.tokenizer` and `.generate(prompts, …)`, from a checkpoint.
+
+    Raises:
+        UserError: the file is missing, or no checkpoint of musicgen.
+    """
+    # Here, so that `import musicgen` alone does not import torch.
+    from musicgen.generation.model import load as load_model
+
+    return load_model(checkpoint)

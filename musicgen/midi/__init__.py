@@ -1,0 +1,32 @@
+"""MIDI files in and out, through one `Score` type."""
+
+from musicgen.midi.io import as_score, dumps, find_midi, loads, read, write
+from musicgen.midi.score import (
+    NOTE,
+    TEMPO,
+    Marker,
+    NoteArray,
+    Score,
+    TimeSignature,
+    Track,
+    notes_from,
+    sort_notes,
+)
+
+__all__ = [
+    "NOTE",
+    "TEMPO",
+    "Marker",
+    "NoteArray",
+    "Score",
+    "TimeSignature",
+    "Track",
+    "as_score",
+    "dumps",
+    "find_midi",
+    "loads",
+    "notes_from",
+    "read",
+    "sort_notes",
+    "write",
+]

@@ -1,0 +1,205 @@
+"""MIDI files and other libraries' objects to and from `Score`: no other file imports those."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import symusic
+
+from musicgen.errors import UserError
+from musicgen.files import write_bytes
+from musicgen.midi.guard import whole_chunks
+from musicgen.midi.score import NOTE, TEMPO, Marker, NoteArray, Score, TimeSignature, Track
+
+if TYPE_CHECKING:
+    import miditoolkit
+    import muspy
+
+MIDI_SUFFIXES = frozenset({".mid", ".midi"})
+
+
+def read(path: str | Path) -> Score:
+    """Read a MIDI file.
+
+    Raises:
+        UserError: the file is missing, unreadable or no standard MIDI file.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a MIDI file") from None
+    try:
+        return loads(data)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def loads(data: bytes) -> Score:
+    """The `Score` in the bytes of a MIDI file.
+
+    Tempi and time signatures that no player could use (0 bpm, 0/4) are left out.
+
+    Raises:
+        UserError: the bytes are no standard MIDI file, or one that is cut short.
+    """
+    data = whole_chunks(data)
+    try:
+        parsed: Any = symusic.Score.from_midi(data)
+    except Exception as error:  # the parser raises several types
+        reason = str(error).removeprefix("MiniMidi: ").split("!")[0]
+        raise UserError(f"broken MIDI ({reason}); export it again from a music program") from None
+    if parsed.ticks_per_quarter <= 0:
+        raise UserError("SMPTE time (no beats) is not supported; export it with a beat division")
+    return _from_symusic(parsed)
+
+
+def write(score: Score, path: str | Path) -> None:
+    """Write a standard MIDI file (format 1) atomically; missing folders are created."""
+    write_bytes(path, dumps(score))
+
+
+def dumps(score: Score) -> bytes:
+    """The bytes of a standard MIDI file holding `score`; equal scores give equal bytes."""
+    out: Any = symusic.Score(score.ticks_per_beat)
+    for track in score.tracks:
+        new: Any = symusic.Track(track.name, track.program, track.is_drum)
+        notes = track.notes
+        new.notes = symusic.Note.from_numpy(
+            notes["onset"].astype(np.int32),
+            notes["duration"].astype(np.int32),
+            notes["pitch"].astype(np.int8),
+            notes["velocity"].astype(np.int8),
+        )
+        out.tracks.append(new)
+    for tick, bpm in score.tempos.tolist():
+        out.tempos.append(symusic.Tempo(tick, qpm=bpm))
+    for signature in score.time_signatures:
+        out.time_signatures.append(symusic.TimeSignature(*signature))
+    for marker in score.markers:
+        out.markers.append(symusic.TextMeta(marker.tick, marker.text))
+    return out.dumps_midi()
+
+
+def find_midi(folder: str | Path) -> list[Path]:
+    """All MIDI files below `folder`, sorted by path.
+
+    Raises:
+        UserError: the folder is missing or holds no MIDI file.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; give one that holds .mid or .midi files")
+    # macOS leaves `._name.mid` resource forks beside the real files.
+    files = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in MIDI_SUFFIXES and not path.name.startswith(".")
+    )
+    if not files:
+        raise UserError(f"{folder}: holds no .mid or .midi file; give a folder that does")
+    return files
+
+
+def as_score(music: Score | str | Path | miditoolkit.MidiFile | muspy.Music | Any) -> Score:
+    """A `Score` from a path, a miditoolkit `MidiFile`, a muspy `Music`, or a `Score` itself.
+
+    Raises:
+        UserError: an unreadable file.
+        TypeError: another type.
+    """
+    if isinstance(music, Score):
+        return music
+    if isinstance(music, str | Path):
+        return read(music)
+    # By module name, so that neither library is imported for those who do not use it.
+    library = type(music).__module__.partition(".")[0]
+    if library == "miditoolkit":
+        return _from_miditoolkit(music)
+    if library == "muspy":
+        return _from_muspy(music)
+    raise TypeError(f"expected a Score, a path, a MidiFile or a Music, got {type(music).__name__}")
+
+
+def _from_symusic(parsed: Any) -> Score:
+    tracks = []
+    for track in parsed.tracks:
+        columns = track.notes.numpy()
+        notes = np.empty(len(columns["time"]), NOTE)
+        notes["onset"], notes["duration"] = columns["time"], columns["duration"]
+        notes["pitch"], notes["velocity"] = columns["pitch"], columns["velocity"]
+        # The parser's bytes and 32-bit ticks wrap around where a file is damaged.
+        if any((notes[column] < 0).any() for column in NOTE.names or ()):
+            raise UserError(
+                "broken MIDI (pitch or velocity past 127, or a time past 2^31 ticks); export it "
+                "again from a music program"
+            )
+        tracks.append(Track(track.name, track.program, track.is_drum, notes))
+    return Score(
+        parsed.ticks_per_quarter,
+        tracks,
+        _tempos((t.time, t.qpm) for t in parsed.tempos),
+        _signatures((s.time, s.numerator, s.denominator) for s in parsed.time_signatures),
+        _by_tick(Marker(m.time, m.text) for m in parsed.markers),
+    )
+
+
+def _from_miditoolkit(midi: miditoolkit.MidiFile) -> Score:
+    tracks = [
+        Track(
+            instrument.name,
+            instrument.program,
+            instrument.is_drum,
+            _notes((n.start, n.end - n.start, n.pitch, n.velocity) for n in instrument.notes),
+        )
+        for instrument in midi.instruments
+    ]
+    return Score(
+        midi.ticks_per_beat,
+        tracks,
+        _tempos((t.time, t.tempo) for t in midi.tempo_changes),
+        _signatures((s.time, s.numerator, s.denominator) for s in midi.time_signature_changes),
+        _by_tick(Marker(m.time, m.text) for m in midi.markers),
+    )
+
+
+def _from_muspy(music: muspy.Music) -> Score:
+    tracks = [
+        Track(
+            track.name or "",
+            track.program,
+            track.is_drum,
+            _notes((n.time, n.duration, n.pitch, n.velocity or 64) for n in track.notes),
+        )
+        for track in music.tracks
+    ]
+    return Score(
+        music.resolution,
+        tracks,
+        _tempos((t.time, t.qpm) for t in music.tempos),
+        _signatures((s.time, s.numerator, s.denominator) for s in music.time_signatures),
+        _by_tick(Marker(a.time, str(a.annotation)) for a in music.annotations),
+    )
+
+
+def _notes(rows: Any) -> NoteArray:
+    return np.array(list(rows), dtype=NOTE)
+
+
+def _tempos(rows: Any) -> np.ndarray:
+    kept = [(tick, bpm) for tick, bpm in rows if math.isfinite(bpm) and bpm > 0]
+    return np.array(_by_tick(kept), dtype=TEMPO)
+
+
+def _signatures(rows: Any) -> list[TimeSignature]:
+    # A denominator is a power of two in the file; past 64ths it is damage.
+    return _by_tick(TimeSignature(*row) for row in rows if row[1] > 0 and 0 < row[2] <= 64)
+
+
+def _by_tick(events: Iterable[Any]) -> list[Any]:
+    """In order of time; of several at one tick the last in the file still comes last."""
+    return sorted(events, key=lambda event: event[0])
