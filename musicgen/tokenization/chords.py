@@ -1,0 +1,33 @@
+"""The 133 chords of REMI, and the chord markers that name them."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+ROOTS = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
+QUALITIES = ("+", "/o7", "7", "M", "M7", "m", "m7", "o", "o7", "sus2", "sus4")
+
+CHORDS = (*(f"{root}_{quality}" for root in ROOTS for quality in QUALITIES), "N_N")
+"""Root-major, so that a transposition by n semitones moves an index by 11 n; last, no chord."""
+
+NO_CHORD = len(CHORDS) - 1
+
+_NOTE = "[A-G](?:#{0,2}|b{0,2})"
+_MARKER = re.compile(rf"({_NOTE})_({'|'.join(map(re.escape, QUALITIES))})(?:_{_NOTE})?")
+
+
+@lru_cache(maxsize=4096)
+def chord_index(marker: str) -> int | None:
+    """The index in `CHORDS` of a marker such as `Bb_m7_F` or `N_N_N`; None if it is no chord.
+
+    The bass, which the vocabulary cannot hold, is left out; flats are read as sharps.
+    """
+    if marker in ("N_N", "N_N_N"):
+        return NO_CHORD
+    match = _MARKER.fullmatch(marker)
+    if match is None:
+        return None
+    note = match[1]
+    root = ROOTS.index(note[0]) + note.count("#") - note.count("b")
+    return root % len(ROOTS) * len(QUALITIES) + QUALITIES.index(match[2])

@@ -1,0 +1,268 @@
+import io
+
+import mido
+import numpy as np
+import pytest
+import torch
+
+from musicgen.errors import UserError
+from musicgen.midi import dumps
+from musicgen.tokenization import REMI, Groove2Groove
+from musicgen.tokenization.grammar import GrammarState
+
+# Short pieces, so that walks reach the greatest length; few words, so that they meet often.
+TINY_REMI = REMI(
+    pitch_range=(60, 63), velocity_bins=(64, 64, 1), tempo_bins=(90, 93, 3), max_bars=3
+)
+TINY_GROOVE = Groove2Groove(tracks=[{"name": "Bass"}], max_beats=5)
+TOKENIZERS = [REMI(), Groove2Groove(), TINY_REMI, TINY_GROOVE]
+IDS = ["remi", "groove", "tiny remi", "tiny groove"]
+
+
+def closing_bias(tokenizer):
+    """Logits that soon lead to EOS. [V]"""
+    vocabulary = tokenizer.vocabulary
+    bias = {"EOS": 4e3, "NoteOff": 3e3, "TimeShift": 2e3}
+    words = [vocabulary.token(i).partition("_")[0] for i in range(len(vocabulary))]
+    return torch.tensor([bias.get(word, 0.0) for word in words])
+
+
+def walk(tokenizer, num_rows, steps, seed):
+    """Random walks under the grammar: `steps` tokens without EOS, then home. [num_rows, L]"""
+    random = torch.Generator().manual_seed(seed)
+    grammar = tokenizer.grammar()
+    size = len(tokenizer.vocabulary)
+    # Each row prefers some tokens throughout, so that time passes at different speeds.
+    taste = 3 * torch.randn(num_rows, size, generator=random)
+    taste += 3 * (closing_bias(tokenizer) > 0) * torch.rand(num_rows, 1, generator=random)
+    home = closing_bias(tokenizer)
+    state = grammar.start(torch.empty(num_rows, 0, dtype=torch.long))
+    columns, times = [], []
+    while not state.finished.all():
+        allowed = grammar.allowed(state, end=len(columns) >= steps)
+        assert allowed.dtype == torch.bool
+        assert allowed.shape == (num_rows, size)
+        assert allowed.any(dim=1).all()
+        logits = taste + torch.randn(num_rows, size, generator=random)
+        if len(columns) >= steps:
+            logits = logits + home
+        tokens = logits.masked_fill(~allowed, -torch.inf).argmax(dim=1)
+        state = grammar.advance(state, tokens)
+        columns.append(tokens)
+        times.append(state.time)
+        assert len(columns) < steps + 2000, "no way home"
+    return torch.stack(columns, dim=1).numpy(), torch.stack(times, dim=1).numpy()
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=IDS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_walks_decode_and_encode_to_themselves(tokenizer, seed, fault):
+    rows, times = walk(tokenizer, 24, 400, seed)
+    pad = tokenizer.vocabulary.pad_id
+    for row, time in zip(rows, times, strict=True):
+        tokens = row[row != pad]
+        assert np.array_equal(row[: len(tokens)], tokens), "PAD before the end"
+        if tokenizer not in (TINY_REMI, TINY_GROOVE):
+            assert fault(tokenizer, tokens, complete=True) is None
+            assert len(tokens) > 400
+        score = tokenizer.decode(tokens)
+        assert np.array_equal(tokenizer.encode(score), tokens)
+        assert np.array_equal(tokenizer.times(row), time)
+    score = tokenizer.decode(rows[0])
+    strikes = sum(
+        message.type == "note_on" and message.velocity > 0
+        for track in mido.MidiFile(file=io.BytesIO(dumps(score))).tracks
+        for message in track
+    )
+    assert strikes == score.num_notes
+
+
+def accepts(tokenizer, rows):
+    """Whether the grammar takes each row [B, L] as a complete piece."""
+    grammar = tokenizer.grammar()
+    rows = torch.from_numpy(rows)
+    state = grammar.start(rows[:, :0])
+    good = torch.ones(len(rows), dtype=torch.bool)
+    for tokens in rows.T:
+        good &= grammar.allowed(state).gather(1, tokens[:, None])[:, 0]
+        state = grammar.advance(state, tokens)
+    return (good & state.finished).numpy()
+
+
+@pytest.mark.parametrize("tokenizer", [TINY_REMI, TINY_GROOVE], ids=IDS[2:])
+@pytest.mark.parametrize("steps", [3, 12, 40])
+def test_the_grammar_is_exactly_what_encoding_gives(tokenizer, steps):
+    """Pieces with one random fault: the grammar takes one if and only if encoding gives it back."""
+    rng = np.random.default_rng(steps)
+    rows, _ = walk(tokenizer, 150, steps, seed=steps)
+    pad = tokenizer.vocabulary.pad_id
+    damaged = []
+    for row in np.repeat(rows, 4, axis=0):
+        tokens = row[row != pad]
+        at, other = rng.integers(len(tokens), size=2)
+        new = rng.choice(tokens) if rng.random() < 0.5 else rng.integers(pad)
+        damaged += [
+            np.delete(tokens, at),
+            np.insert(tokens, at, new),
+            np.where(np.arange(len(tokens)) == at, new, tokens),
+        ]
+        tokens = tokens.copy()
+        tokens[[at, other]] = tokens[[other, at]]
+        damaged.append(tokens)
+    taken = 0
+    for length in {len(tokens) for tokens in damaged} - {0}:
+        batch = np.stack([tokens for tokens in damaged if len(tokens) == length])
+        good = accepts(tokenizer, batch)
+        same = [np.array_equal(tokenizer.encode(tokenizer.decode(row)), row) for row in batch]
+        assert np.array_equal(good, same)
+        taken += good.sum()
+    assert 0 < taken < len(damaged)
+
+
+def ids(tokenizer, text):
+    return torch.tensor([[tokenizer.vocabulary.id(name) for name in text.split()]])
+
+
+NOTE = "Pitch_60 Velocity_60 Duration_4"
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("Beat_0", 0),
+        ("Bar EOS", 1),
+        ("Bar Beat_1 Bar", 2),
+        (f"Bar Beat_3 {NOTE} Beat_3", 5),
+        (f"Bar Beat_3 {NOTE} {NOTE}", 5),
+        (f"Bar Beat_3 {NOTE} Tempo_119", 5),
+        (f"Bar Beat_3 {NOTE} Beat_4 {NOTE}", 6),
+        ("Bar Beat_0 Tempo_119 Chord_C_M", 3),
+        ("Bar Beat_0 Chord_C_M Beat_1 Chord_C_M", 4),
+        ("Bar Beat_0 Tempo_119 Beat_1 Tempo_119", 4),
+        ("Bar Beat_0 Pitch_60 Duration_1", 3),
+        ("EOS Bar", 1),
+        ("PAD", 0),
+    ],
+)
+def test_malformed_remi_prompts_are_refused(text, position):
+    remi = REMI()
+    good = ids(remi, " ".join(["Bar"] * len(text.split())))
+    with pytest.raises(
+        UserError, match=rf"prompt 1, position {position}: {text.split()[position]} "
+    ):
+        remi.grammar().start(torch.cat([good, ids(remi, text)]))
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("NoteOn_Bass_40", 0),
+        ("BOS BOS", 1),
+        ("BOS NoteOff_Bass_40", 1),
+        ("BOS NoteOn_Bass_40 EOS", 2),
+        ("BOS NoteOn_Bass_40 NoteOff_Bass_40", 2),
+        ("BOS NoteOn_Bass_40 NoteOn_Bass_40", 2),
+        ("BOS NoteOn_Drums_36 NoteOn_Bass_40", 2),
+        ("BOS TimeShift_0_3 TimeShift_0_4", 2),
+        ("BOS TimeShift_1_0 TimeShift_1_0", 2),
+        ("BOS TimeShift_2_0 EOS", 2),
+        ("BOS NoteOn_Bass_40 TimeShift_0_3 NoteOff_Bass_40 TimeShift_0_3", 4),
+    ],
+)
+def test_malformed_groove_prompts_are_refused(text, position):
+    groove = Groove2Groove()
+    with pytest.raises(
+        UserError, match=rf"prompt 0, position {position}: {text.split()[position]} "
+    ):
+        groove.grammar().start(ids(groove, text))
+
+
+def test_ids_outside_the_vocabulary_are_refused():
+    for token in (-1, 361):
+        with pytest.raises(UserError, match=f"prompt 0, position 1: no such token id as {token}"):
+            REMI().grammar().start(torch.tensor([[0, token]]))
+
+
+def test_chords_follow_only_prompts_with_chords_or_without_notes():
+    remi = REMI()
+    grammar = remi.grammar()
+    chord, beat = remi.vocabulary.id("Chord_C_M"), remi.vocabulary.id("Beat_8")
+
+    def may_have_chord(text):
+        state = grammar.start(ids(remi, text) if text else torch.empty(1, 0, dtype=torch.long))
+        if not text:
+            state = grammar.advance(state, torch.tensor([remi.vocabulary.id("Bar")]))
+        return bool(grammar.allowed(grammar.advance(state, torch.tensor([beat])))[0, chord])
+
+    assert may_have_chord("")
+    assert may_have_chord("Bar")
+    assert may_have_chord("Bar Beat_0 Tempo_119")
+    assert not may_have_chord(f"Bar Beat_0 {NOTE}")
+    assert may_have_chord(f"Bar Beat_0 Chord_D_M {NOTE}")
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS[:2], ids=IDS[:2])
+def test_forks_do_not_influence_each_other(tokenizer):
+    grammar = tokenizer.grammar()
+    rows = torch.from_numpy(walk(tokenizer, 2, 60, seed=3)[0])
+    left = rows[:1, rows[0] != tokenizer.vocabulary.pad_id]
+    state = grammar.start(left[:, :30])
+    before = {name: value.clone() for name, value in vars(state).items()}
+    forks = state.select(torch.tensor([0, 0, 0]))
+    mask = grammar.allowed(state)
+    grammar.allowed(state, end=False)
+    for choice in mask[0].nonzero()[:, 0][:20]:
+        grammar.advance(state, choice[None])
+    assert all(torch.equal(before[name], value) for name, value in vars(state).items())
+
+    # Rows of a batch, forked, grown apart and stacked again, are what each is alone.
+    choices = mask[0].nonzero()[[0, -1, 0], 0]
+    grown = grammar.advance(forks, choices)
+    alone = [grammar.advance(state, choice[None]) for choice in choices]
+    stacked = type(state).cat(alone)
+    assert isinstance(stacked, GrammarState)
+    for name, value in vars(grown).items():
+        assert torch.equal(value, getattr(stacked, name)), name
+    assert torch.equal(grammar.allowed(grown), grammar.allowed(stacked))
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS[:2], ids=IDS[:2])
+def test_a_prompt_leads_to_the_state_of_its_tokens_and_a_finished_row_takes_pad(tokenizer):
+    grammar = tokenizer.grammar()
+    pad = tokenizer.vocabulary.pad_id
+    rows = torch.from_numpy(walk(tokenizer, 4, 50, seed=5)[0])  # chords are used, or none exist
+    state = grammar.start(rows)
+    assert state.finished.all()
+    for end in (True, False):
+        mask = grammar.allowed(state, end=end)
+        assert mask[:, pad].all()
+        assert mask.sum() == 4
+    after = grammar.advance(state, torch.full((4,), pad))
+    assert torch.equal(after.time, state.time)
+    assert after.finished.all()
+    assert torch.equal(grammar.allowed(after), mask)
+
+
+def test_without_end_eos_is_left_only_where_nothing_else_is():
+    remi = REMI()
+    grammar = remi.grammar()
+    eos = remi.vocabulary.id("EOS")
+    state = grammar.start(ids(remi, f"Bar Beat_0 {NOTE}"))
+    assert grammar.allowed(state)[0, eos]
+    assert not grammar.allowed(state, end=False)[0, eos]
+    last = ids(TINY_REMI, "Bar Bar Bar Beat_15 Pitch_63 Velocity_64 Duration_1")
+    mask = TINY_REMI.grammar().allowed(TINY_REMI.grammar().start(last), end=False)
+    assert mask[0].nonzero().tolist() == [[eos]]
+
+
+def test_the_greatest_length_is_reached_only_to_close_notes():
+    grammar = TINY_GROOVE.grammar()  # of 5 beats
+    to_limit = TINY_GROOVE.vocabulary.id("TimeShift_1_0")
+    silent = grammar.start(ids(TINY_GROOVE, "BOS TimeShift_2_0 TimeShift_2_0"))
+    assert not grammar.allowed(silent)[0, to_limit]
+    text = "BOS NoteOn_Bass_40 NoteOn_Bass_41 TimeShift_2_0 TimeShift_2_0"
+    sounding = grammar.start(ids(TINY_GROOVE, text))
+    assert grammar.allowed(sounding)[0, to_limit]
+    at_limit = grammar.advance(sounding, torch.tensor([to_limit]))
+    first_off = TINY_GROOVE.vocabulary.id("NoteOff_Bass_40")
+    assert grammar.allowed(at_limit)[0].nonzero().tolist() == [[first_off]]

@@ -1,0 +1,218 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from musicgen.midi import NOTE, Score, TimeSignature, Track, notes_from
+from musicgen.tokenization import PUBLISHED_TRACKS, Groove2Groove
+
+groove = Groove2Groove()
+NAMES = ["Bass", "Drums", "Guitar", "Piano", "Strings"]
+
+
+def decoded(**notes):
+    """A decoded Score, from rows (onset, duration, pitch) in 12ths of a beat."""
+    programs = {"Bass": 33, "Drums": 0, "Guitar": 27, "Piano": 0, "Strings": 48}
+    rows = {name: [(40 * s, 40 * d, p, 80) for s, d, p in notes.get(name, [])] for name in NAMES}
+    return Score(
+        480,
+        [Track(n, programs[n], n == "Drums", notes_from(rows[n])) for n in NAMES],
+    )
+
+
+def test_a_small_score_by_hand(names):
+    # 24 ticks a beat: two to a grid step.
+    score = Score(
+        24,
+        [
+            Track("MY BASS", 4, False, notes_from([(0, 24, 40, 90), (24, 27, 40, 10)])),
+            Track("kit", 0, True, notes_from([(0, 0, 36, 90), (0, 3, 36, 90), (200, 2, 38, 90)])),
+            Track("", 24, False, notes_from([(25, 23, 60, 90)])),
+            Track("Lead", 80, False, notes_from([(0, 24, 60, 90)])),
+        ],
+    )
+    tokens, report = groove.encode_with_report(score)
+    assert names(groove, tokens) == (
+        "BOS NoteOn_Bass_40 NoteOn_Drums_36"
+        " TimeShift_0_2 NoteOff_Drums_36"  # the longer of two drum notes, 1.5 steps
+        " TimeShift_1_0 NoteOff_Bass_40 NoteOn_Bass_40"
+        " TimeShift_0_1 NoteOn_Guitar_60"  # 12.5 steps
+        " TimeShift_1_1 NoteOff_Guitar_60"  # 11.5 steps later
+        " TimeShift_0_2 NoteOff_Bass_40"  # 13.5 steps after the second beat
+        # On to 100 steps = beat 8 and 4 ticks: three times two beats forward.
+        " TimeShift_2_0 TimeShift_2_0 TimeShift_2_0 TimeShift_0_4 NoteOn_Drums_38"
+        " TimeShift_0_5 NoteOff_Drums_38 EOS"
+    )
+    assert report.summary() == (
+        "1 note of tracks without an instrument dropped, 1 note doubling another dropped"
+    )
+    assert groove.decode(tokens) == decoded(
+        Bass=[(0, 12, 40), (12, 14, 40)], Drums=[(0, 2, 36), (100, 1, 38)], Guitar=[(13, 12, 60)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("ticks", "shifts"),
+    [
+        (1, "0_1"),
+        (11, "0_11"),
+        (12, "1_0"),
+        (23, "1_11"),
+        (24, "2_0"),
+        (25, "2_0 0_1"),
+        (36, "2_0 1_0"),
+        (47, "2_0 1_11"),
+        (48, "2_0 2_0"),
+        (73, "2_0 2_0 2_0 0_1"),
+    ],
+)
+def test_time_is_shifted_by_the_longest_steps_first(names, ticks, shifts):
+    tokens = groove.encode(Score(12, [Track("Piano", notes=notes_from([(ticks, 1, 60, 80)]))]))
+    expected = " ".join(f"TimeShift_{shift}" for shift in shifts.split())
+    assert names(groove, tokens).startswith(f"BOS {expected} NoteOn_Piano_60 TimeShift_")
+
+
+@pytest.mark.parametrize(
+    ("track", "instrument"),
+    [
+        (Track("bass", 0), "Bass"),
+        (Track(" BB Strings ", 80), "Strings"),
+        (Track("Drums", 0, False), "Drums"),
+        (Track("anything", 0, True), "Drums"),
+        (Track("Piano", 0, True), "Piano"),
+        (Track("Steel Drums", 114), None),
+        (Track("Contrabass", 32), "Bass"),
+        (Track("Contrabass", 43), "Strings"),
+        (Track("", 52), "Strings"),
+        (Track("", 31), "Guitar"),
+        (Track("", 7), "Piano"),
+        (Track("", 8), None),
+    ],
+)
+def test_placing_of_tracks(track, instrument):
+    track.notes = notes_from([(0, 1, 60, 80)])
+    tokens, report = groove.encode_with_report(Score(12, [track]))
+    playing = [t.name for t in groove.decode(tokens).tracks if len(t.notes)]
+    assert playing == ([instrument] if instrument else [])
+    assert report.notes_kept == len(playing)
+
+
+def test_tracks_of_one_name_are_merged():
+    tracks = [Track("Piano", notes=notes_from([(0, 1, 60 + i, 80)])) for i in range(3)]
+    score = groove.decode(groove.encode(Score(12, tracks)))
+    assert score == decoded(Piano=[(0, 1, 60), (0, 1, 61), (0, 1, 62)])
+
+
+def test_the_published_setting_has_three_tracks():
+    published = Groove2Groove(tracks=PUBLISHED_TRACKS)
+    tracks = [
+        Track(name, notes=notes_from([(0, 1, 60, 80)])) for name in ("Accompaniment", "BB Bass")
+    ]
+    score = published.decode(published.encode(Score(12, tracks)))
+    assert [(t.name, len(t.notes)) for t in score.tracks] == [
+        ("Bass", 1),
+        ("Drums", 0),
+        ("Accompaniment", 1),
+    ]
+
+
+def test_empty_scores():
+    for score in (Score(), Score(tracks=[Track("Bass")])):
+        assert groove.encode(score).tolist() == [1305, 1304]
+        assert groove.decode(groove.encode(score)) == decoded()
+    assert groove.decode(np.empty(0, np.int64)) == decoded()
+
+
+def test_a_long_gap_is_cut_off():
+    notes = notes_from([(0, 200_000_000, 40, 60), (200_000_000, 10, 60, 60)])
+    tokens, report = groove.encode_with_report(Score(480, [Track("Bass", notes=notes)]))
+    assert len(tokens) == 16384 / 2 + 4
+    assert report.dropped == {"notes beyond beat 16384": 1}
+    assert report.clipped == {"notes lasting beyond beat 16384": 1}
+
+
+def test_bar_length_follows_the_first_time_signature():
+    signatures = {(4, 4): 48, (3, 4): 36, (7, 8): 42, (2, 2): 48, (1, 64): 1}
+    for (top, bottom), steps in signatures.items():
+        score = Score(time_signatures=[TimeSignature(0, top, bottom), TimeSignature(9, 5, 4)])
+        assert groove.bar_length(score) == steps
+    assert groove.bar_length(Score()) == 48
+
+
+def test_decode_takes_prefixes_and_padding(names):
+    score = decoded(Bass=[(0, 12, 40)], Piano=[(0, 30, 60), (12, 18, 64)])
+    tokens = groove.encode(score)
+    assert names(groove, tokens) == (
+        "BOS NoteOn_Bass_40 NoteOn_Piano_60 TimeShift_1_0 NoteOff_Bass_40 NoteOn_Piano_64"
+        " TimeShift_1_6 NoteOff_Piano_60 NoteOff_Piano_64 EOS"
+    )
+    # What sounds at the end is closed there, after one step at least.
+    assert groove.decode(tokens[:2]) == decoded(Bass=[(0, 1, 40)])
+    assert groove.decode(tokens[:4]) == decoded(Bass=[(0, 12, 40)], Piano=[(0, 12, 60)])
+    assert groove.decode(tokens[:7]) == score
+    pad = groove.vocabulary.pad_id
+    assert groove.decode(np.concatenate([[pad], tokens, [pad, pad], tokens])) == score
+    assert np.array_equal(groove.prompt(score), tokens[:-1])
+    assert groove.positions(tokens).tolist() == [
+        [i, time] for i, time in enumerate([0, 0, 0, 12, 12, 12, 30, 30, 30, 30])
+    ]
+
+
+def half_up(x):
+    return math.floor(x + Fraction(1, 2))
+
+
+def on_the_grid(score):
+    """What Groove2Groove keeps of a score of its own tracks, note by note."""
+    kept = {name: {} for name in NAMES}
+    for track in score.tracks:
+        for onset, duration, pitch, _ in track.notes.tolist():
+            step = half_up(Fraction(onset * 12, score.ticks_per_beat))
+            steps = max(1, half_up(Fraction(duration * 12, score.ticks_per_beat)))
+            notes = kept[track.name]
+            notes[pitch, step] = max(steps, notes.get((pitch, step), 0))
+    rows = {}
+    for name, notes in kept.items():
+        rows[name] = []
+        for (pitch, step), steps in notes.items():
+            later = [s - step for p, s in notes if p == pitch and s > step]
+            rows[name].append((step, min([steps, *later]), pitch))
+    return decoded(**rows)
+
+
+NOTES = st.lists(
+    st.tuples(
+        st.integers(0, 5000),
+        st.integers(0, 3000),
+        st.integers(0, 127) | st.integers(60, 62),
+        st.integers(1, 127),
+    ),
+    max_size=20,
+)
+SCORES = st.builds(
+    Score,
+    st.sampled_from([1, 12, 24, 100, 480, 960]),
+    st.lists(
+        st.builds(
+            Track,
+            st.sampled_from(NAMES),
+            st.integers(0, 127),
+            st.booleans(),
+            NOTES.map(lambda r: np.array(r, NOTE)),
+        ),
+        max_size=5,
+    ),
+)
+
+
+@given(SCORES)
+@settings(max_examples=300, deadline=None)
+def test_decoding_undoes_encoding_up_to_the_grid(fault, score):
+    tokens = groove.encode(score)
+    assert tokens.dtype == np.int64
+    assert fault(groove, tokens, complete=True) is None
+    assert groove.decode(tokens) == on_the_grid(score)
+    assert np.array_equal(groove.encode(groove.decode(tokens)), tokens)

@@ -1,0 +1,240 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from musicgen.midi import NOTE, TEMPO, Marker, Score, TimeSignature, Track, notes_from
+from musicgen.tokenization import REMI
+
+remi = REMI()
+
+
+def tempos(*rows):
+    return np.array(list(rows), dtype=TEMPO)
+
+
+def test_a_small_score_by_hand(names):
+    # 100 ticks a beat: a position is 25 ticks, half a position 12.5, a bar 400.
+    score = Score(
+        100,
+        [
+            Track(
+                "right", 0, False, notes_from([(0, 100, 64, 63), (0, 100, 60, 62), (52, 20, 67, 1)])
+            ),
+            Track("left", 33, False, notes_from([(0, 150, 60, 50), (1240, 1000, 36, 127)])),
+            Track("drums", 0, True, notes_from([(0, 10, 36, 100)])),
+        ],
+        tempos((0, 119.0), (100, 120.4), (900, 60.0)),
+        [TimeSignature(0, 3, 4)],
+        [Marker(0, "A_M7_A"), Marker(50, "verse"), Marker(100, "A_M7"), Marker(800, "Bb_sus4")],
+    )
+    tokens, report = remi.encode_with_report(score)
+    assert names(remi, tokens) == (
+        "Bar Beat_0 Chord_A_M7 Tempo_119"
+        # Both tracks play 60: the longer duration, the louder velocity (62, from 50 and 62).
+        " Pitch_60 Velocity_62 Duration_6 Pitch_64 Velocity_64 Duration_4"
+        # 52 ticks are 2.08 positions, 20 ticks 1.6 half positions.
+        " Beat_2 Pitch_67 Velocity_40 Duration_1"
+        # 120.4 bpm falls into the same bin, so nothing changes at tick 100.
+        " Bar Bar Beat_0 Chord_A#_sus4 Beat_4 Tempo_59"
+        # 1240 ticks are 49.6 positions: 50; 40 positions long is more than the vocabulary holds.
+        " Bar Beat_2 Pitch_36 Velocity_86 Duration_16 EOS"
+    )
+    assert (report.notes_read, report.notes_kept) == (6, 4)
+    assert report.summary() == (
+        "1 note of drums dropped, 1 note doubling another dropped, 1 marker naming no chord"
+        " dropped, 1 note longer than 16 subbeats clipped, 3/4 read as 4/4"
+    )
+    assert remi.decode(tokens) == Score(
+        480,
+        [
+            Track(
+                "Piano",
+                0,
+                False,
+                notes_from(
+                    [(0, 720, 60, 62), (0, 480, 64, 64), (240, 120, 67, 40), (6000, 1920, 36, 86)]
+                ),
+            )
+        ],
+        tempos((0, 119.0), (4320, 59.0)),
+        [],
+        [Marker(0, "A_M7"), Marker(3840, "A#_sus4")],
+    )
+
+
+def test_a_sounding_pitch_that_is_struck_again_ends_there(names):
+    score = Score(480, [Track(notes=notes_from([(0, 960, 60, 60), (240, 60, 60, 60)]))])
+    tokens, report = remi.encode_with_report(score)
+    assert names(remi, tokens) == (
+        "Bar Beat_0 Pitch_60 Velocity_60 Duration_2 Beat_2 Pitch_60 Velocity_60 Duration_0.5 EOS"
+    )
+    assert report.clipped == {"notes struck again while sounding": 1}
+
+
+def test_empty_scores():
+    for score in (Score(), Score(tracks=[Track()]), Score(tracks=[Track(is_drum=True)])):
+        assert remi.encode(score).tolist() == [remi.vocabulary.id("EOS")]
+    assert remi.decode(remi.encode(Score())) == Score(480, [Track("Piano")])
+    assert remi.decode(np.empty(0, np.int64)) == Score(480, [Track("Piano")])
+
+
+def test_a_long_gap_is_cut_off():
+    notes = notes_from([(0, 10, 60, 60), (200_000_000, 10, 60, 60)])
+    score = Score(480, [Track(notes=notes)], tempos((0, 120.0), (10**9, 60.0)))
+    score.markers = [Marker(10**9, "C_M")]
+    tokens, report = remi.encode_with_report(score)
+    assert len(tokens) == 7
+    assert report.dropped == {f"{what} beyond bar 4096": 1 for what in ("notes", "chords", "tempi")}
+    longest = REMI(max_bars=3).encode(Score(1, [Track(notes=notes_from([(11, 1, 60, 60)]))]))
+    assert (longest == remi.vocabulary.id("Bar")).sum() == 3
+
+
+def test_rules_for_chords_and_meter():
+    score = Score(480, [Track(notes=notes_from([(0, 480, 60, 60)]))])
+    report = remi.encode_with_report(score)[1]
+    assert report.summary() == "all 1 note kept, no chord markers: no Chord tokens"
+    assert REMI(chords=False).encode_with_report(score)[1].summary() == "all 1 note kept"
+    score.markers = [Marker(0, "N_N_N")]
+    score.time_signatures = [
+        TimeSignature(0, 7, 8),
+        TimeSignature(9, 2, 2),
+        TimeSignature(10, 7, 8),
+    ]
+    assert remi.encode_with_report(score)[1].rules == ["7/8 read as 4/4"]
+
+
+@pytest.mark.parametrize(
+    ("marker", "chord"),
+    [
+        ("A_M7_E", "A_M7"),
+        ("Bb_m", "A#_m"),
+        ("Cb_7_Gb", "B_7"),
+        ("B#_+", "C_+"),
+        ("F##_o7", "G_o7"),
+        ("D_/o7_D", "D_/o7"),
+        ("N_N", "N_N"),
+        ("N_N_N", "N_N"),
+    ],
+)
+def test_chord_spellings(marker, chord):
+    tokens = remi.encode(Score(markers=[Marker(0, marker)]))
+    assert remi.vocabulary.token(tokens[2]) == f"Chord_{chord}"
+    assert remi.decode(tokens).markers == [Marker(0, chord)]
+
+
+@pytest.mark.parametrize("marker", ["", "H_M", "A", "A_", "A_maj7", "A_M7_", "A_M7_X", "a_M7", "N"])
+def test_what_is_no_chord(marker):
+    tokens, report = remi.encode_with_report(Score(markers=[Marker(0, marker)]))
+    assert len(tokens) == 1
+    assert report.dropped == {"markers naming no chord": 1}
+
+
+def test_decode_takes_prefixes_and_padding(names):
+    notes = notes_from([(0, 480, 60, 60), (0, 480, 64, 60), (2000, 480, 62, 60)])
+    tokens = remi.encode(Score(480, [Track(notes=notes)], tempos((0, 122.0))))
+    whole = remi.decode(tokens)
+    assert whole.num_notes == 3
+    assert [remi.decode(tokens[:n]).num_notes for n in range(len(tokens) + 1)] == [
+        *[0] * 6,  # Bar Beat Tempo Pitch Velocity: the note is whole with its Duration
+        *[1] * 3,
+        *[2] * 5,
+        *[3] * 2,
+    ]
+    pad = remi.vocabulary.pad_id
+    assert remi.decode(np.concatenate([[pad], tokens, [pad, pad]])) == whole
+    assert remi.decode(np.concatenate([tokens, tokens])) == whole
+    assert names(remi, remi.prompt(whole)).endswith("Duration_4")
+
+
+def test_positions_by_hand():
+    vocabulary = remi.vocabulary
+    named = "Bar Beat_3 Tempo_119 Pitch_60 Velocity_60 Duration_1 Bar Bar Beat_15 Tempo_122 EOS"
+    tokens = np.array([vocabulary.id(name) for name in named.split()])
+    assert remi.positions(tokens).tolist() == [
+        [i, time] for i, time in enumerate([0, 3, 3, 3, 3, 3, 16, 32, 47, 47, 47])
+    ]
+
+
+def half_up(x):
+    return math.floor(x + Fraction(1, 2))
+
+
+def nearest(value, bins):
+    return min(bins, key=lambda b: (abs(value - b), -b))
+
+
+def on_the_grid(score):
+    """What REMI keeps of a score, note by note."""
+    beat = score.ticks_per_beat
+    loudest, longest = {}, {}
+    for track in score.tracks:
+        for onset, duration, pitch, velocity in track.notes.tolist():
+            step = half_up(Fraction(onset * 4, beat))
+            if track.is_drum or not 21 <= pitch <= 108:
+                continue
+            halves = min(max(half_up(Fraction(duration * 8, beat)), 1), 32)
+            velocity = nearest(velocity, range(40, 87, 2))
+            loudest[pitch, step] = max(velocity, loudest.get((pitch, step), 0))
+            longest[pitch, step] = max(halves, longest.get((pitch, step), 0))
+    notes = []
+    for (pitch, step), halves in longest.items():
+        later = [s for p, s in longest if p == pitch and s > step]
+        halves = min([halves] + [2 * (s - step) for s in later])
+        notes.append((step * 120, halves * 60, pitch, loudest[pitch, step]))
+    tempo, chord = {}, {}
+    for tick, bpm in score.tempos.tolist():
+        tempo[half_up(Fraction(tick * 4, beat))] = nearest(bpm, range(32, 225, 3))
+    for tick, text in score.markers:
+        if text != "intro":
+            chord[half_up(Fraction(tick * 4, beat))] = text
+
+    def changes(events):
+        before = [None, *events.values()]
+        return [(s * 120, v) for (s, v), b in zip(events.items(), before, strict=False) if v != b]
+
+    return Score(
+        480,
+        [Track("Piano", notes=notes_from(notes))],
+        tempos(*changes(tempo)),
+        [],
+        [Marker(*row) for row in changes(chord)],
+    )
+
+
+TICKS = st.integers(0, 3000)
+NOTES = st.lists(
+    st.tuples(
+        TICKS, st.integers(0, 4000), st.integers(0, 127) | st.integers(60, 62), st.integers(0, 127)
+    ),
+    max_size=20,
+)
+SCORES = st.builds(
+    Score,
+    st.sampled_from([1, 24, 100, 480, 960]),
+    st.lists(
+        st.builds(
+            Track, st.just(""), st.just(0), st.booleans(), NOTES.map(lambda r: np.array(r, NOTE))
+        ),
+        max_size=3,
+    ),
+    st.lists(st.tuples(TICKS, st.floats(1, 400)), max_size=4).map(lambda r: tempos(*sorted(r))),
+    st.just([]),
+    st.lists(
+        st.builds(Marker, TICKS, st.sampled_from(["C_M", "A#_/o7", "N_N", "intro"])), max_size=5
+    ).map(sorted),
+)
+
+
+@given(SCORES)
+@settings(max_examples=300, deadline=None)
+def test_decoding_undoes_encoding_up_to_the_grid(fault, score):
+    tokens = remi.encode(score)
+    assert tokens.dtype == np.int64
+    assert fault(remi, tokens, complete=True) is None
+    decoded = remi.decode(tokens)
+    assert decoded == on_the_grid(score)
+    assert np.array_equal(remi.encode(decoded), tokens)

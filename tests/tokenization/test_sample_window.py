@@ -1,0 +1,205 @@
+import numpy as np
+import pytest
+
+from musicgen.midi import Score, Track, notes_from
+from musicgen.tokenization import REMI, Groove2Groove
+
+NAMES = ["Bass", "Drums", "Guitar", "Piano", "Strings"]
+BARS = 12
+
+
+def random_score(seed, ticks_per_bar=480 * 4):
+    rng = np.random.default_rng(seed)
+    tracks = []
+    for name in NAMES:
+        rows = zip(
+            rng.integers(0, BARS * ticks_per_bar, 120),
+            rng.integers(20, 3000, 120),
+            rng.integers(30, 100, 120),
+            rng.integers(40, 87, 120),
+            strict=True,
+        )
+        tracks.append(Track(name, is_drum=name == "Drums", notes=notes_from(rows)))
+    return Score(480, tracks)
+
+
+def rows_of(tokenizer, tokens):
+    """(track, onset, pitch) of the notes, in grid steps."""
+    score = tokenizer.decode(tokens)
+    step = 480 // tokenizer.steps_per_beat
+    return [
+        (track.name, int(note["onset"]) // step, int(note["pitch"]))
+        for track in score.tracks
+        for note in track.notes
+    ]
+
+
+@pytest.mark.parametrize("tokenizer", [REMI(), Groove2Groove()], ids=["remi", "groove"])
+@pytest.mark.parametrize("length", [1, 2, 37, 512, 100_000])
+@pytest.mark.parametrize("augment", [False, True])
+def test_windows_are_grammatical_and_within_length(tokenizer, length, augment, fault):
+    rng = np.random.default_rng(length)
+    first = tokenizer.vocabulary.id("Bar" if tokenizer.name == "remi" else "BOS")
+    for seed in range(4):
+        tokens = tokenizer.encode(random_score(seed)).astype(np.int16)
+        before = tokens.copy()
+        for _ in range(25):
+            bar_length = 16 if tokenizer.name == "remi" else int(rng.choice([48, 36, 42, 7]))
+            window = tokenizer.sample_window(
+                tokens, rng, length, bar_length=bar_length, augment=augment
+            )
+            assert window.dtype == np.int64
+            assert 0 < len(window) <= length
+            assert window[0] == first
+            assert fault(tokenizer, window, complete=length == 100_000) is None
+        assert np.array_equal(tokens, before)
+
+
+@pytest.mark.parametrize("augment", [False, True])
+def test_pieces_without_notes(augment):
+    rng = np.random.default_rng(0)
+    for tokenizer in (REMI(), Groove2Groove()):
+        empty = tokenizer.encode(Score())
+        window = tokenizer.sample_window(empty, rng, 9, bar_length=16, augment=augment)
+        assert np.array_equal(window, empty)
+
+
+@pytest.mark.parametrize("tokenizer", [REMI(), Groove2Groove()], ids=["remi", "groove"])
+@pytest.mark.parametrize("bar_length", [48, 42])
+def test_without_augmentation_a_window_is_the_music_from_a_uniform_bar(tokenizer, bar_length):
+    if tokenizer.name == "remi":
+        bar_length = 16
+    tokens = tokenizer.encode(random_score(7))
+    rows = rows_of(tokenizer, tokens)
+    num_bars = max(onset for _, onset, _ in rows) // bar_length + 1
+    crops = {
+        tuple((t, onset - b * bar_length, p) for t, onset, p in rows if onset >= b * bar_length): b
+        for b in range(num_bars)
+    }
+    rng = np.random.default_rng(0)
+    counts = np.zeros(num_bars)
+    for _ in range(600):
+        window = tokenizer.sample_window(
+            tokens, rng, len(tokens) + 50, bar_length=bar_length, augment=False
+        )
+        counts[crops[tuple(rows_of(tokenizer, window))]] += 1
+    assert counts.min() > 0.5 * 600 / num_bars
+    assert counts.max() < 1.6 * 600 / num_bars
+
+
+@pytest.mark.parametrize("bar_length", [48, 42])
+def test_a_short_groove_window_is_the_beginning_of_a_long_one(bar_length):
+    groove = Groove2Groove()
+    tokens = groove.encode(random_score(8))
+    for seed in range(60):
+        long, short = (
+            groove.sample_window(
+                tokens, np.random.default_rng(seed), length, bar_length=bar_length, augment=False
+            )
+            for length in (10_000, 150)
+        )
+        assert np.array_equal(short, long[:150])
+
+
+def test_transposition_moves_pitches_and_chords_alike():
+    remi = REMI(max_transposition=6)
+    vocabulary = remi.vocabulary
+    words = "Bar Beat_0 Chord_A_m7 Pitch_23 Velocity_60 Duration_4 Pitch_60 Velocity_60 Duration_4"
+    words += " Beat_4 Chord_N_N Bar Beat_0 Chord_C_/o7 EOS"
+    tokens = np.array([vocabulary.id(word) for word in words.split()])
+    roots = ["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"]
+    expected = set()
+    for shift in range(-2, 7):  # 23 may go down to 21 and no further
+        text = words.replace("Pitch_23", f"Pitch_{23 + shift}")
+        text = text.replace("Pitch_60", f"Pitch_{60 + shift}")
+        text = text.replace("Chord_A_", f"Chord_{roots[(9 + shift) % 12]}_")
+        text = text.replace("Chord_C_/", f"Chord_{roots[shift % 12]}_/")
+        expected.add(text)
+    rng = np.random.default_rng(0)
+    seen = []
+    while len(seen) < 300:
+        window = remi.sample_window(tokens, rng, 99, bar_length=16, augment=True)
+        if len(window) == len(tokens):
+            seen.append(" ".join(vocabulary.token(i) for i in window))
+    assert set(seen) == expected
+    assert max(map(seen.count, expected)) < 3 * min(map(seen.count, expected))
+
+
+def test_groove_transposition_spares_drums():
+    groove = Groove2Groove(max_transposition=5, drop_track_probability=0, skip_bar_probability=0)
+    notes = notes_from([(0, 12, 40, 80), (0, 12, 125, 80)])
+    drums = notes_from([(0, 12, 36, 80)])
+    score = Score(12, [Track("Bass", notes=notes), Track("Drums", is_drum=True, notes=drums)])
+    rng = np.random.default_rng(0)
+    tokens = groove.encode(score)
+    seen = set()
+    for _ in range(200):
+        window = groove.sample_window(tokens, rng, 99, bar_length=48, augment=True)
+        seen.add(tuple(rows_of(groove, window)))
+    assert seen == {
+        (("Bass", 0, 40 + s), ("Bass", 0, 125 + s), ("Drums", 0, 36)) for s in range(-5, 3)
+    }
+
+
+def test_dropping_leaves_at_least_one_instrument():
+    chord = [Track(name, notes=notes_from([(0, 12, 60, 80)])) for name in NAMES]
+    tokens = Groove2Groove().encode(Score(12, chord))
+    rng = np.random.default_rng(0)
+
+    def tracks(probability):
+        groove = Groove2Groove(drop_track_probability=probability, skip_bar_probability=0)
+        window = groove.sample_window(tokens, rng, 10_000, bar_length=48, augment=True)
+        return {name for name, _, _ in rows_of(groove, window)}
+
+    kept = [tracks(1.0) for _ in range(100)]
+    assert {len(names) for names in kept} == {1}
+    assert set.union(*kept) == set(NAMES)
+    # Of five independent tracks at 0.3, 3.5 are expected to stay.
+    assert 3.2 < np.mean([len(tracks(0.3)) for _ in range(200)]) < 3.8
+
+
+def test_skipping_cuts_whole_bars_out():
+    settings = {"max_transposition": 0, "drop_track_probability": 0}
+    groove = Groove2Groove(**settings, skip_bar_probability=1)
+    tokens = groove.encode(random_score(10))
+    rows = rows_of(groove, tokens)
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        window = groove.sample_window(tokens, rng, 10_000, bar_length=48, augment=True)
+        got = rows_of(groove, window)  # all but the drawn bar is skipped
+        assert any(
+            got == [(t, onset - 48 * b, p) for t, onset, p in rows if onset // 48 == b]
+            for b in range(BARS + 1)
+        )
+        score = groove.decode(window)
+        assert score.end <= 4 * 480, "what sounds past the cut ends at the cut"
+
+    # A note across a cut loses what is cut out of it; the later bars move up.
+    groove = Groove2Groove(**settings, skip_bar_probability=0.5)
+    notes = notes_from([(0, 144, 40, 80), (60, 12, 60, 80), (97, 12, 61, 80)])
+    tokens = groove.encode(Score(12, [Track("Bass", notes=notes)]))
+    seen = set()
+    for _ in range(200):
+        window = groove.sample_window(tokens, rng, 99, bar_length=48, augment=True)
+        (bass, *_) = groove.decode(window).tracks
+        seen.add(tuple((o // 40, d // 40, p) for o, d, p, _ in bass.notes.tolist()))
+    from_first_bar = {rows for rows in seen if rows[0][2] == 40}
+    assert from_first_bar == {
+        ((0, 144, 40), (60, 12, 60), (97, 12, 61)),
+        ((0, 96, 40), (49, 12, 61)),
+        ((0, 96, 40), (60, 12, 60)),
+        ((0, 48, 40),),
+    }
+
+
+def test_skipping_never_takes_all_notes():
+    groove = Groove2Groove(skip_bar_probability=1, drop_track_probability=0, max_transposition=0)
+    notes = notes_from([(100, 12, 40, 80)])
+    tokens = groove.encode(Score(12, [Track("Bass", notes=notes)]))
+    rng = np.random.default_rng(0)
+    windows = [
+        groove.sample_window(tokens, rng, 99, bar_length=48, augment=True) for _ in range(50)
+    ]
+    onsets = {onset for window in windows for _, onset, _ in rows_of(groove, window)}
+    assert onsets == {100, 52, 4}
+    assert all(len(rows_of(groove, window)) == 1 for window in windows)
