@@ -1,0 +1,143 @@
+"""The LightningDataModule of a corpus of music; one subclass per source."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import partial
+from pathlib import Path
+
+import pytorch_lightning as pl
+from torch.utils.data import DataLoader
+
+from musicgen.data.batch import collate
+from musicgen.data.prepare import Piece, TokenCache, console, prepare
+from musicgen.data.windows import Beginnings, StreamBatches, TrainingWindows
+from musicgen.midi import Score
+from musicgen.tokenization.base import Tokenizer
+
+
+class MusicData(pl.LightningDataModule):
+    """MIDI files to batches of tokens.
+
+    Training sees bar-aligned random crops, augmented as the tokenizer has it; validation and
+    test see the beginning of each piece.
+
+    Args:
+        tokenizer: encodes the scores.
+        cache_dir: folder of the token caches.
+        length: L, tokens in a training window.
+        batch_size: windows in a batch, per process.
+        batches_per_epoch: None makes an epoch one crop of each piece.
+        val_fraction, test_fraction: parts of the corpus, by group, where it has no split itself.
+        seed: decides crops and augmentations.
+        num_workers: loader processes; 0 loads in the training process.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        cache_dir: str | Path,
+        *,
+        length: int,
+        batch_size: int,
+        batches_per_epoch: int | None = None,
+        val_fraction: float = 0.05,
+        test_fraction: float = 0.05,
+        seed: int = 0,
+        num_workers: int = 0,
+    ) -> None:
+        super().__init__()
+        self.tokenizer, self.cache_dir = tokenizer, Path(cache_dir)
+        self.length, self.batch_size = length, batch_size
+        self.batches_per_epoch = batches_per_epoch
+        self.fractions = val_fraction, test_fraction
+        self.seed, self.num_workers = seed, num_workers
+        self._cache: TokenCache | None = None
+
+    @abstractmethod
+    def pieces(self) -> list[Piece]:
+        """The corpus.
+
+        Raises:
+            UserError: it is missing; says where to get it and where to put it.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def read(path: Path) -> Score:
+        """The music at a piece's path.
+
+        Raises:
+            UserError: it cannot be read.
+        """
+
+    def prepare_data(self) -> None:
+        """Encode the corpus, on one process."""
+        _ = self.cache
+
+    @property
+    def cache(self) -> TokenCache:
+        """The encoded corpus; encodes it first where it must."""
+        if self._cache is None:
+            self._cache = prepare(
+                self.pieces(), self.read, self.tokenizer, self.cache_dir, fractions=self.fractions
+            )
+        return self._cache
+
+    def split(self, name: str) -> list[int]:
+        """The cache's pieces of a split: all of them where the corpus is too small to have it."""
+        pieces = self.cache.pieces(name)
+        if pieces:
+            return pieces
+        console.print(
+            f"no {name} pieces among {len(self.cache)}: the training pieces stand in, so the "
+            "loss says nothing about new music",
+            style="yellow",
+        )
+        return list(range(len(self.cache)))
+
+    def train_dataloader(self) -> DataLoader:
+        pieces = self.split("train")
+        windows = TrainingWindows(self.cache, pieces, self.tokenizer, self.length, self.seed)
+        trainer = self.trainer
+        world_size = trainer.world_size if trainer else 1
+        batches = StreamBatches(
+            self.batch_size,
+            self.batches_per_epoch or max(1, len(pieces) // (self.batch_size * world_size)),
+            self._batches_seen,
+            trainer.global_rank if trainer else 0,
+            world_size,
+        )
+        return self._loader(windows, batch_sampler=batches)
+
+    def val_dataloader(self) -> DataLoader:
+        return self._evaluation("val")
+
+    def test_dataloader(self) -> DataLoader:
+        return self._evaluation("test")
+
+    def _evaluation(self, split: str) -> DataLoader:
+        pieces = self.split(split)
+        if self.trainer:
+            # One process without a piece would leave the others waiting for it.
+            rank, world_size = self.trainer.global_rank, self.trainer.world_size
+            pieces = pieces[rank::world_size] or pieces[:1]
+        windows = Beginnings(self.cache, pieces, self.length)
+        return self._loader(windows, batch_size=self.batch_size)
+
+    def _batches_seen(self) -> int:
+        """Training batches behind us, also after a resume: the optimizer's steps count them."""
+        if self.trainer is None:
+            return 0
+        return self.trainer.global_step * self.trainer.accumulate_grad_batches
+
+    def _loader(self, dataset: TrainingWindows | Beginnings, **kwargs: object) -> DataLoader:
+        on_gpu = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
+        return DataLoader(
+            dataset,
+            collate_fn=partial(collate, pad_id=self.tokenizer.vocabulary.pad_id),
+            num_workers=self.num_workers,
+            persistent_workers=self.num_workers > 0,
+            pin_memory=on_gpu,
+            **kwargs,  # type: ignore[arg-type]
+        )
