@@ -1,0 +1,102 @@
+"""Feature maps of linear attention."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from musicgen.attention.base import FeatureMap
+from musicgen.errors import UserError
+from musicgen.position.base import NoiseKey
+
+
+class FAVOR(FeatureMap):
+    """Positive orthogonal random features of the softmax kernel, FAVOR+ (Choromanski et al. 2021).
+
+    φ(x) = [exp(u − ‖x‖²/2), exp(−u − ‖x‖²/2)] / √M with u = xω and x scaled by √logit_scale
+    (§2.3, the hyperbolic form); the M/2 columns of ω are orthogonal in blocks of E.
+
+    Args:
+        num_features: M, even.
+    """
+
+    name = "favor"
+    omega: Tensor
+
+    def __init__(self, dim: int, logit_scale: float, *, num_features: int = 128) -> None:
+        super().__init__(dim, logit_scale)
+        if num_features < 2 or num_features % 2:
+            raise UserError(
+                f"model.attention.feature_map.num_features={num_features}: FAVOR+ takes features "
+                "in pairs; give an even number, such as 128"
+            )
+        self.feature_dim = num_features
+        self.register_buffer("omega", torch.empty(dim, num_features // 2))
+        # From the global generator, so that a seed decides it like the other weights.
+        self._fill(torch.Generator().manual_seed(int(torch.randint(2**62, ()))))
+
+    def redraw(self, key: NoiseKey) -> None:
+        self._fill(key.generator())
+
+    @torch.no_grad()
+    def _fill(self, generator: torch.Generator) -> None:
+        """Blocks of E orthogonal columns, each with the length of a normal vector."""
+        dim, columns = self.omega.shape
+        blocks = []
+        for _ in range(-(-columns // dim)):
+            gaussian = torch.randn(dim, dim, generator=generator)
+            # With R's signs moved into Q, it is uniform over rotations and reflections.
+            q, r = torch.linalg.qr(gaussian)
+            blocks.append(q * r.diagonal().sign())
+        directions = torch.cat(blocks, dim=1)[:, :columns]
+        lengths = torch.randn(dim, columns, generator=generator).norm(dim=0)
+        self.omega.copy_(directions * lengths)
+
+    def queries(self, q: Tensor) -> Tensor:
+        # Each query's largest exponent cancels in the normaliser: without it nothing overflows.
+        exponents = self._exponents(q)
+        return (exponents - exponents.detach().amax(-1, keepdim=True)).exp()
+
+    def keys(self, k: Tensor) -> Tensor:
+        return self._exponents(k).exp() / math.sqrt(self.feature_dim)
+
+    def _exponents(self, x: Tensor) -> Tensor:
+        x = x * math.sqrt(self.logit_scale)
+        u = x @ self.omega
+        return torch.cat((u, -u), dim=-1) - x.square().sum(-1, keepdim=True) / 2
+
+
+class ReLU(FeatureMap):
+    """φ(x) = relu(x · √logit_scale) + ε: the Linear Transformer-ReLU of the SPE paper (§3.1)."""
+
+    name = "relu"
+    epsilon = 1e-3
+
+    def __init__(self, dim: int, logit_scale: float) -> None:
+        super().__init__(dim, logit_scale)
+        self.feature_dim = dim
+
+    def queries(self, q: Tensor) -> Tensor:
+        return F.relu(q * math.sqrt(self.logit_scale)) + self.epsilon
+
+    def keys(self, k: Tensor) -> Tensor:
+        return self.queries(k)
+
+
+class ELU(FeatureMap):
+    """φ(x) = elu(x) + 1 (Katharopoulos et al. 2020, eq. 7)."""
+
+    name = "elu"
+
+    def __init__(self, dim: int, logit_scale: float) -> None:
+        super().__init__(dim, logit_scale)
+        self.feature_dim = dim
+
+    def queries(self, q: Tensor) -> Tensor:
+        return F.elu(q) + 1
+
+    def keys(self, k: Tensor) -> Tensor:
+        return self.queries(k)

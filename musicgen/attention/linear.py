@@ -1,0 +1,66 @@
+"""Linear attention: a feature map, and the causal product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from musicgen.attention.base import AttentionKernel, FeatureMap
+from musicgen.attention.causal_product import (
+    LinearState,
+    causal_linear_attention,
+    linear_attention,
+    linear_attention_step,
+)
+from musicgen.position.base import LayerCode, Site
+
+
+class LinearAttention(AttentionKernel):
+    """φ(q)·φ(k) in the place of exp(q·k): linear in length, a state of fixed size when decoding.
+
+    Args:
+        feature_map: builds φ from `dim` and `logit_scale`.
+    """
+
+    name = "linear"
+    accepts = frozenset({Site.EMBEDDING, Site.QUERY_KEY})
+
+    def __init__(
+        self, encoded_dim: int, logit_scale: float, *, feature_map: Callable[..., FeatureMap]
+    ) -> None:
+        super().__init__(encoded_dim, logit_scale)
+        self.feature_map = feature_map(dim=encoded_dim, logit_scale=logit_scale)
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        code: LayerCode,
+        *,
+        causal: bool,
+        key_mask: Tensor | None = None,
+        state: LinearState | None = None,
+        return_state: bool = False,
+    ) -> tuple[Tensor, LinearState | None]:
+        phi_q, phi_k = self._features(q, k, code)
+        if not causal:
+            return linear_attention(phi_q, phi_k, v, key_mask=key_mask), None
+        return causal_linear_attention(
+            phi_q, phi_k, v, key_mask=key_mask, state=state, return_state=return_state
+        )
+
+    def step(
+        self, q: Tensor, k: Tensor, v: Tensor, code: LayerCode, state: LinearState
+    ) -> tuple[Tensor, LinearState]:
+        phi_q, phi_k = self._features(q, k, code)
+        return linear_attention_step(phi_q, phi_k, v, state)
+
+    def _features(self, q: Tensor, k: Tensor, code: LayerCode) -> tuple[Tensor, Tensor]:
+        """Encoded, mapped: [B, L, H, K] -> [B, L, H, M]."""
+        q, k = code.encode(q, k)
+        # Exponents need more than bf16's eight bits.
+        with torch.autocast(q.device.type, enabled=False):
+            return self.feature_map.queries(q.float()), self.feature_map.keys(k.float())

@@ -1,0 +1,63 @@
+"""Whether a positional encoding and an attention go together: decided before anything is built."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from musicgen.attention import AttentionKernel
+from musicgen.errors import UserError
+from musicgen.position import PositionalEncoding, Site
+
+_ACTS_ON = {
+    Site.EMBEDDING: "the embedding",
+    Site.QUERY_KEY: "queries and keys",
+    Site.FEATURE: "feature maps",
+    Site.LOGIT: "attention logits",
+}
+# Where an encoding may act at several sites, the one nearest to the attention weights.
+_PREFERENCE = (Site.LOGIT, Site.FEATURE, Site.QUERY_KEY, Site.EMBEDDING)
+
+
+def check_compatible(
+    position: Callable[..., PositionalEncoding], attention: Callable[..., AttentionKernel]
+) -> Site:
+    """The site at which the encoding will act.
+
+    Args:
+        position, attention: classes, or partials of them, as the configuration gives them.
+
+    Raises:
+        UserError: they do not go together; names both settings and the cure.
+    """
+    encoding, kernel = _class_of(position), _class_of(attention)
+    common = encoding.sites & kernel.accepts
+    if common:
+        return next(site for site in _PREFERENCE if site in common)
+    sites = " or ".join(_ACTS_ON[site] for site in _PREFERENCE if site in encoding.sites)
+    kernels = sorted(c.name for c in _concrete(AttentionKernel) if c.accepts & encoding.sites)
+    positions = sorted(c.name for c in _concrete(PositionalEncoding) if c.sites & kernel.accepts)
+    cure = f"attention={' or '.join(kernels)}, or " if kernels else ""
+    raise UserError(
+        f"position={encoding.name} acts on {sites}, which attention={_word(attention)} does not "
+        f"form. Use {cure}position in: {', '.join(positions)}"
+    )
+
+
+def _class_of(build: Any) -> Any:
+    return build.func if isinstance(build, partial) else build
+
+
+def _word(build: Any) -> str:
+    """The word for an attention: linear attention goes by its feature map."""
+    feature_map = build.keywords.get("feature_map") if isinstance(build, partial) else None
+    return str(_class_of(feature_map or build).name)
+
+
+def _concrete(base: Any) -> Iterator[Any]:
+    for cls in base.__subclasses__():
+        if not inspect.isabstract(cls) and hasattr(cls, "name"):
+            yield cls
+        yield from _concrete(cls)

@@ -1,0 +1,228 @@
+"""The model: embedding, Transformer layers, a linear head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from musicgen.attention import AttentionKernel
+from musicgen.errors import UserError
+from musicgen.models.compatibility import check_compatible
+from musicgen.position import LayerCode, NoiseKey, PositionalEncoding
+
+_EVALUATION_NOISE = NoiseKey((0,))
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """A causal model's memory of a sequence: passed in and out, never kept in a module."""
+
+    layers: list[Any]
+    position: Any
+    length: Tensor  # [B] tokens seen
+
+    def select(self, rows: Tensor) -> ModelState:
+        """The states of the given rows, which may repeat."""
+        layers = [layer.select(rows) for layer in self.layers]
+        return ModelState(layers, self.position, self.length[rows])
+
+    @staticmethod
+    def cat(states: list[ModelState]) -> ModelState:
+        """Rows of several states under one noise key, one after the other."""
+        columns = zip(*(state.layers for state in states), strict=True)
+        layers = [type(column[0]).cat(list(column)) for column in columns]
+        lengths = torch.cat([state.length for state in states])
+        return ModelState(layers, states[0].position, lengths)
+
+
+class Transformer(nn.Module):
+    """A Transformer with a pluggable positional encoding and attention.
+
+    Layers are post-norm, as published for SPE's music models: no norm follows the last one.
+
+    Args:
+        vocab_size: V, padding token included.
+        dim: model width D.
+        num_layers: number of layers.
+        num_heads: H; the head width is K = D / H.
+        ff_dim: hidden width of the feed-forward networks.
+        dropout: probability, on the embedding, attention output, feed-forward hidden and output.
+        position: builds the positional encoding from `num_layers, num_heads, width, model_dim`.
+        attention: builds an attention kernel from `encoded_dim, logit_scale`.
+        causal: whether a token sees only itself and those before it.
+        init_std: standard deviation of linear and embedding weights.
+
+    Raises:
+        UserError: `position` and `attention` do not go together, or `num_heads` does not
+            divide `dim`.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        dim: int,
+        num_layers: int,
+        num_heads: int,
+        ff_dim: int,
+        position: Callable[..., PositionalEncoding],
+        attention: Callable[..., AttentionKernel],
+        dropout: float = 0.1,
+        causal: bool = True,
+        init_std: float = 0.01,
+    ) -> None:
+        super().__init__()
+        check_compatible(position, attention)
+        if dim % num_heads:
+            raise UserError(
+                f"model.num_heads={num_heads} does not divide model.dim={dim}; "
+                f"give a divisor, such as model.num_heads={math.gcd(dim, num_heads)}"
+            )
+        self.dim, self.causal = dim, causal
+        self.embedding = nn.Embedding(vocab_size, dim)
+        self.position = position(
+            num_layers=num_layers, num_heads=num_heads, width=dim // num_heads, model_dim=dim
+        )
+        self.layers = nn.ModuleList(
+            Layer(
+                dim,
+                num_heads,
+                ff_dim,
+                dropout,
+                attention(
+                    encoded_dim=self.position.encoded_dim, logit_scale=self.position.logit_scale
+                ),
+            )
+            for _ in range(num_layers)
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(dim, vocab_size)
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=init_std)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        positions: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        noise: NoiseKey | None = None,
+        state: ModelState | None = None,
+        return_state: bool = False,
+    ) -> Any:
+        """Logits of the next token.
+
+        Args:
+            tokens: [B, L] token ids.
+            positions: [1|B, L, P] coordinates; None counts tokens, on from `state`.
+            key_mask: [B, L], false at padding.
+            noise: names the random draws of the positional encoding; None is a fixed key.
+            state: what an earlier call returned for the tokens before these.
+            return_state: also return the state after these tokens.
+
+        Returns:
+            Logits [B, L, V]; with `return_state`, a pair of these and the `ModelState`.
+        """
+        x, state = self.hidden(
+            tokens,
+            positions=positions,
+            key_mask=key_mask,
+            noise=noise,
+            state=state,
+            return_state=return_state,
+        )
+        logits = self.head(x)
+        return (logits, state) if return_state else logits
+
+    def hidden(
+        self,
+        tokens: Tensor,
+        *,
+        positions: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        noise: NoiseKey | None = None,
+        state: ModelState | None = None,
+        return_state: bool = False,
+    ) -> tuple[Tensor, ModelState | None]:
+        """The last layer's output [B, L, D], and the state if asked for. Arguments as `forward`."""
+        batch, length = tokens.shape
+        if positions is None:
+            positions = torch.arange(length, device=tokens.device)[None, :, None]
+            if state is not None:
+                positions = positions + state.length[:, None, None]
+        codes, position_state = self.position(
+            positions,
+            noise=noise or _EVALUATION_NOISE,
+            state=None if state is None else state.position,
+        )
+        x = self.embedding(tokens) * math.sqrt(self.dim)
+        x = self.dropout(self.position.embed(x, positions))
+        layer_states: list[Any] = []
+        for i, (layer, code) in enumerate(zip(self.layers, codes, strict=True)):
+            x, layer_state = layer(
+                x,
+                code,
+                causal=self.causal,
+                key_mask=key_mask,
+                state=None if state is None else state.layers[i],
+                return_state=return_state,
+            )
+            layer_states.append(layer_state)
+        if not return_state:
+            return x, None
+        seen = tokens.new_zeros(batch) if state is None else state.length
+        return x, ModelState(layer_states, position_state, seen + length)
+
+
+class Layer(nn.Module):
+    """Attention, then a feed-forward network, each with a residual connection and a norm after."""
+
+    def __init__(
+        self, dim: int, num_heads: int, ff_dim: int, dropout: float, kernel: AttentionKernel
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.kernel = kernel
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+        self.attention_norm, self.ff_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.ff_in, self.ff_out = nn.Linear(dim, ff_dim), nn.Linear(ff_dim, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        code: LayerCode,
+        *,
+        causal: bool,
+        key_mask: Tensor | None,
+        state: Any,
+        return_state: bool,
+    ) -> tuple[Tensor, Any]:
+        """[B, L, D] -> [B, L, D], and the kernel's state."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).unbind(2)  # [B, L, H, K]
+        if state is not None and x.shape[1] == 1:
+            mixed, state = self.kernel.step(q, k, v, code, state)
+        else:
+            mixed, state = self.kernel(
+                q,
+                k,
+                v,
+                code,
+                causal=causal,
+                key_mask=key_mask,
+                state=state,
+                return_state=return_state,
+            )
+        x = self.attention_norm(x + self.dropout(self.out(mixed.flatten(2).to(x.dtype))))
+        hidden = self.dropout(F.relu(self.ff_in(x)))
+        return self.ff_norm(x + self.dropout(self.ff_out(hidden))), state

@@ -1,0 +1,19 @@
+"""Positional encodings: positions in, one code per layer out. No music, no Hydra, no Lightning."""
+
+from musicgen.position.absolute import Learnable, Sinusoidal
+from musicgen.position.base import LayerCode, NoiseKey, PositionalEncoding, Site
+from musicgen.position.none import NoPosition
+from musicgen.position.spe import SPE, ConvSPE, SineSPE
+
+__all__ = [
+    "SPE",
+    "ConvSPE",
+    "LayerCode",
+    "Learnable",
+    "NoPosition",
+    "NoiseKey",
+    "PositionalEncoding",
+    "SineSPE",
+    "Sinusoidal",
+    "Site",
+]

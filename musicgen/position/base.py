@@ -1,0 +1,106 @@
+"""What a positional encoding is to a model: positions in, one code per layer out."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+
+class Site(StrEnum):
+    """Where in a layer a positional encoding acts."""
+
+    EMBEDDING = "embedding"
+    """On the token embedding, once, before the first layer."""
+    QUERY_KEY = "query_key"
+    """On queries and keys, before any feature map."""
+    FEATURE = "feature"
+    """On the feature maps of queries and keys."""
+    LOGIT = "logit"
+    """On explicit query-key logits."""
+
+
+@dataclass(frozen=True)
+class NoiseKey:
+    """Names a random draw: the same words give the same numbers, whatever was drawn before.
+
+    So a draw survives resuming, activation checkpointing and chunking, and decoding a token at
+    a time sees the noise that one parallel pass would.
+    """
+
+    words: tuple[int, ...]
+
+    def fold(self, *words: int) -> NoiseKey:
+        """A key of its own for a part of the computation, such as a layer."""
+        return NoiseKey(self.words + words)
+
+    def generator(self, device: torch.device | str = "cpu") -> torch.Generator:
+        """A generator of this key's numbers on `device`."""
+        digest = hashlib.blake2b(repr(self.words).encode(), digest_size=8).digest()
+        return torch.Generator(device).manual_seed(int.from_bytes(digest, "big") >> 1)
+
+    def normal(self, *shape: int, device: torch.device | str) -> Tensor:
+        """Standard normal fp32 numbers of the given shape."""
+        return torch.randn(*shape, generator=self.generator(device), device=device)
+
+
+class LayerCode:
+    """The position of one block of tokens, as one layer sees it. The default does nothing."""
+
+    def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Encode queries and keys together, as they may share noise: [B, L, H, K] -> [.., E]."""
+        return q, k
+
+
+class PositionalEncoding(nn.Module, ABC):
+    """Positions in, one code per layer out. One module serves the whole model.
+
+    A shared encoding repeats one code, a per-layer one returns different codes: a model's blocks
+    own no position parameters.
+
+    Args:
+        num_layers: layers that will ask for a code.
+        num_heads: attention heads, H.
+        width: width of what is encoded: the head width K at `Site.QUERY_KEY`.
+        model_dim: model width D, for encodings of the embedding.
+
+    Attributes:
+        name: the word for it on the command line.
+        sites: where the encoding may act.
+        relative: whether attention depends on t − s alone: exactly, in expectation, or not.
+        encoded_dim: width E of an encoded query or key.
+        logit_scale: what softmax attention and FAVOR+ multiply q·k by.
+        max_length: positions beyond this have no encoding; None without a limit.
+    """
+
+    name: ClassVar[str]
+    sites: ClassVar[frozenset[Site]]
+    relative: ClassVar[Literal["no", "exact", "expected"]]
+    max_length: int | None = None
+
+    def __init__(self, num_layers: int, num_heads: int, width: int, model_dim: int) -> None:
+        super().__init__()
+        self.num_layers, self.num_heads = num_layers, num_heads
+        self.width, self.model_dim = width, model_dim
+        self.encoded_dim = width
+        self.logit_scale = width**-0.5
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Encode the embedding: [B, L, D] and positions [1|B, L, P] -> [B, L, D]."""
+        return x
+
+    def forward(
+        self, positions: Tensor, *, noise: NoiseKey, state: Any = None
+    ) -> tuple[Sequence[LayerCode], Any]:
+        """One code per layer for the positions [1|B, L, P].
+
+        `state` is what an earlier call on the same sequence returned; it only saves work, as
+        every draw is a function of `noise`.
+        """
+        return [LayerCode()] * self.num_layers, None
