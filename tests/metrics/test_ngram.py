@@ -1,0 +1,77 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from musicgen.metrics import InterpolatedTrigram
+
+V = 4
+corpora = st.lists(st.lists(st.integers(0, V - 1), max_size=12), max_size=4)
+
+
+def witten_bell(corpus, history, token):
+    """The recursion itself, on lists."""
+    lower = witten_bell(corpus, history[1:], token) if history else 1 / V
+    size = len(history)
+    after = [
+        s[i + size]
+        for s in corpus
+        for i in range(len(s) - size)
+        if list(s[i : i + size]) == list(history)
+    ]
+    if not after:
+        return lower
+    return (after.count(token) + len(set(after)) * lower) / (len(after) + len(set(after)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(corpus=corpora, sequence=st.lists(st.integers(0, V - 1), max_size=8))
+def test_losses_are_the_recursion(corpus, sequence):
+    model = InterpolatedTrigram(V).fit(corpus)
+    expected = [
+        -math.log(witten_bell(corpus, sequence[max(0, i - 2) : i], token))
+        for i, token in enumerate(sequence)
+    ]
+    np.testing.assert_allclose(model.losses(sequence), expected, atol=1e-12)
+
+
+def test_tiny_case_by_hand():
+    model = InterpolatedTrigram(2).fit([[0, 0, 1]])
+    unigram = (2 + 2 * 1 / 2) / (3 + 2)  # 0 seen twice in three, two types, V = 2
+    bigram = (1 + 2 * unigram) / (2 + 2)  # after 0: one 0 and one 1
+    trigram = (0 + 1 * bigram) / (1 + 1)  # after 0 0: 1 alone
+    np.testing.assert_allclose(np.exp(-model.losses([0, 0, 0])), [unigram, bigram, trigram])
+
+
+@settings(deadline=None, max_examples=30)
+@given(corpus=corpora)
+def test_probabilities_sum_to_one(corpus):
+    model = InterpolatedTrigram(V).fit(corpus)
+    for context in itertools.product(range(V), repeat=2):
+        total = sum(math.exp(-model.losses([*context, token])[-1]) for token in range(V))
+        assert total == pytest.approx(1.0)
+
+
+def test_losses_approach_the_entropy_of_the_source():
+    # Second order: one of two successors of each pair, equally likely. Entropy log 2.
+    rng = np.random.default_rng(0)
+
+    def draw(length):
+        tokens = [0, 0]
+        for bit in rng.integers(0, 2, length):
+            tokens.append(int((3 * tokens[-1] + 5 * tokens[-2] + 4 * bit) % 8))
+        return tokens
+
+    model = InterpolatedTrigram(8).fit([draw(20_000)])
+    assert model.losses(draw(5_000))[2:].mean() == pytest.approx(math.log(2), abs=0.01)
+
+
+def test_unseen_corpus_is_uniform_and_large_vocabularies_fit():
+    np.testing.assert_allclose(InterpolatedTrigram(50).fit([]).losses([3, 4, 5]), math.log(50))
+    top = np.array([2_000_000 - 1] * 5, dtype=np.uint32)
+    assert np.isfinite(InterpolatedTrigram(2_000_000).fit([top]).losses(top)).all()
+    with pytest.raises(AssertionError):
+        InterpolatedTrigram(50).fit([[50]])

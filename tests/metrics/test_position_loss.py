@@ -1,0 +1,50 @@
+import math
+
+import numpy as np
+import pytest
+
+from musicgen.metrics import length_summaries, loss_curve, plot_loss_curves
+
+NAN = math.nan
+
+
+def test_curve_by_hand():
+    curve = loss_curve(
+        [np.array([NAN, 2.0, 4.0, 6.0, NAN, NAN, NAN]), np.array([1.0, 1.0, 2.0])], bucket=2
+    )
+    np.testing.assert_array_equal(curve.position, [1, 3, 5, 7])
+    np.testing.assert_array_equal(curve.num_targets, [3, 3, 0, 0])
+    np.testing.assert_allclose(curve.loss, [4 / 3, 4, NAN, NAN])
+
+
+def test_curve_of_a_function_of_position():
+    losses = [np.arange(length, dtype=float) for length in (1000, 1000, 640)]
+    curve = loss_curve(losses, bucket=128)
+    # Full buckets hold the mean of 128 consecutive integers.
+    np.testing.assert_allclose(curve.loss[:7], curve.position[:7] - 0.5)
+    assert curve.num_targets.sum() == 2640
+    assert len(loss_curve([]).loss) == 0
+
+
+def test_summaries_by_hand():
+    pieces = [
+        np.array([1.0, 3.0, 5.0, 5.0, 9.0, 9.0, 9.0, 9.0]),
+        np.array([2.0, NAN, 2.0, 2.0, 4.0, 8.0, NAN, NAN]),
+        np.array([3.0, 3.0]),
+    ]
+    summaries = length_summaries(pieces, training_length=4)
+    assert list(summaries) == ["trained", "extrapolated 1.5x", "extrapolated 2x"]
+    trained, half, double = summaries.values()
+    assert (trained.n, trained.mean) == (3, pytest.approx((3.5 + 2 + 3) / 3))
+    assert (half.n, half.skipped, half.mean) == (2, 1, pytest.approx((9 + 6) / 2))
+    assert half.std == pytest.approx(math.sqrt(4.5))
+    assert double.mean == pytest.approx((9 + 6) / 2)
+
+
+@pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
+def test_plot(tmp_path, suffix, magic):
+    curve = loss_curve([np.linspace(3, 1, 500)])
+    path = tmp_path / f"loss{suffix}"
+    plot_loss_curves({"model": curve, "trigram": curve}, path, training_length=256)
+    assert path.read_bytes().startswith(magic)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]

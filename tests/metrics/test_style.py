@@ -1,0 +1,177 @@
+"""Style similarity against hand-computed cases and the definition in exact fractions."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from musicgen.metrics import (
+    chunked_style_similarity,
+    style_profiles,
+    style_similarity,
+    track_similarities,
+)
+from musicgen.midi import Score, TimeSignature, Track, notes_from
+
+TPB = 480
+PROFILES = ["onset_duration", "time_pitch", "onset_velocity", "onset_drum"]
+
+
+def piano(*rows, name="Piano", is_drum=False, tpb=TPB, **score) -> Score:
+    """A score of one track; rows are (onset, duration, pitch) or with velocity, in ticks."""
+    notes = notes_from([(*row, 64)[:4] for row in rows])
+    return Score(tpb, [Track(name, 0, is_drum, notes)], **score)
+
+
+def cells(score: Score, profile: str, name: str = "Piano") -> dict[tuple[int, int], float]:
+    """The occupied cells of one track's histogram."""
+    histogram = style_profiles(score, profile)[name]
+    return {tuple(map(int, cell)): float(histogram[tuple(cell)]) for cell in np.argwhere(histogram)}
+
+
+note_rows = st.lists(
+    st.tuples(st.integers(0, 400), st.integers(0, 60), st.integers(0, 127), st.integers(1, 127)),
+    max_size=25,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=note_rows, tpb=st.sampled_from([7, 12, 24, 25]))
+def test_onset_duration_is_its_definition(rows, tpb):
+    expected = np.zeros((24, 12))
+    for onset, duration, *_ in rows:
+        start, length = Fraction(onset, tpb), Fraction(duration, tpb)
+        if length <= 2:
+            expected[int(start % 4 * 6), min(int(length * 6), 11)] += 1
+    expected /= max(1, expected.sum())
+    got = style_profiles(piano(*rows, tpb=tpb), "onset_duration")["Piano"]
+    np.testing.assert_allclose(got, expected, atol=1e-12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=note_rows, tpb=st.sampled_from([7, 12, 24, 25]))
+def test_time_pitch_is_its_definition(rows, tpb):
+    expected = np.zeros((24, 41))
+    for i, a in enumerate(rows):
+        for j, b in enumerate(rows):
+            lag, interval = Fraction(b[0] - a[0], tpb), b[2] - a[2]
+            if i != j and 0 <= lag < 4 and abs(interval) <= 20:
+                expected[int(lag * 6), interval + 20] += 1
+    expected /= max(1, expected.sum())
+    got = style_profiles(piano(*rows, tpb=tpb), "time_pitch")["Piano"]
+    np.testing.assert_allclose(got, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("sixths", range(24))
+def test_a_time_on_a_bin_edge_belongs_to_the_bin_it_opens(sixths):
+    edge = sixths * TPB // 6
+    assert cells(piano((edge, 0, 60)), "onset_duration") == {(sixths, 0): 1.0}
+    assert sixths == 0 or cells(piano((0, 9, 60), (edge, 9, 62)), "time_pitch") == {
+        (sixths, 22): 1.0
+    }
+
+
+def test_durations_of_two_beats_count_last_and_longer_ones_not_at_all():
+    score = piano((0, 2 * TPB, 60), (0, 2 * TPB + 1, 64))
+    assert cells(score, "onset_duration") == {(0, 11): 1.0}
+
+
+def test_simultaneous_pairs_count_both_ways_and_four_beats_no_more():
+    score = piano((0, 9, 60), (0, 9, 64), (4 * TPB, 9, 60))
+    assert cells(score, "time_pitch") == {(0, 24): 0.5, (0, 16): 0.5}
+
+
+def test_velocity_and_drum_profiles():
+    drums = piano((0, 9, 36, 15), (TPB, 9, 38, 16), (TPB, 9, 38, 127), is_drum=True)
+    third = pytest.approx(1 / 3)
+    assert cells(drums, "onset_velocity") == {(0, 0): third, (6, 1): third, (6, 7): third}
+    assert cells(drums, "onset_drum") == {(0, 36): third, (6, 38): pytest.approx(2 / 3)}
+
+
+@pytest.mark.parametrize(
+    ("numerator", "denominator", "onset_beats", "expected_beat"),
+    [(3, 4, 3, 0), (3, 4, 5, 2), (6, 8, 4, 1), (5, 4, 4, 0), (5, 4, 5, 0), (4, 4, 9, 1)],
+)
+def test_bars_follow_the_time_signature(numerator, denominator, onset_beats, expected_beat):
+    score = piano((onset_beats * TPB, 9, 60))
+    score.time_signatures = [TimeSignature(0, numerator, denominator)]
+    assert cells(score, "onset_duration") == {(6 * expected_beat, 0): 1.0}
+
+
+def test_similarity_of_two_pieces_by_hand():
+    a = piano((0, TPB, 60), (TPB, TPB, 60))
+    b = piano((0, TPB, 72), (2 * TPB, TPB, 60))
+    assert style_similarity(a, b) == pytest.approx(0.5)  # one of two equal cells in common
+    assert style_similarity(a, a) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("profile", ["onset_duration", "time_pitch"])
+def test_resolution_transposition_and_bar_shifts_change_nothing(profile):
+    rng = np.random.default_rng(0)
+    rows = np.column_stack(
+        [rng.integers(0, 96, 40), rng.integers(1, 20, 40), rng.integers(40, 80, 40)]
+    )
+    a = piano(*rows.tolist(), tpb=12)
+    moved = rows * [40, 40, 1] + [4 * 480, 0, 7]
+    assert style_similarity(a, piano(*moved.tolist(), tpb=480), profile) == pytest.approx(1.0)
+
+
+def test_tracks_match_by_name_and_empty_ones_are_not_counted():
+    a = piano((0, TPB, 60))
+    a.tracks += [Track("Bass", notes=notes_from([(0, 9, 40, 64)])), Track("Strings")]
+    b = piano((0, TPB, 60))
+    b.tracks += [Track("Bass", notes=notes_from([(TPB, 9, 40, 64)])), Track("Brass")]
+    similarities = track_similarities(a, b)
+    assert similarities["Piano"] == pytest.approx(1.0)
+    assert similarities["Bass"] == 0.0
+    assert np.isnan([similarities["Strings"], similarities["Brass"]]).all()
+    assert style_similarity(a, b) == pytest.approx(0.5)
+
+
+def test_tracks_of_one_name_are_summed():
+    together = piano((0, 9, 60), (TPB, 9, 62))
+    apart = piano((0, 9, 60))
+    apart.tracks += piano((TPB, 9, 62)).tracks
+    np.testing.assert_array_equal(style_profiles(together)["Piano"], style_profiles(apart)["Piano"])
+    # Pairs are of one track each.
+    assert not cells(apart, "time_pitch")
+
+
+def test_drums_are_left_out_of_the_pitched_profiles_and_alone_in_theirs():
+    score = piano((0, 9, 60))
+    score.tracks += piano((0, 9, 36), name="Drums", is_drum=True).tracks
+    names = {profile: set(style_profiles(score, profile)) for profile in PROFILES}
+    assert names == {
+        "onset_duration": {"Piano"},
+        "time_pitch": {"Piano"},
+        "onset_velocity": {"Piano", "Drums"},
+        "onset_drum": {"Drums"},
+    }
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_nothing_in_common_is_nan(profile):
+    assert np.isnan(style_similarity(Score(), piano((0, 9, 60)), profile))
+    assert np.isnan(chunked_style_similarity(Score(), Score(), profile)).all()
+
+
+def test_chunks_are_half_open_and_keep_the_bar():
+    # Five beats, cut at 1¼, 2½ and 3¾: the chunks hold the beats 0-1, 2, 3 and 4.
+    beats = piano(*((k * TPB, TPB, 60) for k in range(5)))
+    reference = piano((3 * TPB, TPB, 60))
+    assert chunked_style_similarity(beats, reference) == pytest.approx([0, 0, 1, 0])
+    # Cut exactly at a note: it opens the later chunk.
+    assert chunked_style_similarity(beats, reference, num_chunks=5) == pytest.approx(
+        [0, 0, 0, 1, 0]
+    )
+
+
+def test_chunk_edges_between_ticks():
+    # 10 ticks in 4 chunks: tick 2 lies before the edge at 2.5.
+    score = piano((0, 1, 60), (2, 8, 60), tpb=4)
+    reference = piano((2, 8, 60), tpb=4)
+    similarities = chunked_style_similarity(score, reference)
+    assert similarities[0] == pytest.approx(0.5**0.5)
+    assert np.isnan(similarities[1:]).all()
