@@ -1,0 +1,260 @@
+"""The page: self-contained, safe with any name, complete."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+
+from musicgen.midi.score import TEMPO, Marker, Score, Track, notes_from
+from musicgen.report import ReportPiece, render_report, write_report
+
+HOSTILE = """</script><script>alert(1)</script><img src=x onerror=alert(2)>'"&amp;$title {x} <!--"""
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, texts of scripts and of everything else."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict]] = []
+        self.scripts: list[tuple[dict, str]] = []
+        self.styles: list[str] = []
+        self.text: list[str] = []
+        self.open = ("", {})
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.open = (tag, dict(attrs))
+        self.elements.append(self.open)
+
+    def handle_endtag(self, tag):
+        self.open = ("", {})
+
+    def handle_data(self, data):
+        if self.open[0] == "script":
+            self.scripts.append((self.open[1], data))
+        elif self.open[0] == "style":
+            self.styles.append(data)
+        elif data.strip():
+            self.text.append(data.strip())
+
+    def named(self, tag: str) -> list[dict]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def payloads(self) -> list[dict]:
+        return [json.loads(t) for a, t in self.scripts if a.get("type") == "application/json"]
+
+
+def score(**changes) -> Score:
+    settings = {
+        "tracks": [
+            Track("Lead", 0, False, notes_from([(0, 480, 60, 90), (1_920, 480, 64, 70)])),
+            Track(
+                "", 0, True, notes_from([(0, 1, 36, 100), (2_000, 1, 38, 100), (2_100, 1, 42, 9)])
+            ),
+        ]
+    }
+    return Score(**(settings | changes))
+
+
+def piece(title="song.mid", music=None, prompt_end=1_920, midi_file="song.mid", **numbers):
+    return ReportPiece(title, music or score(), prompt_end, midi_file, numbers)
+
+
+def page(*pieces, title="Title", numbers=None, notices=()) -> Page:
+    return Page(render_report(title=title, pieces=pieces, numbers=numbers or {}, notices=notices))
+
+
+def test_nothing_is_loaded_from_anywhere():
+    text = render_report(title="t", pieces=[piece(), piece("b")], numbers={"a": 1})
+    assert not re.search(r"https?:|//[a-z0-9-]+\.[a-z]|@import|url\(", text, re.IGNORECASE)
+    parsed = Page(text)
+    for tag, attributes in parsed.elements:
+        assert "src" not in attributes
+        assert "srcset" not in attributes
+        if "href" in attributes:
+            expected = {"link": "data:,", "a": ("song.mid", "#piece-0", "#piece-1")}[tag]
+            assert attributes["href"] in expected
+
+
+def test_the_policy_allows_exactly_the_inlined_style_and_script():
+    parsed = page(piece())
+    [policy] = [m["content"] for m in parsed.named("meta") if "http-equiv" in m]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    [script] = [text for attributes, text in parsed.scripts if not attributes]
+    for text in (script, parsed.styles[0]):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+
+
+def test_hostile_text_stays_text():
+    music = score(tracks=[Track(HOSTILE, 0, False)], markers=[Marker(0, HOSTILE)])
+    hostile = piece(HOSTILE, music, midi_file=HOSTILE, **{HOSTILE: HOSTILE})
+    parsed = page(hostile, hostile, title=HOSTILE, numbers={HOSTILE: HOSTILE}, notices=[HOSTILE])
+    assert len(parsed.scripts) == 3
+    assert not parsed.named("img")
+    assert parsed.payloads[0]["markers"] == [[0, HOSTILE]]
+    assert not any(name.startswith("on") for _, a in parsed.elements for name in a)
+    # Title, heading, notice, label and value (5); table: label, two links, two values (5);
+    # each piece: heading, legend, label, value (8). A track's detail is a text of its own.
+    assert parsed.text.count(HOSTILE) == 18
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["My Song (1).mid", "Señor.mid", "a,b&c.mid", "javascript:alert(1)", "50%#1?.mid", "d/e.mid"],
+)
+def test_links_lead_to_the_file(name):
+    [link] = [a for a in page(piece(midi_file=name)).named("a") if "download" in a]
+    assert ":" not in link["href"]
+    assert "?" not in link["href"]
+    assert "#" not in link["href"]
+    assert unquote(link["href"]) == name
+
+
+def test_an_absolute_link_is_refused():
+    with pytest.raises(AssertionError):
+        page(piece(midi_file="//host/song.mid"))
+
+
+def test_names_that_are_no_unicode(tmp_path):
+    name = b"caf\xe9.mid".decode("utf-8", "surrogateescape")
+    write_report(tmp_path / "r.html", title=name, pieces=[piece(name, midi_file=name)], numbers={})
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert 'href="caf%E9.mid"' in text
+    assert "caf?.mid" in text
+
+
+def test_the_split_into_prompt_and_continuation():
+    # Bars of 1920 ticks: one of prompt, one of continuation; a note on the boundary continues.
+    parsed = page(piece())
+    assert parsed.payloads[0]["promptEnd"] == 1_920
+    assert "2 bars, 5 notes · prompt 1 bar, 2 notes · continuation 1 bar, 3 notes" in parsed.text
+    assert "2 bars, 5 notes" in page(piece(prompt_end=0)).text
+
+
+def test_pieces_keep_their_order_and_ids():
+    parsed = page(*(piece(f"{i}.mid", midi_file=f"{i}.mid", Tokens=i) for i in range(5)))
+    assert [a["id"] for a in parsed.named("article")] == [f"piece-{i}" for i in range(5)]
+    ids = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [a["href"] for a in parsed.named("a")]
+    assert links[:5] == [f"#piece-{i}" for i in range(5)]
+    assert links[5:] == [f"{i}.mid" for i in range(5)]
+    assert len(parsed.payloads) == 5
+
+
+def test_one_piece_needs_no_table_of_contents():
+    assert not page(piece()).named("nav")
+    assert page(piece(a=1), piece(b=2)).named("nav")
+
+
+def test_numbers_are_readable():
+    numbers = {
+        "seed": 1234567890123,
+        "top_p": 0.9,
+        "similarity": 0.123456,
+        "speed": np.float32(12345.678),
+        "count": np.int64(7),
+        "missing": None,
+        "undefined": float("nan"),
+        "tiny": 1.5e-7,
+        "infinite": float("inf"),
+        "gated": True,
+    }
+    text = page(piece(), numbers=numbers).text
+    values = [text[text.index(label) + 1] for label in numbers]
+    assert values == [
+        *("1234567890123", "0.9", "0.1235", "12346", "7"),
+        *("n/a", "n/a", "1.5e-07", "inf", "True"),
+    ]
+
+
+def test_empty_music_and_no_pieces():
+    silent = Score(tracks=[Track("Empty")])
+    parsed = page(piece(music=Score()), piece(music=silent, midi_file=None), piece(music=silent))
+    assert "0 bars, 0 notes · prompt 0 bars, 0 notes · continuation 0 bars, 0 notes" in parsed.text
+    assert [len(p["tracks"]) for p in parsed.payloads] == [0, 1, 1]
+    assert page().named("article") == []
+
+
+def test_every_control_has_a_name():
+    parsed = page(piece(), piece())
+    for tag, attributes in parsed.elements:
+        if tag in ("button", "input", "canvas") and attributes.get("id") not in ("loop", "volume"):
+            assert attributes.get("aria-label"), attributes  # loop and volume have visible text
+
+
+def test_writing_makes_folders_and_leaves_nothing_else(tmp_path):
+    path = tmp_path / "new" / "my report.html"
+    for title in ("one", "two"):
+        write_report(path, title=title, pieces=[piece()], numbers={})
+    assert [p.name for p in path.parent.iterdir()] == ["my report.html"]
+    assert "<h1>two</h1>" in path.read_text(encoding="utf-8")
+
+
+def test_many_pieces_stay_small():
+    generator = np.random.default_rng(0)
+    rows = np.stack(
+        [
+            generator.integers(0, 100 * 1_920, 2_000),
+            *(
+                generator.integers(low, high, 2_000)
+                for low, high in ((60, 960), (36, 96), (30, 120))
+            ),
+        ],
+        axis=1,
+    )
+    music = score(tracks=[Track("Piano", notes=notes_from(map(tuple, rows.tolist())))])
+    text = render_report(title="t", pieces=[piece(music=music)] * 32, numbers={})
+    assert len(text) < 16 * music.num_notes * 32  # bytes a note, everything included
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="needs node")
+def test_the_script_reads_back_the_music(tmp_path: Path):
+    """The page's own decoder, run outside a browser: notes, seconds and bars as in the Score."""
+    tempos = np.array([(0, 60.0), (1_920, 120.0)], TEMPO)
+    parsed = page(piece(music=score(tempos=tempos)))
+    [script] = [text for attributes, text in parsed.scripts if not attributes]
+    # Without a page there is nothing to connect; the classes stand on their own.
+    (tmp_path / "page.js").write_text(
+        "const document = { querySelectorAll: () => [] };\n"
+        + script
+        + f"\nconst score = new Score({json.dumps(parsed.payloads[0])});"
+        + "console.log(JSON.stringify({ notes: score.notes, end: score.duration,"
+        + " kinds: [36, 38, 42, 46, 45, 49, 54].map(drumKind),"
+        + " bars: [0, 1919, 1920, 9999].map((tick) => score.barAt(tick)),"
+        + " ticks: [0, 1, 4, 4.5].map((time) => score.tickAt(time)) }));"
+    )
+    run = subprocess.run(
+        ["node", str(tmp_path / "page.js")], capture_output=True, text=True, check=True, timeout=30
+    )
+    result = json.loads(run.stdout)
+    found = [
+        (n["track"], n["onset"], n["pitch"], n["velocity"], n["drum"]) for n in result["notes"]
+    ]
+    assert found == [
+        (0, 0, 60, 90, False),
+        (1, 0, 36, 100, True),
+        (0, 1_920, 64, 70, False),
+        (1, 2_000, 38, 100, True),
+        (1, 2_100, 42, 9, True),
+    ]
+    # One second a beat in the first bar, half a second after it.
+    assert [n["start"] for n in result["notes"][:3]] == pytest.approx([0, 0, 4])
+    assert result["notes"][2]["stop"] == pytest.approx(4.5)
+    assert result["end"] == pytest.approx(4.5)
+    assert result["ticks"] == pytest.approx([0, 480, 1_920, 2_400])
+    assert result["bars"] == [1, 1, 2, 2]
+    assert result["kinds"] == ["kick", "snare", "hat", "openHat", "tom", "cymbal", "percussion"]

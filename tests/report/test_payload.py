@@ -1,0 +1,115 @@
+"""What the page is told about a piece: nothing lost, nothing twice, times as mido has them."""
+
+import json
+
+import mido
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from musicgen.midi.score import TEMPO, Marker, Score, TimeSignature, Track, notes_from
+from musicgen.report.payload import chord_label, family, score_payload, tempo_map
+
+ticks = st.integers(0, 20_000)
+note_rows = st.lists(
+    st.tuples(ticks, st.integers(0, 5_000), st.integers(0, 127), st.integers(1, 127)), max_size=30
+)
+
+
+def rows_of(track: dict) -> list[tuple[int, int, int, int]]:
+    """The notes of a track of the JSON, delta coding undone."""
+    onsets = np.cumsum(track["onset"], dtype=int).tolist()
+    return list(zip(onsets, track["duration"], track["pitch"], track["velocity"], strict=True))
+
+
+@given(st.lists(note_rows, max_size=4), ticks)
+def test_every_note_is_there_exactly_once_and_in_order(tracks, prompt_end):
+    score = Score(tracks=[Track(notes=notes_from(rows)) for rows in tracks])
+    payload = json.loads(json.dumps(score_payload(score, prompt_end)))
+    for track, rows in zip(payload["tracks"], tracks, strict=True):
+        found = rows_of(track)
+        assert sorted(found) == sorted(rows)
+        assert [row[0] for row in found] == sorted(row[0] for row in rows)
+
+
+def test_notes_out_of_order_are_sorted_by_onset():
+    notes = notes_from([(0, 10, 60, 90), (480, 10, 62, 90)])[::-1].copy()
+    track = score_payload(Score(tracks=[Track(notes=notes)]), 0)["tracks"][0]
+    assert rows_of(track) == [(0, 10, 60, 90), (480, 10, 62, 90)]
+
+
+def seconds_at(segments: list, tick: int) -> float:
+    first, second, rate = [s for s in segments if s[0] <= tick][-1]
+    return second + (tick - first) * rate
+
+
+def test_tempo_map_by_hand():
+    tempos = np.array([(480, 60.0), (960, 240.0)], TEMPO)
+    segments = tempo_map(Score(ticks_per_beat=480, tempos=tempos))
+    # 120 bpm until the first tempo: 0.5 s a beat; then one beat at 1 s; then 0.25 s a beat.
+    assert [seconds_at(segments, t) for t in (0, 240, 480, 720, 960, 1920)] == pytest.approx(
+        [0, 0.25, 0.5, 1.0, 1.5, 2.0]
+    )
+    assert tempo_map(Score(ticks_per_beat=100)) == [[0, 0.0, 0.005]]
+
+
+@given(st.lists(st.tuples(st.integers(1, 3_000), st.integers(100_000, 2_000_000)), max_size=12))
+def test_tempo_map_agrees_with_mido(changes):
+    track = mido.MidiTrack()
+    tempos, tick = [], 0
+    for delta, microseconds in changes:
+        tick += delta
+        track.append(mido.MetaMessage("set_tempo", tempo=microseconds, time=delta))
+        tempos.append((tick, 60e6 / microseconds))
+    track.append(mido.Message("note_on", note=60, velocity=1, time=777))
+    file = mido.MidiFile(ticks_per_beat=220, tracks=[track])
+    segments = tempo_map(Score(ticks_per_beat=220, tempos=np.array(tempos, TEMPO)))
+    assert seconds_at(segments, tick + 777) == pytest.approx(file.length, abs=1e-4)
+
+
+def test_bars_beats_and_signatures():
+    score = Score(
+        ticks_per_beat=480,
+        tracks=[Track(notes=notes_from([(0, 6_000, 60, 90)]))],
+        time_signatures=[TimeSignature(1_920, 3, 4), TimeSignature(4_800, 6, 8)],
+    )
+    payload = score_payload(score, 1_920)
+    assert np.cumsum(payload["bars"]).tolist() == [0, 1_920, 3_360, 4_800]
+    assert payload["meters"] == [[0, 480, "4/4"], [1_920, 480, "3/4"], [4_800, 240, "6/8"]]
+    assert payload["promptEnd"] == 1_920
+
+
+def test_a_prompt_may_end_after_its_last_note():
+    score = Score(tracks=[Track(notes=notes_from([(0, 100, 60, 90)]))])
+    assert score_payload(score, 1_920)["end"] == 1_920
+    assert score_payload(Score(), 0)["end"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("A_M7_E", "Amaj7/E"),
+        ("C_M_C", "C"),
+        ("F#_m_F#", "F#m"),
+        ("B_/o7", "Bm7♭5"),
+        ("N_N", "N.C."),
+        ("N_N_N", "N.C."),
+        ("Verse 2", "Verse 2"),
+        ("take_m_1", "take_m_1"),
+        ("_M_", "_M_"),
+        ("", ""),
+    ],
+)
+def test_chord_labels(text, label):
+    assert chord_label(text) == label
+    assert score_payload(Score(markers=[Marker(5, text)]), 0)["markers"] == [[5, label]]
+
+
+@pytest.mark.parametrize(
+    ("program", "voice"),
+    [(0, "piano"), (24, "guitar"), (39, "bass"), (48, "strings"), (73, "other"), (127, "other")],
+)
+def test_voices(program, voice):
+    assert family(Track(program=program))[1] == voice
+    assert family(Track(program=program, is_drum=True)) == ("Drums", "drums")
