@@ -1,0 +1,150 @@
+"""Measure: python evaluate.py generated=DIR references=DIR, or checkpoint=latest."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from rich.progress import track
+
+from generate import MANIFEST
+from musicgen import cli, load
+from musicgen.data.datamodule import MusicData
+from musicgen.errors import UserError
+from musicgen.metrics import (
+    InterpolatedTrigram,
+    Summary,
+    as_table,
+    chunked_style_similarity,
+    length_summaries,
+    loss_curve,
+    plot_loss_curves,
+    style_similarity,
+    write_csv,
+)
+from musicgen.midi import Score, find_midi, read
+from musicgen.training.checkpoint import check_targets
+from musicgen.training.evaluation import position_losses, usable_length
+
+PROFILES = ("onset_duration", "time_pitch")
+
+
+def main(cfg: DictConfig) -> None:
+    """Compute each measure; print its table and write it as CSV, with its plot, below `out`."""
+    measures = {"style": style, "position_loss": position_loss}
+    wanted = cfg.metrics or ("style" if cfg.generated else "position_loss")
+    names = [wanted] if isinstance(wanted, str) else list(wanted)
+    for name in names:
+        if name not in measures:
+            raise UserError(f"metrics={name}: no such measure; there are {', '.join(measures)}")
+    out = Path(cfg.out or f"evaluated/{time.strftime('%Y-%m-%d_%H-%M-%S')}")
+    for name in names:
+        rows = measures[name](cfg, out)
+        write_csv(rows, out / f"{name}.csv")
+        cli.stdout.print(as_table(rows, title=name))
+    cli.say(f"in {out}")
+
+
+def style(cfg: DictConfig, out: Path) -> list[dict[str, Any]]:
+    """Style similarity of continuations and their references (Cífka et al. 2020).
+
+    Prompts are cut off where generate.py's manifest says where they end. Also of each quarter of
+    a continuation.
+    """
+    if cfg.generated is None or cfg.references is None:
+        raise UserError("metrics=style takes generated=DIR and references=DIR")
+    pairs = pair_files(Path(cfg.generated).expanduser(), Path(cfg.references).expanduser())
+    rows = []
+    for profile in PROFILES:
+        whole = [style_similarity(new, reference, profile) for new, reference in pairs]
+        quarters = np.array([chunked_style_similarity(n, r, profile) for n, r in pairs])
+        rows.append({"measure": profile, **asdict(Summary.of(whole, seed=cfg.seed))})
+        for i, column in enumerate(quarters.T):
+            name = f"{profile}, quarter {i + 1}"
+            rows.append({"measure": name, **asdict(Summary.of(column, seed=cfg.seed))})
+    return rows
+
+
+def pair_files(generated: Path, references: Path) -> list[tuple[Score, Score]]:
+    """Each generated piece, without its prompt, and its reference.
+
+    A reference is the prompt that the manifest names, or else the file whose name is the longest
+    beginning of the generated one's.
+
+    Raises:
+        UserError: a piece has no reference.
+    """
+    by_name = {path.relative_to(references).as_posix(): path for path in find_midi(references)}
+    by_stem = {path.stem: path for path in by_name.values()}
+    manifest = generated / MANIFEST
+    rows = json.loads(manifest.read_text())["pieces"] if manifest.is_file() else []
+    known = {row["file"]: row for row in rows}
+    pairs = []
+    for path in find_midi(generated):
+        row = known.get(path.name, {})
+        stems = sorted((s for s in by_stem if path.stem.startswith(s)), key=len)
+        reference = by_name.get(row.get("prompt", "")) or (by_stem[stems[-1]] if stems else None)
+        if reference is None:
+            raise UserError(f"{path.name}: no file of references={references} begins its name")
+        score = read(path)
+        start = row.get("prompt end", 0)
+        pairs.append((score.clip(start, score.end + 1), read(reference)))
+    return pairs
+
+
+def position_loss(cfg: DictConfig, out: Path) -> list[dict[str, Any]]:
+    """Loss by position over held-out pieces, of the model and of a trigram model.
+
+    The trigram model is interpolated (Witten-Bell) and fitted on the training pieces.
+    """
+    model = load(cli.find_checkpoint(cfg.checkpoint)).to(cli.find_device(cfg.device))
+    data = corpus(model.content.config["data"], model.tokenizer, cfg.data.root)
+    training_length = model.training_length
+    length = usable_length(model.model, round(cfg.max_factor * training_length))
+    pieces = [data.cache[i][: length + 1] for i in data.split(cfg.split)[: cfg.max_pieces]]
+    cli.say(f"{len(pieces)} {cfg.split} pieces, to {length} tokens")
+    losses = {
+        "model": [
+            position_losses(model.model, piece, seed=cfg.seed)
+            for piece in track(pieces, "position_loss", console=cli.console, transient=True)
+        ]
+    }
+    trigram = InterpolatedTrigram(len(model.tokenizer.vocabulary))
+    trigram.fit([data.cache[i] for i in data.split("train")])
+    losses["trigram"] = [trigram.losses(piece)[1:] for piece in pieces]
+
+    factors = [f for f in (1.5, 2.0, 4.0) if f * training_length <= length]
+    rows = []
+    for name, arrays in losses.items():
+        for part, summary in length_summaries(arrays, training_length, tuple(factors)).items():
+            rows.append({"measure": f"{name}, {part}", **asdict(summary)})
+    bucket = max(1, training_length // 16)
+    plot_loss_curves(
+        {name: loss_curve(arrays, bucket) for name, arrays in losses.items()},
+        out / "position_loss.png",
+        training_length=training_length,
+    )
+    trained = {row["measure"]: row["mean"] for row in rows}
+    gain = trained["trigram, trained"] - trained["model, trained"]
+    cli.say(
+        f"at trained positions: model {trained['model, trained']:.3f}, trigram "
+        f"{trained['trigram, trained']:.3f} nats a token; the model is {gain:+.3f} better"
+    )
+    return rows
+
+
+def corpus(config: dict[str, Any], tokenizer: Any, root: str | None) -> MusicData:
+    """The corpus a model was trained on, found again from its checkpoint."""
+    check_targets(config, (MusicData,))
+    config = {**config, **({"root": root} if root is not None else {})}
+    return instantiate(config, tokenizer=tokenizer)
+
+
+if __name__ == "__main__":
+    cli.run(main, "evaluate", Path(__file__).parent / "conf")

@@ -1,0 +1,201 @@
+"""Continue prompts: python generate.py prompt=FILE_OR_FOLDER [bars=16 num_samples=4 out=DIR]."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from musicgen import cli, load
+from musicgen.errors import UserError
+from musicgen.files import write_text
+from musicgen.generation.continuation import (
+    Continuation,
+    Length,
+    Prompt,
+    continue_prompts,
+    empty_prompt,
+    make_prompt,
+)
+from musicgen.generation.model import MusicModel
+from musicgen.generation.sampling import SamplingParams
+from musicgen.metrics import style_similarity
+from musicgen.midi import find_midi, read, write
+from musicgen.report import ReportPiece, write_report
+
+MANIFEST = "generation.json"
+
+
+def main(cfg: DictConfig) -> None:
+    """Load, read prompts, generate, write MIDI files as they finish, then the report."""
+    checkpoint = cli.find_checkpoint(cfg.checkpoint)
+    model = load(checkpoint).to(cli.find_device(cfg.device))
+    if cfg.num_samples < 1 or cfg.batch_size < 1:
+        raise UserError("num_samples and batch_size: give 1 or more")
+    prompts = read_prompts(model, cfg)
+    out = Path(cfg.out or f"generated/{time.strftime('%Y-%m-%d_%H-%M-%S')}")
+    names = file_names(prompts, cfg.num_samples)
+    for name in names.values():
+        if (out / name).exists():
+            raise UserError(f"{out / name} is there already; give another folder with out=DIR")
+    default_bars = 16 if cfg.length_factor is None else None
+    length = model.length(cfg.bars or default_bars, cfg.length_factor, cfg.max_new_tokens)
+    sampling = model.sampling(**cfg.sampling)
+
+    done: list[Continuation] = []
+    for continuation in run(model, prompts, length, sampling, cfg):
+        write(continuation.score, out / names[id(continuation.prompt), continuation.sample])
+        done.append(continuation)
+
+    places = {id(prompt): place for place, prompt in enumerate(prompts)}
+    done.sort(key=lambda c: (places[id(c.prompt)], c.sample))
+    invalid = sum(not is_grammatical(model, c) for c in done)
+    new_tokens = sum(c.num_new_tokens for c in done)
+    seconds = max(c.seconds for c in done)
+    settings = {
+        "checkpoint": str(checkpoint),
+        "seed": cfg.seed,
+        **asdict(sampling),
+        "training length": model.training_length,
+        "new tokens": new_tokens,
+        "ungrammatical pieces": invalid,
+        "tokens/s": round(new_tokens / seconds, 1),
+    }
+    rows = [describe(c, names[id(c.prompt), c.sample]) for c in done]
+    manifest = {"settings": settings, "pieces": rows}
+    write_text(out / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    if cfg.report:
+        write_report(
+            out / "report.html",
+            title=f"{len(done)} continuations",
+            pieces=[
+                ReportPiece(Path(row["file"]).stem, c.score, c.prompt.end_tick, row["file"], row)
+                for c, row in zip(done, rows, strict=True)
+            ],
+            numbers=settings,
+            notices=[prompt.notice for prompt in prompts if prompt.notice],
+        )
+    cli.say(f"{len(done)} pieces, {new_tokens} new tokens, {settings['tokens/s']} a second")
+    cli.say(f"in {out}" + (f"; open {out / 'report.html'}" if cfg.report else ""))
+
+
+def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
+    """The prompts; files of a folder that cannot be read are named and left out.
+
+    Raises:
+        UserError: nothing can be read.
+    """
+    if cfg.prompt is None:
+        return [empty_prompt(model.tokenizer)]
+    path = Path(cfg.prompt).expanduser()
+    if not path.is_dir():
+        return [make_prompt(model.tokenizer, read(path), path.name, cfg.prompt_bars)]
+    files = find_midi(path)
+    if cfg.num_prompts is not None and cfg.num_prompts < len(files):
+        files = [files[i * len(files) // cfg.num_prompts] for i in range(cfg.num_prompts)]
+    prompts = []
+    for file in files:
+        try:
+            name = file.relative_to(path).as_posix()
+            prompts.append(make_prompt(model.tokenizer, read(file), name, cfg.prompt_bars))
+        except UserError as error:
+            cli.warn(f"left out: {error}")
+    if not prompts:
+        raise UserError(f"prompt={cfg.prompt}: none of its {len(files)} files can be continued")
+    return prompts
+
+
+def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[int, int], str]:
+    """A file name for each prompt and sample: the prompt's own, then the sample's number."""
+    names = {}
+    for prompt in prompts:
+        stem = prompt.name.replace("/", "_")
+        stem = stem.rsplit(".", 1)[0] if stem.lower().endswith((".mid", ".midi")) else stem
+        for sample in range(num_samples):
+            names[id(prompt), sample] = f"{stem}_{sample}.mid"
+    return names
+
+
+def run(
+    model: MusicModel,
+    prompts: list[Prompt],
+    length: Length,
+    sampling: SamplingParams,
+    cfg: DictConfig,
+) -> Iterator[Continuation]:
+    """The continuations as they finish, under a progress bar."""
+    total = len(prompts) * cfg.num_samples
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} pieces, {task.fields[tokens]} tokens"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=cli.console, transient=True) as progress:
+        bar = progress.add_task("generating", total=total, tokens=0)
+        tokens = 0
+
+        def count(rows: int) -> None:
+            nonlocal tokens
+            tokens += rows
+            progress.update(bar, tokens=tokens)
+
+        for continuation in continue_prompts(
+            model.model,
+            model.tokenizer,
+            prompts,
+            length=length,
+            sampling=sampling,
+            num_samples=cfg.num_samples,
+            batch_size=cfg.batch_size,
+            allow_end=cfg.allow_end,
+            seed=cfg.seed,
+            on_step=count,
+        ):
+            progress.advance(bar)
+            yield continuation
+
+
+def is_grammatical(model: MusicModel, continuation: Continuation) -> bool:
+    """Whether the grammar takes the finished piece: a check on what the sampler did."""
+    try:
+        model.tokenizer.grammar().start(torch.from_numpy(continuation.tokens)[None])
+    except UserError as error:
+        cli.warn(str(error))
+        return False
+    return True
+
+
+def describe(continuation: Continuation, file: str) -> dict[str, Any]:
+    """A piece's row in the report and the manifest."""
+    prompt, score = continuation.prompt, continuation.score
+    new = continuation.new_score
+    bar = prompt.end_tick * prompt.bar_length // prompt.end_time if prompt.end_time else None
+    row: dict[str, Any] = {
+        "file": file,
+        "prompt": prompt.name,
+        "sample": continuation.sample,
+        "prompt end": prompt.end_tick,
+        "tokens": len(continuation.tokens),
+        "new tokens": continuation.num_new_tokens,
+        "new notes": new.num_notes,
+        "bars": None if bar is None else -(-score.end // bar),
+    }
+    if prompt.score.num_notes:
+        for profile in ("onset_duration", "time_pitch"):
+            similarity = style_similarity(new, prompt.score, profile)
+            row[f"style like the prompt, {profile}"] = (
+                None if similarity != similarity else similarity
+            )
+    return row
+
+
+if __name__ == "__main__":
+    cli.run(main, "generate", Path(__file__).parent / "conf")

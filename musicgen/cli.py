@@ -1,0 +1,201 @@
+"""What the three entry points share: Hydra's start, paths as people type them, one-line errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from musicgen.errors import UserError
+
+console = Console(stderr=True)
+stdout = Console()
+
+# Hydra's grammar chokes on the commas, brackets and ampersands of a musician's file names.
+PATH_KEYS = frozenset(
+    {"prompt", "checkpoint", "out", "generated", "references", "resume", "data.root"}
+)
+_FULL_ERROR = "HYDRA_FULL_ERROR"
+
+
+def run(main: Callable[[DictConfig], Any], config_name: str, config_path: Path) -> None:
+    """Compose the configuration from the command line and call `main` with it.
+
+    A user's mistake ends the process with one line on standard error and status 2. With
+    HYDRA_FULL_ERROR=1 in the environment everything raises as it is.
+    """
+    full_error = os.environ.get(_FULL_ERROR) == "1"
+    # Hydra prints its own errors over several lines; as exceptions they come to us.
+    os.environ[_FULL_ERROR] = "1"
+    OmegaConf.register_new_resolver("run_id", _run_id, replace=True)
+    decorate = hydra.main(version_base="1.3", config_path=str(config_path), config_name=config_name)
+    try:
+        sys.argv = [sys.argv[0], *prepare_arguments(sys.argv[1:])]
+        decorate(main)()
+    except (UserError, HydraException, OmegaConfBaseException) as error:
+        if full_error:
+            raise
+        mistake = _find_mistake(error)
+        if mistake is None:
+            raise
+        console.print(
+            f"error: {mistake}", style="red", markup=False, highlight=False, soft_wrap=True
+        )
+        sys.exit(2)
+    except KeyboardInterrupt:
+        warn("interrupted")
+        sys.exit(130)
+
+
+def prepare_arguments(arguments: Sequence[str]) -> list[str]:
+    """The arguments for Hydra: paths quoted, and `resume=` as the run's own arguments and folder.
+
+    Raises:
+        UserError: there is no such run to resume.
+    """
+    resume = None
+    rest = []
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if key == "resume" and equals and value not in ("", "null"):
+            resume = value
+        elif key in PATH_KEYS and equals:
+            rest.append(f"{key}={quote(value)}")
+        else:
+            rest.append(argument)
+    if resume is None:
+        return rest
+    folder = find_run(resume)
+    saved = OmegaConf.load(folder / ".hydra" / "overrides.yaml")
+    return [
+        *(str(override) for override in saved),
+        *rest,
+        f"resume={quote(str(folder / 'checkpoints' / 'last.ckpt'))}",
+        f"hydra.run.dir={quote(str(folder))}",
+    ]
+
+
+def quote(value: str) -> str:
+    """A value that Hydra's grammar takes to the letter; null and quoted values stay."""
+    if value in ("", "null") or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):
+        return value
+    # In quotes, only backslashes before a quote, and interpolations, need escaping.
+    head = value.rstrip("\\")
+    value = head.replace("'", "\\'") + "\\\\" * (len(value) - len(head))
+    return "'" + value.replace("${", "\\${") + "'"
+
+
+def find_run(name: str, root: Path = Path("outputs")) -> Path:
+    """The run folder that `resume=` means: `auto` is the newest below `root`.
+
+    Raises:
+        UserError: no such run, or it has no checkpoint.
+    """
+    if name.strip("'\"") == "auto":
+        return find_checkpoint("latest", root).parent.parent
+    folder = Path(name.strip("'\"")).expanduser()
+    if folder.suffix == ".ckpt":
+        folder = folder.parent.parent
+    if not (folder / "checkpoints" / "last.ckpt").is_file():
+        raise UserError(
+            f"resume={name}: {folder} holds no checkpoints/last.ckpt; give the folder of a run, "
+            "or resume=auto for the newest"
+        )
+    return folder
+
+
+def find_checkpoint(name: str, root: Path = Path("outputs")) -> Path:
+    """The file that `checkpoint=` means: a file, a run folder (its best), or `latest`.
+
+    Raises:
+        UserError: there is none; says what to run.
+    """
+    if name == "latest":
+        found = list(root.glob("**/checkpoints/last.ckpt"))
+        if not found:
+            raise UserError(f"no checkpoint below {root}/; train a model first: python train.py")
+        return _best(max(found, key=lambda path: path.stat().st_mtime).parent)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        folder = path if path.name == "checkpoints" else path / "checkpoints"
+        if not (folder / "last.ckpt").is_file():
+            raise UserError(f"checkpoint={name}: that folder holds no checkpoints/last.ckpt")
+        return _best(folder)
+    if not path.is_file():
+        raise UserError(
+            f"checkpoint={name}: no such file or folder; give a .ckpt, a run's folder, or latest"
+        )
+    return path
+
+
+def _best(folder: Path) -> Path:
+    """The checkpoint with the best validation loss, or else the last."""
+    best = folder / "best.ckpt"
+    return best if best.is_file() else folder / "last.ckpt"
+
+
+def _run_id(output_dir: str) -> str:
+    """A name for a run folder that loggers accept, the same after a resume."""
+    parts = Path(output_dir).parts
+    return "-".join(parts[parts.index("outputs") + 1 :] if "outputs" in parts else parts[-2:])
+
+
+def _find_mistake(error: BaseException | None) -> str | None:
+    """The one line for a user's mistake, if that is what the exception comes from."""
+    causes: list[BaseException] = []
+    while error is not None and error not in causes:
+        causes.append(error)
+        error = error.__cause__ or error.__context__
+    for cause in causes:
+        if isinstance(cause, UserError):
+            return str(cause)
+    for cause in causes:
+        if type(cause).__name__ == "InstantiationException":
+            return None  # something of ours failed while it was built
+    # Hydra's first sentence says what, the last lines often which values there are.
+    lines = [line.strip() for line in str(causes[0]).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(("full_key", "object_type", "Set "))]
+    return "; ".join(lines)
+
+
+def say(text: str) -> None:
+    """A line for the user, on standard error."""
+    _print(text)
+
+
+def warn(text: str) -> None:
+    """A line for the user, in yellow."""
+    _print(text, "yellow")
+
+
+def _print(text: str, style: str | None = None) -> None:
+    """To the letter, and long lines whole, so that paths can be copied."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def find_device(name: str) -> str:
+    """The torch device that `device=` means; `auto` is the fastest there is.
+
+    Raises:
+        UserError: no such device here.
+    """
+    import torch  # late: mistakes in arguments should not wait for it
+
+    here = ["cpu"]
+    if torch.backends.mps.is_available():
+        here.append("mps")
+    if torch.cuda.is_available():
+        here.append("cuda")
+    if name == "auto":
+        return here[-1]
+    if name.split(":")[0] not in here:
+        raise UserError(f"device={name}: this machine has {', '.join(here)}")
+    return name

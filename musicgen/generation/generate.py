@@ -1,0 +1,150 @@
+"""Tokens from a model: one parallel pass over the prompt, then steps of constant cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from musicgen.errors import UserError
+from musicgen.generation.sampling import SamplingParams, sample
+from musicgen.models import ModelState, Transformer
+from musicgen.position import NoiseKey
+from musicgen.tokenization.grammar import Grammar, GrammarState
+
+# CPU matrix products of fewer rows take another path, which rounds differently. Rows are filled up
+# to a multiple of this, so that a sample is the same at any batch size.
+_ROW_MULTIPLE = 4
+# Keeps these draws apart from the positional encoding's.
+_SAMPLING = -2
+
+
+def generate(
+    model: Transformer,
+    prompts: Sequence[Tensor],
+    *,
+    grammar: Grammar,
+    sampling: SamplingParams,
+    max_new_tokens: int | Sequence[int],
+    end_times: Sequence[int] | None = None,
+    not_before: Sequence[int] | None = None,
+    allow_end: bool = False,
+    samples: Sequence[int] = (0,),
+    seed: int = 0,
+) -> Iterator[Tensor]:
+    """Continue each prompt, once per sample; iterating is streaming.
+
+    Rows are ordered by prompt, then sample. Sample i of a prompt depends on seed and i, not on
+    what else is in the batch.
+
+    Args:
+        model: causal, in evaluation mode.
+        prompts: token ids [L] each, one or more of them, of any lengths.
+        grammar: says which tokens may come next, and knows the pad id and the musical time.
+        sampling: how tokens are drawn.
+        max_new_tokens: tokens after which a row ends; one for all prompts or one for each.
+        end_times: musical time in grid steps, for each prompt, at which its rows end: the token
+            that would reach it is withheld.
+        not_before: musical time, for each prompt, before which nothing may be added.
+        allow_end: whether the model may end a piece before that.
+        samples: numbers of the samples of each prompt.
+        seed: of sampling, and of the positional encoding's noise.
+
+    Yields:
+        [B] token ids on the CPU; a row that has ended yields the pad id. Stops when all have.
+
+    Raises:
+        UserError: a prompt is not grammatical, or the lengths pass the model's limit.
+    """
+    limits = [max_new_tokens] * len(prompts) if isinstance(max_new_tokens, int) else max_new_tokens
+    longest = max(len(p) + n for p, n in zip(prompts, limits, strict=True))
+    max_length = model.position.max_length
+    if max_length is not None and longest > max_length:
+        raise UserError(
+            f"{longest} tokens are asked for, but this model's positional encoding "
+            f"(position={model.position.name}) ends at {max_length}. Ask for fewer bars, or train "
+            "with position=sine_spe, sinusoidal or none, which have no limit"
+        )
+    return _generate(
+        model, prompts, grammar, sampling, limits, end_times, not_before, allow_end, samples, seed
+    )
+
+
+@torch.inference_mode()
+def _generate(
+    model: Transformer,
+    prompts: Sequence[Tensor],
+    grammar: Grammar,
+    sampling: SamplingParams,
+    limits: Sequence[int],
+    end_times: Sequence[int] | None,
+    not_before: Sequence[int] | None,
+    allow_end: bool,
+    samples: Sequence[int],
+    seed: int,
+) -> Iterator[Tensor]:
+    device = next(model.parameters()).device
+    noise = NoiseKey((seed,))
+    # One prompt at a time: a product's shape, and so its rounding, depends on nothing else.
+    logits, grammar_states = [], []
+    states: list[ModelState] = []
+    for prompt in prompts:
+        tokens = prompt.to(device)[None]
+        grammar_states.append(grammar.start(tokens))
+        x, state = model.hidden(tokens, noise=noise, return_state=True)
+        logits.append(model.head(x[:, -1]))
+        assert state is not None
+        states.append(state)
+    num_rows = len(prompts) * len(samples)
+    rows = torch.arange(len(prompts)).repeat_interleave(len(samples))
+    rows = torch.cat((rows, rows[:1].expand(-num_rows % _ROW_MULTIPLE))).to(device)
+    logit = torch.cat(logits)[rows]
+    state = ModelState.cat(states).select(rows)
+    grammar_state: GrammarState = type(grammar_states[0]).cat(grammar_states).select(rows)
+
+    left = torch.tensor(limits, device=device)[rows]
+    ends, begins = (
+        None if times is None else torch.tensor(times, device=device)[rows]
+        for times in (end_times, not_before)
+    )
+    pad = torch.full_like(rows, grammar.pad)
+    uniforms = _Uniforms(seed, samples, len(prompts), len(rows))
+    while True:
+        uniform = uniforms.next().to(device)
+        allowed = grammar.allowed(grammar_state, end=allow_end, not_before=begins)
+        token = sample(logit, sampling, allowed=allowed, uniform=uniform)
+        token = torch.where(left > 0, token, pad)
+        following = grammar.advance(grammar_state, token)
+        left = torch.where(following.finished, 0, left - 1)
+        if ends is not None:
+            over = following.time >= ends
+            token = torch.where(over, pad, token)
+            left = torch.where(over, 0, left)
+        grammar_state = following
+        yield token[:num_rows].cpu()
+        if not bool((left[:num_rows] > 0).any()):
+            return
+        x, state = model.hidden(token[:, None], noise=noise, state=state, return_state=True)
+        logit = model.head(x[:, -1])
+
+
+class _Uniforms:
+    """For each row its own stream of numbers, from seed and sample number."""
+
+    block = 256
+
+    def __init__(self, seed: int, samples: Sequence[int], num_prompts: int, num_rows: int) -> None:
+        self.generators = [NoiseKey((seed, _SAMPLING, i)).generator() for i in samples]
+        self.num_prompts, self.num_rows = num_prompts, num_rows
+        self.place = self.block
+
+    def next(self) -> Tensor:
+        """The next number of each row, [B] in fp64."""
+        if self.place == self.block:
+            draws = [torch.rand(self.block, generator=g).double() for g in self.generators]
+            table = torch.stack(draws * self.num_prompts)
+            self.table = torch.cat((table, table[:1].expand(self.num_rows - len(table), -1)))
+            self.place = 0
+        self.place += 1
+        return self.table[:, self.place - 1]

@@ -1,0 +1,90 @@
+"""Callbacks of our own; the rest are Lightning's."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from musicgen.attention import FeatureMap
+from musicgen.data.batch import Batch
+from musicgen.errors import UserError
+from musicgen.position import NoiseKey
+
+# Keeps these draws apart from the positional encoding's.
+_REDRAW = -1
+
+
+class RedrawFeatures(pl.Callback):
+    """Draw FAVOR+'s random features anew, now and then.
+
+    Each draw is a function of seed and step, the same on every rank.
+
+    Args:
+        every: steps between draws.
+        probability: or else the chance of a draw before each step.
+        seed: decides when, and what.
+    """
+
+    def __init__(
+        self, every: int | None = None, probability: float | None = None, seed: int = 0
+    ) -> None:
+        if (every is None) == (probability is None):
+            raise UserError("callbacks.redraw_features takes either every or probability")
+        self.every, self.probability, self.seed = every, probability or 0.0, seed
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        step = trainer.global_step
+        if batch_idx % trainer.accumulate_grad_batches:
+            return
+        key = NoiseKey((self.seed, _REDRAW, step))
+        if self.every is not None:
+            due = step > 0 and step % self.every == 0
+        else:
+            chance = torch.rand((), generator=key.generator())
+            due = bool(chance < self.probability)
+        if due:
+            maps = [m for m in pl_module.modules() if isinstance(m, FeatureMap)]
+            for i, feature_map in enumerate(maps):
+                feature_map.redraw(key.fold(i))
+
+
+class Throughput(pl.Callback):
+    """Log the tokens a second that training takes in, over all processes.
+
+    Args:
+        every: steps between figures.
+    """
+
+    def __init__(self, every: int = 10) -> None:
+        self.every = every
+        self._tokens, self._since = 0, 0.0
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if self._tokens == 0:
+            self._since = time.perf_counter()
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Batch,
+        batch_idx: int,
+    ) -> None:
+        self._tokens += batch.tokens.numel()
+        if trainer.global_step % self.every == 0:
+            seconds = time.perf_counter() - self._since
+            rate = self._tokens * trainer.world_size / seconds
+            pl_module.log("train/tokens_per_second", rate, rank_zero_only=True)
+            self._tokens = 0
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # Validation's time is not training's.
+        self._tokens = 0

@@ -1,0 +1,109 @@
+"""Train a model: python train.py [position=conv_spe data=midi_folder data.root=/my/midi ...]."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from musicgen import cli
+from musicgen.data.datamodule import MusicData
+from musicgen.errors import UserError
+from musicgen.files import write_text
+from musicgen.models import check_compatible
+from musicgen.tokenization.base import Tokenizer
+from musicgen.training.checkpoint import CheckpointContent, parameter_count
+from musicgen.training.module import TrainingModule
+
+
+def main(cfg: DictConfig) -> float | None:
+    """Compose, check, fit, test. Returns the best validation loss, if there is one, for sweeps.
+
+    Raises:
+        UserError: settings that do not go together, missing data, a checkpoint that does not fit.
+    """
+    # Advice of the libraries about each other, on which a user could not act.
+    warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
+    check_compatible(instantiate(cfg.model.position), instantiate(cfg.model.attention))
+    pl.seed_everything(cfg.seed, workers=True, verbose=False)
+    tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
+    data: MusicData = instantiate(cfg.data, tokenizer=tokenizer)
+    model = instantiate(cfg.model, vocab_size=len(tokenizer.vocabulary))
+    max_length = model.position.max_length
+    if max_length is not None and cfg.data.length > max_length:
+        raise UserError(
+            f"data.length={cfg.data.length} is more than model.position.max_length={max_length}; "
+            f"set model.position.max_length={cfg.data.length} or more"
+        )
+    module = TrainingModule(
+        model,
+        instantiate(cfg.task),
+        instantiate(cfg.optimizer),
+        instantiate(cfg.scheduler),
+        _content(cfg, tokenizer),
+        cfg.seed,
+    )
+    trainer: pl.Trainer = instantiate(
+        cfg.trainer,
+        callbacks=[instantiate(callback) for callback in cfg.callbacks.values() if callback],
+        logger=[instantiate(logger) for logger in (cfg.logger or {}).values()],
+    )
+    if trainer.is_global_zero:
+        folder = Path(cfg.paths.output_dir)
+        write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
+        cli.say(f"{parameter_count(model):,} parameters; the run's folder is {folder}")
+    if cfg.train:
+        _fit(trainer, module, data, cfg)
+    best = getattr(trainer.checkpoint_callback, "best_model_path", "")
+    if cfg.test:
+        trainer.test(
+            module, datamodule=data, ckpt_path=best or None, verbose=trainer.is_global_zero
+        )
+    score = getattr(trainer.checkpoint_callback, "best_model_score", None)
+    return None if score is None else float(score)
+
+
+def _fit(trainer: pl.Trainer, module: TrainingModule, data: MusicData, cfg: DictConfig) -> None:
+    """Fit, and say where it stopped if it was interrupted."""
+    began = time.monotonic()
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=cfg.resume)
+    except BaseException as error:
+        _say_how_to_go_on(trainer, cfg)
+        if isinstance(error, SystemExit):  # Lightning's own way out of Ctrl-C
+            raise KeyboardInterrupt from None
+        raise
+    if trainer.is_global_zero:
+        loss = trainer.callback_metrics.get("val/loss")
+        validation = "" if loss is None else f", validation loss {float(loss):.4f} nats a token"
+        minutes = (time.monotonic() - began) / 60
+        cli.say(f"{trainer.global_step} steps in {minutes:.1f} minutes{validation}")
+
+
+def _say_how_to_go_on(trainer: pl.Trainer, cfg: DictConfig) -> None:
+    folder = Path(cfg.paths.output_dir)
+    if trainer.is_global_zero and (folder / "checkpoints" / "last.ckpt").is_file():
+        cli.say(f"to go on from step {trainer.global_step}: python train.py resume={folder}")
+
+
+def _content(cfg: DictConfig, tokenizer: Tokenizer) -> CheckpointContent:
+    """What a checkpoint needs to be opened anywhere: plain data, interpolations resolved."""
+    config: Any = OmegaConf.to_container(cfg, resolve=True)
+    return CheckpointContent(
+        model=config["model"],
+        tokenizer=config["tokenizer"],
+        vocabulary=list(tokenizer.vocabulary.tokens),
+        vocabulary_hash=tokenizer.vocabulary.hash,
+        config=config,
+    )
+
+
+if __name__ == "__main__":
+    cli.run(main, "train", Path(__file__).parent / "conf")
