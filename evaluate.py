@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 from rich.progress import track
 
 from generate import MANIFEST
 from musicgen import cli, load
-from musicgen.data.datamodule import MusicData
 from musicgen.errors import UserError
 from musicgen.metrics import (
     InterpolatedTrigram,
@@ -29,7 +27,6 @@ from musicgen.metrics import (
     write_csv,
 )
 from musicgen.midi import Score, find_midi, read
-from musicgen.training.checkpoint import check_targets
 from musicgen.training.evaluation import position_losses, usable_length
 
 PROFILES = ("onset_duration", "time_pitch")
@@ -104,7 +101,7 @@ def position_loss(cfg: DictConfig, out: Path) -> list[dict[str, Any]]:
     The trigram model is interpolated (Witten-Bell) and fitted on the training pieces.
     """
     model = load(cli.find_checkpoint(cfg.checkpoint)).to(cli.find_device(cfg.device))
-    data = corpus(model.content.config["data"], model.tokenizer, cfg.data.root)
+    data = model.corpus(cfg.data.root)
     training_length = model.training_length
     length = usable_length(model.model, round(cfg.max_factor * training_length))
     pieces = [data.cache[i][: length + 1] for i in data.split(cfg.split)[: cfg.max_pieces]]
@@ -137,13 +134,6 @@ def position_loss(cfg: DictConfig, out: Path) -> list[dict[str, Any]]:
         f"{trained['trigram, trained']:.3f} nats a token; the model is {gain:+.3f} better"
     )
     return rows
-
-
-def corpus(config: dict[str, Any], tokenizer: Any, root: str | None) -> MusicData:
-    """The corpus a model was trained on, found again from its checkpoint."""
-    check_targets(config, (MusicData,))
-    config = {**config, **({"root": root} if root is not None else {})}
-    return instantiate(config, tokenizer=tokenizer)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from musicgen.generation.continuation import (
 from musicgen.generation.model import MusicModel
 from musicgen.generation.sampling import SamplingParams
 from musicgen.metrics import style_similarity
-from musicgen.midi import find_midi, read, write
+from musicgen.midi import Score, find_midi, read, write
 from musicgen.report import ReportPiece, write_report
 
 MANIFEST = "generation.json"
@@ -95,20 +96,28 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
     if cfg.prompt is None:
         return [empty_prompt(model.tokenizer)]
     path = Path(cfg.prompt).expanduser()
-    if not path.is_dir():
-        return [make_prompt(model.tokenizer, read(path), path.name, cfg.prompt_bars)]
-    files = find_midi(path)
-    if cfg.num_prompts is not None and cfg.num_prompts < len(files):
-        files = [files[i * len(files) // cfg.num_prompts] for i in range(cfg.num_prompts)]
-    prompts = []
-    for file in files:
+    sources: dict[str, Callable[[], Score]]
+    if cfg.prompt in ("val", "test"):
+        cache, decode = (data := model.corpus(cfg.data.root)).cache, model.tokenizer.decode
+        sources = {cache.names[i]: partial(decode, cache[i]) for i in data.split(cfg.prompt)}
+    elif path.is_dir():
+        sources = {f.relative_to(path).as_posix(): partial(read, f) for f in find_midi(path)}
+    else:
+        sources = {path.name: partial(read, path)}
+    names = list(sources)
+    if cfg.num_prompts is not None and cfg.num_prompts < len(names):
+        names = [names[i * len(names) // cfg.num_prompts] for i in range(cfg.num_prompts)]
+    prompts, errors = [], []
+    for name in names:
         try:
-            name = file.relative_to(path).as_posix()
-            prompts.append(make_prompt(model.tokenizer, read(file), name, cfg.prompt_bars))
+            prompts.append(make_prompt(model.tokenizer, sources[name](), name, cfg.prompt_bars))
         except UserError as error:
-            cli.warn(f"left out: {error}")
+            errors.append(str(error))
     if not prompts:
-        raise UserError(f"prompt={cfg.prompt}: none of its {len(files)} files can be continued")
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise UserError(f"nothing to continue: {errors[0]}{more}")
+    for error in errors:
+        cli.warn(f"left out: {error}")
     return prompts
 
 

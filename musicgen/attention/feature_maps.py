@@ -20,14 +20,15 @@ class FAVOR(FeatureMap):
     (§2.3, the hyperbolic form); the M/2 columns of ω are orthogonal in blocks of E.
 
     Args:
-        num_features: M, even.
+        num_features: M, even; None takes 2E, which is one orthogonal block.
     """
 
     name = "favor"
     omega: Tensor
 
-    def __init__(self, dim: int, logit_scale: float, *, num_features: int = 128) -> None:
+    def __init__(self, dim: int, logit_scale: float, *, num_features: int | None = None) -> None:
         super().__init__(dim, logit_scale)
+        num_features = 2 * dim if num_features is None else num_features
         if num_features < 2 or num_features % 2:
             raise UserError(
                 f"model.attention.feature_map.num_features={num_features}: FAVOR+ takes features "

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.utils import instantiate
+
+from musicgen.data.datamodule import MusicData
 from musicgen.generation.continuation import (
     Continuation,
     Length,
@@ -17,7 +20,7 @@ from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import Score, as_score
 from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
-from musicgen.training.checkpoint import CheckpointContent, rebuild
+from musicgen.training.checkpoint import CheckpointContent, check_targets, rebuild
 
 if TYPE_CHECKING:
     import miditoolkit
@@ -48,6 +51,21 @@ class MusicModel:
     def training_length(self) -> int:
         """Tokens in a training window."""
         return int(self.content.config["data"]["length"])
+
+    def corpus(self, root: str | Path | None = None) -> MusicData:
+        """The corpus it was trained on, found again from its configuration.
+
+        Args:
+            root: where the corpus lies now, if it was moved.
+
+        Raises:
+            UserError: the configuration names something else than a corpus of musicgen.
+        """
+        config = dict(self.content.config["data"])
+        check_targets(config, (MusicData,))
+        if root is not None:
+            config["root"] = str(root)
+        return instantiate(config, tokenizer=self.tokenizer)
 
     def sampling(self, **overrides: Any) -> SamplingParams:
         """The sampling of its training configuration, but for overrides that are not None."""

@@ -7,17 +7,19 @@ import re
 from musicgen.errors import UserError
 
 _HEADER = 14
-# Only where four bytes in a row have the high bit can a number be longer than four bytes.
-_SUSPICIOUS = re.compile(rb"[\x80-\xff]{4}")
-_META, _SYSEX, _END_OF_TRACK = 0xFF, (0xF0, 0xF7), 0x2F
+# Sound events set the high bit in one byte at a time: only where two in a row have it can a number
+# be long or a pitch be past 127, and only there is a walk through the events worth its time.
+_SUSPICIOUS = re.compile(rb"[\x80-\xff]{2}")
+_META, _SYSEX, _END_OF_TRACK = 0xFF, 0xF0, 0x2F
+_LAST_TICK = 2**31 - 1
 
 
 def whole_chunks(data: bytes) -> bytes:
     """The data without trailing garbage.
 
     Raises:
-        UserError: no MIDI header, a track that runs past the end of the file, or a number longer
-            than the format's four bytes.
+        UserError: no MIDI header, a track that runs past the end of the file, or an event that
+            the format does not allow.
     """
     if not data:
         raise UserError("the file is empty; export it again from a music program")
@@ -37,29 +39,46 @@ def whole_chunks(data: bytes) -> bytes:
                 )
             break
         if is_track and _SUSPICIOUS.search(data, start, end):
-            _check_numbers(data, start + 8, end)
+            _check_events(data, start + 8, end)
         start = end
     return data[:start]
 
 
-def _check_numbers(data: bytes, at: int, end: int) -> None:
-    """Walk a track's events and refuse a variable-length number of more than four bytes."""
-    status = 0
+def _check_events(data: bytes, at: int, end: int) -> None:
+    """Walk a track's events as the parser does and refuse what leads it out of its memory.
+
+    What is merely cut short is left to the parser to report.
+    """
+    time = running = 0
     while at < end:
-        _, at = _number(data, at, end)
+        delta, at = _number(data, at, end)
+        time += delta
+        if time > _LAST_TICK:
+            raise _broken("a time past 2^31 ticks", at)
         if at >= end:
-            return  # the parser reports what is merely cut short
-        if data[at] & 0x80:
-            status = data[at]
+            return
+        status = data[at]
+        if status & 0x80:
             at += 1
-        if status == _META or status in _SYSEX:
-            kind = data[at] if status == _META and at < end else None
-            length, at = _number(data, at + (status == _META), end)
+        else:
+            status = running
+        if status == _META:
+            kind = data[at] if at < end else None
+            length, at = _number(data, at + 1, end)
             at += length
             if kind == _END_OF_TRACK:
                 return
-        else:
+        elif status == _SYSEX:
+            length, at = _number(data, at, end)
+            at += length
+            running = 0
+        elif 0x80 <= status < 0xF0:
+            if status < 0xA0 and at < end and data[at] & 0x80:
+                raise _broken("a pitch past 127", at)
             at += 1 if status >> 4 in (0xC, 0xD) else 2
+            running = status
+        else:  # also 0xF7, whose length the parser does not read
+            raise _broken("an event that is not supported", at)
 
 
 def _number(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -71,4 +90,8 @@ def _number(data: bytes, at: int, end: int) -> tuple[int, int]:
             return value, place + 1
     if at + 4 > end:
         return value, end
-    raise UserError(f"broken MIDI (a number of more than 4 bytes at byte {at}); get a whole copy")
+    raise _broken("a number of more than 4 bytes", at)
+
+
+def _broken(what: str, at: int) -> UserError:
+    return UserError(f"broken MIDI ({what} at byte {at}); get a whole copy")

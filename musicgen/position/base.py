@@ -40,10 +40,15 @@ class NoiseKey:
         """A key of its own for a part of the computation, such as a layer."""
         return NoiseKey(self.words + words)
 
+    @property
+    def seed(self) -> int:
+        """63 bits that the words decide."""
+        digest = hashlib.blake2b(repr(self.words).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") >> 1
+
     def generator(self, device: torch.device | str = "cpu") -> torch.Generator:
         """A generator of this key's numbers on `device`."""
-        digest = hashlib.blake2b(repr(self.words).encode(), digest_size=8).digest()
-        return torch.Generator(device).manual_seed(int.from_bytes(digest, "big") >> 1)
+        return torch.Generator(device).manual_seed(self.seed)
 
     def normal(self, *shape: int, device: torch.device | str) -> Tensor:
         """Standard normal fp32 numbers of the given shape."""

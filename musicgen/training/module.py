@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -15,6 +16,10 @@ from musicgen.models import Transformer
 from musicgen.position import NoiseKey
 from musicgen.training.checkpoint import CONTENT_KEY, CheckpointContent
 from musicgen.training.tasks import LanguageModeling
+
+
+# Keeps these draws apart from the positional encoding's.
+_DROPOUT = -3
 
 
 class TrainingModule(pl.LightningModule):
@@ -48,6 +53,8 @@ class TrainingModule(pl.LightningModule):
         # A function of where we are, so that a resumed run sees the noise it would have seen.
         micro_batch = batch_idx % self.trainer.accumulate_grad_batches
         noise = NoiseKey((self.seed, self.trainer.global_step, micro_batch, self.global_rank))
+        # Dropout draws from torch's own generator, which no checkpoint holds.
+        torch.manual_seed(noise.fold(_DROPOUT).seed)
         loss = self.task.loss(self.model, batch, noise)
         self.log("train/loss", loss, prog_bar=True)
         return loss

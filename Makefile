@@ -1,0 +1,37 @@
+# Every target sets up what it needs in .venv; nothing but Python 3.11 or newer has to be there.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint clean
+
+help: ## Print this
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else "Python 3.11 or newer is needed, not %d.%d; set PYTHON=" % v[:2])'
+	@echo "Setting up $(VENV), once"
+	@$(PYTHON) -m venv $(VENV)
+	@$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $(STAMP)
+
+setup: $(STAMP) ## Create .venv with everything for use and development
+
+demo: $(STAMP) ## Train a small model, continue held-out pieces, measure, write a report to see and hear
+	$(RUN) train.py task_name=demo trainer.max_steps=500 model.position.num_realizations=32
+	rm -rf generated/demo evaluated/demo
+	$(RUN) generate.py prompt=test num_prompts=2 num_samples=2 length_factor=2 sampling.temperature=1 out=generated/demo
+	$(RUN) evaluate.py 'metrics=[style,position_loss]' generated=generated/demo references=data/composed/pop-240-seed0 out=evaluated/demo
+	@echo "Open generated/demo/report.html to see and hear what the model wrote"
+
+test: $(STAMP) ## Run the tests
+	$(RUN) -m pytest
+
+lint: $(STAMP) ## Check style and types
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+clean: ## Remove .venv and caches; keeps runs, generated music and data
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -1,0 +1,86 @@
+"""The fast form against the readable one, and that one against a loop over tokens."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from musicgen.attention import causal_linear_attention
+from musicgen.attention.causal_product import CHUNK, linear_attention, linear_attention_step
+
+LENGTHS = [1, 63, CHUNK, 1000, pytest.param(2048, marks=pytest.mark.slow)]
+
+
+def inputs(length: int, dtype=torch.float64):
+    q, k = torch.rand(2, 2, length, 3, 10, dtype=dtype) + 0.1
+    v = torch.randn(2, length, 3, 7, dtype=dtype)
+    return [x.requires_grad_() for x in (q, k, v)]
+
+
+def masks(length: int):
+    mask = torch.rand(2, length) > 0.3
+    mask[:, 0] = True
+    return [None, mask]
+
+
+def test_naive_is_the_sum_over_tokens_so_far():
+    q, k, v = inputs(9)
+    q, k, v = (x.detach() for x in (q, k, v))
+    out, state = causal_linear_attention(q, k, v, backend="naive", return_state=True, eps=0.5)
+    for b in range(2):
+        for h in range(3):
+            for n in range(9):
+                weights = [float(q[b, n, h] @ k[b, m, h]) for m in range(n + 1)]
+                total = sum(w * v[b, m, h] for m, w in enumerate(weights))
+                torch.testing.assert_close(out[b, n, h], total / (sum(weights) + 0.5))
+            torch.testing.assert_close(state.kv[b, h], k[b, :, h].T @ v[b, :, h])
+            torch.testing.assert_close(state.k[b, h], k[b, :, h].sum(0))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("masked", [0, 1])
+@pytest.mark.parametrize("continued", [False, True])
+def test_chunked_equals_naive_outputs_states_and_gradients(length, masked, continued):
+    q, k, v = inputs(length)
+    mask = masks(length)[masked]
+    state = None
+    if continued:
+        _, state = causal_linear_attention(*(x.detach() for x in inputs(5)), return_state=True)
+    weights = torch.randn_like(v)
+    results = []
+    for backend in ("naive", "chunked"):
+        out, last = causal_linear_attention(
+            q, k, v, key_mask=mask, state=state, return_state=True, backend=backend
+        )
+        grads = torch.autograd.grad((out * weights).sum(), (q, k, v))
+        results.append((out, last.kv, last.k, *grads))
+    for naive, chunked in zip(*results, strict=True):
+        torch.testing.assert_close(chunked, naive, atol=1e-10, rtol=1e-10)
+
+
+def test_single_precision_is_within_1e_4_of_the_largest_entry():
+    q, k, v = (x.detach().float() for x in inputs(1000))
+    exact, _ = causal_linear_attention(q.double(), k.double(), v.double(), backend="naive")
+    fast, _ = causal_linear_attention(q, k, v, backend="chunked")
+    assert fast.dtype == torch.float32
+    assert (fast - exact).abs().max() < 1e-4 * exact.abs().max()
+
+
+def test_steps_continue_the_parallel_form():
+    q, k, v = (x.detach() for x in inputs(20))
+    whole, end = causal_linear_attention(q, k, v, return_state=True)
+    _, state = causal_linear_attention(q[:, :12], k[:, :12], v[:, :12], return_state=True)
+    for n in range(12, 20):
+        one = slice(n, n + 1)
+        out, state = linear_attention_step(q[:, one], k[:, one], v[:, one], state)
+        torch.testing.assert_close(out, whole[:, one])
+    torch.testing.assert_close(state.kv, end.kv)
+
+
+def test_bidirectional_form_sees_every_unmasked_key():
+    q, k, v = (x.detach() for x in inputs(11))
+    mask = masks(11)[1]
+    weights = torch.einsum("bnhe,bmhe->bhnm", q, k) * mask[:, None, None]
+    expected = torch.einsum("bhnm,bmhv->bnhv", weights / weights.sum(-1, keepdim=True), v)
+    out = linear_attention(q, k, v, key_mask=mask, eps=0)
+    torch.testing.assert_close(out, expected)

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from musicgen.attention import ELU, FAVOR, ReLU
+from musicgen.errors import UserError
+from musicgen.position import NoiseKey
+
+
+def normalised(weights):
+    return weights / weights.sum(-1, keepdim=True)
+
+
+@torch.no_grad()
+def test_favor_estimates_the_softmax():
+    # Choromanski et al. 2021, §2.3: φ(q)·φ(k) is unbiased for exp(q·k/√d).
+    q, k = 0.5 * torch.randn(2, 32, 16)
+    exact = (q @ k.T / 4).softmax(-1)
+    errors = []
+    for features in (32, 32000):
+        favor = FAVOR(16, 16**-0.5, num_features=features)
+        estimate = normalised(favor.queries(q) @ favor.keys(k).T)
+        errors.append((estimate - exact).square().mean())
+    assert errors[1] < 1e-3
+    assert errors[1] < errors[0] / 10
+
+
+@torch.no_grad()
+def test_favor_is_unbiased_before_a_query_is_rescaled():
+    q, k = 0.5 * torch.randn(2, 8, 4)
+    favor = FAVOR(4, 0.5, num_features=4)
+    total = torch.zeros(8, 8)
+    for i in range(4000):
+        favor.redraw(NoiseKey((i,)))
+        exponents = favor._exponents(q)
+        total += exponents.exp() @ favor.keys(k).T / 2
+    torch.testing.assert_close(total / 4000, (q @ k.T / 2).exp(), atol=0, rtol=0.1)
+
+
+def test_favor_columns_are_orthogonal_in_blocks_with_normal_lengths():
+    omega = FAVOR(16, 0.25, num_features=2 * 40).omega
+    assert omega.shape == (16, 40)
+    for block in omega.split(16, dim=1):
+        gram = block.T @ block
+        off = gram - gram.diagonal().diag()
+        torch.testing.assert_close(off, torch.zeros_like(off), atol=1e-4, rtol=0)
+    many = FAVOR(16, 0.25, num_features=8000).omega
+    # A chi distribution of 16 degrees: mean square 16, not one length for all.
+    assert many.square().sum(0).mean().item() == pytest.approx(16, rel=0.05)
+    assert many.norm(dim=0).std() > 0.5
+
+
+def test_favor_redraw_is_a_function_of_its_key_and_omega_is_saved():
+    favor = FAVOR(8, 0.3, num_features=16)
+    assert "omega" in favor.state_dict()
+    before = favor.omega.clone()
+    favor.redraw(NoiseKey((1,)))
+    first = favor.omega.clone()
+    assert not torch.equal(first, before)
+    favor.redraw(NoiseKey((2,)))
+    assert not torch.equal(favor.omega, first)
+    favor.redraw(NoiseKey((1,)))
+    assert torch.equal(favor.omega, first)
+
+
+def test_favor_features_come_in_pairs():
+    assert FAVOR(8, 0.3).feature_dim == 16
+    with pytest.raises(UserError, match="even number"):
+        FAVOR(8, 0.3, num_features=7)
+
+
+@torch.no_grad()
+def test_large_queries_do_not_overflow():
+    favor = FAVOR(8, 1.0, num_features=16)
+    phi = favor.queries(1e3 * torch.randn(5, 8))
+    assert phi.isfinite().all()
+    assert (phi.amax(-1) == 1).all()
+
+
+def test_relu_and_elu_by_hand():
+    x = torch.tensor([-1.0, 0.0, 2.0, 4.0])
+    relu = ReLU(4, 4**-0.5)  # √logit_scale = 4^-¼
+    expected = torch.tensor([0, 0, 2, 4]) * 4**-0.25 + 1e-3
+    torch.testing.assert_close(relu.queries(x), expected)
+    torch.testing.assert_close(relu.keys(x), expected)
+    elu = ELU(4, 0.5)
+    expected = torch.tensor([torch.tensor(-1.0).exp().item(), 1, 3, 5])
+    torch.testing.assert_close(elu.queries(x), expected)
+    torch.testing.assert_close(elu.keys(x), expected)

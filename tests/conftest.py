@@ -1,0 +1,36 @@
+"""Shared by all tests: configurations are composed once a session."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+ROOT = Path(__file__).parents[1]
+OmegaConf.register_new_resolver("run_id", lambda folder: "test", replace=True)
+
+
+@cache
+def _compose(config_name: str, overrides: tuple[str, ...]) -> DictConfig:
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        return compose(config_name, list(overrides))
+
+
+@pytest.fixture(scope="session")
+def config():
+    """A configuration from conf/: `config("train", "position=none")`."""
+    return lambda name, *overrides: _compose(name, overrides).copy()
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def choices(group: str) -> list[str]:
+    """The files of a group of conf/, as words on the command line."""
+    return sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from musicgen.errors import UserError
+from musicgen.generation.sampling import SamplingParams, probabilities, sample
+
+
+def logits_of(*p):
+    return torch.tensor([p], dtype=torch.float64).log()
+
+
+@pytest.mark.parametrize(
+    ("top_p", "expected"),
+    [
+        (0.9, [0.5, 0.3, 0.2]),  # the token that crosses p is the last one, and stays
+        (0.8, [0.625, 0.375, 0]),
+        (0.79, [0.625, 0.375, 0]),
+        (0.5, [1, 0, 0]),
+        (1e-9, [1, 0, 0]),
+        (1.0, [0.5, 0.3, 0.2]),
+    ],
+)
+def test_nucleus_by_hand(top_p, expected):
+    p = probabilities(logits_of(0.5, 0.3, 0.2), SamplingParams(top_p=top_p))
+    torch.testing.assert_close(p[0], torch.tensor(expected, dtype=torch.float64))
+
+
+def test_order_is_mask_temperature_top_k_top_p():
+    logits = logits_of(0.4, 0.3, 0.2, 0.1)
+    allowed = torch.tensor([[False, True, True, True]])
+    # Masked: 3 : 2 : 1; at temperature ½ squared, 9 : 4 : 1; the two likeliest, 9 : 4.
+    params = SamplingParams(temperature=0.5, top_k=2)
+    p = probabilities(logits, params, allowed)
+    torch.testing.assert_close(p[0], torch.tensor([0, 9 / 13, 4 / 13, 0], dtype=torch.float64))
+    # 9/13 ≈ .69 alone passes .69 only after top-k; before it, 9/14 ≈ .64 would not.
+    p = probabilities(logits, SamplingParams(temperature=0.5, top_k=2, top_p=0.68), allowed)
+    assert p[0].tolist() == [0, 1, 0, 0]
+
+
+def test_one_allowed_token_always_stays():
+    allowed = torch.tensor([[False, False, True]])
+    for params in (SamplingParams(), SamplingParams(top_k=1, top_p=0.01), SamplingParams(0.0)):
+        logits = torch.tensor([[9.0, 8.0, -1e9]])
+        uniform = torch.tensor([0.999999], dtype=torch.float64)
+        assert sample(logits, params, allowed=allowed, uniform=uniform).item() == 2
+
+
+def test_draws_follow_the_probabilities_and_never_leave_them():
+    logits = torch.randn(1, 40)
+    allowed = torch.rand(1, 40) > 0.5
+    params = SamplingParams(temperature=1.3, top_p=0.8)
+    p = probabilities(logits, params, allowed)[0]
+    uniform = (torch.arange(20000, dtype=torch.float64) + 0.5) / 20000
+    drawn = sample(logits.expand(20000, -1), params, allowed=allowed, uniform=uniform)
+    share = drawn.bincount(minlength=40) / 20000
+    torch.testing.assert_close(share, p.float(), atol=1e-4, rtol=0)
+    ends = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
+    assert (p[sample(logits.expand(2, -1), params, allowed=allowed, uniform=ends)] > 0).all()
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_k": 0}, {"top_p": 0}, {"top_p": 1.1}])
+def test_impossible_settings_are_named(wrong):
+    name = next(iter(wrong))
+    with pytest.raises(UserError, match=f"sampling.{name}="):
+        SamplingParams(**wrong)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from hydra.utils import instantiate
+
+from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
+from musicgen.errors import UserError
+from musicgen.models import Transformer, check_compatible
+from musicgen.position import NoPosition, PositionalEncoding, Site
+from musicgen.training.checkpoint import parameter_count
+
+# Published for a vocabulary of 333 (Liutkus et al. 2021, music models).
+PUBLISHED = {"ape": 75_998_541, "sine_spe": 76_018_509, "conv_spe": 76_141_901}
+
+
+@pytest.mark.parametrize(("method", "count"), PUBLISHED.items())
+def test_parameters_of_the_published_models(config, method, count):
+    cfg = config("train", f"experiment=spe2021/pop_piano_{method}")
+    assert parameter_count(instantiate(cfg.model, vocab_size=333)) == count
+
+
+class OnLogits(PositionalEncoding):
+    name = "on_logits"
+    sites = frozenset({Site.LOGIT})
+    relative = "exact"
+
+
+def test_impossible_pair_names_both_settings_and_the_cure():
+    favor = partial(LinearAttention, feature_map=partial(FAVOR, num_features=8))
+    with pytest.raises(UserError) as refusal:
+        check_compatible(OnLogits, favor)
+    message = str(refusal.value)
+    assert "\n" not in message
+    assert "position=on_logits acts on attention logits" in message
+    assert "attention=favor" in message
+    assert "position in: conv_spe, learnable, none, sine_spe, sinusoidal" in message
+    with pytest.raises(UserError):
+        Transformer(
+            9, dim=8, num_layers=1, num_heads=2, ff_dim=8, position=OnLogits, attention=favor
+        )
+
+
+def test_compatible_pairs_act_at_the_site_nearest_to_the_weights():
+    assert check_compatible(NoPosition, SoftmaxAttention) == Site.QUERY_KEY
+
+
+def test_heads_must_divide_the_width():
+    with pytest.raises(UserError, match=r"num_heads=3 does not divide model.dim=8"):
+        Transformer(
+            9,
+            dim=8,
+            num_layers=1,
+            num_heads=3,
+            ff_dim=8,
+            position=NoPosition,
+            attention=SoftmaxAttention,
+        )
+
+
+@torch.no_grad()
+def test_bidirectional_model_sees_what_follows_but_no_padding():
+    model = Transformer(
+        9,
+        dim=8,
+        num_layers=2,
+        num_heads=2,
+        ff_dim=8,
+        position=NoPosition,
+        attention=partial(LinearAttention, feature_map=partial(FAVOR, num_features=8)),
+        causal=False,
+        init_std=0.5,
+    ).eval()
+    ids = torch.randint(9, (1, 6))
+    changed = ids.clone()
+    changed[0, 5] = (ids[0, 5] + 1) % 9
+    assert (model(ids)[0, 0] - model(changed)[0, 0]).abs().max() > 1e-3
+    mask = torch.tensor([[1, 1, 1, 1, 1, 0]]).bool()
+    torch.testing.assert_close(
+        model(ids, key_mask=mask)[:, :5], model(changed, key_mask=mask)[:, :5]
+    )

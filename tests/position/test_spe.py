@@ -1,0 +1,146 @@
+"""SPE against its expected kernels (Liutkus et al. 2021, §2, eqs. 18 and 23–25)."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from musicgen.position import ConvSPE, NoiseKey, SineSPE
+
+SIZES = {"num_layers": 2, "num_heads": 1, "width": 8, "model_dim": 8}
+
+
+def encoded_products(spe, q, k, noise, layer=0):
+    """√(K/R)·q̂ᵀk̂ of every pair of positions: [L, L]."""
+    positions = torch.arange(q.shape[1])[None, :, None]
+    codes, _ = spe(positions, noise=noise)
+    q_hat, k_hat = codes[layer].encode(q, k)
+    scale = math.sqrt(spe.width / spe.num_realizations)
+    return scale * torch.einsum("blhr,bmhr->lm", q_hat, k_hat)
+
+
+def expected_products(spe, q, k, layer=None):
+    """Σ_d q_d k_d P_d(m − n) for every pair."""
+    length = q.shape[1]
+    lags = torch.arange(length)[:, None] - torch.arange(length)
+    kernel = spe.kernel(lags.flatten(), layer=layer)[0].unflatten(-1, (length, length))  # [K, L, L]
+    return torch.einsum("nd,md,dnm->nm", q[0, :, 0], k[0, :, 0], kernel)
+
+
+def rmse(a, b):
+    return (a - b).square().mean().sqrt().item()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("kind", ["sine", "conv"])
+def test_error_of_the_estimate_falls_like_one_over_root_r(kind, gated):
+    q, k = torch.randn(2, 1, 40, 1, 8)
+    errors = []
+    for realizations in (64, 1024, 16384):
+        torch.manual_seed(5)
+        extra = {"num_sines": 3} if kind == "sine" else {"filter_length": 20}
+        cls = SineSPE if kind == "sine" else ConvSPE
+        spe = cls(**SIZES, num_realizations=realizations, gated=gated, **extra)
+        expected = expected_products(spe, q, k, layer=1)
+        # Over several draws, so that the slope is not one draw's luck.
+        draws = [encoded_products(spe, q, k, NoiseKey((i,)), layer=1) for i in range(4)]
+        errors.append(sum(rmse(draw, expected) for draw in draws) / len(draws))
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.35)
+    assert errors[1] / errors[2] == pytest.approx(4, rel=0.35)
+    assert errors[2] < 0.1 * expected.std()
+
+
+@torch.no_grad()
+def test_sine_kernel_is_the_papers_formula():
+    spe = SineSPE(**SIZES, num_sines=3, gated=False)
+    f = spe.frequency[0].sigmoid() / 2
+    theta, gain = spe.phase[0], torch.nn.functional.softplus(spe.gain[0])
+    for lag in (-7, 0, 4):
+        by_hand = (gain**2 * torch.cos(2 * math.pi * f * lag + theta)).sum(-1) / 6
+        torch.testing.assert_close(spe.kernel(torch.tensor([lag]))[..., 0], by_hand)
+
+
+def test_sine_initialisation():
+    torch.manual_seed(2)
+    spe = SineSPE(num_layers=3, num_heads=8, width=64, model_dim=512, num_sines=5, shared=False)
+    assert spe.frequency.shape == (3, 8, 64, 5)
+    assert spe.frequency.mean().item() == pytest.approx(-4, abs=0.05)
+    assert spe.frequency.std().item() == pytest.approx(1, abs=0.05)
+    assert spe.phase.mean().item() == pytest.approx(0, abs=0.05)
+    # Dividing by √‖g‖ / 2 leaves a norm of 2√‖g‖, about 2·√√5.
+    norms = spe.gain.norm(dim=-1)
+    assert norms.mean().item() == pytest.approx(2 * 5**0.25, rel=0.05)
+
+
+@torch.no_grad()
+def test_conv_kernel_starts_as_a_triangle():
+    # E[Φ_q] E[Φ_k] = (½)² / (P/2), and P − |τ| taps overlap: ½ at lag 0, 0 from lag P on.
+    torch.manual_seed(4)
+    length = 32
+    spe = ConvSPE(num_layers=1, num_heads=8, width=64, model_dim=512, filter_length=length)
+    lags = torch.tensor([-40, -32, -16, 0, 8, 16, 31, 32])
+    mean = spe.kernel(lags).mean((0, 1))
+    triangle = 0.5 * (1 - lags.abs() / length).clamp(min=0)
+    torch.testing.assert_close(mean, triangle, atol=0.01, rtol=0)
+    assert mean[0] == mean[1] == mean[-1] == 0
+
+
+@torch.no_grad()
+def test_conv_codes_are_the_filters_over_one_noise():
+    # A filter that is one at a single tap copies the noise, shifted by that tap.
+    spe = ConvSPE(num_layers=1, num_heads=1, width=2, model_dim=2, filter_length=5, gated=False)
+    spe.filter_q.zero_()[..., 3] = 1
+    spe.filter_k.zero_()[..., 0] = 1
+    codes, _ = spe(torch.arange(300)[None, :, None], noise=NoiseKey((1,)))
+    q_bar, k_bar = codes[0].q_bar, codes[0].k_bar
+    torch.testing.assert_close(q_bar[:, :-3], k_bar[:, 3:], atol=1e-5, rtol=0)
+    assert k_bar.std().item() == pytest.approx(spe.code_scale, rel=0.05)
+
+
+@torch.no_grad()
+def test_conv_codes_do_not_depend_on_the_part_that_is_asked_for():
+    spe = ConvSPE(**SIZES, filter_length=200)
+    noise, everywhere = NoiseKey((9,)), torch.arange(700)[None, :, None]
+    whole = spe(everywhere, noise=noise)[0][0].q_bar
+    scattered = torch.tensor([[[3], [130], [690]], [[5], [400], [399]]])
+    part = spe(scattered, noise=noise)[0][0].q_bar
+    for row in range(2):
+        torch.testing.assert_close(part[row], whole[0, scattered[row, :, 0]], atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("logit", [-40.0, 40.0])
+def test_gate_at_its_ends(logit):
+    # δ = 1: no position, the kernel is one everywhere; δ = 0: position only.
+    spe = SineSPE(**SIZES, num_realizations=8)
+    spe.gate.fill_(logit)
+    lags = torch.arange(5)
+    plain = torch.ones(1, 8, 5) if logit > 0 else spe.kernel(lags)
+    torch.testing.assert_close(spe.kernel(lags, layer=0), plain)
+    q, k = torch.randn(2, 1, 6, 1, 8)
+    here, there = (
+        spe(torch.arange(6)[None, :, None] + shift, noise=NoiseKey((1,)))[0][0].encode(q, k)[0]
+        for shift in (0, 9)
+    )
+    assert torch.allclose(here, there, atol=1e-5) == (logit > 0)
+
+
+def test_gates_draw_their_noise_per_layer_and_share_it_between_q_and_k():
+    spe = SineSPE(**SIZES, num_realizations=4)
+    spe.gate.data.fill_(40.0)
+    codes, _ = spe(torch.zeros(1, 1, 1), noise=NoiseKey((1,)))
+    x = torch.randn(1, 1, 1, 8)
+    first, second = (code.encode(x, x) for code in codes)
+    torch.testing.assert_close(first[0], first[1])
+    assert not torch.allclose(first[0], second[0])
+
+
+def test_shared_codes_exist_once():
+    positions = torch.arange(9)[None, :, None]
+    codes, _ = ConvSPE(**SIZES, filter_length=4)(positions, noise=NoiseKey((1,)))
+    assert codes[0].q_bar.data_ptr() == codes[1].q_bar.data_ptr()
+    apart, _ = ConvSPE(**SIZES, filter_length=4, shared=False)(positions, noise=NoiseKey((1,)))
+    assert not torch.equal(apart[0].q_bar, apart[1].q_bar)

@@ -1,0 +1,148 @@
+"""Short runs of the real configuration."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+import train
+from musicgen.attention import FAVOR
+from musicgen.errors import UserError
+from musicgen.training.callbacks import RedrawFeatures
+from musicgen.training.optim import warmup_cosine
+
+TINY = (
+    "model.dim=16",
+    "model.num_layers=2",
+    "model.num_heads=2",
+    "model.ff_dim=16",
+    "model.dropout=0.1",
+    "data.num_pieces=6",
+    "data.length=32",
+    "data.batch_size=2",
+    "trainer.val_check_interval=3",
+    "trainer.log_every_n_steps=1",
+    "callbacks.progress=null",
+)
+
+
+@pytest.fixture
+def run(config, tmp_path):
+    """Train in a folder of its own; returns the rows of metrics.csv by step."""
+
+    def run(name: str, *overrides: str, resume: Path | None = None) -> dict[int, dict[str, str]]:
+        cfg = config("train", *TINY, *overrides)
+        OmegaConf.update(cfg, "paths.output_dir", str(tmp_path / name))
+        OmegaConf.update(cfg, "paths.data_dir", str(tmp_path / "data"))
+        cfg.resume = None if resume is None else str(resume)
+        train.main(cfg)
+        rows: dict[int, dict[str, str]] = {}
+        with (tmp_path / name / "metrics.csv").open() as file:
+            for row in csv.DictReader(file):
+                filled = {key: value for key, value in row.items() if value}
+                rows.setdefault(int(row["step"]), {}).update(filled)
+        return rows
+
+    return run
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+
+
+def test_same_seed_same_run_and_resumed_equals_uninterrupted(run, tmp_path):
+    redraw = "callbacks.redraw_features.probability=0.5"
+    whole = run("whole", "trainer.max_steps=6", redraw, "scheduler.max_steps=6")
+    again = run("again", "trainer.max_steps=6", redraw, "scheduler.max_steps=6")
+    first = run("first", "trainer.max_steps=3", redraw, "scheduler.max_steps=6")
+    second = run(
+        "second",
+        "trainer.max_steps=6",
+        redraw,
+        "scheduler.max_steps=6",
+        resume=tmp_path / "first/checkpoints/last.ckpt",
+    )
+    losses = [whole[step]["train/loss"] for step in range(6)]
+    assert len(set(losses)) == 6
+    assert [again[step]["train/loss"] for step in range(6)] == losses
+    assert [first[step]["train/loss"] for step in range(3)] == losses[:3]
+    # Batches, noise, redraws, schedule and optimizer go on where they were.
+    assert [second[step]["train/loss"] for step in range(3, 6)] == losses[3:]
+    assert second[5]["val/loss"] == whole[5]["val/loss"]
+    for name, tensor in weights(tmp_path / "whole").items():
+        assert torch.equal(tensor, weights(tmp_path / "second")[name]), name
+
+
+def test_loss_falls_and_the_best_weights_are_kept(run, tmp_path):
+    rows = run("run", "trainer.max_steps=60", "optimizer.lr=1e-2", "trainer.val_check_interval=20")
+    assert float(rows[59]["train/loss"]) < float(rows[0]["train/loss"]) - 1
+    assert float(rows[59]["val/loss"]) < float(rows[19]["val/loss"])
+    assert (tmp_path / "run/checkpoints/best.ckpt").is_file()
+    assert "tokens_per_second" in " ".join(rows[30])
+
+
+def test_redraw_happens_as_often_as_it_should():
+    favor = FAVOR(4, 0.5)
+    module = torch.nn.ModuleList([favor])
+
+    def draws(callback: RedrawFeatures, steps: int) -> list[int]:
+        at = []
+        for step in range(steps):
+            before = favor.omega.clone()
+            trainer = type("Trainer", (), {"global_step": step, "accumulate_grad_batches": 1})
+            callback.on_train_batch_start(trainer, module, None, step)
+            if not torch.equal(favor.omega, before):
+                at.append(step)
+        return at
+
+    assert draws(RedrawFeatures(every=4), 13) == [4, 8, 12]
+    often = draws(RedrawFeatures(probability=0.25, seed=3), 400)
+    assert 70 < len(often) < 130
+    assert draws(RedrawFeatures(probability=0.25, seed=3), 400) == often
+    with pytest.raises(UserError, match="either every or probability"):
+        RedrawFeatures()
+
+
+def test_schedule_by_hand():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
+    scheduler = warmup_cosine(optimizer, warmup_steps=4, max_steps=14, min_lr=1.0)
+    rates = []
+    for _ in range(20):
+        rates.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    assert rates[:5] == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.0])
+    assert rates[9] == pytest.approx(1.5)  # half-way down from 2 to 1
+    assert rates[14:] == pytest.approx([1.0] * 6)
+
+
+def test_learnable_positions_must_cover_the_training_length(config, tmp_path):
+    cfg = config("train", "position=learnable", "model.position.max_length=100")
+    OmegaConf.update(cfg, "paths.output_dir", str(tmp_path))
+    with pytest.raises(UserError, match=r"data.length=512 is more than .*max_length=100"):
+        train.main(cfg)
+
+
+@pytest.mark.parametrize("task", ["pop_piano", "groove"])
+@pytest.mark.parametrize("position", ["none", "conv_spe"])
+def test_every_task_trains(run, task, position):
+    rows = run("run", f"task={task}", f"position={position}", "trainer.max_steps=3")
+    assert float(rows[2]["val/loss"]) > 0
+
+
+def test_experiments_compose(config):
+    folder = Path(train.__file__).parent / "conf/experiment"
+    for path in sorted(folder.rglob("*.yaml")):
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        cfg = config("train", f"experiment={name}")
+        assert cfg.trainer.max_steps > 0
+        if path.stem.endswith("_base"):
+            continue
+        first = path.read_text().splitlines()[:3]
+        assert first[1].startswith(f"# python train.py experiment={name} "), path
+        instantiate(cfg.model.position)
