@@ -46,8 +46,7 @@ def main(cfg: DictConfig) -> None:
     for name in names.values():
         if (out / name).exists():
             raise UserError(f"{out / name} is there already; give another folder with out=DIR")
-    default_bars = 16 if cfg.length_factor is None else None
-    length = model.length(cfg.bars or default_bars, cfg.length_factor, cfg.max_new_tokens)
+    length = model.length(cfg.bars, cfg.length_factor, cfg.max_new_tokens)
     sampling = model.sampling(**cfg.sampling)
 
     done: list[Continuation] = []

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
@@ -36,19 +39,25 @@ def run(main: Callable[[DictConfig], Any], config_name: str, config_path: Path) 
     # Hydra prints its own errors over several lines; as exceptions they come to us.
     os.environ[_FULL_ERROR] = "1"
     OmegaConf.register_new_resolver("run_id", _run_id, replace=True)
-    decorate = hydra.main(version_base="1.3", config_path=str(config_path), config_name=config_name)
-    try:
+
+    @functools.wraps(main)
+    def job(cfg: DictConfig) -> Any:
+        # Inside of Hydra's own handler, which would announce a failed job first.
+        with contextlib.nullcontext() if full_error else _one_line_errors():
+            return main(cfg)
+
+    with contextlib.nullcontext() if full_error else _one_line_errors():
         sys.argv = [sys.argv[0], *prepare_arguments(sys.argv[1:])]
-        decorate(main)()
+        hydra.main(version_base="1.3", config_path=str(config_path), config_name=config_name)(job)()
+
+
+@contextlib.contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """End the process with one line on a user's mistake, and quietly on Ctrl-C."""
+    try:
+        yield
     except (UserError, HydraException, OmegaConfBaseException) as error:
-        if full_error:
-            raise
-        mistake = _find_mistake(error)
-        if mistake is None:
-            raise
-        console.print(
-            f"error: {mistake}", style="red", markup=False, highlight=False, soft_wrap=True
-        )
+        _print(f"error: {_find_mistake(error)}", "red")
         sys.exit(2)
     except KeyboardInterrupt:
         warn("interrupted")
@@ -148,8 +157,8 @@ def _run_id(output_dir: str) -> str:
     return "-".join(parts[parts.index("outputs") + 1 :] if "outputs" in parts else parts[-2:])
 
 
-def _find_mistake(error: BaseException | None) -> str | None:
-    """The one line for a user's mistake, if that is what the exception comes from."""
+def _find_mistake(error: BaseException | None) -> str:
+    """One line for a user's mistake: our own words, or else Hydra's."""
     causes: list[BaseException] = []
     while error is not None and error not in causes:
         causes.append(error)
@@ -157,13 +166,15 @@ def _find_mistake(error: BaseException | None) -> str | None:
     for cause in causes:
         if isinstance(cause, UserError):
             return str(cause)
+    text = str(causes[0])
     for cause in causes:
-        if type(cause).__name__ == "InstantiationException":
-            return None  # something of ours failed while it was built
-    # Hydra's first sentence says what, the last lines often which values there are.
-    lines = [line.strip() for line in str(causes[0]).splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith(("full_key", "object_type", "Set "))]
-    return "; ".join(lines)
+        if isinstance(cause, OverrideParseException):
+            text = f"{cause.override}: {text}"
+    # Addresses and search paths are no help on one line.
+    text = re.sub(r"\s*See http\S+ for details|\s*Config search path:.*", "", text, flags=re.S)
+    lines = [line.strip() for line in text.splitlines() if line.strip().strip("^")]
+    lines = [line for line in lines if not line.startswith("object_type")]
+    return "; ".join(lines).replace(":; ", ": ")
 
 
 def say(text: str) -> None:

@@ -79,7 +79,12 @@ class MusicModel:
         length_factor: float | None = None,
         max_new_tokens: int | None = None,
     ) -> Length:
-        """How far to generate: bars after the prompt, or a multiple of the training length."""
+        """How far to generate: bars after the prompt, or a multiple of the training length.
+
+        16 bars if neither is given.
+        """
+        if bars is None and length_factor is None:
+            bars = 16
         total = None if length_factor is None else round(length_factor * self.training_length)
         return Length(bars, total, max_new_tokens)
 
@@ -116,7 +121,7 @@ class MusicModel:
             self.model,
             self.tokenizer,
             made,
-            length=self.length(bars or (None if length_factor else 16), length_factor),
+            length=self.length(bars, length_factor),
             sampling=self.sampling(temperature=temperature, top_k=top_k, top_p=top_p),
             num_samples=num_samples,
             seed=seed,

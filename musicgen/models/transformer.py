@@ -80,9 +80,10 @@ class Transformer(nn.Module):
         super().__init__()
         check_compatible(position, attention)
         if dim % num_heads:
+            divisor = next(heads for heads in range(num_heads, 0, -1) if dim % heads == 0)
             raise UserError(
                 f"model.num_heads={num_heads} does not divide model.dim={dim}; "
-                f"give a divisor, such as model.num_heads={math.gcd(dim, num_heads)}"
+                f"give a divisor, such as model.num_heads={divisor}"
             )
         self.dim, self.causal = dim, causal
         self.embedding = nn.Embedding(vocab_size, dim)

@@ -17,7 +17,6 @@ from musicgen.position import NoiseKey
 from musicgen.training.checkpoint import CONTENT_KEY, CheckpointContent
 from musicgen.training.tasks import LanguageModeling
 
-
 # Keeps these draws apart from the positional encoding's.
 _DROPOUT = -3
 

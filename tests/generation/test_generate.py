@@ -172,5 +172,5 @@ def test_a_model_whose_positions_end_says_so():
 def test_empty_music_is_no_prompt(tokenizer):
     score = compose_pop(0, 1)
     score.tracks.clear()
-    with pytest.raises(UserError, match="silence.mid: no note"):
+    with pytest.raises(UserError, match=r"silence\.mid: no note"):
         make_prompt(tokenizer, score, "silence.mid", 4)

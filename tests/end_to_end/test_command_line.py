@@ -1,0 +1,279 @@
+"""What a user types: three verbs in a row, and mistakes that end in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from musicgen.data.composer import compose_pop
+from musicgen.midi import read, write
+
+ROOT = Path(__file__).parents[2]
+TINY = (
+    "model.dim=16",
+    "model.num_layers=2",
+    "model.num_heads=2",
+    "model.ff_dim=16",
+    "data.num_pieces=6",
+    "data.length=64",
+    "data.batch_size=2",
+)
+
+
+def call(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+    environment.pop("HYDRA_FULL_ERROR", None)
+    return subprocess.run(
+        [sys.executable, str(ROOT / script), *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def call_here(
+    folder: Path, script: str, arguments: list[str], monkeypatch, capsys
+) -> subprocess.CompletedProcess[str]:
+    """The same without a process of its own: much quicker."""
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    monkeypatch.setattr(sys, "argv", [str(ROOT / script), *arguments])
+    capsys.readouterr()
+    status: int | str | None = 0
+    try:
+        runpy.run_path(str(ROOT / script), run_name="__main__")
+    except SystemExit as stop:
+        status = stop.code
+    out, err = capsys.readouterr()
+    return subprocess.CompletedProcess(sys.argv, int(status or 0), out, err)
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory) -> Path:
+    """A folder with a trained run in it."""
+    folder = tmp_path_factory.mktemp("workplace")
+    done = call(folder, "train.py", *TINY, "debug=limit", "task_name=tiny")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_train_leaves_a_run(workplace):
+    (run,) = (workplace / "outputs/tiny").iterdir()
+    assert {path.name for path in run.iterdir()} >= {"checkpoints", "config.yaml", "metrics.csv"}
+    names = {path.name for path in (run / "checkpoints").iterdir()}
+    assert names == {"best.ckpt", "last.ckpt"}
+
+
+def test_resume_goes_on_in_the_same_folder(workplace):
+    before = set((workplace / "outputs/tiny").iterdir())
+    done = call(workplace, "train.py", "resume=auto", "trainer.max_steps=6")
+    assert done.returncode == 0, done.stderr
+    assert "6 steps" in done.stderr
+    assert set((workplace / "outputs/tiny").iterdir()) == before
+    (run,) = before
+    steps = [line.split(",") for line in (run / "metrics.csv").read_text().splitlines()]
+    header, rows = steps[0], [dict(zip(steps[0], row, strict=True)) for row in steps[1:]]
+    assert "train/loss" in header
+    trained = [int(row["step"]) for row in rows if row["train/loss"]]
+    assert trained == list(range(6))
+
+
+@pytest.mark.parametrize(
+    "name", ["My Song (1).mid", "Señor.mid", "a,b.mid", "a&b.mid", "it's.mid", "x=y.MID"]
+)
+def test_prompts_as_musicians_name_them(workplace, name):
+    write(compose_pop(3, 0), workplace / "prompts" / name)
+    out = f"out of {name}"
+    done = call(
+        workplace, "generate.py", f"prompt=prompts/{name}", "prompt_bars=1", "bars=1", f"out={out}"
+    )
+    assert done.returncode == 0, done.stderr
+    (file,) = (workplace / out).glob("*.mid")
+    assert file.name == f"{name.rsplit('.', 1)[0]}_0.mid"
+    assert read(file).num_notes > 0
+    page = (workplace / out / "report.html").read_text()
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_generate_then_evaluate(workplace):
+    folder = workplace / "folder of prompts"
+    for i in range(3):
+        write(compose_pop(5, i), folder / f"song {i}.mid")
+    (folder / "broken.mid").write_bytes(b"MThd broken")
+    done = call(
+        workplace,
+        "generate.py",
+        f"prompt={folder}",
+        "num_samples=2",
+        "prompt_bars=2",
+        "length_factor=6",
+        "out=generated",
+        "seed=4",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "left out" in done.stderr
+    assert "broken.mid" in done.stderr
+    manifest = json.loads((workplace / "generated/generation.json").read_text())
+    assert len(manifest["pieces"]) == 6
+    assert manifest["settings"]["ungrammatical pieces"] == 0
+    assert {row["tokens"] for row in manifest["pieces"]} == {6 * 64}
+
+    again = call(
+        workplace,
+        "generate.py",
+        f"prompt={folder}/song 1.mid",
+        "num_samples=1",
+        "prompt_bars=2",
+        "length_factor=6",
+        "out=again",
+        "seed=4",
+    )
+    assert again.returncode == 0, again.stderr
+    first, second = (workplace / d / "song 1_0.mid" for d in ("generated", "again"))
+    assert first.read_bytes() == second.read_bytes()
+
+    refused = call(workplace, "generate.py", f"prompt={folder}", "out=generated", "prompt_bars=2")
+    assert_one_line(refused, "is there already; give another folder with out=DIR")
+
+    (folder / "broken.mid").unlink()
+    done = call(
+        workplace,
+        "evaluate.py",
+        "metrics=[style,position_loss]",
+        "generated=generated",
+        f"references={folder}",
+        "out=measures",
+    )
+    assert done.returncode == 0, done.stderr
+    style = (workplace / "measures/style.csv").read_text()
+    assert style.splitlines()[0].startswith("measure,n,")
+    assert "onset_duration,6,0," in style
+    loss = (workplace / "measures/position_loss.csv").read_text()
+    for row in ("model, trained", "model, extrapolated 2x", "trigram, trained"):
+        assert f'"{row}",' in loss
+    assert (workplace / "measures/position_loss.png").stat().st_size > 1000
+    assert "trigram" in done.stderr
+    assert "model, trained" in done.stdout
+
+
+def test_multirun_makes_a_folder_for_each_job(workplace):
+    done = call(
+        workplace,
+        "train.py",
+        "-m",
+        *TINY,
+        "debug=limit",
+        "task_name=many",
+        "position=none,sinusoidal,sine_spe",
+        "trainer.max_steps=2",
+    )
+    assert done.returncode == 0, done.stderr
+    (sweep,) = (workplace / "outputs/many").iterdir()
+    runs = sorted(path.parent.parent.name for path in sweep.glob("*/checkpoints/last.ckpt"))
+    assert runs == ["0", "1", "2"]
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+    """A mistake's answer: a status, one line, no traceback."""
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, done.stderr
+    assert "Error executing" not in done.stderr
+    for part in parts:
+        assert part in lines[0], done.stderr
+    assert done.stderr.splitlines()[-1] == lines[0]
+
+
+MISTAKES = {
+    "unknown key": (["train.py", "model.depth=3"], ["model.depth"]),
+    "unknown group choice": (
+        ["train.py", "position=transformer"],
+        ["position/transformer", "sine_spe"],
+    ),
+    "unknown group": (["train.py", "colour=red"], ["colour"]),
+    "syntax": (["train.py", "model.dim=[1"], ["model.dim"]),
+    "wrong type": (["train.py", "trainer.max_steps=many"], ["Trainer", "'str' and 'int'"]),
+    "heads": (["train.py", "model.num_heads=3"], ["model.num_heads=3", "model.dim=128"]),
+    "positions too few": (
+        ["train.py", "position=learnable", "model.position.max_length=8"],
+        ["data.length=512", "max_length=8"],
+    ),
+    "no such folder": (
+        ["train.py", "data=midi_folder", "data.root=no/such"],
+        ["no/such", "folder"],
+    ),
+    "folder missing": (["train.py", "data=midi_folder"], ["data.root"]),
+    "empty folder": (["train.py", "data=midi_folder", "data.root=empty"], ["empty", ".mid"]),
+    "broken corpus": (
+        ["train.py", "data=midi_folder", "data.root=broken"],
+        ["none of 1", "cut short"],
+    ),
+    "no POP909": (["train.py", "data=pop909"], ["POP909", "GitHub"]),
+    "nothing to resume": (["train.py", "resume=auto"], ["train.py"]),
+    "no such run": (["train.py", "resume=no/such"], ["no/such", "resume=auto"]),
+    "nothing trained": (["generate.py"], ["python train.py"]),
+    "no such checkpoint": (["generate.py", "checkpoint=no.ckpt"], ["no.ckpt"]),
+    "not a checkpoint": (
+        ["generate.py", "checkpoint=text.ckpt"],
+        ["text.ckpt", "not a checkpoint"],
+    ),
+    "nothing to evaluate": (["evaluate.py"], ["python train.py"]),
+    "no references": (["evaluate.py", "generated=empty"], ["references"]),
+    "unknown metric": (["evaluate.py", "metrics=beauty"], ["beauty", "style, position_loss"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_get_one_line(tmp_path, mistake, monkeypatch, capsys):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/x.mid").write_bytes(b"MThd\0\0\0\6\0\1\0\1\1\xe0MTrk\0\0\xff\xff")
+    (tmp_path / "text.ckpt").write_text("hello")
+    (script, *arguments), parts = MISTAKES[mistake]
+    assert_one_line(call_here(tmp_path, script, arguments, monkeypatch, capsys), *parts)
+
+
+def test_mistakes_beside_a_trained_model(workplace, monkeypatch, capsys):
+    (workplace / "bad.mid").write_bytes(b"hello")
+    for arguments, parts in (
+        (["prompt=bad.mid"], ["bad.mid", "not a MIDI file"]),
+        (["prompt=missing.mid"], ["missing.mid", "cannot be read"]),
+        (["bars=0"], ["bars=0"]),
+        (["bars=2", "length_factor=2"], ["bars", "length_factor"]),
+        (["sampling.top_p=2"], ["sampling.top_p=2"]),
+        (["device=tpu"], ["device=tpu", "cpu"]),
+    ):
+        assert_one_line(call_here(workplace, "generate.py", arguments, monkeypatch, capsys), *parts)
+
+
+def test_full_traceback_on_request(tmp_path, monkeypatch):
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    environment = {**os.environ}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "generate.py")],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+def test_run_folder_is_a_checkpoint(workplace):
+    (run,) = (workplace / "outputs/tiny").iterdir()
+    moved = workplace / "moved, (here)"
+    shutil.copytree(run, moved)
+    done = call(workplace, "generate.py", f"checkpoint={moved}", "bars=1", "out=from moved")
+    assert done.returncode == 0, done.stderr
