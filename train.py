@@ -31,7 +31,11 @@ def main(cfg: DictConfig) -> float | None:
     # Advice of the libraries about each other, on which a user could not act.
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
-    check_compatible(instantiate(cfg.model.position), instantiate(cfg.model.attention))
+    check_compatible(
+        instantiate(cfg.model.position),
+        instantiate(cfg.model.attention),
+        causal=cfg.model.causal,
+    )
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     data: MusicData = instantiate(cfg.data, tokenizer=tokenizer)

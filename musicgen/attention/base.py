@@ -16,6 +16,7 @@ class AttentionKernel(nn.Module, ABC):
     Args:
         encoded_dim: width E of the encoded queries and keys.
         logit_scale: factor on q·k where the kernel stands for a softmax.
+        num_heads: H.
 
     Attributes:
         name: the word for it on the command line.
@@ -25,9 +26,9 @@ class AttentionKernel(nn.Module, ABC):
     name: ClassVar[str]
     accepts: ClassVar[frozenset[Site]]
 
-    def __init__(self, encoded_dim: int, logit_scale: float) -> None:
+    def __init__(self, encoded_dim: int, logit_scale: float, num_heads: int) -> None:
         super().__init__()
-        self.encoded_dim, self.logit_scale = encoded_dim, logit_scale
+        self.encoded_dim, self.logit_scale, self.num_heads = encoded_dim, logit_scale, num_heads
 
     @abstractmethod
     def forward(

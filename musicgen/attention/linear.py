@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from musicgen.attention.base import AttentionKernel, FeatureMap
 from musicgen.attention.causal_product import (
@@ -14,6 +14,7 @@ from musicgen.attention.causal_product import (
     linear_attention,
     linear_attention_step,
 )
+from musicgen.errors import UserError
 from musicgen.position.base import LayerCode, Site
 
 
@@ -22,16 +23,33 @@ class LinearAttention(AttentionKernel):
 
     Args:
         feature_map: builds φ from `dim` and `logit_scale`.
+        decay: `learned` lets a pair (n, m) weigh γ^(n − m), one rate −log γ = exp(ρ) per head,
+            ρ spread evenly from −7 to −2.5 at the start; causal only. `none`: all weigh alike.
     """
 
     name = "linear"
     accepts = frozenset({Site.EMBEDDING, Site.QUERY_KEY})
 
     def __init__(
-        self, encoded_dim: int, logit_scale: float, *, feature_map: Callable[..., FeatureMap]
+        self,
+        encoded_dim: int,
+        logit_scale: float,
+        num_heads: int,
+        *,
+        feature_map: Callable[..., FeatureMap],
+        decay: str = "none",
     ) -> None:
-        super().__init__(encoded_dim, logit_scale)
+        super().__init__(encoded_dim, logit_scale, num_heads)
+        if decay not in ("none", "learned"):
+            raise UserError(f"model.attention.decay={decay}: give none or learned")
         self.feature_map = feature_map(dim=encoded_dim, logit_scale=logit_scale)
+        start = torch.linspace(-7, -2.5, num_heads)
+        self.decay = nn.Parameter(start) if decay == "learned" else None
+
+    @property
+    def log_decay(self) -> Tensor | None:
+        """Log γ of each head, below 0: [H]."""
+        return None if self.decay is None else -self.decay.float().exp()
 
     def forward(
         self,
@@ -47,16 +65,23 @@ class LinearAttention(AttentionKernel):
     ) -> tuple[Tensor, LinearState | None]:
         phi_q, phi_k = self._features(q, k, code)
         if not causal:
+            assert self.decay is None, "decay is causal"
             return linear_attention(phi_q, phi_k, v, key_mask=key_mask), None
         return causal_linear_attention(
-            phi_q, phi_k, v, key_mask=key_mask, state=state, return_state=return_state
+            phi_q,
+            phi_k,
+            v,
+            log_decay=self.log_decay,
+            key_mask=key_mask,
+            state=state,
+            return_state=return_state,
         )
 
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, code: LayerCode, state: LinearState
     ) -> tuple[Tensor, LinearState]:
         phi_q, phi_k = self._features(q, k, code)
-        return linear_attention_step(phi_q, phi_k, v, state)
+        return linear_attention_step(phi_q, phi_k, v, state, log_decay=self.log_decay)
 
     def _features(self, q: Tensor, k: Tensor, code: LayerCode) -> tuple[Tensor, Tensor]:
         """Encoded, mapped: [B, L, H, K] -> [B, L, H, M]."""

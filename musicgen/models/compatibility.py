@@ -22,16 +22,26 @@ _PREFERENCE = (Site.LOGIT, Site.FEATURE, Site.QUERY_KEY, Site.EMBEDDING)
 
 
 def check_compatible(
-    position: Callable[..., PositionalEncoding], attention: Callable[..., AttentionKernel]
+    position: Callable[..., PositionalEncoding],
+    attention: Callable[..., AttentionKernel],
+    *,
+    causal: bool = True,
 ) -> Site:
     """The site at which the encoding will act.
 
     Args:
         position, attention: classes, or partials of them, as the configuration gives them.
+        causal: whether a token sees only those before it.
 
     Raises:
         UserError: they do not go together; names both settings and the cure.
     """
+    decay = attention.keywords.get("decay", "none") if isinstance(attention, partial) else "none"
+    if not causal and decay != "none":
+        raise UserError(
+            f"model.attention.decay={decay} weighs by how long ago a token was, which "
+            "model.causal=false has no direction for. Use model.attention.decay=none"
+        )
     encoding, kernel = _class_of(position), _class_of(attention)
     common = encoding.sites & kernel.accepts
     if common:

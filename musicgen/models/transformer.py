@@ -54,7 +54,7 @@ class Transformer(nn.Module):
         ff_dim: hidden width of the feed-forward networks.
         dropout: probability, on the embedding, attention output, feed-forward hidden and output.
         position: builds the positional encoding from `num_layers, num_heads, width, model_dim`.
-        attention: builds an attention kernel from `encoded_dim, logit_scale`.
+        attention: builds an attention kernel from `encoded_dim, logit_scale, num_heads`.
         causal: whether a token sees only itself and those before it.
         init_std: standard deviation of linear and embedding weights.
 
@@ -78,7 +78,7 @@ class Transformer(nn.Module):
         init_std: float = 0.01,
     ) -> None:
         super().__init__()
-        check_compatible(position, attention)
+        check_compatible(position, attention, causal=causal)
         if dim % num_heads:
             divisor = next(heads for heads in range(num_heads, 0, -1) if dim % heads == 0)
             raise UserError(
@@ -97,7 +97,9 @@ class Transformer(nn.Module):
                 ff_dim,
                 dropout,
                 attention(
-                    encoded_dim=self.position.encoded_dim, logit_scale=self.position.logit_scale
+                    encoded_dim=self.position.encoded_dim,
+                    logit_scale=self.position.logit_scale,
+                    num_heads=num_heads,
                 ),
             )
             for _ in range(num_layers)

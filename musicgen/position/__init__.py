@@ -2,8 +2,10 @@
 
 from musicgen.position.absolute import Learnable, Sinusoidal
 from musicgen.position.base import LayerCode, NoiseKey, PositionalEncoding, Site
+from musicgen.position.conv_spe import ConvSPE
 from musicgen.position.none import NoPosition
-from musicgen.position.spe import SPE, ConvSPE, SineSPE
+from musicgen.position.sine_spe import SineSPE
+from musicgen.position.spe import SPE
 
 __all__ = [
     "SPE",

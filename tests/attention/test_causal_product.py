@@ -11,6 +11,9 @@ from musicgen.attention.causal_product import CHUNK, linear_attention, linear_at
 LENGTHS = [1, 63, CHUNK, 1000, pytest.param(2048, marks=pytest.mark.slow)]
 
 
+DECAY = torch.tensor([-3.0, -0.2, -1e-3], dtype=torch.float64)
+
+
 def inputs(length: int, dtype=torch.float64):
     q, k = torch.rand(2, 2, length, 3, 10, dtype=dtype) + 0.1
     v = torch.randn(2, length, 3, 7, dtype=dtype)
@@ -40,8 +43,10 @@ def test_naive_is_the_sum_over_tokens_so_far():
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("masked", [0, 1])
 @pytest.mark.parametrize("continued", [False, True])
-def test_chunked_equals_naive_outputs_states_and_gradients(length, masked, continued):
+@pytest.mark.parametrize("decaying", [False, True])
+def test_chunked_equals_naive_outputs_states_and_gradients(length, masked, continued, decaying):
     q, k, v = inputs(length)
+    decay = DECAY.clone().requires_grad_() if decaying else None
     mask = masks(length)[masked]
     state = None
     if continued:
@@ -50,12 +55,34 @@ def test_chunked_equals_naive_outputs_states_and_gradients(length, masked, conti
     results = []
     for backend in ("naive", "chunked"):
         out, last = causal_linear_attention(
-            q, k, v, key_mask=mask, state=state, return_state=True, backend=backend
+            q,
+            k,
+            v,
+            log_decay=decay,
+            key_mask=mask,
+            state=state,
+            return_state=True,
+            backend=backend,
         )
-        grads = torch.autograd.grad((out * weights).sum(), (q, k, v))
+        wanted = (q, k, v, decay) if decaying else (q, k, v)
+        grads = torch.autograd.grad((out * weights).sum(), wanted)
         results.append((out, last.kv, last.k, *grads))
     for naive, chunked in zip(*results, strict=True):
         torch.testing.assert_close(chunked, naive, atol=1e-10, rtol=1e-10)
+
+
+def test_decay_by_hand():
+    q, k, v = (x.detach() for x in inputs(5))
+    out, state = causal_linear_attention(q, k, v, log_decay=DECAY, return_state=True, eps=0)
+    for h, rate in enumerate(DECAY):
+        for n in range(5):
+            weights = [
+                float(q[0, n, h] @ k[0, m, h] * (rate * (n - m)).exp()) for m in range(n + 1)
+            ]
+            total = sum(w * v[0, m, h] for m, w in enumerate(weights))
+            torch.testing.assert_close(out[0, n, h], total / sum(weights))
+        last = sum(k[0, m, h] * (rate * (4 - m)).exp() for m in range(5))
+        torch.testing.assert_close(state.k[0, h], last)
 
 
 def test_single_precision_is_within_1e_4_of_the_largest_entry():
@@ -66,13 +93,16 @@ def test_single_precision_is_within_1e_4_of_the_largest_entry():
     assert (fast - exact).abs().max() < 1e-4 * exact.abs().max()
 
 
-def test_steps_continue_the_parallel_form():
+@pytest.mark.parametrize("decay", [None, DECAY])
+def test_steps_continue_the_parallel_form(decay):
     q, k, v = (x.detach() for x in inputs(20))
-    whole, end = causal_linear_attention(q, k, v, return_state=True)
-    _, state = causal_linear_attention(q[:, :12], k[:, :12], v[:, :12], return_state=True)
+    whole, end = causal_linear_attention(q, k, v, log_decay=decay, return_state=True)
+    _, state = causal_linear_attention(
+        q[:, :12], k[:, :12], v[:, :12], log_decay=decay, return_state=True
+    )
     for n in range(12, 20):
         one = slice(n, n + 1)
-        out, state = linear_attention_step(q[:, one], k[:, one], v[:, one], state)
+        out, state = linear_attention_step(q[:, one], k[:, one], v[:, one], state, log_decay=decay)
         torch.testing.assert_close(out, whole[:, one])
     torch.testing.assert_close(state.kv, end.kv)
 

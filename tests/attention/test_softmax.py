@@ -10,7 +10,7 @@ def test_softmax_attention_is_the_formula_under_both_masks():
     q, k, v = torch.randn(3, 2, 9, 3, 4).unbind(0)
     mask = torch.rand(2, 9) > 0.3
     mask[:, 0] = True
-    kernel = SoftmaxAttention(4, 0.3)
+    kernel = SoftmaxAttention(4, 0.3, 3)
     logits = 0.3 * torch.einsum("bnhe,bmhe->bhnm", q, k)
     visible = mask[:, None, None, :]
     for causal in (False, True):
@@ -24,7 +24,7 @@ def test_softmax_attention_is_the_formula_under_both_masks():
 
 def test_state_grows_without_touching_the_one_it_came_from():
     q = torch.randn(1, 40, 2, 4)
-    kernel, code = SoftmaxAttention(4, 0.5), LayerCode()
+    kernel, code = SoftmaxAttention(4, 0.5, 2), LayerCode()
     _, first = kernel(q[:, :3], q[:, :3], q[:, :3], code, causal=True, return_state=True)
     copy = first.k.clone()
     state = first

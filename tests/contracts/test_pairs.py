@@ -41,7 +41,9 @@ def variants(position: str) -> list[tuple[str, ...]]:
     return [(*small, f"model.position.gated={g}", f"model.position.shared={s}") for g, s in flags]
 
 
-PAIRS = [(p, a, v) for p in POSITIONS for a in ATTENTIONS for v in variants(p)]
+# With learned decay too, on one linear attention: it is a matter of the causal product alone.
+DECAYED = [(p, "favor", (*variants(p)[0], "model.attention.decay=learned")) for p in POSITIONS]
+PAIRS = [(p, a, v) for p in POSITIONS for a in ATTENTIONS for v in variants(p)] + DECAYED
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: "-".join((*pair[:2], *pair[2][-2:])))

@@ -43,6 +43,12 @@ def test_impossible_pair_names_both_settings_and_the_cure():
         )
 
 
+def test_decay_has_no_direction_without_causality():
+    favor = partial(LinearAttention, feature_map=FAVOR, decay="learned")
+    with pytest.raises(UserError, match=r"decay=learned .* Use model\.attention\.decay=none"):
+        check_compatible(NoPosition, favor, causal=False)
+
+
 def test_compatible_pairs_act_at_the_site_nearest_to_the_weights():
     assert check_compatible(NoPosition, SoftmaxAttention) == Site.QUERY_KEY
 

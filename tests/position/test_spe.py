@@ -95,7 +95,7 @@ def test_conv_codes_are_the_filters_over_one_noise():
     spe.filter_q.zero_()[..., 3] = 1
     spe.filter_k.zero_()[..., 0] = 1
     codes, _ = spe(torch.arange(300)[None, :, None], noise=NoiseKey((1,)))
-    q_bar, k_bar = codes[0].q_bar, codes[0].k_bar
+    q_bar, k_bar = codes[0].codes.q[None, :300], codes[0].codes.k[None, :300]
     torch.testing.assert_close(q_bar[:, :-3], k_bar[:, 3:], atol=1e-5, rtol=0)
     assert k_bar.std().item() == pytest.approx(spe.code_scale, rel=0.05)
 
@@ -104,11 +104,12 @@ def test_conv_codes_are_the_filters_over_one_noise():
 def test_conv_codes_do_not_depend_on_the_part_that_is_asked_for():
     spe = ConvSPE(**SIZES, filter_length=200)
     noise, everywhere = NoiseKey((9,)), torch.arange(700)[None, :, None]
-    whole = spe(everywhere, noise=noise)[0][0].q_bar
+    u = torch.randn(1, 700, 1, 8)
+    whole, _ = spe(everywhere, noise=noise)[0][0].encode(u, u)
     scattered = torch.tensor([[[3], [130], [690]], [[5], [400], [399]]])
-    part = spe(scattered, noise=noise)[0][0].q_bar
-    for row in range(2):
-        torch.testing.assert_close(part[row], whole[0, scattered[row, :, 0]], atol=1e-5, rtol=0)
+    picked = u[0, scattered[..., 0]]
+    part, _ = spe(scattered, noise=noise)[0][0].encode(picked, picked)
+    torch.testing.assert_close(part, whole[0, scattered[..., 0]], atol=1e-5, rtol=0)
 
 
 @torch.no_grad()
@@ -141,6 +142,6 @@ def test_gates_draw_their_noise_per_layer_and_share_it_between_q_and_k():
 def test_shared_codes_exist_once():
     positions = torch.arange(9)[None, :, None]
     codes, _ = ConvSPE(**SIZES, filter_length=4)(positions, noise=NoiseKey((1,)))
-    assert codes[0].q_bar.data_ptr() == codes[1].q_bar.data_ptr()
+    assert codes[0].codes is codes[1].codes
     apart, _ = ConvSPE(**SIZES, filter_length=4, shared=False)(positions, noise=NoiseKey((1,)))
-    assert not torch.equal(apart[0].q_bar, apart[1].q_bar)
+    assert not torch.equal(apart[0].codes.q, apart[1].codes.q)

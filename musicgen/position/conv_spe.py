@@ -1,0 +1,285 @@
+"""ConvSPE: stochastic codes that are white noise through learned filters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from musicgen.position.base import LayerCode, NoiseKey
+from musicgen.position.spe import CODE_DRAW, SPE, Gate
+
+# Noise is drawn by blocks of positions, so that any part of a sequence can be computed alone.
+BLOCK = 128
+
+
+class ConvSPE(SPE):
+    """q̄ = Φ_q * z, k̄ = Φ_k * z, one filter per head and dimension (Liutkus et al. 2021, §2.2).
+
+    Args:
+        filter_length: P, positions a filter spans; the kernel is zero from lag P on.
+    """
+
+    name = "conv_spe"
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        width: int,
+        model_dim: int,
+        *,
+        num_realizations: int = 64,
+        filter_length: int = 128,
+        gated: bool = True,
+        shared: bool = True,
+    ) -> None:
+        super().__init__(
+            num_layers,
+            num_heads,
+            width,
+            model_dim,
+            num_realizations=num_realizations,
+            gated=gated,
+            shared=shared,
+        )
+        self.filter_length = filter_length
+        shape = (self.num_codes, num_heads, width, filter_length)
+        self.filter_q = nn.Parameter(torch.rand(shape) / math.sqrt(filter_length / 2))
+        self.filter_k = nn.Parameter(torch.rand(shape) / math.sqrt(filter_length / 2))
+
+    def code_kernel(self, lags: Tensor, code: int) -> Tensor:
+        # q̄[m] = Σ_p Φ_q[p] z[m + p]: lag τ pairs Φ_q[p] with Φ_k[p + τ].
+        p = torch.arange(self.filter_length, device=lags.device)
+        index = p[:, None] + lags.long()  # [P, N]
+        inside = (index >= 0) & (index < self.filter_length)
+        shifted = self.filter_k[code][..., index.clamp(0, self.filter_length - 1)] * inside
+        return torch.einsum("hkp,hkpn->hkn", self.filter_q[code], shifted)
+
+    def forward(
+        self, positions: Tensor, *, noise: NoiseKey, state: Any = None
+    ) -> tuple[Sequence[LayerCode], Any]:
+        if state is None:
+            state = _State(self.gates(noise, positions.device))
+        index = positions[..., 0].long()  # [1|B, L]
+        first, last = int(index.min()) // BLOCK, int(index.max()) // BLOCK
+        run = state.missing(first, last)
+        new = [self._codes(run, code, noise, positions.device) for code in range(self.num_codes)]
+        state = state.update(first, run, new)
+        codes = new if run == range(first, last + 1) else state.joined(first, last)
+        index = index - first * BLOCK
+        return [
+            ConvCode(gate, codes[layer % self.num_codes], index)
+            for layer, gate in enumerate(state.gates)
+        ], state
+
+    def _codes(self, run: range, code: int, noise: NoiseKey, device: torch.device) -> _Codes:
+        """One code over a run of whole blocks of positions."""
+        filters = self.filter_q[code].float(), self.filter_k[code].float()
+        reach = -(-(self.filter_length - 1) // BLOCK)
+        shape = (self.width, BLOCK, self.num_realizations)
+
+        def draw(head: int) -> Tensor:
+            """A head's z over the run and as far after it as filters reach: [K, positions, R]."""
+            key = noise.fold(CODE_DRAW, code, head)
+            blocks = range(run.start, run.stop + reach)
+            draws = [key.fold(block).normal(*shape, device=device) for block in blocks]
+            return torch.cat(draws, dim=1) * self.code_scale
+
+        q, k = (
+            torch.empty(
+                len(run) * BLOCK, self.num_heads, self.width, self.num_realizations, device=device
+            )
+            for _ in filters
+        )
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+            # A head at a time, so that there is never the noise of all.
+            for head in range(self.num_heads if run else 0):
+                z = draw(head)
+                for bar, taps in ((q, filters[0]), (k, filters[1])):
+                    matrix = _toeplitz(taps[head], reach)
+                    for block in range(len(run)):
+                        part = slice(block * BLOCK, (block + 1) * BLOCK)
+                        bar[part, head] = (matrix @ _window(z, block, reach)).transpose(0, 1)
+        codes = _Codes(q, k)
+        codes.token = _Collect.apply(*filters, draw, codes)
+        return codes
+
+
+def _toeplitz(taps: Tensor, reach: int) -> Tensor:
+    """Filters [K, P] as matrices over a block and its reach: [K, BLOCK, (1 + reach)·BLOCK].
+
+    Row i holds the taps from column i on, so that a matrix product is the correlation.
+    """
+    width = (1 + reach) * BLOCK
+    padded = F.pad(taps, (BLOCK - 1, width - taps.shape[-1]))
+    return padded.unfold(-1, width, 1).flip(1)
+
+
+def _diagonal_sums(matrix: Tensor, length: int) -> Tensor:
+    """The transpose of `_toeplitz`: the sums along its diagonals, [K, P]."""
+    # Entry (i, i + p) of rows of width w lies at i·(w + 1) + p: in rows of w + 1, at column p.
+    _, rows, width = matrix.shape
+    skewed = F.pad(matrix.flatten(1), (0, rows)).unflatten(1, (rows, width + 1))
+    return skewed.sum(1)[:, :length]
+
+
+def _window(z: Tensor, block: int, reach: int) -> Tensor:
+    """The noise under one block's filters: [K, (1 + reach)·BLOCK, R]."""
+    return z[:, block * BLOCK : (block + 1 + reach) * BLOCK]
+
+
+@dataclass
+class _Codes:
+    """q̄ and k̄ over a run of positions, [N, H, K, R] each, once for all layers.
+
+    Attributes:
+        uses: for each side, what every layer's backward leaves for theirs: positions, inputs
+            and gradients of outputs.
+        token: stands for both in the graph, so that no gradient of their size is passed from
+            layer to layer.
+    """
+
+    q: Tensor
+    k: Tensor
+    uses: tuple[list[_Use], list[_Use]] = field(default_factory=lambda: ([], []))
+    token: Tensor = field(default_factory=lambda: torch.zeros(1))
+
+    def part(self, start: int, stop: int) -> _Codes:
+        """A run of these positions; for decoding, without gradients."""
+        return _Codes(self.q[start:stop], self.k[start:stop])
+
+
+class _Use(NamedTuple):
+    places: Tensor  # [1|B, L]
+    u: Tensor  # [B, L, H, K]
+    grad: Tensor  # [B, L, H, R]
+
+
+@dataclass(frozen=True)
+class _State:
+    """The gates' noise, and the codes of the blocks of positions that are in use."""
+
+    gates: list[Gate | None]
+    blocks: dict[int, list[_Codes]] = field(default_factory=dict)
+
+    def missing(self, first: int, last: int) -> range:
+        """The smallest run of blocks that covers those of first..last that are not there."""
+        absent = [block for block in range(first, last + 1) if block not in self.blocks]
+        return range(absent[0], absent[-1] + 1) if absent else range(0)
+
+    def update(self, first: int, run: range, codes: list[_Codes]) -> _State:
+        """With the codes of a run of blocks, without the blocks before `first`."""
+        blocks = {block: parts for block, parts in self.blocks.items() if block >= first}
+        for i, block in enumerate(run):
+            blocks[block] = [code.part(i * BLOCK, (i + 1) * BLOCK) for code in codes]
+        return _State(self.gates, blocks)
+
+    def joined(self, first: int, last: int) -> list[_Codes]:
+        """The codes of the blocks first..last, each as one run."""
+        columns = zip(*(self.blocks[block] for block in range(first, last + 1)), strict=True)
+        return [
+            _Codes(torch.cat([part.q for part in parts]), torch.cat([part.k for part in parts]))
+            for parts in columns
+        ]
+
+
+class ConvCode(LayerCode):
+    """A code, the places of the tokens in it [1|B, L], and a layer's gate."""
+
+    def __init__(self, gate: Gate | None, codes: _Codes, index: Tensor) -> None:
+        self.gate, self.codes, self.index = gate, codes, index
+
+    def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast(q.device.type, enabled=False):
+            q_hat, k_hat = (
+                self._project(x.float(), code, uses)
+                for x, code, uses in zip(
+                    (q, k), (self.codes.q, self.codes.k), self.codes.uses, strict=True
+                )
+            )
+        return q_hat, k_hat
+
+    def _project(self, x: Tensor, code: Tensor, uses: list[_Use]) -> Tensor:
+        u = x if self.gate is None else x * self.gate.position
+        x_hat: Tensor = _Mix.apply(u, self.codes.token, code, self.index, uses)
+        if self.gate is None:
+            return x_hat
+        return x_hat + torch.einsum("blhk,hkr->blhr", x * self.gate.constant, self.gate.epsilon)
+
+
+def _places(code: Tensor, index: Tensor) -> Tensor:
+    """The code at the places [1|B, L] -> [1|B, L, H, K, R]; a run from the start is a view."""
+    return code[None, : index.shape[1]] if _is_run(index) else code[index]
+
+
+def _is_run(index: Tensor) -> bool:
+    """Whether all rows are at places 0, 1, 2 …"""
+    run = torch.arange(index.shape[1], device=index.device)
+    return len(index) == 1 and torch.equal(index[0], run)
+
+
+class _Mix(torch.autograd.Function):
+    """x̂[n, r] = Σ_d u[n, d] x̄[n, d, r]; the code's gradient is left for `_Collect`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, u: Tensor, token: Tensor, code: Tensor, index: Tensor, uses: list[_Use]
+    ) -> Tensor:
+        ctx.save_for_backward(u, code, index)
+        ctx.uses = uses
+        return (u[..., None, :] @ _places(code, index))[..., 0, :]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        u, code, index = ctx.saved_tensors
+        if ctx.needs_input_grad[1]:
+            ctx.uses.append(_Use(index, u, grad))
+        # As a row times the transpose: three times as fast here as a matrix times a column.
+        grad_u = (grad[..., None, :] @ _places(code, index).transpose(-1, -2))[..., 0, :]
+        return grad_u, grad.new_zeros(1), None, None, None
+
+
+class _Collect(torch.autograd.Function):
+    """Behind all layers: the filters' gradients, from all uses of the codes at once."""
+
+    @staticmethod
+    def forward(ctx: Any, filter_q: Tensor, filter_k: Tensor, draw: Any, codes: _Codes) -> Tensor:
+        ctx.draw, ctx.codes, ctx.length = draw, codes, filter_q.shape[-1]
+        return filter_q.new_zeros(1)
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
+        codes: _Codes = ctx.codes
+        length, heads, width = codes.q.shape[:3]
+        grads = [codes.q.new_empty(heads, width, ctx.length) for _ in codes.uses]
+        reach = -(-(ctx.length - 1) // BLOCK)
+        for head in range(heads):
+            z = ctx.draw(head)
+            for grad, uses in zip(grads, codes.uses, strict=True):
+                bar = _code_gradient(uses, head, length)  # [N, K, R]
+                matrix = z.new_zeros(width, BLOCK, (1 + reach) * BLOCK)
+                for at, part in enumerate(bar.split(BLOCK)):
+                    window = _window(z, at, reach)
+                    matrix.baddbmm_(part.transpose(0, 1), window.transpose(1, 2))
+                grad[head] = _diagonal_sums(matrix, ctx.length)
+        for uses in codes.uses:
+            uses.clear()
+        return *grads, None, None
+
+
+def _code_gradient(uses: list[_Use], head: int, length: int) -> Tensor:
+    """Σ over layers and rows of u gᵀ at each place, for one head: [N, K, R]."""
+    u = torch.cat([use.u[:, :, head] for use in uses])  # [layers·B, L, K]
+    g = torch.cat([use.grad[:, :, head] for use in uses])
+    full = u.new_zeros(length, u.shape[-1], g.shape[-1])
+    if _is_run(uses[0].places):  # the same for all layers of a forward
+        full[: u.shape[1]] = u.permute(1, 2, 0) @ g.transpose(0, 1)
+        return full
+    index = torch.cat([use.places.expand(len(use.u), -1) for use in uses])
+    return full.index_add_(0, index.flatten(), (u[..., None] * g[..., None, :]).flatten(0, 1))

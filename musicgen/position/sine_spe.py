@@ -1,0 +1,252 @@
+"""SineSPE: stochastic codes whose expected kernel is a sum of sines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from musicgen.position.base import LayerCode, NoiseKey
+from musicgen.position.spe import CODE_DRAW, SPE, Gate
+
+
+class SineSPE(SPE):
+    """P_d(τ) = 1/2K' Σ_k λ² cos(2πf τ + θ) (Liutkus et al. 2021, §2.2, eq. 18).
+
+    The codes are never formed: q̂ = vec(q_d Ω_d(n)) z is one matrix product, with
+    Ω(n) = [λ cos(2πfn + θ), λ sin(2πfn + θ)] of width 2K' for each of the K dimensions.
+
+    Args:
+        num_sines: K', sines in each dimension's kernel.
+    """
+
+    name = "sine_spe"
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        width: int,
+        model_dim: int,
+        *,
+        num_realizations: int = 64,
+        num_sines: int = 5,
+        gated: bool = True,
+        shared: bool = True,
+    ) -> None:
+        super().__init__(
+            num_layers,
+            num_heads,
+            width,
+            model_dim,
+            num_realizations=num_realizations,
+            gated=gated,
+            shared=shared,
+        )
+        self.num_sines = num_sines
+        shape = (self.num_codes, num_heads, width, num_sines)
+        # Low frequencies at the start: sigmoid(−4)/2 is a period of about 110 positions.
+        self.frequency = nn.Parameter(torch.randn(shape) - 4)
+        self.phase = nn.Parameter(torch.randn(shape))
+        gain = torch.randn(shape)
+        self.gain = nn.Parameter(gain / (gain.norm(dim=-1, keepdim=True).sqrt() / 2))
+
+    def sines(self, code: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Frequencies in cycles per position within (0, ½), phases, gains: [H, K, K'] each."""
+        return (
+            self.frequency[code].float().sigmoid() / 2,
+            self.phase[code].float(),
+            F.softplus(self.gain[code].float()),
+        )
+
+    def code_kernel(self, lags: Tensor, code: int) -> Tensor:
+        f, theta, gain = (p[..., None] for p in self.sines(code))
+        waves = gain**2 * torch.cos(2 * math.pi * f * lags + theta)
+        return waves.sum(-2) / (2 * self.num_sines)
+
+    def noise(self, noise: NoiseKey, code: int, device: torch.device) -> Tensor:
+        """Z of one code, scaled: [H, 2K', K, R]."""
+        shape = (self.num_heads, 2 * self.num_sines, self.width, self.num_realizations)
+        z = noise.fold(CODE_DRAW, code).normal(*shape, device=device)
+        return z * (self.code_scale / math.sqrt(2 * self.num_sines))
+
+    def forward(
+        self, positions: Tensor, *, noise: NoiseKey, state: Any = None
+    ) -> tuple[Sequence[LayerCode], Any]:
+        device = positions.device
+        if state is None:
+            draws = [self.noise(noise, code, device) for code in range(self.num_codes)]
+            state = draws, self.gates(noise, device)
+        draws, gates = state
+        waves = [_Waves.of(positions, *self.sines(code)) for code in range(self.num_codes)]
+        codes = [
+            SineCode(gate, waves[layer % self.num_codes], draws[layer % self.num_codes])
+            for layer, gate in enumerate(gates)
+        ]
+        return codes, state
+
+
+class SineCode(LayerCode):
+    """The waves of a code, its noise, and a layer's gate."""
+
+    def __init__(self, gate: Gate | None, waves: _Waves, z: Tensor) -> None:
+        self.gate, self.waves, self.z = gate, waves, z
+
+    def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        position, constant, epsilon = self.gate or (None, None, None)
+        with torch.autocast(q.device.type, enabled=False):
+            q_hat, k_hat = (
+                _Project.apply(
+                    x.float(), position, constant, self.waves.token, omega, grad, self.z, epsilon
+                )
+                for x, omega, grad in (
+                    (q, self.waves.q, self.waves.grad_q),
+                    (k, self.waves.k, self.waves.grad_k),
+                )
+            )
+        return q_hat, k_hat
+
+
+@dataclass
+class _Waves:
+    """Ω for queries (with the phase) and keys (without), once for all layers.
+
+    [1|B, H, L, 2K', K] each; and their gradients, into which each layer adds.
+
+    `token` stands for both in the graph: a layer's backward gives it nothing but the order of
+    execution, so that no array of Ω's size is passed from layer to layer.
+    """
+
+    q: Tensor
+    k: Tensor
+    grad_q: Tensor
+    grad_k: Tensor
+    token: Tensor
+
+    @staticmethod
+    def of(positions: Tensor, frequency: Tensor, phase: Tensor, gain: Tensor) -> _Waves:
+        """The waves at positions [1|B, L, P], of sines [H, K, K']."""
+        f, theta, gain = (p.transpose(1, 2) for p in (frequency, phase, gain))  # [H, K', K]
+        n = positions[:, None, :, :1, None].float()  # [1|B, 1, L, 1, 1]
+        with torch.no_grad(), torch.autocast(positions.device.type, enabled=False):
+            angle = (2 * math.pi) * n * f[:, None]  # [1|B, H, L, K', K]
+            q, k = (
+                torch.cat((gain[:, None] * a.cos(), gain[:, None] * a.sin()), dim=-2)
+                for a in (angle + theta[:, None], angle)
+            )
+        empty = q.new_empty(0)
+        waves = _Waves(q, k, empty, empty, empty)
+        if torch.is_grad_enabled() and frequency.requires_grad:
+            waves.grad_q, waves.grad_k = torch.zeros_like(q), torch.zeros_like(k)
+        waves.token = _Collect.apply(f, theta, gain, n, waves)
+        return waves
+
+
+class _Collect(torch.autograd.Function):
+    """Behind all layers: from the summed gradients of Ω to those of the sines."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, f: Tensor, theta: Tensor, gain: Tensor, n: Tensor, waves: _Waves
+    ) -> Tensor:
+        ctx.save_for_backward(gain, n)
+        ctx.waves = waves
+        return f.new_zeros(1)
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
+        gain, n = ctx.saved_tensors
+        waves = ctx.waves
+
+        def turned(omega: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+            """Gradients of the angle, [.., L, K', K], and of the gain, summed: [H, K', K]."""
+            (cos, sin), (grad_cos, grad_sin) = omega.chunk(2, -2), grad.chunk(2, -2)
+            in_gain = (grad_cos * cos).sum((0, 2)) + (grad_sin * sin).sum((0, 2))
+            return grad_sin * cos - grad_cos * sin, in_gain / gain
+
+        angle_q, gain_q = turned(waves.q, waves.grad_q)
+        angle_k, gain_k = turned(waves.k, waves.grad_k)
+        grad_theta = angle_q.sum((0, 2))
+        grad_f = (2 * math.pi) * ((angle_q + angle_k) * n).sum((0, 2))
+        waves.grad_q.zero_()
+        waves.grad_k.zero_()
+        return grad_f, grad_theta, gain_q + gain_k, None, None
+
+
+class _Project(torch.autograd.Function):
+    """x̂ = vec(x_d √(1−δ_d) Ω_d(n)) z + (x √δ) ε, by blocks of positions.
+
+    Kept for the backward is x alone: the vector of width 2K'·K is made again, block by block,
+    where a CPU's cache holds it.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,  # [B, L, H, K]
+        position: Tensor | None,
+        constant: Tensor | None,
+        token: Tensor,
+        omega: Tensor,
+        grad_omega: Tensor,
+        z: Tensor,
+        epsilon: Tensor | None,
+    ) -> Tensor:
+        ctx.save_for_backward(x, position, constant, omega, z, epsilon)
+        ctx.grad_omega = grad_omega  # written to by every layer: not for autograd to watch
+        batch, length, heads, _ = x.shape
+        flat_z = z.flatten(1, 2)  # [H, 2K'·K, R]
+        out = x.new_empty(batch, length, heads, z.shape[-1])
+        for part in _blocks(x):
+            x_h = x[:, part].permute(2, 0, 1, 3)  # [H, B, T, K]
+            u = x_h if position is None else x_h * position[:, None, None]
+            wide = u[..., None, :] * omega[:, :, part].transpose(0, 1)  # [H, B, T, 2K', K]
+            y = wide.flatten(3).flatten(1, 2) @ flat_z
+            if constant is not None and epsilon is not None:
+                y = y.baddbmm_((x_h * constant[:, None, None]).flatten(1, 2), epsilon)
+            out[:, part] = y.unflatten(1, (batch, -1)).permute(1, 2, 0, 3)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, position, constant, omega, z, epsilon = ctx.saved_tensors
+        grad_omega: Tensor = ctx.grad_omega
+        batch = x.shape[0]
+        flat_z = z.flatten(1, 2).transpose(1, 2)
+        grad_x = torch.empty_like(x)
+        grad_position = None if position is None else torch.zeros_like(position)
+        grad_constant = None if constant is None else torch.zeros_like(constant)
+        for part in _blocks(x):
+            x_h = x[:, part].permute(2, 0, 1, 3)
+            g_h = grad[:, part].permute(2, 0, 1, 3).flatten(1, 2)  # [H, B·T, R]
+            waves = omega[:, :, part].transpose(0, 1)
+            g_wide = (g_h @ flat_z).unflatten(-1, z.shape[1:3]).unflatten(1, (batch, -1))
+            g_u = (g_wide * waves).sum(-2)  # [H, B, T, K]
+            if grad_omega.numel():
+                u = x_h if position is None else x_h * position[:, None, None]
+                into = grad_omega[:, :, part].transpose(0, 1)
+                if into.shape[1] == batch:
+                    into.addcmul_(g_wide, u[..., None, :])
+                else:
+                    into += (g_wide * u[..., None, :]).sum(1, keepdim=True)
+            g_x = g_u
+            if epsilon is not None:
+                g_c = (g_h @ epsilon.transpose(1, 2)).unflatten(1, (batch, -1))
+                g_x = g_u * position[:, None, None] + g_c * constant[:, None, None]
+                grad_position += (g_u * x_h).sum((1, 2))
+                grad_constant += (g_c * x_h).sum((1, 2))
+            grad_x[:, part] = g_x.permute(1, 2, 0, 3)
+        token = grad_x.new_zeros(1)
+        return grad_x, grad_position, grad_constant, token, None, None, None, None
+
+
+def _blocks(x: Tensor) -> list[slice]:
+    """Runs of positions that are worked on together: what a cache holds, or all on a GPU."""
+    length = x.shape[1]
+    size = max(16, 128 // x.shape[0]) if x.device.type == "cpu" else length
+    return [slice(start, min(start + size, length)) for start in range(0, length, size)]

@@ -1,0 +1,31 @@
+"""What the fast SPE must not do: hold anything of size length × width × R for every layer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from musicgen.position import ConvSPE, NoiseKey, SineSPE
+
+
+@pytest.mark.parametrize("kind", [SineSPE, ConvSPE])
+def test_what_a_layer_keeps_is_of_the_size_of_q_and_k(kind):
+    length, layers = 256, 6
+    spe = kind(num_layers=layers, num_heads=2, width=16, model_dim=32, num_realizations=64)
+    q = torch.randn(1, length, 2, 16, requires_grad=True)
+    codes, _ = spe(torch.arange(length)[None, :, None], noise=NoiseKey((1,)))
+    kept: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        first = [code.encode(q, q) for code in codes[:1]]
+        after_one = sum(kept.values())
+        rest = [code.encode(q, q) for code in codes[1:]]
+        after_all = sum(kept.values())
+    assert len(first + rest) == layers
+    # Beyond the first layer: gated copies of q and k, and ε; far from length × width × R.
+    each = (after_all - after_one) / (layers - 1)
+    assert each < 8 * q.nbytes < length * 2 * 16 * 64 * 4 / 4

@@ -1,0 +1,57 @@
+"""Imports follow the architecture's arrows, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "musicgen"
+# What each package may import of the project; itself, errors and files always.
+ARROWS = {
+    "midi": set(),
+    "tokenization": {"midi"},
+    "data": {"midi", "tokenization"},
+    "position": set(),
+    "attention": {"position"},
+    "models": {"attention", "position"},
+    "metrics": {"midi"},
+    "report": {"midi"},
+    "training": {"data", "tokenization", "models", "attention", "position"},
+    "generation": {"data", "training", "tokenization", "midi", "models", "position"},
+}
+# These know nothing of configuration and training loops.
+PURE = {"midi", "tokenization", "position", "attention", "models", "metrics", "report"}
+STRANGERS = {"hydra", "omegaconf", "pytorch_lightning"}
+MIDI_LIBRARIES = {"symusic", "miditoolkit", "muspy", "mido", "pretty_midi"}
+
+
+def imports(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return names
+
+
+def test_every_package_is_listed():
+    packages = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    assert packages == set(ARROWS)
+
+
+@pytest.mark.parametrize("package", ARROWS)
+def test_imports_follow_the_arrows(package):
+    for path in (PACKAGE / package).rglob("*.py"):
+        names = imports(path)
+        ours = {name.split(".")[1] for name in names if name.startswith("musicgen.")}
+        assert ours <= ARROWS[package] | {package, "errors", "files"}, path
+        top = {name.split(".")[0] for name in names}
+        assert not (package in PURE and top & STRANGERS), path
+        if path.name != "io.py":
+            typing_only = (
+                {"miditoolkit", "muspy"} if path.parts[-2:] == ("generation", "model.py") else set()
+            )
+            assert not top & (MIDI_LIBRARIES - typing_only), path
