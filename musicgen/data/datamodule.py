@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from musicgen.data.batch import collate
 from musicgen.data.prepare import Piece, TokenCache, console, prepare
 from musicgen.data.windows import Beginnings, StreamBatches, TrainingWindows
+from musicgen.errors import UserError
 from musicgen.midi import Score
 from musicgen.tokenization.base import Tokenizer
 
@@ -51,6 +52,11 @@ class MusicData(pl.LightningDataModule):
         self.length, self.batch_size = length, batch_size
         self.batches_per_epoch = batches_per_epoch
         self.fractions = val_fraction, test_fraction
+        if min(self.fractions) < 0 or sum(self.fractions) >= 1:
+            raise UserError(
+                f"data.val_fraction={val_fraction} and data.test_fraction={test_fraction}: give "
+                "parts that leave something for training, such as 0.05 each"
+            )
         self.seed, self.num_workers = seed, num_workers
         self._cache: TokenCache | None = None
 
@@ -90,8 +96,8 @@ class MusicData(pl.LightningDataModule):
         if pieces:
             return pieces
         console.print(
-            f"no {name} pieces among {len(self.cache)}: the training pieces stand in, so the "
-            "loss says nothing about new music",
+            f"no {name} pieces among {len(self.cache)}: all pieces stand in, so the loss says "
+            "nothing about new music",
             style="yellow",
         )
         return list(range(len(self.cache)))
@@ -126,10 +132,12 @@ class MusicData(pl.LightningDataModule):
         return self._loader(windows, batch_size=self.batch_size)
 
     def _batches_seen(self) -> int:
-        """Training batches behind us, also after a resume: the optimizer's steps count them."""
+        """Training batches behind us, also after a resume."""
         if self.trainer is None:
             return 0
-        return self.trainer.global_step * self.trainer.accumulate_grad_batches
+        # Not from the optimizer's steps: the last one of an epoch may be of fewer batches.
+        progress = self.trainer.fit_loop.epoch_loop.batch_progress
+        return progress.total.processed  # type: ignore[attr-defined]
 
     def _loader(self, dataset: TrainingWindows | Beginnings, **kwargs: object) -> DataLoader:
         on_gpu = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"

@@ -53,7 +53,7 @@ class MidiFolder(MusicData):
                 match = self.group.search(name)
                 if match is None:
                     raise UserError(f"data.group={self.group.pattern} finds nothing in {name}")
-                group = match[1] if self.group.groups else match[0]
+                group = match[min(1, self.group.groups)] or match[0]
             top = name.split("/")[0].lower() if "/" in name else ""
             pieces.append(Piece(name, path, group, _SPLIT_FOLDERS.get(top)))
         return pieces

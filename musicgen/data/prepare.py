@@ -7,13 +7,14 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +108,9 @@ def prepare(
     target = folder / f"{tokenizer.name}-{_fingerprint(pieces, read, settings)}"
     if not (target / "index.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=folder, prefix=".preparing-"))
+        # Not by `tempfile`, whose folders no other user may read.
+        temporary = folder / f".preparing-{uuid.uuid4().hex}"
+        temporary.mkdir()
         try:
             _build(pieces, read, tokenizer, temporary, fractions, num_workers)
             try:
@@ -124,15 +127,19 @@ def prepare(
 def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> list[str]:
     """A split for each piece: its own, or by its group's place in an order that names decide.
 
-    Each of validation and test gets at least one group, if there are three or more.
+    Of three groups or more, each of training, validation and test gets at least one.
     """
     groups = sorted(
         {piece.group for piece in pieces if piece.split is None},
-        key=lambda group: hashlib.blake2b(group.encode()).digest(),
+        key=lambda group: hashlib.blake2b(os.fsencode(group)).digest(),
     )
-    counts = [max(1, round(len(groups) * f)) if len(groups) >= 3 else 0 for f in fractions]
-    where = dict.fromkeys(groups[: counts[0]], "val")
-    where |= dict.fromkeys(groups[counts[0] : sum(counts)], "test")
+    num_val = num_test = 0
+    if len(groups) >= 3:
+        num_val, num_test = (max(1, round(len(groups) * fraction)) for fraction in fractions)
+        num_val = min(num_val, len(groups) - 2)
+        num_test = min(num_test, len(groups) - 1 - num_val)
+    where = dict.fromkeys(groups[:num_val], "val")
+    where |= dict.fromkeys(groups[num_val : num_val + num_test], "test")
     return [piece.split or where.get(piece.group, "train") for piece in pieces]
 
 
@@ -144,7 +151,7 @@ def _fingerprint(pieces: Sequence[Piece], read: Callable, settings: dict[str, An
         digest.update(repr((piece.name, piece.group, piece.split)).encode())
         files = sorted(piece.path.iterdir()) if piece.path.is_dir() else [piece.path]
         for file in files:
-            if file.is_file():
+            with suppress(OSError):  # `read` reports what cannot be read
                 digest.update(hashlib.blake2b(file.read_bytes()).digest())
     return digest.hexdigest()
 
@@ -187,7 +194,7 @@ def _build(
     kept = [(p, r) for p, r in zip(pieces, results, strict=True) if not isinstance(r, str)]
     if not kept:
         raise UserError(f"none of {len(pieces)} pieces can be used; the first: {results[0]}")
-    with (folder / "report.csv").open("w", newline="") as file:
+    with _open_report(folder, "w") as file:
         writer = csv.writer(file)
         writer.writerow(["piece", "kept", "tokens", "notes"])
         for piece, result in zip(pieces, results, strict=True):
@@ -209,20 +216,26 @@ def _build(
     (folder / "index.json").write_text(json.dumps(index))
 
 
+def _open_report(folder: Path, mode: str) -> IO[str]:
+    """A file name need not be valid UTF-8, and is written as the bytes it has on disk."""
+    return (folder / "report.csv").open(
+        mode, newline="", encoding="utf-8", errors="surrogateescape"
+    )
+
+
 def _announce(folder: Path) -> None:
     """One line on what was kept, and one if anything was not."""
     cache = TokenCache(folder)
-    with (folder / "report.csv").open(newline="") as file:
+    with _open_report(folder, "r") as file:
         rows = list(csv.DictReader(file))
     total = sum(int(row["tokens"]) for row in rows)
     counts = ", ".join(f"{len(cache.pieces(split))} {split}" for split in SPLITS)
-    console.print(f"{len(cache)} pieces ({counts}), {total:,} tokens in {folder}", highlight=False)
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    say(f"{len(cache)} pieces ({counts}), {total:,} tokens in {folder}")
     skipped = [row for row in rows if row["kept"] == "False"]
     if skipped:
-        console.print(
+        say(
             f"{len(skipped)} of {len(rows)} pieces left out, the reasons in "
             f"{folder / 'report.csv'}; the first: {skipped[0]['notes']}",
             style="yellow",
-            markup=False,
-            highlight=False,
         )

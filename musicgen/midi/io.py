@@ -13,13 +13,23 @@ import symusic
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
 from musicgen.midi.guard import whole_chunks
-from musicgen.midi.score import NOTE, TEMPO, Marker, NoteArray, Score, TimeSignature, Track
+from musicgen.midi.score import (
+    NOTE,
+    TEMPO,
+    Marker,
+    NoteArray,
+    Score,
+    TimeSignature,
+    Track,
+    sort_notes,
+)
 
 if TYPE_CHECKING:
     import miditoolkit
     import muspy
 
 MIDI_SUFFIXES = frozenset({".mid", ".midi"})
+_TICK_LIMIT = 2**28  # of the format's time differences
 
 
 def read(path: str | Path) -> Score:
@@ -42,7 +52,8 @@ def read(path: str | Path) -> Score:
 def loads(data: bytes) -> Score:
     """The `Score` in the bytes of a MIDI file.
 
-    Tempi and time signatures that no player could use (0 bpm, 0/4) are left out.
+    Tempi and time signatures that no player could use (0 bpm, 0/4) are left out, and so are
+    tracks without events.
 
     Raises:
         UserError: the bytes are no standard MIDI file, or one that is cut short.
@@ -59,16 +70,29 @@ def loads(data: bytes) -> Score:
 
 
 def write(score: Score, path: str | Path) -> None:
-    """Write a standard MIDI file (format 1) atomically; missing folders are created."""
+    """Write a standard MIDI file (format 1) atomically; missing folders are made. See `dumps`."""
     write_bytes(path, dumps(score))
 
 
 def dumps(score: Score) -> bytes:
-    """The bytes of a standard MIDI file holding `score`; equal scores give equal bytes."""
+    """The bytes of a standard MIDI file holding `score`; equal scores give equal bytes.
+
+    The format has no notes of velocity 0 and no empty markers, it rounds tempi to microseconds a
+    beat, and of notes that sound at once at one pitch of a track the first to begin ends first.
+
+    Raises:
+        UserError: an event lies past the 2^28 ticks that the format can count.
+    """
+    events = [*score.tempos["tick"].tolist(), *(e.tick for e in score.time_signatures)]
+    if max(score.end, *events, *(m.tick for m in score.markers), 0) >= _TICK_LIMIT:
+        raise UserError("the music lasts longer than 2^28 ticks; cut it, or use fewer ticks a beat")
     out: Any = symusic.Score(score.ticks_per_beat)
-    for track in score.tracks:
+    # Without any track the writer leaves the other events unsorted, which breaks the file.
+    for track in score.tracks or [Track()]:
         new: Any = symusic.Track(track.name, track.program, track.is_drum)
-        notes = track.notes
+        notes = sort_notes(track.notes)
+        for column in "pitch", "velocity":
+            assert ((notes[column] >= 0) & (notes[column] < 128)).all(), f"{column} outside 0-127"
         new.notes = symusic.Note.from_numpy(
             notes["onset"].astype(np.int32),
             notes["duration"].astype(np.int32),
@@ -98,7 +122,7 @@ def find_midi(folder: str | Path) -> list[Path]:
     files = sorted(
         path
         for path in folder.rglob("*")
-        if path.suffix.lower() in MIDI_SUFFIXES and not path.name.startswith(".")
+        if path.suffix.lower() in MIDI_SUFFIXES and path.name[0] != "." and path.is_file()
     )
     if not files:
         raise UserError(f"{folder}: holds no .mid or .midi file; give a folder that does")
@@ -135,8 +159,7 @@ def _from_symusic(parsed: Any) -> Score:
         # The parser's bytes and 32-bit ticks wrap around where a file is damaged.
         if any((notes[column] < 0).any() for column in NOTE.names or ()):
             raise UserError(
-                "broken MIDI (pitch or velocity past 127, or a time past 2^31 ticks); export it "
-                "again from a music program"
+                "broken MIDI (velocity past 127, or a time past 2^31 ticks); get a whole copy"
             )
         tracks.append(Track(track.name, track.program, track.is_drum, notes))
     return Score(

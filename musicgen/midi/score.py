@@ -106,16 +106,18 @@ class Score:
     def bar_starts(self, max_bars: int = 4096) -> NDArray[np.int64]:
         """Ticks at which bars begin by the time signatures, until the last note ends. [num_bars]
 
-        At most `max_bars` for each time signature: a broken file may hold a gap of millions.
+        The first bar is there even without notes. At most `max_bars` for each time signature: a
+        broken file may hold a gap of millions.
         """
         signatures = list(self.time_signatures)
         if not signatures or signatures[0].tick > 0:
             signatures.insert(0, TimeSignature(0, 4, 4))
-        edges = [s.tick for s in signatures[1:]] + [max(self.end, signatures[-1].tick + 1)]
+        end = max(1, self.end)
+        edges = [s.tick for s in signatures[1:]] + [end]
         spans = []
         for s, edge in zip(signatures, edges, strict=True):
             bar = max(1, self.ticks_per_beat * 4 * s.numerator // s.denominator)
-            spans.append(np.arange(s.tick, min(edge, s.tick + bar * max_bars), bar))
+            spans.append(np.arange(s.tick, min(edge, end, s.tick + bar * max_bars), bar))
         return np.unique(np.concatenate(spans)).astype(np.int64)
 
     def clip(self, start: int, end: int) -> Score:

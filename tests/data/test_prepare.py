@@ -1,0 +1,320 @@
+import csv
+import hashlib
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from musicgen.data import prepare as module
+from musicgen.data.prepare import SPLITS, Piece, prepare, split_groups
+from musicgen.errors import UserError
+from musicgen.midi import Score, Track, notes_from, read, write
+from musicgen.tokenization import REMI, Groove2Groove
+
+
+def melody(seed, num_notes=12):
+    rng = np.random.default_rng(seed)
+    rows = [
+        (480 * i, 240, int(pitch), 64) for i, pitch in enumerate(rng.integers(40, 90, num_notes))
+    ]
+    return Score(480, [Track("Piano", notes=notes_from(rows))])
+
+
+def corpus(folder, num_pieces=6):
+    """Files of different lengths, each a group of its own."""
+    pieces = []
+    for i in range(num_pieces):
+        path = folder / f"{i}.mid"
+        write(melody(i, 8 + i), path)
+        pieces.append(Piece(path.name, path, path.name))
+    return pieces
+
+
+def content(folder):
+    """Every file below a folder, as bytes."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def pieces(tmp_path):
+    return corpus(tmp_path / "midi")
+
+
+@pytest.fixture
+def encode(tmp_path):
+    def encode(pieces, tokenizer=None, read=read, fractions=(0.1, 0.1), **kwargs):
+        tokenizer, folder = tokenizer or REMI(), tmp_path / "cache"
+        return prepare(pieces, read, tokenizer, folder, fractions=fractions, **kwargs)
+
+    return encode
+
+
+def test_the_cache_holds_what_the_tokenizer_gives(pieces, encode):
+    for tokenizer in (REMI(), Groove2Groove()):
+        cache = encode(pieces, tokenizer)
+        assert len(cache) == 6
+        assert cache.names == [piece.name for piece in pieces]
+        for i, piece in enumerate(pieces):
+            score = read(piece.path)
+            tokens = cache[i]
+            assert tokens.dtype == np.int64
+            assert np.array_equal(tokens, tokenizer.encode(score))
+            assert cache.bar_lengths[i] == tokenizer.bar_length(score)
+        train, val, test = (cache.pieces(split) for split in SPLITS)
+        assert sorted(train + val + test) == list(range(6))
+        assert (len(train), len(val), len(test)) == (4, 1, 1)
+
+
+def test_a_cache_is_reused_while_nothing_changes(pieces, encode, monkeypatch, capsys):
+    first = encode(pieces)
+    assert "6 pieces (4 train, 1 val, 1 test)" in capsys.readouterr().err
+    monkeypatch.setattr(module, "_build", None)  # a second build would fail
+    again = encode(pieces, REMI())
+    assert again.folder == first.folder
+    assert capsys.readouterr().err == ""
+    os.utime(pieces[0].path, (0, 0))
+    assert encode(pieces).folder == first.folder, "times do not count, content does"
+
+
+def test_a_cache_is_rebuilt_when_anything_changes(pieces, encode):
+    folders = [encode(pieces).folder]
+
+    def changed(*args, **kwargs):
+        cache = encode(*args, **kwargs)
+        assert cache.folder not in folders
+        folders.append(cache.folder)
+        return cache
+
+    changed(pieces, REMI(max_transposition=1))
+    changed(pieces, REMI(chords=False))
+    changed(pieces, Groove2Groove())
+    changed(pieces, fractions=(0.4, 0.1))
+    changed(pieces[:-1])
+    changed([Piece("new name", pieces[0].path, pieces[0].group), *pieces[1:]])
+    changed([Piece(p.name, p.path, "one group") for p in pieces])
+    changed([Piece(p.name, p.path, p.group, "train") for p in pieces])
+    changed(pieces, read=read_transposed)
+    write(melody(99, 20), pieces[2].path)
+    assert np.array_equal(changed(pieces)[2], REMI().encode(melody(99, 20)))
+
+
+def read_transposed(path):
+    score = read(path)
+    score.tracks[0].notes["pitch"] += 1
+    return score
+
+
+def test_files_of_a_pieces_folder_count(tmp_path, encode):
+    write(melody(0), tmp_path / "song" / "song.mid")
+    (tmp_path / "song" / "chords.txt").write_text("C")
+    (tmp_path / "song" / "folder").mkdir()
+    pieces = [Piece("song", tmp_path / "song", "song")]
+    first = encode(pieces, read=read_folder).folder
+    assert encode(pieces, read=read_folder).folder == first
+    (tmp_path / "song" / "chords.txt").write_text("D")
+    assert encode(pieces, read=read_folder).folder != first
+
+
+def read_folder(path):
+    return read(path / "song.mid")
+
+
+def test_what_cannot_be_used_is_reported_and_left_out(pieces, encode, tmp_path, capsys):
+    bad = {
+        "text.mid": b"hello",
+        "empty.mid": b"",
+        "cut, short.mid": pieces[0].path.read_bytes()[:-9],
+    }
+    for name, data in bad.items():
+        (tmp_path / name).write_bytes(data)
+        pieces.insert(1, Piece(name, tmp_path / name, name))
+    pieces.append(Piece("gone.mid", tmp_path / "gone.mid", "gone"))
+    write(
+        Score(480, [Track("D", is_drum=True, notes=melody(0).tracks[0].notes)]), tmp_path / "d.mid"
+    )
+    pieces.append(Piece("drums.mid", tmp_path / "d.mid", "drums"))
+
+    cache = encode(pieces)
+    assert cache.names == [f"{i}.mid" for i in range(6)]
+    assert np.array_equal(cache[3], REMI().encode(melody(3, 11)))
+    with (cache.folder / "report.csv").open(newline="") as file:
+        rows = {row["piece"]: row for row in csv.DictReader(file)}
+    assert list(rows) == [piece.name for piece in pieces]
+    reasons = {name: row["notes"] for name, row in rows.items() if row["kept"] == "False"}
+    assert reasons.keys() == {*bad, "gone.mid", "drums.mid"}
+    assert "no MThd" in reasons["text.mid"]
+    assert "empty" in reasons["empty.mid"]
+    assert "cut short" in reasons["cut, short.mid"]
+    assert "No such file" in reasons["gone.mid"]
+    assert "12 notes of drums dropped" in reasons["drums.mid"]
+    assert rows["2.mid"]["tokens"] == str(len(cache[2]))
+    assert "all 10 notes kept" in rows["2.mid"]["notes"]
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "5 of 11 pieces left out" in shown
+    assert f"{cache.folder / 'report.csv'};" in shown, "a path stays in one piece"
+
+
+def test_a_corpus_without_a_usable_piece_is_refused(tmp_path, encode):
+    for name in ("a.mid", "b.mid"):
+        (tmp_path / name).write_text("hello")
+    pieces = [Piece(name, tmp_path / name, name) for name in ("a.mid", "b.mid")]
+    with pytest.raises(UserError, match=r"none of 2 pieces .*a\.mid: not a MIDI file") as caught:
+        encode(pieces)
+    assert len(str(caught.value).splitlines()) == 1
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_names_that_are_not_utf8(tmp_path, encode):
+    name = os.fsdecode(b"Se\xf1or.mid")  # Latin-1, as old archives have them
+    path = tmp_path / name
+    try:
+        write(melody(0), path)
+    except OSError:
+        pytest.skip("the file system takes UTF-8 only")
+    pieces = [Piece(name, path, name), *corpus(tmp_path / "midi", 3)]
+    cache = encode(pieces)
+    assert cache.names[0] == name
+    assert b"Se\xf1or.mid,True" in (cache.folder / "report.csv").read_bytes()
+
+
+def test_an_interrupted_preparation_leaves_no_cache(pieces, encode, tmp_path, monkeypatch):
+    class Interrupted(REMI):
+        name = "remi"
+
+        def bar_length(self, score):
+            if score.num_notes == 11:
+                raise KeyboardInterrupt
+            return super().bar_length(score)
+
+    with pytest.raises(KeyboardInterrupt):
+        encode(pieces, Interrupted())
+    assert list((tmp_path / "cache").iterdir()) == []
+
+    # Killed outright, between two files of the cache.
+    monkeypatch.setattr(np, "save", lambda *args: os._exit(9))
+    child = os.fork()
+    if child == 0:
+        encode(pieces)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    monkeypatch.undo()
+    assert [path.name[:11] for path in (tmp_path / "cache").iterdir()] == [".preparing-"]
+    assert len(encode(pieces)) == 6
+
+
+def test_two_preparations_at_once_end_alike(pieces, tmp_path):
+    barrier = threading.Barrier(2)
+    caches, errors = [], []
+
+    def read_together(path):
+        if path == pieces[0].path:
+            barrier.wait(20)  # both have seen that there is no cache
+        return read(path)
+
+    def work():
+        try:
+            caches.append(
+                prepare(pieces, read_together, REMI(), tmp_path / "cache", fractions=(0.1, 0.1))
+            )
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert caches[0].folder == caches[1].folder
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [caches[0].folder.name]
+    assert all(np.array_equal(caches[0][i], caches[1][i]) for i in range(6))
+
+
+def test_processes_of_other_hash_seeds_make_the_same_bytes(tmp_path):
+    pieces = corpus(tmp_path / "midi", 40)  # enough for several workers
+    code = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from musicgen.data.prepare import Piece, prepare
+        from musicgen.midi import read
+        from musicgen.tokenization import REMI
+        pieces = [Piece(f"{i}.mid", Path(sys.argv[1], f"{i}.mid"), f"{i}.mid") for i in range(40)]
+        prepare(pieces, read, REMI(), Path(sys.argv[2]), fractions=(0.1, 0.1), num_workers=2)
+    """)
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / "midi"), str(tmp_path / folder)],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stderr=subprocess.PIPE,
+        )
+        for seed, folder in [("1", "shared"), ("2", "shared"), ("3", "own")]
+    ]
+    for child in children:
+        _, errors = child.communicate(timeout=120)
+        assert child.returncode == 0, errors.decode()
+    one_worker = prepare(
+        pieces, read, REMI(), tmp_path / "here", fractions=(0.1, 0.1), num_workers=1
+    )
+    expected = content(tmp_path / "here")
+    assert len(expected) == 3
+    assert content(tmp_path / "shared") == content(tmp_path / "own") == expected
+    assert np.array_equal(one_worker[39], REMI().encode(read(pieces[39].path)))
+
+
+def test_the_cache_is_open_to_others_as_the_umask_has_it(pieces, encode):
+    umask = os.umask(0)
+    os.umask(umask)
+    assert encode(pieces).folder.stat().st_mode & 0o777 == 0o777 & ~umask
+
+
+def grouped(groups):
+    return [Piece(str(i), Path(str(i)), group) for i, group in enumerate(groups)]
+
+
+def test_groups_stay_together():
+    pieces = grouped([f"artist {i % 20}" for i in range(200)])
+    splits = split_groups(pieces, (0.1, 0.2))
+    where = {}
+    for piece, split in zip(pieces, splits, strict=True):
+        where.setdefault(piece.group, set()).add(split)
+    assert all(len(found) == 1 for found in where.values())
+    counts = [sum(found == {split} for found in where.values()) for split in SPLITS]
+    assert counts == [14, 2, 4]
+
+
+def test_a_split_depends_on_the_names_of_groups_alone():
+    pieces = grouped("abcdefghij")
+    splits = dict(zip("abcdefghij", split_groups(pieces, (0.2, 0.2)), strict=True))
+    assert set(splits.values()) == set(SPLITS)
+    backwards = split_groups(pieces[::-1], (0.2, 0.2))
+    assert dict(zip("jihgfedcba", backwards, strict=True)) == splits
+    # The rule itself: in order of the names' BLAKE2b digests, first validation, then test.
+    order = sorted("abcdefghij", key=lambda name: hashlib.blake2b(name.encode()).digest())
+    assert [splits[name] for name in order] == ["val"] * 2 + ["test"] * 2 + ["train"] * 6
+
+
+@pytest.mark.parametrize("fractions", [(0, 0), (0.05, 0.05), (0.6, 0.3), (0.3, 0.6), (0.98, 0.01)])
+@pytest.mark.parametrize("num_groups", [3, 4, 5, 11])
+def test_each_split_has_a_group_from_three_on(num_groups, fractions):
+    splits = split_groups(grouped(map(str, range(num_groups))), fractions)
+    assert set(splits) == set(SPLITS)
+
+
+@pytest.mark.parametrize("num_groups", [0, 1, 2])
+def test_fewer_groups_are_all_for_training(num_groups):
+    pieces = grouped(map(str, range(num_groups)))
+    assert split_groups(pieces, (0.3, 0.3)) == ["train"] * num_groups
+
+
+def test_a_corpus_own_split_is_kept():
+    own = [Piece(split, Path(), split, split) for split in ("test", "train", "val")]
+    assert split_groups(own, (0.9, 0.05)) == ["test", "train", "val"]
+    mixed = split_groups([*own, *grouped("abc")], (0.1, 0.1))
+    assert mixed[:3] == ["test", "train", "val"]
+    assert sorted(mixed[3:]) == ["test", "train", "val"]

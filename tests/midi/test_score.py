@@ -1,0 +1,148 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track, notes_from, sort_notes
+
+
+@pytest.fixture
+def score():
+    notes = notes_from([(0, 900, 60, 80), (480, 480, 62, 81), (960, 10, 64, 82), (960, 9, 59, 83)])
+    return Score(
+        480,
+        [Track("Piano", 1, notes=notes), Track("Empty", 2)],
+        np.array([(0, 120), (300, 90), (480, 60), (960, 30)], TEMPO),
+        [TimeSignature(0, 3, 4), TimeSignature(300, 4, 4), TimeSignature(700, 2, 4)],
+        [Marker(0, "C_M_C"), Marker(480, "D_m_D"), Marker(481, "E_m_E")],
+    )
+
+
+def test_clip_takes_onsets_from_start_to_before_end(score):
+    clip = score.clip(480, 960)
+    assert [track.notes.tolist() for track in clip.tracks] == [[(0, 480, 62, 81)], []]
+    assert [(track.name, track.program) for track in clip.tracks] == [("Piano", 1), ("Empty", 2)]
+    assert score.clip(480, 961).tracks[0].notes["onset"].tolist() == [0, 480, 480]
+    assert score.clip(481, 960).num_notes == 0
+
+
+def test_clip_carries_tempo_metre_and_marker_to_its_beginning(score):
+    clip = score.clip(479, 800)
+    assert clip.tempos.tolist() == [(0, 90), (1, 60)]
+    assert clip.time_signatures == [(0, 4, 4), (221, 2, 4)]
+    assert clip.markers == [(0, "C_M_C"), (1, "D_m_D"), (2, "E_m_E")]
+    assert score.clip(480, 481).markers == [(0, "D_m_D")], "an end is not inside"
+    assert score.clip(480, 960).tempos.tolist() == [(0, 60)]
+    assert score.clip(2000, 3000).tempos.tolist() == [(0, 30)]
+
+
+def test_clip_before_the_first_event_carries_nothing():
+    score = Score(
+        tempos=np.array([(100, 90)], TEMPO),
+        time_signatures=[TimeSignature(100, 3, 4)],
+        markers=[Marker(100, "A")],
+    )
+    clip = score.clip(40, 200)
+    assert clip.tempos.tolist() == [(60, 90)]
+    assert clip.time_signatures == [(60, 3, 4)]
+    assert clip.markers == [(60, "A")]
+    assert score.clip(40, 100) == Score()
+
+
+def test_clip_leaves_the_original_alone(score):
+    clip = score.clip(480, 2000)
+    clip.tracks[0].notes["pitch"] = 1
+    clip.tempos["bpm"] = 1
+    assert score.tracks[0].notes["pitch"].tolist() == [60, 62, 59, 64]
+    assert score.tempos["bpm"].tolist() == [120, 90, 60, 30]
+
+
+@given(st.integers(0, 1000), st.integers(0, 1000), st.integers(1, 1000))
+def test_a_clip_of_a_clip_is_a_clip(start, skip, length):
+    rng = np.random.default_rng(start)
+    ticks = np.sort(rng.integers(0, 1500, 9)).tolist()
+    score = Score(
+        480,
+        [Track(notes=notes_from((t, 5, 60, 80) for t in ticks))],
+        np.array([(t, 100 + i) for i, t in enumerate(ticks)], TEMPO),
+        [TimeSignature(t, 1 + i, 4) for i, t in enumerate(ticks)],
+        [Marker(t, str(i)) for i, t in enumerate(ticks)],
+    )
+    once = score.clip(start + skip, start + skip + length)
+    assert score.clip(start, start + skip + length + 1).clip(skip, skip + length) == once
+
+
+def test_bars_follow_changing_metres():
+    notes = notes_from([(0, 10, 60, 80), (4000, 321, 60, 80)])  # ends at 4321
+    metres = [TimeSignature(0, 3, 4), TimeSignature(1440, 6, 8), TimeSignature(3360, 2, 4)]
+    score = Score(480, [Track(notes=notes)], time_signatures=metres)
+    # 3/4 of 1440 ticks; 6/8 of 1440, the second of which the 2/4 cuts short; 2/4 of 960.
+    assert score.bar_starts().tolist() == [0, 1440, 2880, 3360, 4320]
+    assert replace(score, time_signatures=metres[1:]).bar_starts().tolist() == [
+        *[0, 1440],  # 4/4 until the first signature, which comes at 1440
+        *[2880, 3360, 4320],
+    ]
+
+
+def test_bars_are_four_quarters_by_default_and_end_with_the_music():
+    def bars(end, **kwargs):
+        track = Track(notes=notes_from([(0, end, 60, 80)]))
+        return Score(120, [track], **kwargs).bar_starts().tolist()
+
+    assert bars(480) == [0], "a bar that begins where the music ends is not its bar"
+    assert bars(481) == [0, 480]
+    assert bars(500, time_signatures=[TimeSignature(0, 4, 4), TimeSignature(4800, 3, 4)]) == [
+        *[0, 480]
+    ]
+    assert Score().bar_starts().tolist() == [0]
+    assert Score(time_signatures=[TimeSignature(77, 3, 4)]).bar_starts().tolist() == [0]
+
+
+def test_of_two_signatures_at_one_tick_the_last_counts():
+    notes = notes_from([(0, 1000, 60, 80)])
+    both = [TimeSignature(0, 4, 4), TimeSignature(0, 1, 4)]
+    assert Score(480, [Track(notes=notes)], time_signatures=both).bar_starts().tolist() == [
+        *[0, 480, 960]
+    ]
+
+
+def test_a_gap_of_millions_has_a_bounded_number_of_bars():
+    notes = notes_from([(0, 10, 60, 80), (200_000_000, 10, 60, 80)])
+    starts = Score(1, [Track(notes=notes)]).bar_starts(max_bars=100)
+    assert starts.tolist() == list(range(0, 400, 4))
+    assert len(Score(1, [Track(notes=notes)]).bar_starts()) == 4096
+
+
+def test_scores_are_equal_whatever_the_order_of_notes():
+    rows = [(0, 5, 60, 80), (0, 5, 61, 80), (0, 6, 60, 80), (3, 5, 60, 80)]
+    a, b = (Score(tracks=[Track(notes=notes_from(r))]) for r in (rows, rows[::-1]))
+    b.tracks[0].notes = b.tracks[0].notes[::-1]
+    assert a == b
+    assert sort_notes(b.tracks[0].notes).tolist() == [
+        *[(0, 5, 60, 80), (0, 6, 60, 80), (0, 5, 61, 80), (3, 5, 60, 80)]
+    ]
+
+
+def test_scores_differ_by_every_part(score):
+    others = [
+        replace(score, ticks_per_beat=240),
+        replace(score, tracks=score.tracks[:1]),
+        replace(score, tracks=score.tracks[::-1]),
+        replace(score, tempos=score.tempos[:-1]),
+        replace(score, time_signatures=[]),
+        replace(score, markers=[*score.markers[:-1], Marker(481, "E_M_E")]),
+    ]
+    track = score.tracks[0]
+    for change in ({"name": "P"}, {"program": 0}, {"is_drum": True}, {"notes": track.notes[1:]}):
+        others.append(replace(score, tracks=[replace(track, **change), score.tracks[1]]))
+    assert all(other != score for other in others)
+    assert replace(score) == score
+    assert score != 1
+    assert track != 1
+
+
+def test_end_and_number_of_notes(score):
+    assert (score.num_notes, score.end) == (4, 970)
+    assert (Score().num_notes, Score().end) == (0, 0)
