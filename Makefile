@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint clean
+.PHONY: help setup demo test lint clean
 
 help: ## Print this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 setup: $(STAMP) ## Create .venv with everything for use and development
 
 demo: $(STAMP) ## Train a small model, continue held-out pieces, measure, write a report to see and hear
-	$(RUN) train.py task_name=demo trainer.max_steps=500 model.position.num_realizations=32
+	$(RUN) train.py task_name=demo trainer.max_steps=500 model.position.num_realizations=32 model.attention.decay=learned
 	rm -rf generated/demo evaluated/demo
 	$(RUN) generate.py prompt=test num_prompts=2 num_samples=2 length_factor=2 sampling.temperature=1 out=generated/demo
 	$(RUN) evaluate.py 'metrics=[style,position_loss]' generated=generated/demo references=data/composed/pop-240-seed0 out=evaluated/demo

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, OverrideParseException
-from omegaconf import DictConfig, OmegaConf
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
@@ -43,7 +45,7 @@ def run(main: Callable[[DictConfig], Any], config_name: str, config_path: Path) 
     @functools.wraps(main)
     def job(cfg: DictConfig) -> Any:
         # Inside of Hydra's own handler, which would announce a failed job first.
-        with contextlib.nullcontext() if full_error else _one_line_errors():
+        with contextlib.nullcontext() if full_error else _one_line_errors(), _job_of_its_own():
             return main(cfg)
 
     with contextlib.nullcontext() if full_error else _one_line_errors():
@@ -62,6 +64,33 @@ def _one_line_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         warn("interrupted")
         sys.exit(130)
+
+
+@contextlib.contextmanager
+def _job_of_its_own() -> Iterator[None]:
+    """Keep the jobs of a multirun apart where they start processes, as DDP does.
+
+    Lightning starts them with this process's arguments and `hydra.run.dir`, which in a multirun
+    would sweep once more, and elsewhere. It leaves its process group and the variables that say
+    there is one.
+    """
+    hydra_config = HydraConfig.get()
+    if hydra_config.mode != RunMode.MULTIRUN:
+        yield
+        return
+    sys.argv = [sys.argv[0], *hydra_config.overrides.task]
+    with read_write(hydra_config):
+        hydra_config.run.dir = hydra_config.runtime.output_dir
+    environment = dict(os.environ)
+    try:
+        yield
+    finally:
+        from torch import distributed
+
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 def prepare_arguments(arguments: Sequence[str]) -> list[str]:

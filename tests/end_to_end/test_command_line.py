@@ -182,6 +182,27 @@ def test_multirun_makes_a_folder_for_each_job(workplace):
     assert runs == ["0", "1", "2"]
 
 
+@pytest.mark.slow
+def test_multirun_of_several_processes_keeps_jobs_apart(workplace):
+    done = call(
+        workplace,
+        "train.py",
+        "-m",
+        *TINY,
+        "debug=limit",
+        "task_name=processes",
+        "trainer=ddp",
+        "trainer.accelerator=cpu",
+        "trainer.devices=2",
+        "trainer.precision=32-true",
+        "position=none,sine_spe",
+    )
+    assert done.returncode == 0, done.stderr
+    (sweep,) = (workplace / "outputs/processes").iterdir()
+    assert len(list(sweep.glob("*/checkpoints/last.ckpt"))) == 2
+    assert {path.name for path in sweep.iterdir()} == {"0", "1", "multirun.yaml"}
+
+
 def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
     """A mistake's answer: a status, one line, no traceback."""
     assert done.returncode == 2, done.stderr
