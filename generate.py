@@ -50,34 +50,44 @@ def main(cfg: DictConfig) -> None:
     sampling = model.sampling(**cfg.sampling)
 
     done: list[Continuation] = []
-    for continuation in run(model, prompts, length, sampling, cfg):
-        write(continuation.score, out / names[id(continuation.prompt), continuation.sample])
-        done.append(continuation)
+    began = time.monotonic()
+    try:
+        for continuation in run(model, prompts, length, sampling, cfg):
+            write(continuation.score, out / names[id(continuation.prompt), continuation.sample])
+            done.append(continuation)
+    except KeyboardInterrupt:
+        if not done:
+            raise
+        cli.warn(f"interrupted; {len(done)} pieces are finished")
+    seconds = time.monotonic() - began
 
     places = {id(prompt): place for place, prompt in enumerate(prompts)}
     done.sort(key=lambda c: (places[id(c.prompt)], c.sample))
-    invalid = sum(not is_grammatical(model, c) for c in done)
     new_tokens = sum(c.num_new_tokens for c in done)
-    seconds = max(c.seconds for c in done)
     settings = {
         "checkpoint": str(checkpoint),
         "seed": cfg.seed,
         **asdict(sampling),
         "training length": model.training_length,
         "new tokens": new_tokens,
-        "ungrammatical pieces": invalid,
+        "ungrammatical pieces": sum(not is_grammatical(model, c) for c in done),
         "tokens/s": round(new_tokens / seconds, 1),
     }
-    rows = [describe(c, names[id(c.prompt), c.sample]) for c in done]
-    manifest = {"settings": settings, "pieces": rows}
+    files = [names[id(c.prompt), c.sample] for c in done]
+    rows = [describe(c) for c in done]
+    pieces = [
+        {"file": file, "prompt end": c.prompt.end_tick, **row}
+        for file, c, row in zip(files, done, rows, strict=True)
+    ]
+    manifest = {"settings": settings, "pieces": pieces}
     write_text(out / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
     if cfg.report:
         write_report(
             out / "report.html",
             title=f"{len(done)} continuations",
             pieces=[
-                ReportPiece(Path(row["file"]).stem, c.score, c.prompt.end_tick, row["file"], row)
-                for c, row in zip(done, rows, strict=True)
+                ReportPiece(Path(file).stem, c.score, c.prompt.end_tick, file, row)
+                for file, c, row in zip(files, done, rows, strict=True)
             ],
             numbers=settings,
             notices=[prompt.notice for prompt in prompts if prompt.notice],
@@ -181,16 +191,14 @@ def is_grammatical(model: MusicModel, continuation: Continuation) -> bool:
     return True
 
 
-def describe(continuation: Continuation, file: str) -> dict[str, Any]:
+def describe(continuation: Continuation) -> dict[str, Any]:
     """A piece's row in the report and the manifest."""
     prompt, score = continuation.prompt, continuation.score
     new = continuation.new_score
     bar = prompt.end_tick * prompt.bar_length // prompt.end_time if prompt.end_time else None
     row: dict[str, Any] = {
-        "file": file,
         "prompt": prompt.name,
         "sample": continuation.sample,
-        "prompt end": prompt.end_tick,
         "tokens": len(continuation.tokens),
         "new tokens": continuation.num_new_tokens,
         "new notes": new.num_notes,
@@ -199,9 +207,7 @@ def describe(continuation: Continuation, file: str) -> dict[str, Any]:
     if prompt.score.num_notes:
         for profile in ("onset_duration", "time_pitch"):
             similarity = style_similarity(new, prompt.score, profile)
-            row[f"style like the prompt, {profile}"] = (
-                None if similarity != similarity else similarity
-            )
+            row[f"style, {profile}"] = None if similarity != similarity else similarity
     return row
 
 

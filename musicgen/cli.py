@@ -74,7 +74,7 @@ def _job_of_its_own() -> Iterator[None]:
     would sweep once more, and elsewhere. It leaves its process group and the variables that say
     there is one.
     """
-    hydra_config = HydraConfig.get()
+    hydra_config: Any = HydraConfig.get()
     if hydra_config.mode != RunMode.MULTIRUN:
         yield
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,7 +28,7 @@ class Prompt:
         end_tick: the same in ticks of a decoded score.
         bar_length: grid steps in a bar.
         score: the prompt alone, on the grid, with its first tempo and its metre.
-        notice: one line on what the vocabulary could not hold.
+        notice: one line on what the vocabulary could not hold; empty where it held all.
     """
 
     name: str
@@ -50,14 +49,12 @@ class Continuation:
         sample: number of the sample.
         tokens: [L] ids, the prompt's first.
         score: the music of all of them.
-        seconds: since the generation began.
     """
 
     prompt: Prompt
     sample: int
     tokens: NDArray[np.int64]
     score: Score
-    seconds: float
 
     @property
     def num_new_tokens(self) -> int:
@@ -153,7 +150,7 @@ def make_prompt(tokenizer: Tokenizer, score: Score, name: str, num_bars: int | N
         end_tick=end_tick,
         bar_length=bar_length,
         score=_with_frame(grid.clip(start_tick, start_tick + end_tick), frame),
-        notice=f"{name}: {report.summary()}",
+        notice=f"{name}: {report.summary()}" if report.lossy else "",
     )
 
 
@@ -228,7 +225,6 @@ def _continue_batch(
     seed: int,
     on_step: Callable[[int], None],
 ) -> Iterator[Continuation]:
-    began = time.monotonic()
     pad = tokenizer.vocabulary.pad_id
     ends = None
     if length.bars is not None:
@@ -242,7 +238,7 @@ def _continue_batch(
         prompt, sample = rows[row]
         tokens = np.concatenate([prompt.tokens, np.array(new[row], dtype=np.int64)])
         score = _with_frame(tokenizer.decode(tokens), prompt.score)
-        return Continuation(prompt, sample, tokens, score, time.monotonic() - began)
+        return Continuation(prompt, sample, tokens, score)
 
     steps = generate(
         model,

@@ -67,7 +67,9 @@ def _word(build: Any) -> str:
 
 
 def _concrete(base: Any) -> Iterator[Any]:
+    """The classes of ours below a base that have a word on the command line."""
     for cls in base.__subclasses__():
-        if not inspect.isabstract(cls) and hasattr(cls, "name"):
+        ours = cls.__module__.startswith("musicgen.")
+        if ours and not inspect.isabstract(cls) and hasattr(cls, "name"):
             yield cls
         yield from _concrete(cls)

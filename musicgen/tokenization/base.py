@@ -147,6 +147,11 @@ class EncodingReport:
         if count:
             self.clipped[reason] = self.clipped.get(reason, 0) + int(count)
 
+    @property
+    def lossy(self) -> bool:
+        """Whether anything was dropped, clipped or read by a rule."""
+        return bool(self.dropped or self.clipped or self.rules)
+
     def summary(self) -> str:
         """One line, such as `12 notes outside A0-C8 dropped, 3/4 read as 4/4`."""
         parts = [
