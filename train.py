@@ -92,9 +92,12 @@ def _fit(trainer: pl.Trainer, module: TrainingModule, data: MusicData, cfg: Dict
 
 
 def _say_how_to_go_on(trainer: pl.Trainer, cfg: DictConfig) -> None:
-    folder = Path(cfg.paths.output_dir)
-    if trainer.is_global_zero and (folder / "checkpoints" / "last.ckpt").is_file():
-        cli.say(f"to go on from step {trainer.global_step}: python train.py resume={folder}")
+    if trainer.is_global_zero and _last_checkpoint(cfg).is_file():
+        cli.say(f"to go on: python train.py resume={cfg.paths.output_dir}")
+
+
+def _last_checkpoint(cfg: DictConfig) -> Path:
+    return Path(cfg.paths.output_dir) / "checkpoints" / "last.ckpt"
 
 
 def _content(cfg: DictConfig, tokenizer: Tokenizer) -> CheckpointContent:

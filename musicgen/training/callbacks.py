@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from typing import Any
 
@@ -51,6 +53,47 @@ class RedrawFeatures(pl.Callback):
             maps = [m for m in pl_module.modules() if isinstance(m, FeatureMap)]
             for i, feature_map in enumerate(maps):
                 feature_map.redraw(key.fold(i))
+
+
+class SaveLast(pl.Callback):
+    """Save what `resume=` goes on from: every so often, at the last step, and on Ctrl-C.
+
+    The first Ctrl-C lets the step end, so that what is saved is whole; a second one does not wait.
+
+    Args:
+        path: the file, always the same one.
+        every: steps between saves.
+    """
+
+    def __init__(self, path: str, every: int) -> None:
+        self.path, self.every = path, every
+        self._interrupted = False
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._interrupt)
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if hasattr(self, "_before"):
+            signal.signal(signal.SIGINT, self._before)
+            del self._before
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
+    ) -> None:
+        stop = self._interrupted
+        if trainer.world_size > 1:  # all processes stop after the same step
+            stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
+        step = trainer.global_step
+        if stop or step % self.every == 0 or step == trainer.max_steps:
+            trainer.save_checkpoint(self.path, weights_only=False)
+        if stop:
+            raise KeyboardInterrupt
+
+    def _interrupt(self, *_: Any) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
+        self._interrupted = True
 
 
 class Throughput(pl.Callback):

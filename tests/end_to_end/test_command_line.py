@@ -6,11 +6,14 @@ import json
 import os
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from musicgen.data.composer import compose_pop
 from musicgen.midi import read, write
@@ -275,6 +278,31 @@ def test_mistakes_beside_a_trained_model(workplace, monkeypatch, capsys):
         (["device=tpu"], ["device=tpu", "cpu"]),
     ):
         assert_one_line(call_here(workplace, "generate.py", arguments, monkeypatch, capsys), *parts)
+
+
+def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
+    command = [sys.executable, str(ROOT / "train.py"), *TINY, "trainer.max_steps=100000"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    metrics: list[Path] = []
+    for _ in range(600):  # until it trains
+        metrics = list(tmp_path.glob("outputs/default/*/checkpoints/last.ckpt"))
+        if metrics or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    assert metrics
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert "to go on: python train.py resume=" in said
+    saved = torch.load(metrics[0], weights_only=True)["global_step"]
+    assert saved > 100  # not only where the last validation was
+    done = call(tmp_path, "train.py", "resume=auto", f"trainer.max_steps={saved + 1}")
+    assert done.returncode == 0, done.stderr
+    assert f"{saved + 1} steps" in done.stderr
 
 
 def test_full_traceback_on_request(tmp_path, monkeypatch):

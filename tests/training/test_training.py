@@ -27,7 +27,6 @@ TINY = (
     "data.batch_size=2",
     "trainer.val_check_interval=3",
     "trainer.log_every_n_steps=1",
-    "callbacks.progress=null",
 )
 
 
@@ -83,6 +82,9 @@ def test_loss_falls_and_the_best_weights_are_kept(run, tmp_path):
     assert float(rows[59]["train/loss"]) < float(rows[0]["train/loss"]) - 1
     assert float(rows[59]["val/loss"]) < float(rows[19]["val/loss"])
     assert (tmp_path / "run/checkpoints/best.ckpt").is_file()
+    run("odd", "trainer.max_steps=5", "trainer.val_check_interval=3")
+    last = torch.load(tmp_path / "odd/checkpoints/last.ckpt", weights_only=True)
+    assert last["global_step"] == 5  # though 3 was the last to be validated
     assert "tokens_per_second" in " ".join(rows[30])
 
 
