@@ -107,8 +107,10 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
     path = Path(cfg.prompt).expanduser()
     sources: dict[str, Callable[[], Score]]
     if cfg.prompt in ("val", "test"):
-        cache, decode = (data := model.corpus(cfg.data.root)).cache, model.tokenizer.decode
-        sources = {cache.names[i]: partial(decode, cache[i]) for i in data.split(cfg.prompt)}
+        data = model.corpus(cfg.data.root)
+        paths = {piece.name: piece.path for piece in data.pieces()}
+        held_out = [data.cache.names[i] for i in data.split(cfg.prompt)]
+        sources = {name: partial(data.read, paths[name]) for name in held_out}
     elif path.is_dir():
         sources = {f.relative_to(path).as_posix(): partial(read, f) for f in find_midi(path)}
     else:

@@ -168,6 +168,17 @@ def test_generate_then_evaluate(workplace):
     assert "model, trained" in done.stdout
 
 
+def test_held_out_pieces_and_nothing_at_all_are_prompts_too(workplace):
+    for arguments, name in (
+        (["prompt=test", "num_prompts=1", "prompt_bars=1"], "pop_*_0.mid"),
+        (["num_samples=2"], "from nothing_1.mid"),
+    ):
+        out = f"out {name[:3]}"
+        done = call(workplace, "generate.py", *arguments, "bars=1", f"out={out}")
+        assert done.returncode == 0, done.stderr
+        assert len(list((workplace / out).glob(name))) == 1
+
+
 def test_multirun_makes_a_folder_for_each_job(workplace):
     done = call(
         workplace,
