@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint clean
+.PHONY: help setup demo test bench lint clean
 
 help: ## Print this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -21,12 +21,17 @@ setup: $(STAMP) ## Create .venv with everything for use and development
 demo: $(STAMP) ## Train a small model, continue held-out pieces, measure, write a report to see and hear
 	$(RUN) train.py task_name=demo trainer.max_steps=500 model.position.num_realizations=32 model.attention.decay=learned
 	rm -rf generated/demo evaluated/demo
-	$(RUN) generate.py prompt=test num_prompts=2 num_samples=2 length_factor=2 sampling.temperature=1 out=generated/demo
-	$(RUN) evaluate.py 'metrics=[style,position_loss]' generated=generated/demo references=data/composed/pop-240-seed0 out=evaluated/demo
+	$(RUN) generate.py checkpoint="$$(ls -td outputs/demo/*/ | head -1)" prompt=test num_prompts=2 num_samples=2 length_factor=2 sampling.temperature=1 out=generated/demo
+	$(RUN) evaluate.py checkpoint="$$(ls -td outputs/demo/*/ | head -1)" 'metrics=[style,position_loss]' generated=generated/demo references=data/composed/pop-240-seed0 out=evaluated/demo
 	@echo "Open generated/demo/report.html to see and hear what the model wrote"
 
 test: $(STAMP) ## Run the tests
 	$(RUN) -m pytest
+
+bench: $(STAMP) ## Measure speed and memory, side by side, into benchmarks/results/
+	$(RUN) -m benchmarks.training_step
+	$(RUN) -m benchmarks.causal_product
+	$(RUN) -m benchmarks.decoding
 
 lint: $(STAMP) ## Check style and types
 	$(RUN) -m ruff check .

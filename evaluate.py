@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,11 +35,11 @@ def main(cfg: DictConfig) -> None:
     """Compute each measure; print its table and write it as CSV, with its plot, below `out`."""
     measures = {"style": style, "position_loss": position_loss}
     wanted = cfg.metrics or ("style" if cfg.generated else "position_loss")
-    names = [wanted] if isinstance(wanted, str) else list(wanted)
+    names = [wanted] if isinstance(wanted, str | int) else list(wanted)
     for name in names:
         if name not in measures:
             raise UserError(f"metrics={name}: no such measure; there are {', '.join(measures)}")
-    out = Path(cfg.out or f"evaluated/{time.strftime('%Y-%m-%d_%H-%M-%S')}")
+    out = cli.make_folder(cfg.out, "evaluated")
     for name in names:
         rows = measures[name](cfg, out)
         write_csv(rows, out / f"{name}.csv")
@@ -80,8 +79,11 @@ def pair_files(generated: Path, references: Path) -> list[tuple[Score, Score]]:
     by_name = {path.relative_to(references).as_posix(): path for path in find_midi(references)}
     by_stem = {path.stem: path for path in by_name.values()}
     manifest = generated / MANIFEST
-    rows = json.loads(manifest.read_text())["pieces"] if manifest.is_file() else []
-    known = {row["file"]: row for row in rows}
+    try:
+        rows = json.loads(manifest.read_text())["pieces"] if manifest.is_file() else []
+        known = {row["file"]: row for row in rows}
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{manifest} is damaged; remove it, or generate again") from None
     pairs = []
     for path in find_midi(generated):
         row = known.get(path.name, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
@@ -38,12 +39,13 @@ def main(cfg: DictConfig) -> None:
     """Load, read prompts, generate, write MIDI files as they finish, then the report."""
     checkpoint = cli.find_checkpoint(cfg.checkpoint)
     model = load(checkpoint).to(cli.find_device(cfg.device))
-    if cfg.num_samples < 1 or cfg.batch_size < 1:
-        raise UserError("num_samples and batch_size: give 1 or more")
+    for key in ("num_samples", "batch_size", "num_prompts"):
+        if cfg[key] is not None and cfg[key] < 1:
+            raise UserError(f"{key}={cfg[key]}: give 1 or more")
     prompts = read_prompts(model, cfg)
-    out = Path(cfg.out or f"generated/{time.strftime('%Y-%m-%d_%H-%M-%S')}")
+    out = cli.make_folder(cfg.out, "generated")
     names = file_names(prompts, cfg.num_samples)
-    for name in names.values():
+    for name in (MANIFEST, *names.values()):
         if (out / name).exists():
             raise UserError(f"{out / name} is there already; give another folder with out=DIR")
     length = model.length(cfg.bars, cfg.length_factor, cfg.max_new_tokens)
@@ -134,10 +136,14 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
 
 def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[int, int], str]:
     """A file name for each prompt and sample: the prompt's own, then the sample's number."""
-    names = {}
+    names: dict[tuple[int, int], str] = {}
+    stems: Counter[str] = Counter()
     for prompt in prompts:
         stem = prompt.name.replace("/", "_")
         stem = stem.rsplit(".", 1)[0] if stem.lower().endswith((".mid", ".midi")) else stem
+        stems[stem.lower()] += 1
+        if stems[stem.lower()] > 1:  # a/b.mid and a_b.mid, or x.mid and x.MID
+            stem += f" ({stems[stem.lower()]})"
         for sample in range(num_samples):
             names[id(prompt), sample] = f"{stem}_{sample}.mid"
     return names
@@ -197,6 +203,8 @@ def describe(continuation: Continuation) -> dict[str, Any]:
     """A piece's row in the report and the manifest."""
     prompt, score = continuation.prompt, continuation.score
     new = continuation.new_score
+    onsets = [int(track.notes["onset"].max()) for track in score.tracks if len(track.notes)]
+    last_onset = max(onsets, default=0)
     bar = prompt.end_tick * prompt.bar_length // prompt.end_time if prompt.end_time else None
     row: dict[str, Any] = {
         "prompt": prompt.name,
@@ -204,7 +212,7 @@ def describe(continuation: Continuation) -> dict[str, Any]:
         "tokens": len(continuation.tokens),
         "new tokens": continuation.num_new_tokens,
         "new notes": new.num_notes,
-        "bars": None if bar is None else -(-score.end // bar),
+        "bars": None if bar is None else 1 + last_onset // bar,
     }
     if prompt.score.num_notes:
         for profile in ("onset_duration", "time_pitch"):

@@ -61,6 +61,7 @@ def main(cfg: DictConfig) -> float | None:
     )
     if trainer.is_global_zero:
         folder = Path(cfg.paths.output_dir)
+        _take(folder, resumed=cfg.resume is not None)
         write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
         cli.say(f"{parameter_count(model):,} parameters; the run's folder is {folder}")
     if cfg.train:
@@ -72,6 +73,18 @@ def main(cfg: DictConfig) -> float | None:
         )
     score = getattr(trainer.checkpoint_callback, "best_model_score", None)
     return None if score is None else float(score)
+
+
+def _take(folder: Path, resumed: bool) -> None:
+    """Refuse a folder that another run has: it would be written over."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        (folder / "config.yaml").touch(exist_ok=resumed)
+    except FileExistsError:
+        raise UserError(
+            f"{folder} holds another run; go on with it by resume={folder}, or start again in a "
+            "folder of its own"
+        ) from None
 
 
 def _fit(trainer: pl.Trainer, module: TrainingModule, data: MusicData, cfg: DictConfig) -> None:

@@ -7,6 +7,8 @@ import functools
 import os
 import re
 import sys
+import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,13 +46,20 @@ def run(main: Callable[[DictConfig], Any], config_name: str, config_path: Path) 
 
     @functools.wraps(main)
     def job(cfg: DictConfig) -> Any:
+        if not full_error:  # nor should the processes that a job starts have it
+            os.environ.pop(_FULL_ERROR, None)
         # Inside of Hydra's own handler, which would announce a failed job first.
         with contextlib.nullcontext() if full_error else _one_line_errors(), _job_of_its_own():
             return main(cfg)
 
-    with contextlib.nullcontext() if full_error else _one_line_errors():
-        sys.argv = [sys.argv[0], *prepare_arguments(sys.argv[1:])]
-        hydra.main(version_base="1.3", config_path=str(config_path), config_name=config_name)(job)()
+    decorate = hydra.main(version_base="1.3", config_path=str(config_path), config_name=config_name)
+    try:
+        with contextlib.nullcontext() if full_error else _one_line_errors():
+            sys.argv = [sys.argv[0], *prepare_arguments(sys.argv[1:])]
+            decorate(job)()
+    finally:
+        if not full_error:
+            os.environ.pop(_FULL_ERROR, None)
 
 
 @contextlib.contextmanager
@@ -64,6 +73,15 @@ def _one_line_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         warn("interrupted")
         sys.exit(130)
+    except Exception as error:  # a value of the wrong kind surfaces anywhere
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = " ".join(str(error).split())
+        _print(
+            f"error: {type(error).__name__}: {text} (in {Path(where.filename).name}, line "
+            f"{where.lineno}; {_FULL_ERROR}=1 shows the way there)",
+            "red",
+        )
+        sys.exit(1)
 
 
 @contextlib.contextmanager
@@ -112,7 +130,13 @@ def prepare_arguments(arguments: Sequence[str]) -> list[str]:
     if resume is None:
         return rest
     folder = find_run(resume)
-    saved = OmegaConf.load(folder / ".hydra" / "overrides.yaml")
+    overrides = folder / ".hydra" / "overrides.yaml"
+    if not overrides.is_file():
+        raise UserError(
+            f"resume={resume}: {overrides} is missing, which says how the run was started; copy "
+            "a run with its hidden folders"
+        )
+    saved = OmegaConf.load(overrides)
     return [
         *(str(override) for override in saved),
         *rest,
@@ -204,6 +228,22 @@ def _find_mistake(error: BaseException | None) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip().strip("^")]
     lines = [line for line in lines if not line.startswith("object_type")]
     return "; ".join(lines).replace(":; ", ": ")
+
+
+def make_folder(name: str | None, default: str) -> Path:
+    """The folder that `out=` names, made; null means a new one, named by date, in `default`.
+
+    Raises:
+        UserError: it cannot be made or written to.
+    """
+    folder = Path(name or f"{default}/{time.strftime('%Y-%m-%d_%H-%M-%S')}").expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"out={folder}: cannot be made ({error.strerror})") from None
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"out={folder}: cannot be written to; give another folder")
+    return folder
 
 
 def say(text: str) -> None:

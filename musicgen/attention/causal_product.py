@@ -232,8 +232,10 @@ class _Chunked(torch.autograd.Function):
         grad_decay = None
         if log_decay is not None and ctx.needs_input_grad[3]:
             # Every pair's gradient times n − m: Σ_m of a pair's is q·∂q, Σ_n is k·∂k.
-            n = torch.arange(1, q.shape[1] + 1, device=q.device, dtype=torch.float64)
-            flow = (q * grad_q).sum(-1).double() - (k * grad_k).sum(-1).double()  # [B, L, H]
+            # Large terms cancel: in fp64, which Apple's GPUs do not have.
+            precise = torch.float32 if q.device.type == "mps" else torch.float64
+            n = torch.arange(1, q.shape[1] + 1, device=q.device, dtype=precise)
+            flow = (q * grad_q).sum(-1).to(precise) - (k * grad_k).sum(-1).to(precise)  # [B, L, H]
             grad_decay = torch.einsum("l,blh->h", n, flow).to(log_decay.dtype)
         return grad_q, grad_k, grad_v[..., :-1], grad_decay, None, None
 

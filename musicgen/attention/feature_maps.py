@@ -66,7 +66,7 @@ class FAVOR(FeatureMap):
 
     def _exponents(self, x: Tensor) -> Tensor:
         x = x * math.sqrt(self.logit_scale)
-        u = x @ self.omega
+        u = x @ self.omega.float()
         return torch.cat((u, -u), dim=-1) - x.square().sum(-1, keepdim=True) / 2
 
 

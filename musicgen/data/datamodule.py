@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 from torch.utils.data import DataLoader
 
 from musicgen.data.batch import collate
-from musicgen.data.prepare import Piece, TokenCache, console, prepare
+from musicgen.data.prepare import SPLITS, Piece, TokenCache, console, prepare
 from musicgen.data.windows import Beginnings, StreamBatches, TrainingWindows
 from musicgen.errors import UserError
 from musicgen.midi import Score
@@ -57,6 +57,14 @@ class MusicData(pl.LightningDataModule):
                 f"data.val_fraction={val_fraction} and data.test_fraction={test_fraction}: give "
                 "parts that leave something for training, such as 0.05 each"
             )
+        for name, value, least in (
+            ("length", length, 1),
+            ("batch_size", batch_size, 1),
+            ("num_workers", num_workers, 0),
+            ("seed", seed, 0),
+        ):
+            if not isinstance(value, int) or value < least:
+                raise UserError(f"data.{name}={value}: give a whole number, {least} or more")
         self.seed, self.num_workers = seed, num_workers
         self._cache: TokenCache | None = None
 
@@ -91,7 +99,13 @@ class MusicData(pl.LightningDataModule):
         return self._cache
 
     def split(self, name: str) -> list[int]:
-        """The cache's pieces of a split: all of them where the corpus is too small to have it."""
+        """The cache's pieces of a split: all of them where the corpus is too small to have it.
+
+        Raises:
+            UserError: there is no such split.
+        """
+        if name not in SPLITS:
+            raise UserError(f"split={name}: give one of {', '.join(SPLITS)}")
         pieces = self.cache.pieces(name)
         if pieces:
             return pieces
@@ -133,7 +147,9 @@ class MusicData(pl.LightningDataModule):
 
     def _batches_seen(self) -> int:
         """Training batches behind us, also after a resume."""
-        if self.trainer is None:
+        if self.trainer is None or getattr(
+            self.trainer, "overfit_batches", False
+        ):  # always the same
             return 0
         # Not from the optimizer's steps: the last one of an epoch may be of fewer batches.
         progress = self.trainer.fit_loop.epoch_loop.batch_progress

@@ -88,9 +88,11 @@ class Length:
             raise UserError("give either bars or length_factor, not both and not none")
         if self.bars is not None and self.bars < 1:
             raise UserError(f"bars={self.bars}: give 1 or more")
+        if self.max_new_tokens is not None and self.max_new_tokens < 1:
+            raise UserError(f"max_new_tokens={self.max_new_tokens}: give 1 or more, or null")
 
-    def limit(self, prompt: Prompt) -> int:
-        """Most tokens to add to a prompt.
+    def limit(self, prompt: Prompt, max_length: int | None) -> int:
+        """Most tokens to add to a prompt, under a model whose positions may end.
 
         Raises:
             UserError: the prompt is as long as the whole should be.
@@ -98,6 +100,8 @@ class Length:
         if self.total_tokens is None:
             assert self.bars is not None
             limit = self.bars * self.tokens_in_bar
+            if max_length is not None:  # bars are a wish: what fits is given
+                limit = max(1, min(limit, max_length - len(prompt.tokens)))
         else:
             limit = self.total_tokens - len(prompt.tokens)
             if limit < 1:
@@ -106,7 +110,7 @@ class Length:
                     f"{self.total_tokens} are to come out in all; give fewer prompt_bars or a "
                     "larger length_factor"
                 )
-        return min(limit, self.max_new_tokens or limit)
+        return limit if self.max_new_tokens is None else min(limit, self.max_new_tokens)
 
 
 def make_prompt(tokenizer: Tokenizer, score: Score, name: str, num_bars: int | None) -> Prompt:
@@ -118,6 +122,8 @@ def make_prompt(tokenizer: Tokenizer, score: Score, name: str, num_bars: int | N
     Raises:
         UserError: there is no note that the vocabulary holds.
     """
+    if num_bars is not None and num_bars < 1:
+        raise UserError(f"prompt_bars={num_bars}: give 1 or more, or null for all")
     bar_length = tokenizer.bar_length(score)
     encoded, report = tokenizer.encode_with_report(score)
     grid = tokenizer.decode(encoded)
@@ -195,7 +201,8 @@ def continue_prompts(
         UserError: a prompt leaves no room, or passes the model's limit.
     """
     samples = range(num_samples)
-    limits = [length.limit(prompt) for prompt in prompts]  # before any work
+    max_length = model.position.max_length
+    limits = [length.limit(prompt, max_length) for prompt in prompts]  # before any work
     size = max(1, batch_size // num_samples)
     for start in range(0, len(prompts), size):
         for first in range(0, num_samples, batch_size):

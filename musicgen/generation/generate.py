@@ -90,43 +90,52 @@ def _generate(
     logits, grammar_states = [], []
     states: list[ModelState] = []
     for prompt in prompts:
-        tokens = prompt.to(device)[None]
-        grammar_states.append(grammar.start(tokens))
-        x, state = model.hidden(tokens, noise=noise, return_state=True)
+        grammar_states.append(grammar.start(prompt[None]))
+        x, state = model.hidden(prompt.to(device)[None], noise=noise, return_state=True)
         logits.append(model.head(x[:, -1]))
         assert state is not None
         states.append(state)
-    num_rows = len(prompts) * len(samples)
-    rows = torch.arange(len(prompts)).repeat_interleave(len(samples))
-    rows = torch.cat((rows, rows[:1].expand(-num_rows % _ROW_MULTIPLE))).to(device)
-    logit = torch.cat(logits)[rows]
-    state = ModelState.cat(states).select(rows)
-    grammar_state: GrammarState = type(grammar_states[0]).cat(grammar_states).select(rows)
 
-    left = torch.tensor(limits, device=device)[rows]
+    # Only the model is on the device: grammar and sampling are small, and want fp64.
+    rows = torch.arange(len(prompts)).repeat_interleave(len(samples))
+    active = torch.arange(len(rows))
+    left = torch.tensor(limits)[rows]
     ends, begins = (
-        None if times is None else torch.tensor(times, device=device)[rows]
-        for times in (end_times, not_before)
+        None if times is None else torch.tensor(times)[rows] for times in (end_times, not_before)
     )
-    pad = torch.full_like(rows, grammar.pad)
-    uniforms = _Uniforms(seed, samples, len(prompts), len(rows))
+    grammar_state: GrammarState = type(grammar_states[0]).cat(grammar_states).select(rows)
+    state = ModelState.cat(states).select(_filled(rows).to(device))
+    logit = torch.cat(logits).cpu()[rows]
+    uniforms = _Uniforms(seed, samples, len(prompts))
     while True:
-        uniform = uniforms.next().to(device)
         allowed = grammar.allowed(grammar_state, end=allow_end, not_before=begins)
-        token = sample(logit, sampling, allowed=allowed, uniform=uniform)
-        token = torch.where(left > 0, token, pad)
-        following = grammar.advance(grammar_state, token)
-        left = torch.where(following.finished, 0, left - 1)
+        token = sample(logit, sampling, allowed=allowed, uniform=uniforms.next()[active])
+        grammar_state = grammar.advance(grammar_state, token)
+        left = torch.where(grammar_state.finished, 0, left - 1)
         if ends is not None:
-            over = following.time >= ends
-            token = torch.where(over, pad, token)
-            left = torch.where(over, 0, left)
-        grammar_state = following
-        yield token[:num_rows].cpu()
-        if not bool((left[:num_rows] > 0).any()):
+            over = grammar_state.time >= ends
+            token, left = torch.where(over, grammar.pad, token), torch.where(over, 0, left)
+        out = torch.full_like(rows, grammar.pad)
+        out[active] = token
+        yield out
+
+        keep = (left > 0).nonzero()[:, 0]
+        if not len(keep):
             return
-        x, state = model.hidden(token[:, None], noise=noise, state=state, return_state=True)
-        logit = model.head(x[:, -1])
+        if len(keep) < len(active):  # rows that have ended are computed no further
+            active, left, token = active[keep], left[keep], token[keep]
+            ends, begins = (None if x is None else x[keep] for x in (ends, begins))
+            grammar_state = grammar_state.select(keep)
+            state = state.select(_filled(keep).to(device))
+        tokens = _filled(token).to(device)[:, None]
+        x, state = model.hidden(tokens, noise=noise, state=state, return_state=True)
+        assert state is not None
+        logit = model.head(x[:, -1]).cpu()[: len(active)]
+
+
+def _filled(rows: Tensor) -> Tensor:
+    """The rows, and the first again until they are a multiple of `_ROW_MULTIPLE`."""
+    return torch.cat((rows, rows[:1].expand(-len(rows) % _ROW_MULTIPLE)))
 
 
 class _Uniforms:
@@ -134,17 +143,16 @@ class _Uniforms:
 
     block = 256
 
-    def __init__(self, seed: int, samples: Sequence[int], num_prompts: int, num_rows: int) -> None:
+    def __init__(self, seed: int, samples: Sequence[int], num_prompts: int) -> None:
         self.generators = [NoiseKey((seed, _SAMPLING, i)).generator() for i in samples]
-        self.num_prompts, self.num_rows = num_prompts, num_rows
+        self.num_prompts = num_prompts
         self.place = self.block
 
     def next(self) -> Tensor:
         """The next number of each row, [B] in fp64."""
         if self.place == self.block:
             draws = [torch.rand(self.block, generator=g).double() for g in self.generators]
-            table = torch.stack(draws * self.num_prompts)
-            self.table = torch.cat((table, table[:1].expand(self.num_rows - len(table), -1)))
+            self.table = torch.stack(draws * self.num_prompts)
             self.place = 0
         self.place += 1
         return self.table[:, self.place - 1]

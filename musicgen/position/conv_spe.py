@@ -67,19 +67,35 @@ class ConvSPE(SPE):
         if state is None:
             state = _State(self.gates(noise, positions.device))
         index = positions[..., 0].long()  # [1|B, L]
+        device = index.device
         first, last = int(index.min()) // BLOCK, int(index.max()) // BLOCK
-        run = state.missing(first, last)
-        new = [self._codes(run, code, noise, positions.device) for code in range(self.num_codes)]
-        state = state.update(first, run, new)
-        codes = new if run == range(first, last + 1) else state.joined(first, last)
-        index = index - first * BLOCK
+        tokens = [torch.zeros(1, device=device)] * self.num_codes
+        fresh = first not in state.run
+        run = range(first if fresh else state.run.stop, last + 1)
+        if run:
+            new = [self._codes(run, code, noise, device) for code in range(self.num_codes)]
+            codes = [pair[0] for pair in new]
+            if fresh:
+                state, tokens = _State(state.gates, run, codes), [pair[1] for pair in new]
+            else:
+                state = state.grown(first, last, codes)
+        index = index - state.run.start * BLOCK
+        from_start = torch.arange(index.shape[1], device=device)
+        places = None if len(index) == 1 and torch.equal(index[0], from_start) else index
         return [
-            ConvCode(gate, codes[layer % self.num_codes], index)
-            for layer, gate in enumerate(state.gates)
+            ConvCode(gate, state.codes[i % self.num_codes], tokens[i % self.num_codes], places)
+            for i, gate in enumerate(state.gates)
         ], state
 
-    def _codes(self, run: range, code: int, noise: NoiseKey, device: torch.device) -> _Codes:
-        """One code over a run of whole blocks of positions."""
+    def _codes(
+        self, run: range, code: int, noise: NoiseKey, device: torch.device
+    ) -> tuple[_Codes, Tensor]:
+        """One code over a run of whole blocks of positions, and a token.
+
+        The token stands for it in the graph, so that no gradient of its size is passed from layer
+        to layer. It is kept apart, since its graph holds the codes: a cycle would keep them until
+        the next collection.
+        """
         filters = self.filter_q[code].float(), self.filter_k[code].float()
         reach = -(-(self.filter_length - 1) // BLOCK)
         shape = (self.width, BLOCK, self.num_realizations)
@@ -99,7 +115,7 @@ class ConvSPE(SPE):
         )
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
             # A head at a time, so that there is never the noise of all.
-            for head in range(self.num_heads if run else 0):
+            for head in range(self.num_heads):
                 z = draw(head)
                 for bar, taps in ((q, filters[0]), (k, filters[1])):
                     matrix = _toeplitz(taps[head], reach)
@@ -107,8 +123,7 @@ class ConvSPE(SPE):
                         part = slice(block * BLOCK, (block + 1) * BLOCK)
                         bar[part, head] = (matrix @ _window(z, block, reach)).transpose(0, 1)
         codes = _Codes(q, k)
-        codes.token = _Collect.apply(*filters, draw, codes)
-        return codes
+        return codes, _Collect.apply(*filters, draw, codes)
 
 
 def _toeplitz(taps: Tensor, reach: int) -> Tensor:
@@ -139,61 +154,45 @@ class _Codes:
     """q̄ and k̄ over a run of positions, [N, H, K, R] each, once for all layers.
 
     Attributes:
-        uses: for each side, what every layer's backward leaves for theirs: positions, inputs
-            and gradients of outputs.
-        token: stands for both in the graph, so that no gradient of their size is passed from
-            layer to layer.
+        uses: for each side, what every layer's backward leaves for theirs.
     """
 
     q: Tensor
     k: Tensor
     uses: tuple[list[_Use], list[_Use]] = field(default_factory=lambda: ([], []))
-    token: Tensor = field(default_factory=lambda: torch.zeros(1))
-
-    def part(self, start: int, stop: int) -> _Codes:
-        """A run of these positions; for decoding, without gradients."""
-        return _Codes(self.q[start:stop], self.k[start:stop])
 
 
 class _Use(NamedTuple):
-    places: Tensor  # [1|B, L]
+    places: Tensor | None  # [1|B, L] in the run; None: the run from its start
     u: Tensor  # [B, L, H, K]
     grad: Tensor  # [B, L, H, R]
 
 
 @dataclass(frozen=True)
 class _State:
-    """The gates' noise, and the codes of the blocks of positions that are in use."""
+    """The gates' noise, and the codes of the run of blocks of positions that is in use."""
 
     gates: list[Gate | None]
-    blocks: dict[int, list[_Codes]] = field(default_factory=dict)
+    run: range = range(0)
+    codes: list[_Codes] = field(default_factory=list)
 
-    def missing(self, first: int, last: int) -> range:
-        """The smallest run of blocks that covers those of first..last that are not there."""
-        absent = [block for block in range(first, last + 1) if block not in self.blocks]
-        return range(absent[0], absent[-1] + 1) if absent else range(0)
-
-    def update(self, first: int, run: range, codes: list[_Codes]) -> _State:
-        """With the codes of a run of blocks, without the blocks before `first`."""
-        blocks = {block: parts for block, parts in self.blocks.items() if block >= first}
-        for i, block in enumerate(run):
-            blocks[block] = [code.part(i * BLOCK, (i + 1) * BLOCK) for code in codes]
-        return _State(self.gates, blocks)
-
-    def joined(self, first: int, last: int) -> list[_Codes]:
-        """The codes of the blocks first..last, each as one run."""
-        columns = zip(*(self.blocks[block] for block in range(first, last + 1)), strict=True)
-        return [
-            _Codes(torch.cat([part.q for part in parts]), torch.cat([part.k for part in parts]))
-            for parts in columns
+    def grown(self, first: int, last: int, more: list[_Codes]) -> _State:
+        """With the codes behind this run, to the block `last`; without those before `first`."""
+        past = (first - self.run.start) * BLOCK
+        joined = [
+            _Codes(torch.cat((old.q[past:], new.q)), torch.cat((old.k[past:], new.k)))
+            for old, new in zip(self.codes, more, strict=True)
         ]
+        return _State(self.gates, range(first, last + 1), joined)
 
 
 class ConvCode(LayerCode):
-    """A code, the places of the tokens in it [1|B, L], and a layer's gate."""
+    """A code, the places of the tokens in it [1|B, L] (None: from its start), a layer's gate."""
 
-    def __init__(self, gate: Gate | None, codes: _Codes, index: Tensor) -> None:
-        self.gate, self.codes, self.index = gate, codes, index
+    def __init__(
+        self, gate: Gate | None, codes: _Codes, token: Tensor, places: Tensor | None
+    ) -> None:
+        self.gate, self.codes, self.token, self.places = gate, codes, token, places
 
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(q.device.type, enabled=False):
@@ -207,21 +206,15 @@ class ConvCode(LayerCode):
 
     def _project(self, x: Tensor, code: Tensor, uses: list[_Use]) -> Tensor:
         u = x if self.gate is None else x * self.gate.position
-        x_hat: Tensor = _Mix.apply(u, self.codes.token, code, self.index, uses)
+        x_hat: Tensor = _Mix.apply(u, self.token, code, self.places, uses)
         if self.gate is None:
             return x_hat
         return x_hat + torch.einsum("blhk,hkr->blhr", x * self.gate.constant, self.gate.epsilon)
 
 
-def _places(code: Tensor, index: Tensor) -> Tensor:
+def _at(code: Tensor, places: Tensor | None, length: int) -> Tensor:
     """The code at the places [1|B, L] -> [1|B, L, H, K, R]; a run from the start is a view."""
-    return code[None, : index.shape[1]] if _is_run(index) else code[index]
-
-
-def _is_run(index: Tensor) -> bool:
-    """Whether all rows are at places 0, 1, 2 …"""
-    run = torch.arange(index.shape[1], device=index.device)
-    return len(index) == 1 and torch.equal(index[0], run)
+    return code[None, :length] if places is None else code[places]
 
 
 class _Mix(torch.autograd.Function):
@@ -229,19 +222,24 @@ class _Mix(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, u: Tensor, token: Tensor, code: Tensor, index: Tensor, uses: list[_Use]
+        ctx: Any,
+        u: Tensor,
+        token: Tensor,
+        code: Tensor,
+        places: Tensor | None,
+        uses: list[_Use],
     ) -> Tensor:
-        ctx.save_for_backward(u, code, index)
+        ctx.save_for_backward(u, code, places)
         ctx.uses = uses
-        return (u[..., None, :] @ _places(code, index))[..., 0, :]
+        return (u[..., None, :] @ _at(code, places, u.shape[1]))[..., 0, :]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        u, code, index = ctx.saved_tensors
+        u, code, places = ctx.saved_tensors
         if ctx.needs_input_grad[1]:
-            ctx.uses.append(_Use(index, u, grad))
+            ctx.uses.append(_Use(places, u, grad))
         # As a row times the transpose: three times as fast here as a matrix times a column.
-        grad_u = (grad[..., None, :] @ _places(code, index).transpose(-1, -2))[..., 0, :]
+        grad_u = (grad[..., None, :] @ _at(code, places, u.shape[1]).transpose(-1, -2))[..., 0, :]
         return grad_u, grad.new_zeros(1), None, None, None
 
 
@@ -257,11 +255,13 @@ class _Collect(torch.autograd.Function):
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
         codes: _Codes = ctx.codes
         length, heads, width = codes.q.shape[:3]
-        grads = [codes.q.new_empty(heads, width, ctx.length) for _ in codes.uses]
+        grads = [codes.q.new_zeros(heads, width, ctx.length) for _ in codes.uses]
         reach = -(-(ctx.length - 1) // BLOCK)
         for head in range(heads):
             z = ctx.draw(head)
             for grad, uses in zip(grads, codes.uses, strict=True):
+                if not uses:
+                    continue
                 bar = _code_gradient(uses, head, length)  # [N, K, R]
                 matrix = z.new_zeros(width, BLOCK, (1 + reach) * BLOCK)
                 for at, part in enumerate(bar.split(BLOCK)):
@@ -278,8 +278,9 @@ def _code_gradient(uses: list[_Use], head: int, length: int) -> Tensor:
     u = torch.cat([use.u[:, :, head] for use in uses])  # [layers·B, L, K]
     g = torch.cat([use.grad[:, :, head] for use in uses])
     full = u.new_zeros(length, u.shape[-1], g.shape[-1])
-    if _is_run(uses[0].places):  # the same for all layers of a forward
+    places = [use.places.expand(len(use.u), -1) for use in uses if use.places is not None]
+    if not places:  # the same for all layers of a forward
         full[: u.shape[1]] = u.permute(1, 2, 0) @ g.transpose(0, 1)
         return full
-    index = torch.cat([use.places.expand(len(use.u), -1) for use in uses])
-    return full.index_add_(0, index.flatten(), (u[..., None] * g[..., None, :]).flatten(0, 1))
+    outer = (u[..., None] * g[..., None, :]).flatten(0, 1)
+    return full.index_add_(0, torch.cat(places).flatten(), outer)

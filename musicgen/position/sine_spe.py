@@ -85,24 +85,24 @@ class SineSPE(SPE):
         draws, gates = state
         waves = [_Waves.of(positions, *self.sines(code)) for code in range(self.num_codes)]
         codes = [
-            SineCode(gate, waves[layer % self.num_codes], draws[layer % self.num_codes])
+            SineCode(gate, *waves[layer % self.num_codes], draws[layer % self.num_codes])
             for layer, gate in enumerate(gates)
         ]
         return codes, state
 
 
 class SineCode(LayerCode):
-    """The waves of a code, its noise, and a layer's gate."""
+    """The waves of a code, what stands for them in the graph, the noise, and a layer's gate."""
 
-    def __init__(self, gate: Gate | None, waves: _Waves, z: Tensor) -> None:
-        self.gate, self.waves, self.z = gate, waves, z
+    def __init__(self, gate: Gate | None, waves: _Waves, token: Tensor, z: Tensor) -> None:
+        self.gate, self.waves, self.token, self.z = gate, waves, token, z
 
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         position, constant, epsilon = self.gate or (None, None, None)
         with torch.autocast(q.device.type, enabled=False):
             q_hat, k_hat = (
                 _Project.apply(
-                    x.float(), position, constant, self.waves.token, omega, grad, self.z, epsilon
+                    x.float(), position, constant, self.token, omega, grad, self.z, epsilon
                 )
                 for x, omega, grad in (
                     (q, self.waves.q, self.waves.grad_q),
@@ -117,20 +117,23 @@ class _Waves:
     """Ω for queries (with the phase) and keys (without), once for all layers.
 
     [1|B, H, L, 2K', K] each; and their gradients, into which each layer adds.
-
-    `token` stands for both in the graph: a layer's backward gives it nothing but the order of
-    execution, so that no array of Ω's size is passed from layer to layer.
     """
 
     q: Tensor
     k: Tensor
     grad_q: Tensor
     grad_k: Tensor
-    token: Tensor
 
     @staticmethod
-    def of(positions: Tensor, frequency: Tensor, phase: Tensor, gain: Tensor) -> _Waves:
-        """The waves at positions [1|B, L, P], of sines [H, K, K']."""
+    def of(
+        positions: Tensor, frequency: Tensor, phase: Tensor, gain: Tensor
+    ) -> tuple[_Waves, Tensor]:
+        """The waves at positions [1|B, L, P], of sines [H, K, K'], and a token.
+
+        The token stands for them in the graph: a layer's backward gives it nothing but the order
+        of execution, so that no array of Ω's size is passed from layer to layer. It is kept
+        apart, since its graph holds the waves: a cycle would keep them until the next collection.
+        """
         f, theta, gain = (p.transpose(1, 2) for p in (frequency, phase, gain))  # [H, K', K]
         n = positions[:, None, :, :1, None].float()  # [1|B, 1, L, 1, 1]
         with torch.no_grad(), torch.autocast(positions.device.type, enabled=False):
@@ -140,11 +143,10 @@ class _Waves:
                 for a in (angle + theta[:, None], angle)
             )
         empty = q.new_empty(0)
-        waves = _Waves(q, k, empty, empty, empty)
+        waves = _Waves(q, k, empty, empty)
         if torch.is_grad_enabled() and frequency.requires_grad:
             waves.grad_q, waves.grad_k = torch.zeros_like(q), torch.zeros_like(k)
-        waves.token = _Collect.apply(f, theta, gain, n, waves)
-        return waves
+        return waves, _Collect.apply(f, theta, gain, n, waves)
 
 
 class _Collect(torch.autograd.Function):

@@ -239,10 +239,6 @@ class Tokenizer(ABC):
         """The whole piece as ids, its end token included. [L]."""
         return self.encode_with_report(score)[0]
 
-    def prompt(self, score: Score) -> IntArray:
-        """The piece as the beginning of a longer one: without the end token. [L]."""
-        return self.encode(score)[:-1]
-
     def positions(self, tokens: IntArray) -> IntArray:
         """Token index and musical time in grid steps. [L] -> [L, 2]."""
         return np.stack([np.arange(len(tokens)), self.times(tokens)], axis=1)

@@ -110,7 +110,7 @@ class Grammar(ABC, Generic[S]):
             before = self.vocabulary.token(int(rows[row, at - 1])) if at else "the beginning"
             raise UserError(
                 f"prompt {row}, position {at}: {name} may not follow {before} here; "
-                "make the prompt with the tokenizer's prompt()"
+                "cut prompts from the tokenizer's own encodings, where a bar begins"
             )
         return self._after_prompt(state, rows).to(prompts.device)
 

@@ -56,9 +56,10 @@ class RedrawFeatures(pl.Callback):
 
 
 class SaveLast(pl.Callback):
-    """Save what `resume=` goes on from: every so often, at the last step, and on Ctrl-C.
+    """Save what `resume=` goes on from: every so often, at the end, and when stopped.
 
-    The first Ctrl-C lets the step end, so that what is saved is whole; a second one does not wait.
+    Always between two steps, so that what is saved is whole: the first Ctrl-C, or SIGTERM, lets
+    the step end; a second Ctrl-C does not wait.
 
     Args:
         path: the file, always the same one.
@@ -67,33 +68,57 @@ class SaveLast(pl.Callback):
 
     def __init__(self, path: str, every: int) -> None:
         self.path, self.every = path, every
-        self._interrupted = False
+        self._stop = self._in_step = False
+        self._saved = self._step = 0
+        self._handlers: dict[int, Any] = {}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._saved = self._step = trainer.global_step
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._interrupt)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._handlers[number] = signal.signal(number, self._on_signal)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if hasattr(self, "_before"):
-            signal.signal(signal.SIGINT, self._before)
-            del self._before
+        while self._handlers:
+            signal.signal(*self._handlers.popitem())
+
+    def on_before_optimizer_step(self, *args: Any) -> None:
+        self._in_step = True
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
     ) -> None:
-        stop = self._interrupted
+        self._in_step = False
+        if trainer.global_step == self._step:
+            return  # gradients are still being accumulated
+        self._step = trainer.global_step
+        stop = self._stop
         if trainer.world_size > 1:  # all processes stop after the same step
             stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
-        step = trainer.global_step
-        if stop or step % self.every == 0 or step == trainer.max_steps:
-            trainer.save_checkpoint(self.path, weights_only=False)
+        if stop or self._step % self.every == 0 or self._step == trainer.max_steps:
+            self._save(trainer)
         if stop:
             raise KeyboardInterrupt
 
-    def _interrupt(self, *_: Any) -> None:
-        if self._interrupted:
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._step != self._saved:  # by epochs or by time
+            self._save(trainer)
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        # One process's failure: the others would not come to save with it.
+        if self._step != self._saved and not self._in_step and trainer.world_size == 1:
+            self._save(trainer)
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        trainer.save_checkpoint(self.path, weights_only=False)
+        self._saved = self._step
+
+    def _on_signal(self, *_: Any) -> None:
+        if self._stop:
             raise KeyboardInterrupt
-        self._interrupted = True
+        self._stop = True
 
 
 class Throughput(pl.Callback):

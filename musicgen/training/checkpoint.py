@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pickle
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -86,7 +85,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # damaged bytes raise a dozen types
         if "weights_only" in str(error).lower():
             reason = "holds more than plain data, so opening it could run code"
         else:
@@ -107,18 +106,16 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
     checkpoint = read_checkpoint(path)
     try:
         content = CheckpointContent.from_plain(checkpoint)
-        for part in (content.model, content.tokenizer):
-            check_targets(part)
-        tokenizer = hydra.utils.instantiate(content.tokenizer, _convert_="all")
+        tokenizer = _build(content.tokenizer, Tokenizer)
         if tokenizer.vocabulary.hash != content.vocabulary_hash:
             raise UserError("its vocabulary is not the one its tokenizer makes; use another")
-        model = hydra.utils.instantiate(
-            content.model, vocab_size=len(tokenizer.vocabulary), _convert_="all"
-        )
-        prefix = "model."
+        model = _build(content.model, Transformer, vocab_size=len(tokenizer.vocabulary))
+        saved, prefix = checkpoint.get("state_dict"), "model."
+        if not isinstance(saved, Mapping):
+            raise UserError("it holds no weights; use another")
         weights = {
             name.removeprefix(prefix): tensor
-            for name, tensor in checkpoint.get("state_dict", {}).items()
+            for name, tensor in saved.items()
             if name.startswith(prefix)
         }
         try:
@@ -127,10 +124,22 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
             raise UserError("its weights do not fit its configuration; use another") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
+    return model.eval(), tokenizer, content
+
+
+def _build(config: Any, base: type, **kwargs: Any) -> Any:
+    """An object of our class `base` from a stranger's configuration."""
+    check_targets(config)
+    if not isinstance(config, Mapping) or "_target_" not in config:
+        raise UserError(f"its configuration has no {base.__name__}; use another")
+    try:
+        built = hydra.utils.instantiate(config, _convert_="all", **kwargs)
     except hydra.errors.InstantiationException as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: its configuration cannot be built ({reason})") from None
-    return model.eval(), tokenizer, content
+        raise UserError(f"its configuration cannot be built ({reason})") from None
+    if not isinstance(built, base):
+        raise UserError(f"its configuration makes no {base.__name__}; use another")
+    return built
 
 
 def check_targets(config: Any, allowed: tuple[type, ...] = _ALLOWED) -> None:

@@ -27,7 +27,7 @@ def position_losses(
     """
     ids = torch.from_numpy(tokens).to(next(model.parameters()).device)
     logits = model(ids[None, :-1], noise=NoiseKey((seed,)))[0]
-    return F.cross_entropy(logits.float(), ids[1:], reduction="none").double().cpu().numpy()
+    return F.cross_entropy(logits.float(), ids[1:], reduction="none").cpu().double().numpy()
 
 
 def usable_length(model: Transformer, wanted: int) -> int:

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from musicgen.data.batch import Batch
+from musicgen.errors import UserError
 from musicgen.models import Transformer
 from musicgen.position import NoiseKey
 from musicgen.training.checkpoint import CONTENT_KEY, CheckpointContent
@@ -44,6 +45,11 @@ class TrainingModule(pl.LightningModule):
     ) -> None:
         super().__init__()
         assert isinstance(model, Transformer)
+        if not model.causal:
+            raise UserError(
+                "model.causal=false lets a language model see what it is to predict; "
+                "use model.causal=true"
+            )
         self.model, self.task = model, task
         self._optimizer, self._scheduler = optimizer, scheduler
         self.content, self.seed = content, seed

@@ -139,6 +139,20 @@ def test_gradients_reach_every_parameter(model):
         assert parameter.grad.abs().max() > 0, name
 
 
+def test_bf16_autocast_stays_near_fp32(model):
+    ids = tokens(TRAINING_LENGTH)
+    losses = []
+    for enabled in (False, True):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            logits = model(ids, noise=NOISE)
+        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), ids.flatten())
+        loss.backward()
+        assert all(p.grad.isfinite().all() for p in model.parameters())
+        losses.append(loss.item())
+    assert abs(losses[1] / losses[0] - 1) < 0.02
+
+
 @torch.no_grad()
 def test_noise_is_a_function_of_its_key(model):
     ids = tokens(TRAINING_LENGTH)

@@ -238,6 +238,8 @@ MISTAKES = {
     "unknown group": (["train.py", "colour=red"], ["colour"]),
     "syntax": (["train.py", "model.dim=[1"], ["model.dim"]),
     "wrong type": (["train.py", "trainer.max_steps=many"], ["Trainer", "'str' and 'int'"]),
+    "no such split": (["evaluate.py", "checkpoint=latest", "split=tset"], ["python train.py"]),
+    "causal": (["train.py", "model.causal=false"], ["model.causal=false"]),
     "heads": (["train.py", "model.num_heads=3"], ["model.num_heads=3", "model.dim=128"]),
     "positions too few": (
         ["train.py", "position=learnable", "model.position.max_length=8"],
@@ -287,11 +289,23 @@ def test_mistakes_beside_a_trained_model(workplace, monkeypatch, capsys):
         (["bars=2", "length_factor=2"], ["bars", "length_factor"]),
         (["sampling.top_p=2"], ["sampling.top_p=2"]),
         (["device=tpu"], ["device=tpu", "cpu"]),
+        (["prompt_bars=0", "prompt=test"], ["prompt_bars=0"]),
+        (["num_prompts=0"], ["num_prompts=0"]),
+        (["max_new_tokens=0"], ["max_new_tokens=0"]),
+        (["out=bad.mid"], ["bad.mid", "cannot be made"]),
     ):
         assert_one_line(call_here(workplace, "generate.py", arguments, monkeypatch, capsys), *parts)
 
 
 def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
+    saved = stop(tmp_path, signal.SIGINT)
+    done = call(tmp_path, "train.py", "resume=auto", f"trainer.max_steps={saved + 1}")
+    assert done.returncode == 0, done.stderr
+    assert f"{saved + 1} steps" in done.stderr
+
+
+def stop(tmp_path: Path, number: signal.Signals) -> int:
+    """Send a signal to a training run; the step that it saved."""
     command = [sys.executable, str(ROOT / "train.py"), *TINY, "trainer.max_steps=100000"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -304,16 +318,36 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
             break
         time.sleep(0.1)
     assert metrics
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert "to go on: python train.py resume=" in said
     saved = torch.load(metrics[0], weights_only=True)["global_step"]
     assert saved > 100  # not only where the last validation was
-    done = call(tmp_path, "train.py", "resume=auto", f"trainer.max_steps={saved + 1}")
+    return saved
+
+
+def test_a_value_of_the_wrong_kind_is_one_line_too(tmp_path, monkeypatch, capsys):
+    done = call_here(tmp_path, "train.py", ["seed=abc"], monkeypatch, capsys)
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "abc" in line
+    assert "HYDRA_FULL_ERROR=1" in line
+    assert "Traceback" not in done.stderr
+
+
+def test_names_that_would_collide_stay_apart(workplace):
+    for name in ("same/a/b.mid", "same/a_b.mid", "same/x.mid", "same/x.MIDI"):
+        write(compose_pop(3, 0), workplace / name)
+    done = call(workplace, "generate.py", "prompt=same", "prompt_bars=1", "bars=1", "out=apart")
     assert done.returncode == 0, done.stderr
-    assert f"{saved + 1} steps" in done.stderr
+    names = {path.name for path in (workplace / "apart").glob("*.mid")}
+    assert names == {"a_b_0.mid", "a_b (2)_0.mid", "x_0.mid", "x (2)_0.mid"}
+
+
+def test_sigterm_saves_too(tmp_path):
+    stop(tmp_path, signal.SIGTERM)
 
 
 def test_full_traceback_on_request(tmp_path, monkeypatch):

@@ -169,6 +169,15 @@ def test_a_model_whose_positions_end_says_so():
         run(tokenizer, model, length=Length(total_tokens=101))
 
 
+def test_bars_fill_what_positions_there_are_also_in_uneven_rows():
+    tokenizer = TOKENIZERS["remi"]
+    prompts = [make_prompt(tokenizer, SCORES["remi"], f"p{n}", n) for n in (1, 2)]
+    model = small_model(tokenizer, partial(Learnable, max_length=len(prompts[1].tokens) + 30))
+    short, long = run(tokenizer, model, prompts, length=Length(bars=90))
+    assert long.num_new_tokens == 30
+    assert len(short.tokens) == len(long.tokens)
+
+
 def test_empty_music_is_no_prompt(tokenizer):
     score = compose_pop(0, 1)
     score.tracks.clear()

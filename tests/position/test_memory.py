@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
 from musicgen.position import ConvSPE, NoiseKey, SineSPE
+
+
+@pytest.mark.parametrize("kind", [SineSPE, ConvSPE])
+def test_codes_go_with_their_graph_and_not_with_the_next_garbage_collection(kind):
+    spe = kind(num_layers=2, num_heads=2, width=16, model_dim=32, num_realizations=8)
+    q = torch.randn(1, 20, 2, 16, requires_grad=True)
+    gc.disable()
+    try:
+        codes, _ = spe(torch.arange(20)[None, :, None], noise=NoiseKey((1,)))
+        alive = weakref.ref(codes[0].waves if kind is SineSPE else codes[0].codes)
+        sum(code.encode(q, q)[0].sum() for code in codes).backward()
+        del codes, _
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("kind", [SineSPE, ConvSPE])

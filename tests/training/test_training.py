@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 import train
 from musicgen.attention import FAVOR
 from musicgen.errors import UserError
-from musicgen.training.callbacks import RedrawFeatures
+from musicgen.training.callbacks import RedrawFeatures, SaveLast
 from musicgen.training.optim import warmup_cosine
+from musicgen.training.tasks import LanguageModeling
 
 TINY = (
     "model.dim=16",
@@ -86,6 +89,66 @@ def test_loss_falls_and_the_best_weights_are_kept(run, tmp_path):
     last = torch.load(tmp_path / "odd/checkpoints/last.ckpt", weights_only=True)
     assert last["global_step"] == 5  # though 3 was the last to be validated
     assert "tokens_per_second" in " ".join(rows[30])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "step"),
+    [
+        (["trainer.max_steps=-1", "trainer.max_epochs=3", "scheduler.max_steps=9"], 6),
+        (["trainer.max_steps=5", "trainer.accumulate_grad_batches=2"], 5),
+    ],
+)
+def test_the_end_is_saved_however_it_comes(run, tmp_path, overrides, step):
+    run("run", *overrides)
+    saved = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)
+    assert saved["global_step"] == step
+
+
+def test_saves_fall_between_steps_also_when_gradients_are_accumulated(tmp_path):
+    saves = []
+    save = SaveLast(str(tmp_path / "last.ckpt"), every=2)
+    trainer = SimpleNamespace(global_step=0, max_steps=5, world_size=1)
+    trainer.save_checkpoint = lambda path, weights_only: saves.append(trainer.global_step)
+    save.on_train_start(trainer, None)
+    for batch in range(15):
+        trainer.global_step = (batch + 1) // 3
+        save.on_train_batch_end(trainer, None, None, None, batch)
+    save.on_exception(trainer, None, RuntimeError())
+    save.teardown(trainer, None, "fit")
+    assert saves == [2, 4, 5]
+
+
+def test_overfit_sees_one_batch_again_and_again(run, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        LanguageModeling,
+        "loss",
+        lambda task, model, batch, noise, loss=LanguageModeling.loss: (
+            seen.append(batch.tokens.sum().item()) or loss(task, model, batch, noise)
+        ),
+    )
+    run("run", "trainer.max_steps=5", "+trainer.overfit_batches=1", "trainer.val_check_interval=1")
+    assert len(set(seen)) <= 2  # the training batch, and the validation's
+
+
+def test_a_folder_is_one_runs(run):
+    run("run", "trainer.max_steps=1")
+    with pytest.raises(UserError, match="holds another run; go on with it by resume="):
+        run("run", "trainer.max_steps=1")
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("model.causal=false", "see what it is to predict"),
+        ("scheduler.max_steps=-1", "a cosine needs its end"),
+        ("data.batch_size=0", "data.batch_size=0: give a whole number, 1 or more"),
+        ("data.length=x", "data.length=x"),
+    ],
+)
+def test_settings_that_cannot_train_are_refused(run, override, said):
+    with pytest.raises((UserError, InstantiationException), match=said):
+        run("run", "trainer.max_steps=1", override)
 
 
 def test_redraw_happens_as_often_as_it_should():
