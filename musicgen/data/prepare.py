@@ -26,7 +26,7 @@ from musicgen.midi import Score
 from musicgen.tokenization.base import EncodingReport, Tokenizer
 
 # Raise it when the same files and settings would give another cache.
-_FORMAT = 1
+_FORMAT = 2
 SPLITS = ("train", "val", "test")
 console = Console(stderr=True)
 
@@ -125,22 +125,29 @@ def prepare(
 
 
 def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> list[str]:
-    """A split for each piece: its own, or by its group's place in an order that names decide.
+    """A split for each piece: its own, or the one that its group's name decides.
 
-    Of three groups or more, each of training, validation and test gets at least one.
+    A name gives each group a number in [0, 1): so a group stays where it is when the corpus grows,
+    and what was trained on is never taken for held out. Only a corpus so small that a split would
+    be empty moves a group: of three or more, each of training, validation and test gets one.
     """
-    groups = sorted(
-        {piece.group for piece in pieces if piece.split is None},
-        key=lambda group: hashlib.blake2b(os.fsencode(group)).digest(),
-    )
-    num_val = num_test = 0
-    if len(groups) >= 3:
-        num_val, num_test = (max(1, round(len(groups) * fraction)) for fraction in fractions)
-        num_val = min(num_val, len(groups) - 2)
-        num_test = min(num_test, len(groups) - 1 - num_val)
-    where = dict.fromkeys(groups[:num_val], "val")
-    where |= dict.fromkeys(groups[num_val : num_val + num_test], "test")
-    return [piece.split or where.get(piece.group, "train") for piece in pieces]
+    shares = {
+        group: int.from_bytes(hashlib.blake2b(os.fsencode(group), digest_size=8).digest()) / 2**64
+        for group in {piece.group for piece in pieces if piece.split is None}
+    }
+    val, test = fractions
+    where = {
+        group: "val" if share < val else "test" if share < val + test else "train"
+        for group, share in shares.items()
+    }
+    order = sorted(shares, key=lambda group: shares[group])
+    if len(order) < 3:
+        where = dict.fromkeys(order, "train")
+    else:
+        for place, split in ((0, "val"), (1, "test"), (-1, "train")):
+            if split not in where.values():
+                where[order[place]] = split
+    return [piece.split or where[piece.group] for piece in pieces]
 
 
 def _fingerprint(pieces: Sequence[Piece], read: Callable, settings: dict[str, Any]) -> str:
