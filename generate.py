@@ -29,7 +29,7 @@ from musicgen.generation.continuation import (
 from musicgen.generation.model import MusicModel
 from musicgen.generation.sampling import SamplingParams
 from musicgen.metrics import style_similarity
-from musicgen.midi import Score, find_midi, read, write
+from musicgen.midi import MIDI_SUFFIXES, Score, find_midi, read, write
 from musicgen.report import ReportPiece, write_report
 
 MANIFEST = "generation.json"
@@ -140,7 +140,8 @@ def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[int, int],
     stems: Counter[str] = Counter()
     for prompt in prompts:
         stem = prompt.name.replace("/", "_")
-        stem = stem.rsplit(".", 1)[0] if stem.lower().endswith((".mid", ".midi")) else stem
+        if Path(stem).suffix.lower() in MIDI_SUFFIXES:
+            stem = stem.rsplit(".", 1)[0]
         stems[stem.lower()] += 1
         if stems[stem.lower()] > 1:  # a/b.mid and a_b.mid, or x.mid and x.MID
             stem += f" ({stems[stem.lower()]})"

@@ -93,7 +93,9 @@ def _fit(trainer: pl.Trainer, module: TrainingModule, data: MusicData, cfg: Dict
     try:
         trainer.fit(module, datamodule=data, ckpt_path=cfg.resume)
     except BaseException as error:
-        _say_how_to_go_on(trainer, cfg)
+        folder = Path(cfg.paths.output_dir)
+        if trainer.is_global_zero and (folder / "checkpoints" / "last.ckpt").is_file():
+            cli.say(f"to go on: python train.py resume={folder}")
         if isinstance(error, SystemExit):  # Lightning's own way out of Ctrl-C
             raise KeyboardInterrupt from None
         raise
@@ -102,15 +104,6 @@ def _fit(trainer: pl.Trainer, module: TrainingModule, data: MusicData, cfg: Dict
         validation = "" if loss is None else f", validation loss {float(loss):.4f} nats a token"
         minutes = (time.monotonic() - began) / 60
         cli.say(f"{trainer.global_step} steps in {minutes:.1f} minutes{validation}")
-
-
-def _say_how_to_go_on(trainer: pl.Trainer, cfg: DictConfig) -> None:
-    if trainer.is_global_zero and _last_checkpoint(cfg).is_file():
-        cli.say(f"to go on: python train.py resume={cfg.paths.output_dir}")
-
-
-def _last_checkpoint(cfg: DictConfig) -> Path:
-    return Path(cfg.paths.output_dir) / "checkpoints" / "last.ckpt"
 
 
 def _content(cfg: DictConfig, tokenizer: Tokenizer) -> CheckpointContent:

@@ -146,10 +146,8 @@ class MusicData(pl.LightningDataModule):
         return self._loader(windows, batch_size=self.batch_size)
 
     def _batches_seen(self) -> int:
-        """Training batches behind us, also after a resume."""
-        if self.trainer is None or getattr(
-            self.trainer, "overfit_batches", False
-        ):  # always the same
+        """Training batches behind us, also after a resume; none where one overfits the first."""
+        if self.trainer is None or getattr(self.trainer, "overfit_batches", False):
             return 0
         # Not from the optimizer's steps: the last one of an epoch may be of fewer batches.
         progress = self.trainer.fit_loop.epoch_loop.batch_progress

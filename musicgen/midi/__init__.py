@@ -1,6 +1,6 @@
 """MIDI files in and out, through one `Score` type."""
 
-from musicgen.midi.io import as_score, dumps, find_midi, loads, read, write
+from musicgen.midi.io import MIDI_SUFFIXES, as_score, dumps, find_midi, loads, read, write
 from musicgen.midi.score import (
     NOTE,
     TEMPO,
@@ -14,6 +14,7 @@ from musicgen.midi.score import (
 )
 
 __all__ = [
+    "MIDI_SUFFIXES",
     "NOTE",
     "TEMPO",
     "Marker",

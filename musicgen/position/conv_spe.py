@@ -23,33 +23,16 @@ class ConvSPE(SPE):
 
     Args:
         filter_length: P, positions a filter spans; the kernel is zero from lag P on.
+
+    The other arguments are `SPE`'s.
     """
 
     name = "conv_spe"
 
-    def __init__(
-        self,
-        num_layers: int,
-        num_heads: int,
-        width: int,
-        model_dim: int,
-        *,
-        num_realizations: int = 64,
-        filter_length: int = 128,
-        gated: bool = True,
-        shared: bool = True,
-    ) -> None:
-        super().__init__(
-            num_layers,
-            num_heads,
-            width,
-            model_dim,
-            num_realizations=num_realizations,
-            gated=gated,
-            shared=shared,
-        )
+    def __init__(self, *args: int, filter_length: int = 128, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.filter_length = filter_length
-        shape = (self.num_codes, num_heads, width, filter_length)
+        shape = (self.num_codes, self.num_heads, self.width, filter_length)
         self.filter_q = nn.Parameter(torch.rand(shape) / math.sqrt(filter_length / 2))
         self.filter_k = nn.Parameter(torch.rand(shape) / math.sqrt(filter_length / 2))
 

@@ -23,33 +23,16 @@ class SineSPE(SPE):
 
     Args:
         num_sines: K', sines in each dimension's kernel.
+
+    The other arguments are `SPE`'s.
     """
 
     name = "sine_spe"
 
-    def __init__(
-        self,
-        num_layers: int,
-        num_heads: int,
-        width: int,
-        model_dim: int,
-        *,
-        num_realizations: int = 64,
-        num_sines: int = 5,
-        gated: bool = True,
-        shared: bool = True,
-    ) -> None:
-        super().__init__(
-            num_layers,
-            num_heads,
-            width,
-            model_dim,
-            num_realizations=num_realizations,
-            gated=gated,
-            shared=shared,
-        )
+    def __init__(self, *args: int, num_sines: int = 5, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.num_sines = num_sines
-        shape = (self.num_codes, num_heads, width, num_sines)
+        shape = (self.num_codes, self.num_heads, self.width, num_sines)
         # Low frequencies at the start: sigmoid(−4)/2 is a period of about 110 positions.
         self.frequency = nn.Parameter(torch.randn(shape) - 4)
         self.phase = nn.Parameter(torch.randn(shape))
