@@ -1,7 +1,7 @@
 """Positional encodings: positions in, one code per layer out. No music, no Hydra, no Lightning."""
 
 from musicgen.position.absolute import Learnable, Sinusoidal
-from musicgen.position.base import LayerCode, NoiseKey, PositionalEncoding, Site
+from musicgen.position.base import LayerCode, NoiseKey, PositionalEncoding, Projection, Site
 from musicgen.position.conv_spe import ConvSPE
 from musicgen.position.none import NoPosition
 from musicgen.position.sine_spe import SineSPE
@@ -15,6 +15,7 @@ __all__ = [
     "NoPosition",
     "NoiseKey",
     "PositionalEncoding",
+    "Projection",
     "SineSPE",
     "Sinusoidal",
     "Site",

@@ -7,7 +7,7 @@ from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -55,12 +55,29 @@ class NoiseKey:
         return torch.randn(*shape, generator=self.generator(device), device=device)
 
 
+class Projection(NamedTuple):
+    """Encoded queries or keys, as random features see them."""
+
+    product: Tensor  # [B, L, H, M]: q̂ ω
+    squared_norm: Tensor  # [B, L, H, 1]: ‖q̂‖²
+
+
 class LayerCode:
     """The position of one block of tokens, as one layer sees it. The default does nothing."""
 
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Encode queries and keys together, as they may share noise: [B, L, H, K] -> [.., E]."""
         return q, k
+
+    def project(self, q: Tensor, k: Tensor, omega: Tensor) -> tuple[Projection, Projection]:
+        """Encode, and multiply by omega [E, M]: together, for codes that are wide."""
+        q, k = self.encode(q, k)
+        with torch.autocast(q.device.type, enabled=False):
+            q, k = q.float(), k.float()
+            return (
+                Projection(q @ omega, q.square().sum(-1, keepdim=True)),
+                Projection(k @ omega, k.square().sum(-1, keepdim=True)),
+            )
 
 
 class PositionalEncoding(nn.Module, ABC):
@@ -78,7 +95,8 @@ class PositionalEncoding(nn.Module, ABC):
     Attributes:
         name: the word for it on the command line.
         sites: where the encoding may act.
-        relative: whether attention depends on t − s alone: exactly, in expectation, or not.
+        relative: whether products of encoded queries and keys depend on t − s alone: exactly, in
+            expectation, or not.
         encoded_dim: width E of an encoded query or key.
         logit_scale: what softmax attention and FAVOR+ multiply q·k by.
         max_length: positions beyond this have no encoding; None without a limit.
@@ -86,7 +104,7 @@ class PositionalEncoding(nn.Module, ABC):
 
     name: ClassVar[str]
     sites: ClassVar[frozenset[Site]]
-    relative: ClassVar[Literal["no", "exact", "expected"]]
+    relative: Literal["no", "exact", "expected"]
     max_length: int | None = None
 
     def __init__(self, num_layers: int, num_heads: int, width: int, model_dim: int) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from musicgen.errors import UserError
 from musicgen.position.base import LayerCode, NoiseKey
 from musicgen.position.spe import CODE_DRAW, SPE, Gate
 
@@ -31,6 +32,11 @@ class ConvSPE(SPE):
 
     def __init__(self, *args: int, filter_length: int = 128, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self.num_realizations is None:
+            raise UserError(
+                "model.position.num_realizations=null: only sineSPE has a limit of finite width; "
+                "give a number, or use position=sine_spe"
+            )
         self.filter_length = filter_length
         shape = (self.num_codes, self.num_heads, self.width, filter_length)
         self.filter_q = nn.Parameter(torch.rand(shape) / math.sqrt(filter_length / 2))
@@ -81,7 +87,7 @@ class ConvSPE(SPE):
         """
         filters = self.filter_q[code].float(), self.filter_k[code].float()
         reach = -(-(self.filter_length - 1) // BLOCK)
-        shape = (self.width, BLOCK, self.num_realizations)
+        shape = (self.width, BLOCK, self.encoded_dim)
 
         def draw(head: int) -> Tensor:
             """A head's z over the run and as far after it as filters reach: [K, positions, R]."""
@@ -92,7 +98,7 @@ class ConvSPE(SPE):
 
         q, k = (
             torch.empty(
-                len(run) * BLOCK, self.num_heads, self.width, self.num_realizations, device=device
+                len(run) * BLOCK, self.num_heads, self.width, self.encoded_dim, device=device
             )
             for _ in filters
         )

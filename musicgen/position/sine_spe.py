@@ -1,18 +1,19 @@
-"""SineSPE: stochastic codes whose expected kernel is a sum of sines."""
+"""SineSPE: stochastic codes whose expected kernel is a sum of sines, and their exact limit."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from musicgen.position.base import LayerCode, NoiseKey
+from musicgen.position.base import LayerCode, NoiseKey, Projection
 from musicgen.position.spe import CODE_DRAW, SPE, Gate
+from musicgen.position.waves import Project, Sines, Waves
 
 
 class SineSPE(SPE):
@@ -21,7 +22,12 @@ class SineSPE(SPE):
     The codes are never formed: q̂ = vec(q_d Ω_d(n)) z is one matrix product, with
     Ω(n) = [λ cos(2πfn + θ), λ sin(2πfn + θ)] of width 2K' for each of the K dimensions.
 
+    Without a number of realizations it is the limit R → ∞, which has a finite width:
+    q̂ = [√(1−δ) q_d Ω_d(n) / √2K', √δ q], E = K (2K' + 1), has the expected products themselves,
+    without noise. FAVOR+ projects it as the product above, with its ω in the place of z.
+
     Args:
+        num_realizations: R; None for the exact limit.
         num_sines: K', sines in each dimension's kernel.
 
     The other arguments are `SPE`'s.
@@ -29,9 +35,19 @@ class SineSPE(SPE):
 
     name = "sine_spe"
 
-    def __init__(self, *args: int, num_sines: int = 5, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        *args: int,
+        num_realizations: int | None = 64,
+        num_sines: int = 5,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, num_realizations=num_realizations, **kwargs)
         self.num_sines = num_sines
+        if num_realizations is None:
+            self.relative = "exact"
+            self.logit_scale = self.width**-0.5
+            self.encoded_dim = self.width * (2 * num_sines + (self.gate is not None))
         shape = (self.num_codes, self.num_heads, self.width, num_sines)
         # Low frequencies at the start: sigmoid(−4)/2 is a period of about 110 positions.
         self.frequency = nn.Parameter(torch.randn(shape) - 4)
@@ -39,9 +55,9 @@ class SineSPE(SPE):
         gain = torch.randn(shape)
         self.gain = nn.Parameter(gain / (gain.norm(dim=-1, keepdim=True).sqrt() / 2))
 
-    def sines(self, code: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Frequencies in cycles per position within (0, ½), phases, gains: [H, K, K'] each."""
-        return (
+    def sines(self, code: int) -> Sines:
+        """What one code is made of."""
+        return Sines(
             self.frequency[code].float().sigmoid() / 2,
             self.phase[code].float(),
             F.softplus(self.gain[code].float()),
@@ -54,6 +70,7 @@ class SineSPE(SPE):
 
     def noise(self, noise: NoiseKey, code: int, device: torch.device) -> Tensor:
         """Z of one code, scaled: [H, 2K', K, R]."""
+        assert self.num_realizations is not None
         shape = (self.num_heads, 2 * self.num_sines, self.width, self.num_realizations)
         z = noise.fold(CODE_DRAW, code).normal(*shape, device=device)
         return z * (self.code_scale / math.sqrt(2 * self.num_sines))
@@ -61,30 +78,33 @@ class SineSPE(SPE):
     def forward(
         self, positions: Tensor, *, noise: NoiseKey, state: Any = None
     ) -> tuple[Sequence[LayerCode], Any]:
-        device = positions.device
+        device, codes = positions.device, range(self.num_codes)
+        sines = [self.sines(code) for code in codes]
+        if self.num_realizations is None:
+            exact = [ExactWaves(positions, code) for code in sines]
+            gates = self.gates(noise, device)
+            return [ExactSineCode(g, exact[i % len(exact)]) for i, g in enumerate(gates)], None
         if state is None:
-            draws = [self.noise(noise, code, device) for code in range(self.num_codes)]
-            state = draws, self.gates(noise, device)
+            state = [self.noise(noise, code, device) for code in codes], self.gates(noise, device)
         draws, gates = state
-        waves = [_Waves.of(positions, *self.sines(code)) for code in range(self.num_codes)]
-        codes = [
-            SineCode(gate, *waves[layer % self.num_codes], draws[layer % self.num_codes])
-            for layer, gate in enumerate(gates)
-        ]
-        return codes, state
+        waves = [Waves.of(positions, code) for code in sines]
+        return [
+            SineCode(gate, *waves[i % len(waves)], draws[i % len(draws)])
+            for i, gate in enumerate(gates)
+        ], state
 
 
 class SineCode(LayerCode):
     """The waves of a code, what stands for them in the graph, the noise, and a layer's gate."""
 
-    def __init__(self, gate: Gate | None, waves: _Waves, token: Tensor, z: Tensor) -> None:
+    def __init__(self, gate: Gate | None, waves: Waves, token: Tensor, z: Tensor) -> None:
         self.gate, self.waves, self.token, self.z = gate, waves, token, z
 
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         position, constant, epsilon = self.gate or (None, None, None)
         with torch.autocast(q.device.type, enabled=False):
             q_hat, k_hat = (
-                _Project.apply(
+                Project.apply(
                     x.float(), position, constant, self.token, omega, grad, self.z, epsilon
                 )
                 for x, omega, grad in (
@@ -95,143 +115,61 @@ class SineCode(LayerCode):
         return q_hat, k_hat
 
 
-@dataclass
-class _Waves:
-    """Ω for queries (with the phase) and keys (without), once for all layers.
+class ExactWaves:
+    """Ω of one code for all layers: factorised for projections, in full for all else."""
 
-    [1|B, H, L, 2K', K] each; and their gradients, into which each layer adds.
-    """
+    def __init__(self, positions: Tensor, sines: Sines) -> None:
+        self.positions, self.sines = positions, sines
 
-    q: Tensor
-    k: Tensor
-    grad_q: Tensor
-    grad_k: Tensor
+    @cached_property
+    def factorised(self) -> tuple[Waves, Tensor]:
+        return Waves.of(self.positions, self.sines)
 
-    @staticmethod
-    def of(
-        positions: Tensor, frequency: Tensor, phase: Tensor, gain: Tensor
-    ) -> tuple[_Waves, Tensor]:
-        """The waves at positions [1|B, L, P], of sines [H, K, K'], and a token.
+    @cached_property
+    def in_full(self) -> tuple[Tensor, Tensor]:
+        """Ω / √2K' of queries and keys: [1|B, L, H, 2K', K]."""
+        q, k = (omega.transpose(1, 2) for omega in self.sines.waves(self.positions))
+        scale = q.shape[-2] ** -0.5
+        return q * scale, k * scale
 
-        The token stands for them in the graph: a layer's backward gives it nothing but the order
-        of execution, so that no array of Ω's size is passed from layer to layer. It is kept
-        apart, since its graph holds the waves: a cycle would keep them until the next collection.
-        """
-        f, theta, gain = (p.transpose(1, 2) for p in (frequency, phase, gain))  # [H, K', K]
-        n = positions[:, None, :, :1, None].float()  # [1|B, 1, L, 1, 1]
-        with torch.no_grad(), torch.autocast(positions.device.type, enabled=False):
-            angle = (2 * math.pi) * n * f[:, None]  # [1|B, H, L, K', K]
-            q, k = (
-                torch.cat((gain[:, None] * a.cos(), gain[:, None] * a.sin()), dim=-2)
-                for a in (angle + theta[:, None], angle)
-            )
-        empty = q.new_empty(0)
-        waves = _Waves(q, k, empty, empty)
-        if torch.is_grad_enabled() and frequency.requires_grad:
-            waves.grad_q, waves.grad_k = torch.zeros_like(q), torch.zeros_like(k)
-        return waves, _Collect.apply(f, theta, gain, n, waves)
+    @property
+    def power(self) -> Tensor:
+        """‖Ω‖² / 2K', the same at every position: [H, K]."""
+        return self.sines.gain.square().sum(-1) / (2 * self.sines.gain.shape[-1])
 
 
-class _Collect(torch.autograd.Function):
-    """Behind all layers: from the summed gradients of Ω to those of the sines."""
+class ExactSineCode(LayerCode):
+    """The limit R → ∞: [√(1−δ) q_d Ω_d(n) / √2K', √δ q]."""
 
-    @staticmethod
-    def forward(
-        ctx: Any, f: Tensor, theta: Tensor, gain: Tensor, n: Tensor, waves: _Waves
-    ) -> Tensor:
-        ctx.save_for_backward(gain, n)
-        ctx.waves = waves
-        return f.new_zeros(1)
+    def __init__(self, gate: Gate | None, waves: ExactWaves) -> None:
+        self.gate, self.waves = gate, waves
 
-    @staticmethod
-    def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
-        gain, n = ctx.saved_tensors
-        waves = ctx.waves
+    def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        encoded = []
+        with torch.autocast(q.device.type, enabled=False):
+            for x, omega in zip((q.float(), k.float()), self.waves.in_full, strict=True):
+                u = x if self.gate is None else x * self.gate.position
+                parts = [(u[..., None, :] * omega).flatten(-2)]  # [B, L, H, 2K'·K]
+                if self.gate is not None:
+                    parts.append(x * self.gate.constant)
+                encoded.append(torch.cat(parts, dim=-1))
+        return encoded[0], encoded[1]
 
-        def turned(omega: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-            """Gradients of the angle, [.., L, K', K], and of the gain, summed: [H, K', K]."""
-            (cos, sin), (grad_cos, grad_sin) = omega.chunk(2, -2), grad.chunk(2, -2)
-            in_gain = (grad_cos * cos).sum((0, 2)) + (grad_sin * sin).sum((0, 2))
-            return grad_sin * cos - grad_cos * sin, in_gain / gain
-
-        angle_q, gain_q = turned(waves.q, waves.grad_q)
-        angle_k, gain_k = turned(waves.k, waves.grad_k)
-        grad_theta = angle_q.sum((0, 2))
-        grad_f = (2 * math.pi) * ((angle_q + angle_k) * n).sum((0, 2))
-        waves.grad_q.zero_()
-        waves.grad_k.zero_()
-        return grad_f, grad_theta, gain_q + gain_k, None, None
-
-
-class _Project(torch.autograd.Function):
-    """x̂ = vec(x_d √(1−δ_d) Ω_d(n)) z + (x √δ) ε, by blocks of positions.
-
-    Kept for the backward is x alone: the vector of width 2K'·K is made again, block by block,
-    where a CPU's cache holds it.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,  # [B, L, H, K]
-        position: Tensor | None,
-        constant: Tensor | None,
-        token: Tensor,
-        omega: Tensor,
-        grad_omega: Tensor,
-        z: Tensor,
-        epsilon: Tensor | None,
-    ) -> Tensor:
-        ctx.save_for_backward(x, position, constant, omega, z, epsilon)
-        ctx.grad_omega = grad_omega  # written to by every layer: not for autograd to watch
-        batch, length, heads, _ = x.shape
-        flat_z = z.flatten(1, 2)  # [H, 2K'·K, R]
-        out = x.new_empty(batch, length, heads, z.shape[-1])
-        for part in _blocks(x):
-            x_h = x[:, part].permute(2, 0, 1, 3)  # [H, B, T, K]
-            u = x_h if position is None else x_h * position[:, None, None]
-            wide = u[..., None, :] * omega[:, :, part].transpose(0, 1)  # [H, B, T, 2K', K]
-            y = wide.flatten(3).flatten(1, 2) @ flat_z
-            if constant is not None and epsilon is not None:
-                y = y.baddbmm_((x_h * constant[:, None, None]).flatten(1, 2), epsilon)
-            out[:, part] = y.unflatten(1, (batch, -1)).permute(1, 2, 0, 3)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, position, constant, omega, z, epsilon = ctx.saved_tensors
-        grad_omega: Tensor = ctx.grad_omega
-        batch = x.shape[0]
-        flat_z = z.flatten(1, 2).transpose(1, 2)
-        grad_x = torch.empty_like(x)
-        grad_position = None if position is None else torch.zeros_like(position)
-        grad_constant = None if constant is None else torch.zeros_like(constant)
-        for part in _blocks(x):
-            x_h = x[:, part].permute(2, 0, 1, 3)
-            g_h = grad[:, part].permute(2, 0, 1, 3).flatten(1, 2)  # [H, B·T, R]
-            waves = omega[:, :, part].transpose(0, 1)
-            g_wide = (g_h @ flat_z).unflatten(-1, z.shape[1:3]).unflatten(1, (batch, -1))
-            g_u = (g_wide * waves).sum(-2)  # [H, B, T, K]
-            if grad_omega.numel():
-                u = x_h if position is None else x_h * position[:, None, None]
-                into = grad_omega[:, :, part].transpose(0, 1)
-                if into.shape[1] == batch:
-                    into.addcmul_(g_wide, u[..., None, :])
-                else:
-                    into += (g_wide * u[..., None, :]).sum(1, keepdim=True)
-            g_x = g_u
-            if epsilon is not None:
-                g_c = (g_h @ epsilon.transpose(1, 2)).unflatten(1, (batch, -1))
-                g_x = g_u * position[:, None, None] + g_c * constant[:, None, None]
-                grad_position += (g_u * x_h).sum((1, 2))
-                grad_constant += (g_c * x_h).sum((1, 2))
-            grad_x[:, part] = g_x.permute(1, 2, 0, 3)
-        token = grad_x.new_zeros(1)
-        return grad_x, grad_position, grad_constant, token, None, None, None, None
-
-
-def _blocks(x: Tensor) -> list[slice]:
-    """Runs of positions that are worked on together: what a cache holds, or all on a GPU."""
-    length = x.shape[1]
-    size = max(16, 128 // x.shape[0]) if x.device.type == "cpu" else length
-    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+    def project(self, q: Tensor, k: Tensor, omega: Tensor) -> tuple[Projection, Projection]:
+        waves, token = self.waves.factorised
+        _, heads, _, num_waves, width = waves.q.shape
+        z, last = omega.split([num_waves * width, omega.shape[0] - num_waves * width])
+        z = (z * num_waves**-0.5).unflatten(0, (num_waves, width)).expand(heads, -1, -1, -1)
+        position, constant, power, epsilon = None, None, self.waves.power, None
+        if self.gate is not None:
+            position, constant, epsilon = *self.gate[:2], last.expand(heads, -1, -1)
+            power = power * position.square() + constant.square()
+        projections = []
+        with torch.autocast(q.device.type, enabled=False):
+            for x, wave, grad in (
+                (q.float(), waves.q, waves.grad_q),
+                (k.float(), waves.k, waves.grad_k),
+            ):
+                product = Project.apply(x, position, constant, token, wave, grad, z, epsilon)
+                projections.append(Projection(product, (x.square() * power).sum(-1, keepdim=True)))
+        return projections[0], projections[1]

@@ -8,7 +8,7 @@ of which E[q̄[m, d, r] k̄[n, d, r]] ∝ P_d(m − n), so that q̂·k̂ estimat
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,13 +23,14 @@ class SPE(PositionalEncoding):
     """What sineSPE and convSPE share: scales, the gate, and one or many codes.
 
     Args:
-        num_realizations: R, the width of encoded queries and keys.
+        num_realizations: R, the width of encoded queries and keys; None where the limit R → ∞
+            is to be had (sineSPE).
         gated: mix each layer's kernel with a constant, P_d ← δ + (1 − δ) P_d (§2.4, eqs. 23–25).
         shared: one code, drawn once per forward, for all layers; else a code and parameters each.
     """
 
     sites = frozenset({Site.QUERY_KEY})
-    relative = "expected"
+    relative: Literal["no", "exact", "expected"] = "expected"
 
     def __init__(
         self,
@@ -38,17 +39,18 @@ class SPE(PositionalEncoding):
         width: int,
         model_dim: int,
         *,
-        num_realizations: int = 64,
+        num_realizations: int | None = 64,
         gated: bool = True,
         shared: bool = True,
     ) -> None:
         super().__init__(num_layers, num_heads, width, model_dim)
         self.num_realizations, self.shared = num_realizations, shared
         self.num_codes = 1 if shared else num_layers
-        self.encoded_dim = num_realizations
-        # The codes carry (R·K)^-¼ each, so R^-½ here makes K^-½ of the expected product.
-        self.logit_scale = num_realizations**-0.5
-        self.code_scale = (num_realizations * width) ** -0.25
+        if num_realizations is not None:
+            self.encoded_dim = num_realizations
+            # The codes carry (R·K)^-¼ each, so R^-½ here makes K^-½ of the expected product.
+            self.logit_scale = num_realizations**-0.5
+            self.code_scale = (num_realizations * width) ** -0.25
         self.gate = nn.Parameter(torch.randn(num_layers, num_heads, width)) if gated else None
 
     def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
@@ -71,15 +73,15 @@ class SPE(PositionalEncoding):
         if self.gate is None:
             return [None] * self.num_layers
         delta = self.gate.float().sigmoid()
-        shape = (self.num_heads, self.width, self.num_realizations)
-        return [
-            Gate(
-                (1 - delta[layer]).sqrt(),
-                delta[layer].sqrt(),
-                noise.fold(GATE_DRAW, layer).normal(*shape, device=device) * self.code_scale,
-            )
-            for layer in range(self.num_layers)
-        ]
+        gates: list[Gate | None] = []
+        for layer in range(self.num_layers):
+            epsilon = None
+            if self.num_realizations is not None:
+                shape = (self.num_heads, self.width, self.num_realizations)
+                epsilon = noise.fold(GATE_DRAW, layer).normal(*shape, device=device)
+                epsilon *= self.code_scale
+            gates.append(Gate((1 - delta[layer]).sqrt(), delta[layer].sqrt(), epsilon))
+        return gates
 
 
 class Gate(NamedTuple):
@@ -87,4 +89,4 @@ class Gate(NamedTuple):
 
     position: Tensor  # [H, K]: sqrt(1 − δ)
     constant: Tensor  # [H, K]: sqrt(δ)
-    epsilon: Tensor  # [H, K, R]: noise, scaled like the codes
+    epsilon: Tensor | None  # [H, K, R]: noise, scaled like the codes; None in the exact limit

@@ -1,0 +1,125 @@
+"""A race of positional encodings at equal size, steps and seeds: loss where trained, and beyond.
+
+    python -m benchmarks.race --root FOLDER [--seeds 1,2,3] [--entries none,sine_spe+decay]
+
+4 layers, width 192, 6 heads, FAVOR+ with 64 features, 800 steps of 8 × 512 tokens of POP909 as it
+is (no transposition). What is finished is kept in results/race.json, what was interrupted goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import measure
+from musicgen import load
+from musicgen.files import write_text
+from musicgen.training.evaluation import position_losses
+
+STEPS, LENGTH = 800, 512
+SIZES = [
+    "model.dim=192",
+    "model.num_heads=6",
+    "model.ff_dim=768",
+    "model.num_layers=4",
+    "model.attention.feature_map.num_features=64",
+]
+ENCODINGS = {
+    "none": ["position=none"],
+    "sinusoidal": ["position=sinusoidal"],
+    "sine_spe": ["position=sine_spe", "model.position.num_realizations=32"],
+    "exact_sine_spe": ["position=sine_spe", "model.position.num_realizations=null"],
+    "conv_spe": ["position=conv_spe", "model.position.num_realizations=32"],
+}
+RUNS, TABLE = Path("outputs/race"), measure.RESULTS / "race.json"
+# Positions of the targets, in tokens, over which a piece's loss is averaged.
+SPANS = {"≤ 512 (trained)": (0, 512), "512–1024": (512, 1024), "1024–2048": (1024, 2048)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--root", required=True, help="POP909's folder")
+    parser.add_argument("--seeds", default="1,2,3")
+    entries = [name + decay for name in ENCODINGS for decay in ("", "+decay")]
+    parser.add_argument("--entries", default=",".join(entries), help="of: " + ", ".join(entries))
+    args = parser.parse_args()
+    for seed in map(int, args.seeds.split(",")):
+        for entry in args.entries.split(","):
+            results = known()
+            if not any(row["entry"] == entry and row["seed"] == seed for row in results):
+                keep([*results, run(entry, seed, args.root)])
+    print(as_markdown(known()))
+
+
+def run(entry: str, seed: int, root: str) -> dict[str, Any]:
+    """Train one entry, or go on with it, and measure it on the held-out pieces."""
+    folder = RUNS / f"{entry}-{seed}"
+    name, _, decay = entry.partition("+")
+    if (folder / "checkpoints" / "last.ckpt").is_file():
+        overrides = [f"resume={folder}"]
+    else:
+        overrides = [
+            "data=pop909",
+            f"data.root={root}",
+            f"data.length={LENGTH}",
+            "tokenizer.max_transposition=0",
+            *SIZES,
+            *ENCODINGS[name],
+            f"model.attention.decay={'learned' if decay else 'none'}",
+            f"seed={seed}",
+            f"trainer.max_steps={STEPS}",
+            f"trainer.val_check_interval={STEPS // 2}",
+            f"hydra.run.dir={folder}",
+        ]
+    began = time.monotonic()
+    subprocess.run([sys.executable, "train.py", *overrides], check=True, stdout=sys.stderr)
+    took = time.monotonic() - began
+    model = load(folder / "checkpoints" / "last.ckpt")
+    data = model.corpus()
+    pieces = [data.cache[i][: 4 * LENGTH + 1] for i in data.split("test")]
+    losses = [position_losses(model.model, piece) for piece in pieces]
+    row = {"entry": entry, "seed": seed, "pieces": len(pieces), "seconds": round(took)}
+    for span, (start, end) in SPANS.items():
+        row[span] = round(float(np.mean([x[start:end].mean() for x in losses if len(x) >= end])), 4)
+    return row
+
+
+def known() -> list[dict[str, Any]]:
+    return json.loads(TABLE.read_text())["runs"] if TABLE.is_file() else []
+
+
+def keep(runs: list[dict[str, Any]]) -> None:
+    """Write the finished runs, with the command and the machine."""
+    content = {
+        "command": "python -m benchmarks.race --root FOLDER",
+        "machine": measure.machine("cpu") | {"threads": os.environ.get("OMP_NUM_THREADS", "all")},
+        "runs": runs,
+    }
+    write_text(TABLE, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def as_markdown(runs: list[dict[str, Any]]) -> str:
+    """A row for each entry: mean over seeds, ± the standard deviation where there are several."""
+    lines = [f"| | seeds | {' | '.join(SPANS)} |", "|---" * (2 + len(SPANS)) + "|"]
+    for entry in dict.fromkeys(row["entry"] for row in runs):
+        rows = [row for row in runs if row["entry"] == entry]
+        cells = []
+        for span in SPANS:
+            values = [row[span] for row in rows]
+            spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+            cells.append(f"{statistics.mean(values):.3f}{spread}")
+        lines.append(f"| {entry} | {len(rows)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Products with Ω(n) = [λ cos(2πfn + θ), λ sin(2πfn + θ)], never kept for more than a block.
+
+SineSPE's codes are Ω times noise. What is as wide as Ω is made per block of positions, forward and
+backward; Ω itself and its gradient exist once for all layers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Sines(NamedTuple):
+    """What a code is made of, [H, K, K'] each."""
+
+    frequency: Tensor  # in cycles per position, within (0, ½)
+    phase: Tensor  # of queries alone
+    gain: Tensor  # λ
+
+    def waves(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Ω for queries (with the phase) and keys (without): [1|B, L, P] -> [1|B, H, L, 2K', K]."""
+        f, theta, gain = (p.transpose(1, 2)[:, None] for p in self)  # [H, 1, K', K]
+        with torch.autocast(positions.device.type, enabled=False):
+            angle = (2 * math.pi) * positions[:, None, :, :1, None].float() * f
+            q, k = (
+                torch.cat((gain * a.cos(), gain * a.sin()), dim=-2) for a in (angle + theta, angle)
+            )
+        return q, k
+
+
+@dataclass
+class Waves:
+    """Ω for queries (with the phase) and keys (without), once for all layers.
+
+    [1|B, H, L, 2K', K] each; and their gradients, into which each layer adds.
+    """
+
+    q: Tensor
+    k: Tensor
+    grad_q: Tensor
+    grad_k: Tensor
+
+    @staticmethod
+    def of(positions: Tensor, sines: Sines) -> tuple[Waves, Tensor]:
+        """The waves at positions [1|B, L, P], and a token.
+
+        The token stands for them in the graph: a layer's backward gives it nothing but the order
+        of execution, so that no array of Ω's size is passed from layer to layer. It is kept
+        apart, since its graph holds the waves: a cycle would keep them until the next collection.
+        """
+        with torch.no_grad():
+            q, k = sines.waves(positions)
+        empty = q.new_empty(0)
+        waves = Waves(q, k, empty, empty)
+        if torch.is_grad_enabled() and sines.frequency.requires_grad:
+            waves.grad_q, waves.grad_k = torch.zeros_like(q), torch.zeros_like(k)
+        f, theta, gain = (p.transpose(1, 2) for p in sines)  # [H, K', K]
+        n = positions[:, None, :, :1, None].float()  # [1|B, 1, L, 1, 1]
+        return waves, _Collect.apply(f, theta, gain, n, waves)
+
+
+class _Collect(torch.autograd.Function):
+    """Behind all layers: from the summed gradients of Ω to those of the sines."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, f: Tensor, theta: Tensor, gain: Tensor, n: Tensor, waves: Waves
+    ) -> Tensor:
+        ctx.save_for_backward(gain, n)
+        ctx.waves = waves
+        return f.new_zeros(1)
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
+        gain, n = ctx.saved_tensors
+        waves = ctx.waves
+
+        def turned(omega: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+            """Gradients of the angle, [.., L, K', K], and of the gain, summed: [H, K', K]."""
+            (cos, sin), (grad_cos, grad_sin) = omega.chunk(2, -2), grad.chunk(2, -2)
+            in_gain = (grad_cos * cos).sum((0, 2)) + (grad_sin * sin).sum((0, 2))
+            return grad_sin * cos - grad_cos * sin, in_gain / gain
+
+        angle_q, gain_q = turned(waves.q, waves.grad_q)
+        angle_k, gain_k = turned(waves.k, waves.grad_k)
+        grad_theta = angle_q.sum((0, 2))
+        grad_f = (2 * math.pi) * ((angle_q + angle_k) * n).sum((0, 2))
+        waves.grad_q.zero_()
+        waves.grad_k.zero_()
+        return grad_f, grad_theta, gain_q + gain_k, None, None
+
+
+class Project(torch.autograd.Function):
+    """x̂ = vec(x_d a_d Ω_d(n)) z + (x c) ε, by blocks of positions.
+
+    x [B, L, H, K]; a, c [H, K] or None for ones and nothing; z [H, 2K', K, R]; ε [H, K, R].
+
+    Kept for the backward is x alone: the vector of width 2K'·K is made again, block by block,
+    where a CPU's cache holds it.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,  # [B, L, H, K]
+        position: Tensor | None,
+        constant: Tensor | None,
+        token: Tensor,
+        omega: Tensor,
+        grad_omega: Tensor,
+        z: Tensor,
+        epsilon: Tensor | None,
+    ) -> Tensor:
+        ctx.save_for_backward(x, position, constant, omega, z, epsilon)
+        ctx.grad_omega = grad_omega  # written to by every layer: not for autograd to watch
+        batch, length, heads, _ = x.shape
+        flat_z = z.flatten(1, 2)  # [H, 2K'·K, R]
+        out = x.new_empty(batch, length, heads, z.shape[-1])
+        for part in _blocks(x):
+            x_h = x[:, part].permute(2, 0, 1, 3)  # [H, B, T, K]
+            u = x_h if position is None else x_h * position[:, None, None]
+            wide = u[..., None, :] * omega[:, :, part].transpose(0, 1)  # [H, B, T, 2K', K]
+            y = wide.flatten(3).flatten(1, 2) @ flat_z
+            if constant is not None and epsilon is not None:
+                y = y.baddbmm_((x_h * constant[:, None, None]).flatten(1, 2), epsilon)
+            out[:, part] = y.unflatten(1, (batch, -1)).permute(1, 2, 0, 3)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, position, constant, omega, z, epsilon = ctx.saved_tensors
+        grad_omega: Tensor = ctx.grad_omega
+        batch = x.shape[0]
+        flat_z = z.flatten(1, 2).transpose(1, 2)
+        grad_x = torch.empty_like(x)
+        grad_position = None if position is None else torch.zeros_like(position)
+        grad_constant = None if constant is None else torch.zeros_like(constant)
+        for part in _blocks(x):
+            x_h = x[:, part].permute(2, 0, 1, 3)
+            g_h = grad[:, part].permute(2, 0, 1, 3).flatten(1, 2)  # [H, B·T, R]
+            waves = omega[:, :, part].transpose(0, 1)
+            g_wide = (g_h @ flat_z).unflatten(-1, z.shape[1:3]).unflatten(1, (batch, -1))
+            g_u = (g_wide * waves).sum(-2)  # [H, B, T, K]
+            if grad_omega.numel():
+                u = x_h if position is None else x_h * position[:, None, None]
+                into = grad_omega[:, :, part].transpose(0, 1)
+                if into.shape[1] == batch:
+                    into.addcmul_(g_wide, u[..., None, :])
+                else:
+                    into += (g_wide * u[..., None, :]).sum(1, keepdim=True)
+            g_x = g_u
+            if epsilon is not None:
+                g_c = (g_h @ epsilon.transpose(1, 2)).unflatten(1, (batch, -1))
+                g_x = g_u * position[:, None, None] + g_c * constant[:, None, None]
+                grad_position += (g_u * x_h).sum((1, 2))
+                grad_constant += (g_c * x_h).sum((1, 2))
+            grad_x[:, part] = g_x.permute(1, 2, 0, 3)
+        token = grad_x.new_zeros(1)
+        return grad_x, grad_position, grad_constant, token, None, None, None, None
+
+
+def _blocks(x: Tensor) -> list[slice]:
+    """Runs of positions that are worked on together: what a cache holds, or all on a GPU."""
+    length = x.shape[1]
+    size = max(16, 128 // x.shape[0]) if x.device.type == "cpu" else length
+    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
