@@ -55,6 +55,12 @@ class NoiseKey:
         return torch.randn(*shape, generator=self.generator(device), device=device)
 
 
+def product_dtype(device: torch.device) -> torch.dtype:
+    """What matrix products are computed in on a device now: autocast's type, else fp32."""
+    enabled = torch.is_autocast_enabled(device.type)
+    return torch.get_autocast_dtype(device.type) if enabled else torch.float32
+
+
 class Projection(NamedTuple):
     """Encoded queries or keys, as random features see them."""
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from musicgen.errors import UserError
-from musicgen.position.base import LayerCode, NoiseKey
+from musicgen.position.base import LayerCode, NoiseKey, product_dtype
 from musicgen.position.spe import CODE_DRAW, SPE, Gate
 
 # Noise is drawn by blocks of positions, so that any part of a sequence can be computed alone.
@@ -98,7 +98,9 @@ class ConvSPE(SPE):
 
         q, k = (
             torch.empty(
-                len(run) * BLOCK, self.num_heads, self.width, self.encoded_dim, device=device
+                (len(run) * BLOCK, self.num_heads, self.width, self.encoded_dim),
+                dtype=product_dtype(device),
+                device=device,
             )
             for _ in filters
         )
@@ -141,6 +143,8 @@ def _window(z: Tensor, block: int, reach: int) -> Tensor:
 @dataclass
 class _Codes:
     """q̄ and k̄ over a run of positions, [N, H, K, R] each, once for all layers.
+
+    In the type of products.
 
     Attributes:
         uses: for each side, what every layer's backward leaves for theirs.
@@ -186,7 +190,7 @@ class ConvCode(LayerCode):
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(q.device.type, enabled=False):
             q_hat, k_hat = (
-                self._project(x.float(), code, uses)
+                self._project(x.to(code.dtype), code, uses)
                 for x, code, uses in zip(
                     (q, k), (self.codes.q, self.codes.k), self.codes.uses, strict=True
                 )
@@ -194,11 +198,11 @@ class ConvCode(LayerCode):
         return q_hat, k_hat
 
     def _project(self, x: Tensor, code: Tensor, uses: list[_Use]) -> Tensor:
-        u = x if self.gate is None else x * self.gate.position
-        x_hat: Tensor = _Mix.apply(u, self.token, code, self.places, uses)
         if self.gate is None:
-            return x_hat
-        return x_hat + torch.einsum("blhk,hkr->blhr", x * self.gate.constant, self.gate.epsilon)
+            return _Mix.apply(x, self.token, code, self.places, uses)
+        position, constant, epsilon = (p.to(x.dtype) for p in self.gate if p is not None)
+        x_hat = _Mix.apply(x * position, self.token, code, self.places, uses)
+        return x_hat + torch.einsum("blhk,hkr->blhr", x * constant, epsilon)
 
 
 def _at(code: Tensor, places: Tensor | None, length: int) -> Tensor:
@@ -229,7 +233,7 @@ class _Mix(torch.autograd.Function):
             ctx.uses.append(_Use(places, u, grad))
         # As a row times the transpose: three times as fast here as a matrix times a column.
         grad_u = (grad[..., None, :] @ _at(code, places, u.shape[1]).transpose(-1, -2))[..., 0, :]
-        return grad_u, grad.new_zeros(1), None, None, None
+        return grad_u, grad.new_zeros(1, dtype=torch.float32), None, None, None
 
 
 class _Collect(torch.autograd.Function):
@@ -244,7 +248,9 @@ class _Collect(torch.autograd.Function):
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
         codes: _Codes = ctx.codes
         length, heads, width = codes.q.shape[:3]
-        grads = [codes.q.new_zeros(heads, width, ctx.length) for _ in codes.uses]
+        grads = [
+            codes.q.new_zeros(heads, width, ctx.length, dtype=torch.float32) for _ in codes.uses
+        ]
         reach = -(-(ctx.length - 1) // BLOCK)
         for head in range(heads):
             z = ctx.draw(head)
@@ -266,10 +272,10 @@ def _code_gradient(uses: list[_Use], head: int, length: int) -> Tensor:
     """Σ over layers and rows of u gᵀ at each place, for one head: [N, K, R]."""
     u = torch.cat([use.u[:, :, head] for use in uses])  # [layers·B, L, K]
     g = torch.cat([use.grad[:, :, head] for use in uses])
-    full = u.new_zeros(length, u.shape[-1], g.shape[-1])
+    full = u.new_zeros((length, u.shape[-1], g.shape[-1]), dtype=torch.float32)
     places = [use.places.expand(len(use.u), -1) for use in uses if use.places is not None]
     if not places:  # the same for all layers of a forward
         full[: u.shape[1]] = u.permute(1, 2, 0) @ g.transpose(0, 1)
         return full
-    outer = (u[..., None] * g[..., None, :]).flatten(0, 1)
+    outer = (u[..., None] * g[..., None, :]).flatten(0, 1).float()
     return full.index_add_(0, torch.cat(places).flatten(), outer)

@@ -102,16 +102,13 @@ class SineCode(LayerCode):
 
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         position, constant, epsilon = self.gate or (None, None, None)
-        with torch.autocast(q.device.type, enabled=False):
-            q_hat, k_hat = (
-                Project.apply(
-                    x.float(), position, constant, self.token, omega, grad, self.z, epsilon
-                )
-                for x, omega, grad in (
-                    (q, self.waves.q, self.waves.grad_q),
-                    (k, self.waves.k, self.waves.grad_k),
-                )
+        q_hat, k_hat = (
+            Project.apply(x, position, constant, self.token, omega, grad, self.z, epsilon)
+            for x, omega, grad in (
+                (q, self.waves.q, self.waves.grad_q),
+                (k, self.waves.k, self.waves.grad_k),
             )
+        )
         return q_hat, k_hat
 
 
@@ -165,11 +162,8 @@ class ExactSineCode(LayerCode):
             position, constant, epsilon = *self.gate[:2], last.expand(heads, -1, -1)
             power = power * position.square() + constant.square()
         projections = []
-        with torch.autocast(q.device.type, enabled=False):
-            for x, wave, grad in (
-                (q.float(), waves.q, waves.grad_q),
-                (k.float(), waves.k, waves.grad_k),
-            ):
-                product = Project.apply(x, position, constant, token, wave, grad, z, epsilon)
-                projections.append(Projection(product, (x.square() * power).sum(-1, keepdim=True)))
+        for x, wave, grad in ((q, waves.q, waves.grad_q), (k, waves.k, waves.grad_k)):
+            product = Project.apply(x, position, constant, token, wave, grad, z, epsilon)
+            squared_norm = (x.float().square() * power).sum(-1, keepdim=True)
+            projections.append(Projection(product, squared_norm))
         return projections[0], projections[1]

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from musicgen.position.base import product_dtype
+
 
 class Sines(NamedTuple):
     """What a code is made of, [H, K, K'] each."""
@@ -36,7 +38,8 @@ class Sines(NamedTuple):
 class Waves:
     """Ω for queries (with the phase) and keys (without), once for all layers.
 
-    [1|B, H, L, 2K', K] each; and their gradients, into which each layer adds.
+    [1|B, H, L, 2K', K] each, in the type of products; and their gradients, fp32, into which each
+    layer adds.
     """
 
     q: Tensor
@@ -53,11 +56,11 @@ class Waves:
         apart, since its graph holds the waves: a cycle would keep them until the next collection.
         """
         with torch.no_grad():
-            q, k = sines.waves(positions)
+            q, k = (w.to(product_dtype(w.device)) for w in sines.waves(positions))
         empty = q.new_empty(0)
         waves = Waves(q, k, empty, empty)
         if torch.is_grad_enabled() and sines.frequency.requires_grad:
-            waves.grad_q, waves.grad_k = torch.zeros_like(q), torch.zeros_like(k)
+            waves.grad_q, waves.grad_k = (torch.zeros_like(w, dtype=torch.float32) for w in (q, k))
         f, theta, gain = (p.transpose(1, 2) for p in sines)  # [H, K', K]
         n = positions[:, None, :, :1, None].float()  # [1|B, 1, L, 1, 1]
         return waves, _Collect.apply(f, theta, gain, n, waves)
@@ -98,6 +101,7 @@ class Project(torch.autograd.Function):
     """x̂ = vec(x_d a_d Ω_d(n)) z + (x c) ε, by blocks of positions.
 
     x [B, L, H, K]; a, c [H, K] or None for ones and nothing; z [H, 2K', K, R]; ε [H, K, R].
+    Computed in Ω's type, in which x̂ is returned.
 
     Kept for the backward is x alone: the vector of width 2K'·K is made again, block by block,
     where a CPU's cache holds it.
@@ -115,19 +119,25 @@ class Project(torch.autograd.Function):
         z: Tensor,
         epsilon: Tensor | None,
     ) -> Tensor:
+        ctx.x_dtype = x.dtype
+        x, z = x.to(omega.dtype), z.to(omega.dtype)
+        position, constant, epsilon = (
+            None if p is None else p.to(omega.dtype) for p in (position, constant, epsilon)
+        )
         ctx.save_for_backward(x, position, constant, omega, z, epsilon)
         ctx.grad_omega = grad_omega  # written to by every layer: not for autograd to watch
         batch, length, heads, _ = x.shape
         flat_z = z.flatten(1, 2)  # [H, 2K'·K, R]
         out = x.new_empty(batch, length, heads, z.shape[-1])
-        for part in _blocks(x):
-            x_h = x[:, part].permute(2, 0, 1, 3)  # [H, B, T, K]
-            u = x_h if position is None else x_h * position[:, None, None]
-            wide = u[..., None, :] * omega[:, :, part].transpose(0, 1)  # [H, B, T, 2K', K]
-            y = wide.flatten(3).flatten(1, 2) @ flat_z
-            if constant is not None and epsilon is not None:
-                y = y.baddbmm_((x_h * constant[:, None, None]).flatten(1, 2), epsilon)
-            out[:, part] = y.unflatten(1, (batch, -1)).permute(1, 2, 0, 3)
+        with torch.autocast(x.device.type, enabled=False):
+            for part in _blocks(x):
+                x_h = x[:, part].permute(2, 0, 1, 3)  # [H, B, T, K]
+                u = x_h if position is None else x_h * position[:, None, None]
+                wide = u[..., None, :] * omega[:, :, part].transpose(0, 1)  # [H, B, T, 2K', K]
+                y = wide.flatten(3).flatten(1, 2) @ flat_z
+                if constant is not None and epsilon is not None:
+                    y = y.baddbmm_((x_h * constant[:, None, None]).flatten(1, 2), epsilon)
+                out[:, part] = y.unflatten(1, (batch, -1)).permute(1, 2, 0, 3)
         return out
 
     @staticmethod
@@ -137,8 +147,10 @@ class Project(torch.autograd.Function):
         batch = x.shape[0]
         flat_z = z.flatten(1, 2).transpose(1, 2)
         grad_x = torch.empty_like(x)
-        grad_position = None if position is None else torch.zeros_like(position)
-        grad_constant = None if constant is None else torch.zeros_like(constant)
+        grad_position, grad_constant = (
+            None if p is None else torch.zeros_like(p, dtype=torch.float32)
+            for p in (position, constant)
+        )
         for part in _blocks(x):
             x_h = x[:, part].permute(2, 0, 1, 3)
             g_h = grad[:, part].permute(2, 0, 1, 3).flatten(1, 2)  # [H, B·T, R]
@@ -159,8 +171,8 @@ class Project(torch.autograd.Function):
                 grad_position += (g_u * x_h).sum((1, 2))
                 grad_constant += (g_c * x_h).sum((1, 2))
             grad_x[:, part] = g_x.permute(1, 2, 0, 3)
-        token = grad_x.new_zeros(1)
-        return grad_x, grad_position, grad_constant, token, None, None, None, None
+        token = grad_omega.new_zeros(1)
+        return grad_x.to(ctx.x_dtype), grad_position, grad_constant, token, *(None,) * 4
 
 
 def _blocks(x: Tensor) -> list[slice]:

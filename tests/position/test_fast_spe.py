@@ -54,3 +54,22 @@ def test_two_forwards_before_their_backwards_do_not_mix():
     for _ in range(2):  # and a graph that is kept gives the same again
         (again,) = torch.autograd.grad(kept, spe.frequency, retain_graph=True)
         torch.testing.assert_close(again, alone[0])
+
+
+@pytest.mark.parametrize("spe", [SineSPE, ConvSPE])
+def test_products_run_in_bf16_under_autocast_and_stay_near(spe):
+    torch.manual_seed(3)
+    spe = spe(num_layers=2, num_heads=2, width=16, model_dim=32, num_realizations=16)
+    positions, noise = torch.arange(300)[None, :, None], NoiseKey((4,))
+    q, k = torch.randn(2, 1, 300, 2, 16)
+    results = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            codes, _ = spe(positions, noise=noise)
+            encoded = [code.encode(q, k) for code in codes]
+        assert encoded[0][0].dtype == (torch.bfloat16 if enabled else torch.float32)
+        out = torch.stack([torch.stack(pair).float() for pair in encoded])
+        grads = torch.autograd.grad(out.square().sum(), list(spe.parameters()))
+        results.append((out.detach(), *grads))
+    for exact, rounded in zip(*results, strict=True):
+        assert (rounded - exact).norm() < 0.02 * exact.norm()
