@@ -4,7 +4,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lint clean
+BENCHMARKS := training_step causal_product performer_pytorch decoding
+.PHONY: help setup demo test bench bench-gpu lint clean
 
 help: ## Print this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -29,9 +30,10 @@ test: $(STAMP) ## Run the tests
 	$(RUN) -m pytest
 
 bench: $(STAMP) ## Measure speed and memory, side by side, into benchmarks/results/
-	$(RUN) -m benchmarks.training_step
-	$(RUN) -m benchmarks.causal_product
-	$(RUN) -m benchmarks.decoding
+	for name in $(BENCHMARKS) exact_spe; do $(RUN) -m benchmarks.$$name || exit 1; done
+
+bench-gpu: $(STAMP) ## The same on an NVIDIA GPU, in bf16
+	for name in $(BENCHMARKS); do $(RUN) -m benchmarks.$$name --device cuda || exit 1; done
 
 lint: $(STAMP) ## Check style and types
 	$(RUN) -m ruff check .
