@@ -56,7 +56,8 @@ class Transformer(nn.Module):
         position: builds the positional encoding from `num_layers, num_heads, width, model_dim`.
         attention: builds an attention kernel from `encoded_dim, logit_scale, num_heads`.
         causal: whether a token sees only itself and those before it.
-        init_std: standard deviation of linear and embedding weights.
+        init_std: standard deviation of linear and embedding weights; None takes what keeps a unit
+            variance, (input width)^-½ and D^-½: attention then tells keys apart from the start.
 
     Raises:
         UserError: `position` and `attention` do not go together, or `num_heads` does not
@@ -75,7 +76,7 @@ class Transformer(nn.Module):
         attention: Callable[..., AttentionKernel],
         dropout: float = 0.1,
         causal: bool = True,
-        init_std: float = 0.01,
+        init_std: float | None = 0.01,
     ) -> None:
         super().__init__()
         check_compatible(position, attention, causal=causal)
@@ -108,7 +109,8 @@ class Transformer(nn.Module):
         self.head = nn.Linear(dim, vocab_size)
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=init_std)
+                std = module.weight.shape[1] ** -0.5 if init_std is None else init_std
+                nn.init.normal_(module.weight, std=std)
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
 

@@ -87,3 +87,14 @@ def test_bidirectional_model_sees_what_follows_but_no_padding():
     torch.testing.assert_close(
         model(ids, key_mask=mask)[:, :5], model(changed, key_mask=mask)[:, :5]
     )
+
+
+def test_weights_start_at_the_standard_deviation_asked_for_or_keep_unit_variance():
+    sizes = {"dim": 64, "num_layers": 1, "num_heads": 4, "ff_dim": 256}
+    for init_std in (0.03, None):
+        model = Transformer(
+            50, **sizes, position=NoPosition, attention=SoftmaxAttention, init_std=init_std
+        )
+        for weight in (model.embedding.weight, model.layers[0].ff_out.weight, model.head.weight):
+            expected = init_std or weight.shape[1] ** -0.5
+            assert weight.std().item() == pytest.approx(expected, rel=0.05)
