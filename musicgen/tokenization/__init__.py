@@ -1,10 +1,11 @@
 """Music as tokens: encoding, decoding, and the grammar of what may follow what."""
 
-from musicgen.tokenization.base import EncodingReport, Tokenizer, Vocabulary
+from musicgen.tokenization.base import EncodingReport, Tokenizer
 from musicgen.tokenization.grammar import Grammar, GrammarState
 from musicgen.tokenization.groove2groove import Groove2Groove
 from musicgen.tokenization.instruments import PUBLISHED_TRACKS
 from musicgen.tokenization.remi import REMI
+from musicgen.tokenization.vocabulary import Vocabulary
 
 __all__ = [
     "PUBLISHED_TRACKS",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.tokenization.base import IntArray
+from musicgen.tokenization.vocabulary import IntArray
 
 
 @dataclass(frozen=True)

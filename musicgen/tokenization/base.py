@@ -1,126 +1,30 @@
-"""What every tokenizer is: a frozen vocabulary, Scores to tokens and back, crops for training."""
+"""What every tokenizer is: Scores to tokens and back, crops for training."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.errors import UserError
-from musicgen.files import write_bytes
 from musicgen.midi import Score
+from musicgen.tokenization.vocabulary import (
+    IntArray,
+    Vocabulary,
+    hash_of,
+    load_json,
+    save_json,
+)
 
 if TYPE_CHECKING:
     from musicgen.tokenization.grammar import Grammar
 
-IntArray = NDArray[np.int64]
-
 TICKS_PER_BEAT = 480
 """Resolution of decoded Scores, in ticks per quarter note."""
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """The tokens of a model, in id order. `PAD` stands outside of them, as the last id."""
-
-    PAD: ClassVar[str] = "PAD"
-
-    tokens: tuple[str, ...]
-    version: int = 1
-
-    def __post_init__(self) -> None:
-        assert len(self._ids) == len(self), "token names must differ from each other and from PAD"
-
-    def __len__(self) -> int:
-        """Number of ids, PAD included: the V of a model."""
-        return len(self.tokens) + 1
-
-    @property
-    def pad_id(self) -> int:
-        return len(self.tokens)
-
-    @cached_property
-    def _ids(self) -> dict[str, int]:
-        return {token: i for i, token in enumerate((*self.tokens, self.PAD))}
-
-    def id(self, token: str) -> int:
-        """The id of a token's name, such as `Pitch_60`; `KeyError` if there is none."""
-        return self._ids[token]
-
-    def token(self, index: int) -> str:
-        """The name of an id; `IndexError` outside 0..pad_id."""
-        if not 0 <= index <= self.pad_id:
-            raise IndexError(f"token id {index} is outside 0..{self.pad_id}")
-        return self.PAD if index == self.pad_id else self.tokens[index]
-
-    @cached_property
-    def hash(self) -> str:
-        """SHA-256, in hex, of version and tokens as JSON with sorted keys and no spaces."""
-        content = {"version": self.version, "tokens": self.tokens}
-        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for `from_json`."""
-        return {"version": self.version, "hash": self.hash, "tokens": list(self.tokens)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Vocabulary:
-        """The vocabulary in `to_json`'s data.
-
-        Raises:
-            UserError: the data is no vocabulary, or its tokens do not have the hash it states.
-        """
-        try:
-            vocabulary = cls(tuple(str(token) for token in data["tokens"]), int(data["version"]))
-            stated = data["hash"]
-        except (KeyError, TypeError, ValueError):
-            raise UserError("no vocabulary (version, hash, tokens); use a saved one") from None
-        if vocabulary.hash != stated:
-            raise UserError("the vocabulary was changed after it was frozen; restore the file")
-        return vocabulary
-
-    def save(self, path: str | Path) -> None:
-        """Write the vocabulary as JSON, atomically."""
-        write_bytes(path, (json.dumps(self.to_json(), indent=1) + "\n").encode())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Vocabulary:
-        """Read a file of `save`.
-
-        Raises:
-            UserError: the file is unreadable, no vocabulary, or was edited.
-        """
-        try:
-            return cls.from_json(json.loads(Path(path).read_text()))
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
-        except ValueError:
-            raise UserError(f"{path}: not JSON; give a vocab.json") from None
-
-
-def vocabulary_of(families: Mapping[str, list[str]]) -> tuple[Vocabulary, dict[str, range]]:
-    """The families' tokens one after the other, and the range of ids of each family."""
-    ids, start = {}, 0
-    for family, tokens in families.items():
-        ids[family] = range(start, start + len(tokens))
-        start += len(tokens)
-    return Vocabulary(tuple(t for tokens in families.values() for t in tokens)), ids
-
-
-def within(tokens: IntArray, ids: range) -> NDArray[np.bool_]:
-    """Which tokens belong to a family. [...] -> [...]."""
-    return (tokens >= ids.start) & (tokens < ids.stop)
 
 
 @dataclass
@@ -187,6 +91,56 @@ class Tokenizer(ABC):
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Plain data that rebuilds the tokenizer: `type(t)(**t.settings())`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for `from_json`: kind, settings, vocabulary, and a hash of all of them."""
+        content = {
+            "tokenizer": self.name,
+            "settings": self.settings(),
+            "vocabulary": self.vocabulary.to_json(),
+        }
+        return {**content, "hash": hash_of(content)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The tokenizer in `to_json`'s data.
+
+        Raises:
+            UserError: the data is no such tokenizer, was changed, or is of a version of musicgen
+                in which the same settings give other tokens.
+        """
+        try:
+            content = {key: data[key] for key in ("tokenizer", "settings", "vocabulary")}
+            changed = data["hash"] != hash_of(content)
+        except (KeyError, TypeError):
+            raise UserError(
+                "no tokenizer (tokenizer, settings, vocabulary, hash); use a saved one"
+            ) from None
+        if changed:
+            raise UserError("the tokenizer was changed after it was saved; restore the file")
+        kinds = {kind.name: kind for kind in Tokenizer.__subclasses__() if issubclass(kind, cls)}
+        if content["tokenizer"] not in kinds:
+            raise UserError(f"a {content['tokenizer']} tokenizer, not {', '.join(kinds)}")
+        try:
+            tokenizer = kinds[content["tokenizer"]](**content["settings"])
+        except TypeError:
+            tokenizer = None
+        if tokenizer is None or tokenizer.vocabulary.to_json() != content["vocabulary"]:
+            raise UserError("saved by another version of musicgen; use that version")
+        return tokenizer
+
+    def save(self, path: str | Path) -> None:
+        """Write settings and vocabulary as JSON, atomically."""
+        save_json(self.to_json(), path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a file of `save`: by `Tokenizer.load` of any kind, by `REMI.load` a REMI.
+
+        Raises:
+            UserError: the file is unreadable, or `from_json` refuses it.
+        """
+        return load_json(path, cls.from_json)
 
     @abstractmethod
     def encode_with_report(self, score: Score) -> tuple[IntArray, EncodingReport]:

@@ -7,16 +7,22 @@ from pathlib import Path
 
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.groove2groove import Groove2Groove
-from musicgen.tokenization.instruments import PUBLISHED_TRACKS
+from musicgen.tokenization.instruments import BAND_TRACKS, PUBLISHED_TRACKS
 from musicgen.tokenization.remi import REMI
+
+METRES = ("4/4", "3/4", "2/4", "6/8", "9/8", "12/8", "5/4", "7/8")
 
 
 def frozen_tokenizers() -> dict[str, Tokenizer]:
     """The tokenizers whose vocabularies are kept, by the name of their folder."""
     return {
         "remi": REMI(),
+        "remi_notes": REMI(chords=False, tempo_bins=None),
+        "remi_fine": REMI(positions_per_beat=12, velocity_bins=(3, 127, 4)),
+        "remi_metres": REMI(time_signatures=METRES),
         "groove2groove": Groove2Groove(),
         "groove2groove_published": Groove2Groove(tracks=PUBLISHED_TRACKS),
+        "groove2groove_band": Groove2Groove(tracks=BAND_TRACKS),
     }
 
 

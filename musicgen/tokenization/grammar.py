@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from musicgen.errors import UserError
-from musicgen.tokenization.base import Vocabulary
+from musicgen.tokenization.vocabulary import Vocabulary
 
 
 @dataclass

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from musicgen.errors import UserError
 from musicgen.midi import NOTE, Score, Track, sort_notes
 from musicgen.tokenization.augmentation import Thinning
 from musicgen.tokenization.base import (
@@ -14,13 +15,12 @@ from musicgen.tokenization.base import (
     EncodingReport,
     IntArray,
     Tokenizer,
-    vocabulary_of,
-    within,
 )
 from musicgen.tokenization.groove2groove_grammar import GrooveGrammar
 from musicgen.tokenization.instruments import DEFAULT_TRACKS, instruments_of, place
 from musicgen.tokenization.note_events import LONGEST_SHIFT, STEPS_PER_BEAT, NoteEvents
 from musicgen.tokenization.quantise import GridNotes, separate, to_grid
+from musicgen.tokenization.vocabulary import vocabulary_of, within
 
 NUM_KEYS = 128
 VELOCITY = 80
@@ -35,14 +35,14 @@ class Groove2Groove(Tokenizer):
     beat. Velocity and tempo are not encoded.
 
     Args:
-        tracks: the instruments, as mappings of name and optionally is_drum and program.
+        tracks: the instruments, as mappings of what `Instrument` has; all but name is optional.
         max_beats: onsets beyond are dropped, notes lasting beyond are cut.
         max_transposition: training crops are shifted by up to so many semitones, drums excepted.
         drop_track_probability: of leaving out each track of a training crop; one always stays.
         skip_bar_probability: of leaving out each bar of a training crop, its first one excepted.
 
     Raises:
-        UserError: no track, too many, two of one name, or an unknown property of one.
+        UserError: settings that contradict each other, or name unknown properties of a track.
     """
 
     name: ClassVar[str] = "groove2groove"
@@ -57,6 +57,13 @@ class Groove2Groove(Tokenizer):
         drop_track_probability: float = 0.1,
         skip_bar_probability: float = 0.05,
     ) -> None:
+        probabilities = (drop_track_probability, skip_bar_probability)
+        if max_beats < 1 or max_transposition < 0 or not all(0 <= p <= 1 for p in probabilities):
+            raise UserError(
+                f"{max_beats=}, {max_transposition=}, {drop_track_probability=}, "
+                f"{skip_bar_probability=}; give at least one beat, 0 or more semitones, and "
+                "probabilities within 0 and 1"
+            )
         self.instruments = instruments_of(tracks)
         self.max_beats = max_beats
         self.max_transposition = max_transposition
@@ -77,7 +84,10 @@ class Groove2Groove(Tokenizer):
 
     def settings(self) -> dict[str, Any]:
         return {
-            "tracks": [instrument._asdict() for instrument in self.instruments],
+            "tracks": [
+                {**own._asdict(), "takes": [list(programs) for programs in own.takes]}
+                for own in self.instruments
+            ],
             "max_beats": self.max_beats,
             "max_transposition": self.max_transposition,
             "drop_track_probability": self.drop_track_probability,
@@ -149,8 +159,8 @@ class Groove2Groove(Tokenizer):
         return Score(
             TICKS_PER_BEAT,
             [
-                Track(name, program, is_drum, sort_notes(notes[track == index]))
-                for index, (name, is_drum, program) in enumerate(self.instruments)
+                Track(own.name, own.program, own.is_drum, sort_notes(notes[track == index]))
+                for index, own in enumerate(self.instruments)
             ],
         )
 

@@ -26,27 +26,54 @@ DEFAULT_TRACKS: tuple[Mapping[str, Any], ...] = (
     {"name": "Strings", "program": 48},
 )
 
+BAND_TRACKS: tuple[Mapping[str, Any], ...] = (
+    {"name": "Bass", "program": 33, "takes": [[32, 39]]},
+    {"name": "Drums", "is_drum": True},
+    {"name": "Guitar", "program": 27, "takes": [[24, 31], [104, 107]]},
+    {"name": "Keys", "program": 0, "takes": [[0, 23], [108, 108]]},
+    {"name": "Strings", "program": 48, "takes": [[40, 51], [110, 110]]},
+    {"name": "Voices", "program": 52, "takes": [[52, 54]]},
+    {"name": "Brass", "program": 61, "takes": [[55, 63]]},
+    {"name": "Winds", "program": 73, "takes": [[64, 79], [109, 109], [111, 111]]},
+    {"name": "Synth", "program": 81, "takes": [[80, 103]]},
+)
+"""Nine groups that take every General MIDI program but percussion and sound effects (112–127)."""
+
 
 class Instrument(NamedTuple):
-    """One track of the vocabulary, with its General MIDI program 0–127."""
+    """One track of the vocabulary.
+
+    Attributes:
+        name: differs from the others'.
+        is_drum: its keys are drums.
+        program: the General MIDI program 0–127 that it is played with.
+        takes: the programs that it stands for, as ranges (first, last); without any, those of
+            its program's family.
+    """
 
     name: str
     is_drum: bool = False
     program: int = 0
+    takes: Sequence[Sequence[int]] = ()
 
 
 def instruments_of(tracks: Sequence[Mapping[str, Any]]) -> tuple[Instrument, ...]:
     """The instruments in plain data.
 
     Raises:
-        UserError: no track, too many, two of one name, or an unknown property of one.
+        UserError: no track, too many, two of one name, or a property of one that is none.
     """
     try:
         instruments = tuple(Instrument(**track) for track in tracks)
-    except TypeError as error:
+        ranges = [(own.program, own.program) for own in instruments]
+        ranges += [(first, last) for own in instruments for first, last in own.takes]
+    except (TypeError, ValueError) as error:
         raise UserError(
-            f"tracks: {error}; give each a name, and if need be is_drum and program"
+            f"tracks: {error}; give each a name, and if need be is_drum, program and takes"
         ) from None
+    for first, last in ranges:
+        if not 0 <= first <= last <= 127:
+            raise UserError(f"tracks: programs {first} to {last}; give them within 0 and 127")
     names = {instrument.name.lower() for instrument in instruments}
     if not 0 < len(names) == len(instruments) <= MAX_TRACKS:
         raise UserError(
@@ -60,7 +87,8 @@ def place(track: Track, instruments: Sequence[Instrument]) -> int | None:
     """The index of the instrument that plays a Score's track; None if there is none.
 
     By name, in any case; else by the last words of the name (`BB Bass`); else drums to drums, and
-    other tracks by General MIDI family, where solo strings and string ensembles count as one.
+    other tracks by the programs that an instrument takes: without a list of its own, those of its
+    General MIDI family, where solo strings and string ensembles count as one.
     """
     name = track.name.strip().lower()
     names = [instrument.name.lower() for instrument in instruments]
@@ -69,9 +97,14 @@ def place(track: Track, instruments: Sequence[Instrument]) -> int | None:
     # From here on drums and others are kept apart: "Steel Drums" may be melodic.
     alike = [i for i, other in enumerate(instruments) if other.is_drum == track.is_drum]
     by_words = [i for i in alike if name.endswith(f" {names[i]}")]
-    family = _family(track.program)
-    by_kind = [i for i in alike if track.is_drum or _family(instruments[i].program) == family]
+    by_kind = [i for i in alike if track.is_drum or _takes(instruments[i], track.program)]
     return next(iter(by_words + by_kind), None)
+
+
+def _takes(instrument: Instrument, program: int) -> bool:
+    if instrument.takes:
+        return any(first <= program <= last for first, last in instrument.takes)
+    return _family(program) == _family(instrument.program)
 
 
 def _family(program: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from musicgen.tokenization.base import IntArray
+from musicgen.tokenization.vocabulary import IntArray
 
 STEPS_PER_BEAT = 12
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError
-from musicgen.tokenization.base import IntArray
+from musicgen.tokenization.vocabulary import IntArray
 
 
 class GridNotes(NamedTuple):
@@ -53,13 +53,17 @@ def separate(notes: GridNotes) -> tuple[GridNotes, int, int]:
     return separated, len(order) - len(starts), int(overlaps.sum())
 
 
-def bins_of(setting: str, bins: Sequence[int], highest: int | None = None) -> range:
-    """The values of bins given as lowest, highest, step."""
-    low, high, step = bins
-    if step < 1 or low < 0 or high < low or (high - low) % step or high > (highest or high):
+def bins_of(setting: str, bins: Sequence[int], lowest: int, highest: int) -> range:
+    """The values of bins given as lowest, highest, step, within what MIDI holds.
+
+    Raises:
+        UserError: no such bins.
+    """
+    low, high, step = bins if len(bins) == 3 else (0, 0, 0)
+    if step < 1 or not lowest <= low <= high <= highest or (high - low) % step:
         raise UserError(
-            f"{setting}={list(bins)}; give lowest and highest, whole steps apart"
-            + (f", within 0..{highest}" if highest else "")
+            f"{setting}={list(bins)}; give lowest, highest and step, whole steps apart, "
+            f"within {lowest} and {highest}"
         )
     return range(low, high + 1, step)
 

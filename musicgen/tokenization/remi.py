@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,10 +15,9 @@ from musicgen.tokenization.base import (
     EncodingReport,
     IntArray,
     Tokenizer,
-    vocabulary_of,
-    within,
 )
 from musicgen.tokenization.chords import CHORDS, NO_CHORD, QUALITIES, ROOTS, chord_index
+from musicgen.tokenization.metre import COMMON_TIME, Metres
 from musicgen.tokenization.quantise import (
     GridNotes,
     bins_of,
@@ -29,6 +27,7 @@ from musicgen.tokenization.quantise import (
     to_grid,
 )
 from musicgen.tokenization.remi_grammar import REMIGrammar
+from musicgen.tokenization.vocabulary import vocabulary_of, within
 
 LONGEST_NOTE = 4
 """In beats."""
@@ -40,16 +39,18 @@ _BAR, _BEAT, _CHORD, _TEMPO, _NOTES = range(5)
 class REMI(Tokenizer):
     """Bars of positions, each with what changes in chord and tempo, then its notes; EOS.
 
-    All non-drum tracks become one piano. Every bar has `beats_per_bar` quarters from tick 0,
-    whatever the time signatures; where they disagree, the report says so. Onsets are rounded to
-    positions, durations to half positions (at most 4 beats), velocities and tempi to the nearest
-    bin. Chords come from markers.
+    All non-drum tracks become one piano. Bars follow the time signatures from tick 0 if there are
+    several to choose from; where the vocabulary has others, the report says so. Onsets are rounded
+    to positions, durations to half positions (at most 4 beats), velocities and tempi to the
+    nearest bin. Chords come from markers.
 
     Args:
-        beats_per_bar: quarters in a bar.
+        time_signatures: the metres in which bars may be, see `Metres`; one alone is that of all
+            bars of all pieces.
         positions_per_beat: grid steps in a quarter; a divisor of 240.
         pitch_range: lowest and highest MIDI pitch.
-        velocity_bins, tempo_bins: lowest, highest and step (of MIDI velocity, of bpm).
+        velocity_bins: lowest, highest and step.
+        tempo_bins: the same, in quarters a minute; None for a vocabulary without Tempo tokens.
         chords: whether the vocabulary has Chord tokens.
         max_bars: what lies beyond is dropped.
         max_transposition: training crops are shifted by up to so many semitones either way.
@@ -63,38 +64,35 @@ class REMI(Tokenizer):
     def __init__(
         self,
         *,
-        beats_per_bar: int = 4,
+        time_signatures: Sequence[str] = ("4/4",),
         positions_per_beat: int = 4,
         pitch_range: Sequence[int] = (21, 108),
         velocity_bins: Sequence[int] = (40, 86, 2),
-        tempo_bins: Sequence[int] = (32, 224, 3),
+        tempo_bins: Sequence[int] | None = (32, 224, 3),
         chords: bool = True,
         max_bars: int = 4096,
         max_transposition: int = 6,
     ) -> None:
-        if (
-            beats_per_bar < 1
-            or positions_per_beat < 1
-            or (TICKS_PER_BEAT // 2) % positions_per_beat
-        ):
+        if positions_per_beat < 1 or (TICKS_PER_BEAT // 2) % positions_per_beat:
+            raise UserError(f"{positions_per_beat=}; give a number that divides 240")
+        if max_bars < 1 or max_transposition < 0:
             raise UserError(
-                f"REMI: beats_per_bar={beats_per_bar}, positions_per_beat={positions_per_beat}; "
-                "give at least one beat, and a number of positions that divides 240"
+                f"{max_bars=}, {max_transposition=}; give at least one bar, and 0 or more semitones"
             )
         self.steps_per_beat = positions_per_beat
-        self.bar_steps = beats_per_bar * positions_per_beat
-        self.pitches = bins_of("pitch_range", (*pitch_range, 1), 127)
-        self.velocities = bins_of("velocity_bins", velocity_bins, 127)
-        self.tempi = bins_of("tempo_bins", tempo_bins)
+        self.metres = Metres(time_signatures, positions_per_beat)
+        self.pitches = bins_of("pitch_range", (*pitch_range, 1), 0, 127)
+        self.velocities = bins_of("velocity_bins", velocity_bins, 1, 127)
+        self.tempi = range(0) if tempo_bins is None else bins_of("tempo_bins", tempo_bins, 4, 1000)
         self.chords = chords
         self.max_bars = max_bars
         self.max_transposition = max_transposition
         durations = range(1, 2 * LONGEST_NOTE * positions_per_beat + 1)
         self.vocabulary, self.families = vocabulary_of(
             {
-                "Bar": ["Bar"],
+                "Bar": self.metres.tokens,
                 "EOS": ["EOS"],
-                "Beat": [f"Beat_{i}" for i in range(self.bar_steps)],
+                "Beat": [f"Beat_{i}" for i in range(self.metres.lengths.max())],
                 "Tempo": [f"Tempo_{bpm}" for bpm in self.tempi],
                 "Pitch": [f"Pitch_{pitch}" for pitch in self.pitches],
                 "Velocity": [f"Velocity_{velocity}" for velocity in self.velocities],
@@ -105,40 +103,44 @@ class REMI(Tokenizer):
 
     def settings(self) -> dict[str, Any]:
         return {
-            "beats_per_bar": self.bar_steps // self.steps_per_beat,
+            "time_signatures": self.metres.names,
             "positions_per_beat": self.steps_per_beat,
             "pitch_range": [self.pitches[0], self.pitches[-1]],
-            "velocity_bins": [self.velocities[0], self.velocities[-1], self.velocities.step],
-            "tempo_bins": [self.tempi[0], self.tempi[-1], self.tempi.step],
+            "velocity_bins": _bins(self.velocities),
+            "tempo_bins": _bins(self.tempi) if self.tempi else None,
             "chords": self.chords,
             "max_bars": self.max_bars,
             "max_transposition": self.max_transposition,
         }
 
     def start(self) -> IntArray:
-        return np.array([self.vocabulary.id("Bar")])
+        return np.array([self.families["Bar"].start])
 
     def bar_length(self, score: Score) -> int:
-        return self.bar_steps
+        """That of the first time signature, as this vocabulary reads it."""
+        signature = score.time_signatures[0][1:] if score.time_signatures else COMMON_TIME
+        return int(self.metres.lengths[self.metres.find(signature)])
 
     def grammar(self) -> REMIGrammar:
         return REMIGrammar(self)
 
     def encode_with_report(self, score: Score) -> tuple[IntArray, EncodingReport]:
         report = EncodingReport()
-        step, pitch, velocity, duration = self._notes(score, report)
-        chord_step, chord = self._chords(score, report)
-        tempo_step, tempo = self._tempi(score, report)
-        self._explain_meter(score, report)
+        bar_starts, metres = self.metres.bars(score, self.max_bars, report)
+        end = int(bar_starts[-1])
+        step, pitch, velocity, duration = self._notes(score, end, report)
+        chord_step, chord = self._chords(score, end, report)
+        tempo_step, tempo = self._tempi(score, end, report)
 
         # Every event is its first token, a key to sort by, and a number of tokens.
         content = np.concatenate([step, chord_step, tempo_step])
         beats = np.unique(content)
-        bars = np.arange(content.max() // self.bar_steps + 1 if len(content) else 0)
+        bar = np.searchsorted(bar_starts, beats, side="right") - 1
+        num_bars = bar[-1] + 1 if len(bar) else 0
         rank_count = _NOTES + len(self.pitches)
         keys = np.concatenate(
             [
-                bars * self.bar_steps * rank_count + _BAR,
+                bar_starts[:num_bars] * rank_count + _BAR,
                 beats * rank_count + _BEAT,
                 chord_step * rank_count + _CHORD,
                 tempo_step * rank_count + _TEMPO,
@@ -147,8 +149,8 @@ class REMI(Tokenizer):
         )
         first = np.concatenate(
             [
-                np.full(len(bars), self.families["Bar"].start),
-                beats % self.bar_steps + self.families["Beat"].start,
+                metres[:num_bars] + self.families["Bar"].start,
+                beats - bar_starts[bar] + self.families["Beat"].start,
                 chord + self.families["Chord"].start,
                 tempo + self.families["Tempo"].start,
                 pitch + self.families["Pitch"].start,
@@ -169,13 +171,17 @@ class REMI(Tokenizer):
         return tokens, report
 
     def decode(self, tokens: IntArray) -> Score:
-        """One track named Piano; tempi and chord markers where the tokens have them."""
+        """One track named Piano; tempi and chord markers where the tokens have them.
+
+        Time signatures are written where they are not the 4/4 of a file without any.
+        """
         tokens = self.until_end(tokens)
         ticks = self.times(tokens) * (TICKS_PER_BEAT // self.steps_per_beat)
-        pitch, velocity, duration, tempo, chord = (
+        bar, pitch, velocity, duration, tempo, chord = (
             within(tokens, self.families[family])
-            for family in ("Pitch", "Velocity", "Duration", "Tempo", "Chord")
+            for family in ("Bar", "Pitch", "Velocity", "Duration", "Tempo", "Chord")
         )
+        metres = self.metres.time_signatures(ticks[bar], tokens[bar] - self.families["Bar"].start)
         at = np.flatnonzero(pitch[:-2] & velocity[1:-1] & duration[2:])
         half_step = TICKS_PER_BEAT // (2 * self.steps_per_beat)
         notes = np.empty(len(at), NOTE)
@@ -193,17 +199,19 @@ class REMI(Tokenizer):
             Marker(tick, CHORDS[name])
             for tick, name in zip(ticks[chord].tolist(), names, strict=True)
         ]
-        return Score(TICKS_PER_BEAT, [Track("Piano", notes=notes)], tempos, [], markers)
+        return Score(TICKS_PER_BEAT, [Track("Piano", notes=notes)], tempos, metres, markers)
 
     def times(self, tokens: IntArray) -> IntArray:
         """Grid steps from the first bar: of the Bar, or of the Beat last passed. [L] -> [L]."""
         tokens = np.asarray(tokens, dtype=np.int64)
-        is_bar = tokens == self.families["Bar"].start
+        is_bar = within(tokens, self.families["Bar"])
         is_beat = within(tokens, self.families["Beat"])
-        bar = np.maximum(np.cumsum(is_bar) - 1, 0)
+        lengths = self.metres.lengths[tokens[is_bar] - self.families["Bar"].start]
+        # Before the first bar, and in it, nothing has passed.
+        starts = np.concatenate([[0, 0], np.cumsum(lengths[:-1])])
         beat = np.where(is_beat, tokens - self.families["Beat"].start, 0)
         index = np.where(is_bar | is_beat, np.arange(len(tokens)), 0)
-        return bar * self.bar_steps + beat[np.maximum.accumulate(index)]
+        return starts[np.cumsum(is_bar)] + beat[np.maximum.accumulate(index)]
 
     def sample_window(
         self,
@@ -214,7 +222,7 @@ class REMI(Tokenizer):
         bar_length: int,
         augment: bool,
     ) -> IntArray:
-        bars = np.flatnonzero(tokens == self.families["Bar"].start)
+        bars = np.flatnonzero(within(tokens, self.families["Bar"]))
         start = int(bars[rng.integers(len(bars))]) if len(bars) else 0
         window = tokens[start : start + length].astype(np.int64)
         return self._transposed(window, rng) if augment else window
@@ -235,9 +243,12 @@ class REMI(Tokenizer):
         return window
 
     def _notes(
-        self, score: Score, report: EncodingReport
+        self, score: Score, end: int, report: EncodingReport
     ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-        """Step, pitch index, velocity index, duration in half steps, of the notes to be kept."""
+        """Step, pitch index, velocity index, duration in half steps, of the notes to be kept.
+
+        These, and what follows, are those before step `end`.
+        """
         report.notes_read = score.num_notes
         tracks = [track.notes for track in score.tracks if not track.is_drum]
         notes = np.concatenate(tracks) if tracks else np.empty(0, NOTE)
@@ -249,7 +260,7 @@ class REMI(Tokenizer):
         notes = notes[in_range]
 
         step = to_grid(notes["onset"], self.steps_per_beat, score.ticks_per_beat)
-        inside = self._inside(step, "notes", report)
+        inside = self._inside(step, end, "notes", report)
         notes, step = notes[inside], step[inside]
 
         duration = to_grid(notes["duration"], 2 * self.steps_per_beat, score.ticks_per_beat)
@@ -267,7 +278,7 @@ class REMI(Tokenizer):
         report.notes_kept = len(kept.onset)
         return kept.onset // 2, kept.voice, kept.velocity, kept.duration
 
-    def _chords(self, score: Score, report: EncodingReport) -> tuple[IntArray, IntArray]:
+    def _chords(self, score: Score, end: int, report: EncodingReport) -> tuple[IntArray, IntArray]:
         """Steps and indices of the chord changes."""
         named = [(m.tick, chord_index(m.text)) for m in score.markers if self.chords]
         rows = [(tick, chord) for tick, chord in named if chord is not None]
@@ -276,27 +287,27 @@ class REMI(Tokenizer):
             report.rules.append("no chord markers: no Chord tokens")
         tick, chord = np.array(rows, dtype=np.int64).reshape(-1, 2).T
         step = to_grid(tick, self.steps_per_beat, score.ticks_per_beat)
-        inside = self._inside(step, "chords", report)
+        inside = self._inside(step, end, "chords", report)
         return changes(step[inside], chord[inside])
 
-    def _tempi(self, score: Score, report: EncodingReport) -> tuple[IntArray, IntArray]:
+    def _tempi(self, score: Score, end: int, report: EncodingReport) -> tuple[IntArray, IntArray]:
         """Steps and bins of the tempo changes."""
         step = to_grid(score.tempos["tick"], self.steps_per_beat, score.ticks_per_beat)
-        inside = self._inside(step, "tempi", report)
+        if not self.tempi:
+            return step[:0], step[:0]
+        inside = self._inside(step, end, "tempi", report)
         return changes(step[inside], nearest(score.tempos["bpm"][inside], self.tempi))
 
-    def _inside(self, step: IntArray, what: str, report: EncodingReport) -> NDArray[np.bool_]:
-        inside = (step >= 0) & (step < self.max_bars * self.bar_steps)
+    def _inside(
+        self, step: IntArray, end: int, what: str, report: EncodingReport
+    ) -> NDArray[np.bool_]:
+        inside = (step >= 0) & (step < end)
         report.drop(f"{what} beyond bar {self.max_bars}", len(step) - int(inside.sum()))
         return inside
 
-    def _explain_meter(self, score: Score, report: EncodingReport) -> None:
-        beats = self.bar_steps // self.steps_per_beat
-        for top, bottom in dict.fromkeys(
-            (s.numerator, s.denominator) for s in score.time_signatures
-        ):
-            if Fraction(4 * top, bottom) != beats:
-                report.rules.append(f"{top}/{bottom} read as {beats}/4")
+
+def _bins(values: range) -> list[int]:
+    return [values[0], values[-1], values.step]
 
 
 def _pitch_name(pitch: int) -> str:

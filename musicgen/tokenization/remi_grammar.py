@@ -33,12 +33,17 @@ class REMIState(GrammarState):
     """What of a REMI sequence bears on its continuation; P is the number of pitches.
 
     Attributes:
+        num_bars: bars begun. [B]
+        bar_start, bar_end: grid steps at which the last of them begins and ends. [B]
         pitch: index of the last pitch at this position, -1 before the first. [B]
         ends: when each pitch falls silent, in half grid steps. [B, P]
         tempo, chord: the tokens in force, -1 before the first. [B]
         chords: Chord tokens are allowed. [B]
     """
 
+    num_bars: Tensor
+    bar_start: Tensor
+    bar_end: Tensor
     pitch: Tensor
     ends: Tensor
     tempo: Tensor
@@ -56,7 +61,7 @@ class REMIGrammar(Grammar[REMIState]):
     def __init__(self, tokenizer: REMI) -> None:
         super().__init__(tokenizer.vocabulary)
         self.families = tokenizer.families
-        self.bar_steps = tokenizer.bar_steps
+        self.bar_lengths = torch.from_numpy(tokenizer.metres.lengths)
         self.max_bars = tokenizer.max_bars
         follow = torch.zeros(len(self.vocabulary), len(self.vocabulary), dtype=torch.bool)
         for family, followers in FOLLOWERS.items():
@@ -72,6 +77,9 @@ class REMIGrammar(Grammar[REMIState]):
             time=torch.zeros_like(none),
             finished=torch.zeros_like(none, dtype=torch.bool),
             last=torch.full_like(none, self.pad),
+            num_bars=torch.zeros_like(none),
+            bar_start=torch.zeros_like(none),
+            bar_end=torch.zeros_like(none),
             pitch=none,
             ends=torch.zeros(num_rows, len(self.families["Pitch"]), dtype=torch.long),
             tempo=none,
@@ -90,32 +98,44 @@ class REMIGrammar(Grammar[REMIState]):
         mask = self._follow[device][state.last]  # [B, V], a copy
 
         # Each line narrows one family's columns by what the state says.
-        bar = state.last == self.families["Bar"].start
-        mask[:, self.families["Bar"].start] &= state.time // self.bar_steps + 1 < self.max_bars
-        beat = torch.where(bar, -1, state.time % self.bar_steps)
-        self._columns(mask, "Beat").logical_and_(self._index("Beat", device) > beat[:, None])
         tempo = self.families["Tempo"].start + self._index("Tempo", device)
-        self._columns(mask, "Tempo").logical_and_(tempo != state.tempo[:, None])
+        tempo_changes = tempo != state.tempo[:, None]
+        self._columns(mask, "Tempo").logical_and_(tempo_changes)
         chord = self.families["Chord"].start + self._index("Chord", device)
-        changes = (chord != state.chord[:, None]) & state.chords[:, None]
-        self._columns(mask, "Chord").logical_and_(changes)
+        chord_changes = (chord != state.chord[:, None]) & state.chords[:, None]
+        self._columns(mask, "Chord").logical_and_(chord_changes)
         silent = state.ends <= 2 * state.time[:, None]
         higher = self._index("Pitch", device) > state.pitch[:, None]
         self._columns(mask, "Pitch").logical_and_(silent & higher)
+
+        # A Beat needs content: where nothing is left to change, a pitch that is silent by then.
+        any_change = tempo_changes.any(dim=1) | chord_changes.any(dim=1)
+        first_silence = (state.ends.amin(dim=1) + 1) // 2
+        ready = torch.where(any_change, 0, first_silence)[:, None]
+        time = state.bar_start[:, None] + self._index("Beat", device)
+        later = time > torch.where(self._within(state.last, "Bar"), -1, state.time)[:, None]
+        beat = later & (time >= ready) & (time < state.bar_end[:, None])
+        self._columns(mask, "Beat").logical_and_(beat)
+        lengths = self.bar_lengths.to(device)
+        num_more = self.max_bars - state.num_bars[:, None] - 1
+        end = state.bar_end[:, None] + lengths + num_more * lengths.max()
+        self._columns(mask, "Bar").logical_and_((num_more >= 0) & (end > ready))
         return mask
 
     def _passing(self, state: REMIState, until: Tensor) -> Tensor:
         # Prompts end at bars, so that Bar is all it takes.
         tokens = torch.arange(len(self.vocabulary), device=state.last.device)
-        return (tokens == self.families["Bar"].start).expand(len(until), -1)
+        return self._within(tokens, "Bar").expand(len(until), -1)
 
     def advance(self, state: REMIState, tokens: Tensor) -> REMIState:
-        bar = tokens == self.families["Bar"].start
+        bar = self._within(tokens, "Bar")
         beat = self._within(tokens, "Beat")
-        this_bar = state.time - state.time % self.bar_steps
-        next_bar = torch.where(state.last == self.pad, this_bar, this_bar + self.bar_steps)
-        time = torch.where(beat, this_bar + tokens - self.families["Beat"].start, state.time)
-        time = torch.where(bar, next_bar, time)
+        metre = torch.where(bar, tokens - self.families["Bar"].start, 0)
+        length = self.bar_lengths.to(tokens.device)[metre]
+        bar_start = torch.where(bar, state.bar_end, state.bar_start)
+        bar_end = torch.where(bar, bar_start + length, state.bar_end)
+        time = torch.where(beat, bar_start + tokens - self.families["Beat"].start, state.time)
+        time = torch.where(bar, bar_start, time)
 
         pitch = torch.where(bar | beat, -1, state.pitch)
         pitch_index = tokens - self.families["Pitch"].start
@@ -127,6 +147,9 @@ class REMIGrammar(Grammar[REMIState]):
             time=time,
             finished=state.finished | (tokens == self.eos),
             last=tokens,
+            num_bars=state.num_bars + bar.long(),
+            bar_start=bar_start,
+            bar_end=bar_end,
             pitch=pitch,
             ends=torch.where(struck, end[:, None], state.ends),
             tempo=torch.where(self._within(tokens, "Tempo"), tokens, state.tempo),

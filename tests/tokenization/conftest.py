@@ -1,11 +1,19 @@
 """Referees of both languages in plain Python, written from the description of the formats."""
 
+from fractions import Fraction
+
 import pytest
+import torch
 
 
-def remi_fault(names, *, complete):
+def remi_fault(names, settings, *, complete):
     """What is wrong with a sequence of REMI token names; None if nothing is."""
-    bar, beat, pitch, chord, tempo = -1, -1, -1, None, None
+    metres = settings["time_signatures"]
+    lengths = {metre: 4 * settings["positions_per_beat"] * Fraction(metre) for metre in metres}
+    if len(metres) == 1:
+        lengths[""] = lengths.pop(metres[0])
+    num_bars, begin, end = 0, 0, 0
+    beat, pitch, chord, tempo = -1, -1, None, None
     silent_from = {}  # pitch -> half position
     previous = ""
     for at, name in enumerate(names):
@@ -13,11 +21,13 @@ def remi_fault(names, *, complete):
         after_content = previous in ("Chord", "Tempo", "Duration")
         if family == "Bar":
             fine = after_content or previous in ("", "Bar")
-            bar, beat = bar + 1, -1
+            num_bars, beat = num_bars + 1, -1
+            fine = fine and num_bars <= settings["max_bars"]
+            begin, end = end, end + lengths[value]
         elif family == "EOS":
             fine = (after_content or previous == "") and at == len(names) - 1
         elif family == "Beat":
-            fine = (after_content or previous == "Bar") and int(value) > beat
+            fine = (after_content or previous == "Bar") and beat < int(value) < end - begin
             beat, pitch = int(value), -1
         elif family == "Chord":
             fine = previous == "Beat" and value != chord
@@ -26,7 +36,7 @@ def remi_fault(names, *, complete):
             fine = previous in ("Beat", "Chord") and value != tempo
             tempo = value
         elif family == "Pitch":
-            now = 2 * (16 * bar + beat)
+            now = 2 * (begin + beat)
             fine = previous in ("Beat", "Chord", "Tempo", "Duration") and int(value) > pitch
             fine = fine and silent_from.get(int(value), 0) <= now
             pitch = int(value)
@@ -34,7 +44,7 @@ def remi_fault(names, *, complete):
             fine = previous == "Pitch"
         elif family == "Duration":
             fine = previous == "Velocity"
-            silent_from[pitch] = 2 * (16 * bar + beat) + round(2 * float(value))
+            silent_from[pitch] = 2 * (begin + beat) + round(2 * float(value))
         else:
             fine = False
         if not fine:
@@ -43,10 +53,10 @@ def remi_fault(names, *, complete):
     return "no EOS" if complete and previous != "EOS" else None
 
 
-def groove_fault(names, *, complete):
+def groove_fault(names, settings, *, complete):
     """What is wrong with a sequence of Groove2Groove token names; None if nothing is."""
-    tracks = {"Bass": 0, "Drums": 1, "Guitar": 2, "Piano": 3, "Strings": 4}
-    tick = 0  # within the beat
+    tracks = {track["name"]: index for index, track in enumerate(settings["tracks"])}
+    beat, tick = 0, 0
     sounding = set()
     phase, last_voice, last_shift = "", None, None
     for at, name in enumerate(names):
@@ -59,6 +69,7 @@ def groove_fault(names, *, complete):
             ascending = phase != family or voice > last_voice
             if family == "NoteOn":
                 fine = phase != "" and ascending and voice not in sounding
+                fine = fine and beat < settings["max_beats"]
                 sounding.add(voice)
             else:
                 fine = phase not in ("", "NoteOn") and ascending and voice in sounding
@@ -68,7 +79,8 @@ def groove_fault(names, *, complete):
             beats, target = map(int, value.split("_"))
             fine = phase != "" and (phase != family or last_shift == (2, 0))
             fine = fine and (beats > 0 or target > tick)
-            tick, last_shift = target, (beats, target)
+            beat, tick, last_shift = beat + beats, target, (beats, target)
+            fine = fine and 12 * beat + tick <= 12 * settings["max_beats"]
         elif family == "BOS":
             fine = at == 0
         elif family == "EOS":
@@ -89,7 +101,7 @@ def fault():
     def find(tokenizer, tokens, *, complete=False):
         names = [tokenizer.vocabulary.token(int(token)) for token in tokens]
         referee = {"remi": remi_fault, "groove2groove": groove_fault}[tokenizer.name]
-        return referee(names, complete=complete)
+        return referee(names, tokenizer.settings(), complete=complete)
 
     return find
 
@@ -102,3 +114,44 @@ def names():
         return " ".join(tokenizer.vocabulary.token(int(token)) for token in tokens)
 
     return join
+
+
+def closing_bias(tokenizer):
+    """Logits that soon lead to EOS. [V]"""
+    vocabulary = tokenizer.vocabulary
+    bias = {"EOS": 4e3, "NoteOff": 3e3, "TimeShift": 2e3, "Beat": 1e3}
+    words = [vocabulary.token(i).partition("_")[0] for i in range(len(vocabulary))]
+    return torch.tensor([bias.get(word, 0.0) for word in words])
+
+
+def random_walk(tokenizer, num_rows, steps, seed):
+    """Random walks under the grammar: `steps` tokens without EOS, then home. [num_rows, L]"""
+    random = torch.Generator().manual_seed(seed)
+    grammar = tokenizer.grammar()
+    size = len(tokenizer.vocabulary)
+    # Each row prefers some tokens throughout, so that time passes at different speeds.
+    taste = 3 * torch.randn(num_rows, size, generator=random)
+    taste += 3 * (closing_bias(tokenizer) > 0) * torch.rand(num_rows, 1, generator=random)
+    home = closing_bias(tokenizer)
+    state = grammar.start(torch.empty(num_rows, 0, dtype=torch.long))
+    columns, times = [], []
+    while not state.finished.all():
+        allowed = grammar.allowed(state, end=len(columns) >= steps)
+        assert allowed.dtype == torch.bool
+        assert allowed.shape == (num_rows, size)
+        assert allowed.any(dim=1).all()
+        logits = taste + torch.randn(num_rows, size, generator=random)
+        if len(columns) >= steps:
+            logits = logits + home
+        tokens = logits.masked_fill(~allowed, -torch.inf).argmax(dim=1)
+        state = grammar.advance(state, tokens)
+        columns.append(tokens)
+        times.append(state.time)
+        assert len(columns) < steps + 2000, "no way home"
+    return torch.stack(columns, dim=1).numpy(), torch.stack(times, dim=1).numpy()
+
+
+@pytest.fixture(scope="session")
+def walk():
+    """`walk(tokenizer, num_rows, steps, seed)`: see `random_walk`."""
+    return random_walk

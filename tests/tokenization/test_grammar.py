@@ -15,56 +15,30 @@ TINY_REMI = REMI(
     pitch_range=(60, 63), velocity_bins=(64, 64, 1), tempo_bins=(90, 93, 3), max_bars=3
 )
 TINY_GROOVE = Groove2Groove(tracks=[{"name": "Bass"}], max_beats=5)
-TOKENIZERS = [REMI(), Groove2Groove(), TINY_REMI, TINY_GROOVE]
-IDS = ["remi", "groove", "tiny remi", "tiny groove"]
-
-
-def closing_bias(tokenizer):
-    """Logits that soon lead to EOS. [V]"""
-    vocabulary = tokenizer.vocabulary
-    bias = {"EOS": 4e3, "NoteOff": 3e3, "TimeShift": 2e3}
-    words = [vocabulary.token(i).partition("_")[0] for i in range(len(vocabulary))]
-    return torch.tensor([bias.get(word, 0.0) for word in words])
-
-
-def walk(tokenizer, num_rows, steps, seed):
-    """Random walks under the grammar: `steps` tokens without EOS, then home. [num_rows, L]"""
-    random = torch.Generator().manual_seed(seed)
-    grammar = tokenizer.grammar()
-    size = len(tokenizer.vocabulary)
-    # Each row prefers some tokens throughout, so that time passes at different speeds.
-    taste = 3 * torch.randn(num_rows, size, generator=random)
-    taste += 3 * (closing_bias(tokenizer) > 0) * torch.rand(num_rows, 1, generator=random)
-    home = closing_bias(tokenizer)
-    state = grammar.start(torch.empty(num_rows, 0, dtype=torch.long))
-    columns, times = [], []
-    while not state.finished.all():
-        allowed = grammar.allowed(state, end=len(columns) >= steps)
-        assert allowed.dtype == torch.bool
-        assert allowed.shape == (num_rows, size)
-        assert allowed.any(dim=1).all()
-        logits = taste + torch.randn(num_rows, size, generator=random)
-        if len(columns) >= steps:
-            logits = logits + home
-        tokens = logits.masked_fill(~allowed, -torch.inf).argmax(dim=1)
-        state = grammar.advance(state, tokens)
-        columns.append(tokens)
-        times.append(state.time)
-        assert len(columns) < steps + 2000, "no way home"
-    return torch.stack(columns, dim=1).numpy(), torch.stack(times, dim=1).numpy()
+TINY_METRES = REMI(
+    time_signatures=("3/4", "6/8", "2/4"),
+    positions_per_beat=2,
+    pitch_range=(60, 61),
+    velocity_bins=(64, 64, 1),
+    tempo_bins=None,
+    chords=False,
+    max_bars=4,
+)
+TINY = [TINY_REMI, TINY_GROOVE, TINY_METRES]
+TOKENIZERS = [REMI(), Groove2Groove(), *TINY]
+IDS = ["remi", "groove", "tiny remi", "tiny groove", "tiny metres"]
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=IDS)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_walks_decode_and_encode_to_themselves(tokenizer, seed, fault):
+def test_walks_decode_and_encode_to_themselves(tokenizer, seed, fault, walk):
     rows, times = walk(tokenizer, 24, 400, seed)
     pad = tokenizer.vocabulary.pad_id
     for row, time in zip(rows, times, strict=True):
         tokens = row[row != pad]
         assert np.array_equal(row[: len(tokens)], tokens), "PAD before the end"
-        if tokenizer not in (TINY_REMI, TINY_GROOVE):
-            assert fault(tokenizer, tokens, complete=True) is None
-            assert len(tokens) > 400
+        assert fault(tokenizer, tokens, complete=True) is None
+        assert tokenizer in TINY or len(tokens) > 400
         score = tokenizer.decode(tokens)
         assert np.array_equal(tokenizer.encode(score), tokens)
         assert np.array_equal(tokenizer.times(row), time)
@@ -89,9 +63,9 @@ def accepts(tokenizer, rows):
     return (good & state.finished).numpy()
 
 
-@pytest.mark.parametrize("tokenizer", [TINY_REMI, TINY_GROOVE], ids=IDS[2:])
+@pytest.mark.parametrize("tokenizer", TINY, ids=IDS[2:])
 @pytest.mark.parametrize("steps", [3, 12, 40])
-def test_the_grammar_is_exactly_what_encoding_gives(tokenizer, steps):
+def test_the_grammar_is_exactly_what_encoding_gives(tokenizer, steps, walk):
     """Pieces with one random fault: the grammar takes one if and only if encoding gives it back."""
     rng = np.random.default_rng(steps)
     rows, _ = walk(tokenizer, 150, steps, seed=steps)
@@ -202,7 +176,7 @@ def test_chords_follow_only_prompts_with_chords_or_without_notes():
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS[:2], ids=IDS[:2])
-def test_forks_do_not_influence_each_other(tokenizer):
+def test_forks_do_not_influence_each_other(tokenizer, walk):
     grammar = tokenizer.grammar()
     rows = torch.from_numpy(walk(tokenizer, 2, 60, seed=3)[0])
     left = rows[:1, rows[0] != tokenizer.vocabulary.pad_id]
@@ -227,7 +201,7 @@ def test_forks_do_not_influence_each_other(tokenizer):
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS[:2], ids=IDS[:2])
-def test_a_prompt_leads_to_the_state_of_its_tokens_and_a_finished_row_takes_pad(tokenizer):
+def test_a_prompt_leads_to_the_state_of_its_tokens_and_a_finished_row_takes_pad(tokenizer, walk):
     grammar = tokenizer.grammar()
     pad = tokenizer.vocabulary.pad_id
     rows = torch.from_numpy(walk(tokenizer, 4, 50, seed=5)[0])  # chords are used, or none exist

@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+import torch
+
+from musicgen.errors import UserError
+from musicgen.midi import Score, TimeSignature, Track, notes_from
+from musicgen.tokenization import REMI
+from musicgen.tokenization.base import EncodingReport
+from musicgen.tokenization.metre import Metres
+
+LATE = "within a bar read from the next bar on"
+
+
+def signatures(*rows):
+    return [TimeSignature(tick, *map(int, name.split("/"))) for tick, name in rows]
+
+
+def test_bars_of_a_piece_that_changes_metre(names):
+    remi = REMI(time_signatures=("4/4", "3/4", "6/8"))
+    assert remi.vocabulary.tokens[:4] == ("Bar_4/4", "Bar_3/4", "Bar_6/8", "EOS")
+    # 2 ticks a beat: a bar of 4/4 from 0, two of 3/4 from 8, one of 6/8 from 20.
+    score = Score(
+        2,
+        [Track("Piano", notes=notes_from([(0, 2, 60, 60), (13, 2, 62, 60), (25, 2, 64, 60)]))],
+        time_signatures=signatures((8, "3/4"), (20, "6/8")),
+    )
+    tokens, report = remi.encode_with_report(score)
+    assert names(remi, tokens) == (
+        "Bar_4/4 Beat_0 Pitch_60 Velocity_60 Duration_4 Bar_3/4 Beat_10 Pitch_62 Velocity_60"
+        " Duration_4 Bar_3/4 Bar_6/8 Beat_10 Pitch_64 Velocity_60 Duration_4 EOS"
+    )
+    assert not [rule for rule in report.rules if "chord" not in rule]
+    times = [0, 0, 0, 0, 0, 16, 26, 26, 26, 26, 28, 40, 50, 50, 50, 50, 50]
+    assert remi.times(tokens).tolist() == times
+    decoded = remi.decode(tokens)
+    assert decoded.time_signatures == signatures((16 * 120, "3/4"), (40 * 120, "6/8"))
+    assert decoded.bar_starts().tolist()[:4] == [0, 16 * 120, 28 * 120, 40 * 120]
+    # Cut at any bar, the rest is whole and in the right metre.
+    assert remi.decode(tokens[5:]).time_signatures == signatures((0, "3/4"), (24 * 120, "6/8"))
+
+
+def test_one_metre_alone_is_that_of_all_bars(names):
+    waltz = REMI(time_signatures=("3/4",))
+    score = Score(1, [Track(notes=notes_from([(7, 1, 60, 60)]))], time_signatures=[])
+    for rows in ([], [(0, "3/4")], [(0, "6/8")]):
+        score.time_signatures = signatures(*rows)
+        tokens, report = waltz.encode_with_report(score)
+        assert names(waltz, tokens).startswith("Bar Bar Bar Beat_4 Pitch_60")
+        assert report.rules == ["no chord markers: no Chord tokens"]
+        assert waltz.decode(tokens).time_signatures == signatures((0, "3/4"))
+        assert waltz.bar_length(score) == 12
+    score.time_signatures = signatures((0, "4/4"), (5, "7/8"), (9, "4/4"))
+    assert waltz.encode_with_report(score)[1].rules[:2] == ["4/4 read as 3/4", "7/8 read as 3/4"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "metres", "rules"),
+    [
+        ([], "4/4 4/4 4/4 4/4", []),  # what a file means that does not say
+        ([(0, "3/4")], "3/4 3/4 3/4 3/4", []),
+        ([(0, "6/8"), (0, "3/4")], "3/4 3/4 3/4 3/4", []),  # the last of several at one tick
+        ([(0, "12/16")], "3/4 3/4 3/4 3/4", []),  # bars of equal length
+        ([(0, "7/8")], "5/4 5/4 5/4 5/4", ["7/8 read as 5/4"]),
+        ([(5, "3/4")], "4/4 4/4 3/4 3/4", [f"3/4 {LATE}"]),
+        ([(5, "3/4"), (6, "4/4")], "4/4 4/4 4/4 4/4", [f"3/4 {LATE}", f"4/4 {LATE}"]),
+        ([(8, "3/4"), (11, "5/4")], "4/4 4/4 3/4 5/4", []),
+        ([(16, "3/4"), (10**9, "5/4")], "4/4 4/4 4/4 4/4", []),
+    ],
+)
+def test_from_which_bar_a_metre_holds(rows, metres, rules):
+    own = Metres(["5/4", "4/4", "3/4"], steps_per_beat=4)
+    assert own.lengths.tolist() == [20, 16, 12]
+    report = EncodingReport()
+    starts, indices = own.bars(Score(1, time_signatures=signatures(*rows)), 4, report)
+    assert " ".join(own.names[i] for i in indices) == metres
+    assert np.array_equal(np.diff(starts), own.lengths[indices])
+    assert starts[0] == 0
+    assert report.rules == rules
+
+
+@pytest.mark.parametrize(
+    "given", [[], ["4/4", "4/4"], ["7/32"], ["4"], ["4/3"], ["0/4"], ["4/4 "], [4], ["100/4"]]
+)
+def test_metres_that_are_refused(given):
+    with pytest.raises(UserError, match=r"^time_signatures.*give"):
+        REMI(time_signatures=given)
+
+
+def test_no_beat_begins_where_nothing_could_follow():
+    """Every pitch sounds, and there is neither tempo nor chord to change: only time can pass."""
+    remi = REMI(
+        time_signatures=("2/4", "3/4"),
+        pitch_range=(60, 60),
+        velocity_bins=(64, 64, 1),
+        tempo_bins=None,
+        chords=False,
+        max_bars=3,
+    )
+    grammar = remi.grammar()
+
+    def followers(text):
+        rows = torch.tensor([[remi.vocabulary.id(name) for name in text.split()]])
+        allowed = grammar.allowed(grammar.start(rows))[0].nonzero()[:, 0].tolist()
+        return {remi.vocabulary.token(token) for token in allowed}
+
+    note = "Pitch_60 Velocity_64"
+    bars = {"Bar_2/4", "Bar_3/4"}
+    # Sounding until step 16; the bars are of 8 or 12 steps.
+    start = f"Bar_2/4 Beat_0 {note} Duration_16"
+    assert followers(start) == {*bars, "EOS"}
+    assert followers(f"{start} Bar_2/4") == bars
+    assert followers(f"{start} Bar_3/4") == {*bars, "Beat_8", "Beat_9", "Beat_10", "Beat_11"}
+    late = f"Bar_2/4 Bar_2/4 Beat_7 {note} Duration_9"  # until step 24: too late for 2/4
+    assert followers(late) == {"Bar_3/4", "EOS"}
+    assert followers(f"{late} Bar_3/4") == {f"Beat_{step}" for step in range(8, 12)}
+    later = f"Bar_2/4 Bar_2/4 Beat_7 {note} Duration_13"  # until step 28: no bar reaches it
+    assert followers(later) == {"EOS"}
