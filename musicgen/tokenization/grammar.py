@@ -98,12 +98,7 @@ class Grammar(ABC, Generic[S]):
                 f"prompt {row}, position {at}: no such token id as {int(rows[row, at])}; "
                 "use the tokenizer that the model was trained with"
             )
-        state = self._begin(len(rows))
-        legal = torch.ones_like(rows, dtype=torch.bool)
-        for at in range(rows.shape[1]):
-            tokens = rows[:, at]
-            legal[:, at] = self.allowed(state).gather(1, tokens[:, None])[:, 0]
-            state = self.advance(state, tokens)
+        legal, state = self._walk(rows)
         if not legal.all():
             row, at = (~legal).nonzero()[0].tolist()
             name = self.vocabulary.token(int(rows[row, at]))
@@ -113,6 +108,27 @@ class Grammar(ABC, Generic[S]):
                 "cut prompts from the tokenizer's own encodings, where a bar begins"
             )
         return self._after_prompt(state, rows).to(prompts.device)
+
+    def accepts(self, rows: Tensor) -> Tensor:
+        """Whether each row [B, L] is a piece or the beginning of one, PAD at its end aside. -> [B].
+
+        The answer is on the CPU. Many rows at a time take hardly longer than one.
+        """
+        rows = rows.detach().cpu().long()
+        inside = (rows >= 0) & (rows < len(self.vocabulary))
+        legal, _ = self._walk(torch.where(inside, rows, self.pad))
+        ended = (rows == self.pad).flip(1).cumprod(1).flip(1).bool()
+        return ((legal & inside) | ended).all(dim=1)
+
+    def _walk(self, rows: Tensor) -> tuple[Tensor, S]:
+        """Which tokens [B, L] were allowed where they stand [B, L], and the state after them."""
+        state = self._begin(len(rows))
+        legal = torch.ones_like(rows, dtype=torch.bool)
+        for at in range(rows.shape[1]):
+            tokens = rows[:, at]
+            legal[:, at] = self.allowed(state).gather(1, tokens[:, None])[:, 0]
+            state = self.advance(state, tokens)
+        return legal, state
 
     def allowed(self, state: S, *, end: bool = True, not_before: Tensor | None = None) -> Tensor:
         """Mask of the tokens that may come next, V = len(vocabulary). -> [B, V] bool.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,20 +35,37 @@ class REMIState(GrammarState):
     Attributes:
         num_bars: bars begun. [B]
         bar_start, bar_end: grid steps at which the last of them begins and ends. [B]
+        beat: grid step of the last Beat in it, -1 before the first. [B]
         pitch: index of the last pitch at this position, -1 before the first. [B]
         ends: when each pitch falls silent, in half grid steps. [B, P]
-        tempo, chord: the tokens in force, -1 before the first. [B]
+        tempo, chord: indices of those in force, -1 before the first. [B]
         chords: Chord tokens are allowed. [B]
     """
 
     num_bars: Tensor
     bar_start: Tensor
     bar_end: Tensor
+    beat: Tensor
     pitch: Tensor
     ends: Tensor
     tempo: Tensor
     chord: Tensor
     chords: Tensor
+
+
+class _Tables(NamedTuple):
+    """Constants of a grammar on one device.
+
+    Attributes:
+        follow: which token's family may follow which token's. [V, V]
+        kind, place: number of a token's family, -1 of PAD, and index in it. [V]
+        lengths: of bars, in grid steps. [num_metres]
+    """
+
+    follow: Tensor
+    kind: Tensor
+    place: Tensor
+    lengths: Tensor
 
 
 class REMIGrammar(Grammar[REMIState]):
@@ -61,15 +78,22 @@ class REMIGrammar(Grammar[REMIState]):
     def __init__(self, tokenizer: REMI) -> None:
         super().__init__(tokenizer.vocabulary)
         self.families = tokenizer.families
-        self.bar_lengths = torch.from_numpy(tokenizer.metres.lengths)
         self.max_bars = tokenizer.max_bars
-        follow = torch.zeros(len(self.vocabulary), len(self.vocabulary), dtype=torch.bool)
+        self.longest_bar = int(tokenizer.metres.lengths.max())
+        size = len(self.vocabulary)
+        follow = torch.zeros(size, size, dtype=torch.bool)
         for family, followers in FOLLOWERS.items():
             ids = self.families[family] if family else range(self.pad, self.pad + 1)
             for follower in followers:
                 to = self.families[follower]
                 follow[ids.start : ids.stop, to.start : to.stop] = True
-        self._follow = {torch.device("cpu"): follow}
+        self._number = {family: number for number, family in enumerate(self.families)}
+        kind, place = torch.full((size,), -1), torch.zeros(size, dtype=torch.long)
+        for family, ids in self.families.items():
+            kind[ids.start : ids.stop] = self._number[family]
+            place[ids.start : ids.stop] = torch.arange(len(ids))
+        lengths = torch.from_numpy(tokenizer.metres.lengths)
+        self._tables = {torch.device("cpu"): _Tables(follow, kind, place, lengths)}
 
     def _begin(self, num_rows: int) -> REMIState:
         none = torch.full((num_rows,), -1)
@@ -80,6 +104,7 @@ class REMIGrammar(Grammar[REMIState]):
             num_bars=torch.zeros_like(none),
             bar_start=torch.zeros_like(none),
             bar_end=torch.zeros_like(none),
+            beat=none,
             pitch=none,
             ends=torch.zeros(num_rows, len(self.families["Pitch"]), dtype=torch.long),
             tempo=none,
@@ -88,82 +113,78 @@ class REMIGrammar(Grammar[REMIState]):
         )
 
     def _after_prompt(self, state: REMIState, prompts: Tensor) -> REMIState:
-        no_note = ~self._within(prompts, "Pitch").any(dim=1)
-        return replace(state, chords=self._within(prompts, "Chord").any(dim=1) | no_note)
+        kind = self._on(prompts.device).kind[prompts]
+        no_note = ~self._is("Pitch", kind).any(dim=1)
+        return replace(state, chords=self._is("Chord", kind).any(dim=1) | no_note)
 
     def _allowed(self, state: REMIState) -> Tensor:
-        device = state.last.device
-        if device not in self._follow:
-            self._follow[device] = self._follow[torch.device("cpu")].to(device)
-        mask = self._follow[device][state.last]  # [B, V], a copy
+        tables = self._on(state.last.device)
+        mask = tables.follow[state.last]  # [B, V], a copy
 
         # Each line narrows one family's columns by what the state says.
-        tempo = self.families["Tempo"].start + self._index("Tempo", device)
-        tempo_changes = tempo != state.tempo[:, None]
-        self._columns(mask, "Tempo").logical_and_(tempo_changes)
-        chord = self.families["Chord"].start + self._index("Chord", device)
-        chord_changes = (chord != state.chord[:, None]) & state.chords[:, None]
-        self._columns(mask, "Chord").logical_and_(chord_changes)
+        new_tempo = self._columns(tables.place, "Tempo") != state.tempo[:, None]
+        self._columns(mask, "Tempo").logical_and_(new_tempo)
+        new_chord = self._columns(tables.place, "Chord") != state.chord[:, None]
+        new_chord &= state.chords[:, None]
+        self._columns(mask, "Chord").logical_and_(new_chord)
         silent = state.ends <= 2 * state.time[:, None]
-        higher = self._index("Pitch", device) > state.pitch[:, None]
+        higher = self._columns(tables.place, "Pitch") > state.pitch[:, None]
         self._columns(mask, "Pitch").logical_and_(silent & higher)
 
-        # A Beat needs content: where nothing is left to change, a pitch that is silent by then.
-        any_change = tempo_changes.any(dim=1) | chord_changes.any(dim=1)
-        first_silence = (state.ends.amin(dim=1) + 1) // 2
-        ready = torch.where(any_change, 0, first_silence)[:, None]
-        time = state.bar_start[:, None] + self._index("Beat", device)
-        later = time > torch.where(self._within(state.last, "Bar"), -1, state.time)[:, None]
-        beat = later & (time >= ready) & (time < state.bar_end[:, None])
+        # A Beat needs content: if nothing is left to change, a pitch that is silent by then.
+        any_change = new_tempo.any(dim=1) | new_chord.any(dim=1)
+        ready = torch.where(any_change, 0, (state.ends.amin(dim=1) + 1) // 2)[:, None]
+        time = state.bar_start[:, None] + self._columns(tables.place, "Beat")
+        bar_end = state.bar_end[:, None]
+        beat = (time > state.beat[:, None]) & (time >= ready) & (time < bar_end)
         self._columns(mask, "Beat").logical_and_(beat)
-        lengths = self.bar_lengths.to(device)
-        num_more = self.max_bars - state.num_bars[:, None] - 1
-        end = state.bar_end[:, None] + lengths + num_more * lengths.max()
+        num_more = self.max_bars - 1 - state.num_bars[:, None]
+        end = bar_end + tables.lengths + num_more * self.longest_bar
         self._columns(mask, "Bar").logical_and_((num_more >= 0) & (end > ready))
         return mask
 
     def _passing(self, state: REMIState, until: Tensor) -> Tensor:
         # Prompts end at bars, so that Bar is all it takes.
-        tokens = torch.arange(len(self.vocabulary), device=state.last.device)
-        return self._within(tokens, "Bar").expand(len(until), -1)
+        kind = self._on(state.last.device).kind
+        return self._is("Bar", kind).expand(len(until), -1)
 
     def advance(self, state: REMIState, tokens: Tensor) -> REMIState:
-        bar = self._within(tokens, "Bar")
-        beat = self._within(tokens, "Beat")
-        metre = torch.where(bar, tokens - self.families["Bar"].start, 0)
-        length = self.bar_lengths.to(tokens.device)[metre]
+        tables = self._on(tokens.device)
+        kind, place = tables.kind[tokens], tables.place[tokens]
+        bar, beat = self._is("Bar", kind), self._is("Beat", kind)
+        length = tables.lengths[torch.where(bar, place, 0)]
         bar_start = torch.where(bar, state.bar_end, state.bar_start)
-        bar_end = torch.where(bar, bar_start + length, state.bar_end)
-        time = torch.where(beat, bar_start + tokens - self.families["Beat"].start, state.time)
-        time = torch.where(bar, bar_start, time)
+        time = torch.where(beat, bar_start + place, torch.where(bar, bar_start, state.time))
 
         pitch = torch.where(bar | beat, -1, state.pitch)
-        pitch_index = tokens - self.families["Pitch"].start
-        pitch = torch.where(self._within(tokens, "Pitch"), pitch_index, pitch)
-        struck = self._index("Pitch", tokens.device) == pitch[:, None]
-        struck &= self._within(tokens, "Duration")[:, None]
-        end = 2 * time + tokens - self.families["Duration"].start + 1
+        pitch = torch.where(self._is("Pitch", kind), place, pitch)
+        struck = self._columns(tables.place, "Pitch") == pitch[:, None]
+        struck &= self._is("Duration", kind)[:, None]
+        end = 2 * time + place + 1
         return REMIState(
             time=time,
             finished=state.finished | (tokens == self.eos),
             last=tokens,
-            num_bars=state.num_bars + bar.long(),
+            num_bars=state.num_bars + bar,
             bar_start=bar_start,
-            bar_end=bar_end,
+            bar_end=torch.where(bar, bar_start + length, state.bar_end),
+            beat=torch.where(bar, -1, torch.where(beat, time, state.beat)),
             pitch=pitch,
             ends=torch.where(struck, end[:, None], state.ends),
-            tempo=torch.where(self._within(tokens, "Tempo"), tokens, state.tempo),
-            chord=torch.where(self._within(tokens, "Chord"), tokens, state.chord),
+            tempo=torch.where(self._is("Tempo", kind), place, state.tempo),
+            chord=torch.where(self._is("Chord", kind), place, state.chord),
             chords=state.chords,
         )
 
-    def _within(self, tokens: Tensor, family: str) -> Tensor:
-        ids = self.families[family]
-        return (tokens >= ids.start) & (tokens < ids.stop)
+    def _on(self, device: torch.device) -> _Tables:
+        if device not in self._tables:
+            tables = self._tables[torch.device("cpu")]
+            self._tables[device] = _Tables(*(table.to(device) for table in tables))
+        return self._tables[device]
 
-    def _index(self, family: str, device: torch.device) -> Tensor:
-        return torch.arange(len(self.families[family]), device=device)
+    def _is(self, family: str, kind: Tensor) -> Tensor:
+        return kind == self._number[family]
 
-    def _columns(self, mask: Tensor, family: str) -> Tensor:
+    def _columns(self, table: Tensor, family: str) -> Tensor:
         ids = self.families[family]
-        return mask[:, ids.start : ids.stop]
+        return table[..., ids.start : ids.stop]

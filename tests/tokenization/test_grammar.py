@@ -4,6 +4,7 @@ import mido
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.errors import UserError
 from musicgen.midi import dumps
@@ -51,18 +52,6 @@ def test_walks_decode_and_encode_to_themselves(tokenizer, seed, fault, walk):
     assert strikes == score.num_notes
 
 
-def accepts(tokenizer, rows):
-    """Whether the grammar takes each row [B, L] as a complete piece."""
-    grammar = tokenizer.grammar()
-    rows = torch.from_numpy(rows)
-    state = grammar.start(rows[:, :0])
-    good = torch.ones(len(rows), dtype=torch.bool)
-    for tokens in rows.T:
-        good &= grammar.allowed(state).gather(1, tokens[:, None])[:, 0]
-        state = grammar.advance(state, tokens)
-    return (good & state.finished).numpy()
-
-
 @pytest.mark.parametrize("tokenizer", TINY, ids=IDS[2:])
 @pytest.mark.parametrize("steps", [3, 12, 40])
 def test_the_grammar_is_exactly_what_encoding_gives(tokenizer, steps, walk):
@@ -83,14 +72,35 @@ def test_the_grammar_is_exactly_what_encoding_gives(tokenizer, steps, walk):
         tokens = tokens.copy()
         tokens[[at, other]] = tokens[[other, at]]
         damaged.append(tokens)
-    taken = 0
-    for length in {len(tokens) for tokens in damaged} - {0}:
-        batch = np.stack([tokens for tokens in damaged if len(tokens) == length])
-        good = accepts(tokenizer, batch)
-        same = [np.array_equal(tokenizer.encode(tokenizer.decode(row)), row) for row in batch]
-        assert np.array_equal(good, same)
-        taken += good.sum()
-    assert 0 < taken < len(damaged)
+    damaged = [tokens for tokens in damaged if len(tokens)]
+    batch = pad_sequence(list(map(torch.from_numpy, damaged)), True, padding_value=pad)
+    whole = [tokens[-1] == tokenizer.vocabulary.id("EOS") for tokens in damaged]
+    taken = tokenizer.grammar().accepts(batch).numpy() & whole
+    same = [np.array_equal(tokenizer.encode(tokenizer.decode(row)), row) for row in damaged]
+    assert np.array_equal(taken, same)
+    assert 0 < taken.sum() < len(damaged)
+
+
+def test_rows_of_unequal_length_are_judged_each_by_itself():
+    remi = REMI()
+    bar, beat, pitch, eos = map(remi.vocabulary.id, ("Bar", "Beat_3", "Pitch_60", "EOS"))
+    pad = remi.vocabulary.pad_id
+    rows = torch.tensor(
+        [
+            [bar, beat, pitch, pad],  # the beginning of a piece
+            [eos, pad, pad, pad],
+            [pad, pad, pad, pad],
+            [bar, bar, bar, beat],
+            [bar, pad, beat, pitch],
+            [bar, beat, beat, pad],
+            [bar, eos, pad, pad],
+            [bar, pad + 1, pad, pad],
+            [bar, -1, pad, pad],
+        ]
+    )
+    accepted = remi.grammar().accepts(rows)
+    assert accepted.tolist() == [True] * 4 + [False] * 5
+    assert remi.grammar().accepts(rows[:, :0]).all()
 
 
 def ids(tokenizer, text):
