@@ -255,7 +255,7 @@ class REMI(Tokenizer):
         report.drop("notes of drums", report.notes_read - len(notes))
 
         in_range = (notes["pitch"] >= self.pitches[0]) & (notes["pitch"] <= self.pitches[-1])
-        low, high = _pitch_name(self.pitches[0]), _pitch_name(self.pitches[-1])
+        low, high = pitch_name(self.pitches[0]), pitch_name(self.pitches[-1])
         report.drop(f"notes outside {low}-{high}", len(notes) - int(in_range.sum()))
         notes = notes[in_range]
 
@@ -310,5 +310,6 @@ def _bins(values: range) -> list[int]:
     return [values[0], values[-1], values.step]
 
 
-def _pitch_name(pitch: int) -> str:
+def pitch_name(pitch: int) -> str:
+    """A MIDI pitch as a musician writes it: C4 is 60."""
     return f"{ROOTS[pitch % 12]}{pitch // 12 - 1}"

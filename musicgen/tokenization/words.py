@@ -1,0 +1,73 @@
+"""Tokens as a musician reads them: a line for each moment at which something happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import groupby
+
+import numpy as np
+
+from musicgen.tokenization.base import IntArray, Tokenizer
+from musicgen.tokenization.remi import pitch_name
+
+
+def in_words(tokenizer: Tokenizer, tokens: IntArray, bar_length: int) -> Iterator[str]:
+    """Lines of bar, beat, and what begins, changes or ends there; a metre only where it changes.
+
+    Bars and beats count from 1; a beat is a quarter. A note of REMI is its pitch, velocity and
+    length in beats; Groove2Groove's notes go on and off.
+
+    Args:
+        tokens: [L] ids.
+        bar_length: in grid steps; for a tokenizer whose tokens do not tell the bars.
+    """
+    drums = {t["name"] for t in tokenizer.settings().get("tracks", []) if t["is_drum"]}
+    times = tokenizer.times(tokens).tolist()
+    names = [tokenizer.vocabulary.token(token) for token in np.asarray(tokens).tolist()]
+    moments = list(zip(times, names, strict=True))
+    starts = [time for time, name in moments if name.startswith("Bar")]
+    bars = np.array(starts or range(0, max(times, default=0) + 1, bar_length))
+    metre = ""
+    for time, group in groupby(moments, key=lambda moment: moment[0]):
+        words = ""
+        for _, name in group:
+            if name != metre:
+                words += _word(name, tokenizer.steps_per_beat, drums)
+            if name.startswith("Bar"):
+                metre = name
+        bar = int(np.searchsorted(bars, time, side="right"))
+        beat = 1 + Fraction(time - int(bars[max(bar, 1) - 1]), tokenizer.steps_per_beat)
+        if words:
+            yield f"{max(bar, 1):4} {_mixed(beat):8}{words}"
+
+
+def _word(name: str, steps_per_beat: int, drums: set[str]) -> str:
+    """A token with the separator before it; nothing for one that only tells the time."""
+    family, _, value = name.partition("_")
+    match family:
+        case "NoteOn" | "NoteOff":
+            track, _, key = value.rpartition("_")
+            pitch = key if track in drums else pitch_name(int(key))
+            return f"  {track} {pitch} {family.removeprefix('Note').lower()}"
+        case "Pitch":
+            return f"  {pitch_name(int(value))}"
+        case "Velocity":
+            return f" {value}"
+        case "Duration":
+            return f" {_mixed(Fraction(value) / steps_per_beat)}"
+        case "Tempo":
+            return f"  {value} bpm"
+        case "Chord":
+            return "  no chord" if value == "N_N" else f"  {value.replace('_', ' ')}"
+        case "BOS" | "EOS" | "PAD":
+            return f"  {family}"
+        case "Bar":
+            return f"  {value}" if value else ""
+    return ""
+
+
+def _mixed(number: Fraction) -> str:
+    """A number such as 3, 1/2 or 2+1/4."""
+    whole, rest = divmod(number, 1)
+    return "+".join(str(part) for part in (whole, rest) if part) or "0"
