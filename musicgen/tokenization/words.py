@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import groupby
 
@@ -31,25 +31,36 @@ def in_words(tokenizer: Tokenizer, tokens: IntArray, bar_length: int) -> Iterato
     metre = ""
     for time, group in groupby(moments, key=lambda moment: moment[0]):
         words = ""
-        for _, name in group:
-            if name != metre:
-                words += _word(name, tokenizer.steps_per_beat, drums)
-            if name.startswith("Bar"):
-                metre = name
+        for key, run in groupby((name for _, name in group), key=_kind):
+            if key.startswith("Note"):
+                words += _voices(key, run, drums)
+            elif key != metre:
+                words += _word(key, tokenizer.steps_per_beat)
+            if key.startswith("Bar"):
+                metre = key
         bar = int(np.searchsorted(bars, time, side="right"))
         beat = 1 + Fraction(time - int(bars[max(bar, 1) - 1]), tokenizer.steps_per_beat)
         if words:
             yield f"{max(bar, 1):4} {_mixed(beat):8}{words}"
 
 
-def _word(name: str, steps_per_beat: int, drums: set[str]) -> str:
+def _kind(name: str) -> str:
+    """What the tokens of one word share: notes their track, others their name."""
+    return name.rpartition("_")[0] if name.startswith("Note") else name
+
+
+def _voices(kind: str, names: Iterable[str], drums: set[str]) -> str:
+    """The notes of a track that begin or end together, such as `Guitar C4 E4 on`."""
+    family, _, track = kind.partition("_")
+    keys = [int(name.rpartition("_")[2]) for name in names]
+    pitches = map(str if track in drums else pitch_name, keys)
+    return f"  {track} {' '.join(pitches)} {family.removeprefix('Note').lower()}"
+
+
+def _word(name: str, steps_per_beat: int) -> str:
     """A token with the separator before it; nothing for one that only tells the time."""
     family, _, value = name.partition("_")
     match family:
-        case "NoteOn" | "NoteOff":
-            track, _, key = value.rpartition("_")
-            pitch = key if track in drums else pitch_name(int(key))
-            return f"  {track} {pitch} {family.removeprefix('Note').lower()}"
         case "Pitch":
             return f"  {pitch_name(int(value))}"
         case "Velocity":

@@ -199,7 +199,7 @@ TOKENIZERS = pytest.mark.parametrize("tokenizers", [REMIS, GROOVES], ids=["remi"
 
 @TOKENIZERS
 @given(data=st.data())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_decoding_undoes_encoding_up_to_the_grid(fault, tokenizers, data):
     tokenizer, score = data.draw(tokenizers), data.draw(SCORES)
     tokens, report = tokenizer.encode_with_report(score)

@@ -13,7 +13,7 @@ from musicgen.tokenization.__main__ import describe
 SCORE = Score(
     12,
     [
-        Track("Bass", 33, notes=notes_from([(3, 20, 40, 64), (150, 6, 61, 64)])),
+        Track("Bass", 33, notes=notes_from([(3, 20, 40, 64), (150, 6, 61, 64), (150, 6, 64, 64)])),
         Track("Drums", is_drum=True, notes=notes_from([(0, 3, 36, 64)])),
     ],
     np.array([(0, 119.0)], TEMPO),
@@ -33,33 +33,33 @@ def file(tmp_path_factory):
 def test_remi_in_words(file):
     head, *lines = describe([file])
     assert head == (
-        "Señor, (a & b) = 1.mid: 18 tokens of remi; 1 note of drums dropped, 3/4 read as 4/4"
+        "Señor, (a & b) = 1.mid: 21 tokens of remi; 1 note of drums dropped, 3/4 read as 4/4"
     )
     assert lines == [
         " bar beat",
         "   1 1         A# m7  119 bpm",
         "   1 1+1/4     E2 64 1+5/8",
         "   1 4         no chord",
-        "   4 1+1/2     C#4 64 1/2  EOS",
+        "   4 1+1/2     C#4 64 1/2  E4 64 1/2  EOS",
     ]
     _, _, *lines = describe([file, "tokenizer=remi_metres"])
     assert lines == [
         "   1 1         3/4  A# m7  119 bpm",
         "   1 1+1/4     E2 64 1+5/8",
         "   2 1         no chord",
-        "   5 1+1/2     C#4 64 1/2  EOS",
+        "   5 1+1/2     C#4 64 1/2  E4 64 1/2  EOS",
     ]
 
 
 def test_groove_in_words_and_a_saved_tokenizer(file, tmp_path):
     assert list(describe(["tokenizer=groove2groove", file])) == [
-        "Señor, (a & b) = 1.mid: 17 tokens of groove2groove; all 3 notes kept",
+        "Señor, (a & b) = 1.mid: 19 tokens of groove2groove; all 4 notes kept",
         " bar beat",
         "   1 1         BOS  Drums 36 on",
         "   1 1+1/4     Drums 36 off  Bass E2 on",
         "   1 2+11/12   Bass E2 off",
-        "   5 1+1/2     Bass C#4 on",
-        "   5 2         Bass C#4 off  EOS",
+        "   5 1+1/2     Bass C#4 E4 on",
+        "   5 2         Bass C#4 E4 off  EOS",
     ]
     path = tmp_path / "mine.json"
     REMI(chords=False, velocity_bins=(64, 64, 1)).save(path)
