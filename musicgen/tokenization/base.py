@@ -155,7 +155,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def start(self) -> IntArray:
-        """The ids that every piece with music begins with. [L]."""
+        """The ids that a piece with music begins with; of several metres, in the first. [L]."""
 
     @abstractmethod
     def times(self, tokens: IntArray) -> IntArray:

@@ -8,9 +8,8 @@ from pathlib import Path
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.groove2groove import Groove2Groove
 from musicgen.tokenization.instruments import BAND_TRACKS, PUBLISHED_TRACKS
+from musicgen.tokenization.metre import METRES
 from musicgen.tokenization.remi import REMI
-
-METRES = ("4/4", "3/4", "2/4", "6/8", "9/8", "12/8", "5/4", "7/8")
 
 
 def frozen_tokenizers() -> dict[str, Tokenizer]:

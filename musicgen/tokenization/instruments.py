@@ -64,17 +64,18 @@ def instruments_of(tracks: Sequence[Mapping[str, Any]]) -> tuple[Instrument, ...
         UserError: no track, too many, two of one name, or a property of one that is none.
     """
     try:
-        instruments = tuple(Instrument(**track) for track in tracks)
-        ranges = [(own.program, own.program) for own in instruments]
-        ranges += [(first, last) for own in instruments for first, last in own.takes]
+        given = [Instrument(**track) for track in tracks]
+        takes = [tuple((first, last) for first, last in own.takes) for own in given]
     except (TypeError, ValueError) as error:
         raise UserError(
             f"tracks: {error}; give each a name, and if need be is_drum, program and takes"
         ) from None
-    for first, last in ranges:
-        if not 0 <= first <= last <= 127:
-            raise UserError(f"tracks: programs {first} to {last}; give them within 0 and 127")
-    names = {instrument.name.lower() for instrument in instruments}
+    instruments = tuple(own._replace(takes=t) for own, t in zip(given, takes, strict=True))
+    for own in instruments:
+        for first, last in ((own.program, own.program), *own.takes):
+            if not 0 <= first <= last <= 127:
+                raise UserError(f"tracks: programs {first} to {last}; give them within 0 and 127")
+    names = {_plain(own.name) for own in instruments}
     if not 0 < len(names) == len(instruments) <= MAX_TRACKS:
         raise UserError(
             f"tracks: {len(instruments)} with {len(names)} different names; "
@@ -90,8 +91,8 @@ def place(track: Track, instruments: Sequence[Instrument]) -> int | None:
     other tracks by the programs that an instrument takes: without a list of its own, those of its
     General MIDI family, where solo strings and string ensembles count as one.
     """
-    name = track.name.strip().lower()
-    names = [instrument.name.lower() for instrument in instruments]
+    name = _plain(track.name)
+    names = [_plain(own.name) for own in instruments]
     if name in names:
         return names.index(name)
     # From here on drums and others are kept apart: "Steel Drums" may be melodic.
@@ -99,6 +100,10 @@ def place(track: Track, instruments: Sequence[Instrument]) -> int | None:
     by_words = [i for i in alike if name.endswith(f" {names[i]}")]
     by_kind = [i for i in alike if track.is_drum or _takes(instruments[i], track.program)]
     return next(iter(by_words + by_kind), None)
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower()
 
 
 def _takes(instrument: Instrument, program: int) -> bool:

@@ -13,6 +13,9 @@ from musicgen.midi import Score, TimeSignature
 from musicgen.tokenization.base import EncodingReport, IntArray
 from musicgen.tokenization.quantise import changes, to_grid
 
+METRES = ("4/4", "3/4", "2/4", "6/8", "9/8", "12/8", "5/4", "7/8")
+"""Those of nearly all music that has bars."""
+
 COMMON_TIME = (4, 4)
 """What holds in a MIDI file before its first time signature."""
 

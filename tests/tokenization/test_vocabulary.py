@@ -209,7 +209,7 @@ def test_augmentation_leaves_the_vocabulary_alone():
         lambda: Groove2Groove(tracks=[{"name": "Bass", "takes": [32, 39]}]),
         lambda: Groove2Groove(tracks=[{"name": "Bass", "takes": [[39, 32]]}]),
         lambda: Groove2Groove(tracks=[]),
-        lambda: Groove2Groove(tracks=[{"name": "Bass"}, {"name": "bass"}]),
+        lambda: Groove2Groove(tracks=[{"name": "Bass"}, {"name": "bass "}]),
         lambda: Groove2Groove(tracks=[{"name": "Bass", "drums": True}]),
     ],
 )
