@@ -162,6 +162,14 @@ class Tokenizer(ABC):
         """Musical time of each id in grid steps from the first bar. [L] -> [L]."""
 
     @abstractmethod
+    def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
+        """Grid steps at which the bars of ids [L] begin, the first one at 0. -> [num_bars >= 1].
+
+        Args:
+            bar_length: of every bar, where the tokens do not tell.
+        """
+
+    @abstractmethod
     def bar_length(self, score: Score) -> int:
         """Grid steps in a bar of this piece."""
 

@@ -170,6 +170,10 @@ class Groove2Groove(Tokenizer):
         times = np.concatenate([[0], self.events.shift_times(tokens[is_shift])])
         return times[np.cumsum(is_shift)]
 
+    def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
+        end = int(self.times(tokens).max(initial=0))
+        return np.arange(0, end + 1, bar_length)
+
     def sample_window(
         self,
         tokens: IntArray,

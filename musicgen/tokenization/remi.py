@@ -213,6 +213,10 @@ class REMI(Tokenizer):
         index = np.where(is_bar | is_beat, np.arange(len(tokens)), 0)
         return starts[np.cumsum(is_bar)] + beat[np.maximum.accumulate(index)]
 
+    def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
+        starts = self.times(tokens)[within(tokens, self.families["Bar"])]
+        return starts if len(starts) else np.zeros(1, np.int64)
+
     def sample_window(
         self,
         tokens: IntArray,

@@ -20,14 +20,13 @@ def in_words(tokenizer: Tokenizer, tokens: IntArray, bar_length: int) -> Iterato
 
     Args:
         tokens: [L] ids.
-        bar_length: in grid steps; for a tokenizer whose tokens do not tell the bars.
+        bar_length: in grid steps, where the tokens do not tell.
     """
     drums = {t["name"] for t in tokenizer.settings().get("tracks", []) if t["is_drum"]}
     times = tokenizer.times(tokens).tolist()
     names = [tokenizer.vocabulary.token(token) for token in np.asarray(tokens).tolist()]
     moments = list(zip(times, names, strict=True))
-    starts = [time for time, name in moments if name.startswith("Bar")]
-    bars = np.array(starts or range(0, max(times, default=0) + 1, bar_length))
+    bars = tokenizer.bar_starts(tokens, bar_length)
     metre = ""
     for time, group in groupby(moments, key=lambda moment: moment[0]):
         words = ""
@@ -39,9 +38,9 @@ def in_words(tokenizer: Tokenizer, tokens: IntArray, bar_length: int) -> Iterato
             if key.startswith("Bar"):
                 metre = key
         bar = int(np.searchsorted(bars, time, side="right"))
-        beat = 1 + Fraction(time - int(bars[max(bar, 1) - 1]), tokenizer.steps_per_beat)
+        beat = 1 + Fraction(time - int(bars[bar - 1]), tokenizer.steps_per_beat)
         if words:
-            yield f"{max(bar, 1):4} {_mixed(beat):8}{words}"
+            yield f"{bar:4} {_mixed(beat):8}{words}"
 
 
 def _kind(name: str) -> str:

@@ -144,6 +144,8 @@ def test_decode_takes_prefixes_and_padding(names):
         "BOS NoteOn_Bass_40 NoteOn_Piano_60 TimeShift_1_0 NoteOff_Bass_40 NoteOn_Piano_64"
         " TimeShift_1_6 NoteOff_Piano_60 NoteOff_Piano_64 EOS"
     )
+    assert groove.bar_starts(tokens, 10).tolist() == [0, 10, 20, 30]
+    assert groove.bar_starts(tokens[:2], 10).tolist() == [0]
     # What sounds at the end is closed there, after one step at least.
     assert groove.decode(tokens[:2]) == decoded(Bass=[(0, 1, 40)])
     assert groove.decode(tokens[:4]) == decoded(Bass=[(0, 12, 40)], Piano=[(0, 12, 60)])

@@ -32,6 +32,8 @@ def test_bars_of_a_piece_that_changes_metre(names):
     assert not [rule for rule in report.rules if "chord" not in rule]
     times = [0, 0, 0, 0, 0, 16, 26, 26, 26, 26, 28, 40, 50, 50, 50, 50, 50]
     assert remi.times(tokens).tolist() == times
+    assert remi.bar_starts(tokens, 16).tolist() == [0, 16, 28, 40]
+    assert remi.bar_starts(tokens[-1:], 16).tolist() == [0]
     decoded = remi.decode(tokens)
     assert decoded.time_signatures == signatures((16 * 120, "3/4"), (40 * 120, "6/8"))
     assert decoded.bar_starts().tolist()[:4] == [0, 16 * 120, 28 * 120, 40 * 120]
