@@ -112,6 +112,8 @@ def test_no_beat_begins_where_nothing_could_follow():
     assert followers(start) == {*bars, "EOS"}
     assert followers(f"{start} Bar_2/4") == bars
     assert followers(f"{start} Bar_3/4") == {*bars, "Beat_8", "Beat_9", "Beat_10", "Beat_11"}
+    # Until step 23, which not the next bar reaches, but the one after it.
+    assert followers(f"Bar_2/4 Beat_7 {note} Duration_16") == {*bars, "EOS"}
     late = f"Bar_2/4 Bar_2/4 Beat_7 {note} Duration_9"  # until step 24: too late for 2/4
     assert followers(late) == {"Bar_3/4", "EOS"}
     assert followers(f"{late} Bar_3/4") == {f"Beat_{step}" for step in range(8, 12)}

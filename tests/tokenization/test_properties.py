@@ -136,7 +136,6 @@ def remi_grid(score, own):
     for tick, text in score.markers:
         if text != "intro" and own["chords"] and step_of(tick) < end:
             chord[step_of(tick)] = text
-    last = max([onset // step_ticks for onset, *_ in notes] + [*tempo, *chord], default=-1)
 
     def changes(events, before):
         values = [before, *events.values()]
@@ -144,13 +143,15 @@ def remi_grid(score, own):
             (s * step_ticks, v) for (s, v), b in zip(events.items(), values, strict=False) if v != b
         ]
 
+    tempos, chords = changes(tempo, None), changes(chord, None)
+    last = max([tick // step_ticks for tick, *_ in (*notes, *tempos, *chords)], default=-1)
     metre = {begin: metre for begin, _, metre in bars if begin <= last}
     return Score(
         480,
         [Track("Piano", notes=notes_from(notes))],
-        np.array(changes(tempo, None), dtype=TEMPO),
+        np.array(tempos, dtype=TEMPO),
         [TimeSignature(tick, *signature) for tick, signature in changes(metre, (4, 4))],
-        [Marker(*row) for row in changes(chord, None)],
+        [Marker(*row) for row in chords],
     )
 
 
