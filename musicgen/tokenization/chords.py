@@ -6,7 +6,22 @@ import re
 from functools import lru_cache
 
 ROOTS = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
-QUALITIES = ("+", "/o7", "7", "M", "M7", "m", "m7", "o", "o7", "sus2", "sus4")
+INTERVALS = {
+    "+": (0, 4, 8),
+    "/o7": (0, 3, 6, 10),
+    "7": (0, 4, 7, 10),
+    "M": (0, 4, 7),
+    "M7": (0, 4, 7, 11),
+    "m": (0, 3, 7),
+    "m7": (0, 3, 7, 10),
+    "o": (0, 3, 6),
+    "o7": (0, 3, 6, 9),
+    "sus2": (0, 2, 7),
+    "sus4": (0, 5, 7),
+}
+"""What a quality's tones are, in semitones above its root."""
+
+QUALITIES = tuple(INTERVALS)
 
 CHORDS = (*(f"{root}_{quality}" for root in ROOTS for quality in QUALITIES), "N_N")
 """Root-major, so that a transposition by n semitones moves an index by 11 n; last, no chord."""

@@ -1,0 +1,197 @@
+"""Chords from notes: against chords that were written down, plain loops and brute force."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from musicgen.data.composer import compose_pop
+from musicgen.errors import UserError
+from musicgen.midi import Marker, Score, TimeSignature, Track, notes_from
+from musicgen.tokenization.chord_recognition import (
+    _beats,
+    _best_path,
+    _sounding,
+    recognise_chords,
+    with_chords,
+)
+from musicgen.tokenization.chords import (
+    CHORDS,
+    INTERVALS,
+    NO_CHORD,
+    QUALITIES,
+    chord_index,
+)
+
+BEAT = 480
+
+
+def block(chord, start, length, bass=36):
+    """A chord of the vocabulary as notes: its root low, and its tones below the melody."""
+    root, quality = divmod(chord, len(QUALITIES))
+    pitches = [bass + root, *(48 + root + interval for interval in INTERVALS[QUALITIES[quality]])]
+    return [(start, length, pitch, 64) for pitch in pitches]
+
+
+def piece(rows, **kwargs):
+    return Score(BEAT, [Track("Piano", notes=notes_from(rows))], **kwargs)
+
+
+def test_every_chord_of_the_vocabulary_is_recognised_where_it_begins():
+    order = np.random.default_rng(0).permutation(NO_CHORD)
+    rows = [row for i, c in enumerate(order) for row in block(int(c), 4 * i * BEAT, 4 * BEAT)]
+    markers = recognise_chords(piece(rows))
+    assert markers == [Marker(4 * i * BEAT, CHORDS[c]) for i, c in enumerate(order)]
+
+
+def test_changes_within_a_bar():
+    c, f = CHORDS.index("C_M"), CHORDS.index("F_M")
+    rows = block(c, 0, 2 * BEAT) + block(f, 2 * BEAT, BEAT) + block(c, 3 * BEAT, BEAT)
+    assert recognise_chords(piece(rows)) == [
+        Marker(0, "C_M"),
+        Marker(2 * BEAT, "F_M"),
+        Marker(3 * BEAT, "C_M"),
+    ]
+
+
+def test_passing_notes_change_no_chord():
+    rows = block(CHORDS.index("C_M"), 0, 4 * BEAT)
+    rows += [(i * BEAT, BEAT, pitch, 90) for i, pitch in enumerate((74, 77, 81, 79))]
+    assert recognise_chords(piece(rows)) == [Marker(0, "C_M")]
+
+
+def test_silence_has_no_chord_but_a_short_rest_keeps_it():
+    chord = CHORDS.index("A_m")
+    rows = block(chord, 8 * BEAT, 3 * BEAT) + block(chord, 12 * BEAT, 4 * BEAT)
+    assert recognise_chords(piece(rows)) == [Marker(0, "N_N"), Marker(8 * BEAT, "A_m")]
+
+
+def test_drums_are_not_heard_and_without_notes_there_is_nothing():
+    drums = Track("Drums", is_drum=True, notes=notes_from(block(3, 0, 4 * BEAT)))
+    assert recognise_chords(Score(BEAT, [drums])) == []
+    assert recognise_chords(Score()) == []
+    score = piece(block(CHORDS.index("G_7"), 0, 4 * BEAT))
+    assert recognise_chords(replace(score, tracks=[drums, *score.tracks])) == [Marker(0, "G_7")]
+
+
+@pytest.mark.parametrize(
+    ("metre", "bar", "beats"),
+    [((3, 4), 3, [0, 1, 2]), ((6, 8), 3, [0, 1.5]), ((5, 8), 2.5, [0, 0.5, 1, 1.5, 2])],
+)
+def test_beats_and_bars_are_the_time_signatures(metre, bar, beats):
+    score = piece([(0, int(2 * bar * BEAT), 60, 64)], time_signatures=[TimeSignature(0, *metre)])
+    edges, cost = _beats(score)
+    expected = [beat * BEAT for b in (0, bar) for beat in np.add(beats, b)]
+    assert edges.tolist() == [*expected, 2 * bar * BEAT]
+    assert cost.tolist() == cost[: len(beats)].tolist() * 2
+    assert cost[0] < cost[1 : len(beats)].min()
+
+
+def test_a_change_of_metre_begins_a_bar():
+    metres = [TimeSignature(0, 4, 4), TimeSignature(6 * BEAT, 3, 4)]
+    edges, cost = _beats(piece([(0, 12 * BEAT, 60, 64)], time_signatures=metres))
+    bars = edges[:-1][cost == cost.min()]
+    assert [tick / BEAT for tick in bars] == [0, 4, 6, 9]
+    assert (np.diff(edges) > 0).all()
+
+
+notes = st.lists(
+    st.tuples(st.integers(0, 4000), st.integers(1, 4000), st.integers(0, 127), st.integers(1, 127)),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(notes)
+@settings(max_examples=60, deadline=None)
+def test_sounding_is_what_loops_count(rows):
+    edges = np.array([0, 480, 720, 1200, 2000, 3000, 4000, 9000])
+    expected = np.zeros((7, 132))  # eleven octaves
+    for beat, (start, end) in enumerate(itertools.pairwise(edges)):
+        for onset, duration, pitch, _ in rows:
+            overlap = min(end, onset + duration) - max(start, onset)
+            expected[beat, pitch] += max(0, overlap) / (end - start)
+    sounding, lowest = _sounding(notes_from(rows), edges)
+    np.testing.assert_allclose(
+        sounding, np.minimum(expected, 1)[:, lowest : lowest + sounding.shape[1]], atol=1e-9
+    )
+    pitches = [pitch for *_, pitch, _ in rows]
+    assert lowest <= min(pitches)
+    assert max(pitches) < lowest + sounding.shape[1]
+
+
+@given(st.integers(1, 5), st.integers(2, 4), st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_the_path_is_the_best_of_all(num_beats, num_states, seed):
+    rng = np.random.default_rng(seed)
+    fits, cost = rng.normal(size=(num_beats, num_states)), rng.random(num_beats)
+
+    def worth(path):
+        changes = sum(cost[i] for i in range(1, num_beats) if path[i] != path[i - 1])
+        return sum(fits[i, state] for i, state in enumerate(path)) - changes
+
+    best = max(itertools.product(range(num_states), repeat=num_beats), key=worth)
+    assert _best_path(fits, cost).tolist() == list(best)
+
+
+@given(st.integers(0, 2**20), st.integers(-6, 6))
+@settings(max_examples=15, deadline=None)
+def test_transposed_music_has_transposed_chords(seed, shift):
+    # Within an octave below C5, so that the weight of high notes plays no part.
+    rng = np.random.default_rng(seed)
+    rows = [
+        (int(onset) * 240, int(length) * 240, int(pitch), 64)
+        for onset, length, pitch in zip(
+            rng.integers(0, 32, 60), rng.integers(1, 8, 60), rng.integers(30, 60, 60), strict=True
+        )
+    ]
+    plain = recognise_chords(piece(rows))
+    moved = recognise_chords(piece([(o, d, p + shift, v) for o, d, p, v in rows]))
+    transposed = [
+        c if c == NO_CHORD else (c + shift * len(QUALITIES)) % NO_CHORD
+        for c in (chord_index(m.text) for m in plain)
+    ]
+    assert [m.tick for m in plain] == [m.tick for m in moved]
+    assert transposed == [chord_index(m.text) for m in moved]
+
+
+def test_the_composers_own_chords_are_found():
+    same = total = 0
+    for index in range(4):
+        score = compose_pop(1, index)
+        beats = np.arange(0, score.end, score.ticks_per_beat) + score.ticks_per_beat // 2
+        sides = []
+        for markers in (score.markers, recognise_chords(score)):
+            at = np.searchsorted([m.tick for m in markers], beats, side="right") - 1
+            sides.append(np.array([chord_index(m.text) for m in markers])[at])
+        same += (sides[0] // len(QUALITIES) == sides[1] // len(QUALITIES)).sum()
+        total += len(beats)
+    assert same / total > 0.9
+
+
+def test_a_gap_of_millions_of_bars_ends():
+    rows = block(CHORDS.index("D_m"), 0, 4 * BEAT) + block(3, 2 * 10**8, 4 * BEAT)
+    markers = recognise_chords(piece(rows))
+    assert markers[0] == Marker(0, "D_m")
+    assert markers[-1].tick < 2 * 10**8
+
+
+def test_sources_of_chords():
+    rows = block(CHORDS.index("D_m"), 0, 4 * BEAT)
+    plain = piece(rows, markers=[Marker(0, "Verse")])
+    annotated = piece(rows, markers=[Marker(0, "Verse"), Marker(0, "F_M_D")])
+    recognised = [Marker(0, "Verse"), Marker(0, "D_m")]
+    for source, of_plain, of_annotated in (
+        ("markers", plain.markers, annotated.markers),
+        ("auto", recognised, annotated.markers),
+        ("recognised", recognised, recognised),
+        ("none", plain.markers, plain.markers),
+    ):
+        assert with_chords(plain, source).markers == of_plain
+        assert with_chords(annotated, source).markers == of_annotated
+    assert with_chords(plain, "auto").tracks == plain.tracks
+    with pytest.raises(UserError, match="chords=yes: give one of auto, markers"):
+        with_chords(plain, "yes")
