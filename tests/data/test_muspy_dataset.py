@@ -1,0 +1,161 @@
+"""Data sets of muspy: its own classes on folders made here."""
+
+import hashlib
+import io
+import zipfile
+
+import muspy
+import pytest
+
+from musicgen.data.muspy_dataset import NAMES, MuspyDataset, archive_of
+from musicgen.errors import UserError
+from musicgen.midi import Score, Track, dumps, notes_from, write
+from musicgen.tokenization import REMI
+
+TUNES = b"""% two tunes
+X:1
+T:First
+M:4/4
+L:1/4
+K:C
+CDEF|GABc|
+
+X:2
+T:Second \xe9
+M:4/4
+L:1/4
+K:G
+GABc|d4|
+"""
+
+
+def piece(ticks_per_beat=100):
+    notes = notes_from([(i * ticks_per_beat, ticks_per_beat, 60 + i, 64) for i in range(8)])
+    return Score(ticks_per_beat, [Track("Soprano", notes=notes)])
+
+
+def corpus(name, root, **kwargs):
+    cache = root.parent / "cache"
+    return MuspyDataset(
+        name, root, tokenizer=REMI(), cache_dir=cache, length=16, batch_size=1, **kwargs
+    )
+
+
+def test_every_data_set_of_muspy_has_a_name():
+    assert {muspy.get_dataset(name) for name in NAMES} == set(muspy.list_datasets())
+
+
+def test_a_wrong_name_lists_them(tmp_path):
+    with pytest.raises(UserError, match=r"data.name=bach: give one of emopia, .*, wikifonia"):
+        corpus("bach", tmp_path)
+
+
+def test_files_are_read_by_muspys_class(tmp_path):
+    for part in ("train", "test"):
+        write(piece(), tmp_path / "jsb" / part / "1.mid")
+    data = corpus("jsb", tmp_path / "jsb")
+    pieces = data.pieces()
+    assert [(p.name, p.group, p.split) for p in pieces] == [
+        (name, name, None) for name in ("test/1.mid", "train/1.mid")
+    ]
+    score = data.read(pieces[0].path)
+    assert score.ticks_per_beat == 120  # this class knows that the files' own 100 is wrong
+    assert score.tracks[0].notes["pitch"].tolist() == list(range(60, 68))
+
+
+def test_preparation_end_to_end(tmp_path):
+    for i in range(4):
+        write(piece(), tmp_path / "nes" / f"{i}.mid")
+    (tmp_path / "nes" / "4.mid").write_text("<html>")
+    data = corpus("nes", tmp_path / "nes")
+    assert len(data.cache) == 4
+    report = (data.cache.folder / "report.csv").read_text()
+    assert "4.mid: muspy cannot read it" in report
+    assert corpus("lmd", tmp_path / "nes").cache.folder != data.cache.folder
+
+
+def test_tunes_of_one_abc_file_are_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr("musicgen.data.muspy_dataset._check_music21", lambda name: None)
+    (tmp_path / "nmd").mkdir()
+    (tmp_path / "nmd" / "reels.abc").write_bytes(TUNES)
+    pieces = corpus("nmd", tmp_path / "nmd").pieces()
+    assert [p.name for p in pieces] == ["reels-0001.abc", "reels-0002.abc"]
+    first, second = (p.path.read_text(encoding="utf-8") for p in pieces)
+    assert first.startswith("X:1\nT:First")
+    assert first.rstrip().endswith("GABc|")
+    assert second.startswith("X:2\nT:Second")
+    assert second.endswith("GABc|d4|\n")
+    written = pieces[0].path.stat().st_mtime_ns
+    assert corpus("nmd", tmp_path / "nmd").pieces() == pieces
+    assert pieces[0].path.stat().st_mtime_ns == written
+
+
+def test_abc_is_read_where_music21_is_old_enough_and_otherwise_the_cure_is_named(tmp_path):
+    import music21
+
+    (tmp_path / "nmd").mkdir()
+    (tmp_path / "nmd" / "reels.abc").write_bytes(TUNES)
+    data = corpus("nmd", tmp_path / "nmd")
+    if hasattr(music21.stream.Stream, "flat"):
+        score = data.read(data.pieces()[0].path)
+        assert score.tracks[0].notes["pitch"].tolist() == [60, 62, 64, 65, 67, 69, 71, 72]
+    else:
+        with pytest.raises(UserError, match="pip install 'music21<10'"):
+            data.pieces()
+
+
+def test_the_corpus_that_music21_brings_along(tmp_path):
+    data = corpus("music21", tmp_path / "none", download=True)
+    pieces = data.pieces()
+    (chorale,) = [p for p in pieces if p.name == "bach/bwv66.6.mxl"]
+    score = data.read(chorale.path)
+    assert len(score.tracks) == 4
+    assert score.num_notes > 150
+
+
+@pytest.mark.parametrize("name", ["jsb", "maestro"])
+@pytest.mark.parametrize("there", ["nothing", "empty folder", "other files"])
+def test_a_missing_corpus_says_where_to_get_it_and_where_to_put_it(tmp_path, there, name):
+    root = tmp_path / name
+    if there != "nothing":
+        root.mkdir()
+    if there == "other files":
+        (root / "readme.txt").touch()
+    with pytest.raises(UserError) as error:
+        corpus(name, root).pieces()
+    message = str(error.value)
+    where = muspy.get_dataset(name).info().homepage if name == "jsb" else "data.download=true"
+    assert all(part in message for part in (str(root), where, "data.root="))
+    assert "\n" not in message
+
+
+def test_what_has_a_licence_can_be_downloaded_and_is_verified_as_muspy_says():
+    licensed = ["emopia", "lmd", "lmd-aligned", "lmd-matched"]
+    licensed += ["maestro", "maestro-v1", "maestro-v2"]
+    for name in licensed:
+        archive = archive_of(name)
+        assert archive.digests
+        assert "Creative Commons" in archive.licence
+    for name in set(NAMES) - set(licensed):
+        with pytest.raises(UserError, match="yourself if its terms allow it"):
+            archive_of(name)
+
+
+def test_download(tmp_path, monkeypatch):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("maestro-v3.0.0/2004/a.midi", dumps(piece()))
+    published = tmp_path / "published.zip"
+    published.write_bytes(buffer.getvalue())
+    source = {
+        "filename": "maestro-v3.0.0-midi.zip",
+        "url": published.as_uri(),
+        "archive": True,
+        "size": len(buffer.getvalue()),
+        "sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
+    }
+    monkeypatch.setattr(muspy.MAESTRODatasetV3, "_sources", {"maestro": source})
+    data = corpus("maestro", tmp_path / "maestro", download=True)
+    (found,) = data.pieces()
+    assert found.name == "2004/a.midi"
+    assert data.read(found.path).num_notes == 8
