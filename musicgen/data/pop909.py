@@ -14,11 +14,18 @@ from numpy.typing import NDArray
 from scipy.interpolate import make_interp_spline
 
 from musicgen.data.datamodule import MusicData
+from musicgen.data.download import Archive, obtain
 from musicgen.data.prepare import Piece
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Marker, NoteArray, Score, TimeSignature, read, sort_notes
 
 SOURCE = "the folder POP909 of the GitHub repository music-x-lab/POP909-Dataset"
+# Made on request, so that there is neither size nor checksum to verify; the zip has its own CRCs.
+ARCHIVE = Archive(
+    "POP909-Dataset-master.zip",
+    "https://github.com/music-x-lab/POP909-Dataset/archive/refs/heads/master.zip",
+    "MIT; the songs are commercial ones",
+)
 
 BEATS_FILE = "beat_midi.txt"
 CHORDS_FILE = "chord_midi.txt"
@@ -59,17 +66,20 @@ class POP909(MusicData):
 
     Args:
         root: the folder that holds the songs' folders, 001 to 909, at any depth.
+        download: fetch the repository to beside `root`, and unpack it there.
     """
 
-    def __init__(self, root: str | Path, **kwargs: Any) -> None:
+    def __init__(self, root: str | Path, *, download: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.root = Path(root).expanduser()
+        self.root, self.download = Path(root).expanduser(), download
 
     @staticmethod
     def read(path: Path) -> Score:
         return read_song(path)
 
     def pieces(self) -> list[Piece]:
+        if self.download:
+            obtain(ARCHIVE, self.root, only="*/POP909/*")
         return [Piece(song.name, song, song.name) for song in find_songs(self.root)]
 
 
@@ -83,7 +93,7 @@ def find_songs(root: str | Path) -> list[Path]:
     if not songs:
         raise UserError(
             f"{root}: expected POP909's song folders (001/001.mid, 001/{BEATS_FILE}, "
-            f"001/{CHORDS_FILE}, …) here; get {SOURCE}"
+            f"001/{CHORDS_FILE}, …) here; get them by data.download=true, or put {SOURCE} here"
         )
     return songs
 
