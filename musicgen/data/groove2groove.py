@@ -19,7 +19,7 @@ from musicgen.data.download import Archive, obtain
 from musicgen.data.prepare import SPLITS, Piece, console
 from musicgen.data.reading import reader
 from musicgen.errors import UserError
-from musicgen.midi import NOTE, Score, Track, find_midi, read, sort_notes
+from musicgen.midi import Score, Track, find_midi, read, sort_notes
 from musicgen.tokenization.instruments import DEFAULT_TRACKS, instruments_of
 
 ARCHIVE = Archive(
@@ -155,21 +155,17 @@ def read_song(path: str | Path, *, skip_bars: int = 2) -> Score:
     bars = score.bar_starts()
     if len(bars) <= skip_bars:
         raise UserError(f"{path}: {len(bars)} bars, all of them count-in; get a whole copy")
-    named: dict[str, list[Track]] = {
-        name: [Track(name, program, is_drum)]
+    tracks = {
+        name: Track(name, program, is_drum)
         for name, is_drum, program in instruments_of(DEFAULT_TRACKS)
     }
     for track in score.tracks:
-        named.setdefault(track.name.strip().removeprefix(PREFIX), []).append(track)
-    score.tracks = [
-        Track(
-            name,
-            tracks[min(1, len(tracks) - 1)].program,
-            tracks[0].is_drum,
-            sort_notes(np.concatenate([np.empty(0, NOTE), *(track.notes for track in tracks)])),
-        )
-        for name, tracks in named.items()
-    ]
+        track.name = track.name.strip().removeprefix(PREFIX)
+        same = tracks.get(track.name)
+        if same is not None:
+            track.notes = sort_notes(np.concatenate([same.notes, track.notes]))
+        tracks[track.name] = track
+    score.tracks = list(tracks.values())
     return score.clip(int(bars[skip_bars]), score.end + 1)
 
 

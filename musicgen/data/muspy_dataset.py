@@ -53,7 +53,7 @@ class MuspyDataset(MusicData):
     """
 
     def __init__(
-        self, name: str, root: str | Path, *, download: bool = False, **kwargs: Any
+        self, name: str | None, root: str | Path, *, download: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         if name not in NAMES:
@@ -66,7 +66,7 @@ class MuspyDataset(MusicData):
 
     def pieces(self) -> list[Piece]:
         _check_music21(self.dataset)
-        if self.download and self.dataset != _BUNDLED:
+        if self.download and self.dataset != _BUNDLED and not _holds_files(self.root):
             obtain(archive_of(self.dataset), self.root)
         paths, top = _files(self.dataset, self.root)
         names = [path.relative_to(top).as_posix() for path in paths]
@@ -127,16 +127,21 @@ def _files(name: str, root: Path) -> tuple[list[Path], Path]:
         return dataset.raw_filenames, dataset.root
     folder = root.parent / f"{root.name}-tunes"
     collections = dict.fromkeys(path for path, _ in dataset.raw_filenames)
-    return [tune for path in collections for tune in _split_tunes(path, folder)], folder
+    tunes = [
+        tune
+        for path in collections
+        for tune in _split_tunes(path, folder / path.relative_to(dataset.root))
+    ]
+    return tunes, folder
 
 
-def _split_tunes(path: Path, folder: Path) -> list[Path]:
+def _split_tunes(path: Path, target: Path) -> list[Path]:
     """The tunes of an ABC file, each of which begins with a line `X:`, as files of their own."""
     lines = path.read_bytes().splitlines(keepends=True)
     starts = [i for i, line in enumerate(lines) if line.startswith(b"X:")]
     tunes = []
     for number, (start, end) in enumerate(zip(starts, [*starts[1:], None], strict=True), 1):
-        tune = folder / f"{path.stem}-{number:04}.abc"
+        tune = target.with_name(f"{target.stem}-{number:04}.abc")
         content = b"".join(lines[start:end]).decode("utf-8", "replace").encode()
         if not tune.is_file() or tune.read_bytes() != content:
             write_bytes(tune, content)
@@ -162,13 +167,17 @@ def _open(name: str, root: Path) -> Any:
         f"{root}: expected the files of muspy's data set {name} here; get them {where}, or give "
         "their folder as data.root="
     )
-    if not root.is_dir() or not any(root.iterdir()):
+    if not _holds_files(root):
         raise missing
     (root / ".muspy.success").touch()  # without it muspy takes the data for missing
     try:
         return kind(root, use_converted=False)
     except ValueError:  # no file of its kind
         raise missing from None
+
+
+def _holds_files(root: Path) -> bool:
+    return root.is_dir() and any(root.iterdir())
 
 
 def _check_music21(name: str) -> None:

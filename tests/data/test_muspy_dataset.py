@@ -46,8 +46,11 @@ def test_every_data_set_of_muspy_has_a_name():
 
 
 def test_a_wrong_name_lists_them(tmp_path):
-    with pytest.raises(UserError, match=r"data.name=bach: give one of emopia, .*, wikifonia"):
-        corpus("bach", tmp_path)
+    for name in ("bach", None):
+        with pytest.raises(
+            UserError, match=rf"data.name={name}: give one of emopia, .*, wikifonia"
+        ):
+            corpus(name, tmp_path)
 
 
 def test_files_are_read_by_muspys_class(tmp_path):
@@ -76,11 +79,14 @@ def test_preparation_end_to_end(tmp_path):
 
 def test_tunes_of_one_abc_file_are_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr("musicgen.data.muspy_dataset._check_music21", lambda name: None)
-    (tmp_path / "nmd").mkdir()
+    (tmp_path / "nmd" / "old").mkdir(parents=True)
     (tmp_path / "nmd" / "reels.abc").write_bytes(TUNES)
+    (tmp_path / "nmd" / "old" / "reels.abc").write_bytes(b"%\n" + TUNES)
     pieces = corpus("nmd", tmp_path / "nmd").pieces()
-    assert [p.name for p in pieces] == ["reels-0001.abc", "reels-0002.abc"]
-    first, second = (p.path.read_text(encoding="utf-8") for p in pieces)
+    assert [p.name for p in pieces] == [
+        *("old/reels-0001.abc", "old/reels-0002.abc", "reels-0001.abc", "reels-0002.abc")
+    ]
+    first, second = (p.path.read_text(encoding="utf-8") for p in pieces[2:])
     assert first.startswith("X:1\nT:First")
     assert first.rstrip().endswith("GABc|")
     assert second.startswith("X:2\nT:Second")
