@@ -74,10 +74,12 @@ class FeatureMap(nn.Module, ABC):
     Attributes:
         name: the word for attention with this map on the command line.
         feature_dim: output width M.
+        log_features: `queries` and `keys` return log φ.
     """
 
     name: ClassVar[str]
     feature_dim: int
+    log_features: ClassVar[bool] = False
 
     def __init__(self, dim: int, logit_scale: float) -> None:
         super().__init__()

@@ -17,13 +17,16 @@ class FAVOR(FeatureMap):
     """Positive orthogonal random features of the softmax kernel, FAVOR+ (Choromanski et al. 2021).
 
     φ(x) = [exp(u − ‖x‖²/2), exp(−u − ‖x‖²/2)] / √M with u = xω and x scaled by √logit_scale
-    (§2.3, the hyperbolic form); the M/2 columns of ω are orthogonal in blocks of E.
+    (§2.3, the hyperbolic form); the M/2 columns of ω are orthogonal in blocks of E. Returned are
+    the exponents: they outgrow any float. What scales all of a query's features, or every key's,
+    cancels in the normaliser, so ‖q‖² and √M are left out.
 
     Args:
         num_features: M, even; None takes 2E, which is one orthogonal block.
     """
 
     name = "favor"
+    log_features = True
     omega: Tensor
 
     def __init__(self, dim: int, logit_scale: float, *, num_features: int | None = None) -> None:
@@ -57,17 +60,16 @@ class FAVOR(FeatureMap):
         self.omega.copy_(directions * lengths)
 
     def queries(self, q: Tensor) -> Tensor:
-        # Each query's largest exponent cancels in the normaliser: without it nothing overflows.
-        exponents = self._exponents(q)
-        return (exponents - exponents.detach().amax(-1, keepdim=True)).exp()
+        u = self._project(q * math.sqrt(self.logit_scale))
+        return torch.cat((u, -u), dim=-1)
 
     def keys(self, k: Tensor) -> Tensor:
-        return self._exponents(k).exp() / math.sqrt(self.feature_dim)
+        k = k * math.sqrt(self.logit_scale)
+        u, half_square = self._project(k), k.square().sum(-1, keepdim=True) / 2
+        return torch.cat((u - half_square, -u - half_square), dim=-1)
 
-    def _exponents(self, x: Tensor) -> Tensor:
-        x = x * math.sqrt(self.logit_scale)
-        u = x @ self.omega.float()
-        return torch.cat((u, -u), dim=-1) - x.square().sum(-1, keepdim=True) / 2
+    def _project(self, x: Tensor) -> Tensor:
+        return x @ self.omega.float()
 
 
 class ReLU(FeatureMap):

@@ -11,6 +11,7 @@ from musicgen.attention.base import AttentionKernel, FeatureMap
 from musicgen.attention.causal_product import (
     LinearState,
     causal_linear_attention,
+    check_name,
     linear_attention,
     linear_attention_step,
 )
@@ -25,6 +26,8 @@ class LinearAttention(AttentionKernel):
         feature_map: builds φ from `dim` and `logit_scale`.
         decay: `learned` lets a pair (n, m) weigh γ^(n − m), one rate −log γ = exp(ρ) per head,
             ρ spread evenly from −7 to −2.5 at the start; causal only. `none`: all weigh alike.
+        backend: of the causal product when training (see `causal_linear_attention`). Evaluation
+            and generation take `auto`, so that a checkpoint runs on any machine.
     """
 
     name = "linear"
@@ -38,10 +41,13 @@ class LinearAttention(AttentionKernel):
         *,
         feature_map: Callable[..., FeatureMap],
         decay: str = "none",
+        backend: str = "auto",
     ) -> None:
         super().__init__(encoded_dim, logit_scale, num_heads)
         if decay not in ("none", "learned"):
             raise UserError(f"model.attention.decay={decay}: give none or learned")
+        check_name(backend)
+        self.backend = backend
         self.feature_map = feature_map(dim=encoded_dim, logit_scale=logit_scale)
         start = torch.linspace(-7, -2.5, num_heads)
         self.decay = nn.Parameter(start) if decay == "learned" else None
@@ -66,15 +72,19 @@ class LinearAttention(AttentionKernel):
         phi_q, phi_k = self._features(q, k, code)
         if not causal:
             assert self.decay is None, "decay is causal"
-            return linear_attention(phi_q, phi_k, v, key_mask=key_mask), None
+            log_features = self.feature_map.log_features
+            out = linear_attention(phi_q, phi_k, v, log_features=log_features, key_mask=key_mask)
+            return out, None
         return causal_linear_attention(
             phi_q,
             phi_k,
             v,
+            log_features=self.feature_map.log_features,
             log_decay=self.log_decay,
             key_mask=key_mask,
             state=state,
             return_state=return_state,
+            backend=self.backend if self.training else "auto",
         )
 
     def step(

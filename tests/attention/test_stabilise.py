@@ -1,0 +1,198 @@
+"""Features of any size, given as logarithms, against a softmax over pairs of tokens in fp64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from musicgen.attention import (
+    FAVOR,
+    LinearAttention,
+    LinearState,
+    causal_linear_attention,
+)
+from musicgen.attention.causal_product import linear_attention, linear_attention_step
+from musicgen.position import LayerCode
+
+BATCH, HEADS, WIDTH, VALUES = 2, 3, 10, 7
+DECAY = torch.tensor([-3.0, -0.2, -1e-3], dtype=torch.float64)
+
+
+def inputs(kind: str, length: int, dtype=torch.float64) -> list[Tensor]:
+    """Exponents in the hundreds: of every size at once, rising, falling, or calm but for one."""
+    q, k = 100 * torch.randn(2, BATCH, length, HEADS, WIDTH, dtype=torch.float64)
+    n = torch.arange(length)[:, None, None]
+    if kind == "rising":
+        k = k / 50 + 3 * n
+    elif kind == "falling":
+        k = k / 50 - 3 * n
+    elif kind == "calm":
+        q, k = q / 100, k / 100
+        k[:, length // 3, 1] += 500
+    v = torch.randn(BATCH, length, HEADS, VALUES, dtype=torch.float64)
+    return [x.to(dtype).requires_grad_() for x in (q, k, v)]
+
+
+KINDS = ["wild", "rising", "falling", "calm"]
+
+
+def oracle(q, k, v, decay=None, mask=None, causal=True) -> Tensor:
+    """Σ_f exp(q_f + k_f) as a logarithm, then a softmax over the keys: no product can overflow."""
+    q, k, v = (x.double() for x in (q, k, v))
+    logits = (q[:, :, None] + k[:, None]).logsumexp(-1).permute(0, 3, 1, 2)  # [B, H, N, M]
+    n = torch.arange(q.shape[1])
+    if decay is not None:
+        logits = logits + decay[:, None, None] * (n[:, None] - n)
+    if mask is not None:
+        logits = logits.masked_fill(~mask[:, None, None], -torch.inf)
+    if causal:
+        logits = logits.masked_fill(n > n[:, None], -torch.inf)
+    weights = logits.softmax(-1).nan_to_num(0)  # a query without keys: nothing
+    return torch.einsum("bhnm,bmhv->bnhv", weights, v)
+
+
+def random_mask(length: int) -> Tensor:
+    mask = torch.rand(BATCH, length) > 0.3
+    mask[0, :5], mask[1, 0] = False, True
+    return mask
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("decaying", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("backend", ["naive", "chunked"])
+def test_outputs_and_gradients_are_those_of_the_kernel_estimate(kind, decaying, masked, backend):
+    q, k, v = inputs(kind, 90)
+    decay = DECAY.clone().requires_grad_() if decaying else None
+    mask = random_mask(90) if masked else None
+    wanted = (q, k, v, decay) if decaying else (q, k, v)
+    weights = torch.randn_like(v)
+    options = {"log_features": True, "log_decay": decay, "key_mask": mask, "backend": backend}
+    results = []
+    for out in (oracle(q, k, v, decay, mask), causal_linear_attention(q, k, v, **options)[0]):
+        results.append((out, *torch.autograd.grad((out * weights).sum(), wanted)))
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("decay", [None, DECAY])
+def test_single_precision_neither_overflows_nor_vanishes(kind, decay):
+    q, k, v = inputs(kind, 700, torch.float32)
+    out, _ = causal_linear_attention(q, k, v, log_features=True, log_decay=decay)
+    expected = oracle(q, k, v, decay)
+    assert expected.abs().mean() > 0.1
+    torch.testing.assert_close(out.double(), expected, atol=1e-3, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("decay", [None, DECAY])
+def test_prefill_in_parts_and_steps_are_the_parallel_form(kind, decay):
+    q, k, v = inputs(kind, 60)
+    expected = oracle(q, k, v, decay)
+    outputs, state = [], None
+    for part in (slice(0, 20), slice(20, 40)):
+        out, state = causal_linear_attention(
+            q[:, part],
+            k[:, part],
+            v[:, part],
+            log_features=True,
+            log_decay=decay,
+            state=state,
+            return_state=True,
+        )
+        outputs.append(out)
+    for n in range(40, 60):
+        one = slice(n, n + 1)
+        out, state = linear_attention_step(q[:, one], k[:, one], v[:, one], state, log_decay=decay)
+        outputs.append(out)
+    torch.testing.assert_close(torch.cat(outputs, dim=1), expected, atol=1e-9, rtol=1e-9)
+    assert state.k.max() < 1e15  # not far above e^30
+
+
+@torch.no_grad()
+def test_a_huge_key_changes_nothing_before_it_nor_where_it_is_masked():
+    q, k, v = inputs("calm", 100, torch.float32)
+    larger = k.clone()
+    larger[:, 70] += 1e4
+    before, _ = causal_linear_attention(q, k, v, log_features=True)
+    after, _ = causal_linear_attention(q, larger, v, log_features=True)
+    torch.testing.assert_close(after[:, :70], before[:, :70], atol=1e-6, rtol=0)
+    # It is the only key that the queries behind it see.
+    torch.testing.assert_close(after[:, 70:], v[:, 70:71].expand(-1, 30, -1, -1), atol=1e-4, rtol=0)
+    mask = torch.ones(BATCH, 100).bool()
+    mask[:, 70] = False
+    masked, state = causal_linear_attention(
+        q, larger, v, log_features=True, key_mask=mask, return_state=True
+    )
+    expected, _ = causal_linear_attention(q, k, v, log_features=True, key_mask=mask)
+    assert torch.equal(masked, expected)
+    assert state.log_scale.max() < 1e3
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("decay", [None, DECAY])
+def test_rows_that_have_seen_no_key_start_later(decay):
+    q, k, v = inputs("wild", 30)
+    mask = torch.ones(BATCH, 30).bool()
+    mask[0, :12] = False
+    first, state = causal_linear_attention(
+        q[:, :10],
+        k[:, :10],
+        v[:, :10],
+        log_features=True,
+        log_decay=decay,
+        key_mask=mask[:, :10],
+        return_state=True,
+    )
+    assert (first[0] == 0).all()
+    rest, _ = causal_linear_attention(
+        q[:, 10:],
+        k[:, 10:],
+        v[:, 10:],
+        log_features=True,
+        log_decay=decay,
+        key_mask=mask[:, 10:],
+        state=state,
+    )
+    found = torch.cat((first, rest), dim=1)
+    torch.testing.assert_close(found, oracle(q, k, v, decay, mask), atol=1e-9, rtol=1e-9)
+    out, _ = linear_attention_step(
+        q[:, 10:11], k[:, 10:11], v[:, 10:11], LinearState(*(x[:1] for x in state)), log_decay=decay
+    )
+    torch.testing.assert_close(out[0], v[0, 10:11])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("masked", [False, True])
+def test_bidirectional_form(masked):
+    q, k, v = inputs("wild", 40, torch.float32)
+    mask = random_mask(40) if masked else None
+    if masked:
+        mask[1] = False  # no key at all
+    out = linear_attention(q, k, v, log_features=True, key_mask=mask)
+    torch.testing.assert_close(
+        out.double(), oracle(q, k, v, mask=mask, causal=False), atol=1e-4, rtol=0
+    )
+
+
+@pytest.mark.parametrize("decay", ["none", "learned"])
+@pytest.mark.parametrize(("width", "size"), [(16, 30.0), (704, 1.0)])
+def test_favor_with_large_logits(decay, width, size):
+    # Exponents of FAVOR+ grow with the squared norm: with logits × 30, or with the width of exact
+    # SPE at the temperature of the narrower head.
+    kernel = LinearAttention(width, 16**-0.5, 2, feature_map=FAVOR, decay=decay)
+    q, k, v = (torch.randn(1, 150, 2, w) for w in (width, width, 8))
+    q, k = (x.mul_(size**0.5).requires_grad_() for x in (q, k))
+    out, _ = kernel(q, k, v, LayerCode(), causal=True)
+    exponents = kernel.feature_map.queries(q), kernel.feature_map.keys(k)
+    assert exponents[1].abs().max() > 100
+    expected = oracle(*exponents, v, kernel.log_decay)
+    torch.testing.assert_close(out.double(), expected, atol=1e-3, rtol=0)
+    out.square().sum().backward()
+    for x in (q, k, *kernel.parameters()):
+        assert x.grad.isfinite().all()
+        assert x.grad.abs().max() > 0
