@@ -1,0 +1,211 @@
+"""The optional kernels against the readable form, and the choice among backends."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from musicgen.attention import FAVOR, LinearAttention, LinearState, causal_linear_attention
+from musicgen.attention.causal_product import kernels
+from musicgen.attention.causal_product.chunked import chunked
+from musicgen.attention.causal_product.naive import naive
+from musicgen.errors import UserError
+from musicgen.position import LayerCode
+
+DECAY = torch.tensor([-3.0, -0.2, -1e-3])
+needs_fast_transformers = pytest.mark.skipif(
+    find_spec("fast_transformers") is None, reason="pytorch-fast-transformers is not installed"
+)
+needs_fla = pytest.mark.skipif(
+    not torch.cuda.is_available() or find_spec("fla") is None,
+    reason="needs an NVIDIA GPU and flash-linear-attention",
+)
+
+
+def problem(length: int, log_features: bool = False, device: str = "cpu") -> dict[str, Tensor]:
+    q, k = torch.rand(2, 2, length, 3, 16) + 0.1
+    if log_features:
+        k[:, length // 2 :, 1] += 100  # needs a break
+    v = torch.randn(2, length, 3, 8)
+    tensors = {"q": q, "k": k, "v": v, "log_decay": DECAY.clone()}
+    return {name: x.to(device).requires_grad_() for name, x in tensors.items()}
+
+
+def results(inputs: dict[str, Tensor], decaying: bool, **options) -> list[Tensor]:
+    """Outputs, final sums and gradients."""
+    inputs = {n: x for n, x in inputs.items() if decaying or n != "log_decay"}
+    out, state = causal_linear_attention(**inputs, return_state=True, **options)
+    weights = torch.linspace(-1, 1, out.numel(), device=out.device).view_as(out).to(out.dtype)
+    grads = torch.autograd.grad((out * weights).sum(), list(inputs.values()))
+    return [out, state.kv, state.k, *grads]
+
+
+def assert_agrees(inputs: dict[str, Tensor], tolerance: float = 1e-4, **options) -> None:
+    """With the readable form in double precision, to a fraction of the largest entry."""
+    exact = {n: x.detach().double().requires_grad_() for n, x in inputs.items()}
+    state = options.pop("state", None)
+    exact_state = state and LinearState(*(None if x is None else x.double() for x in state))
+    oracle = results(exact, **{**options, "backend": "naive", "state": exact_state})
+    for found, expected in zip(results(inputs, **options, state=state), oracle, strict=True):
+        # A single key has all the weight: no gradient reaches it or its query.
+        largest = expected.abs().max().clamp(min=1e-2)
+        assert (found - expected).abs().max() <= tolerance * largest
+
+
+def some_state(log_features: bool, device: str = "cpu"):
+    before = {n: x for n, x in problem(5, device=device).items() if n != "log_decay"}
+    return causal_linear_attention(**before, log_features=log_features, return_state=True)[1]
+
+
+@pytest.mark.parametrize("length", [1, 63, 1000])
+@needs_fast_transformers
+@pytest.mark.parametrize("log_features", [False, True])
+@pytest.mark.parametrize("continued", [False, True])
+def test_fast_transformers(length, log_features, continued):
+    mask = torch.rand(2, length) > 0.3
+    mask[:, 0] = True
+    options = {"log_features": log_features, "key_mask": mask, "decaying": False}
+    state = some_state(log_features) if continued else None
+    inputs = problem(length, log_features)
+    assert_agrees(inputs, **options, state=state, backend="fast_transformers")
+
+
+@needs_fast_transformers
+def test_fast_transformers_refuses_what_it_has_not():
+    inputs = problem(3)
+    with pytest.raises(UserError, match=r"no decay.*decay=none"):
+        results(inputs, decaying=True, backend="fast_transformers")
+    doubled = {n: x.double() for n, x in inputs.items()}
+    with pytest.raises(UserError, match="no double precision"):
+        results(doubled, decaying=False, backend="fast_transformers")
+
+
+def simple_gla(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor | None = None,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """What `fla.ops.simple_gla.chunk_simple_gla` computes, token by token."""
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    batch, length, heads, width = q.shape
+    state = q.new_zeros(batch, heads, width, v.shape[-1])
+    state = state if initial_state is None else initial_state
+    out = []
+    for n in range(length):
+        gate = 1 if g is None else g[:, n].exp()[..., None, None]
+        state = gate * state + k[:, n, :, :, None] * v[:, n, :, None]
+        out.append(scale * torch.einsum("bhk,bhkv->bhv", q[:, n], state))
+    return torch.stack(out, dim=1), state if output_final_state else None
+
+
+@pytest.mark.parametrize("log_features", [False, True])
+@pytest.mark.parametrize("decaying", [False, True])
+@pytest.mark.parametrize("continued", [False, True])
+def test_what_goes_to_and_comes_from_fla(monkeypatch, log_features, decaying, continued):
+    monkeypatch.setattr(kernels, "_fla_kernel", lambda: simple_gla)
+    monkeypatch.setattr(kernels, "_fla_refusal", lambda *_: None)
+    monkeypatch.setattr(kernels, "_fla_gradient_refusal", lambda *_: None)
+    inputs = problem(40, log_features)
+    options = {"log_features": log_features, "decaying": decaying, "backend": "fla"}
+    assert_agrees(inputs, **options, state=some_state(log_features) if continued else None)
+
+
+@needs_fla
+@pytest.mark.parametrize("length", [1, 63, 1000, 2048])
+@pytest.mark.parametrize("log_features", [False, True])
+@pytest.mark.parametrize("decaying", [False, True])
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+def test_fla(monkeypatch, length, log_features, decaying, precision):
+    if decaying and (reason := kernels._fla_gradient_refusal(DECAY.cuda())):
+        pytest.skip(reason)
+    monkeypatch.setenv("TRITON_F32_DEFAULT", precision)
+    inputs = problem(length, log_features, "cuda")
+    options = {"log_features": log_features, "decaying": decaying, "backend": "fla"}
+    state = some_state(log_features, "cuda")
+    assert_agrees(inputs, 1e-4 if precision == "ieee" else 1e-2, **options, state=state)
+
+
+def test_backends_are_refused_by_name_and_with_the_cure():
+    inputs = problem(3)
+    with pytest.raises(UserError, match="give auto, naive, chunked, fast_transformers, fla"):
+        results(inputs, decaying=False, backend="triton")
+    with pytest.raises(UserError, match=r"backend=triton: give auto"):
+        LinearAttention(16, 0.25, 2, feature_map=FAVOR, backend="triton")
+    with pytest.raises(UserError, match=r"backend=fla: .*NVIDIA GPU.*cpu, or use backend=auto"):
+        results(inputs, decaying=False, backend="fla")
+
+
+@pytest.fixture
+def gpu(monkeypatch) -> SimpleNamespace:
+    """Stands for queries on a Hopper GPU with flash-linear-attention installed."""
+    monkeypatch.setattr(kernels, "find_spec", lambda _: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(__version__="3.7.1"))
+    monkeypatch.setattr(kernels, "_may_round", lambda: True)
+    return SimpleNamespace(is_cuda=True, dtype=torch.float32, device=torch.device("cuda"))
+
+
+def test_auto_takes_the_fastest_that_is_right(gpu, monkeypatch):
+    assert kernels.choose("auto", torch.rand(1), DECAY) is chunked
+    assert kernels.choose("auto", gpu, None) is kernels.fla
+    assert kernels.choose("auto", gpu, DECAY) is kernels.fla
+    monkeypatch.setattr(kernels, "_may_round", lambda: False)  # full fp32 is asked for
+    assert kernels.choose("auto", gpu, None) is chunked
+    assert kernels.choose("fla", gpu, None) is kernels.fla
+    gpu.dtype = torch.float64
+    monkeypatch.setattr(kernels, "_may_round", lambda: True)
+    assert kernels.choose("auto", gpu, None) is chunked
+    with pytest.raises(UserError, match="no double precision; give float32"):
+        kernels.choose("fla", gpu, None)
+    monkeypatch.setattr(kernels, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match="not installed; pip install"):
+        kernels.choose("fla", gpu, None)
+
+
+@pytest.mark.parametrize("version", ["3.4.0", "3.5.1", "3.7.0"])
+def test_fla_with_decay_is_not_trained_on_hopper_under_a_broken_triton(gpu, monkeypatch, version):
+    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(__version__=version))
+    kernels._tell_once.cache_clear()
+    with pytest.warns(UserWarning, match=f"Triton {version} breaks"):
+        assert kernels.choose("auto", gpu, DECAY) is chunked
+    kernels.choose("auto", gpu, DECAY)  # told once: a second warning would fail the test
+    with pytest.raises(UserError, match=r"Hopper.*triton>=3.7.1.*or use backend=auto"):
+        kernels.choose("fla", gpu, DECAY)
+    assert kernels.choose("auto", gpu, None) is kernels.fla
+    with torch.no_grad():
+        assert kernels.choose("auto", gpu, DECAY) is kernels.fla
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (8, 0))
+    assert kernels.choose("auto", gpu, DECAY) is kernels.fla
+
+
+def test_full_precision_is_what_torch_was_told():
+    assert not kernels._may_round()
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert kernels._may_round()
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_the_setting_is_for_training(monkeypatch):
+    used = []
+    monkeypatch.setitem(kernels.BACKENDS, "naive", lambda *a: used.append("naive") or naive(*a))
+    kernel = LinearAttention(
+        16, 0.25, 2, feature_map=partial(FAVOR, num_features=8), backend="naive"
+    )
+    x = torch.randn(1, 4, 2, 16)
+    out, _ = kernel(x, x, x, LayerCode(), causal=True)
+    assert used == ["naive"]
+    again, _ = kernel.eval()(x, x, x, LayerCode(), causal=True)
+    assert used == ["naive"]
+    torch.testing.assert_close(again, out)
