@@ -105,7 +105,13 @@ def report(script: str, rows: list[dict[str, Any]], args: argparse.Namespace) ->
 def machine(device: str) -> dict[str, str | int]:
     """What it ran on."""
     versions = {}
-    for package in ("torch", "pytorch-fast-transformers", "performer-pytorch"):
+    for package in (
+        "torch",
+        "pytorch-fast-transformers",
+        "performer-pytorch",
+        "flash-linear-attention",
+        "triton",
+    ):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

@@ -129,8 +129,8 @@ class _Chunked(torch.autograd.Function):
                     k_sum *= factor
                 within, fade = plan.weights[part.stop - part.start]
                 q_c, k_c, v_c = (_heads_first(x, rows, part) for x in (q, k, v))  # [B·H, T, ·]
-                inner = (q_c @ k_c.mT).mul_(within)
-                numerator, denominator = q_c @ kv, q_c @ k_sum
+                inner = torch.bmm(q_c, k_c.mT).mul_(within)
+                numerator, denominator = torch.bmm(q_c, kv), torch.bmm(q_c, k_sum)
                 if fade is not None:
                     numerator *= fade.since
                     denominator *= fade.since
@@ -171,21 +171,21 @@ class _Chunked(torch.autograd.Function):
                 # Through the division: to the numerator, and to the normaliser.
                 g_c = g_c / d_c
                 h_c = -(g_c * o_c).sum(-1, keepdim=True)
-                to_pairs = (g_c @ v_c.mT).add_(h_c).mul_(within)
-                pairs = (q_c @ k_c.mT).mul_(within)
-                to_v = k_c @ later_kv
+                to_pairs = torch.bmm(g_c, v_c.mT).add_(h_c).mul_(within)
+                pairs = torch.bmm(q_c, k_c.mT).mul_(within)
+                to_v = torch.bmm(k_c, later_kv)
                 if fade is not None:
                     to_v *= fade.until
                 _write(grad_v, rows, part, to_v.baddbmm_(pairs.mT, g_c))
                 if fade is None:
-                    to_k = (v_c @ later_kv.mT).add_(later_k.mT)
+                    to_k = torch.bmm(v_c, later_kv.mT).add_(later_k.mT)
                 else:
                     g_c, h_c = g_c * fade.since, h_c * fade.since
-                    to_k = (v_c @ later_kv.mT).add_(later_k.mT).mul_(fade.until)
+                    to_k = torch.bmm(v_c, later_kv.mT).add_(later_k.mT).mul_(fade.until)
                     later_kv *= fade.whole
                     later_k *= fade.whole
                 _write(grad_k, rows, part, to_k.baddbmm_(to_pairs.mT, q_c))
-                to_q = (g_c @ kv.mT).addcmul_(h_c, k_sum.mT)
+                to_q = torch.bmm(g_c, kv.mT).addcmul_(h_c, k_sum.mT)
                 _write(grad_q, rows, part, to_q.baddbmm_(to_pairs, k_c))
                 later_kv.baddbmm_(q_c.mT, g_c)
                 later_k.baddbmm_(q_c.mT, h_c)
