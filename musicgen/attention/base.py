@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from musicgen.position.base import LayerCode, NoiseKey, Site
@@ -84,6 +85,12 @@ class FeatureMap(nn.Module, ABC):
     def __init__(self, dim: int, logit_scale: float) -> None:
         super().__init__()
         self.dim, self.logit_scale = dim, logit_scale
+
+    def forward(self, q: Tensor, k: Tensor, code: LayerCode) -> tuple[Tensor, Tensor]:
+        """Encode by position, then map, in fp32: [B, L, H, K] -> [B, L, H, M] each."""
+        q, k = code.encode(q, k)
+        with torch.autocast(q.device.type, enabled=False):
+            return self.queries(q.float()), self.keys(k.float())
 
     @abstractmethod
     def queries(self, q: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from musicgen.attention.base import FeatureMap
 from musicgen.errors import UserError
-from musicgen.position.base import NoiseKey
+from musicgen.position.base import LayerCode, NoiseKey
 
 
 class FAVOR(FeatureMap):
@@ -22,7 +22,8 @@ class FAVOR(FeatureMap):
     cancels in the normaliser, so ‖q‖² and √M are left out.
 
     Args:
-        num_features: M, even; None takes 2E, which is one orthogonal block.
+        num_features: M, even; None takes twice the width that the logits' scale stands for, as in
+            the paper's sizes: 2E, but for encodings that widen queries without sharpening them.
     """
 
     name = "favor"
@@ -31,7 +32,7 @@ class FAVOR(FeatureMap):
 
     def __init__(self, dim: int, logit_scale: float, *, num_features: int | None = None) -> None:
         super().__init__(dim, logit_scale)
-        num_features = 2 * dim if num_features is None else num_features
+        num_features = 2 * round(logit_scale**-2) if num_features is None else num_features
         if num_features < 2 or num_features % 2:
             raise UserError(
                 f"model.attention.feature_map.num_features={num_features}: FAVOR+ takes features "
@@ -50,26 +51,35 @@ class FAVOR(FeatureMap):
         """Blocks of E orthogonal columns, each with the length of a normal vector."""
         dim, columns = self.omega.shape
         blocks = []
-        for _ in range(-(-columns // dim)):
-            gaussian = torch.randn(dim, dim, generator=generator)
+        for start in range(0, columns, dim):
+            gaussian = torch.randn(dim, min(dim, columns - start), generator=generator)
             # With R's signs moved into Q, it is uniform over rotations and reflections.
             q, r = torch.linalg.qr(gaussian)
             blocks.append(q * r.diagonal().sign())
-        directions = torch.cat(blocks, dim=1)[:, :columns]
+        directions = torch.cat(blocks, dim=1)
         lengths = torch.randn(dim, columns, generator=generator).norm(dim=0)
         self.omega.copy_(directions * lengths)
 
+    def forward(self, q: Tensor, k: Tensor, code: LayerCode) -> tuple[Tensor, Tensor]:
+        queries, keys = code.project(q, k, self._directions)
+        return self._exponents(queries.product), self._exponents(*keys)
+
     def queries(self, q: Tensor) -> Tensor:
-        u = self._project(q * math.sqrt(self.logit_scale))
-        return torch.cat((u, -u), dim=-1)
+        return self._exponents(q @ self._directions)
 
     def keys(self, k: Tensor) -> Tensor:
-        k = k * math.sqrt(self.logit_scale)
-        u, half_square = self._project(k), k.square().sum(-1, keepdim=True) / 2
-        return torch.cat((u - half_square, -u - half_square), dim=-1)
+        return self._exponents(k @ self._directions, k.square().sum(-1, keepdim=True))
 
-    def _project(self, x: Tensor) -> Tensor:
-        return x @ self.omega.float()
+    @property
+    def _directions(self) -> Tensor:
+        return self.omega.float() * math.sqrt(self.logit_scale)
+
+    def _exponents(self, u: Tensor, squared_norm: Tensor | None = None) -> Tensor:
+        u = u.float()
+        if squared_norm is None:
+            return torch.cat((u, -u), dim=-1)
+        half_square = squared_norm * (self.logit_scale / 2)
+        return torch.cat((u - half_square, -u - half_square), dim=-1)
 
 
 class ReLU(FeatureMap):

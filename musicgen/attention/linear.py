@@ -69,7 +69,7 @@ class LinearAttention(AttentionKernel):
         state: LinearState | None = None,
         return_state: bool = False,
     ) -> tuple[Tensor, LinearState | None]:
-        phi_q, phi_k = self._features(q, k, code)
+        phi_q, phi_k = self.feature_map(q, k, code)
         if not causal:
             assert self.decay is None, "decay is causal"
             log_features = self.feature_map.log_features
@@ -90,12 +90,5 @@ class LinearAttention(AttentionKernel):
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, code: LayerCode, state: LinearState
     ) -> tuple[Tensor, LinearState]:
-        phi_q, phi_k = self._features(q, k, code)
+        phi_q, phi_k = self.feature_map(q, k, code)
         return linear_attention_step(phi_q, phi_k, v, state, log_decay=self.log_decay)
-
-    def _features(self, q: Tensor, k: Tensor, code: LayerCode) -> tuple[Tensor, Tensor]:
-        """Encoded, mapped: [B, L, H, K] -> [B, L, H, M]."""
-        q, k = code.encode(q, k)
-        # Exponents need more than bf16's eight bits.
-        with torch.autocast(q.device.type, enabled=False):
-            return self.feature_map.queries(q.float()), self.feature_map.keys(k.float())

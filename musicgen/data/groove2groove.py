@@ -156,8 +156,8 @@ def read_song(path: str | Path, *, skip_bars: int = 2) -> Score:
     if len(bars) <= skip_bars:
         raise UserError(f"{path}: {len(bars)} bars, all of them count-in; get a whole copy")
     tracks = {
-        name: Track(name, program, is_drum)
-        for name, is_drum, program in instruments_of(DEFAULT_TRACKS)
+        own.name: Track(own.name, own.program, own.is_drum)
+        for own in instruments_of(DEFAULT_TRACKS)
     }
     for track in score.tracks:
         track.name = track.name.strip().removeprefix(PREFIX)

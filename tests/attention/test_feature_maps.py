@@ -65,7 +65,7 @@ def test_favor_redraw_is_a_function_of_its_key_and_omega_is_saved():
 
 
 def test_favor_features_come_in_pairs():
-    assert FAVOR(8, 0.3).feature_dim == 16
+    assert FAVOR(8, 8**-0.5).feature_dim == FAVOR(20, 8**-0.5).feature_dim == 16
     with pytest.raises(UserError, match="even number"):
         FAVOR(8, 0.3, num_features=7)
 
