@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytorch_lightning as pl
 from torch.utils.data import DataLoader
 
 from musicgen.data.batch import collate
-from musicgen.data.prepare import SPLITS, Piece, TokenCache, console, prepare
+from musicgen.data.encoding import Limits
+from musicgen.data.prepare import (
+    SPLITS,
+    Piece,
+    Shard,
+    TokenCache,
+    console,
+    prepare,
+    prepare_shard,
+)
 from musicgen.data.windows import Beginnings, StreamBatches, TrainingWindows
 from musicgen.errors import UserError
 from musicgen.midi import Score
 from musicgen.tokenization.base import Tokenizer
+
+T = TypeVar("T")
+
+# Loader processes for a GPU, and the batches that each is ahead of it.
+_GPU_WORKERS, _PREFETCHED = 2, 4
 
 
 class MusicData(pl.LightningDataModule):
@@ -31,7 +47,10 @@ class MusicData(pl.LightningDataModule):
         batches_per_epoch: None makes an epoch one crop of each piece.
         val_fraction, test_fraction: parts of the corpus, by group, where it has no split itself.
         seed: decides crops and augmentations.
-        num_workers: loader processes; 0 loads in the training process.
+        num_workers: loader processes; 0 loads in the training process; None takes 2 for a GPU,
+            which are ahead of it, and 0 otherwise.
+        limits: what a piece may cost and give, see `Limits`.
+        prepare_workers: processes that encode the corpus; None takes one per core.
     """
 
     def __init__(
@@ -45,7 +64,9 @@ class MusicData(pl.LightningDataModule):
         val_fraction: float = 0.05,
         test_fraction: float = 0.05,
         seed: int = 0,
-        num_workers: int = 0,
+        num_workers: int | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
+        prepare_workers: int | None = None,
     ) -> None:
         super().__init__()
         self.tokenizer, self.cache_dir = tokenizer, Path(cache_dir)
@@ -60,12 +81,14 @@ class MusicData(pl.LightningDataModule):
         for name, value, least in (
             ("length", length, 1),
             ("batch_size", batch_size, 1),
-            ("num_workers", num_workers, 0),
+            ("num_workers", 0 if num_workers is None else num_workers, 0),
+            ("prepare_workers", 1 if prepare_workers is None else prepare_workers, 1),
             ("seed", seed, 0),
         ):
             if not isinstance(value, int) or value < least:
                 raise UserError(f"data.{name}={value}: give a whole number, {least} or more")
         self.seed, self.num_workers = seed, num_workers
+        self.limits, self.prepare_workers = Limits.of(limits), prepare_workers
         self._cache: TokenCache | None = None
 
     @abstractmethod
@@ -93,10 +116,24 @@ class MusicData(pl.LightningDataModule):
     def cache(self) -> TokenCache:
         """The encoded corpus; encodes it first where it must."""
         if self._cache is None:
-            self._cache = prepare(
-                self.pieces(), self.read, self.tokenizer, self.cache_dir, fractions=self.fractions
-            )
+            self._cache = self._prepare(prepare)
         return self._cache
+
+    def prepare_shard(self, shard: Shard) -> TokenCache | None:
+        """Encode a part of the corpus; gives the cache once all parts are there."""
+        self._cache = self._prepare(partial(prepare_shard, shard=shard))
+        return self._cache
+
+    def _prepare(self, function: Callable[..., T]) -> T:
+        return function(
+            self.pieces(),
+            self.read,
+            self.tokenizer,
+            self.cache_dir,
+            fractions=self.fractions,
+            limits=self.limits,
+            num_workers=self.prepare_workers,
+        )
 
     def split(self, name: str) -> list[int]:
         """The cache's pieces of a split: all of them where the corpus is too small to have it.
@@ -155,11 +192,15 @@ class MusicData(pl.LightningDataModule):
 
     def _loader(self, dataset: TrainingWindows | Beginnings, **kwargs: object) -> DataLoader:
         on_gpu = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
+        num_workers = self.num_workers
+        if num_workers is None:
+            num_workers = _GPU_WORKERS if on_gpu else 0
         return DataLoader(
             dataset,
             collate_fn=partial(collate, pad_id=self.tokenizer.vocabulary.pad_id),
-            num_workers=self.num_workers,
-            persistent_workers=self.num_workers > 0,
+            num_workers=num_workers,
+            persistent_workers=num_workers > 0,
+            prefetch_factor=_PREFETCHED if num_workers else None,
             pin_memory=on_gpu,
             **kwargs,  # type: ignore[arg-type]
         )

@@ -1,248 +1,349 @@
-"""Files to a token cache: memory-mapped, named after content and settings, written atomically."""
+"""Files to a token cache: in parallel, only what is new, safe to kill and to share.
+
+A piece is found again by its name and content: in the caches of the same settings, and in the parts
+that a preparation has written on its way. So a stopped one goes on, a changed file costs only
+itself, and the parts of several machines make one cache. `home` says what lies where.
+"""
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import os
-import shutil
-import uuid
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
+from rich import progress as bars
+from rich.text import Text
 
+from musicgen.data.build import build_cache
+from musicgen.data.cache import INDEX, TokenCache
+from musicgen.data.encoding import (
+    Encoded,
+    Limits,
+    Reading,
+    Record,
+    Task,
+    content_of,
+    digest_of,
+    encode,
+    signature_of,
+)
+from musicgen.data.home import Home, Table, console, say, write_part
+from musicgen.data.report import SUMMARY, TABLE
+from musicgen.data.shelf import atomic_folder
+from musicgen.data.splits import SPLITS, Piece
+from musicgen.data.workers import Failure, run_limited
 from musicgen.errors import UserError
 from musicgen.midi import Score
-from musicgen.tokenization.base import EncodingReport, Tokenizer
+from musicgen.tokenization.base import Tokenizer
+
+__all__ = ["SPLITS", "Piece", "Shard", "TokenCache", "console", "prepare", "prepare_shard"]
 
 # Raise it when the same files and settings would give another cache.
-_FORMAT = 2
-SPLITS = ("train", "val", "test")
-console = Console(stderr=True)
+_FORMAT = 3
+# What a killed preparation loses at most, in seconds of work and in tokens.
+_PART_SECONDS, _PART_TOKENS = 2.0, 2**24
+# These limits do not change what a piece within them is encoded as.
+_OF_MACHINES = ("max_seconds", "max_gigabytes")
 
 
 @dataclass(frozen=True)
-class Piece:
-    """One piece of a corpus.
+class Shard:
+    """The `number`th of `count` parts of a corpus, from 1; a piece's name decides its part."""
 
-    Attributes:
-        name: what reports call it.
-        path: its file, or the folder of its files.
-        group: pieces of one group stay in one split.
-        split: the corpus' own split, if it has one.
-    """
+    number: int = 1
+    count: int = 1
 
-    name: str
-    path: Path
-    group: str
-    split: str | None = None
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """From `3/8`.
 
+        Raises:
+            UserError: it is none.
+        """
+        number, _, count = text.partition("/")
+        if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+            raise UserError(f"shard={text}: give the part and the number of parts, such as 3/8")
+        return cls(int(number), int(count))
 
-class TokenCache:
-    """The tokens of a corpus on disk, memory-mapped.
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
 
-    Attributes:
-        names, splits, bar_lengths: of each piece.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        index = json.loads((folder / "index.json").read_text())
-        self.folder = folder
-        self.names: list[str] = index["names"]
-        self.splits: list[str] = index["splits"]
-        self.bar_lengths: list[int] = index["bar_lengths"]
-        self._offsets = np.array(index["offsets"])
-        self._tokens = np.load(folder / "tokens.npy", mmap_mode="r")
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, piece: int) -> NDArray[np.int64]:
-        """The tokens of one piece."""
-        start, end = self._offsets[piece : piece + 2]
-        return self._tokens[start:end].astype(np.int64)
-
-    def pieces(self, split: str) -> list[int]:
-        """The pieces of a split."""
-        return [i for i, name in enumerate(self.splits) if name == split]
+    def holds(self, piece: Piece) -> bool:
+        digest = hashlib.blake2b(os.fsencode(piece.name), digest_size=8).digest()
+        return int.from_bytes(digest) % self.count == self.number - 1
 
 
-def prepare(
+def prepare(*args: Any, **kwargs: Any) -> TokenCache:
+    """Encode a whole corpus: `prepare_shard` with one shard."""
+    cache = prepare_shard(*args, **kwargs)
+    assert cache is not None
+    return cache
+
+
+def prepare_shard(
     pieces: Sequence[Piece],
     read: Callable[[Path], Score],
     tokenizer: Tokenizer,
     folder: Path,
     *,
     fractions: tuple[float, float],
+    limits: Limits | None = None,
     num_workers: int | None = None,
-) -> TokenCache:
-    """Encode a corpus, unless the same content was encoded before with the same settings.
+    shard: Shard | None = None,
+) -> TokenCache | None:
+    """Encode a corpus, or a part of it, as far as that has not been done before.
 
-    What cannot be read is left out, counted on the terminal and listed with its reason in the
-    cache's `report.csv`, as are the notes that the vocabulary cannot hold.
+    What cannot be used is left out, and listed with its reason in the cache's `report.csv`, as is
+    what notes lost on the way to tokens. Pieces of the same music share a split, that of the first
+    by name.
 
     Args:
-        pieces: the corpus.
-        read: reads a piece's path; a function that can be pickled.
+        pieces: the whole corpus.
+        read: reads a piece's path; a function, or a `partial` of one, that can be pickled.
         tokenizer: encodes the scores.
         folder: where caches live.
         fractions: parts of the groups that go to validation and to test.
-        num_workers: processes; None takes one per core.
+        limits: what a piece may cost and give.
+        num_workers: processes; None takes one per core that this process may use.
+        shard: encode this part only.
+
+    Returns:
+        The cache; None while parts of other shards are missing.
 
     Raises:
-        UserError: no piece could be read.
+        UserError: no piece can be used.
     """
-    settings = {"format": _FORMAT, "tokenizer": tokenizer.settings(), "name": tokenizer.name}
-    settings["vocabulary"] = tokenizer.vocabulary.hash
-    settings["fractions"] = list(fractions)
-    target = folder / f"{tokenizer.name}-{_fingerprint(pieces, read, settings)}"
-    if not (target / "index.json").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        # Not by `tempfile`, whose folders no other user may read.
-        temporary = folder / f".preparing-{uuid.uuid4().hex}"
-        temporary.mkdir()
-        try:
-            _build(pieces, read, tokenizer, temporary, fractions, num_workers)
+    corpus = _Corpus(pieces, read, tokenizer, folder, fractions, limits or Limits())
+    cache = corpus.finished()
+    while cache is None:
+        corpus.encode(shard or Shard(), num_workers or _num_cores())
+        cache = corpus.merge(shard)
+        if shard is not None and shard.count > 1:
+            break
+    return cache
+
+
+@dataclass
+class _Corpus:
+    """A corpus on its way to a cache."""
+
+    pieces: Sequence[Piece]
+    read: Callable[[Path], Score]
+    tokenizer: Tokenizer
+    folder: Path
+    fractions: tuple[float, float]
+    limits: Limits
+    # Content by index of piece, as far as this process has seen it.
+    contents: dict[int, str] = field(default_factory=dict)
+
+    @cached_property
+    def home(self) -> Home:
+        settings = {
+            "format": _FORMAT,
+            "tokenizer": self.tokenizer.name,
+            "settings": self.tokenizer.settings(),
+            "vocabulary": self.tokenizer.vocabulary.hash,
+            "reader": _identity(self.read),
+            "limits": {k: v for k, v in asdict(self.limits).items() if k not in _OF_MACHINES},
+        }
+        return Home(self.folder, self.tokenizer.name, settings)
+
+    @cached_property
+    def signatures(self) -> list[str]:
+        return [signature_of(piece.path) for piece in self.pieces]
+
+    def finished(self) -> TokenCache | None:
+        """The cache, if it is there and no file has changed; reads none of them."""
+        table = self.home.remembered()
+        contents = [self._listed(i, table) for i in range(len(self.pieces))]
+        if None in contents:
+            return None
+        target = self._target([content or "" for content in contents])
+        return TokenCache(target) if (target / INDEX).exists() else None
+
+    def encode(self, shard: Shard, num_workers: int) -> None:
+        """Encode what is new in a part of the corpus."""
+        with self.home.part(f"{shard.number}-of-{shard.count}") as folder:
+            with self.home.alone():
+                library, table = self.home.library(self._to_retry), self.home.table()
+            known: dict[str, set[str]] = {}
+            for digest, (shelf, place) in library.items():
+                record = shelf.records[place]
+                if not self._to_retry(record):
+                    known.setdefault(record.name, set()).add(digest)
+            tasks = {}
+            for i, piece in enumerate(self.pieces):
+                if i in self.contents or not shard.holds(piece):
+                    continue
+                digests = frozenset(known.get(piece.name, ()))
+                content = self._listed(i, table)
+                if content is not None and digest_of(piece.name, content) in digests:
+                    self.contents[i] = content
+                else:
+                    tasks[i] = Task(piece.name, piece.path, digests)
+            if tasks:
+                self._run(tasks, folder, num_workers)
+
+    def _run(self, tasks: dict[int, Task], folder: Path, num_workers: int) -> None:
+        """Encode pieces, given by index, and write parts on the way."""
+        function = partial(encode, read=self.read, tokenizer=self.tokenizer, limits=self.limits)
+        indices = list(tasks)
+        results = run_limited(
+            function,
+            list(tasks.values()),
+            num_workers=min(num_workers, 1 + len(tasks) // 32),
+            max_seconds=self.limits.max_seconds,
+            max_gigabytes=self.limits.max_gigabytes,
+        )
+        done: dict[int, Encoded | None] = {}
+        size, began = 0, time.monotonic()
+        written = began
+        with _progress_bar() as progress:
+            bar = progress.add_task("encoding", total=len(tasks))
             try:
-                temporary.rename(target)
-            except OSError:  # another process was first, with the same content
-                if not (target / "index.json").exists():
-                    raise
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        _announce(target)
-    return TokenCache(target)
+                for place, result in results:
+                    i = indices[place]
+                    reading = (
+                        self._failed(tasks[i], result) if isinstance(result, Failure) else result
+                    )
+                    self.contents[i], done[i] = reading
+                    progress.advance(bar)
+                    size += reading.encoded.record.num_tokens if reading.encoded else 0
+                    if time.monotonic() - written > _PART_SECONDS or size > _PART_TOKENS:
+                        self._write_part(folder, done)
+                        done, size, written = {}, 0, time.monotonic()
+            finally:
+                results.close()
+                if done:
+                    self._write_part(folder, done)
+        seconds = time.monotonic() - began
+        reused = len(self.contents) - len(tasks)
+        say(
+            f"{len(tasks)} pieces read in {seconds:.1f} s, {len(tasks) / seconds:.0f} a second"
+            + (f"; {reused} are as before" if reused else "")
+        )
+
+    def _failed(self, task: Task, failure: Failure) -> Reading:
+        content = content_of(task.path, self.limits)
+        record = Record(
+            task.name,
+            digest_of(task.name, content),
+            skipped=failure.reason,
+            limits=self._machine_limits() if failure.by_limit else None,
+            retry=not failure.by_limit,
+        )
+        return Reading(content, Encoded.nothing(record))
+
+    def _write_part(self, folder: Path, done: dict[int, Encoded | None]) -> None:
+        encoded = [piece for piece in done.values() if piece is not None]
+        table = {self._key(i): [self.signatures[i], self.contents[i]] for i in done}
+        write_part(folder, encoded, table)
+
+    def merge(self, shard: Shard | None) -> TokenCache | None:
+        """The cache, if all of its pieces are there."""
+        with self.home.alone():
+            library, table = self.home.library(self._to_retry), self.home.table()
+            contents, missing = [], 0
+            for i, piece in enumerate(self.pieces):
+                content = self.contents.get(i, self._listed(i, table))
+                if content is None or digest_of(piece.name, content) not in library:
+                    self.contents.pop(i, None)
+                    missing += 1
+                else:
+                    contents.append(content)
+            if missing:
+                if shard is not None and shard.count > 1:
+                    say(
+                        f"part {shard} is done; {missing} of {len(self.pieces)} pieces are in "
+                        "parts that are not: the last one merges them"
+                    )
+                return None
+            found = [
+                library[digest_of(piece.name, content)]
+                for piece, content in zip(self.pieces, contents, strict=True)
+            ]
+            records = [shelf.records[place] for shelf, place in found]
+            target = self._target(contents, records)
+            if not (target / INDEX).exists():
+                with atomic_folder(target) as new:
+                    build_cache(new, self.pieces, found, self.tokenizer, self.fractions)
+                self._announce(target)
+            # Before the table: without it, a killed process' parts are found and removed again.
+            self.home.remove_parts({self._key(i) for i in range(len(self.pieces))})
+            self.home.remember(
+                {
+                    self._key(i): [self.signatures[i], contents[i]]
+                    for i, record in enumerate(records)
+                    if not record.retry
+                }
+            )
+            return TokenCache(target)
+
+    def _announce(self, folder: Path) -> None:
+        for line in (folder / SUMMARY).read_text("utf-8", "surrogateescape").splitlines():
+            say(line.encode("utf-8", "replace").decode())
+        say(f"in {folder}; every piece in {folder / TABLE}")
+
+    def _to_retry(self, record: Record) -> bool:
+        return record.retry or record.limits not in (None, self._machine_limits())
+
+    def _machine_limits(self) -> list[float]:
+        return [getattr(self.limits, name) for name in _OF_MACHINES]
+
+    def _key(self, piece: int) -> str:
+        return str(self.pieces[piece].path.absolute())
+
+    def _listed(self, piece: int, table: Table) -> str | None:
+        """What a piece holds by a table, if its files have not changed since."""
+        signature, content = table.get(self._key(piece), ("", ""))
+        return content if signature and signature == self.signatures[piece] else None
+
+    def _target(self, contents: Sequence[str], records: Sequence[Record] = ()) -> Path:
+        """The folder of the cache: named after all that decides what is in it."""
+        decisive = [
+            self.fractions,
+            self._machine_limits(),
+            [
+                (digest_of(piece.name, content), piece.group, piece.split)
+                for piece, content in zip(self.pieces, contents, strict=True)
+            ],
+            # These may end otherwise with the same content.
+            [(record.name, record.skipped) for record in records if record.retry],
+        ]
+        digest = hashlib.blake2b(json.dumps(decisive).encode(), digest_size=12)
+        return self.home.folder / digest.hexdigest()
 
 
-def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> list[str]:
-    """A split for each piece: its own, or the one that its group's name decides.
-
-    A name gives each group a number in [0, 1): so a group stays where it is when the corpus grows,
-    and what was trained on is never taken for held out. Only a corpus so small that a split would
-    be empty moves a group: of three or more, each of training, validation and test gets one.
-    """
-    shares = {
-        group: int.from_bytes(hashlib.blake2b(os.fsencode(group), digest_size=8).digest()) / 2**64
-        for group in {piece.group for piece in pieces if piece.split is None}
-    }
-    val, test = fractions
-    where = {
-        group: "val" if share < val else "test" if share < val + test else "train"
-        for group, share in shares.items()
-    }
-    order = sorted(shares, key=lambda group: shares[group])
-    if len(order) < 3:
-        where = dict.fromkeys(order, "train")
-    else:
-        for place, split in ((0, "val"), (1, "test"), (-1, "train")):
-            if split not in where.values():
-                where[order[place]] = split
-    return [piece.split or where[piece.group] for piece in pieces]
+def _identity(read: Callable[..., Any]) -> str:
+    """A name for a reader, with the settings of a `partial`."""
+    if isinstance(read, partial):
+        return f"{_identity(read.func)}{(read.args, sorted(read.keywords.items()))}"
+    return f"{read.__module__}.{read.__qualname__}"
 
 
-def _fingerprint(pieces: Sequence[Piece], read: Callable, settings: dict[str, Any]) -> str:
-    """Of everything that decides the cache: settings, reader, names, content."""
-    digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=12)
-    digest.update(f"{read.__module__}.{read.__qualname__}".encode())
-    for piece in pieces:
-        digest.update(repr((piece.name, piece.group, piece.split)).encode())
-        files = sorted(piece.path.iterdir()) if piece.path.is_dir() else [piece.path]
-        for file in files:
-            with suppress(OSError):  # `read` reports what cannot be read
-                digest.update(hashlib.blake2b(file.read_bytes()).digest())
-    return digest.hexdigest()
+def _num_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _encode(
-    path: Path, *, read: Callable[[Path], Score], tokenizer: Tokenizer
-) -> tuple[NDArray[np.int64], int, EncodingReport] | str:
-    """A piece's tokens, bar length and report, or the reason why there are none."""
-    try:
-        score = read(path)
-    except UserError as error:
-        return str(error)
-    tokens, report = tokenizer.encode_with_report(score)
-    if report.notes_kept == 0:
-        return f"{path}: no note that the {tokenizer.name} vocabulary holds ({report.summary()})"
-    return tokens, tokenizer.bar_length(score), report
+class _Speed(bars.ProgressColumn):
+    """Files a second."""
+
+    def render(self, task: bars.Task) -> Text:
+        return Text(f"{task.finished_speed or task.speed or 0:.0f} files/s")
 
 
-def _build(
-    pieces: Sequence[Piece],
-    read: Callable[[Path], Score],
-    tokenizer: Tokenizer,
-    folder: Path,
-    fractions: tuple[float, float],
-    num_workers: int | None,
-) -> None:
-    encode = partial(_encode, read=read, tokenizer=tokenizer)
-    num_workers = min(num_workers or os.cpu_count() or 1, 1 + len(pieces) // 32)
-    progress = Progress(
-        *Progress.get_default_columns()[:3],
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
+def _progress_bar() -> bars.Progress:
+    return bars.Progress(
+        *bars.Progress.get_default_columns()[:3],
+        bars.MofNCompleteColumn(),
+        _Speed(),
+        bars.TimeElapsedColumn(),
         console=console,
     )
-    results = []
-    with progress, ProcessPoolExecutor(num_workers) as pool:
-        paths = [piece.path for piece in pieces]
-        encoded = map(encode, paths) if num_workers == 1 else pool.map(encode, paths, chunksize=8)
-        results = list(progress.track(encoded, len(pieces), description="encoding"))
-    kept = [(p, r) for p, r in zip(pieces, results, strict=True) if not isinstance(r, str)]
-    if not kept:
-        raise UserError(f"none of {len(pieces)} pieces can be used; the first: {results[0]}")
-    with _open_report(folder, "w") as file:
-        writer = csv.writer(file)
-        writer.writerow(["piece", "kept", "tokens", "notes"])
-        for piece, result in zip(pieces, results, strict=True):
-            if isinstance(result, str):
-                writer.writerow([piece.name, False, 0, result])
-            else:
-                writer.writerow([piece.name, True, len(result[0]), result[2].summary()])
-    # 16 bits hold every vocabulary here, and halve the cache.
-    assert len(tokenizer.vocabulary) <= np.iinfo(np.uint16).max
-    tokens = np.concatenate([result[0] for _, result in kept]).astype(np.uint16)
-    np.save(folder / "tokens.npy", tokens)
-    offsets = np.cumsum([0] + [len(result[0]) for _, result in kept])
-    index = {
-        "names": [piece.name for piece, _ in kept],
-        "splits": split_groups([piece for piece, _ in kept], fractions),
-        "bar_lengths": [result[1] for _, result in kept],
-        "offsets": offsets.tolist(),
-    }
-    (folder / "index.json").write_text(json.dumps(index))
-
-
-def _open_report(folder: Path, mode: str) -> IO[str]:
-    """A file name need not be valid UTF-8, and is written as the bytes it has on disk."""
-    return (folder / "report.csv").open(
-        mode, newline="", encoding="utf-8", errors="surrogateescape"
-    )
-
-
-def _announce(folder: Path) -> None:
-    """One line on what was kept, and one if anything was not."""
-    cache = TokenCache(folder)
-    with _open_report(folder, "r") as file:
-        rows = list(csv.DictReader(file))
-    total = sum(int(row["tokens"]) for row in rows)
-    counts = ", ".join(f"{len(cache.pieces(split))} {split}" for split in SPLITS)
-    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    say(f"{len(cache)} pieces ({counts}), {total:,} tokens in {folder}")
-    skipped = [row for row in rows if row["kept"] == "False"]
-    if skipped:
-        say(
-            f"{len(skipped)} of {len(rows)} pieces left out, the reasons in "
-            f"{folder / 'report.csv'}; the first: {skipped[0]['notes']}",
-            style="yellow",
-        )

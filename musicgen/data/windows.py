@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
-from musicgen.data.prepare import TokenCache
+from musicgen.data.cache import TokenCache
 from musicgen.tokenization.base import Tokenizer
 
 
@@ -23,32 +23,45 @@ class TrainingWindows(Dataset):
     ) -> None:
         self.cache, self.pieces, self.tokenizer = cache, pieces, tokenizer
         self.length, self.seed = length, seed
+        self._last: tuple[int, NDArray[np.int64]] | None = None
 
     def __getitem__(self, item: int) -> NDArray[np.int64]:
         """Up to `length` + 1 tokens."""
         epoch, place = divmod(item, len(self.pieces))
-        order = np.random.default_rng((self.seed, 0, epoch)).permutation(len(self.pieces))
-        piece = self.pieces[order[place]]
+        piece = self.pieces[self._order(epoch)[place]]
         return self.tokenizer.sample_window(
-            self.cache[piece],
+            self.cache.mapped(piece),
             np.random.default_rng((self.seed, 1, item)),
             self.length + 1,
             bar_length=self.cache.bar_lengths[piece],
             augment=True,
+            places=self.cache.places(piece),
         )
+
+    def _order(self, epoch: int) -> NDArray[np.int64]:
+        """The pieces of an epoch; the last one is kept, as it takes a while for 100,000."""
+        if self._last is None or self._last[0] != epoch:
+            rng = np.random.default_rng((self.seed, 0, epoch))
+            self._last = epoch, rng.permutation(len(self.pieces))
+        return self._last[1]
 
 
 class Beginnings(Dataset):
-    """The first `length` + 1 tokens of each piece, as they are."""
+    """The first `length` + 1 tokens of each piece, as they are, from the longest to the shortest.
+
+    So batches of consecutive items need little padding, and the largest comes first.
+    """
 
     def __init__(self, cache: TokenCache, pieces: list[int], length: int) -> None:
-        self.cache, self.pieces, self.length = cache, pieces, length
+        self.cache, self.length = cache, length
+        lengths = np.minimum(cache.lengths[pieces], length + 1)
+        self.pieces = [pieces[i] for i in np.argsort(-lengths, kind="stable")]
 
     def __len__(self) -> int:
         return len(self.pieces)
 
     def __getitem__(self, item: int) -> NDArray[np.int64]:
-        return self.cache[self.pieces[item]][: self.length + 1]
+        return self.cache.mapped(self.pieces[item])[: self.length + 1].astype(np.int64)
 
 
 class StreamBatches(Sampler[list[int]]):

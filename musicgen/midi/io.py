@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import symusic
 
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
-from musicgen.midi.guard import whole_chunks
+from musicgen.midi.guard import UNCLOSED, close_notes, whole_chunks
 from musicgen.midi.score import (
     NOTE,
     TEMPO,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 MIDI_SUFFIXES = frozenset({".mid", ".midi"})
 _TICK_LIMIT = 2**28  # of the format's time differences
+_LONGEST_UNCLOSED = 4  # beats
 
 
 def read(path: str | Path) -> Score:
@@ -53,7 +55,8 @@ def loads(data: bytes) -> Score:
     """The `Score` in the bytes of a MIDI file.
 
     Tempi and time signatures that no player could use (0 bpm, 0/4) are left out, and so are
-    tracks without events.
+    tracks without events. A note that never ends does so with its track, after 4 beats at most.
+    What was mended is in the Score's `repairs`.
 
     Raises:
         UserError: the bytes are no standard MIDI file, or one that is cut short.
@@ -66,6 +69,10 @@ def loads(data: bytes) -> Score:
         raise UserError(f"broken MIDI ({reason}); export it again from a music program") from None
     if parsed.ticks_per_quarter <= 0:
         raise UserError("SMPTE time (no beats) is not supported; export it with a beat division")
+    with suppress(Exception):  # of bytes that only the parser takes for a whole track
+        closed: Any = symusic.Score.from_midi(close_notes(data))
+        if closed.note_num() > parsed.note_num():
+            return _from_symusic(closed, unclosed=UNCLOSED)
     return _from_symusic(parsed)
 
 
@@ -149,8 +156,10 @@ def as_score(music: Score | str | Path | miditoolkit.MidiFile | muspy.Music | An
     raise TypeError(f"expected a Score, a path, a MidiFile or a Music, got {type(music).__name__}")
 
 
-def _from_symusic(parsed: Any) -> Score:
+def _from_symusic(parsed: Any, unclosed: float = math.inf) -> Score:
+    """The parser's Score as ours; a note of `unclosed` ticks or more never ended."""
     tracks = []
+    num_closed = 0
     for track in parsed.tracks:
         columns = track.notes.numpy()
         notes = np.empty(len(columns["time"]), NOTE)
@@ -161,13 +170,26 @@ def _from_symusic(parsed: Any) -> Score:
             raise UserError(
                 "broken MIDI (velocity past 127, or a time past 2^31 ticks); get a whole copy"
             )
+        is_open = notes["duration"] >= unclosed
+        until_end = notes["duration"][is_open] - unclosed
+        longest = _LONGEST_UNCLOSED * parsed.ticks_per_quarter
+        notes["duration"][is_open] = np.clip(until_end, 1, longest)
+        num_closed += len(until_end)
         tracks.append(Track(track.name, track.program, track.is_drum, notes))
+    tempos = _tempos((t.time, t.qpm) for t in parsed.tempos)
+    signatures = _signatures((s.time, s.numerator, s.denominator) for s in parsed.time_signatures)
+    mended = {
+        "notes without an end closed": num_closed,
+        "impossible tempi left out": len(parsed.tempos) - len(tempos),
+        "impossible time signatures left out": len(parsed.time_signatures) - len(signatures),
+    }
     return Score(
         parsed.ticks_per_quarter,
         tracks,
-        _tempos((t.time, t.qpm) for t in parsed.tempos),
-        _signatures((s.time, s.numerator, s.denominator) for s in parsed.time_signatures),
+        tempos,
+        signatures,
         _by_tick(Marker(m.time, m.text) for m in parsed.markers),
+        [f"{count} {what}" for what, count in mended.items() if count],
     )
 
 

@@ -72,6 +72,7 @@ class Score:
         tempos: `TEMPO` array sorted by tick; empty if the source has none (120 bpm by default).
         time_signatures: sorted by tick; empty if the source has none (4/4 by default).
         markers: sorted by tick.
+        repairs: what reading had to mend, in words; no part of the music.
     """
 
     ticks_per_beat: int = 480
@@ -79,6 +80,7 @@ class Score:
     tempos: TempoArray = field(default_factory=lambda: np.empty(0, TEMPO))
     time_signatures: list[TimeSignature] = field(default_factory=list)
     markers: list[Marker] = field(default_factory=list)
+    repairs: list[str] = field(default_factory=list)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Score):

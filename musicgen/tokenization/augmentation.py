@@ -26,6 +26,11 @@ class Thinning:
     skipped: NDArray[np.bool_]
     bar_length: int
 
+    def until(self, time: int) -> Thinning:
+        """With the bars up to a time, of which those added go as the last one does."""
+        added = max(0, time // self.bar_length + 1 - len(self.skipped))
+        return replace(self, skipped=np.pad(self.skipped, (0, added), mode="edge"))
+
     def spare_bars(self, onset: IntArray) -> Thinning:
         """Without the cuts if they would take every note."""
         if self.skipped[onset // self.bar_length].all():

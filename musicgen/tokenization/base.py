@@ -178,6 +178,14 @@ class Tokenizer(ABC):
         """Which ids may follow which."""
 
     @abstractmethod
+    def crop_places(self, tokens: IntArray, *, bar_length: int) -> IntArray:
+        """Where the crops of a complete encoding [L] may begin, one for each bar. [num_bars, 2].
+
+        An index into the ids, and the grid step from which their times count there, in steps from
+        the bar.
+        """
+
+    @abstractmethod
     def sample_window(
         self,
         tokens: IntArray,
@@ -186,6 +194,7 @@ class Tokenizer(ABC):
         *,
         bar_length: int,
         augment: bool,
+        places: IntArray | None = None,
     ) -> IntArray:
         """A training crop of a piece: grammatical from its first id, at most `length` ids.
 
@@ -195,6 +204,7 @@ class Tokenizer(ABC):
             tokens: a complete encoding. [L]
             bar_length: the piece's, in grid steps.
             augment: apply the random changes that the tokenizer's settings name.
+            places: those of `crop_places`, which spare looking through the whole piece.
         """
 
     def encode(self, score: Score) -> IntArray:

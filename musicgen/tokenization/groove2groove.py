@@ -174,6 +174,23 @@ class Groove2Groove(Tokenizer):
         end = int(self.times(tokens).max(initial=0))
         return np.arange(0, end + 1, bar_length)
 
+    def crop_places(self, tokens: IntArray, *, bar_length: int) -> IntArray:
+        shifts = np.flatnonzero(within(tokens, self.families["TimeShift"]))
+        ons = np.flatnonzero(tokens < self.events.num_voices)
+        if not len(ons):
+            return np.empty((0, 2), np.int64)
+        times = self.events.shift_times(tokens[shifts])
+        last_shift = int(np.searchsorted(shifts, ons[-1])) - 1
+        last_onset = int(times[last_shift]) if last_shift >= 0 else 0
+        starts = bar_length * np.arange(1, last_onset // bar_length + 1)
+        # The first shift that leads into each bar counts from the beat before it; a piece's first
+        # bar begins without one.
+        entry = np.searchsorted(times, starts)
+        before = np.concatenate([[0], times])[entry]
+        beat = before - before % self.steps_per_beat
+        first = np.zeros((1, 2), np.int64)
+        return np.concatenate([first, np.stack([shifts[entry], beat - starts], axis=1)])
+
     def sample_window(
         self,
         tokens: IntArray,
@@ -182,43 +199,39 @@ class Groove2Groove(Tokenizer):
         *,
         bar_length: int,
         augment: bool,
+        places: IntArray | None = None,
     ) -> IntArray:
-        shifts = np.flatnonzero(within(tokens, self.families["TimeShift"]))
-        ons = np.flatnonzero(tokens < self.events.num_voices)
-        if not len(ons):
+        if places is None:
+            places = self.crop_places(tokens, bar_length=bar_length)
+        if not len(places):
             return tokens[:length].astype(np.int64)
-        times = self.events.shift_times(tokens[shifts])
-        last_shift = int(np.searchsorted(shifts, ons[-1])) - 1
-        last_onset = int(times[last_shift]) if last_shift >= 0 else 0
-        start = bar_length * int(rng.integers(last_onset // bar_length + 1))
-        # The first shift that leads into the bar; a piece's first bar begins without one.
-        entry = int(np.searchsorted(times, start)) if start else 0
-        first = int(shifts[entry]) if start else 0
-        times = times[entry:] - start
-        thinning = self._draw_thinning(rng, times, bar_length) if augment else None
+        bar = int(rng.integers(len(places)))
+        first, origin = places[bar].tolist()
+        thinning = self._draw_thinning(rng, len(places) - bar, bar_length) if augment else None
 
         stop, window = first, np.empty(0, np.int64)
         while len(window) < length and stop < len(tokens):
             # Half as many again usually make up for what is thinned out.
             stop = first + max(2 * (stop - first), length * 3 // 2)
             segment = tokens[first:stop].astype(np.int64)
-            window = self._crop(segment, times, thinning, whole=stop >= len(tokens))
+            window = self._crop(segment, origin, thinning, whole=stop >= len(tokens))
         window = window[:length]
         return self._transposed(window, rng) if augment else window
 
     def _crop(
-        self, segment: IntArray, shift_times: IntArray, thinning: Thinning | None, *, whole: bool
+        self, segment: IntArray, origin: int, thinning: Thinning | None, *, whole: bool
     ) -> IntArray:
         """A segment encoded anew from time 0: without the offs of notes begun before it.
 
         If the segment is not whole, it ends before its last time, which may lack events.
         """
-        passed = np.cumsum(within(segment, self.families["TimeShift"]))
-        times = np.concatenate([[0], shift_times[: passed[-1]]])[passed]
+        is_shift = within(segment, self.families["TimeShift"])
+        shift_times = self.events.shift_times(segment[is_shift]) + origin
+        times = np.concatenate([[0], shift_times])[np.cumsum(is_shift)]
         horizon = times[-1:]
         voice, onset, offset = self.events.notes(segment, times, int(horizon[0]))
         if thinning is not None:
-            thinning = thinning.spare_bars(onset)
+            thinning = thinning.until(int(times[-1])).spare_bars(onset)
             keep = thinning.keep(voice // NUM_KEYS, onset)
             voice, onset, offset = voice[keep], thinning.move(onset[keep]), offset[keep]
             offset, horizon = thinning.move(offset), thinning.move(horizon)
@@ -232,11 +245,9 @@ class Groove2Groove(Tokenizer):
         tokens = np.concatenate([[self.families["BOS"].start], self.events.serialise(events)])
         return np.append(tokens, self.families["EOS"].start) if whole else tokens
 
-    def _draw_thinning(
-        self, rng: np.random.Generator, shift_times: IntArray, bar_length: int
-    ) -> Thinning:
-        num_bars = int(shift_times[-1]) // bar_length + 1 if len(shift_times) else 1
-        skipped = rng.random(num_bars) < self.skip_bar_probability
+    def _draw_thinning(self, rng: np.random.Generator, num_bars: int, bar_length: int) -> Thinning:
+        # One more for what sounds on after the last onset.
+        skipped = rng.random(num_bars + 1) < self.skip_bar_probability
         skipped[0] = False
         draws = rng.random(len(self.instruments))
         return Thinning(draws < self.drop_track_probability, draws, skipped, bar_length)

@@ -217,6 +217,10 @@ class REMI(Tokenizer):
         starts = self.times(tokens)[within(tokens, self.families["Bar"])]
         return starts if len(starts) else np.zeros(1, np.int64)
 
+    def crop_places(self, tokens: IntArray, *, bar_length: int) -> IntArray:
+        bars = np.flatnonzero(within(tokens, self.families["Bar"]))
+        return np.stack([bars, np.zeros_like(bars)], axis=1)
+
     def sample_window(
         self,
         tokens: IntArray,
@@ -225,9 +229,11 @@ class REMI(Tokenizer):
         *,
         bar_length: int,
         augment: bool,
+        places: IntArray | None = None,
     ) -> IntArray:
-        bars = np.flatnonzero(within(tokens, self.families["Bar"]))
-        start = int(bars[rng.integers(len(bars))]) if len(bars) else 0
+        if places is None:
+            places = self.crop_places(tokens, bar_length=bar_length)
+        start = int(places[rng.integers(len(places)), 0]) if len(places) else 0
         window = tokens[start : start + length].astype(np.int64)
         return self._transposed(window, rng) if augment else window
 

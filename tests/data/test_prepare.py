@@ -1,16 +1,20 @@
 import csv
+import multiprocessing
 import os
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from musicgen.data import home
 from musicgen.data import prepare as module
-from musicgen.data.prepare import SPLITS, Piece, prepare, split_groups
+from musicgen.data.prepare import SPLITS, Piece, Shard, prepare, prepare_shard
+from musicgen.data.splits import split_groups
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, notes_from, read, write
 from musicgen.tokenization import REMI, Groove2Groove
@@ -38,6 +42,11 @@ def content(folder):
     """Every file below a folder, as bytes."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def finished(folder):
+    """The caches below a folder."""
+    return sorted(path.parent for path in folder.rglob("index.json"))
 
 
 @pytest.fixture
@@ -73,12 +82,44 @@ def test_the_cache_holds_what_the_tokenizer_gives(pieces, encode):
 def test_a_cache_is_reused_while_nothing_changes(pieces, encode, monkeypatch, capsys):
     first = encode(pieces)
     assert "6 pieces (4 train, 1 val, 1 test)" in capsys.readouterr().err
-    monkeypatch.setattr(module, "_build", None)  # a second build would fail
-    again = encode(pieces, REMI())
-    assert again.folder == first.folder
-    assert capsys.readouterr().err == ""
+    with monkeypatch.context() as patch:  # a second build, or reading a file, would fail
+        patch.setattr(module, "build_cache", None)
+        patch.setattr(module, "run_limited", None)
+        again = encode(pieces, REMI())
+        assert again.folder == first.folder
+        assert capsys.readouterr().err == ""
     os.utime(pieces[0].path, (0, 0))
     assert encode(pieces).folder == first.folder, "times do not count, content does"
+
+
+def counting_read(path):
+    with (path.parent / "reads.txt").open("a") as file:
+        file.write(path.name + "\n")
+    return read(path)
+
+
+def test_a_file_that_changes_costs_only_itself(pieces, encode, tmp_path):
+    log = tmp_path / "midi" / "reads.txt"
+
+    def files_read(pieces):
+        log.write_text("")
+        cache = encode(pieces, read=counting_read)
+        for i, piece in enumerate(pieces):
+            assert np.array_equal(cache[i], REMI().encode(read(piece.path)))
+        return sorted(log.read_text().split())
+
+    assert files_read(pieces[:5]) == [f"{i}.mid" for i in range(5)]
+    assert files_read(pieces) == ["5.mid"], "added"
+    assert files_read(pieces[1:]) == [], "taken away"
+    write(melody(77), pieces[3].path)
+    assert files_read(pieces) == ["3.mid"], "changed"
+    os.utime(pieces[2].path, (0, 0))
+    assert files_read(pieces) == [], "only touched"
+    moved = tmp_path / "elsewhere"
+    (tmp_path / "midi").rename(moved)
+    log = moved / "reads.txt"
+    moved_pieces = [Piece(p.name, moved / p.path.name, p.group) for p in pieces]
+    assert files_read(moved_pieces) == [], "moved as a whole"
 
 
 def test_a_cache_is_rebuilt_when_anything_changes(pieces, encode):
@@ -155,8 +196,8 @@ def test_what_cannot_be_used_is_reported_and_left_out(pieces, encode, tmp_path, 
     assert rows["2.mid"]["tokens"] == str(len(cache[2]))
     assert "all 10 notes kept" in rows["2.mid"]["notes"]
     shown = " ".join(capsys.readouterr().err.split())
-    assert "5 of 11 pieces left out" in shown
-    assert f"{cache.folder / 'report.csv'};" in shown, "a path stays in one piece"
+    assert "left out: 5 of 11 pieces" in shown
+    assert str(cache.folder / "report.csv") in shown, "a path stays in one piece"
 
 
 def test_a_corpus_without_a_usable_piece_is_refused(tmp_path, encode):
@@ -166,7 +207,7 @@ def test_a_corpus_without_a_usable_piece_is_refused(tmp_path, encode):
     with pytest.raises(UserError, match=r"none of 2 pieces .*a\.mid: not a MIDI file") as caught:
         encode(pieces)
     assert len(str(caught.value).splitlines()) == 1
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert finished(tmp_path / "cache") == []
 
 
 def test_names_that_are_not_utf8(tmp_path, encode):
@@ -182,44 +223,111 @@ def test_names_that_are_not_utf8(tmp_path, encode):
     assert b"Se\xf1or.mid,True" in (cache.folder / "report.csv").read_bytes()
 
 
-def test_an_interrupted_preparation_leaves_no_cache(pieces, encode, tmp_path, monkeypatch):
-    class Interrupted(REMI):
-        name = "remi"
+def test_an_interrupted_preparation_goes_on(pieces, encode, tmp_path, monkeypatch):
+    results = module.run_limited
 
-        def bar_length(self, score):
-            if score.num_notes == 11:
+    def interrupted(*args, **kwargs):
+        for count, result in enumerate(results(*args, **kwargs)):
+            if count == 4:
                 raise KeyboardInterrupt
-            return super().bar_length(score)
+            yield result
 
+    monkeypatch.setattr(module, "run_limited", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        encode(pieces, Interrupted())
-    assert list((tmp_path / "cache").iterdir()) == []
-
-    # Killed outright, between two files of the cache.
-    monkeypatch.setattr(np, "save", lambda *args: os._exit(9))
-    child = os.fork()
-    if child == 0:
-        encode(pieces)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        encode(pieces, read=counting_read)
     monkeypatch.undo()
-    assert [path.name[:11] for path in (tmp_path / "cache").iterdir()] == [".preparing-"]
-    assert len(encode(pieces)) == 6
+    assert finished(tmp_path / "cache") == []
+    log = tmp_path / "midi" / "reads.txt"
+    log.write_text("")
+    cache = encode(pieces, read=counting_read)
+    assert len(log.read_text().split()) == 2
+    fresh = prepare(pieces, counting_read, REMI(), tmp_path / "fresh", fractions=(0.1, 0.1))
+    assert content(cache.folder) == content(fresh.folder)
+    assert not list((tmp_path / "cache").rglob("records.json"))[1:], "parts are merged"
 
 
-def test_two_preparations_at_once_end_alike(pieces, tmp_path):
-    barrier = threading.Barrier(2)
+def fork(function, *args, **kwargs):
+    """A process that calls a function as it is here."""
+    process = multiprocessing.get_context("fork").Process(
+        target=function, args=args, kwargs={"fractions": (0.1, 0.1)} | kwargs
+    )
+    process.start()
+    return process
+
+
+def test_killed_at_any_moment_it_ends_in_the_same_bytes(tmp_path, monkeypatch):
+    pieces = corpus(tmp_path / "midi", 150)
+    began = time.monotonic()
+    expected = prepare(pieces, read, REMI(), tmp_path / "whole", fractions=(0.1, 0.1)).folder
+    seconds = time.monotonic() - began
+    monkeypatch.setattr(module, "_PART_SECONDS", 0.01)
+    rng = np.random.default_rng(0)
+    folders = [tmp_path / str(i) for i in range(3)]
+    killed_with_parts = 0
+    for folder in folders:
+        for _ in range(4):
+            process = fork(prepare, pieces, read, REMI(), folder, num_workers=2)
+            process.join(rng.uniform(0, 1.2) * seconds)
+            process.kill()
+            process.join()
+            killed_with_parts += bool(list(folder.rglob("parts/*/*/records.json")))
+        cache = prepare(pieces, read, REMI(), folder, fractions=(0.1, 0.1)).folder
+        assert content(cache) == content(expected)
+        assert finished(folder) == [cache]
+        assert not list(folder.rglob(".new-*"))
+        assert not list(folder.rglob("parts/*/*/*"))
+    assert killed_with_parts > 1
+
+
+def test_shards_are_merged_by_the_last(tmp_path, capfd):
+    pieces = corpus(tmp_path / "midi", 40)
+    expected = prepare(pieces, read, REMI(), tmp_path / "whole", fractions=(0.1, 0.1)).folder
+    folder = tmp_path / "shards"
+    for number in (2, 1):
+        capfd.readouterr()
+        process = fork(prepare_shard, pieces, read, REMI(), folder, shard=Shard(number, 3))
+        process.join(60)
+        assert process.exitcode == 0
+        assert f"part {number}/3 is done" in capfd.readouterr().err
+        assert not finished(folder)
+    together = [
+        fork(prepare_shard, pieces, read, REMI(), folder, shard=Shard(3, 3)) for _ in range(2)
+    ]
+    for process in together:
+        process.join(60)
+        assert process.exitcode == 0
+    (cache,) = finished(folder)
+    assert content(cache) == content(expected)
+    sizes = [sum(Shard(n, 3).holds(piece) for piece in pieces) for n in (1, 2, 3)]
+    assert sum(sizes) == 40
+    assert min(sizes) > 5
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", ""])
+def test_shards_that_are_none(text):
+    with pytest.raises(UserError, match="such as 3/8"):
+        Shard.parse(text)
+
+
+def read_in_turns(path):
+    """Waits until two processes have begun."""
+    (path.parent / f"{os.getpid()}.pid").touch()
+    deadline = time.monotonic() + 20
+    while len(list(path.parent.glob("*.pid"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return read(path)
+
+
+def test_two_at_once_where_there_are_no_locks(pieces, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        home.FileLock, "acquire", lambda *a, **k: (_ for _ in ()).throw(NotImplementedError)
+    )
     caches, errors = [], []
-
-    def read_together(path):
-        if path == pieces[0].path:
-            barrier.wait(20)  # both have seen that there is no cache
-        return read(path)
 
     def work():
         try:
             caches.append(
-                prepare(pieces, read_together, REMI(), tmp_path / "cache", fractions=(0.1, 0.1))
+                prepare(pieces, read_in_turns, REMI(), tmp_path / "cache", fractions=(0.1, 0.1))
             )
         except Exception as error:
             errors.append(error)
@@ -230,9 +338,33 @@ def test_two_preparations_at_once_end_alike(pieces, tmp_path):
     for thread in threads:
         thread.join()
     assert not errors
+    assert len(list((tmp_path / "midi").glob("*.pid"))) == 2, "both were at work"
+    assert finished(tmp_path / "cache") == [caches[0].folder] == [caches[1].folder]
+    assert all(
+        np.array_equal(caches[0][i], REMI().encode(read(p.path))) for i, p in enumerate(pieces)
+    )
+
+
+def test_the_second_of_two_waits_and_finds_all_done(pieces, tmp_path, capsys):
+    caches = []
+
+    def work():
+        caches.append(prepare(pieces, slow_read, REMI(), tmp_path / "cache", fractions=(0.1, 0.1)))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert caches[0].folder == caches[1].folder
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == [caches[0].folder.name]
-    assert all(np.array_equal(caches[0][i], caches[1][i]) for i in range(6))
+    shown = capsys.readouterr().err
+    assert "another process is at work" in shown
+    assert shown.count("6 pieces read") == 1
+
+
+def slow_read(path):
+    time.sleep(0.05)
+    return read(path)
 
 
 def test_processes_of_other_hash_seeds_make_the_same_bytes(tmp_path):
@@ -251,18 +383,21 @@ def test_processes_of_other_hash_seeds_make_the_same_bytes(tmp_path):
             [sys.executable, "-c", code, str(tmp_path / "midi"), str(tmp_path / folder)],
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
             stderr=subprocess.PIPE,
+            text=True,
         )
-        for seed, folder in [("1", "shared"), ("2", "shared"), ("3", "own")]
+        for seed, folder in [("1", "shared"), ("2", "own")]
     ]
     for child in children:
         _, errors = child.communicate(timeout=120)
-        assert child.returncode == 0, errors.decode()
+        assert child.returncode == 0, errors
     one_worker = prepare(
         pieces, read, REMI(), tmp_path / "here", fractions=(0.1, 0.1), num_workers=1
     )
-    expected = content(tmp_path / "here")
-    assert len(expected) == 3
-    assert content(tmp_path / "shared") == content(tmp_path / "own") == expected
+    expected = content(one_worker.folder)
+    assert len(expected) == 7
+    for folder in ("shared", "own"):
+        (cache,) = finished(tmp_path / folder)
+        assert content(cache) == expected
     assert np.array_equal(one_worker[39], REMI().encode(read(pieces[39].path)))
 
 

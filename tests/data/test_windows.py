@@ -51,11 +51,11 @@ def test_each_epoch_visits_every_piece_once(corpus):
     visited = []
 
     class Spy:
-        bar_lengths = cache.bar_lengths
+        bar_lengths, places = cache.bar_lengths, cache.places
 
-        def __getitem__(self, piece):
+        def mapped(self, piece):
             visited.append(piece)
-            return cache[piece]
+            return cache.mapped(piece)
 
     stream = TrainingWindows(Spy(), [5, 3, 2, 0], tokenizer, LENGTH, 0)
     for item in range(80):
@@ -67,7 +67,7 @@ def test_each_epoch_visits_every_piece_once(corpus):
 
 @pytest.mark.parametrize("length", [7, LENGTH, 100_000])
 def test_windows_are_grammatical_and_within_their_length(corpus, length):
-    tokenizer, cache = corpus
+    tokenizer, _ = corpus
     stream = windows(corpus, length=length)
     crops = [stream[i] for i in range(24)]
     assert all(2 <= len(crop) <= length + 1 for crop in crops)
@@ -79,10 +79,46 @@ def test_windows_are_grammatical_and_within_their_length(corpus, length):
         assert state.finished.item() == (crop[-1] == grammar.eos)
     if length == 100_000:
         assert all(crop[-1] == grammar.eos for crop in crops)
-    beginnings = Beginnings(cache, [4, 1], length)
-    assert len(beginnings) == 2
-    for item, piece in enumerate([4, 1]):
-        assert np.array_equal(beginnings[item], cache[piece][: length + 1])
+
+
+def test_beginnings_are_in_order_of_length(corpus):
+    _, cache = corpus
+    beginnings = Beginnings(cache, [4, 1, 5], 100_000)
+    whole = [beginnings[i].tolist() for i in range(len(beginnings))]
+    assert sorted(whole) == sorted(cache[i].tolist() for i in (4, 1, 5))
+    assert sorted(map(len, whole), reverse=True) == list(map(len, whole))
+    short = Beginnings(cache, [4, 1, 5], 9)
+    assert [short[i].tolist() for i in range(3)] == [cache[i][:10].tolist() for i in (4, 1, 5)]
+
+
+def test_a_window_does_not_read_the_whole_piece(corpus):
+    tokenizer, cache = corpus
+    reads = []
+
+    class Disk:
+        """Notes how much is read, and can do nothing but slices."""
+
+        def __init__(self, tokens):
+            self.tokens = tokens
+
+        def __len__(self):
+            return len(self.tokens)
+
+        def __getitem__(self, key):
+            reads.append(len(self.tokens[key]))
+            return self.tokens[key]
+
+    class Spy:
+        bar_lengths, places = cache.bar_lengths, cache.places
+
+        def mapped(self, piece):
+            return Disk(cache.mapped(piece))
+
+    stream = TrainingWindows(Spy(), list(range(NUM_PIECES)), tokenizer, 16, 0)
+    expected = windows(corpus, length=16)
+    for item in range(40):
+        assert np.array_equal(stream[item], expected[item])
+    assert 0 < max(reads) <= 120 < min(cache.lengths)
 
 
 def items(batch_size, num_batches, start=0, rank=0, world_size=1):
