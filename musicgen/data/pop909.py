@@ -139,7 +139,8 @@ def read_song(folder: str | Path) -> Score:
     _rescale_velocities([track.notes for track in score.tracks])
     for track in score.tracks:
         track.notes = sort_notes(track.notes)
-    piece = Score(TICKS_PER_BEAT, score.tracks, time_signatures=[TimeSignature(0, BAR_BEATS, 4)])
+    metre = [TimeSignature(0, BAR_BEATS, 4)]
+    piece = Score(TICKS_PER_BEAT, score.tracks, time_signatures=metre, repairs=score.repairs)
     piece.tempos = _tempos(beats, bars)
     chord_times, chords = _read_chords(folder / CHORDS_FILE)
     piece.markers = _markers(_ticks(np.rint(beat_of(chord_times)), bars), chords, piece.end)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from musicgen.data.encoding import Record
 from musicgen.data.splits import SPLITS
-from musicgen.tokenization.base import Vocabulary
+from musicgen.tokenization.base import EncodingReport, Vocabulary
 
 TABLE, SUMMARY = "report.csv", "summary.txt"
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -79,9 +79,9 @@ def summarise(
         _coverage(counts, vocabulary),
         _notes(kept),
     ]
-    lines += _listed("rules", Counter(rule for record in kept for rule in _ruled(record)))
+    lines += _listed("rules", Counter(_rule(rule) for record in kept for rule in record.rules))
     lines += _duplicates(records, splits, originals)
-    skipped = Counter(_kind(record) for record in records if record.skipped)
+    skipped = Counter(_reason(record) for record in records if record.skipped)
     lines += _listed(f"left out: {skipped.total()} of {len(records)} pieces", skipped)
     return "\n".join(lines)
 
@@ -103,29 +103,27 @@ def _coverage(counts: NDArray[np.int64], vocabulary: Vocabulary) -> str:
 
 
 def _notes(kept: Sequence[Record]) -> str:
-    read = sum(record.notes_read for record in kept)
-    total = sum(record.notes_kept for record in kept)
-    parts = [f"{read:,} read, {total:,} kept"]
-    for verb in ("dropped", "clipped"):
-        counts: Counter[str] = Counter()
-        for record in kept:
-            counts.update(getattr(record, verb))
-        parts += [f"{count:,} {reason} {verb}" for reason, count in counts.most_common()]
-    return "notes: " + ", ".join(parts)
+    whole = EncodingReport()
+    dropped: Counter[str] = Counter()
+    clipped: Counter[str] = Counter()
+    for record in kept:
+        whole.notes_read += record.notes_read
+        whole.notes_kept += record.notes_kept
+        dropped.update(record.dropped)
+        clipped.update(record.clipped)
+    whole.dropped, whole.clipped = dict(dropped.most_common()), dict(clipped.most_common())
+    if whole.notes_kept == whole.notes_read:
+        return whole.summary()
+    return f"{whole.notes_kept:,} of {whole.notes_read:,} notes kept: {whole.summary()}"
 
 
-def _ruled(record: Record) -> set[str]:
-    return {_without_numbers(rule) for rule in record.rules}
+def _rule(text: str) -> str:
+    """What `2 notes without an end closed` and `5 notes …` have in common."""
+    return re.sub(r"^\d+ ", "… ", text)
 
 
-def _without_numbers(text: str) -> str:
-    """`3 tempi of 0 bpm` and `5 tempi of 0 bpm` are one thing; metres are kept apart."""
-    return re.sub(r"^\d+ |(?<= byte )\d+|(?<=ends )\d+", "… ", text).replace("…  ", "… ")
-
-
-def _kind(record: Record) -> str:
-    reason = _without_numbers(record.skipped.replace(record.name, "…"))
-    return re.sub(r"\(.*?\)", "(…)", reason)
+def _reason(record: Record) -> str:
+    return re.sub(r"\d+([.,]\d+)*", "…", record.skipped.replace(record.name, "…"))
 
 
 def _duplicates(
@@ -139,8 +137,8 @@ def _duplicates(
     ]
     if not repeats:
         return ["duplicates: none"]
-    line = f"duplicates: {len(repeats)} pieces are the music of {len({o for _, o in repeats})}"
-    lines = [f"{line} others, and share their split: {_few([f'{a} = {b}' for a, b in repeats])}"]
+    pairs = _few([f"{name} = {original}" for name, original in repeats])
+    lines = [f"duplicates: {len(repeats)}, in the split of what they repeat: {pairs}"]
     torn = [name for name, original in repeats if where[name] != where[original]]
     if torn:
         lines.append(

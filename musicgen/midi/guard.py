@@ -57,10 +57,11 @@ def whole_chunks(data: bytes) -> bytes:
     return data[:start]
 
 
-def close_notes(data: bytes) -> bytes:
+def close_notes(data: bytes, times: int) -> bytes:
     """Whole chunks in which every note ends: those that did not, `UNCLOSED` ticks after the track.
 
-    Without it the parser leaves them out.
+    Without it the parser leaves them out. Each key is let go so many times, as it may have been
+    struck so often.
     """
     chunks, start = [data[:_HEADER]], 8 + int.from_bytes(data[4:8], "big")
     while start < len(data):
@@ -69,7 +70,7 @@ def close_notes(data: bytes) -> bytes:
         offs = [off for on, off in zip(_NOTE_ON, _ALL_OFF, strict=True) if on in body]
         if data[start : start + 4] == b"MTrk" and offs:
             body = body.removesuffix(_END) if body.endswith(_END) else body + b"\0"
-            body += _WAIT + b"\0".join([*offs, _END])
+            body += _WAIT + b"\0".join([*offs * times, _END])
         chunks += [data[start : start + 4], len(body).to_bytes(4, "big"), body]
         start = end
     return b"".join(chunks)

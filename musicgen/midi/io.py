@@ -69,11 +69,16 @@ def loads(data: bytes) -> Score:
         raise UserError(f"broken MIDI ({reason}); export it again from a music program") from None
     if parsed.ticks_per_quarter <= 0:
         raise UserError("SMPTE time (no beats) is not supported; export it with a beat division")
+    score = _from_symusic(parsed)
+    num_notes = parsed.note_num()
     with suppress(Exception):  # of bytes that only the parser takes for a whole track
-        closed: Any = symusic.Score.from_midi(close_notes(data))
-        if closed.note_num() > parsed.note_num():
-            return _from_symusic(closed, unclosed=UNCLOSED)
-    return _from_symusic(parsed)
+        for power in range(0, 13, 3):  # more than once only where notes never ended
+            parsed = symusic.Score.from_midi(close_notes(data, 2**power))
+            if parsed.note_num() == num_notes:
+                break
+            num_notes = parsed.note_num()
+            score = _from_symusic(parsed, unclosed=UNCLOSED)
+    return score
 
 
 def write(score: Score, path: str | Path) -> None:
