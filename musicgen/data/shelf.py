@@ -54,7 +54,8 @@ def _arrays(folder: Path) -> tuple[NDArray[Any], ...]:
 def open_array(path: Path) -> NDArray[Any]:
     """An array of a file, memory-mapped."""
     try:
-        return np.load(path, mmap_mode="r")
+        # As a plain array: a slice of a memmap takes its time.
+        return np.asarray(np.load(path, mmap_mode="r"))
     except ValueError:  # nothing cannot be mapped
         return np.load(path)
 

@@ -29,7 +29,7 @@ class Thinning:
     def until(self, time: int) -> Thinning:
         """With the bars up to a time, of which those added go as the last one does."""
         added = max(0, time // self.bar_length + 1 - len(self.skipped))
-        return replace(self, skipped=np.pad(self.skipped, (0, added), mode="edge"))
+        return replace(self, skipped=np.append(self.skipped, np.full(added, self.skipped[-1])))
 
     def spare_bars(self, onset: IntArray) -> Thinning:
         """Without the cuts if they would take every note."""

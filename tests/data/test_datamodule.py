@@ -1,4 +1,5 @@
 import os
+import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ from musicgen.data.midi_folder import MidiFolder
 from musicgen.data.windows import TrainingWindows
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, dumps, notes_from
+from musicgen.prepare import main as prepare_command
 from musicgen.tokenization import REMI, Groove2Groove
 
 LENGTH = 16
@@ -268,3 +270,94 @@ def test_grooves_of_one_family_stay_in_one_split(tmp_path):
 def test_mistakes_with_the_composer(tmp_path, wrong, reason):
     with pytest.raises(UserError, match=reason):
         composer(tmp_path, REMI(), **wrong)
+
+
+def test_batches_are_the_same_under_any_number_of_workers(folder):
+    """Also from the middle, as after a resume, and shared out over two ranks."""
+    settings = {"batch_size": 4, "batches_per_epoch": 6}
+
+    def batches(num_workers, rank=0, world_size=1, seen=0):
+        data = folder(*names(20), num_workers=num_workers, **settings)
+        data.batch_size = settings["batch_size"] // world_size
+        on_rank(data, rank, world_size)
+        data.trainer.fit_loop.epoch_loop.batch_progress.total.processed = seen
+        return [batch.tokens for batch in data.train_dataloader()]
+
+    alone = batches(0)
+    assert len(alone) == 6
+    for num_workers in (1, 3):
+        assert all(map(torch.equal, batches(num_workers), alone))
+    for num_workers in (0, 3):
+        ranks = [batches(num_workers, rank, 2) for rank in range(2)]
+        assert all(map(torch.equal, map(torch.cat, zip(*ranks, strict=True)), alone))
+        rest = batches(num_workers, seen=4)
+        assert len(rest) == 2
+        assert all(map(torch.equal, rest, alone[4:]))
+
+
+def test_evaluation_pads_little(folder, tmp_path):
+    data = folder(*names(30), val_fraction=0.9, test_fraction=0.05, length=600, batch_size=4)
+    rng = np.random.default_rng(0)
+    for i, length in enumerate(rng.permutation(30).tolist()):
+        rows = [(480 * j, 240, 60 + j % 12, 64) for j in range(4 + 4 * length)]
+        (tmp_path / "midi" / f"{i}.mid").write_bytes(
+            dumps(Score(480, [Track("Piano", notes=notes_from(rows))]))
+        )
+    batches = list(data.val_dataloader())
+    tokens = sum(int(batch.num_targets) for batch in batches)
+    assert tokens == sum(min(600, int(data.cache.lengths[i]) - 1) for i in data.split("val"))
+    padding = sum(batch.tokens.numel() for batch in batches) / tokens - 1
+    assert padding < 0.12
+    shuffled = rng.permutation([int(n) for n in data.cache.lengths[data.split("val")]])
+    groups = [np.minimum(shuffled[i : i + 4] - 1, 600) for i in range(0, len(shuffled), 4)]
+    assert padding < 0.5 * (sum(g.max() * len(g) for g in groups) / tokens - 1)
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", 0), ("cuda", 2)])
+def test_a_gpu_is_fed_ahead_from_pinned_memory(folder, device, expected):
+    data = on_rank(folder(*names(20)), 0, 1)
+    data.trainer.strategy.root_device = torch.device(device)
+    loader = data.train_dataloader()
+    assert loader.num_workers == expected
+    assert loader.pin_memory == (device == "cuda")
+    assert loader.prefetch_factor == (4 if expected else None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"num_workers": -1}, r"data\.num_workers=-1"),
+        ({"prepare_workers": 0}, r"data\.prepare_workers=0"),
+        ({"limits": {"max_bars": 3}}, r"data\.limits\.max_bars: no such limit"),
+        ({"limits": {"max_tokens": -3}}, r"data\.limits\.max_tokens=-3"),
+    ],
+)
+def test_mistakes_in_settings(folder, wrong, reason):
+    with pytest.raises(UserError, match=reason):
+        folder("a.mid", **wrong)
+
+
+def test_a_loaders_process_maps_the_cache_itself(folder):
+    cache = folder(*names(6)).cache
+    sent = pickle.dumps(cache)
+    assert cache.mapped(3).tobytes() not in sent
+    copy = pickle.loads(sent)
+    assert all(np.array_equal(copy[i], cache[i]) for i in range(6))
+
+
+def test_prepared_in_parts_from_a_command_line(tmp_path, config, capsys):
+    for i in range(12):
+        (tmp_path / f"{i}.mid").write_bytes(melody(i))
+    for number in (1, 2):
+        cfg = config(
+            "prepare",
+            "data=midi_folder",
+            f"data.root={tmp_path}",
+            f"paths.data_dir={tmp_path}/data",
+            f"shard={number}/2",
+            "data.limits.min_notes=3",
+        )
+        prepare_command(cfg)
+        assert ("ready: 12 pieces" in capsys.readouterr().err) == (number == 2)
+    (cache,) = tmp_path.rglob("index.json")
+    assert "12 pieces" in (cache.parent / "summary.txt").read_text()

@@ -1,0 +1,77 @@
+"""Tokens a second of CPU time that loading for training takes, and beside it crops at any token.
+
+Ours start at a bar, are encoded anew where they must be, augmented, and a function of the seed. The
+other side cuts the same cache at random: what no loader could be faster than.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks import measure
+from musicgen.data.batch import Batch, collate
+from musicgen.data.composer.source import Composer
+from musicgen.data.datamodule import MusicData
+from musicgen.tokenization import REMI, Groove2Groove
+
+TOKENIZERS = {"remi": REMI, "groove2groove": Groove2Groove}
+SIDES = [f"{name} {side}" for name in TOKENIZERS for side in ("ours", "plain")]
+
+
+def plain_crops(data: MusicData) -> Iterator[Batch]:
+    """Batches of the training tokens, cut anywhere."""
+    rng = np.random.default_rng(0)
+    tokens = np.concatenate([data.cache[piece] for piece in data.split("train")])
+    while True:
+        starts = rng.integers(0, len(tokens) - data.length, data.batch_size)
+        windows = [tokens[start : start + data.length + 1] for start in starts.tolist()]
+        yield collate(windows, data.tokenizer.vocabulary.pad_id)
+
+
+def run(side: str, length: int, batch: int, pieces: int, batches: int) -> dict[str, float]:
+    """Tokens a second of one core."""
+    torch.set_num_threads(1)
+    name, kind = side.split()
+    with tempfile.TemporaryDirectory() as folder:
+        data = Composer(
+            Path(folder),
+            num_pieces=pieces,
+            tokenizer=TOKENIZERS[name](),
+            cache_dir=Path(folder) / "cache",
+            length=length,
+            batch_size=batch,
+            batches_per_epoch=2 * batches,
+        )
+        loader = iter(data.train_dataloader() if kind == "ours" else plain_crops(data))
+        for _ in islice(loader, batches // 4):  # the files are in memory from here on
+            pass
+        began = time.process_time()
+        tokens = sum(int(batch.num_targets) for batch in islice(loader, batches))
+        return {"rate": tokens / (time.process_time() - began)}
+
+
+def main() -> None:
+    args = measure.arguments(__doc__, length=2048, batch=8, pieces=40, batches=200, rounds=2)
+    if args.side:
+        options = {k: v for k, v in vars(args).items() if k not in ("side", "rounds", "device")}
+        print(json.dumps(run(args.side, **options)))
+        return
+    found = measure.sides(__file__, SIDES, args, args.rounds)
+    rows = []
+    for name in TOKENIZERS:
+        ours, plain = found[f"{name} ours"]["rate"], found[f"{name} plain"]["rate"]
+        rows.append(measure.row(f"{name}: a core / a million", ours, 1e6, "tokens/s", "≥ 1"))
+        rows.append(measure.row(f"{name}: ours / crops at any token", ours, plain, "tokens/s", "—"))
+    measure.report(__file__, rows, args)
+
+
+if __name__ == "__main__":
+    main()

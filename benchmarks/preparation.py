@@ -1,0 +1,111 @@
+"""Files a second to tokens: POP909 to REMI with chords, against MidiTok; many tracks likewise.
+
+MidiTok gets what makes the same tokens: REMI with chords, tempi, 16 positions a bar, 24
+velocities. Both sides read the same MIDI files, each in as many processes, without the cost of
+starting them. POP909 is also prepared from its annotations, as `data=pop909` does it, and ours
+include the report, the search for duplicates and the cache on disk.
+
+    python -m benchmarks.preparation --root POP909 [--multitrack FOLDER] [--processes 2]
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import measure
+from musicgen.data.pop909 import find_songs, read_song
+from musicgen.data.prepare import Piece, prepare
+from musicgen.midi import find_midi, read
+from musicgen.tokenization import REMI, Groove2Groove
+
+
+def miditok_of(kind: str) -> Any:
+    """MidiTok's REMI: one piano with chords, or many tracks with their programs."""
+    import miditok
+
+    config = miditok.TokenizerConfig(
+        beat_res={(0, 4): 4},
+        num_velocities=24,
+        use_chords=kind == "piano",
+        use_tempos=kind == "piano",
+        use_programs=True,
+        one_token_stream_for_programs=True,
+        chord_tokens_with_root_note=True,
+        chord_unknown=None,
+    )
+    return miditok.REMI(config)
+
+
+def encode_by_miditok(path: Path, tokenizer: Any) -> int:
+    """The number of tokens, 0 where a file is refused."""
+    try:
+        encoded = tokenizer(path)
+    except Exception:
+        return 0
+    return len(encoded.ids)
+
+
+def run(side: str, files: list[Path], processes: int) -> dict[str, float]:
+    """Files and tokens a second."""
+    who, kind = side.split()
+    if who == "miditok":
+        function = partial(encode_by_miditok, tokenizer=miditok_of(kind))
+        with multiprocessing.get_context("fork").Pool(processes) as pool:
+            pool.map(function, files[:processes])
+            began = time.perf_counter()
+            tokens = sum(pool.map(function, files, chunksize=8))
+            seconds = time.perf_counter() - began
+    else:
+        reader = read_song if who == "annotated" else read
+        pieces = [Piece(path.stem, path, path.stem) for path in files]
+        tokenizer = REMI() if kind == "piano" else Groove2Groove()
+        with tempfile.TemporaryDirectory() as folder:
+            settings: dict[str, Any] = {"fractions": (0.05, 0.05), "num_workers": processes}
+            prepare(pieces[:8], reader, tokenizer, Path(folder) / "warm", **settings)
+            began = time.perf_counter()
+            cache = prepare(pieces, reader, tokenizer, Path(folder), **settings)
+            seconds = time.perf_counter() - began
+            tokens = int(cache.lengths.sum())
+    return {"files": len(files) / seconds, "tokens": tokens / seconds}
+
+
+def main() -> None:
+    args = measure.arguments(__doc__, root="", multitrack="", processes=2, files=200, rounds=2)
+    songs = find_songs(args.root) if args.root else []
+    kinds = {
+        "annotated piano": songs,
+        "ours piano": [song / f"{song.name}.mid" for song in songs],
+        "ours tracks": find_midi(args.multitrack) if args.multitrack else [],
+    }
+    kinds |= {"miditok piano": kinds["ours piano"], "miditok tracks": kinds["ours tracks"]}
+    if args.side:
+        # Spread over the corpus: neighbours are alike.
+        files = kinds[args.side]
+        files = files[:: max(1, len(files) // args.files)]
+        print(json.dumps(run(args.side, files, args.processes)))
+        return
+    found = measure.sides(__file__, [side for side in kinds if kinds[side]], args, args.rounds)
+    rows = []
+    for ours, theirs, to_reach in (
+        ("annotated piano", "miditok piano", "≥ 4"),
+        ("ours piano", "miditok piano", "≥ 4"),
+        ("ours tracks", "miditok tracks", "—"),
+    ):
+        if ours in found:
+            rates = found[ours]["files"], found[theirs]["files"]
+            rows.append(measure.row(f"{ours} / {theirs}", *rates, "files/s", to_reach))
+            print(f"{ours}: {found[ours]['tokens']:,.0f} tokens/s; {theirs}: "
+                  f"{found[theirs]['tokens']:,.0f}")  # fmt: skip
+    if not rows:
+        raise SystemExit("give --root=POP909 or --multitrack=FOLDER")
+    measure.report(__file__, rows, args)
+
+
+if __name__ == "__main__":
+    main()
