@@ -1,0 +1,95 @@
+import csv
+
+import numpy as np
+
+from musicgen.data.encoding import Record
+from musicgen.data.report import count_tokens, summarise, write_table
+from musicgen.tokenization import REMI
+
+VOCABULARY = REMI().vocabulary
+RECORDS = [
+    Record("a.mid", "1", num_tokens=100, num_bars=4, notes_read=30, notes_kept=28,
+           dropped={"notes doubling another": 2}, clipped={"notes longer than 16 subbeats": 1},
+           rules=["2 notes without an end closed", "3/4 read as 4/4"]),
+    Record("b.mid", "2", skipped="cut short: a track ends 5 bytes past the end"),
+    Record("c.mid", "3", num_tokens=300, num_bars=10, notes_read=90, notes_kept=90,
+           rules=["7 notes without an end closed"]),
+    Record("d.mid", "4", skipped="cut short: a track ends 1,234 bytes past the end"),
+    Record("e.mid", "5", skipped="x e.mid: took longer than 0.5 s"),
+    Record("f.mid", "6", num_tokens=200, num_bars=2, notes_read=50, notes_kept=45,
+           dropped={"notes of drums": 4, "notes doubling another": 1}),
+]  # fmt: skip
+SPLITS = ["train", "", "test", "", "", "train"]
+ORIGINALS = ["", "", "", "", "", "a.mid"]
+
+
+def summary(records=RECORDS, splits=SPLITS, originals=ORIGINALS, counts=None):
+    counts = np.ones(len(VOCABULARY), int) if counts is None else counts
+    return summarise(records, splits, originals, counts, VOCABULARY).splitlines()
+
+
+def test_the_summary_adds_up():
+    lines = summary()
+    assert lines[0] == "3 pieces (2 train, 0 val, 1 test), 600 tokens in 16 bars"
+    assert lines[1] == "a piece: 200 tokens (median), 100 to 300; a bar: 30"
+    assert lines[2].endswith("| 298 tokens and more")
+    assert lines[2].count("█") == 3
+    assert lines[3] == f"vocabulary: {VOCABULARY.pad_id} of {VOCABULARY.pad_id} tokens occur"
+    assert lines[4] == (
+        "163 of 170 notes kept: 4 notes of drums dropped, 3 notes doubling another dropped, "
+        "1 note longer than 16 subbeats clipped"
+    )
+    assert lines[5:] == [
+        "rules:",
+        "  2 × … notes without an end closed",
+        "  1 × 3/4 read as 4/4",
+        "duplicates: 1, in the split of what they repeat: f.mid = a.mid",
+        "left out: 3 of 6 pieces:",
+        "  2 × cut short: a track ends … bytes past the end",
+        "  1 × x …: took longer than … s",
+    ]
+
+
+def test_what_never_occurs_is_named():
+    counts = count_tokens([np.arange(300, dtype=np.uint16), np.empty(0, np.uint16)], VOCABULARY)
+    assert counts.sum() == 300
+    (line,) = (line for line in summary(counts=counts) if line.startswith("vocabulary"))
+    missing = [VOCABULARY.token(i) for i in range(300, VOCABULARY.pad_id)]
+    assert line == (
+        f"vocabulary: 300 of {VOCABULARY.pad_id} tokens occur; never {', '.join(missing[:5])} "
+        f"and {len(missing) - 5} more"
+    )
+
+
+def test_nothing_to_tell():
+    lines = summary([RECORDS[2]], ["train"], [""])
+    assert lines[4] == "all 90 notes kept"
+    assert lines[-1] == "duplicates: none"
+
+
+def test_many_kinds_of_reasons_are_cut():
+    records = [RECORDS[0]] + [Record(f"{i}", str(i), skipped="x" * i) for i in range(1, 20)]
+    lines = summary(records, ["train"] + [""] * 19, [""] * 20)
+    assert lines[-1] == "  and 7 other kinds; see report.csv"
+
+
+def test_the_table_has_a_line_for_each(tmp_path):
+    write_table(tmp_path, RECORDS, SPLITS, ORIGINALS)
+    with (tmp_path / "report.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["piece"] for row in rows] == [record.name for record in RECORDS]
+    assert rows[0] == {
+        "piece": "a.mid",
+        "kept": "True",
+        "split": "train",
+        "tokens": "100",
+        "bars": "4",
+        "tokens_per_bar": "25.0",
+        "notes_read": "30",
+        "notes_kept": "28",
+        "duplicate_of": "",
+        "notes": "2 notes doubling another dropped, 1 note longer than 16 subbeats clipped, "
+        "2 notes without an end closed, 3/4 read as 4/4",
+    }
+    assert rows[5]["duplicate_of"] == "a.mid"
+    assert rows[4]["notes"] == "x e.mid: took longer than 0.5 s"
