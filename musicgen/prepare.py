@@ -13,7 +13,6 @@ from omegaconf import DictConfig
 from musicgen import cli
 from musicgen.data.datamodule import MusicData
 from musicgen.data.prepare import Shard
-from musicgen.data.report import SUMMARY, TABLE
 from musicgen.tokenization.base import Tokenizer
 
 
@@ -27,7 +26,7 @@ def main(cfg: DictConfig) -> None:
     data: MusicData = instantiate(cfg.data, tokenizer=tokenizer)
     cache = data.prepare_shard(Shard.parse(str(cfg.shard)))
     if cache is not None:
-        cli.say(f"ready: {len(cache)} pieces; {SUMMARY} and {TABLE} beside them say what was lost")
+        cli.say(f"ready: {len(cache)} pieces in {cache.folder}")
 
 
 if __name__ == "__main__":

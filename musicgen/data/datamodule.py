@@ -121,7 +121,7 @@ class MusicData(pl.LightningDataModule):
 
     def prepare_shard(self, shard: Shard) -> TokenCache | None:
         """Encode a part of the corpus; gives the cache once all parts are there."""
-        self._cache = self._prepare(partial(prepare_shard, shard=shard))
+        self._cache = self._prepare(partial(prepare_shard, shard))
         return self._cache
 
     def _prepare(self, function: Callable[..., T]) -> T:

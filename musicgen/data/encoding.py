@@ -194,6 +194,14 @@ def content_of(path: Path, limits: Limits) -> str:
     return digest.hexdigest()
 
 
+def unread(path: Path) -> str:
+    """What stands for the content of files that must not be read."""
+    try:
+        return f"unread-{sum(file.stat().st_size for file in files_of(path))}"
+    except OSError:
+        return ""
+
+
 def digest_of(name: str, content: str) -> str:
     """A digest of a piece's name and content: what decides its encoding, given the settings."""
     return hashlib.blake2b(os.fsencode(name) + b"\0" + content.encode(), digest_size=12).hexdigest()

@@ -28,10 +28,10 @@ from musicgen.data.encoding import (
     Reading,
     Record,
     Task,
-    content_of,
     digest_of,
     encode,
     signature_of,
+    unread,
 )
 from musicgen.data.home import Home, Table, console, say, write_part
 from musicgen.data.report import SUMMARY, TABLE
@@ -79,14 +79,10 @@ class Shard:
         return int.from_bytes(digest) % self.count == self.number - 1
 
 
-def prepare(*args: Any, **kwargs: Any) -> TokenCache:
-    """Encode a whole corpus: `prepare_shard` with one shard."""
-    cache = prepare_shard(*args, **kwargs)
-    assert cache is not None
-    return cache
+WHOLE = Shard()
 
 
-def prepare_shard(
+def prepare(
     pieces: Sequence[Piece],
     read: Callable[[Path], Score],
     tokenizer: Tokenizer,
@@ -95,26 +91,21 @@ def prepare_shard(
     fractions: tuple[float, float],
     limits: Limits | None = None,
     num_workers: int | None = None,
-    shard: Shard | None = None,
-) -> TokenCache | None:
-    """Encode a corpus, or a part of it, as far as that has not been done before.
+) -> TokenCache:
+    """Encode a corpus, as far as that has not been done before.
 
     What cannot be used is left out, and listed with its reason in the cache's `report.csv`, as is
     what notes lost on the way to tokens. Pieces of the same music share a split, that of the first
     by name.
 
     Args:
-        pieces: the whole corpus.
+        pieces: the corpus.
         read: reads a piece's path; a function, or a `partial` of one, that can be pickled.
         tokenizer: encodes the scores.
         folder: where caches live.
         fractions: parts of the groups that go to validation and to test.
         limits: what a piece may cost and give.
         num_workers: processes; None takes one per core that this process may use.
-        shard: encode this part only.
-
-    Returns:
-        The cache; None while parts of other shards are missing.
 
     Raises:
         UserError: no piece can be used.
@@ -122,10 +113,40 @@ def prepare_shard(
     corpus = _Corpus(pieces, read, tokenizer, folder, fractions, limits or Limits())
     cache = corpus.finished()
     while cache is None:
-        corpus.encode(shard or Shard(), num_workers or _num_cores())
-        cache = corpus.merge(shard)
-        if shard is not None and shard.count > 1:
-            break
+        corpus.encode(WHOLE, num_workers)
+        cache = corpus.merge()  # None where another process took something away meanwhile
+    return cache
+
+
+def prepare_shard(
+    shard: Shard,
+    pieces: Sequence[Piece],
+    read: Callable[[Path], Score],
+    tokenizer: Tokenizer,
+    folder: Path,
+    *,
+    fractions: tuple[float, float],
+    limits: Limits | None = None,
+    num_workers: int | None = None,
+) -> TokenCache | None:
+    """Encode a part of a corpus; see `prepare`.
+
+    Args:
+        pieces: the whole corpus.
+
+    Returns:
+        The cache, if this was the last part of it.
+    """
+    corpus = _Corpus(pieces, read, tokenizer, folder, fractions, limits or Limits())
+    cache = corpus.finished()
+    if cache is None:
+        corpus.encode(shard, num_workers)
+        cache = corpus.merge()
+    if cache is None:
+        say(
+            f"part {shard} is done; of {len(pieces)} pieces, {corpus.num_missing} are in parts "
+            "that are not: the last one merges them"
+        )
     return cache
 
 
@@ -141,6 +162,7 @@ class _Corpus:
     limits: Limits
     # Content by index of piece, as far as this process has seen it.
     contents: dict[int, str] = field(default_factory=dict)
+    num_missing: int = 0
 
     @cached_property
     def home(self) -> Home:
@@ -167,7 +189,7 @@ class _Corpus:
         target = self._target([content or "" for content in contents])
         return TokenCache(target) if (target / INDEX).exists() else None
 
-    def encode(self, shard: Shard, num_workers: int) -> None:
+    def encode(self, shard: Shard, num_workers: int | None) -> None:
         """Encode what is new in a part of the corpus."""
         with self.home.part(f"{shard.number}-of-{shard.count}") as folder:
             with self.home.alone():
@@ -188,7 +210,7 @@ class _Corpus:
                 else:
                     tasks[i] = Task(piece.name, piece.path, digests)
             if tasks:
-                self._run(tasks, folder, num_workers)
+                self._run(tasks, folder, num_workers or _num_cores())
 
     def _run(self, tasks: dict[int, Task], folder: Path, num_workers: int) -> None:
         """Encode pieces, given by index, and write parts on the way."""
@@ -230,7 +252,7 @@ class _Corpus:
         )
 
     def _failed(self, task: Task, failure: Failure) -> Reading:
-        content = content_of(task.path, self.limits)
+        content = unread(task.path)  # reading it may have been the trouble
         record = Record(
             task.name,
             digest_of(task.name, content),
@@ -245,24 +267,19 @@ class _Corpus:
         table = {self._key(i): [self.signatures[i], self.contents[i]] for i in done}
         write_part(folder, encoded, table)
 
-    def merge(self, shard: Shard | None) -> TokenCache | None:
+    def merge(self) -> TokenCache | None:
         """The cache, if all of its pieces are there."""
         with self.home.alone():
             library, table = self.home.library(self._to_retry), self.home.table()
-            contents, missing = [], 0
+            contents = []
             for i, piece in enumerate(self.pieces):
                 content = self.contents.get(i, self._listed(i, table))
                 if content is None or digest_of(piece.name, content) not in library:
                     self.contents.pop(i, None)
-                    missing += 1
                 else:
                     contents.append(content)
-            if missing:
-                if shard is not None and shard.count > 1:
-                    say(
-                        f"part {shard} is done; {missing} of {len(self.pieces)} pieces are in "
-                        "parts that are not: the last one merges them"
-                    )
+            self.num_missing = len(self.pieces) - len(contents)
+            if self.num_missing:
                 return None
             found = [
                 library[digest_of(piece.name, content)]

@@ -272,6 +272,7 @@ def test_mistakes_with_the_composer(tmp_path, wrong, reason):
         composer(tmp_path, REMI(), **wrong)
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_batches_are_the_same_under_any_number_of_workers(folder):
     """Also from the middle, as after a resume, and shared out over two ranks."""
     settings = {"batch_size": 4, "batches_per_epoch": 6}

@@ -285,14 +285,12 @@ def test_shards_are_merged_by_the_last(tmp_path, capfd):
     folder = tmp_path / "shards"
     for number in (2, 1):
         capfd.readouterr()
-        process = fork(prepare_shard, pieces, read, REMI(), folder, shard=Shard(number, 3))
+        process = fork(prepare_shard, Shard(number, 3), pieces, read, REMI(), folder)
         process.join(60)
         assert process.exitcode == 0
         assert f"part {number}/3 is done" in capfd.readouterr().err
         assert not finished(folder)
-    together = [
-        fork(prepare_shard, pieces, read, REMI(), folder, shard=Shard(3, 3)) for _ in range(2)
-    ]
+    together = [fork(prepare_shard, Shard(3, 3), pieces, read, REMI(), folder) for _ in range(2)]
     for process in together:
         process.join(60)
         assert process.exitcode == 0

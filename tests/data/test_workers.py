@@ -142,6 +142,16 @@ def test_a_file_that_hangs_is_left_out_until_it_may_take_longer(tmp_path, capsys
     assert "1 pieces read" in capsys.readouterr().err
 
 
+def test_a_file_that_cannot_be_read_to_its_end(tmp_path):
+    os.mkfifo(tmp_path / "pipe.mid")
+    write(Score(480, [Track(notes=notes_from([(0, 480, 60, 80)]))]), tmp_path / "a.mid")
+    pieces = [Piece(name, tmp_path / name, name) for name in ("a.mid", "pipe.mid")]
+    limits = Limits(max_seconds=0.3)
+    cache = prepare(pieces, read, REMI(), tmp_path / "cache", fractions=(0, 0), limits=limits)
+    assert cache.names == ["a.mid"]
+    assert "pipe.mid,False,,0,0,0,0,0,,took longer" in (cache.folder / "report.csv").read_text()
+
+
 def broken_once(path):
     if path.stem == "1" and not (path.parent / "repaired").exists():
         raise KeyError("a bug")
