@@ -16,7 +16,8 @@ a tempo of 0                                   left out of the piece, and told
 a time signature of 0, or past 64ths           left out of the piece, and told
 no time signature; none at the beginning       4/4
 a metre that the vocabulary has not            bars in its own; told as `7/8 read as 4/4`
-a note that never ends                         ends with its track, after 4 beats at most; told
+a note that never ends                         ends when its key is next let go, or with its track,
+                                               after 4 beats at most; told
 an end without a note                          passed over
 a note of no length                            the shortest of the grid
 a note struck again while it sounds            ends there, and told

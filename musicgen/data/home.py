@@ -133,8 +133,8 @@ def _locked(folder: Path) -> Iterator[None]:
     except Timeout:
         say(f"another process is at work in {folder}: waiting for it")
         lock.acquire()
-    except NotImplementedError:  # a file system without locks: both do the work, and end alike
-        pass
+    except (NotImplementedError, OSError):  # a file system without locks
+        pass  # all do the work, and end alike
     try:
         if lock.is_locked:
             remove_leftovers(folder)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import symusic
+from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
@@ -55,8 +56,8 @@ def loads(data: bytes) -> Score:
     """The `Score` in the bytes of a MIDI file.
 
     Tempi and time signatures that no player could use (0 bpm, 0/4) are left out, and so are
-    tracks without events. A note that never ends does so with its track, after 4 beats at most.
-    What was mended is in the Score's `repairs`.
+    tracks without events. A note that never ends does so when its key is let go after another
+    note, or else with its track, after 4 beats at most. `repairs` tells what was mended.
 
     Raises:
         UserError: the bytes are no standard MIDI file, or one that is cut short.
@@ -176,10 +177,11 @@ def _from_symusic(parsed: Any, unclosed: float = math.inf) -> Score:
                 "broken MIDI (velocity past 127, or a time past 2^31 ticks); get a whole copy"
             )
         is_open = notes["duration"] >= unclosed
-        until_end = notes["duration"][is_open] - unclosed
-        longest = _LONGEST_UNCLOSED * parsed.ticks_per_quarter
-        notes["duration"][is_open] = np.clip(until_end, 1, longest)
-        num_closed += len(until_end)
+        if is_open.any():
+            longest = _LONGEST_UNCLOSED * parsed.ticks_per_quarter
+            notes["duration"][is_open] -= int(unclosed)
+            notes["duration"][is_open] = _closed(notes[is_open], notes[~is_open], longest)
+            num_closed += int(is_open.sum())
         tracks.append(Track(track.name, track.program, track.is_drum, notes))
     tempos = _tempos((t.time, t.qpm) for t in parsed.tempos)
     signatures = _signatures((s.time, s.numerator, s.denominator) for s in parsed.time_signatures)
@@ -196,6 +198,20 @@ def _from_symusic(parsed: Any, unclosed: float = math.inf) -> Score:
         _by_tick(Marker(m.time, m.text) for m in parsed.markers),
         [f"{count} {what}" for what, count in mended.items() if count],
     )
+
+
+def _closed(notes: NoteArray, others: NoteArray, longest: int) -> NDArray[np.int64]:
+    """Durations of notes that never end: until the key is let go, as a synthesizer would have it.
+
+    If that never happens again, until the end of the track, which `notes` last for now, or
+    `longest` ticks.
+    """
+    ends = np.sort(others["pitch"] << 32 | others["onset"] + others["duration"])
+    after = notes["pitch"] << 32 | notes["onset"] + 1
+    release = np.append(ends, 128 << 32)[np.searchsorted(ends, after)]
+    is_let_go = release >> 32 == notes["pitch"]
+    at_end = np.clip(notes["duration"], 1, longest)
+    return np.where(is_let_go, release - (notes["pitch"] << 32) - notes["onset"], at_end)
 
 
 def _from_miditoolkit(midi: miditoolkit.MidiFile) -> Score:

@@ -83,7 +83,7 @@ REMI_FILES = {
     ),
     "two ons, one off": (
         midi(b"\x00" + on(60) + BEAT + on(60) + BEAT + off(60) + BEAT + off(61) + END),
-        {(0, 60, 4.0), (4, 60, 8.0)},
+        {(0, 60, 4.0), (4, 60, 4.0)},
         "1 notes without an end closed",
     ),
     "only beginnings": (
@@ -249,12 +249,8 @@ def test_notes_that_never_end_are_closed_in_any_track(tmp_path):
     rng = np.random.default_rng(0)
     for seed in range(30):
         opened, closed = b"", b""
-        for _ in range(12):
-            pitch, channel, time = (
-                rng.integers(40, 60),
-                rng.integers(0, 4),
-                bytes([rng.integers(1, 100)]),
-            )
+        for pitch in rng.permutation(20)[:12] + 40:
+            channel, time = rng.integers(0, 4), bytes([rng.integers(1, 100)])
             opened += time + on(pitch, channel=channel)
             closed += time + on(pitch, channel=channel)
             if rng.random() < 0.5:
