@@ -73,7 +73,8 @@ def test_preparation_end_to_end(tmp_path):
     data = corpus("nes", tmp_path / "nes")
     assert len(data.cache) == 4
     report = (data.cache.folder / "report.csv").read_text()
-    assert "4.mid: muspy cannot read it" in report
+    assert "4.mid,False" in report
+    assert "muspy cannot read it" in report
     assert corpus("lmd", tmp_path / "nes").cache.folder != data.cache.folder
 
 
