@@ -24,7 +24,6 @@ from musicgen.generation.continuation import (
     Prompt,
     continue_prompts,
     empty_prompt,
-    make_prompt,
 )
 from musicgen.generation.model import MusicModel
 from musicgen.generation.sampling import SamplingParams
@@ -123,7 +122,7 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
     prompts, errors = [], []
     for name in names:
         try:
-            prompts.append(make_prompt(model.tokenizer, sources[name](), name, cfg.prompt_bars))
+            prompts.append(model.prompt(sources[name](), name, cfg.prompt_bars))
         except UserError as error:
             errors.append(str(error))
     if not prompts:

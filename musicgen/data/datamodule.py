@@ -22,10 +22,12 @@ from musicgen.data.prepare import (
     prepare,
     prepare_shard,
 )
+from musicgen.data.reading import read_with_chords
 from musicgen.data.windows import Beginnings, StreamBatches, TrainingWindows
 from musicgen.errors import UserError
 from musicgen.midi import Score
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.chord_recognition import ChordSource, check_source
 
 T = TypeVar("T")
 
@@ -51,6 +53,9 @@ class MusicData(pl.LightningDataModule):
             which are ahead of it, and 0 otherwise.
         limits: what a piece may cost and give, see `Limits`.
         prepare_workers: processes that encode the corpus; None takes one per core.
+        chords: where chords come from, if the tokenizer has them: the scores' `markers`, `auto`
+            (from their notes where they have no such markers), `recognised` (always from their
+            notes), or `none`.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class MusicData(pl.LightningDataModule):
         num_workers: int | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
         prepare_workers: int | None = None,
+        chords: ChordSource = "auto",
     ) -> None:
         super().__init__()
         self.tokenizer, self.cache_dir = tokenizer, Path(cache_dir)
@@ -89,6 +95,8 @@ class MusicData(pl.LightningDataModule):
                 raise UserError(f"data.{name}={value}: give a whole number, {least} or more")
         self.seed, self.num_workers = seed, num_workers
         self.limits, self.prepare_workers = Limits.of(limits), prepare_workers
+        check_source("data.chords", chords)
+        self.chords = chords
         self._cache: TokenCache | None = None
 
     @abstractmethod
@@ -113,6 +121,13 @@ class MusicData(pl.LightningDataModule):
         _ = self.cache
 
     @property
+    def reader(self) -> Callable[[Path], Score]:
+        """What the preparation reads with: `read`, then chords."""
+        if not self.tokenizer.chords:
+            return self.read
+        return partial(read_with_chords, read=self.read, chords=self.chords)
+
+    @property
     def cache(self) -> TokenCache:
         """The encoded corpus; encodes it first where it must."""
         if self._cache is None:
@@ -127,7 +142,7 @@ class MusicData(pl.LightningDataModule):
     def _prepare(self, function: Callable[..., T]) -> T:
         return function(
             self.pieces(),
-            self.read,
+            self.reader,
             self.tokenizer,
             self.cache_dir,
             fractions=self.fractions,

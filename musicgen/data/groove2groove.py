@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +18,6 @@ import numpy as np
 from musicgen.data.datamodule import MusicData
 from musicgen.data.download import Archive, obtain
 from musicgen.data.prepare import SPLITS, Piece, console
-from musicgen.data.reading import reader
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, find_midi, read, sort_notes
 from musicgen.tokenization.instruments import DEFAULT_TRACKS, instruments_of
@@ -76,7 +76,7 @@ class Groove2GrooveMIDI(MusicData):
 
     @property
     def read(self) -> Callable[[Path], Score]:  # type: ignore[override]
-        return reader(read_song, skip_bars=self.skip_bars)
+        return partial(read_song, skip_bars=self.skip_bars)
 
     def pieces(self) -> list[Piece]:
         if self.download:

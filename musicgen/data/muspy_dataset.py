@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from musicgen.data.datamodule import MusicData
 from musicgen.data.download import Archive, obtain
 from musicgen.data.prepare import Piece
-from musicgen.data.reading import reader
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
 from musicgen.midi import Score, as_score
@@ -62,7 +61,7 @@ class MuspyDataset(MusicData):
 
     @property
     def read(self) -> Callable[[Path], Score]:  # type: ignore[override]
-        return reader(read_piece, name=self.dataset, root=self.root)
+        return partial(read_piece, name=self.dataset, root=self.root)
 
     def pieces(self) -> list[Piece]:
         _check_music21(self.dataset)

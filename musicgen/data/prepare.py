@@ -338,9 +338,13 @@ class _Corpus:
 
 
 def _identity(read: Callable[..., Any]) -> str:
-    """A name for a reader, with the settings of a `partial`."""
+    """A name for a reader, with the settings of a `partial`; the same in every process."""
     if isinstance(read, partial):
-        return f"{_identity(read.func)}{(read.args, sorted(read.keywords.items()))}"
+        settings = {
+            name: _identity(value) if callable(value) else value
+            for name, value in sorted(read.keywords.items())
+        }
+        return f"{_identity(read.func)}{(read.args, settings)}"
     return f"{read.__module__}.{read.__qualname__}"
 
 

@@ -1,27 +1,14 @@
-"""Readers with settings, as the preparation takes them."""
+"""Reading with chords, as the preparation does where a tokenizer has them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from musicgen.midi import Score
+from musicgen.tokenization.chord_recognition import ChordSource, with_chords
 
 
-def reader(read: Callable[..., Score], **settings: Any) -> Callable[[Path], Score]:
-    """`read` with keyword arguments, which are part of its name: so they are of a cache's, too.
-
-    It can be pickled where `read` and the settings can.
-    """
-    bound = partial(read, **settings)
-    named = [f"{key}={_name(value)}" for key, value in sorted(settings.items())]
-    vars(bound).update(
-        __module__=read.__module__, __qualname__=f"{read.__qualname__}({', '.join(named)})"
-    )
-    return bound
-
-
-def _name(value: Any) -> str:
-    return f"{value.__module__}.{value.__qualname__}" if callable(value) else repr(value)
+def read_with_chords(path: Path, *, read: Callable[[Path], Score], chords: ChordSource) -> Score:
+    """What `read` reads, with its chords from the source that `chords` names."""
+    return with_chords(read(path), chords)

@@ -12,6 +12,7 @@ from musicgen.data.datamodule import MusicData
 from musicgen.generation.continuation import (
     Continuation,
     Length,
+    Prompt,
     continue_prompts,
     empty_prompt,
     make_prompt,
@@ -20,6 +21,7 @@ from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import Score, as_score
 from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.chord_recognition import with_chords
 from musicgen.training.checkpoint import CheckpointContent, check_targets, rebuild
 
 if TYPE_CHECKING:
@@ -66,6 +68,17 @@ class MusicModel:
         if root is not None:
             config["root"] = str(root)
         return instantiate(config, tokenizer=self.tokenizer)
+
+    def prompt(self, score: Score, name: str, num_bars: int | None = None) -> Prompt:
+        """The first bars of a piece, with chords from where its training pieces had theirs.
+
+        Raises:
+            UserError: there is no note that the vocabulary holds.
+        """
+        if self.tokenizer.chords:
+            # Runs from before there was the setting had the markers.
+            score = with_chords(score, self.content.config["data"].get("chords", "markers"))
+        return make_prompt(self.tokenizer, score, name, num_bars)
 
     def sampling(self, **overrides: Any) -> SamplingParams:
         """The sampling of its training configuration, but for overrides that are not None."""
@@ -114,7 +127,7 @@ class MusicModel:
             Continuations by prompt, then sample; `.score` is the music, prompt first.
         """
         made = [
-            make_prompt(self.tokenizer, as_score(prompt), f"prompt {i}", prompt_bars)
+            self.prompt(as_score(prompt), f"prompt {i}", prompt_bars)
             for i, prompt in enumerate(prompts)
         ] or [empty_prompt(self.tokenizer)]
         done = continue_prompts(

@@ -82,11 +82,13 @@ class Tokenizer(ABC):
     Attributes:
         vocabulary: the ids; independent of the augmentation settings.
         steps_per_beat: grid steps in a quarter note.
+        chords: whether there are tokens for chords.
     """
 
     name: ClassVar[str]
     vocabulary: Vocabulary
     steps_per_beat: int
+    chords: bool = False
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:

@@ -43,25 +43,32 @@ _MAX_BEATS = 16384
 FloatArray = NDArray[np.float64]
 
 
+def check_source(setting: str, source: str) -> None:
+    """Whether a setting names a source.
+
+    Raises:
+        UserError: it does not.
+    """
+    if source not in get_args(ChordSource):
+        raise UserError(f"{setting}={source}: give one of {', '.join(get_args(ChordSource))}")
+
+
 def with_chords(score: Score, source: ChordSource) -> Score:
     """The score with chord markers from a source; other markers stay.
 
     Args:
         source: `markers`, the score's own; `recognised`, from its notes in their place; `auto`,
             its own if it has any, otherwise recognised; `none`, without.
-
-    Raises:
-        UserError: another source.
     """
-    if source not in get_args(ChordSource):
-        raise UserError(f"chords={source}: give one of {', '.join(get_args(ChordSource))}")
+    assert source in get_args(ChordSource), source
     others = [marker for marker in score.markers if chord_index(marker.text) is None]
     annotated = len(others) < len(score.markers)
     if source == "markers" or (source == "auto" and annotated):
         return score
     chords = [] if source == "none" else recognise_chords(score)
     markers = sorted([*others, *chords], key=lambda marker: marker.tick)
-    return replace(score, markers=markers)
+    repairs = [*score.repairs, *(["chords recognised"] if chords else [])]
+    return replace(score, markers=markers, repairs=repairs)
 
 
 def recognise_chords(score: Score) -> list[Marker]:

@@ -15,6 +15,7 @@ from musicgen.tokenization.chord_recognition import (
     _beats,
     _best_path,
     _sounding,
+    check_source,
     recognise_chords,
     with_chords,
 )
@@ -193,5 +194,5 @@ def test_sources_of_chords():
         assert with_chords(plain, source).markers == of_plain
         assert with_chords(annotated, source).markers == of_annotated
     assert with_chords(plain, "auto").tracks == plain.tracks
-    with pytest.raises(UserError, match="chords=yes: give one of auto, markers"):
-        with_chords(plain, "yes")
+    with pytest.raises(UserError, match=r"data.chords=yes: give one of auto, markers"):
+        check_source("data.chords", "yes")
