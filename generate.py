@@ -183,7 +183,9 @@ def run(
             batch_size=cfg.batch_size,
             allow_end=cfg.allow_end,
             seed=cfg.seed,
+            compiled=cfg.compile,
             on_step=count,
+            say=cli.warn,
         ):
             progress.advance(bar)
             yield continuation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +14,7 @@ from musicgen.errors import UserError
 from musicgen.generation.generate import generate
 from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import Score
-from musicgen.models import Transformer
+from musicgen.models import Decoder, Transformer
 from musicgen.tokenization.base import Tokenizer
 
 
@@ -189,25 +190,30 @@ def continue_prompts(
     batch_size: int = 32,
     allow_end: bool = False,
     seed: int = 0,
+    compiled: str | bool = "auto",
     on_step: Callable[[int], None] = lambda num_tokens: None,
+    say: Callable[[str], object] = warnings.warn,
 ) -> Iterator[Continuation]:
     """Yield `num_samples` continuations of each prompt, each as soon as it is finished.
 
     Args:
         batch_size: rows to compute at a time.
+        compiled: whether to compile steps; as for `Decoder`.
         on_step: called after each step with the number of rows that got a token.
+        say: told, in one line, that compiling was asked for and is not possible.
 
     Raises:
-        UserError: a prompt leaves no room, or passes the model's limit.
+        UserError: a prompt leaves no room, or passes the model's limit; `compiled` is unknown.
     """
     samples = range(num_samples)
     max_length = model.position.max_length
     limits = [length.limit(prompt, max_length) for prompt in prompts]  # before any work
+    decoder = Decoder(model, compiled=compiled, say=say)
     size = max(1, batch_size // num_samples)
     for start in range(0, len(prompts), size):
         for first in range(0, num_samples, batch_size):
             yield from _continue_batch(
-                model,
+                decoder,
                 tokenizer,
                 prompts[start : start + size],
                 limits[start : start + size],
@@ -221,7 +227,7 @@ def continue_prompts(
 
 
 def _continue_batch(
-    model: Transformer,
+    decoder: Decoder,
     tokenizer: Tokenizer,
     prompts: Sequence[Prompt],
     limits: Sequence[int],
@@ -248,7 +254,7 @@ def _continue_batch(
         return Continuation(prompt, sample, tokens, score)
 
     steps = generate(
-        model,
+        decoder,
         [torch.from_numpy(prompt.tokens) for prompt in prompts],
         grammar=tokenizer.grammar(),
         sampling=sampling,

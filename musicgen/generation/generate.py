@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -9,19 +10,16 @@ from torch import Tensor
 
 from musicgen.errors import UserError
 from musicgen.generation.sampling import SamplingParams, sample
-from musicgen.models import ModelState, Transformer
+from musicgen.models import Decoder, ModelState
 from musicgen.position import NoiseKey
 from musicgen.tokenization.grammar import Grammar, GrammarState
 
-# CPU matrix products of fewer rows take another path, which rounds differently. Rows are filled up
-# to a multiple of this, so that a sample is the same at any batch size.
-_ROW_MULTIPLE = 4
 # Keeps these draws apart from the positional encoding's.
 _SAMPLING = -2
 
 
 def generate(
-    model: Transformer,
+    decoder: Decoder,
     prompts: Sequence[Tensor],
     *,
     grammar: Grammar,
@@ -39,7 +37,7 @@ def generate(
     what else is in the batch.
 
     Args:
-        model: causal, in evaluation mode.
+        decoder: of a causal model in evaluation mode.
         prompts: token ids [L] each, one or more of them, of any lengths.
         grammar: says which tokens may come next, and knows the pad id and the musical time.
         sampling: how tokens are drawn.
@@ -59,21 +57,21 @@ def generate(
     """
     limits = [max_new_tokens] * len(prompts) if isinstance(max_new_tokens, int) else max_new_tokens
     longest = max(len(p) + n for p, n in zip(prompts, limits, strict=True))
-    max_length = model.position.max_length
-    if max_length is not None and longest > max_length:
+    position = decoder.model.position
+    if position.max_length is not None and longest > position.max_length:
         raise UserError(
             f"{longest} tokens are asked for, but this model's positional encoding "
-            f"(position={model.position.name}) ends at {max_length}. Ask for fewer bars, or train "
-            "with position=sine_spe, sinusoidal or none, which have no limit"
+            f"(position={position.name}) ends at {position.max_length}. Ask for fewer bars, or "
+            "train with position=sine_spe, sinusoidal or none, which have no limit"
         )
     return _generate(
-        model, prompts, grammar, sampling, limits, end_times, not_before, allow_end, samples, seed
+        decoder, prompts, grammar, sampling, limits, end_times, not_before, allow_end, samples, seed
     )
 
 
 @torch.inference_mode()
 def _generate(
-    model: Transformer,
+    decoder: Decoder,
     prompts: Sequence[Tensor],
     grammar: Grammar,
     sampling: SamplingParams,
@@ -84,7 +82,7 @@ def _generate(
     samples: Sequence[int],
     seed: int,
 ) -> Iterator[Tensor]:
-    device = next(model.parameters()).device
+    model, device = decoder.model, decoder.device
     noise = NoiseKey((seed,))
     # One prompt at a time: a product's shape, and so its rounding, depends on nothing else.
     logits, grammar_states = [], []
@@ -104,10 +102,10 @@ def _generate(
         None if times is None else torch.tensor(times)[rows] for times in (end_times, not_before)
     )
     grammar_state: GrammarState = type(grammar_states[0]).cat(grammar_states).select(rows)
-    state = ModelState.cat(states).select(_filled(rows).to(device))
+    state = ModelState.cat(states).select(decoder.filled(rows))
     logit = torch.cat(logits).cpu()[rows]
     uniforms = _Uniforms(seed, samples, len(prompts))
-    while True:
+    for number in itertools.count():
         allowed = grammar.allowed(grammar_state, end=allow_end, not_before=begins)
         token = sample(logit, sampling, allowed=allowed, uniform=uniforms.next()[active])
         grammar_state = grammar.advance(grammar_state, token)
@@ -126,16 +124,9 @@ def _generate(
             active, left, token = active[keep], left[keep], token[keep]
             ends, begins = (None if x is None else x[keep] for x in (ends, begins))
             grammar_state = grammar_state.select(keep)
-            state = state.select(_filled(keep).to(device))
-        tokens = _filled(token).to(device)[:, None]
-        x, state = model.hidden(tokens, noise=noise, state=state, return_state=True)
-        assert state is not None
-        logit = model.head(x[:, -1]).cpu()[: len(active)]
-
-
-def _filled(rows: Tensor) -> Tensor:
-    """The rows, and the first again until they are a multiple of `_ROW_MULTIPLE`."""
-    return torch.cat((rows, rows[:1].expand(-len(rows) % _ROW_MULTIPLE)))
+            state = state.select(decoder.filled(keep))
+        filled, state = decoder.step(number, decoder.filled(token), state, noise)
+        logit = filled.cpu()[: len(active)]
 
 
 class _Uniforms:

@@ -113,6 +113,7 @@ class MusicModel:
         top_k: int | None = None,
         top_p: float | None = None,
         seed: int = 0,
+        compile: str | bool = "auto",  # noqa: A002, as on the command line
     ) -> list[Continuation]:
         """Continue each prompt `num_samples` times; without prompts, begin pieces.
 
@@ -122,6 +123,8 @@ class MusicModel:
             bars: bars to add; 16 if neither this nor `length_factor` is given.
             length_factor: or tokens in all, as a multiple of the training length.
             temperature, top_k, top_p: None takes what the model was trained to be sampled with.
+            compile: true, false, or `auto`, which compiles long generations on a CPU and
+                records CUDA graphs on a GPU.
 
         Returns:
             Continuations by prompt, then sample; `.score` is the music, prompt first.
@@ -138,6 +141,7 @@ class MusicModel:
             sampling=self.sampling(temperature=temperature, top_k=top_k, top_p=top_p),
             num_samples=num_samples,
             seed=seed,
+            compiled=compile,
         )
         places = {id(prompt): i for i, prompt in enumerate(made)}
         return sorted(done, key=lambda c: (places[id(c.prompt)], c.sample))
