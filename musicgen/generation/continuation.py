@@ -27,7 +27,7 @@ class Prompt:
         tokens: [L] ids.
         end_time: musical time in grid steps at which the continuation begins.
         end_tick: the same in ticks of a decoded score.
-        bar_length: grid steps in a bar.
+        bar_length: grid steps in its last bar.
         score: the prompt alone, on the grid, with its first tempo and its metre.
         notice: one line on what the vocabulary could not hold; empty where it held all.
     """
@@ -132,16 +132,23 @@ def make_prompt(tokenizer: Tokenizer, score: Score, name: str, num_bars: int | N
         raise UserError(
             f"{name}: no note that the {tokenizer.name} vocabulary holds ({report.summary()})"
         )
-    bar = bar_length * grid.ticks_per_beat // tokenizer.steps_per_beat
-    onsets = np.concatenate([track.notes["onset"] for track in grid.tracks])
-    first, last = onsets.min() // bar, onsets.max() // bar
-    count = last + 1 - first if num_bars is None else min(num_bars, last + 1 - first)
+    step = grid.ticks_per_beat // tokenizer.steps_per_beat  # ticks
+    bars = tokenizer.bar_starts(encoded, bar_length)
+    onsets = np.concatenate([track.notes["onset"] for track in grid.tracks]) // step
+    first, last = np.searchsorted(bars, [onsets.min(), onsets.max()], side="right") - 1
+    if num_bars is not None:
+        last = min(first + num_bars - 1, last)
+    last_bar = bar_length
+    if last + 1 < len(bars):
+        last_bar = int(bars[last + 1] - bars[last])
+    elif grid.time_signatures:  # the tokens tell each bar's metre
+        last_bar = tokenizer.bar_length(grid.clip(int(bars[last]) * step, grid.end + 1))
+    end_time = int(bars[last] - bars[first]) + last_bar
+    start_tick, end_tick = int(bars[first]) * step, end_time * step
     # What sounds across the end keeps its length, so the prompt is cut as tokens, not as music.
-    tokens = tokenizer.encode(grid.clip(int(first * bar), grid.end + 1))
-    end_time = int(count) * bar_length
+    tokens = tokenizer.encode(grid.clip(start_tick, grid.end + 1))
     tokens = tokens[: np.searchsorted(tokenizer.times(tokens), end_time)]
     tokens = tokenizer.until_end(tokens)
-    start_tick, end_tick = int(first) * bar, int(count) * bar
     # REMI counts every bar as 4/4; a metre that its bars do not have would mislead.
     whole = 4 * tokenizer.steps_per_beat
     metre = [
@@ -155,7 +162,7 @@ def make_prompt(tokenizer: Tokenizer, score: Score, name: str, num_bars: int | N
         tokens=tokens,
         end_time=end_time,
         end_tick=end_tick,
-        bar_length=bar_length,
+        bar_length=last_bar,
         score=_with_frame(grid.clip(start_tick, start_tick + end_tick), frame),
         notice=f"{name}: {report.summary()}" if report.lossy else "",
     )

@@ -80,7 +80,8 @@ def linear_attention_step(
         state, eps = state.scaled(factor), 0
     elif rate is not None:
         state = state.scaled(rate.exp()[:, None])
-    state = LinearState(state.kv + k[..., None] * v[..., None, :], state.k + k, log_scale)
+    kv = torch.addcmul(state.kv, k[..., None], v[..., None, :])
+    state = LinearState(kv, state.k + k, log_scale)
     numerator = (q[..., None, :] @ state.kv)[..., 0, :]  # [B, H, V]
     denominator = (q * state.k).sum(-1, keepdim=True)
     return (numerator / normaliser(denominator, eps))[:, None], state
