@@ -44,7 +44,8 @@ class ModelState:
 class Transformer(nn.Module):
     """A Transformer with a pluggable positional encoding and attention.
 
-    Layers are post-norm, as published for SPE's music models: no norm follows the last one.
+    Layers are post-norm, as published for SPE's music models, where no norm follows the last one;
+    or pre-norm, with a norm before the head, which learns at many more learning rates.
 
     Args:
         vocab_size: V, padding token included.
@@ -56,8 +57,8 @@ class Transformer(nn.Module):
         position: builds the positional encoding from `num_layers, num_heads, width, model_dim`.
         attention: builds an attention kernel from `encoded_dim, logit_scale, num_heads`.
         causal: whether a token sees only itself and those before it.
-        init_std: standard deviation of linear and embedding weights; None takes what keeps a unit
-            variance, (input width)^-½ and D^-½: attention then tells keys apart from the start.
+        norm_first: pre-norm (Xiong et al. 2020) instead of post-norm.
+        init_std: standard deviation of linear and embedding weights.
 
     Raises:
         UserError: `position` and `attention` do not go together, or `num_heads` does not
@@ -76,7 +77,8 @@ class Transformer(nn.Module):
         attention: Callable[..., AttentionKernel],
         dropout: float = 0.1,
         causal: bool = True,
-        init_std: float | None = 0.01,
+        norm_first: bool = False,
+        init_std: float = 0.01,
     ) -> None:
         super().__init__()
         check_compatible(position, attention, causal=causal)
@@ -97,6 +99,7 @@ class Transformer(nn.Module):
                 num_heads,
                 ff_dim,
                 dropout,
+                norm_first,
                 attention(
                     encoded_dim=self.position.encoded_dim,
                     logit_scale=self.position.logit_scale,
@@ -105,12 +108,12 @@ class Transformer(nn.Module):
             )
             for _ in range(num_layers)
         )
+        self.norm = nn.LayerNorm(dim) if norm_first else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(dim, vocab_size)
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
-                std = module.weight.shape[1] ** -0.5 if init_std is None else init_std
-                nn.init.normal_(module.weight, std=std)
+                nn.init.normal_(module.weight, std=init_std)
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
 
@@ -182,6 +185,7 @@ class Transformer(nn.Module):
                 return_state=return_state,
             )
             layer_states.append(layer_state)
+        x = self.norm(x)
         if not return_state:
             return x, None
         seen = tokens.new_zeros(batch) if state is None else state.length
@@ -189,13 +193,22 @@ class Transformer(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention, then a feed-forward network, each with a residual connection and a norm after."""
+    """Attention, then a feed-forward network, each with a residual connection and a norm.
+
+    The norm comes after the sum, or first: before what is added to the residual stream.
+    """
 
     def __init__(
-        self, dim: int, num_heads: int, ff_dim: int, dropout: float, kernel: AttentionKernel
+        self,
+        dim: int,
+        num_heads: int,
+        ff_dim: int,
+        dropout: float,
+        norm_first: bool,
+        kernel: AttentionKernel,
     ) -> None:
         super().__init__()
-        self.num_heads = num_heads
+        self.num_heads, self.norm_first = num_heads, norm_first
         self.kernel = kernel
         self.qkv = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
@@ -214,7 +227,8 @@ class Layer(nn.Module):
         return_state: bool,
     ) -> tuple[Tensor, Any]:
         """[B, L, D] -> [B, L, D], and the kernel's state."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).unbind(2)  # [B, L, H, K]
+        seen = self.attention_norm(x) if self.norm_first else x
+        q, k, v = self.qkv(seen).unflatten(-1, (3, self.num_heads, -1)).unbind(2)  # [B, L, H, K]
         if state is not None and x.shape[1] == 1:
             mixed, state = self.kernel.step(q, k, v, code, state)
         else:
@@ -228,6 +242,8 @@ class Layer(nn.Module):
                 state=state,
                 return_state=return_state,
             )
-        x = self.attention_norm(x + self.dropout(self.out(mixed.flatten(2).to(x.dtype))))
-        hidden = self.dropout(F.relu(self.ff_in(x)))
-        return self.ff_norm(x + self.dropout(self.ff_out(hidden))), state
+        x = x + self.dropout(self.out(mixed.flatten(2).to(x.dtype)))
+        x, seen = (x, self.ff_norm(x)) if self.norm_first else (self.attention_norm(x),) * 2
+        hidden = self.dropout(F.relu(self.ff_in(seen)))
+        x = x + self.dropout(self.ff_out(hidden))
+        return x if self.norm_first else self.ff_norm(x), state

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 from hydra.utils import instantiate
+from torch import nn
 
 from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.errors import UserError
@@ -89,12 +90,28 @@ def test_bidirectional_model_sees_what_follows_but_no_padding():
     )
 
 
-def test_weights_start_at_the_standard_deviation_asked_for_or_keep_unit_variance():
-    sizes = {"dim": 64, "num_layers": 1, "num_heads": 4, "ff_dim": 256}
-    for init_std in (0.03, None):
-        model = Transformer(
-            50, **sizes, position=NoPosition, attention=SoftmaxAttention, init_std=init_std
-        )
-        for weight in (model.embedding.weight, model.layers[0].ff_out.weight, model.head.weight):
-            expected = init_std or weight.shape[1] ** -0.5
-            assert weight.std().item() == pytest.approx(expected, rel=0.05)
+@torch.no_grad()
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_layers_equal_torchs(norm_first):
+    sizes = {"dim": 16, "num_layers": 2, "num_heads": 2, "ff_dim": 24, "dropout": 0.0}
+    model = Transformer(
+        9, **sizes, position=NoPosition, attention=SoftmaxAttention, norm_first=norm_first
+    )
+    for parameter in model.parameters():
+        parameter.normal_(std=0.3)
+    x = model.embedding(torch.tensor([[1, 5, 3, 8, 8]])) * 4
+    for layer in model.layers:
+        theirs = nn.TransformerEncoderLayer(16, 2, 24, 0.0, batch_first=True, norm_first=norm_first)
+        for to, own in (
+            (theirs.self_attn.in_proj_weight, layer.qkv.weight),
+            (theirs.self_attn.in_proj_bias, layer.qkv.bias),
+            (theirs.self_attn.out_proj, layer.out),
+            (theirs.linear1, layer.ff_in),
+            (theirs.linear2, layer.ff_out),
+            (theirs.norm1, layer.attention_norm),
+            (theirs.norm2, layer.ff_norm),
+        ):
+            to.copy_(own) if isinstance(own, torch.Tensor) else to.load_state_dict(own.state_dict())
+        x = theirs(x, nn.Transformer.generate_square_subsequent_mask(5), is_causal=True)
+    logits = model(torch.tensor([[1, 5, 3, 8, 8]]))
+    torch.testing.assert_close(logits, model.head(model.norm(x)), atol=1e-4, rtol=1e-4)
