@@ -30,7 +30,7 @@ test: $(STAMP) ## Run the tests
 	$(RUN) -m pytest
 
 bench: $(STAMP) ## Measure speed and memory, side by side, into benchmarks/results/
-	for name in $(BENCHMARKS) exact_spe; do $(RUN) -m benchmarks.$$name || exit 1; done
+	for name in $(BENCHMARKS) exact_spe loader; do $(RUN) -m benchmarks.$$name || exit 1; done
 
 bench-gpu: $(STAMP) ## The same on an NVIDIA GPU, in bf16
 	for name in $(BENCHMARKS); do $(RUN) -m benchmarks.$$name --device cuda || exit 1; done
