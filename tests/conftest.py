@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from hypothesis import settings
 from omegaconf import DictConfig, OmegaConf
+
+# The same examples in every run.
+settings.register_profile("same", derandomize=True)
+settings.load_profile("same")
 
 ROOT = Path(__file__).parents[1]
 OmegaConf.register_new_resolver("run_id", lambda folder: "test", replace=True)

@@ -141,12 +141,16 @@ def test_the_path_is_the_best_of_all(num_beats, num_states, seed):
 @given(st.integers(0, 2**20), st.integers(-6, 6))
 @settings(max_examples=15, deadline=None)
 def test_transposed_music_has_transposed_chords(seed, shift):
-    # Within an octave below C5, so that the weight of high notes plays no part.
+    # Below C5, so that the weight of high notes plays no part. Off the grid and ending together, so
+    # that no two sequences of chords are equally good.
     rng = np.random.default_rng(seed)
     rows = [
-        (int(onset) * 240, int(length) * 240, int(pitch), 64)
+        (int(onset), int(min(length, 32 * 240 - onset)), int(pitch), 64)
         for onset, length, pitch in zip(
-            rng.integers(0, 32, 60), rng.integers(1, 8, 60), rng.integers(30, 60, 60), strict=True
+            rng.integers(0, 32 * 240, 60),
+            rng.integers(240, 8 * 240, 60),
+            rng.integers(30, 60, 60),
+            strict=True,
         )
     ]
     plain = recognise_chords(piece(rows))
@@ -156,7 +160,16 @@ def test_transposed_music_has_transposed_chords(seed, shift):
         for c in (chord_index(m.text) for m in plain)
     ]
     assert [m.tick for m in plain] == [m.tick for m in moved]
-    assert transposed == [chord_index(m.text) for m in moved]
+    found = [chord_index(m.text) for m in moved]
+    assert [pitch_classes(c) for c in transposed] == [pitch_classes(c) for c in found]
+
+
+def pitch_classes(chord):
+    """Of a chord's index: symmetric chords have several roots."""
+    if chord == NO_CHORD:
+        return frozenset()
+    root, quality = divmod(chord, len(QUALITIES))
+    return frozenset((root + interval) % 12 for interval in INTERVALS[QUALITIES[quality]])
 
 
 def test_the_composers_own_chords_are_found():
