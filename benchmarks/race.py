@@ -3,7 +3,8 @@
     python -m benchmarks.race --root FOLDER [--seeds 1,2,3] [--entries none,sine_spe+decay]
 
 4 layers, width 192, 6 heads, FAVOR+ with 64 features, 800 steps of 8 × 512 tokens of POP909 as it
-is (no transposition). What is finished is kept in results/race.json, what was interrupted goes on.
+is (no transposition), trained in bf16-mixed, measured in float32. What is finished is kept in
+results/race.json, what was interrupted goes on; several may run at once on different entries.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
 from benchmarks import measure
 from musicgen import load
@@ -40,6 +42,7 @@ ENCODINGS = {
     "exact_sine_spe": ["position=sine_spe", "model.position.num_realizations=null"],
     "conv_spe": ["position=conv_spe", "model.position.num_realizations=32"],
 }
+ENTRIES = [name + decay for name in ENCODINGS for decay in ("", "+decay")]
 RUNS, TABLE = Path("outputs/race"), measure.RESULTS / "race.json"
 # Positions of the targets, in tokens, over which a piece's loss is averaged.
 SPANS = {"≤ 512 (trained)": (0, 512), "512–1024": (512, 1024), "1024–2048": (1024, 2048)}
@@ -49,14 +52,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--root", required=True, help="POP909's folder")
     parser.add_argument("--seeds", default="1,2,3")
-    entries = [name + decay for name in ENCODINGS for decay in ("", "+decay")]
-    parser.add_argument("--entries", default=",".join(entries), help="of: " + ", ".join(entries))
+    parser.add_argument("--entries", default=",".join(ENTRIES), help="of: " + ", ".join(ENTRIES))
     args = parser.parse_args()
     for seed in map(int, args.seeds.split(",")):
         for entry in args.entries.split(","):
-            results = known()
-            if not any(row["entry"] == entry and row["seed"] == seed for row in results):
-                keep([*results, run(entry, seed, args.root)])
+            if not any(row["entry"] == entry and row["seed"] == seed for row in known()):
+                keep(run(entry, seed, args.root))
     print(as_markdown(known()))
 
 
@@ -76,6 +77,7 @@ def run(entry: str, seed: int, root: str) -> dict[str, Any]:
             *ENCODINGS[name],
             f"model.attention.decay={'learned' if decay else 'none'}",
             f"seed={seed}",
+            "trainer.precision=bf16-mixed",
             f"trainer.max_steps={STEPS}",
             f"trainer.val_check_interval={STEPS // 2}",
             f"hydra.run.dir={folder}",
@@ -97,21 +99,25 @@ def known() -> list[dict[str, Any]]:
     return json.loads(TABLE.read_text())["runs"] if TABLE.is_file() else []
 
 
-def keep(runs: list[dict[str, Any]]) -> None:
-    """Write the finished runs, with the command and the machine."""
-    content = {
-        "command": "python -m benchmarks.race --root FOLDER",
-        "machine": measure.machine("cpu") | {"threads": os.environ.get("OMP_NUM_THREADS", "all")},
-        "runs": runs,
-    }
-    write_text(TABLE, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+def keep(row: dict[str, Any]) -> None:
+    """Add a finished run to the table, with the command and the machine."""
+    with FileLock(RUNS / "table.lock"):
+        runs = [*known(), row]
+        content = {
+            "command": "python -m benchmarks.race --root FOLDER",
+            "machine": measure.machine("cpu") | {"threads": os.environ.get("OMP_NUM_THREADS")},
+            "runs": runs,
+        }
+        write_text(TABLE, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def as_markdown(runs: list[dict[str, Any]]) -> str:
     """A row for each entry: mean over seeds, ± the standard deviation where there are several."""
     lines = [f"| | seeds | {' | '.join(SPANS)} |", "|---" * (2 + len(SPANS)) + "|"]
-    for entry in dict.fromkeys(row["entry"] for row in runs):
+    for entry in ENTRIES:
         rows = [row for row in runs if row["entry"] == entry]
+        if not rows:
+            continue
         cells = []
         for span in SPANS:
             values = [row[span] for row in rows]
