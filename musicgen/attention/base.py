@@ -18,18 +18,30 @@ class AttentionKernel(nn.Module, ABC):
         encoded_dim: width E of the encoded queries and keys.
         logit_scale: factor on q·k where the kernel stands for a softmax.
         num_heads: H.
+        site: where the positional encoding acts.
 
     Attributes:
         name: the word for it on the command line.
+        feature_dim: width M of its feature maps, where it accepts encodings of these.
         accepts: sites at which a positional encoding may act under this kernel.
     """
 
     name: ClassVar[str]
     accepts: ClassVar[frozenset[Site]]
 
-    def __init__(self, encoded_dim: int, logit_scale: float, num_heads: int) -> None:
+    feature_dim: int
+
+    def __init__(
+        self,
+        encoded_dim: int,
+        logit_scale: float,
+        num_heads: int,
+        *,
+        site: Site = Site.QUERY_KEY,
+    ) -> None:
         super().__init__()
         self.encoded_dim, self.logit_scale, self.num_heads = encoded_dim, logit_scale, num_heads
+        self.site = site
 
     @abstractmethod
     def forward(

@@ -31,7 +31,7 @@ class LinearAttention(AttentionKernel):
     """
 
     name = "linear"
-    accepts = frozenset({Site.EMBEDDING, Site.QUERY_KEY})
+    accepts = frozenset({Site.EMBEDDING, Site.QUERY_KEY, Site.FEATURE})
 
     def __init__(
         self,
@@ -39,16 +39,18 @@ class LinearAttention(AttentionKernel):
         logit_scale: float,
         num_heads: int,
         *,
+        site: Site = Site.QUERY_KEY,
         feature_map: Callable[..., FeatureMap],
         decay: str = "none",
         backend: str = "auto",
     ) -> None:
-        super().__init__(encoded_dim, logit_scale, num_heads)
+        super().__init__(encoded_dim, logit_scale, num_heads, site=site)
         if decay not in ("none", "learned"):
             raise UserError(f"model.attention.decay={decay}: give none or learned")
         check_name(backend)
         self.backend = backend
         self.feature_map = feature_map(dim=encoded_dim, logit_scale=logit_scale)
+        self.feature_dim = self.feature_map.feature_dim
         start = torch.linspace(-7, -2.5, num_heads)
         self.decay = nn.Parameter(start) if decay == "learned" else None
 
@@ -69,18 +71,21 @@ class LinearAttention(AttentionKernel):
         state: LinearState | None = None,
         return_state: bool = False,
     ) -> tuple[Tensor, LinearState | None]:
-        phi_q, phi_k = self.feature_map(q, k, code)
+        phi_q, phi_k, on_features = self._features(q, k, code)
+        log_features = self.feature_map.log_features
         if not causal:
             assert self.decay is None, "decay is causal"
-            log_features = self.feature_map.log_features
-            out = linear_attention(phi_q, phi_k, v, log_features=log_features, key_mask=key_mask)
+            out = linear_attention(
+                phi_q, phi_k, v, log_features=log_features, code=on_features, key_mask=key_mask
+            )
             return out, None
         return causal_linear_attention(
             phi_q,
             phi_k,
             v,
-            log_features=self.feature_map.log_features,
-            log_decay=self.log_decay,
+            log_features=log_features,
+            log_decay=self._log_decay(on_features),
+            code=on_features,
             key_mask=key_mask,
             state=state,
             return_state=return_state,
@@ -90,5 +95,21 @@ class LinearAttention(AttentionKernel):
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, code: LayerCode, state: LinearState
     ) -> tuple[Tensor, LinearState]:
-        phi_q, phi_k = self.feature_map(q, k, code)
-        return linear_attention_step(phi_q, phi_k, v, state, log_decay=self.log_decay)
+        phi_q, phi_k, on_features = self._features(q, k, code)
+        log_decay = self._log_decay(on_features)
+        return linear_attention_step(phi_q, phi_k, v, state, log_decay=log_decay, code=on_features)
+
+    def _features(
+        self, q: Tensor, k: Tensor, code: LayerCode
+    ) -> tuple[Tensor, Tensor, LayerCode | None]:
+        """Features of queries and keys, and the code, if it is to act on these."""
+        if self.site == Site.FEATURE:
+            return *self.feature_map(q, k, LayerCode()), code
+        return *self.feature_map(q, k, code), None
+
+    def _log_decay(self, code: LayerCode | None) -> Tensor | None:
+        """The layer's own decay and that of the code, where there are any."""
+        own = self.log_decay
+        if code is None or code.log_decay is None:
+            return own
+        return code.log_decay if own is None else own + code.log_decay

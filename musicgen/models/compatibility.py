@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from musicgen.attention import AttentionKernel
+from musicgen.attention import AttentionKernel, FeatureMap, LinearAttention
 from musicgen.errors import UserError
 from musicgen.position import PositionalEncoding, Site
 
@@ -47,7 +47,8 @@ def check_compatible(
     if common:
         return next(site for site in _PREFERENCE if site in common)
     sites = " or ".join(_ACTS_ON[site] for site in _PREFERENCE if site in encoding.sites)
-    kernels = sorted(c.name for c in _concrete(AttentionKernel) if c.accepts & encoding.sites)
+    fitting = [c for c in _concrete(AttentionKernel) if c.accepts & encoding.sites]
+    kernels = sorted(word for c in fitting for word in _words(c))
     positions = sorted(c.name for c in _concrete(PositionalEncoding) if c.sites & kernel.accepts)
     cure = f"attention={' or '.join(kernels)}, or " if kernels else ""
     raise UserError(
@@ -64,6 +65,11 @@ def _word(build: Any) -> str:
     """The word for an attention: linear attention goes by its feature map."""
     feature_map = build.keywords.get("feature_map") if isinstance(build, partial) else None
     return str(_class_of(feature_map or build).name)
+
+
+def _words(kernel: Any) -> list[str]:
+    """The words for a kernel with any of its feature maps."""
+    return [c.name for c in (_concrete(FeatureMap) if kernel is LinearAttention else [kernel])]
 
 
 def _concrete(base: Any) -> Iterator[Any]:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from musicgen.attention import AttentionKernel
 from musicgen.errors import UserError
 from musicgen.models.compatibility import check_compatible
-from musicgen.position import LayerCode, NoiseKey, PositionalEncoding
+from musicgen.position import LayerCode, NoiseKey, PositionalEncoding, Site
 
 _EVALUATION_NOISE = NoiseKey((0,))
 
@@ -55,7 +55,8 @@ class Transformer(nn.Module):
         ff_dim: hidden width of the feed-forward networks.
         dropout: probability, on the embedding, attention output, feed-forward hidden and output.
         position: builds the positional encoding from `num_layers, num_heads, width, model_dim`.
-        attention: builds an attention kernel from `encoded_dim, logit_scale, num_heads`.
+            The width is that of what it acts on: K, or the feature map's M.
+        attention: builds an attention kernel from `encoded_dim, logit_scale, num_heads, site`.
         causal: whether a token sees only itself and those before it.
         norm_first: pre-norm (Xiong et al. 2020) instead of post-norm.
         init_std: standard deviation of linear and embedding weights.
@@ -81,7 +82,7 @@ class Transformer(nn.Module):
         init_std: float = 0.01,
     ) -> None:
         super().__init__()
-        check_compatible(position, attention, causal=causal)
+        site = check_compatible(position, attention, causal=causal)
         if dim % num_heads:
             divisor = next(heads for heads in range(num_heads, 0, -1) if dim % heads == 0)
             raise UserError(
@@ -90,10 +91,13 @@ class Transformer(nn.Module):
             )
         self.dim, self.causal = dim, causal
         self.embedding = nn.Embedding(vocab_size, dim)
-        self.position = position(
-            num_layers=num_layers, num_heads=num_heads, width=dim // num_heads, model_dim=dim
-        )
-        self.layers = nn.ModuleList(
+        width = dim // num_heads
+        sizes = {"num_layers": num_layers, "num_heads": num_heads, "model_dim": dim}
+        encoded_dim, logit_scale = width, width**-0.5
+        if site != Site.FEATURE:
+            self.position = position(width=width, **sizes)
+            encoded_dim, logit_scale = self.position.encoded_dim, self.position.logit_scale
+        layers = [
             Layer(
                 dim,
                 num_heads,
@@ -101,13 +105,17 @@ class Transformer(nn.Module):
                 dropout,
                 norm_first,
                 attention(
-                    encoded_dim=self.position.encoded_dim,
-                    logit_scale=self.position.logit_scale,
+                    encoded_dim=encoded_dim,
+                    logit_scale=logit_scale,
                     num_heads=num_heads,
+                    site=site,
                 ),
             )
             for _ in range(num_layers)
-        )
+        ]
+        if site == Site.FEATURE:  # built for the width of the feature maps
+            self.position = position(width=layers[0].kernel.feature_dim, **sizes)
+        self.layers = nn.ModuleList(layers)
         self.norm = nn.LayerNorm(dim) if norm_first else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(dim, vocab_size)

@@ -69,7 +69,17 @@ class Projection(NamedTuple):
 
 
 class LayerCode:
-    """The position of one block of tokens, as one layer sees it. The default does nothing."""
+    """The position of one block of tokens, as one layer sees it. The default does nothing.
+
+    Attributes:
+        keeps_sign: encoded positive features are positive. Where not, linear attention keeps its
+            normaliser positive by taking it of the features before they are encoded.
+        log_decay: [H], not above 0: on features, the pair (n, m) of tokens weighs
+            exp(log_decay · (n − m)) besides. Causal only; None weighs all alike.
+    """
+
+    keeps_sign: bool = True
+    log_decay: Tensor | None = None
 
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Encode queries and keys together, as they may share noise: [B, L, H, K] -> [.., E]."""

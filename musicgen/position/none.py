@@ -9,5 +9,5 @@ class NoPosition(PositionalEncoding):
     """Leaves embedding, queries and keys as they are."""
 
     name = "none"
-    sites = frozenset(Site)
+    sites = frozenset({Site.EMBEDDING, Site.QUERY_KEY})
     relative = "exact"

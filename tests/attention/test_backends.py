@@ -37,6 +37,15 @@ def problem(length: int, log_features: bool = False, device: str = "cpu") -> dic
     return {name: x.to(device).requires_grad_() for name, x in tensors.items()}
 
 
+def problem_of_other_features(length: int) -> dict[str, Tensor]:
+    """Signed features, and positive ones for the normaliser."""
+    tensors = problem(length)
+    for name in ("q", "k"):
+        tensors[f"norm_{name}"] = tensors[name]
+        tensors[name] = torch.randn_like(tensors[name]).requires_grad_()
+    return tensors
+
+
 def results(inputs: dict[str, Tensor], decaying: bool, **options) -> list[Tensor]:
     """Outputs, final sums and gradients."""
     inputs = {n: x for n, x in inputs.items() if decaying or n != "log_decay"}
@@ -74,6 +83,14 @@ def test_fast_transformers(length, log_features, continued):
     state = some_state(log_features) if continued else None
     inputs = problem(length, log_features)
     assert_agrees(inputs, **options, state=state, backend="fast_transformers")
+
+
+@pytest.mark.parametrize("continued", [False, True])
+@needs_fast_transformers
+def test_fast_transformers_with_a_normaliser_of_other_features(continued):
+    state = some_state(False) if continued else None
+    inputs = problem_of_other_features(40)
+    assert_agrees(inputs, decaying=False, state=state, backend="fast_transformers")
 
 
 @needs_fast_transformers
@@ -118,6 +135,17 @@ def test_what_goes_to_and_comes_from_fla(monkeypatch, log_features, decaying, co
     inputs = problem(40, log_features)
     options = {"log_features": log_features, "decaying": decaying, "backend": "fla"}
     assert_agrees(inputs, **options, state=some_state(log_features) if continued else None)
+
+
+@pytest.mark.parametrize("decaying", [False, True])
+@pytest.mark.parametrize("continued", [False, True])
+def test_what_goes_to_and_comes_from_fla_with_other_features(monkeypatch, decaying, continued):
+    monkeypatch.setattr(kernels, "_fla_kernel", lambda: simple_gla)
+    monkeypatch.setattr(kernels, "_fla_refusal", lambda *_: None)
+    monkeypatch.setattr(kernels, "_fla_gradient_refusal", lambda *_: None)
+    state = some_state(False) if continued else None
+    inputs = problem_of_other_features(40)
+    assert_agrees(inputs, decaying=decaying, state=state, backend="fla")
 
 
 @needs_fla

@@ -14,7 +14,7 @@ from torch.torch_version import TorchVersion
 
 from musicgen.attention.causal_product.chunked import chunked
 from musicgen.attention.causal_product.naive import naive
-from musicgen.attention.causal_product.state import Breaks, LinearState, normaliser, spans
+from musicgen.attention.causal_product.state import Breaks, LinearState, Norm, normaliser, spans
 from musicgen.errors import UserError
 
 Backend = Callable[..., tuple[Tensor, LinearState]]
@@ -54,6 +54,7 @@ def fla(
     q: Tensor,
     k: Tensor,
     v: Tensor,
+    norm: Norm | None,
     log_decay: Tensor | None,
     state: LinearState | None,
     breaks: Breaks,
@@ -61,32 +62,35 @@ def fla(
 ) -> tuple[Tensor, LinearState]:
     """flash-linear-attention's simple GLA: o_n = q_n S_n, S_n = exp(g) S_{n−1} + k_n v_nᵀ."""
     kernel = _fla_kernel()
-    v = _with_ones(v)
-    sums = None if state is None else torch.cat((state.kv, state.k[..., None]), dim=-1)
     # The gate per token, as the one per head that it also takes gets no gradient.
     gate = None if log_decay is None else log_decay.float().expand(q.shape[:3])
-    outputs = []
-    for part in spans(q.shape[1], breaks):
-        if part.start in breaks and sums is not None:
-            sums = sums * breaks[part.start][..., None]
-        out, sums = kernel(
-            q=q[:, part],
-            k=k[:, part],
-            v=v[:, part],
-            g=None if gate is None else gate[:, part],
-            scale=1.0,
-            initial_state=sums,
-            output_final_state=True,
-        )
-        outputs.append(out)
-    assert sums is not None
-    return _divide(torch.cat(outputs, dim=1), eps), _detached(sums)
+
+    def product(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
+        outputs = []
+        for part in spans(q.shape[1], breaks):
+            if part.start in breaks and sums is not None:
+                sums = sums * breaks[part.start][..., None]
+            out, sums = kernel(
+                q=q[:, part],
+                k=k[:, part],
+                v=v[:, part],
+                g=None if gate is None else gate[:, part],
+                scale=1.0,
+                initial_state=sums,
+                output_final_state=True,
+            )
+            outputs.append(out)
+        assert sums is not None
+        return torch.cat(outputs, dim=1), sums
+
+    return _divided(product, q, k, v, norm, state, eps)
 
 
 def fast_transformers(
     q: Tensor,
     k: Tensor,
     v: Tensor,
+    norm: Norm | None,
     log_decay: Tensor | None,
     state: LinearState | None,
     breaks: Breaks,
@@ -97,16 +101,18 @@ def fast_transformers(
 
     assert log_decay is None, "refused by choose"
     if breaks:
-        return chunked(q, k, v, None, state, breaks, eps)
-    v = _with_ones(v)
-    heads_first = (x.transpose(1, 2).contiguous() for x in (q, k, v))
-    out = causal_dot_product(*heads_first).transpose(1, 2)
-    sums = torch.einsum("blhe,blhv->bhev", k.detach(), v)
-    if state is not None:
-        before = torch.cat((state.kv, state.k[..., None]), dim=-1)
-        out = out + torch.einsum("blhe,bhev->blhv", q, before)
-        sums = sums + before
-    return _divide(out, eps), _detached(sums)
+        return chunked(q, k, v, norm, None, state, breaks, eps)
+
+    def product(q: Tensor, k: Tensor, v: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+        heads_first = (x.transpose(1, 2).contiguous() for x in (q, k, v))
+        out = causal_dot_product(*heads_first).transpose(1, 2)
+        sums = torch.einsum("blhe,blhv->bhev", k.detach(), v)
+        if before is not None:
+            out = out + torch.einsum("blhe,bhev->blhv", q, before)
+            sums = sums + before
+        return out, sums
+
+    return _divided(product, q, k, v, norm, state, eps)
 
 
 BACKENDS: dict[str, Backend] = {
@@ -117,18 +123,28 @@ BACKENDS: dict[str, Backend] = {
 }
 
 
-def _with_ones(v: Tensor) -> Tensor:
-    """Values and a one: the product then holds the normaliser as its last column."""
-    return torch.cat((v, v.new_ones(*v.shape[:-1], 1)), dim=-1)
-
-
-def _divide(out: Tensor, eps: float) -> Tensor:
-    return out[..., :-1] / normaliser(out[..., -1:], eps)
-
-
-def _detached(sums: Tensor) -> LinearState:
-    sums = sums.detach()
-    return LinearState(sums[..., :-1], sums[..., -1])
+def _divided(
+    product: Callable[..., tuple[Tensor, Tensor]],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    norm: Norm | None,
+    state: LinearState | None,
+    eps: float,
+) -> tuple[Tensor, LinearState]:
+    """Attention by a product that does not divide: (q, k, v, sums before) -> (out, sums)."""
+    ones = v.new_ones(*v.shape[:-1], 1)
+    kv, k_sum = (None, None) if state is None else (state.kv, state.k[..., None])
+    if norm is None:  # values and a one: the normaliser is the product's last column
+        before = None if kv is None or k_sum is None else torch.cat((kv, k_sum), dim=-1)
+        both, sums = product(q, k, torch.cat((v, ones), dim=-1), before)
+        numerator, denominator = both[..., :-1], both[..., -1:]
+        kv, k_sum = sums[..., :-1], sums[..., -1:]
+    else:
+        numerator, kv = product(q, k, v, kv)
+        denominator, k_sum = product(*norm, ones, k_sum)
+    out = numerator / normaliser(denominator, eps)
+    return out, LinearState(kv.detach(), k_sum[..., 0].detach())
 
 
 @cache

@@ -8,6 +8,9 @@ and so the normaliser is not far below 1 either: the query's largest feature is 
 So s follows the running maximum of each key feature, but lazily: fp32 has room for e^±87, and s
 moves, at a break, only when some feature leaves the range s ± `TOLERANCE`. Mostly the first key's
 exponents serve for a whole sequence. s at a token depends on no later one.
+
+An encoding of features mixes them. Then all of a head have one scale (`per_head`), that of the
+largest, which goes through any linear map; features smaller than it by e^87 vanish.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ class Stabilised(NamedTuple):
     q: Tensor
     k: Tensor
     breaks: Breaks
-    log_scale: Tensor  # [B, H, E]: of the sums after these tokens; −inf where none was seen
+    log_scale: Tensor  # [B, H, E|1]: of the sums after these tokens; −inf where none was seen
 
 
 def stabilise(
@@ -38,53 +41,62 @@ def stabilise(
     key_mask: Tensor | None,
     log_decay: Tensor | None,
     state: LinearState | None,
+    per_head: bool,
 ) -> Stabilised:
     """Features of the causal form, from their logarithms [B, L, H, E]."""
     with torch.no_grad():
-        lowest = None if log_decay is None else k.amin(1)
+        lowest = None if log_decay is None else _sizes(k, per_head).amin(1)
     if key_mask is not None:
         k = k.masked_fill(~key_mask[:, :, None, None], -torch.inf)
     with torch.no_grad():
-        first = k[:, 0]
+        sizes = _sizes(k, per_head)
+        first = sizes[:, 0]
         if key_mask is not None:
             rows = torch.arange(len(k), device=k.device)
-            first = k[rows, key_mask.int().argmax(1)]
+            first = sizes[rows, key_mask.int().argmax(1)]
         if state is not None:
             assert state.log_scale is not None, "a state of plain features"
             first = torch.where(state.log_scale.isinf(), first, state.log_scale)
         unseen = first.isinf()
         first = first.masked_fill(unseen, 0)
-        scales = _scales(k, first, lowest, log_decay)
+        scales = _scales(sizes, first, lowest, log_decay)
         breaks, before = {}, first
         for n, scale in scales.items():
             if scale is not before:
                 breaks[n] = (before - scale).exp()
             before = scale
-        shift = torch.stack(list(scales.values()), dim=1)  # [B, S, H, E]
+        shift = torch.stack(list(scales.values()), dim=1)  # [B, S, H, E|1]
         if len(scales) > 1:
             stretches = torch.tensor([*scales, k.shape[1]], device=k.device).diff()
-            shift = shift.repeat_interleave(stretches, dim=1)  # [B, L, H, E]
+            shift = shift.repeat_interleave(stretches, dim=1)  # [B, L, H, E|1]
     last = before.masked_fill(unseen, -torch.inf)
     return Stabilised(_query_features(q + shift), (k - shift).exp_(), breaks, last)
 
 
-def stabilise_all(q: Tensor, k: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def stabilise_all(
+    q: Tensor, k: Tensor, key_mask: Tensor | None, per_head: bool
+) -> tuple[Tensor, Tensor]:
     """Features of the bidirectional form: one scale, the largest over all keys."""
     if key_mask is not None:
         k = k.masked_fill(~key_mask[:, :, None, None], -torch.inf)
-    scale = k.detach().amax(1, keepdim=True)
+    scale = _sizes(k.detach(), per_head).amax(1, keepdim=True)
     scale = scale.masked_fill(scale.isinf(), 0)  # rows without a key
     return _query_features(q + scale), (k - scale).exp_()
 
 
 def stabilise_step(
-    q: Tensor, k: Tensor, log_decay: Tensor | None, log_scale: Tensor
+    q: Tensor, k: Tensor, log_decay: Tensor | None, log_scale: Tensor, per_head: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Features of one token [B, H, E], the factor on the sums before it, and their new scale."""
     if log_decay is not None:
         log_scale = log_scale + log_decay[:, None]
-    scale = torch.maximum(log_scale, k)
+    scale = torch.maximum(log_scale, _sizes(k, per_head))
     return _query_features(q + scale), (k - scale).exp(), (log_scale - scale).exp(), scale
+
+
+def _sizes(k: Tensor, per_head: bool) -> Tensor:
+    """What the scales follow: [.., E|1]."""
+    return k.amax(-1, keepdim=True) if per_head else k
 
 
 def _query_features(q: Tensor) -> Tensor:
@@ -95,7 +107,7 @@ def _query_features(q: Tensor) -> Tensor:
 def _scales(
     k: Tensor, first: Tensor, lowest: Tensor | None, log_decay: Tensor | None
 ) -> dict[int, Tensor]:
-    """Token at which a scale begins -> the scale [B, H, E], from `first` on."""
+    """Token at which a scale begins -> the scale [B, H, E|1], from `first` on."""
     fits = (k.amax(1) - first).amax() <= TOLERANCE
     if lowest is not None:  # old sums fade: then each token's own features keep them in range
         fits = fits & ((lowest - first).amin() >= -TOLERANCE)

@@ -10,16 +10,19 @@ import torch
 from torch import Tensor
 
 # Where the sums change their scale: from token n on, those over the tokens before n count times
-# [B, H, E].
+# [B, H, E|1].
 Breaks = Mapping[int, Tensor]
+
+# Features of queries and keys for the normaliser alone, [B, L, H, M] each.
+Norm = tuple[Tensor, Tensor]
 
 
 class LinearState(NamedTuple):
     """The sums over the tokens so far, of a size that does not depend on their number."""
 
     kv: Tensor  # [B, H, E, V]: Σ k vᵀ
-    k: Tensor  # [B, H, E]: Σ k
-    log_scale: Tensor | None = None  # [B, H, E]: the sums are these times its exp; None: as is
+    k: Tensor  # [B, H, M]: Σ k, of the features that the normaliser takes; M = E unless encoded
+    log_scale: Tensor | None = None  # [B, H, E|1]: the sums are these times its exp; None: as is
 
     def select(self, rows: Tensor) -> LinearState:
         """The states of the given rows, which may repeat."""
@@ -34,7 +37,7 @@ class LinearState(NamedTuple):
         return LinearState(torch.cat(kvs), torch.cat(ks), log_scale)
 
     def scaled(self, factor: Tensor) -> LinearState:
-        """The sums times a factor [B, H, E]."""
+        """The sums times a factor [B, H, E|1]."""
         return LinearState(self.kv * factor[..., None], self.k * factor, self.log_scale)
 
 
