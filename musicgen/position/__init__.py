@@ -3,20 +3,29 @@
 from musicgen.position.absolute import Learnable, Sinusoidal
 from musicgen.position.base import LayerCode, NoiseKey, PositionalEncoding, Projection, Site
 from musicgen.position.conv_spe import ConvSPE
+from musicgen.position.lrpe import LRPE, OrthogonalLRPE, PermutationLRPE, UnitaryLRPE
 from musicgen.position.none import NoPosition
+from musicgen.position.permute import PermuteFormer
+from musicgen.position.rope import RoPE
 from musicgen.position.sine_spe import SineSPE
 from musicgen.position.spe import SPE
 
 __all__ = [
+    "LRPE",
     "SPE",
     "ConvSPE",
     "LayerCode",
     "Learnable",
     "NoPosition",
     "NoiseKey",
+    "OrthogonalLRPE",
+    "PermutationLRPE",
+    "PermuteFormer",
     "PositionalEncoding",
     "Projection",
+    "RoPE",
     "SineSPE",
     "Sinusoidal",
     "Site",
+    "UnitaryLRPE",
 ]

@@ -1,0 +1,208 @@
+"""Encodings of features against the quadratic form: encoded numerators, and their normaliser."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import Tensor
+
+from musicgen.attention import ELU, FAVOR, LinearAttention, causal_linear_attention
+from musicgen.attention.causal_product import linear_attention, linear_attention_step
+from musicgen.position import (
+    LayerCode,
+    OrthogonalLRPE,
+    PermutationLRPE,
+    PermuteFormer,
+    RoPE,
+    Site,
+    UnitaryLRPE,
+)
+
+BATCH, HEADS, WIDTH, VALUES = 2, 3, 10, 7
+SIZES = {"num_layers": 1, "num_heads": HEADS, "width": WIDTH, "model_dim": 30}
+ENCODINGS = {
+    "rope": RoPE,
+    "unitary": UnitaryLRPE,
+    "orthogonal": OrthogonalLRPE,
+    "permutation": PermutationLRPE,
+    "permute": PermuteFormer,
+}
+DECAY = torch.tensor([-3.0, -0.2, -1e-3], dtype=torch.float64)
+
+
+def code_at(name: str, positions: Tensor) -> LayerCode:
+    torch.manual_seed(3)
+    return ENCODINGS[name](**SIZES).double()(positions[None, :, None])[0][0]
+
+
+def inputs(length: int, log_features: bool, dtype=torch.float64) -> list[Tensor]:
+    """Positive features, or logarithms that rise out of fp32's range and have a jump."""
+    q, k = torch.randn(2, BATCH, length, HEADS, WIDTH, dtype=torch.float64)
+    if log_features:
+        k = k + 2.5 * torch.arange(length)[:, None, None]
+        k[:, length // 2 :, 1] -= 90
+    else:
+        q, k = q.square() + 0.1, k.square() + 0.1
+    v = torch.randn(BATCH, length, HEADS, VALUES, dtype=torch.float64)
+    return [x.to(dtype).requires_grad_() for x in (q, k, v)]
+
+
+def oracle(q, k, v, code, log_features, decay=None, mask=None, causal=True) -> Tensor:
+    """All pairs: numerators of encoded features; normaliser of those that are positive."""
+    if log_features:
+        q, k = q.exp(), k.exp()
+    encoded = code.encode(q, k)
+    norm = encoded if code.keeps_sign else (q, k)
+    n = torch.arange(q.shape[1])
+    weight = torch.ones(len(n), len(n), dtype=torch.float64)
+    if causal:
+        weight = (
+            (decay[:, None, None] * (n[:, None] - n)).exp().tril()
+            if decay is not None
+            else weight.tril()
+        )
+    if mask is not None:
+        weight = weight * mask[:, None, None]
+    pairs, positive = (torch.einsum("bnhe,bmhe->bhnm", *x) * weight for x in (encoded, norm))
+    return torch.einsum("bhnm,bmhv->bnhv", pairs / positive.sum(-1, keepdim=True), v)
+
+
+def random_mask(length: int) -> Tensor:
+    mask = torch.rand(BATCH, length) > 0.3
+    mask[:, 0] = True
+    return mask
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("log_features", [False, True])
+@pytest.mark.parametrize("decaying", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("backend", ["naive", "chunked"])
+def test_outputs_and_gradients_are_those_of_all_pairs(
+    name, log_features, decaying, masked, backend
+):
+    length = 90
+    code = code_at(name, torch.arange(length))
+    q, k, v = inputs(length, log_features)
+    decay = DECAY.clone().requires_grad_() if decaying else None
+    mask = random_mask(length) if masked else None
+    wanted = (q, k, v, decay) if decaying else (q, k, v)
+    weights = torch.randn_like(v)
+    out, _ = causal_linear_attention(
+        q, k, v, log_features=log_features, log_decay=decay, code=code, key_mask=mask,
+        backend=backend, eps=0,
+    )  # fmt: skip
+    results = []
+    for x in (oracle(q, k, v, code, log_features, decay, mask), out):
+        results.append((x, *torch.autograd.grad((x * weights).sum(), wanted)))
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-8, rtol=1e-8)
+
+
+@pytest.mark.parametrize("backend", ["naive", "chunked", "fast_transformers"])
+@pytest.mark.parametrize("decaying", [False, True])
+def test_features_for_the_normaliser_may_be_given(backend, decaying):
+    dtype = torch.float64
+    if backend == "fast_transformers":
+        if decaying or find_spec("fast_transformers") is None:
+            pytest.skip("has no decay, or is not installed")
+        dtype = torch.float32
+    code = code_at("unitary", torch.arange(70))
+    phi_q, phi_k, v = inputs(70, False, dtype)
+    q, k = (x.to(dtype) for x in code.encode(phi_q, phi_k))
+    decay = DECAY.to(dtype) if decaying else None
+    mask = random_mask(70)
+    first, state = causal_linear_attention(
+        q[:, :30], k[:, :30], v[:, :30], log_decay=decay, norm_q=phi_q[:, :30],
+        norm_k=phi_k[:, :30], key_mask=mask[:, :30], return_state=True, backend=backend, eps=0,
+    )  # fmt: skip
+    assert state.kv.shape == (BATCH, HEADS, 2 * WIDTH, VALUES)
+    assert state.k.shape == (BATCH, HEADS, WIDTH)
+    rest, _ = causal_linear_attention(
+        q[:, 30:], k[:, 30:], v[:, 30:], log_decay=decay, norm_q=phi_q[:, 30:],
+        norm_k=phi_k[:, 30:], key_mask=mask[:, 30:], state=state, backend=backend, eps=0,
+    )  # fmt: skip
+    doubles = [x.double() for x in (phi_q, phi_k, v)]
+    expected = oracle(*doubles, code, False, DECAY if decaying else None, mask)
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-4
+    found = torch.cat((first, rest), dim=1).double()
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("log_features", [False, True])
+@pytest.mark.parametrize("decay", [None, DECAY])
+def test_prefill_in_parts_and_steps_are_the_parallel_form(name, log_features, decay):
+    length = 60
+    code = code_at(name, torch.arange(length))
+    q, k, v = inputs(length, log_features)
+    expected = oracle(q, k, v, code, log_features, decay)
+    outputs, state, sizes = [], None, []
+    for part in (slice(0, 20), slice(20, 40)):
+        out, state = causal_linear_attention(
+            q[:, part], k[:, part], v[:, part], log_features=log_features, log_decay=decay,
+            code=code_at(name, torch.arange(length)[part]), state=state, return_state=True, eps=0,
+        )  # fmt: skip
+        outputs.append(out)
+    for n in range(40, length):
+        one = slice(n, n + 1)
+        out, state = linear_attention_step(
+            q[:, one], k[:, one], v[:, one], state, log_decay=decay,
+            code=code_at(name, torch.arange(length)[one]), eps=0,
+        )  # fmt: skip
+        outputs.append(out)
+        sizes.append([x.shape for x in state if x is not None])
+    torch.testing.assert_close(torch.cat(outputs, dim=1), expected, atol=1e-8, rtol=1e-8)
+    assert sizes[0] == sizes[-1]
+    if log_features:
+        assert state.log_scale.shape == (BATCH, HEADS, 1)
+        assert state.k.max() < 1e15  # not far above e^30
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("decay", [None, DECAY])
+def test_single_precision_is_enough_for_exponents_beyond_its_range(name, decay):
+    length = 200
+    q, k, v = inputs(length, True, torch.float32)
+    assert k.max() > 300
+    code = code_at(name, torch.arange(length))
+    out, _ = causal_linear_attention(q, k, v, log_features=True, log_decay=decay, code=code)
+    expected = oracle(*(x.double() for x in (q, k, v)), code, True, decay)
+    torch.testing.assert_close(out.double(), expected, atol=1e-3, rtol=1e-3)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("log_features", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_bidirectional_form(name, log_features, masked):
+    q, k, v = inputs(40, log_features)
+    code = code_at(name, torch.arange(40))
+    mask = random_mask(40) if masked else None
+    out = linear_attention(q, k, v, log_features=log_features, code=code, key_mask=mask, eps=0)
+    expected = oracle(q, k, v, code, log_features, mask=mask, causal=False)
+    torch.testing.assert_close(out, expected, atol=1e-9, rtol=1e-9)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("feature_map", [ELU, partial(FAVOR, num_features=WIDTH)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_kernel_maps_then_encodes_and_adds_the_decays(feature_map, causal):
+    kernel = LinearAttention(
+        WIDTH, WIDTH**-0.5, HEADS, feature_map=feature_map, site=Site.FEATURE,
+        decay="learned" if causal else "none",
+    )  # fmt: skip
+    q, k, v = torch.randn(3, BATCH, 30, HEADS, WIDTH)
+    code = code_at("permute", torch.arange(30))
+    mask = random_mask(30)
+    out, _ = kernel(q, k, v, code, causal=causal, key_mask=mask)
+    phi_q, phi_k = (x.double() for x in (kernel.feature_map.queries(q), kernel.feature_map.keys(k)))
+    decay = (code.log_decay + kernel.log_decay).double() if causal else None
+    log_features = kernel.feature_map.log_features
+    expected = oracle(phi_q, phi_k, v.double(), code, log_features, decay, mask, causal)
+    torch.testing.assert_close(out.double(), expected, atol=1e-4, rtol=0)

@@ -1,0 +1,275 @@
+"""LRPE against the matrices of its paper (Qin et al. 2023, §3.2.1), RoPE and PermuteFormer."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from musicgen.attention import causal_linear_attention
+from musicgen.errors import UserError
+from musicgen.position import (
+    NoiseKey,
+    OrthogonalLRPE,
+    PermutationLRPE,
+    PermuteFormer,
+    RoPE,
+    UnitaryLRPE,
+)
+from musicgen.position.bases import Householder
+from musicgen.position.cycles import Cycles, power
+
+HEADS, WIDTH = 2, 6
+SIZES = {"num_layers": 3, "num_heads": HEADS, "width": WIDTH, "model_dim": HEADS * WIDTH}
+TYPES = {1: UnitaryLRPE, 2: OrthogonalLRPE, 3: PermutationLRPE}
+FORMS = [
+    (kind, {"basis": basis, "learned_basis": learned, "shared": shared})
+    for kind, cls in TYPES.items()
+    for basis in cls.bases
+    for learned in {False, basis == "householder"}
+    for shared in (True, False)
+]
+
+
+def build(kind: int, **options):
+    """In double precision, with angles and vectors of each head and layer of their own."""
+    encoding = TYPES[kind](**SIZES, **options).double()
+    with torch.no_grad():
+        for parameter in encoding.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return encoding
+
+
+def encoded(encoding, x: Tensor, position: int, layer: int = 0) -> Tensor:
+    """Vectors [N, H, M] at one position: [N, H, E]."""
+    codes, _ = encoding(torch.full((1, 1, 1), position), noise=NoiseKey((0,)))
+    return codes[layer].encode(x[:, None], x[:, None])[0][:, 0]
+
+
+def matrices(encoding, position: int, layer: int = 0) -> Tensor:
+    """Λ^(s) P, column by column: [H, M, M], complex for type 1."""
+    units = torch.eye(WIDTH, dtype=torch.float64)[:, None].expand(-1, HEADS, -1)
+    columns = encoded(encoding, units, position, layer).permute(1, 2, 0)
+    if isinstance(encoding, UnitaryLRPE):
+        columns = torch.complex(*columns.chunk(2, dim=1))
+    return columns
+
+
+def basis_matrix(encoding, layer: int) -> Tensor:
+    """P by its definition: [H, M, M]."""
+    eye = torch.eye(WIDTH, dtype=torch.float64).expand(HEADS, -1, -1)
+    match type(encoding.basis).__name__:
+        case "Householder":
+            v = encoding.basis.v.detach()[min(layer, encoding.num_codes - 1), :, :, None]
+            return eye - 2 * v @ v.mT / (v.mT @ v)
+        case "OddEven":
+            return eye[:, [0, 2, 4, 1, 3, 5]]
+        case "Fourier":
+            n = torch.arange(WIDTH, dtype=torch.float64)
+            turns = torch.polar(
+                torch.ones(WIDTH, WIDTH).double(), -2 * math.pi * n[:, None] * n / 6
+            )
+            return (turns / math.sqrt(WIDTH)).expand(HEADS, -1, -1)
+    return eye
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("kind", "options"), FORMS)
+def test_encodings_are_unitary_and_products_depend_on_the_lag_alone(kind, options):
+    encoding = build(kind, **options)
+    eye = torch.eye(WIDTH, dtype=torch.float64).expand(HEADS, -1, -1)
+    q, k = torch.randn(2, 5, HEADS, WIDTH, dtype=torch.float64)
+    for layer in (0, 2):
+        for s, t in ((0, 0), (3, 1), (2, 700), (1500, 40)):
+            now = matrices(encoding, s, layer)
+            torch.testing.assert_close((now.mH @ now).real, eye, atol=1e-10, rtol=0)
+            torch.testing.assert_close(now @ now.mH, eye.to(now.dtype), atol=1e-10, rtol=0)
+            there = now.mH @ matrices(encoding, t, layer)  # W_(t − s)
+            moved = matrices(encoding, s + 231, layer).mH @ matrices(encoding, t + 231, layer)
+            torch.testing.assert_close(moved, there, atol=1e-10, rtol=0)
+            # Products of what is encoded are the real part of qᴴ W k.
+            products = encoded(encoding, q, s, layer) * encoded(encoding, k, t, layer)
+            expected = torch.einsum("nhi,hij,nhj->nh", q.to(there.dtype), there, k.to(there.dtype))
+            torch.testing.assert_close(products.sum(-1), expected.real, atol=1e-10, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("kind", "options"), FORMS)
+def test_matrices_are_those_of_the_paper(kind, options):
+    encoding = build(kind, **options)
+    for layer in (0, 2):
+        code = min(layer, encoding.num_codes - 1)
+        basis = basis_matrix(encoding, layer)
+        for s in (0, 1, 2, 97):
+            turn = []
+            for head in range(HEADS):
+                match kind:
+                    case 1:  # eq. 22
+                        turn.append((1j * s * encoding.alpha[code, head]).exp().diag())
+                    case 2:  # eq. 23
+                        angles = s * encoding.alpha[code, head]
+                        flat = torch.stack(
+                            (angles.cos(), -angles.sin(), angles.sin(), angles.cos())
+                        )
+                        turn.append(torch.block_diag(*flat.T.unflatten(1, (2, 2))))
+                    case 3:  # eq. 24
+                        order, start, length, step = encoding.cycles[:, code, head]
+                        one = order[start + (step + 1) % length]
+                        turn.append(torch.eye(WIDTH).double()[one].matrix_power(s))
+            expected = torch.stack(turn)
+            dtype = torch.promote_types(expected.dtype, basis.dtype)
+            expected = expected.to(dtype) @ basis.to(dtype)
+            found = matrices(encoding, s, layer)
+            torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+
+
+def test_angles_start_as_in_the_paper_and_are_learned_for_each_head():
+    for kind, count in ((1, WIDTH), (2, WIDTH // 2)):
+        alpha = TYPES[kind](**SIZES, shared=False).alpha
+        assert isinstance(alpha, torch.nn.Parameter)
+        assert alpha.shape == (3, HEADS, count)
+        for t in range(count):
+            expected = 10000 ** (-2 * t / WIDTH)
+            torch.testing.assert_close(alpha[:, :, t], torch.full((3, HEADS), expected))
+    assert not list(RoPE(**SIZES).parameters())
+
+
+@torch.no_grad()
+def test_rope_is_the_rotation_of_its_paper():
+    # Su et al. 2021, eq. 15: the exponential of the generator of all pairs' rotations, θ_i =
+    # 10000^(−2(i − 1)/d).
+    theta = 10000.0 ** (-torch.arange(0, WIDTH, 2, dtype=torch.float64) / WIDTH)
+    blocks = [torch.tensor([[0, -angle], [angle, 0]]) for angle in theta]
+    generator = torch.block_diag(*blocks).double()
+    rope = RoPE(**SIZES).double()
+    x = torch.randn(4, HEADS, WIDTH, dtype=torch.float64)
+    for s in (0, 1, 50):
+        expected = x @ torch.matrix_exp(s * generator).mT
+        torch.testing.assert_close(encoded(rope, x, s), expected, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_rope_is_that_of_another_package():
+    package = pytest.importorskip("performer_pytorch.performer_pytorch")
+    theirs = package.FixedPositionalEmbedding(WIDTH, 40)(torch.zeros(1, 40, 1))
+    q, k = torch.randn(2, 3, HEADS, 40, WIDTH)
+    expected = package.apply_rotary_pos_emb(q, k, theirs)
+    codes, _ = RoPE(**SIZES)(torch.arange(40)[None, :, None])
+    found = codes[0].encode(q.transpose(1, 2), k.transpose(1, 2))
+    for ours, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours.transpose(1, 2), other, atol=1e-5, rtol=0)
+
+
+@given(st.data())
+def test_cycle_walks_are_naive_powers(data):
+    count = data.draw(st.integers(1, 12))
+    permutation = data.draw(st.permutations(range(count)))
+    cycles = torch.stack(Cycles.of(torch.tensor(permutation)))
+    naive = list(range(count))
+    powers = [naive]
+    while (naive := [permutation[j] for j in naive]) != powers[0]:
+        powers.append(naive)
+    for s in (0, 1, 2, 17, 10**12 + 7, -1, -5):
+        found = power(cycles[:, None], torch.tensor(s)[None, None])[0]
+        assert found.tolist() == powers[s % len(powers)]
+
+
+def test_layers_share_one_computation_or_have_codes_of_their_own():
+    positions = torch.arange(4)[None, :, None]
+    for cls in TYPES.values():
+        shared, _ = cls(**SIZES)(positions)
+        assert len(shared) == 3
+        assert all(code is shared[0] for code in shared)
+        own, _ = cls(**SIZES, shared=False)(positions)
+        x = torch.rand(1, 4, HEADS, WIDTH)
+        assert (own[0].encode(x, x)[0] - own[2].encode(x, x)[0]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("cls", [UnitaryLRPE, OrthogonalLRPE, PermutationLRPE])
+def test_what_is_drawn_is_saved(cls):
+    torch.manual_seed(1)
+    one = cls(**SIZES)
+    torch.manual_seed(2)
+    other = cls(**SIZES)
+    x = torch.rand(1, HEADS, WIDTH)
+    assert (encoded(one, x, 5) - encoded(other, x, 5)).abs().max() > 0.01
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(encoded(one, x, 5), encoded(other, x, 5))
+
+
+def test_signs_are_kept_where_nothing_turns():
+    x = torch.rand(50, HEADS, WIDTH)
+    codes = {}
+    for kind, options in FORMS:
+        encoding = TYPES[kind](**SIZES, **options)
+        code = encoding(torch.full((1, 1, 1), 9))[0][0]
+        codes[kind, options["basis"]] = code.keeps_sign
+        assert code.keeps_sign == bool((encoded(encoding, x, 9) >= 0).all())
+    assert [form for form, keeps in codes.items() if keeps] == [(3, "identity"), (3, "odd_even")]
+
+
+def test_reflection_has_the_gradients_of_its_formula():
+    basis = Householder(1, HEADS, WIDTH, learned=True).double()
+    x = torch.randn(2, 3, HEADS, WIDTH, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, _: basis(x, 0), (x, basis.v))
+
+
+@torch.no_grad()
+def test_kernels_of_single_features():
+    lags = torch.arange(30, dtype=torch.float64)
+    unitary, orthogonal = (build(kind, basis="identity") for kind in (1, 2))
+    waves = (unitary.alpha[0, :, :, None] * lags).cos()
+    torch.testing.assert_close(unitary.kernel(lags), waves)
+    waves = (orthogonal.alpha[0, :, :, None] * lags).cos().repeat_interleave(2, dim=1)
+    torch.testing.assert_close(orthogonal.kernel(-lags), waves)
+    per_layer = build(2, basis="identity", shared=False)
+    waves = (per_layer.alpha[2, :, :, None] * lags).cos().repeat_interleave(2, dim=1)
+    torch.testing.assert_close(per_layer.kernel(lags, layer=2), waves)
+    # Householder mixes the waves by the squares of its matrix.
+    mixed = build(1, basis="householder")
+    weights = basis_matrix(mixed, 0).square()
+    waves = torch.einsum("hij,hin->hjn", weights, (mixed.alpha[0, :, :, None] * lags).cos())
+    torch.testing.assert_close(mixed.kernel(lags), waves)
+    permute = PermuteFormer(**SIZES)
+    length = permute.cycles[2, 0]  # of each feature's cycle: it is back after so many steps
+    back = (lags % length[..., None] == 0).double()
+    ratio = torch.sigmoid(torch.tensor([2.0, 3.5]).double())[:, None, None]
+    torch.testing.assert_close(permute.kernel(lags), back * ratio**lags, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_permuteformer_is_the_formula_of_its_paper():
+    # Queries (r P)^s and keys (r⁻¹ P)^s, all pairs at once.
+    encoding = PermuteFormer(**SIZES)
+    q, k, v = torch.rand(3, 2, 20, HEADS, WIDTH, dtype=torch.float64)
+    positions = torch.arange(20)[None, :, None]
+    (code, *_), _ = encoding(positions)
+    ratio = torch.sigmoid(2 + 3 * torch.arange(HEADS) / HEADS).double()[:, None]
+    order, start, length, step = encoding.cycles[:, 0]
+    one = order.gather(1, start + (step + 1) % length)  # π
+    features = []
+    for x, r in ((q, ratio), (k, 1 / ratio)):
+        moved = [x[:, 0]]
+        index = torch.arange(WIDTH).expand(HEADS, -1)
+        for s in range(1, 20):
+            index = index.gather(1, one)
+            moved.append(r**s * x[:, s].gather(-1, index.expand(2, -1, -1)))
+        features.append(torch.stack(moved, dim=1))
+    weights = torch.einsum("bnhe,bmhe->bhnm", *features).tril()
+    weights = weights / weights.sum(-1, keepdim=True)
+    expected = torch.einsum("bhnm,bmhv->bnhv", weights, v)
+    out, _ = causal_linear_attention(q, k, v, log_decay=code.log_decay, code=code, eps=0)
+    torch.testing.assert_close(out, expected, atol=1e-6, rtol=0)
+
+
+def test_refusals_name_the_setting_and_the_cure():
+    with pytest.raises(UserError, match=r"basis=fourier: position=lrpe_orthogonal takes house"):
+        OrthogonalLRPE(**SIZES, basis="fourier")
+    with pytest.raises(UserError, match=r"learned_basis=true: basis=identity has nothing to learn"):
+        UnitaryLRPE(**SIZES, basis="identity", learned_basis=True)
+    with pytest.raises(UserError, match=r"position=rope turns .* pairs, but there are 5; choose"):
+        RoPE(num_layers=1, num_heads=2, width=5, model_dim=10)
