@@ -1,0 +1,70 @@
+"""A training step with relative encodings of the features: RoPE, LRPE, PermuteFormer.
+
+Against an absolute encoding, at the width of the published music models. Linear attention with
+`--attention=elu`, the feature map of the LRPE paper, or with favor or relu. The sides take turns in
+one process, and of each counts the fastest step: a busy machine's drift cancels in the ratios.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from benchmarks import measure
+from benchmarks.training_step import step
+from musicgen.attention import ELU, FAVOR, LinearAttention, ReLU
+from musicgen.models import Transformer
+from musicgen.position import (
+    OrthogonalLRPE,
+    PermutationLRPE,
+    PermuteFormer,
+    PositionalEncoding,
+    RoPE,
+    Sinusoidal,
+    UnitaryLRPE,
+)
+
+# What a side's steps a second are to be of the absolute encoding's.
+SIDES: dict[type[PositionalEncoding], str] = {
+    RoPE: "≥ .95",
+    OrthogonalLRPE: "≥ .95",
+    PermutationLRPE: "≥ .95",
+    PermuteFormer: "≥ .95",
+    UnitaryLRPE: "≥ .85",
+}
+FEATURE_MAPS = {feature_map.name: feature_map for feature_map in (ELU, FAVOR, ReLU)}
+
+
+def build(
+    position: type[PositionalEncoding], attention: str, layers: int, device: str
+) -> Transformer:
+    """The published model with this encoding and feature map, in training mode."""
+    torch.manual_seed(0)
+    sizes = {"dim": 512, "num_layers": layers, "num_heads": 8, "ff_dim": 2048}
+    kernel = partial(LinearAttention, feature_map=FEATURE_MAPS[attention])
+    return Transformer(333, **sizes, position=position, attention=kernel).to(device)
+
+
+def main() -> None:
+    args = measure.arguments(__doc__, attention="elu", layers=6, length=2048, batch=1, rounds=5)
+    tokens = torch.randint(333, (args.batch, args.length), device=args.device)
+    models = {
+        position.name: build(position, args.attention, args.layers, args.device)
+        for position in (Sinusoidal, *SIDES)
+    }
+    best = dict.fromkeys(models, float("inf"))
+    for _ in range(args.rounds):
+        for name, model in models.items():
+            times = measure.seconds(partial(step, model, tokens, 0), 1, args.device)
+            best[name] = min(best[name], *times)
+    base = best[Sinusoidal.name]
+    rows = [
+        measure.row(f"absolute / {side.name}", base, best[side.name], "s a step", to_reach)
+        for side, to_reach in SIDES.items()
+    ]
+    measure.report(__file__, rows, args)
+
+
+if __name__ == "__main__":
+    main()
