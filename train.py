@@ -34,6 +34,7 @@ def main(cfg: DictConfig) -> float | None:
     check_compatible(
         instantiate(cfg.model.position),
         instantiate(cfg.model.attention),
+        instantiate(cfg.model.span),
         causal=cfg.model.causal,
     )
     pl.seed_everything(cfg.seed, workers=True, verbose=False)

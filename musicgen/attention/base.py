@@ -24,10 +24,12 @@ class AttentionKernel(nn.Module, ABC):
         name: the word for it on the command line.
         feature_dim: width M of its feature maps, where it accepts encodings of these.
         accepts: sites at which a positional encoding may act under this kernel.
+        supports_span: `forward` and `step` take a `span`, a `LayerSpan`.
     """
 
     name: ClassVar[str]
     accepts: ClassVar[frozenset[Site]]
+    supports_span: ClassVar[bool] = False
 
     feature_dim: int
 

@@ -1,4 +1,4 @@
-"""Whether a positional encoding and an attention go together: decided before anything is built."""
+"""Whether positional encoding, attention and span go together: decided before anything is built."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from musicgen.attention import AttentionKernel, FeatureMap, LinearAttention
+from musicgen.attention import AttentionKernel, AttentionSpan, FeatureMap, LinearAttention
 from musicgen.errors import UserError
 from musicgen.position import PositionalEncoding, Site
 
@@ -24,13 +24,14 @@ _PREFERENCE = (Site.LOGIT, Site.FEATURE, Site.QUERY_KEY, Site.EMBEDDING)
 def check_compatible(
     position: Callable[..., PositionalEncoding],
     attention: Callable[..., AttentionKernel],
+    span: Callable[..., AttentionSpan] | None = None,
     *,
     causal: bool = True,
 ) -> Site:
     """The site at which the encoding will act.
 
     Args:
-        position, attention: classes, or partials of them, as the configuration gives them.
+        position, attention, span: classes, or partials of them, as the configuration gives them.
         causal: whether a token sees only those before it.
 
     Raises:
@@ -43,6 +44,13 @@ def check_compatible(
             "model.causal=false has no direction for. Use model.attention.decay=none"
         )
     encoding, kernel = _class_of(position), _class_of(attention)
+    if span is not None and not kernel.supports_span:
+        able = sorted(c.name for c in _concrete(AttentionKernel) if c.supports_span)
+        raise UserError(
+            f"span={_class_of(span).name} limits which keys a query meets, but attention="
+            f"{_word(attention)} sums all keys up first. Use attention={' or '.join(able)}, or "
+            "span=none"
+        )
     common = encoding.sites & kernel.accepts
     if common:
         return next(site for site in _PREFERENCE if site in common)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from musicgen.attention import AttentionKernel
+from musicgen.attention import AttentionKernel, AttentionSpan
 from musicgen.errors import UserError
 from musicgen.models.compatibility import check_compatible
 from musicgen.position import LayerCode, NoiseKey, PositionalEncoding, Site
@@ -57,12 +57,13 @@ class Transformer(nn.Module):
         position: builds the positional encoding from `num_layers, num_heads, width, model_dim`.
             The width is that of what it acts on: K, or the feature map's M.
         attention: builds an attention kernel from `encoded_dim, logit_scale, num_heads, site`.
+        span: builds a layer's span; None lets every token see all others, or all before it.
         causal: whether a token sees only itself and those before it.
         norm_first: pre-norm (Xiong et al. 2020) instead of post-norm.
         init_std: standard deviation of linear and embedding weights.
 
     Raises:
-        UserError: `position` and `attention` do not go together, or `num_heads` does not
+        UserError: `position`, `attention` and `span` do not go together, or `num_heads` does not
             divide `dim`.
     """
 
@@ -76,13 +77,14 @@ class Transformer(nn.Module):
         ff_dim: int,
         position: Callable[..., PositionalEncoding],
         attention: Callable[..., AttentionKernel],
+        span: Callable[..., AttentionSpan] | None = None,
         dropout: float = 0.1,
         causal: bool = True,
         norm_first: bool = False,
         init_std: float = 0.01,
     ) -> None:
         super().__init__()
-        site = check_compatible(position, attention, causal=causal)
+        site = check_compatible(position, attention, span, causal=causal)
         if dim % num_heads:
             divisor = next(heads for heads in range(num_heads, 0, -1) if dim % heads == 0)
             raise UserError(
@@ -110,6 +112,7 @@ class Transformer(nn.Module):
                     num_heads=num_heads,
                     site=site,
                 ),
+                None if span is None else span(),
             )
             for _ in range(num_layers)
         ]
@@ -186,6 +189,7 @@ class Transformer(nn.Module):
         for i, (layer, code) in enumerate(zip(self.layers, codes, strict=True)):
             x, layer_state = layer(
                 x,
+                positions,
                 code,
                 causal=self.causal,
                 key_mask=key_mask,
@@ -214,10 +218,11 @@ class Layer(nn.Module):
         dropout: float,
         norm_first: bool,
         kernel: AttentionKernel,
+        span: AttentionSpan | None,
     ) -> None:
         super().__init__()
         self.num_heads, self.norm_first = num_heads, norm_first
-        self.kernel = kernel
+        self.kernel, self.span = kernel, span
         self.qkv = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
         self.attention_norm, self.ff_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
@@ -227,6 +232,7 @@ class Layer(nn.Module):
     def forward(
         self,
         x: Tensor,
+        positions: Tensor,
         code: LayerCode,
         *,
         causal: bool,
@@ -237,8 +243,9 @@ class Layer(nn.Module):
         """[B, L, D] -> [B, L, D], and the kernel's state."""
         seen = self.attention_norm(x) if self.norm_first else x
         q, k, v = self.qkv(seen).unflatten(-1, (3, self.num_heads, -1)).unbind(2)  # [B, L, H, K]
+        limits = {} if self.span is None else {"span": self.span(positions)}
         if state is not None and x.shape[1] == 1:
-            mixed, state = self.kernel.step(q, k, v, code, state)
+            mixed, state = self.kernel.step(q, k, v, code, state, **limits)
         else:
             mixed, state = self.kernel(
                 q,
@@ -249,6 +256,7 @@ class Layer(nn.Module):
                 key_mask=key_mask,
                 state=state,
                 return_state=return_state,
+                **limits,
             )
         x = x + self.dropout(self.out(mixed.flatten(2).to(x.dtype)))
         x, seen = (x, self.ff_norm(x)) if self.norm_first else (self.attention_norm(x),) * 2

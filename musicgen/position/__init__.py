@@ -6,14 +6,19 @@ from musicgen.position.conv_spe import ConvSPE
 from musicgen.position.lrpe import LRPE, OrthogonalLRPE, PermutationLRPE, UnitaryLRPE
 from musicgen.position.none import NoPosition
 from musicgen.position.permute import PermuteFormer
+from musicgen.position.relative import LagTable, RelativeCode, RelativeEncoding
 from musicgen.position.rope import RoPE
 from musicgen.position.sine_spe import SineSPE
+from musicgen.position.siren import SIREN
 from musicgen.position.spe import SPE
+from musicgen.position.transformer_xl import TransformerXL
 
 __all__ = [
     "LRPE",
+    "SIREN",
     "SPE",
     "ConvSPE",
+    "LagTable",
     "LayerCode",
     "Learnable",
     "NoPosition",
@@ -23,9 +28,12 @@ __all__ = [
     "PermuteFormer",
     "PositionalEncoding",
     "Projection",
+    "RelativeCode",
+    "RelativeEncoding",
     "RoPE",
     "SineSPE",
     "Sinusoidal",
     "Site",
+    "TransformerXL",
     "UnitaryLRPE",
 ]

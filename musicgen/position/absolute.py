@@ -20,11 +20,15 @@ class Sinusoidal(PositionalEncoding):
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Add sin(n·ω_i) to the even and cos(n·ω_i) to the odd channels, ω_i = 10000^(−2i/D)."""
-        even = torch.arange(0, self.model_dim, 2, device=x.device, dtype=torch.float32)
-        frequencies = torch.exp(even * (-math.log(10000.0) / self.model_dim))
-        angles = positions[..., :1].float() * frequencies  # [1|B, L, D/2]
-        code = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[..., : self.model_dim]
-        return x + code.to(x.dtype)
+        return x + sinusoids(positions[..., :1], self.model_dim).to(x.dtype)
+
+
+def sinusoids(positions: Tensor, width: int) -> Tensor:
+    """Sines and cosines in turn, in fp32: positions [..., 1] -> [..., width]."""
+    even = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)
+    frequencies = torch.exp(even * (-math.log(10000.0) / width))
+    angles = positions.float() * frequencies  # [..., width / 2]
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[..., :width]
 
 
 class Learnable(PositionalEncoding):

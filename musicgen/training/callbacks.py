@@ -10,7 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from musicgen.attention import FeatureMap
+from musicgen.attention import AttentionSpan, FeatureMap
 from musicgen.data.batch import Batch
 from musicgen.errors import UserError
 from musicgen.position import NoiseKey
@@ -53,6 +53,19 @@ class RedrawFeatures(pl.Callback):
             maps = [m for m in pl_module.modules() if isinstance(m, FeatureMap)]
             for i, feature_map in enumerate(maps):
                 feature_map.redraw(key.fold(i))
+
+
+class FollowSpan(pl.Callback):
+    """Let each layer's window follow its learned span after every step, and log it."""
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
+    ) -> None:
+        spans = [m for m in pl_module.modules() if isinstance(m, AttentionSpan)]
+        for layer, span in enumerate(spans):
+            span.update_window()
+            for dim, window in enumerate(span.window() or ()):
+                pl_module.log(f"span/layer{layer}_dim{dim}", float(window), rank_zero_only=True)
 
 
 class SaveLast(pl.Callback):

@@ -13,7 +13,7 @@ import hydra.utils
 import torch
 from torch import nn
 
-from musicgen.attention import AttentionKernel, FeatureMap
+from musicgen.attention import AttentionKernel, AttentionSpan, FeatureMap
 from musicgen.errors import UserError
 from musicgen.models import Transformer
 from musicgen.position import PositionalEncoding
@@ -21,7 +21,14 @@ from musicgen.tokenization.base import Tokenizer
 
 CONTENT_KEY = "musicgen"
 FORMAT_VERSION = 1
-_ALLOWED = (Transformer, PositionalEncoding, AttentionKernel, FeatureMap, Tokenizer)
+_ALLOWED = (
+    Transformer,
+    PositionalEncoding,
+    AttentionKernel,
+    AttentionSpan,
+    FeatureMap,
+    Tokenizer,
+)
 
 
 @dataclass(frozen=True)

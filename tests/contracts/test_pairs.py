@@ -17,6 +17,7 @@ from musicgen.position import NoiseKey, NoPosition, Site
 CONF = Path(__file__).parents[2] / "conf"
 POSITIONS = sorted(path.stem for path in (CONF / "position").glob("*.yaml"))
 ATTENTIONS = sorted(path.stem for path in (CONF / "attention").glob("*.yaml"))
+SPANS = sorted({path.stem for path in (CONF / "span").glob("*.yaml")} - {"none"})
 TRAINING_LENGTH, VOCAB = 40, 30
 NOISE = NoiseKey((7, 1))
 # Small, but with several chunks, blocks and filters of positions within reach.
@@ -28,6 +29,7 @@ SMALL = (
     "model.init_std=0.3",
 )
 VARIANTS = {
+    "siren": ["model.position.training_length=40"],
     "conv_spe": ["model.position.filter_length=9", "model.position.num_realizations=12"],
     "sine_spe": ["model.position.num_realizations=12"],
     # Features that Householder spreads and π moves can meet where the unencoded ones, which make
@@ -56,7 +58,16 @@ def variants(position: str) -> list[tuple[str, ...]]:
 
 # With learned decay too, on one linear attention: it is a matter of the causal product alone.
 DECAYED = [(p, "favor", (*variants(p)[0], "model.attention.decay=learned")) for p in POSITIONS]
-PAIRS = [(p, a, v) for p in POSITIONS for a in ATTENTIONS for v in variants(p)] + DECAYED
+# Under each span too: a window of 13 of the 40 tokens seen in training.
+SPAN = ("model.span.training_length=40", "model.span.sigma=0.15")
+SPANNED = [
+    (p, a, (*variants(p)[0], f"span={s}", *SPAN, *mode))
+    for s in SPANS
+    for p in POSITIONS
+    for a in ("softmax", "favor")
+    for mode in ([(), ("model.span.mode=log",)] if a == "softmax" else [()])
+]
+PAIRS = [(p, a, v) for p in POSITIONS for a in ATTENTIONS for v in variants(p)] + DECAYED + SPANNED
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: "-".join((*pair[:2], *pair[2][-3:])))
@@ -64,10 +75,12 @@ def model(request, config) -> Transformer:
     position, attention, overrides = request.param
     cfg = config("train", f"position={position}", f"attention={attention}", *SMALL, *overrides)
     try:
-        check_compatible(instantiate(cfg.model.position), instantiate(cfg.model.attention))
+        parts = (cfg.model.position, cfg.model.attention, cfg.model.span)
+        check_compatible(*(instantiate(part) for part in parts))
     except UserError as refusal:
-        named = (f"position={position}", f"attention={attention}", "Use ")
-        if not all(setting in str(refusal) for setting in named):
+        others = {f"position={position}", *overrides}
+        named = f"attention={attention}" in str(refusal) and "Use " in str(refusal)
+        if not (named and any(setting in str(refusal) for setting in others)):
             pytest.fail(f"names too little: {refusal}")
         pytest.skip(f"refused: {refusal}")
     torch.manual_seed(1)

@@ -10,7 +10,7 @@ from torch import nn
 from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.errors import UserError
 from musicgen.models import Transformer, check_compatible
-from musicgen.position import NoPosition, PositionalEncoding, Site
+from musicgen.position import NoPosition, PositionalEncoding, SineSPE, Site, TransformerXL
 from musicgen.training.checkpoint import parameter_count
 
 # Published for a vocabulary of 333 (Liutkus et al. 2021, music models).
@@ -52,7 +52,8 @@ def test_decay_has_no_direction_without_causality():
 
 
 def test_compatible_pairs_act_at_the_site_nearest_to_the_weights():
-    assert check_compatible(NoPosition, SoftmaxAttention) == Site.QUERY_KEY
+    assert check_compatible(TransformerXL, SoftmaxAttention) == Site.LOGIT
+    assert check_compatible(SineSPE, SoftmaxAttention) == Site.QUERY_KEY
 
 
 def test_heads_must_divide_the_width():

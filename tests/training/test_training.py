@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 import train
+from musicgen import load
 from musicgen.attention import FAVOR
 from musicgen.errors import UserError
 from musicgen.training.callbacks import RedrawFeatures, SaveLast
@@ -89,6 +91,28 @@ def test_loss_falls_and_the_best_weights_are_kept(run, tmp_path):
     last = torch.load(tmp_path / "odd/checkpoints/last.ckpt", weights_only=True)
     assert last["global_step"] == 5  # though 3 was the last to be validated
     assert "tokens_per_second" in " ".join(rows[30])
+
+
+def test_window_follows_the_span_that_is_learned(run, tmp_path):
+    rows = run(
+        "span",
+        "position=siren",
+        "attention=softmax",
+        "span=gaussian",
+        "model.span.sigma=0.1",
+        "optimizer.lr=0.05",
+        "scheduler.warmup_steps=1",
+        "trainer.max_steps=6",
+    )
+    key = "span/layer0_dim0"
+    windows = [int(float(rows[step][key])) for step in range(6)]
+    sigma = weights(tmp_path / "span")["model.layers.0.span.sigma"]
+    reach = abs(float(sigma)) * math.sqrt(-2 * math.log(0.1)) * 31
+    assert windows[-1] == math.ceil(reach)
+    assert windows[-1] != windows[0]
+    # A checkpoint alone gives the window back.
+    loaded = load(tmp_path / "span/checkpoints/last.ckpt").model
+    assert loaded.layers[0].span.window() == (windows[-1],)
 
 
 @pytest.mark.parametrize(

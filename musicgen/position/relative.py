@@ -1,0 +1,135 @@
+"""Relative encodings of attention logits: Transformer-XL's four terms, whatever makes the lags'.
+
+For query i and key j (Dai et al. 2019, eq. 4; Alfons 2022, formula 1):
+
+    A_ij = q_i·k_j + q_i·P_(j−i) + u·k_j + v·P_(j−i)
+
+with biases u, v of a layer, and one vector P of the model's width for each signed lag, key minus
+query. Heads take slices of u, v and P, as they do of q and k.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from musicgen.errors import UserError
+from musicgen.position.base import LayerCode, NoiseKey, PositionalEncoding, Site
+
+Box = tuple[tuple[int, int], ...]
+"""The first and the last lag of each dimension."""
+
+
+class LagTable(NamedTuple):
+    """Encodings of all lags in a box, in the order of their last dimension first."""
+
+    values: Tensor  # [H, N, K]
+    box: Box
+
+    def places(self, lags: Tensor) -> Tensor:
+        """Where lags [..., P] are among the values; those outside are at its edge."""
+        place = torch.zeros_like(lags[..., 0])
+        for i, (low, high) in enumerate(self.box):
+            place = place * (high - low + 1) + (lags[..., i].clamp(low, high) - low)
+        return place
+
+
+class RelativeCode(LayerCode):
+    """Acts on logits: kernels that form them ask for both kinds of queries and for the lags.
+
+    Attributes:
+        positions: [1|B, L, P] of the tokens.
+        num_dims: how many coordinates, from the first on, lags are taken of.
+    """
+
+    def __init__(
+        self,
+        positions: Tensor,
+        num_dims: int,
+        biases: tuple[Tensor, Tensor],
+        generate: Callable[[Tensor], Tensor],
+        known: list[LagTable],
+    ) -> None:
+        self.positions, self.num_dims = positions, num_dims
+        self._biases, self._generate, self._known = biases, generate, known
+
+    def queries(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries [B, L, H, K] as content meets them, and as position does: q + u, q + v."""
+        u, v = self._biases
+        return q + u.to(q.dtype), q + v.to(q.dtype)
+
+    def table(self, box: Box) -> LagTable:
+        """The encodings of the lags in a box, or in a larger one that is known already."""
+        for known in self._known:
+            if all(
+                a <= low and high <= b for (a, b), (low, high) in zip(known.box, box, strict=True)
+            ):
+                return known
+        if self._known:  # a sequence that grows asks for more with every token
+            box = tuple((-_power_of_two(-low), _power_of_two(high)) for low, high in box)
+        device = self.positions.device
+        axes = [torch.arange(low, high + 1, device=device) for low, high in box]
+        lags = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
+        with torch.autocast(device.type, enabled=False):
+            heads = self._biases[0].shape[0]
+            values = self._generate(lags).unflatten(-1, (heads, -1)).transpose(0, 1)
+        table = LagTable(values, box)
+        self._known[:] = [table]
+        return table
+
+
+def _power_of_two(number: int) -> int:
+    """The next power of two, for numbers above zero."""
+    return 1 << (number - 1).bit_length() if number > 0 else number
+
+
+class RelativeEncoding(PositionalEncoding):
+    """What SIREN and Transformer-XL share: all but the generator of a lag's encoding.
+
+    Each layer has its own generator and its own u and v.
+
+    Args:
+        num_dims: coordinates that lags are taken of, the first ones of a position.
+    """
+
+    sites = frozenset({Site.LOGIT})
+    relative = "exact"
+
+    def __init__(
+        self, num_layers: int, num_heads: int, width: int, model_dim: int, *, num_dims: int = 1
+    ) -> None:
+        super().__init__(num_layers, num_heads, width, model_dim)
+        self.num_dims = num_dims
+        self.content_bias = nn.Parameter(torch.zeros(num_layers, num_heads, width))
+        self.position_bias = nn.Parameter(torch.zeros(num_layers, num_heads, width))
+
+    @abstractmethod
+    def encodings(self, lags: Tensor, layer: int) -> Tensor:
+        """A layer's P, in fp32: whole lags [N, P] -> [N, D]."""
+
+    def forward(
+        self, positions: Tensor, *, noise: NoiseKey, state: Any = None
+    ) -> tuple[Sequence[LayerCode], Any]:
+        if positions.shape[-1] < self.num_dims:
+            raise UserError(
+                f"position={self.name} is set up for {self.num_dims} coordinates, but positions "
+                f"have {positions.shape[-1]}. Give model.position.training_length one number for "
+                "each coordinate"
+            )
+        known: list[list[LagTable]] = state or [[] for _ in range(self.num_layers)]
+        codes = [
+            RelativeCode(
+                positions,
+                self.num_dims,
+                (self.content_bias[layer], self.position_bias[layer]),
+                partial(self.encodings, layer=layer),
+                known[layer],
+            )
+            for layer in range(self.num_layers)
+        ]
+        return codes, known

@@ -1,0 +1,30 @@
+"""Transformer-XL's relative encoding: fixed sinusoids of the lag, and a linear layer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from musicgen.position.absolute import sinusoids
+from musicgen.position.relative import RelativeEncoding
+
+
+class TransformerXL(RelativeEncoding):
+    """P = W s(lag) + b with fixed sinusoids s (Dai et al. 2019, §3.3; Alfons 2022, algorithm 3).
+
+    With the bias b of the latter; b alone shifts all logits of a query alike, and so does nothing
+    but under a span. Lags of any size are encoded: beyond the training length the sinusoids go on.
+    """
+
+    name = "transformer_xl"
+
+    def __init__(self, num_layers: int, num_heads: int, width: int, model_dim: int) -> None:
+        super().__init__(num_layers, num_heads, width, model_dim)
+        # No nn.Linear: a model initialises those in its own way. Starts at the scale of SIREN's.
+        scale = (2 / model_dim) ** 0.5
+        self.weight = nn.Parameter(torch.randn(num_layers, model_dim, model_dim) * scale)
+        self.bias = nn.Parameter(torch.zeros(num_layers, model_dim))
+
+    def encodings(self, lags: Tensor, layer: int) -> Tensor:
+        return F.linear(sinusoids(lags, self.model_dim), self.weight[layer], self.bias[layer])

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from musicgen.attention import FAVOR, GaussianSpan, LinearAttention, SoftmaxAttention
+from musicgen.attention.blockwise import BLOCK, Pairs
+from musicgen.errors import UserError
+from musicgen.models import Transformer, check_compatible
+from musicgen.position import SIREN, LayerCode, NoiseKey, NoPosition, SineSPE, TransformerXL
+
+NOISE = NoiseKey((1,))
+HEADS, WIDTH = 2, 4
+# σ of a window of w positions where N is the training length.
+T = math.sqrt(-2 * math.log(0.1))
+
+
+def sigma(window: float, length: int) -> float:
+    return window / (length - 1) / T
+
+
+def indices(length: int) -> Tensor:
+    return torch.arange(length)[None, :, None]
+
+
+def raster(height: int, width: int) -> Tensor:
+    return torch.cartesian_prod(torch.arange(height), torch.arange(width))[None]
+
+
+def dense(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    span: GaussianSpan | None,
+    positions: Tensor,
+    *,
+    causal: bool,
+    scale: float,
+    key_mask: Tensor | None = None,
+    position: torch.nn.Module | None = None,
+) -> Tensor:
+    """Full attention under a mask, pair by pair as the formulas have it: layer 0's output."""
+    length = q.shape[1]
+    lags = positions[:, None] - positions[:, :, None]  # [1|B, i, j, P]: key minus query
+    logits = torch.einsum("bihk,bjhk->bhij", q, k)
+    if position is not None:
+        u, v_bias = position.content_bias[0], position.position_bias[0]
+        p = position.encodings(lags[..., : position.num_dims], 0)
+        p = p.unflatten(-1, (HEADS, -1)).expand(len(q), -1, -1, -1, -1)  # [B, i, j, H, K]
+        logits = logits + torch.einsum("bihk,bijhk->bhij", q, p)
+        logits = logits + torch.einsum("hk,bjhk->bhj", u, k)[:, :, None]
+        logits = logits + torch.einsum("hk,bijhk->bhij", v_bias, p)
+    logits = logits * scale
+    seen = torch.ones(length, length).bool()
+    if causal:
+        seen = seen.tril()
+    seen = seen[None]
+    if span is not None:
+        x = lags[..., : len(span.sigma)] / span.normaliser
+        log_gauss = -0.5 * (x**2 / span.sigma**2).sum(-1)[:, None]
+        logits = logits * log_gauss.exp() if span.mode == "multiply" else logits + log_gauss
+        if span.threshold is not None:
+            half = (span.sigma * T * span.normaliser - 1e-3).ceil()
+            seen = seen & (lags[..., : len(half)].abs() <= half).all(-1)
+    if key_mask is not None:
+        seen = seen & key_mask[:, None, :]
+    weights = logits.masked_fill(~seen[:, None], -1e30).softmax(-1)
+    return torch.einsum("bhij,bjhk->bihk", weights, v)
+
+
+def compare(span, positions, *, position=None, causal, batch=2, key_mask=None):
+    """Outputs and every gradient of ours against the dense form's."""
+    length = positions.shape[1]
+    modules = [m for m in (span, position) if m is not None]
+    if position is not None:
+        for bias in (position.content_bias, position.position_bias):
+            torch.nn.init.normal_(bias)
+    kernel = SoftmaxAttention(WIDTH, 0.7, HEADS)
+    found = []
+    q, k, v, grad = torch.randn(4, batch, length, HEADS, WIDTH).unbind(0)
+    if key_mask is not None:
+        grad = grad * key_mask[:, :, None, None]
+    for ours in (True, False):
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        for module in modules:
+            module.zero_grad()
+        if ours:
+            code = LayerCode() if position is None else position(positions, noise=NOISE)[0][0]
+            limit = None if span is None else span(positions)
+            out, _ = kernel(*leaves, code, causal=causal, span=limit, key_mask=key_mask)
+        else:
+            out = dense(
+                *leaves, span, positions, causal=causal, scale=0.7, key_mask=key_mask,
+                position=position,
+            )  # fmt: skip
+        out.backward(grad)
+        if key_mask is not None:
+            out = out * key_mask[:, :, None, None]
+        gradients = {n: p.grad for m in modules for n, p in m.named_parameters()}
+        gradients |= {name: x.grad for name, x in zip("qkv", leaves, strict=True)}
+        found.append({"out": out} | gradients)
+    for name, theirs in found[1].items():
+        ours, size = found[0][name], theirs.detach().abs().max()
+        # One weight is 1 whatever its logit; and what shifts a query's logits alike does nothing.
+        assert size > 0.01 or length == 1 or "bias" in name, name
+        torch.testing.assert_close(ours, theirs, atol=5e-5 * max(1.0, float(size)), rtol=0)
+
+
+def siren(**options) -> SIREN:
+    return SIREN(1, HEADS, WIDTH, HEADS * WIDTH, **options)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("mode", ["multiply", "log"])
+@pytest.mark.parametrize("length", [1, 63, 1000])
+def test_span_is_full_attention_under_a_mask(length, mode, causal):
+    compare(
+        GaussianSpan(training_length=500, mode=mode, sigma=sigma(36.5, 500)),
+        indices(length) + 7,
+        causal=causal,
+        batch=1,
+    )
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("window", [(3, 2), (2, 100)])
+def test_span_in_two_dimensions(window, causal):
+    size = (21, 17)
+    span = GaussianSpan(training_length=size)
+    span.sigma.data = torch.tensor([sigma(w, n) for w, n in zip(window, size, strict=True)])
+    span.update_window()
+    assert span.window() == window
+    compare(span, raster(*size), causal=causal)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_span_with_padding_and_without_a_threshold(causal):
+    mask = torch.ones(2, 300).bool()
+    mask[0, 180:] = False
+    for threshold in (0.1, None):
+        span = GaussianSpan(training_length=300, threshold=threshold, sigma=sigma(20, 300))
+        compare(span, indices(300), causal=causal, key_mask=mask)
+
+
+def test_span_of_positions_that_are_not_consecutive_and_differ_between_rows():
+    time = torch.randint(0, 3, (2, 200)).cumsum(1)[..., None]
+    span = GaussianSpan(training_length=200, sigma=sigma(15, 200))
+    compare(span, time, causal=True)
+    compare(span, time + torch.tensor([0, 1000])[:, None, None], causal=False)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("build", [TransformerXL, partial(SIREN, training_length=100)])
+def test_relative_encodings_are_the_four_terms(build, causal):
+    position = build(1, HEADS, WIDTH, HEADS * WIDTH)
+    for length in (2, 63, 150):
+        compare(None, indices(length) + 3, position=position, causal=causal)
+    mask = torch.ones(2, 50).bool()
+    mask[1, 30:] = False
+    compare(None, indices(50), position=position, causal=causal, key_mask=mask)
+    time = torch.randint(0, 3, (2, 150)).cumsum(1)[..., None]
+    compare(None, time, position=position, causal=causal)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("mode", ["multiply", "log"])
+def test_relative_encoding_under_a_span(mode, causal):
+    for build in (TransformerXL, partial(SIREN, training_length=100)):
+        position = build(1, HEADS, WIDTH, HEADS * WIDTH)
+        span = GaussianSpan(training_length=400, mode=mode, sigma=sigma(30, 400))
+        compare(span, indices(400), position=position, causal=causal, batch=1)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_siren_and_span_in_two_dimensions(causal):
+    size = (15, 12)
+    position = siren(training_length=size)
+    compare(None, raster(*size), position=position, causal=causal)
+    span = GaussianSpan(training_length=size, sigma=0.1)
+    compare(span, raster(*size), position=position, causal=causal)
+    # One in one dimension, the other in two.
+    compare(span, raster(*size), position=TransformerXL(1, HEADS, WIDTH, 8), causal=causal)
+
+
+def test_only_what_lies_in_the_window_is_computed():
+    """Pairs formed, against pairs seen: a band in one dimension, boxes in two."""
+
+    def formed(positions, window, causal):
+        last = torch.arange(positions.shape[1])[None] if causal else None
+        pairs = Pairs(positions, positions, last, None, window, len(window), True)
+        everything = torch.arange(positions.shape[1])
+        return sum(len(everything[q]) * len(everything[k]) for q, k in pairs.blocks())
+
+    length = 4096
+    for window in (128, 512, 2048):
+        assert formed(indices(length), (window,), True) <= length * (window + BLOCK)
+        assert formed(indices(length), (window,), False) <= length * (2 * window + BLOCK)
+    image = raster(64, 64)
+    side = 11  # of a block of about 128
+    assert formed(image, (5, 5), False) <= length * (11 + side - 1) ** 2
+    assert formed(image, (5, 63), False) <= length * (11 + side - 1) * 64
+    # Musical time: three tokens at each step.
+    assert formed(indices(length) // 3, (40,), True) <= length * 3 * (41 + 128)
+
+
+def test_gaussian_and_window_by_hand():
+    span = GaussianSpan(training_length=[11, 5], sigma=0.3)
+    # |x| ≤ 0.3 √(−2 ln 0.1) = 0.6438: 6.4 of 10 and 2.6 of 4 positions, rounded up.
+    assert span.window() == (7, 3)
+    bound = span(torch.zeros(1, 1, 2).long())
+    lags = torch.tensor([[0, 0], [5, 0], [-5, 2]]).float()
+    weights = torch.exp(-(lags.square() @ bound.decay))
+    expected = [1, np.exp(-0.5 * (0.5 / 0.3) ** 2), np.exp(-0.5 * (0.25 + 0.25) / 0.09)]
+    np.testing.assert_allclose(weights.detach(), expected, rtol=1e-5)
+    assert GaussianSpan(training_length=11, threshold=None).window() is None
+
+
+def test_window_follows_sigma_when_told_and_when_loaded():
+    span = GaussianSpan(training_length=101, sigma=sigma(10, 101))
+    assert span.window() == (10,)
+    span.sigma.data.mul_(2.05)
+    assert span.window() == (10,)
+    span.update_window()
+    assert span.window() == (21,)
+    other = GaussianSpan(training_length=7)
+    other.load_state_dict(span.state_dict())
+    assert other.window() == (21,)
+    assert float(other.normaliser) == 100
+
+
+def test_sigma_of_zero_has_finite_gradients():
+    span = GaussianSpan(training_length=40)
+    span.sigma.data.zero_()
+    span.update_window()
+    q, k, v = torch.randn(3, 1, 40, HEADS, WIDTH).unbind(0)
+    kernel = SoftmaxAttention(WIDTH, 0.7, HEADS)
+    out, _ = kernel(q, k, v, LayerCode(), causal=True, span=span(indices(40)))
+    torch.testing.assert_close(out, v)
+    out.sum().backward()
+    assert span.sigma.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("position", [NoPosition, SineSPE, TransformerXL, "siren"])
+@torch.no_grad()
+def test_cache_is_trimmed_to_the_window_and_equals_the_parallel_form(position):
+    build = partial(SIREN, training_length=60) if position == "siren" else position
+    model = Transformer(
+        20,
+        dim=8,
+        num_layers=2,
+        num_heads=2,
+        ff_dim=8,
+        position=build,
+        attention=SoftmaxAttention,
+        span=partial(GaussianSpan, training_length=60, sigma=sigma(10, 60)),
+        init_std=0.5,
+    ).eval()
+    ids = torch.randint(20, (2, 300))
+    parallel = model(ids, noise=NOISE)
+    out, state = model(ids[:, :70], noise=NOISE, return_state=True)
+    outputs = [out]
+    for n in range(70, 300):
+        out, state = model(ids[:, n : n + 1], noise=NOISE, state=state, return_state=True)
+        outputs.append(out)
+        if n == 250:  # many at once, in between
+            out, state = model(ids[:, 251:295], noise=NOISE, state=state, return_state=True)
+            outputs.append(out)
+            break
+        assert state.layers[0].k.shape[1] <= 32
+    for n in range(295, 300):
+        out, state = model(ids[:, n : n + 1], noise=NOISE, state=state, return_state=True)
+        outputs.append(out)
+    assert state.layers[0].k.shape[1] <= 128
+    torch.testing.assert_close(torch.cat(outputs, 1), parallel, atol=1e-4, rtol=0)
+
+
+def test_linear_attention_is_refused_with_the_cure():
+    favor = partial(LinearAttention, feature_map=FAVOR)
+    span = partial(GaussianSpan, training_length=9)
+    with pytest.raises(UserError, match=r"span=gaussian .* attention=favor .*attention=softmax"):
+        check_compatible(NoPosition, favor, span)
+    check_compatible(NoPosition, SoftmaxAttention, span, causal=False)
+
+
+@pytest.mark.parametrize(
+    "mistake", [{"mode": "add"}, {"threshold": 1.5}, {"threshold": 0.0}, {"sigma": 0.0}]
+)
+def test_mistakes_name_the_setting(mistake):
+    with pytest.raises(UserError, match=f"model.span.{next(iter(mistake))}="):
+        GaussianSpan(training_length=9, **mistake)
+
+
+def test_positions_of_too_few_coordinates_are_refused():
+    with pytest.raises(UserError, match="2 coordinates"):
+        GaussianSpan(training_length=[9, 9])(indices(3))
+    with pytest.raises(UserError, match="2 coordinates"):
+        siren(training_length=[9, 9])(indices(3), noise=NOISE)

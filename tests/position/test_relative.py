@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from musicgen.attention import SoftmaxAttention
+from musicgen.errors import UserError
+from musicgen.models import Transformer
+from musicgen.position import SIREN, NoiseKey, RelativeCode, TransformerXL
+
+NOISE = NoiseKey((1,))
+
+
+def test_siren_is_the_published_network():
+    """Algorithm 5 of Alfons (2022), entry by entry in numpy."""
+    siren = SIREN(2, 2, 3, 6, training_length=[9, 5], depth=4, omega_first=7.0, omega=3.0)
+    for bias in siren.biases:
+        torch.nn.init.normal_(bias)
+    lags = torch.tensor([[0, 0], [8, -4], [-3, 1]])
+    for layer in range(2):
+        weights = [w[layer].detach().double().numpy() for w in siren.weights]
+        biases = [b[layer].detach().double().numpy() for b in siren.biases]
+        x = lags.double().numpy() / [8, 4]
+        h = np.sin(7 * (x @ weights[0].T + biases[0]))
+        h = np.sin(3 * (h @ weights[1].T + biases[1]))
+        h = np.sin(3 * (h @ weights[2].T + biases[2]))
+        expected = h @ weights[3].T + biases[3]
+        np.testing.assert_allclose(siren.encodings(lags, layer).detach(), expected, atol=1e-4)
+
+
+def test_siren_starts_as_published():
+    siren = SIREN(1, 4, 64, 256, training_length=[9, 5])
+    first, hidden, last = siren.weights
+    assert first.shape == (1, 256, 2)
+    assert 0.49 < float(first.detach().abs().max()) <= 0.5
+    limit = math.sqrt(6 / 256) / 10
+    assert 0.99 * limit < float(hidden.detach().abs().max()) <= limit
+    assert float(last.detach().std()) == pytest.approx(math.sqrt(2 / 256), rel=0.02)
+    assert all((bias == 0).all() for bias in siren.biases)
+    sizes = {"dim": 256, "num_layers": 1, "num_heads": 4, "ff_dim": 4}
+    # The model's own initialisation leaves it alone.
+    model = Transformer(
+        9,
+        **sizes,
+        position=partial(SIREN, training_length=9),
+        attention=SoftmaxAttention,
+        init_std=0.001,
+    )
+    assert float(model.position.weights[-1].detach().std()) > 0.05
+
+
+def test_siren_beyond_its_training_length_is_that_of_the_furthest_lag():
+    siren = SIREN(1, 2, 4, 8, training_length=20)
+    lags = torch.tensor([19, 20, 400, -19, -35])[:, None]
+    p = siren.encodings(lags, 0)
+    assert torch.equal(p[0], p[1])
+    assert torch.equal(p[0], p[2])
+    assert torch.equal(p[3], p[4])
+    assert (p[0] - p[3]).abs().max() > 0.1
+
+
+def test_transformer_xl_is_sinusoids_and_a_linear_layer_with_bias():
+    """Algorithm 3 of Alfons (2022), with signed lags, entry by entry."""
+    dim = 6
+    encoding = TransformerXL(2, 2, 3, dim)
+    torch.nn.init.normal_(encoding.bias)
+    lags = [-5, 0, 3]
+    s = np.zeros((3, dim))
+    for i, x in enumerate(lags):
+        for j in range(dim):
+            angle = x * math.exp(-(j - j % 2) * math.log(10000) / dim)
+            s[i, j] = math.cos(angle) if j % 2 else math.sin(angle)
+    weight, bias = encoding.weight[1].detach().numpy(), encoding.bias[1].detach().numpy()
+    found = encoding.encodings(torch.tensor(lags)[:, None], 1).detach()
+    np.testing.assert_allclose(found, s @ weight.T + bias, atol=1e-5)
+
+
+def test_a_pair_of_tokens_by_hand():
+    """Two tokens, one head of width 2: each of the four terms, key minus query."""
+    encoding = TransformerXL(1, 1, 2, 2)
+    with torch.no_grad():
+        encoding.weight.copy_(torch.tensor([[[1.0, 2.0], [3.0, 5.0]]]))
+        encoding.bias.copy_(torch.tensor([[0.5, -0.5]]))
+        encoding.content_bias.copy_(torch.tensor([[[0.1, 0.2]]]))
+        encoding.position_bias.copy_(torch.tensor([[[0.3, -0.4]]]))
+    q = torch.tensor([[1.0, 2.0], [-1.0, 0.5]])
+    k = torch.tensor([[0.7, -0.3], [0.2, 0.9]])
+    v = torch.eye(2)
+    logits = np.zeros((2, 2))
+    for i in range(2):
+        for j in range(2):
+            sine, cosine = math.sin(j - i), math.cos(j - i)
+            p = np.array([sine + 2 * cosine + 0.5, 3 * sine + 5 * cosine - 0.5])
+            terms = [q[i] @ k[j], q[i] @ p, np.array([0.1, 0.2]) @ k[j].numpy()]
+            logits[i, j] = sum(map(float, [*terms, np.array([0.3, -0.4]) @ p]))
+    expected = np.exp(0.3 * logits) / np.exp(0.3 * logits).sum(1, keepdims=True)
+    codes, _ = encoding(torch.arange(2)[None, :, None], noise=NOISE)
+    q, k, v = (x[None, :, None] for x in (q, k, v))
+    out, _ = SoftmaxAttention(2, 0.3, 1)(q, k, v, codes[0], causal=False)
+    np.testing.assert_allclose(out[0, :, 0].detach(), expected, atol=1e-5)
+
+
+def test_a_lag_is_computed_once_and_causally_only_the_past():
+    siren = SIREN(1, 2, 4, 8, training_length=20)
+    asked = []
+    encodings = siren.encodings
+    siren.encodings = lambda lags, layer: asked.append(lags) or encodings(lags, layer)
+    q = torch.randn(3, 50, 2, 4)
+    positions = torch.arange(50)[None, :, None] + 4
+    for causal, expected in ((True, range(-49, 1)), (False, range(-49, 50))):
+        asked.clear()
+        codes, _ = siren(positions, noise=NOISE)
+        SoftmaxAttention(4, 0.5, 2)(q, q, q, codes[0], causal=causal)
+        assert [lags[:, 0].tolist() for lags in asked] == [list(expected)]
+
+
+def test_decoding_computes_tables_rarely():
+    encoding = TransformerXL(1, 2, 4, 8)
+    calls = []
+    encodings = encoding.encodings
+    encoding.encodings = lambda lags, layer: calls.append(len(lags)) or encodings(lags, layer)
+    code, state = None, None
+    for n in range(200):
+        (code,), state = encoding(torch.tensor([[[n]]]), noise=NOISE, state=state)
+        assert isinstance(code, RelativeCode)
+        code.table(((-n, 0),))
+    assert len(calls) < 12
+    assert max(calls) <= 257
+
+
+@torch.no_grad()
+def test_logits_by_blocks_do_not_depend_on_the_block(monkeypatch):
+    siren = SIREN(1, 2, 4, 8, training_length=20)
+    q, k, v = torch.randn(3, 2, 70, 2, 4).unbind(0)
+    outs = []
+    for block in (1, 16, 69, 70, 128):
+        monkeypatch.setattr("musicgen.attention.blockwise.BLOCK", block)
+        codes, _ = siren(torch.arange(70)[None, :, None], noise=NOISE)
+        outs.append(SoftmaxAttention(4, 0.5, 2)(q, k, v, codes[0], causal=True)[0])
+    for out in outs[1:]:
+        torch.testing.assert_close(out, outs[0], atol=1e-5, rtol=0)
+
+
+def test_mistakes_name_the_setting():
+    with pytest.raises(UserError, match=r"model.position.depth=1"):
+        SIREN(1, 2, 4, 8, training_length=20, depth=1)
