@@ -1,0 +1,90 @@
+"""Softmax attention under a span, forward and backward at B 1, H 8, K 64, against full attention.
+
+Causal at 8,192 tokens with windows of 128 to 2,048 behind, the gradient of σ included, and an image
+of 64 × 64 with a window of 8 in both dimensions. Full attention is torch's SDPA. With
+`--device cuda` in bf16, through FlexAttention. The relative encodings against none, at 2,048.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from benchmarks import measure
+from musicgen.attention import GaussianSpan, SoftmaxAttention
+from musicgen.position import SIREN, NoiseKey, NoPosition, PositionalEncoding, TransformerXL
+
+LENGTH, IMAGE, SHORT = 8192, 64, 2048
+HEADS, WIDTH = 8, 64
+POSITIONS = {
+    "none": NoPosition,
+    "siren": partial(SIREN, training_length=SHORT),
+    "transformer_xl": TransformerXL,
+}
+
+
+def run(side: str, repeats: int, device: str) -> float:
+    """Seconds of forward and backward; a side is a window (0: none), an image's, or an encoding."""
+    torch.manual_seed(0)
+    kind, _, number = side.partition("_")
+    window = int(number) if number.isdigit() else 0
+    if kind == "image":
+        positions = torch.cartesian_prod(*2 * (torch.arange(IMAGE),))[None]
+        lengths = [IMAGE, IMAGE]
+    else:
+        lengths = [SHORT if side in POSITIONS else LENGTH]
+        positions = torch.arange(lengths[0])[None, :, None]
+    positions = positions.to(device)
+    build = POSITIONS.get(side, NoPosition)
+    encoding: PositionalEncoding = build(1, HEADS, WIDTH, HEADS * WIDTH).to(device)
+    span = None
+    if window:
+        # So that σ √(−2 ln t) (N − 1) is the window.
+        sigma = window / math.sqrt(-2 * math.log(0.1)) / (lengths[0] - 1)
+        span = GaussianSpan(training_length=lengths, sigma=sigma).to(device)
+        assert span.window() == (window,) * len(lengths)
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    shape = (1, positions.shape[1], HEADS, WIDTH)
+    q, k, v = (torch.randn(shape, device=device, dtype=dtype).requires_grad_() for _ in range(3))
+    grad = torch.randn(shape, device=device, dtype=dtype)
+    kernel = SoftmaxAttention(WIDTH, WIDTH**-0.5, HEADS)
+
+    def step() -> Tensor:
+        (code,), _ = encoding(positions, noise=NoiseKey((0,)))
+        options = {} if span is None else {"span": span(positions)}
+        out, _ = kernel(q, k, v, code, causal=kind != "image", **options)
+        out.backward(grad)
+        return out
+
+    return min(measure.seconds(step, repeats, device))
+
+
+def main() -> None:
+    args = measure.arguments(__doc__, repeats=3, rounds=3)
+    if args.side:
+        print(json.dumps({"seconds": run(args.side, args.repeats, args.device)}))
+        return
+    to_reach = "≥ 8" if args.device == "cuda" else "≥ 4"
+    pairs = [
+        ("causal_0", "causal_256", to_reach),
+        ("causal_512", "causal_128", "≤ 4"),
+        ("causal_2048", "causal_512", "≤ 4"),
+        ("image_0", "image_8", "—"),
+        ("transformer_xl", "none", "—"),
+        ("siren", "none", "—"),
+    ]
+    names = sorted({name for pair in pairs for name in pair[:2]})
+    found = measure.sides(__file__, names, args, args.rounds)
+    rows = [
+        measure.row(f"{a} / {b}", found[a]["seconds"], found[b]["seconds"], "s", limit)
+        for a, b, limit in pairs
+    ]
+    measure.report(__file__, rows, args)
+
+
+if __name__ == "__main__":
+    main()
