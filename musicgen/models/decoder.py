@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.fx.experimental import _config as symbolic_shapes
 from torch.nn import functional as F
 
-from musicgen.attention import AttentionKernel, LinearAttention
+from musicgen.attention import AttentionKernel, LayerSpan, LinearAttention
 from musicgen.errors import UserError
 from musicgen.models.transformer import Layer, ModelState, Transformer
-from musicgen.position import LayerCode, NoiseKey
+from musicgen.position import LayerCode, NoiseKey, RelativeCode
 from musicgen.position.base import Projection
 
 # CPU matrix products of fewer rows take another path, which rounds differently. Rows are filled up
@@ -226,29 +226,41 @@ class _FilledKernel(AttentionKernel):
         raise AssertionError("for steps only")
 
     def step(
-        self, q: Tensor, k: Tensor, v: Tensor, code: LayerCode, state: Any
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        code: LayerCode,
+        state: Any,
+        *,
+        span: LayerSpan | None = None,
     ) -> tuple[Tensor, Any]:
         rows = len(state.k)
-        out, state = self.kernel.step(
-            q[:rows], k[:rows], v[:rows], _FilledCode(code, q, k, rows), state
-        )
-        return out[torch.arange(len(q), device=q.device) % rows], state
+        fill = torch.arange(len(q), device=q.device) % rows
+        if isinstance(code, RelativeCode):
+            code = code.first(rows)
+        else:
+            code = _FilledCode(code, fill, rows)
+        limits = {} if span is None else {"span": replace(span, positions=span.positions[:rows])}
+        out, state = self.kernel.step(q[:rows], k[:rows], v[:rows], code, state, **limits)
+        return out[fill], state
 
 
 class _FilledCode(LayerCode):
-    """The code of filled queries and keys, of which the first rows are asked for."""
+    """The code of filled rows, for what the first of them hold."""
 
-    def __init__(self, code: LayerCode, q: Tensor, k: Tensor, rows: int) -> None:
-        self.code, self.q, self.k, self.rows = code, q, k, rows
+    def __init__(self, code: LayerCode, fill: Tensor, rows: int) -> None:
+        self.code, self.fill, self.rows = code, fill, rows
+        self.keeps_sign, self.log_decay = code.keeps_sign, code.log_decay
 
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        q, k = self.code.encode(self.q, self.k)
+        q, k = self.code.encode(q[self.fill], k[self.fill])
         return q[: self.rows], k[: self.rows]
 
     def project(self, q: Tensor, k: Tensor, omega: Tensor) -> tuple[Projection, Projection]:
         of_q, of_k = (
             Projection(*(x[: self.rows] for x in projection))
-            for projection in self.code.project(self.q, self.k, omega)
+            for projection in self.code.project(q[self.fill], k[self.fill], omega)
         )
         return of_q, of_k
 

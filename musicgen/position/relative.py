@@ -58,6 +58,11 @@ class RelativeCode(LayerCode):
         self.positions, self.num_dims = positions, num_dims
         self._biases, self._generate, self._known = biases, generate, known
 
+    def first(self, rows: int) -> RelativeCode:
+        """The code of the first rows of the batch."""
+        positions = self.positions[:rows]
+        return RelativeCode(positions, self.num_dims, self._biases, self._generate, self._known)
+
     def queries(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """Queries [B, L, H, K] as content meets them, and as position does: q + u, q + v."""
         u, v = self._biases

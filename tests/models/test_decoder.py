@@ -12,7 +12,7 @@ from torch._dynamo.utils import counters
 
 from musicgen.attention import SoftmaxAttention
 from musicgen.errors import UserError
-from musicgen.models import Decoder, ModelState
+from musicgen.models import Decoder, ModelState, check_compatible
 from musicgen.models import decoder as decoder_module
 from musicgen.position import NoiseKey
 
@@ -23,6 +23,7 @@ VOCAB = 30
 NOISE = NoiseKey((3,))
 SMALL = ("model.dim=16", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=32")
 VARIANTS = {
+    "siren": ("model.position.training_length=20",),
     "conv_spe": ("model.position.filter_length=9", "model.position.num_realizations=16"),
     "sine_spe": ("model.position.num_realizations=16",),
 }
@@ -31,9 +32,13 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-def build(config, position: str, attention: str):
-    choice = (f"position={position}", f"attention={attention}")
+def build(config, position: str, attention: str, *overrides: str):
+    choice = (f"position={position}", f"attention={attention}", *overrides)
     cfg = config("train", *choice, *SMALL, "model.init_std=0.3", *VARIANTS.get(position, ()))
+    try:
+        check_compatible(instantiate(cfg.model.position), instantiate(cfg.model.attention))
+    except UserError as refused:
+        pytest.skip(str(refused))
     torch.manual_seed(0)
     return instantiate(cfg.model, vocab_size=VOCAB).eval()
 
@@ -59,11 +64,14 @@ def decode(decoder: Decoder, rows: int, count: int = 24) -> torch.Tensor:
     return torch.stack(out)
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize(
+    ("position", "attention", "overrides"),
+    [(position, attention, ()) for position in POSITIONS for attention in ATTENTIONS]
+    + [(p, "softmax", ("span=gaussian", "model.span.training_length=20")) for p in POSITIONS],
+)
 @torch.inference_mode()
-def test_steps_are_the_models_and_alike_in_any_batch(config, position, attention):
-    model = build(config, position, attention)
+def test_steps_are_the_models_and_alike_in_any_batch(config, position, attention, overrides):
+    model = build(config, position, attention, *overrides)
     decoder = Decoder(model, compiled=False)
     ids = torch.randint(VOCAB, (24, 16), generator=torch.Generator().manual_seed(2))
     state, expected = prefill(model, 1), []
