@@ -217,7 +217,7 @@ class _Plan:
             flat = products.flatten(-2)[..., num_queries - 1 :][..., : num_queries * rows]
             return flat.unflatten(-1, (num_queries, rows))[..., :num_keys]
         assert self.table is not None
-        index = self.table.places(lags[..., : len(self.table.box)])[:, None]
+        index = self.table.places(lags)[:, None]
         return products.gather(-1, index.expand(*products.shape[:3], num_keys))
 
 

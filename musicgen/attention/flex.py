@@ -49,6 +49,7 @@ def fused_span_attention(
         products = q_position @ table.values.to(q.dtype).transpose(-1, -2)
         products = products.float()  # [B, H, L, N]; its gradient is summed pair by pair
         bounds = torch.tensor(_strided(table.box), device=q.device)
+    encoded = positions if table is None else positions[..., table.columns]
     table_dims, span_dims = len(bounds), len(reach)
 
     # No number that changes with the window is in here, only tensors: else each would compile.
@@ -57,7 +58,7 @@ def fused_span_attention(
             place = torch.zeros_like(i)
             for dim in range(table_dims):
                 low, high, stride = bounds[dim, 0], bounds[dim, 1], bounds[dim, 2]
-                lag = positions[b, j, dim] - positions[b, i, dim]
+                lag = encoded[b, j, dim] - encoded[b, i, dim]
                 place = place + (torch.minimum(torch.maximum(lag, low), high) - low) * stride
             logit = logit + products[b, h, i, place]
         log_gauss = torch.zeros_like(logit)

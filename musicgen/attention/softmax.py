@@ -162,7 +162,10 @@ class SoftmaxAttention(AttentionKernel):
                 last if causal else None,
                 key_mask,
                 window=None if span is None else span.window,
-                num_dims=max(part.num_dims for part in (span, relative) if part is not None),
+                num_dims=max(
+                    0 if span is None else span.num_dims,
+                    0 if relative is None else relative.columns.stop,
+                ),
                 same=fresh,
             )
             out = self._explicit(q, k, v, pairs, relative, span)
@@ -209,7 +212,7 @@ class SoftmaxAttention(AttentionKernel):
         if relative is not None:
             q, q_position = relative.queries(q)
             q_position = (q_position * self.logit_scale).transpose(1, 2)
-            box = pairs.box()[: relative.num_dims]
+            box = pairs.box()[relative.columns]
             table = relative.table(rounded(box) if fused else box)
         form = fused_span_attention if fused else blockwise_attention
         return form(

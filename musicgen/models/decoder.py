@@ -237,12 +237,12 @@ class _FilledKernel(AttentionKernel):
     ) -> tuple[Tensor, Any]:
         rows = len(state.k)
         fill = torch.arange(len(q), device=q.device) % rows
-        if isinstance(code, RelativeCode):
-            code = code.first(rows)
+        if isinstance(code, RelativeCode):  # no product of its own that rounds
+            filled: LayerCode = code.first(rows)
         else:
-            code = _FilledCode(code, fill, rows)
+            filled = _FilledCode(code, fill, rows)
         limits = {} if span is None else {"span": replace(span, positions=span.positions[:rows])}
-        out, state = self.kernel.step(q[:rows], k[:rows], v[:rows], code, state, **limits)
+        out, state = self.kernel.step(q[:rows], k[:rows], v[:rows], filled, state, **limits)
         return out[fill], state
 
 

@@ -12,6 +12,14 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from musicgen.errors import UserError
+
+_COLUMNS: dict[str, slice[int, int, None]] = {
+    "index": slice(0, 1),
+    "time": slice(1, 2),
+    "both": slice(0, 2),
+}
+
 
 class Site(StrEnum):
     """Where in a layer a positional encoding acts."""
@@ -107,6 +115,8 @@ class PositionalEncoding(nn.Module, ABC):
         num_heads: attention heads, H.
         width: width of what is encoded: the head width K at `Site.QUERY_KEY`.
         model_dim: model width D, for encodings of the embedding.
+        coordinates: what of a position is read: `index`, the first coordinate; `time`, the second,
+            which in music is musical time; `both`; or a number of coordinates, as of images.
 
     Attributes:
         name: the word for it on the command line.
@@ -116,6 +126,10 @@ class PositionalEncoding(nn.Module, ABC):
         encoded_dim: width E of an encoded query or key.
         logit_scale: what softmax attention and FAVOR+ multiply q·k by.
         max_length: positions beyond this have no encoding; None without a limit.
+        columns: the coordinates that are read.
+
+    Raises:
+        UserError: there are no such coordinates.
     """
 
     name: ClassVar[str]
@@ -123,12 +137,48 @@ class PositionalEncoding(nn.Module, ABC):
     relative: Literal["no", "exact", "expected"]
     max_length: int | None = None
 
-    def __init__(self, num_layers: int, num_heads: int, width: int, model_dim: int) -> None:
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        width: int,
+        model_dim: int,
+        *,
+        coordinates: str | int = "index",
+    ) -> None:
         super().__init__()
+        self.columns: slice[int, int, None]
+        if isinstance(coordinates, str) and coordinates in _COLUMNS:
+            self.columns = _COLUMNS[coordinates]
+        elif isinstance(coordinates, int) and coordinates >= 1:
+            self.columns = slice(0, coordinates)
+        else:
+            raise UserError(
+                f"model.position.coordinates={coordinates}: give index, time, both, or a number of "
+                "coordinates"
+            )
         self.num_layers, self.num_heads = num_layers, num_heads
         self.width, self.model_dim = width, model_dim
         self.encoded_dim = width
         self.logit_scale = width**-0.5
+
+    @property
+    def num_dims(self) -> int:
+        """How many coordinates are read."""
+        return self.columns.stop - self.columns.start
+
+    def read(self, positions: Tensor) -> Tensor:
+        """The coordinates that are read, of positions [1|B, L, P]: [1|B, L, num_dims].
+
+        Raises:
+            UserError: positions have fewer.
+        """
+        if positions.shape[-1] < self.columns.stop:
+            raise UserError(
+                f"position={self.name} reads coordinate {self.columns.stop} of each position, but "
+                f"there are {positions.shape[-1]}. Use model.position.coordinates=index"
+            )
+        return positions[..., self.columns]
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Encode the embedding: [B, L, D] and positions [1|B, L, P] -> [B, L, D]."""

@@ -55,7 +55,7 @@ class ConvSPE(SPE):
     ) -> tuple[Sequence[LayerCode], Any]:
         if state is None:
             state = _State(self.gates(noise, positions.device))
-        index = positions[..., 0].long()  # [1|B, L]
+        index = self.read(positions)[..., 0].long()  # [1|B, L]
         device = index.device
         first, last = int(index.min()) // BLOCK, int(index.max()) // BLOCK
         tokens = [torch.zeros(1, device=device)] * self.num_codes

@@ -55,8 +55,9 @@ class LRPE(PositionalEncoding):
         basis: str = "householder",
         learned_basis: bool = False,
         shared: bool = True,
+        coordinates: str | int = "index",
     ) -> None:
-        super().__init__(num_layers, num_heads, width, model_dim)
+        super().__init__(num_layers, num_heads, width, model_dim, coordinates=coordinates)
         if basis not in self.bases:
             raise UserError(
                 f"model.position.basis={basis}: position={self.name} takes {', '.join(self.bases)}"
@@ -81,7 +82,7 @@ class LRPE(PositionalEncoding):
 
     @abstractmethod
     def powers(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
-        """Λ^(s) at the positions [1|B, L, P]: a function of Px, [B, L, H, M] -> [B, L, H, E]."""
+        """Λ^(s) at positions [1|B, L, num_dims]: a function of Px, [B, L, H, M] -> [B, L, H, E]."""
 
     def log_decay(self) -> Tensor | None:
         """What a pair of tokens weighs besides (see `LayerCode`): [H]."""
@@ -90,6 +91,7 @@ class LRPE(PositionalEncoding):
     def forward(
         self, positions: Tensor, *, noise: NoiseKey | None = None, state: Any = None
     ) -> tuple[Sequence[LRPECode], Any]:
+        positions = self.read(positions)
         with torch.autocast(positions.device.type, enabled=False):
             powers = [self.powers(positions, code) for code in range(self.num_codes)]
         decay = self.log_decay()
@@ -103,7 +105,7 @@ class LRPE(PositionalEncoding):
         As SPE's P_d, with r^|τ| where pairs decay. Without `layer`: of the first code.
         """
         positions = torch.cat((lags.new_zeros(1), lags))[None, :, None]  # [1, N + 1, 1]
-        codes, _ = self(positions)
+        codes, _ = self(positions.expand(-1, -1, self.columns.stop))
         code = codes[layer or 0]
         dtype = torch.promote_types(lags.dtype, torch.float32)
         units = torch.eye(self.width, dtype=dtype, device=lags.device)[:, None, None]
@@ -142,6 +144,9 @@ class LRPECode(LayerCode):
 class Rotation(LRPE):
     """Types 1 and 2: Λ^(s) turns complex numbers by the angles s·α_t.
 
+    In n dimensions s and α_t are vectors. At the start the angles are dealt out to the dimensions
+    in turn, each with the range of frequencies that one dimension has.
+
     Args:
         learned_angles: learn α, for each head; else it stays 10000^(−2t/M), alike in all heads.
 
@@ -154,17 +159,20 @@ class Rotation(LRPE):
         self, *args: int, num_angles: int, learned_angles: bool = True, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        alpha = 10000.0 ** (torch.arange(num_angles) * (-2 / self.width))
+        t, dims = torch.arange(num_angles), self.num_dims
+        frequency = 10000.0 ** (t // dims * dims * (-2 / self.width))
+        alpha = frequency * (t % dims == torch.arange(dims)[:, None])  # [P, A]
         if learned_angles:
-            self.alpha = nn.Parameter(alpha.repeat(self.num_codes, self.num_heads, 1))
+            self.alpha = nn.Parameter(alpha.repeat(self.num_codes, self.num_heads, 1, 1))
         else:
-            self.register_buffer("alpha", alpha.repeat(self.num_codes, 1, 1), persistent=False)
+            self.register_buffer("alpha", alpha.repeat(self.num_codes, 1, 1, 1), persistent=False)
 
     def waves(self, positions: Tensor, code: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of s·α_t: [1|B, L, P] -> [1|B, L, 1|H, A] each."""
         alpha = self.alpha[code]
         alpha = alpha.to(torch.promote_types(alpha.dtype, torch.float32))
-        angle = positions[..., :1, None].to(alpha.dtype) * alpha
+        s = positions.to(alpha.dtype)[:, :, None, :, None]  # [1|B, L, 1, P, 1]
+        angle = (s * alpha).sum(-2) if self.num_dims > 1 else s[..., 0, :] * alpha[:, 0]
         return angle.cos(), angle.sin()
 
 
@@ -230,11 +238,16 @@ class PermutationLRPE(LRPE):
 
     def __init__(self, *args: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self.num_dims > 1:
+            raise UserError(
+                f"model.position.coordinates={kwargs['coordinates']}: a permutation has one power. "
+                "Use model.position.coordinates=index or time, or position=lrpe_orthogonal"
+            )
         count = self.num_codes * self.num_heads
         drawn = [torch.stack(Cycles.of(torch.randperm(self.width))) for _ in range(count)]
         cycles = torch.stack(drawn, dim=1).unflatten(1, (self.num_codes, self.num_heads))
         self.register_buffer("cycles", cycles)  # [4, codes, H, M]
 
     def powers(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
-        index = power(self.cycles[:, code], positions[..., :1, None].long())  # [1|B, L, H, M]
+        index = power(self.cycles[:, code], positions[..., None].long())  # [1|B, L, H, M]
         return lambda x: x.gather(-1, index.expand(len(x), -1, -1, -1))

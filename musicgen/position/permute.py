@@ -20,6 +20,7 @@ class PermuteFormer(PermutationLRPE):
     Args:
         decay: false takes r = 1, as bidirectional attention does in any case.
         shared: one permutation for all layers; else one for each.
+        coordinates: what the permutation is a power of. The decay goes by the number of tokens.
     """
 
     name = "permute"
@@ -34,8 +35,10 @@ class PermuteFormer(PermutationLRPE):
         *,
         decay: bool = True,
         shared: bool = True,
+        coordinates: str | int = "index",
     ) -> None:
-        super().__init__(num_layers, num_heads, width, model_dim, basis="identity", shared=shared)
+        sizes = num_layers, num_heads, width, model_dim
+        super().__init__(*sizes, basis="identity", shared=shared, coordinates=coordinates)
         self.decay = decay
 
     def log_decay(self) -> Tensor | None:

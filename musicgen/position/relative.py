@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from musicgen.errors import UserError
 from musicgen.position.base import LayerCode, NoiseKey, PositionalEncoding, Site
 
 Box = tuple[tuple[int, int], ...]
@@ -30,11 +29,12 @@ class LagTable(NamedTuple):
 
     values: Tensor  # [H, N, K]
     box: Box
+    columns: slice[int, int, None]  # the coordinates of the box's dimensions
 
     def places(self, lags: Tensor) -> Tensor:
         """Where lags [..., P] are among the values; those outside are at its edge."""
         place = torch.zeros_like(lags[..., 0])
-        for i, (low, high) in enumerate(self.box):
+        for i, (low, high) in enumerate(self.box, start=self.columns.start):
             place = place * (high - low + 1) + (lags[..., i].clamp(low, high) - low)
         return place
 
@@ -44,24 +44,24 @@ class RelativeCode(LayerCode):
 
     Attributes:
         positions: [1|B, L, P] of the tokens.
-        num_dims: how many coordinates, from the first on, lags are taken of.
+        columns: the coordinates that lags are taken of.
     """
 
     def __init__(
         self,
         positions: Tensor,
-        num_dims: int,
+        columns: slice[int, int, None],
         biases: tuple[Tensor, Tensor],
         generate: Callable[[Tensor], Tensor],
         known: list[LagTable],
     ) -> None:
-        self.positions, self.num_dims = positions, num_dims
+        self.positions, self.columns = positions, columns
         self._biases, self._generate, self._known = biases, generate, known
 
     def first(self, rows: int) -> RelativeCode:
         """The code of the first rows of the batch."""
         positions = self.positions[:rows]
-        return RelativeCode(positions, self.num_dims, self._biases, self._generate, self._known)
+        return RelativeCode(positions, self.columns, self._biases, self._generate, self._known)
 
     def queries(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """Queries [B, L, H, K] as content meets them, and as position does: q + u, q + v."""
@@ -83,7 +83,7 @@ class RelativeCode(LayerCode):
         with torch.autocast(device.type, enabled=False):
             heads = self._biases[0].shape[0]
             values = self._generate(lags).unflatten(-1, (heads, -1)).transpose(0, 1)
-        table = LagTable(values, box)
+        table = LagTable(values, box, self.columns)
         self._known[:] = [table]
         return table
 
@@ -97,19 +97,21 @@ class RelativeEncoding(PositionalEncoding):
     """What SIREN and Transformer-XL share: all but the generator of a lag's encoding.
 
     Each layer has its own generator and its own u and v.
-
-    Args:
-        num_dims: coordinates that lags are taken of, the first ones of a position.
     """
 
     sites = frozenset({Site.LOGIT})
     relative = "exact"
 
     def __init__(
-        self, num_layers: int, num_heads: int, width: int, model_dim: int, *, num_dims: int = 1
+        self,
+        num_layers: int,
+        num_heads: int,
+        width: int,
+        model_dim: int,
+        *,
+        coordinates: str | int = "index",
     ) -> None:
-        super().__init__(num_layers, num_heads, width, model_dim)
-        self.num_dims = num_dims
+        super().__init__(num_layers, num_heads, width, model_dim, coordinates=coordinates)
         self.content_bias = nn.Parameter(torch.zeros(num_layers, num_heads, width))
         self.position_bias = nn.Parameter(torch.zeros(num_layers, num_heads, width))
 
@@ -120,17 +122,12 @@ class RelativeEncoding(PositionalEncoding):
     def forward(
         self, positions: Tensor, *, noise: NoiseKey, state: Any = None
     ) -> tuple[Sequence[LayerCode], Any]:
-        if positions.shape[-1] < self.num_dims:
-            raise UserError(
-                f"position={self.name} is set up for {self.num_dims} coordinates, but positions "
-                f"have {positions.shape[-1]}. Give model.position.training_length one number for "
-                "each coordinate"
-            )
+        self.read(positions)  # all of them, as a span may read others
         known: list[list[LagTable]] = state or [[] for _ in range(self.num_layers)]
         codes = [
             RelativeCode(
                 positions,
-                self.num_dims,
+                self.columns,
                 (self.content_bias[layer], self.position_bias[layer]),
                 partial(self.encodings, layer=layer),
                 known[layer],

@@ -10,6 +10,14 @@ class RoPE(OrthogonalLRPE):
 
     name = "rope"
 
-    def __init__(self, num_layers: int, num_heads: int, width: int, model_dim: int) -> None:
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        width: int,
+        model_dim: int,
+        *,
+        coordinates: str | int = "index",
+    ) -> None:
         sizes = num_layers, num_heads, width, model_dim
-        super().__init__(*sizes, basis="identity", learned_angles=False)
+        super().__init__(*sizes, basis="identity", learned_angles=False, coordinates=coordinates)

@@ -78,6 +78,7 @@ class SineSPE(SPE):
     def forward(
         self, positions: Tensor, *, noise: NoiseKey, state: Any = None
     ) -> tuple[Sequence[LayerCode], Any]:
+        positions = self.read(positions)
         device, codes = positions.device, range(self.num_codes)
         sines = [self.sines(code) for code in codes]
         if self.num_realizations is None:

@@ -20,7 +20,7 @@ class SIREN(RelativeEncoding):
     x stops there, so that all lags further away share the encoding of the furthest one known.
 
     Args:
-        training_length: N; in n dimensions one number for each.
+        training_length: N; in n dimensions one number for each. Of musical time, in its grid steps.
         depth: layers of the network, the last of them linear.
         omega_first, omega: ω of the first sines, and of those after.
 
@@ -41,9 +41,16 @@ class SIREN(RelativeEncoding):
         depth: int = 3,
         omega_first: float = 10.0,
         omega: float = 10.0,
+        coordinates: str | int = "index",
     ) -> None:
+        super().__init__(num_layers, num_heads, width, model_dim, coordinates=coordinates)
         sizes = [training_length] if isinstance(training_length, int) else list(training_length)
-        super().__init__(num_layers, num_heads, width, model_dim, num_dims=len(sizes))
+        if len(sizes) != self.num_dims:
+            raise UserError(
+                f"model.position.training_length={training_length}: "
+                f"model.position.coordinates={coordinates} reads {self.num_dims} of each position; "
+                "give as many numbers"
+            )
         if depth < 2:
             raise UserError(f"model.position.depth={depth}: a SIREN has 2 layers or more")
         self.omega_first, self.omega = omega_first, omega

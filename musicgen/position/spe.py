@@ -42,8 +42,9 @@ class SPE(PositionalEncoding):
         num_realizations: int | None = 64,
         gated: bool = True,
         shared: bool = True,
+        coordinates: str | int = "index",
     ) -> None:
-        super().__init__(num_layers, num_heads, width, model_dim)
+        super().__init__(num_layers, num_heads, width, model_dim, coordinates=coordinates)
         self.num_realizations, self.shared = num_realizations, shared
         self.num_codes = 1 if shared else num_layers
         if num_realizations is not None:

@@ -15,16 +15,28 @@ class TransformerXL(RelativeEncoding):
 
     With the bias b of the latter; b alone shifts all logits of a query alike, and so does nothing
     but under a span. Lags of any size are encoded: beyond the training length the sinusoids go on.
+    In n dimensions each has its part of the sinusoids.
     """
 
     name = "transformer_xl"
 
-    def __init__(self, num_layers: int, num_heads: int, width: int, model_dim: int) -> None:
-        super().__init__(num_layers, num_heads, width, model_dim)
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        width: int,
+        model_dim: int,
+        *,
+        coordinates: str | int = "index",
+    ) -> None:
+        super().__init__(num_layers, num_heads, width, model_dim, coordinates=coordinates)
         # No nn.Linear: a model initialises those in its own way. Starts at the scale of SIREN's.
         scale = (2 / model_dim) ** 0.5
         self.weight = nn.Parameter(torch.randn(num_layers, model_dim, model_dim) * scale)
         self.bias = nn.Parameter(torch.zeros(num_layers, model_dim))
 
     def encodings(self, lags: Tensor, layer: int) -> Tensor:
-        return F.linear(sinusoids(lags, self.model_dim), self.weight[layer], self.bias[layer])
+        part = -(-self.model_dim // self.num_dims)
+        waves = torch.cat([sinusoids(lag, part) for lag in lags.split(1, dim=-1)], dim=-1)
+        waves = waves[..., : self.model_dim]
+        return F.linear(waves, self.weight[layer], self.bias[layer])

@@ -20,18 +20,24 @@ def _positions(kind: str) -> Tensor:
         return torch.arange(300)[None, :, None] + 5
     if kind == "image":
         return torch.cartesian_prod(torch.arange(19), torch.arange(17))[None]
-    return torch.randint(0, 3, (2, 256)).cumsum(1)[..., None]
+    time = torch.randint(0, 3, (2, 256)).cumsum(1)
+    if kind == "time under a span of the index":
+        return torch.stack((torch.arange(256).expand(2, -1), time), dim=-1)
+    return time[..., None]
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("multiply", [True, False])
-@pytest.mark.parametrize("kind", ["index", "image", "time"])
+@pytest.mark.parametrize("kind", ["index", "image", "time", "time under a span of the index"])
 @torch.no_grad()
 def test_fused_form_equals_the_form_in_blocks(kind, multiply, causal, monkeypatch):
     positions = _positions(kind)
     num_dims, length = positions.shape[-1], positions.shape[1]
-    span = GaussianSpan(training_length=[100] * num_dims, sigma=0.05)
+    span_dims, columns = num_dims, slice(0, num_dims)
+    if kind.startswith("time under"):
+        span_dims, columns = 1, slice(1, 2)
+    span = GaussianSpan(training_length=[100] * span_dims, sigma=0.05)
     window, decay = span.window(), span(positions).decay
     assert window is not None
     last = torch.arange(length)[None] if causal else None
@@ -43,7 +49,8 @@ def test_fused_form_equals_the_form_in_blocks(kind, multiply, causal, monkeypatc
         options = {"decay": decay, "multiply": multiply}
         wide = dict(options)
         if with_position:
-            narrow, box = pairs.box(), rounded(pairs.box())
+            narrow = pairs.box()[columns]
+            box = rounded(narrow)
             values = torch.randn(3, *(high - low + 1 for low, high in box), 16)
             inner = tuple(
                 slice(low - first, high - first + 1)
@@ -51,9 +58,9 @@ def test_fused_form_equals_the_form_in_blocks(kind, multiply, causal, monkeypatc
             )
             options |= {
                 "q_position": q_position,
-                "table": LagTable(values[:, *inner].flatten(1, -2), narrow),
+                "table": LagTable(values[:, *inner].flatten(1, -2), narrow, columns),
             }
-            wide = options | {"table": LagTable(values.flatten(1, -2), box)}
+            wide = options | {"table": LagTable(values.flatten(1, -2), box, columns)}
         fused = fused_span_attention(q, k, v, pairs, **wide)
         blocks = blockwise_attention(q, k, v, pairs, **options)
         if mask is not None:  # queries that see nothing have no defined output

@@ -50,7 +50,7 @@ def dense(
     logits = torch.einsum("bihk,bjhk->bhij", q, k)
     if position is not None:
         u, v_bias = position.content_bias[0], position.position_bias[0]
-        p = position.encodings(lags[..., : position.num_dims], 0)
+        p = position.encodings(lags[..., position.columns], 0)
         p = p.unflatten(-1, (HEADS, -1)).expand(len(q), -1, -1, -1, -1)  # [B, i, j, H, K]
         logits = logits + torch.einsum("bihk,bijhk->bhij", q, p)
         logits = logits + torch.einsum("hk,bjhk->bhj", u, k)[:, :, None]
@@ -179,7 +179,7 @@ def test_relative_encoding_under_a_span(mode, causal):
 @pytest.mark.parametrize("causal", [True, False])
 def test_siren_and_span_in_two_dimensions(causal):
     size = (15, 12)
-    position = siren(training_length=size)
+    position = siren(training_length=size, coordinates=len(size))
     compare(None, raster(*size), position=position, causal=causal)
     span = GaussianSpan(training_length=size, sigma=0.1)
     compare(span, raster(*size), position=position, causal=causal)
@@ -298,5 +298,5 @@ def test_mistakes_name_the_setting(mistake):
 def test_positions_of_too_few_coordinates_are_refused():
     with pytest.raises(UserError, match="2 coordinates"):
         GaussianSpan(training_length=[9, 9])(indices(3))
-    with pytest.raises(UserError, match="2 coordinates"):
-        siren(training_length=[9, 9])(indices(3), noise=NOISE)
+    with pytest.raises(UserError, match="coordinate 2 of each position"):
+        siren(training_length=[9, 9], coordinates=2)(indices(3), noise=NOISE)

@@ -17,7 +17,9 @@ NOISE = NoiseKey((1,))
 
 def test_siren_is_the_published_network():
     """Algorithm 5 of Alfons (2022), entry by entry in numpy."""
-    siren = SIREN(2, 2, 3, 6, training_length=[9, 5], depth=4, omega_first=7.0, omega=3.0)
+    siren = SIREN(
+        2, 2, 3, 6, training_length=[9, 5], coordinates=2, depth=4, omega_first=7.0, omega=3.0
+    )
     for bias in siren.biases:
         torch.nn.init.normal_(bias)
     lags = torch.tensor([[0, 0], [8, -4], [-3, 1]])
@@ -33,7 +35,7 @@ def test_siren_is_the_published_network():
 
 
 def test_siren_starts_as_published():
-    siren = SIREN(1, 4, 64, 256, training_length=[9, 5])
+    siren = SIREN(1, 4, 64, 256, training_length=[9, 5], coordinates=2)
     first, hidden, last = siren.weights
     assert first.shape == (1, 256, 2)
     assert 0.49 < float(first.detach().abs().max()) <= 0.5
