@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from musicgen.attention import AttentionKernel, AttentionSpan
 from musicgen.errors import UserError
 from musicgen.models.compatibility import check_compatible
+from musicgen.models.dropout import Dropout
 from musicgen.position import LayerCode, NoiseKey, PositionalEncoding, Site
 
 _EVALUATION_NOISE = NoiseKey((0,))
@@ -120,7 +121,7 @@ class Transformer(nn.Module):
             self.position = position(width=layers[0].kernel.feature_dim, **sizes)
         self.layers = nn.ModuleList(layers)
         self.norm = nn.LayerNorm(dim) if norm_first else nn.Identity()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.head = nn.Linear(dim, vocab_size)
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
@@ -227,7 +228,7 @@ class Layer(nn.Module):
         self.out = nn.Linear(dim, dim)
         self.attention_norm, self.ff_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.ff_in, self.ff_out = nn.Linear(dim, ff_dim), nn.Linear(ff_dim, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,
