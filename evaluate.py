@@ -110,7 +110,7 @@ def position_loss(cfg: DictConfig, out: Path) -> list[dict[str, Any]]:
     cli.say(f"{len(pieces)} {cfg.split} pieces, to {length} tokens")
     losses = {
         "model": [
-            position_losses(model.model, piece, seed=cfg.seed)
+            position_losses(model.model, piece, positions=model.positions(piece), seed=cfg.seed)
             for piece in track(pieces, "position_loss", console=cli.console, transient=True)
         ]
     }

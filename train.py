@@ -41,6 +41,7 @@ def main(cfg: DictConfig) -> float | None:
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     data: MusicData = instantiate(cfg.data, tokenizer=tokenizer)
     model = instantiate(cfg.model, vocab_size=len(tokenizer.vocabulary))
+    data.with_positions = model.position.needs_positions
     max_length = model.position.max_length
     if max_length is not None and cfg.data.length > max_length:
         raise UserError(

@@ -97,6 +97,7 @@ class MusicData(pl.LightningDataModule):
         self.limits, self.prepare_workers = Limits.of(limits), prepare_workers
         check_source("data.chords", chords)
         self.chords = chords
+        self.with_positions = False
         self._cache: TokenCache | None = None
 
     @abstractmethod
@@ -212,7 +213,11 @@ class MusicData(pl.LightningDataModule):
             num_workers = _GPU_WORKERS if on_gpu else 0
         return DataLoader(
             dataset,
-            collate_fn=partial(collate, pad_id=self.tokenizer.vocabulary.pad_id),
+            collate_fn=partial(
+                collate,
+                pad_id=self.tokenizer.vocabulary.pad_id,
+                locate=self.tokenizer.positions if self.with_positions else None,
+            ),
             num_workers=num_workers,
             persistent_workers=num_workers > 0,
             prefetch_factor=_PREFETCHED if num_workers else None,

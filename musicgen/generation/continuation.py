@@ -260,9 +260,13 @@ def _continue_batch(
         score = _with_frame(tokenizer.decode(tokens), prompt.score)
         return Continuation(prompt, sample, tokens, score)
 
+    positions = None
+    if decoder.model.position.needs_positions:
+        positions = [torch.from_numpy(tokenizer.positions(prompt.tokens)) for prompt in prompts]
     steps = generate(
         decoder,
         [torch.from_numpy(prompt.tokens) for prompt in prompts],
+        positions=positions,
         grammar=tokenizer.grammar(),
         sampling=sampling,
         max_new_tokens=limits,

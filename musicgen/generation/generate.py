@@ -22,6 +22,7 @@ def generate(
     decoder: Decoder,
     prompts: Sequence[Tensor],
     *,
+    positions: Sequence[Tensor] | None = None,
     grammar: Grammar,
     sampling: SamplingParams,
     max_new_tokens: int | Sequence[int],
@@ -39,6 +40,8 @@ def generate(
     Args:
         decoder: of a causal model in evaluation mode.
         prompts: token ids [L] each, one or more of them, of any lengths.
+        positions: of the prompts' tokens, [L, 2] each, index and musical time, for a model that
+            reads the latter; None counts tokens.
         grammar: says which tokens may come next, and knows the pad id and the musical time.
         sampling: how tokens are drawn.
         max_new_tokens: tokens after which a row ends; one for all prompts or one for each.
@@ -65,7 +68,17 @@ def generate(
             "train with position=sine_spe, sinusoidal or none, which have no limit"
         )
     return _generate(
-        decoder, prompts, grammar, sampling, limits, end_times, not_before, allow_end, samples, seed
+        decoder,
+        prompts,
+        positions,
+        grammar,
+        sampling,
+        limits,
+        end_times,
+        not_before,
+        allow_end,
+        samples,
+        seed,
     )
 
 
@@ -73,6 +86,7 @@ def generate(
 def _generate(
     decoder: Decoder,
     prompts: Sequence[Tensor],
+    positions: Sequence[Tensor] | None,
     grammar: Grammar,
     sampling: SamplingParams,
     limits: Sequence[int],
@@ -87,9 +101,14 @@ def _generate(
     # One prompt at a time: a product's shape, and so its rounding, depends on nothing else.
     logits, grammar_states = [], []
     states: list[ModelState] = []
-    for prompt in prompts:
+    for i, prompt in enumerate(prompts):
         grammar_states.append(grammar.start(prompt[None]))
-        x, state = model.hidden(prompt.to(device)[None], noise=noise, return_state=True)
+        x, state = model.hidden(
+            prompt.to(device)[None],
+            positions=None if positions is None else positions[i].to(device)[None],
+            noise=noise,
+            return_state=True,
+        )
         logits.append(model.head(x[:, -1]))
         assert state is not None
         states.append(state)
@@ -125,7 +144,8 @@ def _generate(
             ends, begins = (None if x is None else x[keep] for x in (ends, begins))
             grammar_state = grammar_state.select(keep)
             state = state.select(decoder.filled(keep))
-        filled, state = decoder.step(number, decoder.filled(token), state, noise)
+        times = None if positions is None else decoder.filled(grammar_state.time)
+        filled, state = decoder.step(number, decoder.filled(token), state, noise, times)
         logit = filled.cpu()[: len(active)]
 
 

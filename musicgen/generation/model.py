@@ -20,7 +20,7 @@ from musicgen.generation.continuation import (
 from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import Score, as_score
 from musicgen.models import Transformer
-from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.base import IntArray, Tokenizer
 from musicgen.tokenization.chord_recognition import with_chords
 from musicgen.training.checkpoint import CheckpointContent, check_targets, rebuild
 
@@ -68,6 +68,10 @@ class MusicModel:
         if root is not None:
             config["root"] = str(root)
         return instantiate(config, tokenizer=self.tokenizer)
+
+    def positions(self, tokens: IntArray) -> IntArray | None:
+        """Of ids [L], what the model reads beside their index: [L, 2]; None if nothing."""
+        return self.tokenizer.positions(tokens) if self.model.position.needs_positions else None
 
     def prompt(self, score: Score, name: str, num_bars: int | None = None) -> Prompt:
         """The first bars of a piece, with chords from where its training pieces had theirs.

@@ -85,7 +85,12 @@ class Decoder:
         return torch.cat((rows, rows[:1].expand(missing))).to(self.device)
 
     def step(
-        self, number: int, tokens: Tensor, state: ModelState, noise: NoiseKey
+        self,
+        number: int,
+        tokens: Tensor,
+        state: ModelState,
+        noise: NoiseKey,
+        times: Tensor | None = None,
     ) -> tuple[Tensor, ModelState]:
         """One more token in each row.
 
@@ -94,40 +99,50 @@ class Decoder:
             tokens: [B] ids, filled.
             state: what the step before returned, which may be overwritten; or the prefill's.
             noise: the key of the prefill.
+            times: [B] musical time, filled, for a model that reads it.
 
         Returns:
             Logits [B, V] of the tokens after these, and the state.
         """
         if self._eager_steps is not None and number >= self._eager_steps:
             try:
-                return self._compiled_step(tokens, state, noise)
+                return self._compiled_step(tokens, state, noise, times)
             except Exception as error:  # whatever a compiler may raise
                 self._eager_steps = None
                 reason = " ".join((str(error).splitlines() or [""])[0].split())
                 self.say(f"decoding runs uncompiled: {type(error).__name__}: {reason}")
-        return _step(self._stepper, tokens, state, noise)
+        return _step(self._stepper, tokens, state, noise, times)
 
     def _compiled_step(
-        self, tokens: Tensor, state: ModelState, noise: NoiseKey
+        self, tokens: Tensor, state: ModelState, noise: NoiseKey, times: Tensor | None
     ) -> tuple[Tensor, ModelState]:
         if self.device.type == "cpu":
             self._compiled = self._compiled or _compiled_copy(self._stepper)
             # Sizes that happen to be equal need not stay so.
             with symbolic_shapes.patch(use_duck_shape=False):  # type: ignore[attr-defined]
-                return _step(self._compiled, tokens, state, noise)
+                return _step(self._compiled, tokens, state, noise, times)
         graph = self._graph
         if graph is None or graph.noise != noise or len(graph.tokens) != len(tokens):
-            self._graph = graph = _Graph(self.model, tokens, state, noise)
-        return graph(tokens, state)
+            self._graph = graph = _Graph(self.model, tokens, state, noise, times)
+        return graph(tokens, state, times)
 
 
 def _step(
-    model: Transformer, tokens: Tensor, state: ModelState, noise: NoiseKey
+    model: Transformer,
+    tokens: Tensor,
+    state: ModelState,
+    noise: NoiseKey,
+    times: Tensor | None,
 ) -> tuple[Tensor, ModelState]:
     rows = len(tokens)
     fill = torch.arange(rows + -rows % _ROW_MULTIPLE, device=tokens.device) % rows
+    positions = None
+    if times is not None:
+        positions = torch.stack((state.length, times), dim=-1)[fill, None]
     state = replace(state, length=state.length[fill])
-    logits, state = model(tokens[fill, None], noise=noise, state=state, return_state=True)
+    logits, state = model(
+        tokens[fill, None], positions=positions, noise=noise, state=state, return_state=True
+    )
     return logits[:rows, -1], replace(state, length=state.length[:rows])
 
 
@@ -139,9 +154,15 @@ class _Graph:
     """
 
     def __init__(
-        self, model: Transformer, tokens: Tensor, state: ModelState, noise: NoiseKey
+        self,
+        model: Transformer,
+        tokens: Tensor,
+        state: ModelState,
+        noise: NoiseKey,
+        times: Tensor | None,
     ) -> None:
         self.tokens, self.noise = tokens.clone(), noise
+        self.times = None if times is None else times.clone()
         self.state = state.select(torch.arange(len(tokens), device=tokens.device))
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -150,19 +171,23 @@ class _Graph:
         try:
             with torch.cuda.stream(stream):
                 for _ in range(3):  # libraries set themselves up in the first
-                    _step(model, self.tokens, self.state, noise)
+                    _step(model, self.tokens, self.state, noise, self.times)
         finally:
             torch.cuda.set_sync_debug_mode(before)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            self.logits, after = _step(model, self.tokens, self.state, noise)
+            self.logits, after = _step(model, self.tokens, self.state, noise, self.times)
             _copy(after, self.state)
 
-    def __call__(self, tokens: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
+    def __call__(
+        self, tokens: Tensor, state: ModelState, times: Tensor | None
+    ) -> tuple[Tensor, ModelState]:
         if state is not self.state:
             _copy(state, self.state)
         self.tokens.copy_(tokens)
+        if self.times is not None and times is not None:
+            self.times.copy_(times)
         self.graph.replay()
         return self.logits, self.state
 

@@ -167,6 +167,11 @@ class PositionalEncoding(nn.Module, ABC):
         """How many coordinates are read."""
         return self.columns.stop - self.columns.start
 
+    @property
+    def needs_positions(self) -> bool:
+        """Whether a model must be given positions: counting tokens is not enough."""
+        return self.columns.stop > 1
+
     def read(self, positions: Tensor) -> Tensor:
         """The coordinates that are read, of positions [1|B, L, P]: [1|B, L, num_dims].
 

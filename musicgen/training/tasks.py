@@ -15,7 +15,7 @@ class LanguageModeling:
 
     def loss(self, model: Transformer, batch: Batch, noise: NoiseKey | None) -> Tensor:
         """Mean cross-entropy in nats a token. []"""
-        logits = model(batch.tokens, noise=noise)
+        logits = model(batch.tokens, positions=batch.positions, noise=noise)
         return F.cross_entropy(
             logits.flatten(0, 1).float(), batch.targets.flatten(), ignore_index=IGNORED
         )

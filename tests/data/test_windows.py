@@ -161,6 +161,13 @@ def test_collate_pads_behind_and_shifts_by_one():
     assert loss == pytest.approx(4 * np.log(10)), "the loss ignores what is padded"
 
 
+def test_collate_locates_the_inputs_if_asked():
+    windows = [np.array([5, 6, 7, 8]), np.array([9, 5])]
+    batch = collate(windows, pad_id=3, locate=lambda ids: np.stack([ids, 2 * ids], axis=1))
+    assert batch.positions.tolist() == [[[5, 10], [6, 12], [7, 14]], [[9, 18], [0, 0], [0, 0]]]
+    assert collate(windows, pad_id=3).positions is None
+
+
 def test_collate_takes_views_that_run_backwards():
     batch = collate([np.arange(4)[::-1]], pad_id=9)
     assert batch.tokens.tolist() == [[3, 2, 1]]

@@ -14,8 +14,8 @@ from musicgen.errors import UserError
 from musicgen.generation.continuation import Length, continue_prompts, empty_prompt, make_prompt
 from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import dumps, loads
-from musicgen.models import Transformer
-from musicgen.position import ConvSPE, Learnable, SineSPE
+from musicgen.models import Decoder, Transformer
+from musicgen.position import ConvSPE, Learnable, RoPE, SineSPE
 from musicgen.tokenization import REMI, Groove2Groove
 
 SCORES = {"remi": compose_pop(0, 1), "groove2groove": compose_groove(0, "bossa", 0, 0)}
@@ -183,3 +183,32 @@ def test_empty_music_is_no_prompt(tokenizer):
     score.tracks.clear()
     with pytest.raises(UserError, match=r"silence\.mid: no note"):
         make_prompt(tokenizer, score, "silence.mid", 4)
+
+
+@pytest.mark.parametrize("coordinates", ["time", "both"])
+@pytest.mark.parametrize("attention", [None, SoftmaxAttention])
+@torch.inference_mode()
+def test_musical_time_when_decoding_is_that_of_the_whole_piece(
+    tokenizer, attention, coordinates, monkeypatch
+):
+    model = small_model(tokenizer, partial(RoPE, coordinates=coordinates), attention)
+    found = []
+
+    def step(self, number, *args, take=Decoder.step):
+        logits, state = take(self, number, *args)
+        found.append(logits[0])
+        return logits, state
+
+    monkeypatch.setattr(Decoder, "step", step)
+    (done,) = run(tokenizer, model, length=Length(bars=2))
+    positions = torch.from_numpy(tokenizer.positions(done.tokens))[None]
+    expected = model(torch.from_numpy(done.tokens)[None], positions=positions)[0]
+    start = len(done.prompt.tokens)
+    assert len(found) > 20
+    # The last step is of the token that passed the end, which is withheld.
+    torch.testing.assert_close(
+        torch.stack(found)[: len(done.tokens) - start],
+        expected[start:],
+        atol=1e-4,
+        rtol=0,
+    )
