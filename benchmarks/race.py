@@ -1,6 +1,6 @@
 """A race of positional encodings at equal size, steps and seeds: loss where trained, and beyond.
 
-    python -m benchmarks.race --root FOLDER [--seeds 1,2,3] [--entries none,sine_spe+decay]
+    python -m benchmarks.race --root FOLDER [--seeds 1,2,3] [--entries sine_spe+decay,rope@time]
 
 4 layers, width 192, 6 heads, FAVOR+ with 64 features, 800 steps of 8 × 512 tokens of POP909 as it
 is (no transposition), trained in bf16-mixed, measured in float32. What is finished is kept in
@@ -41,8 +41,17 @@ ENCODINGS = {
     "sine_spe": ["position=sine_spe", "model.position.num_realizations=32"],
     "exact_sine_spe": ["position=sine_spe", "model.position.num_realizations=null"],
     "conv_spe": ["position=conv_spe", "model.position.num_realizations=32"],
+    "sine_spe_64": ["position=sine_spe", "model.position.num_realizations=64"],
+    "rope": ["position=rope"],
+    "lrpe_orthogonal": ["position=lrpe_orthogonal"],
 }
-ENTRIES = [name + decay for name in ENCODINGS for decay in ("", "+decay")]
+# Each with and without learned decay, and by index or musical time.
+DECAY = [*ENCODINGS][:5]
+TIME = ["exact_sine_spe", "sine_spe_64", "rope", "lrpe_orthogonal"]
+ENTRIES = [
+    *(name + decay for name in DECAY for decay in ("", "+decay")),
+    *(name + time for name in TIME for time in ("", "@time") if name + time not in DECAY),
+]
 RUNS, TABLE = Path("outputs/race"), measure.RESULTS / "race.json"
 # Positions of the targets, in tokens, over which a piece's loss is averaged.
 SPANS = {"≤ 512 (trained)": (0, 512), "512–1024": (512, 1024), "1024–2048": (1024, 2048)}
@@ -64,7 +73,7 @@ def main() -> None:
 def run(entry: str, seed: int, root: str) -> dict[str, Any]:
     """Train one entry, or go on with it, and measure it on the held-out pieces."""
     folder = RUNS / f"{entry}-{seed}"
-    name, _, decay = entry.partition("+")
+    name, _, decay = entry.removesuffix("@time").partition("+")
     if (folder / "checkpoints" / "last.ckpt").is_file():
         overrides = [f"resume={folder}"]
     else:
@@ -75,6 +84,7 @@ def run(entry: str, seed: int, root: str) -> dict[str, Any]:
             "tokenizer.max_transposition=0",
             *SIZES,
             *ENCODINGS[name],
+            *(["model.position.coordinates=time"] if entry.endswith("@time") else []),
             f"model.attention.decay={'learned' if decay else 'none'}",
             f"seed={seed}",
             "trainer.precision=bf16-mixed",
@@ -88,7 +98,7 @@ def run(entry: str, seed: int, root: str) -> dict[str, Any]:
     model = load(folder / "checkpoints" / "last.ckpt")
     data = model.corpus()
     pieces = [data.cache[i][: 4 * LENGTH + 1] for i in data.split("test")]
-    losses = [position_losses(model.model, piece) for piece in pieces]
+    losses = [position_losses(model.model, x, positions=model.positions(x)) for x in pieces]
     row = {"entry": entry, "seed": seed, "pieces": len(pieces), "seconds": round(took)}
     for span, (start, end) in SPANS.items():
         row[span] = round(float(np.mean([x[start:end].mean() for x in losses if len(x) >= end])), 4)
