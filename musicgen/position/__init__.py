@@ -1,6 +1,7 @@
 """Positional encodings: positions in, one code per layer out. No music, no Hydra, no Lightning."""
 
 from musicgen.position.absolute import Learnable, Sinusoidal
+from musicgen.position.alibi import ALiBi
 from musicgen.position.base import LayerCode, NoiseKey, PositionalEncoding, Projection, Site
 from musicgen.position.conv_spe import ConvSPE
 from musicgen.position.lrpe import LRPE, OrthogonalLRPE, PermutationLRPE, UnitaryLRPE
@@ -17,6 +18,7 @@ __all__ = [
     "LRPE",
     "SIREN",
     "SPE",
+    "ALiBi",
     "ConvSPE",
     "LagTable",
     "LayerCode",

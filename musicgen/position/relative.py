@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -39,52 +40,44 @@ class LagTable(NamedTuple):
         return place
 
 
+@dataclass(frozen=True)
 class RelativeCode(LayerCode):
     """Acts on logits: kernels that form them ask for both kinds of queries and for the lags.
 
     Attributes:
         positions: [1|B, L, P] of the tokens.
         columns: the coordinates that lags are taken of.
+        queries: queries [B, L, H, K] to those that content meets [B, L, H, K], and those that
+            positions do [B, L, H, K'].
+        generate: whole lags [N, P] to their encodings, in fp32: [H, N, K'].
+        known: what was generated last, for this sequence.
     """
 
-    def __init__(
-        self,
-        positions: Tensor,
-        columns: slice[int, int, None],
-        biases: tuple[Tensor, Tensor],
-        generate: Callable[[Tensor], Tensor],
-        known: list[LagTable],
-    ) -> None:
-        self.positions, self.columns = positions, columns
-        self._biases, self._generate, self._known = biases, generate, known
+    positions: Tensor
+    columns: slice[int, int, None]
+    queries: Callable[[Tensor], tuple[Tensor, Tensor]]
+    generate: Callable[[Tensor], Tensor]
+    known: list[LagTable]
 
     def first(self, rows: int) -> RelativeCode:
         """The code of the first rows of the batch."""
-        positions = self.positions[:rows]
-        return RelativeCode(positions, self.columns, self._biases, self._generate, self._known)
-
-    def queries(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries [B, L, H, K] as content meets them, and as position does: q + u, q + v."""
-        u, v = self._biases
-        return q + u.to(q.dtype), q + v.to(q.dtype)
+        return replace(self, positions=self.positions[:rows])
 
     def table(self, box: Box) -> LagTable:
         """The encodings of the lags in a box, or in a larger one that is known already."""
-        for known in self._known:
+        for known in self.known:
             if all(
                 a <= low and high <= b for (a, b), (low, high) in zip(known.box, box, strict=True)
             ):
                 return known
-        if self._known:  # a sequence that grows asks for more with every token
+        if self.known:  # a sequence that grows asks for more with every token
             box = tuple((-_power_of_two(-low), _power_of_two(high)) for low, high in box)
         device = self.positions.device
         axes = [torch.arange(low, high + 1, device=device) for low, high in box]
         lags = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
         with torch.autocast(device.type, enabled=False):
-            heads = self._biases[0].shape[0]
-            values = self._generate(lags).unflatten(-1, (heads, -1)).transpose(0, 1)
-        table = LagTable(values, box, self.columns)
-        self._known[:] = [table]
+            table = LagTable(self.generate(lags), box, self.columns)
+        self.known[:] = [table]
         return table
 
 
@@ -128,10 +121,18 @@ class RelativeEncoding(PositionalEncoding):
             RelativeCode(
                 positions,
                 self.columns,
-                (self.content_bias[layer], self.position_bias[layer]),
-                partial(self.encodings, layer=layer),
+                partial(self._queries, layer=layer),
+                partial(self._by_head, layer=layer),
                 known[layer],
             )
             for layer in range(self.num_layers)
         ]
         return codes, known
+
+    def _queries(self, q: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Q + u and q + v."""
+        u, v = self.content_bias[layer], self.position_bias[layer]
+        return q + u.to(q.dtype), q + v.to(q.dtype)
+
+    def _by_head(self, lags: Tensor, layer: int) -> Tensor:
+        return self.encodings(lags, layer).unflatten(-1, (self.num_heads, -1)).transpose(0, 1)

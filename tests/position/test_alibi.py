@@ -1,0 +1,24 @@
+"""ALiBi's logits, as Press et al. (2022) write them."""
+
+from __future__ import annotations
+
+import torch
+
+from musicgen.attention import SoftmaxAttention
+from musicgen.position import ALiBi, NoiseKey
+
+
+def test_logits_are_those_of_the_paper():
+    """§3: softmax(q_i Kᵀ + m · [−(i − 1), …, −1, 0]), m a geometric sequence from 2^(−8/H)."""
+    heads, width, length = 4, 3, 70
+    encoding = ALiBi(2, heads, width, heads * width)
+    assert encoding.slopes().tolist() == [1 / 4, 1 / 16, 1 / 64, 1 / 256]
+    q, k, v = torch.randn(3, 2, length, heads, width)
+    codes, _ = encoding(torch.arange(length)[None, :, None], noise=NoiseKey((0,)))
+    out, _ = SoftmaxAttention(width, width**-0.5, heads)(q, k, v, codes[1], causal=True)
+    for h, m in enumerate([2**-2, 2**-4, 2**-6, 2**-8]):
+        for i in (0, 1, 33, 69):
+            bias = m * torch.arange(-i, 1)
+            logits = torch.einsum("bk,bjk->bj", q[:, i, h], k[:, : i + 1, h]) / width**0.5 + bias
+            expected = torch.einsum("bj,bjv->bv", logits.softmax(-1), v[:, : i + 1, h])
+            torch.testing.assert_close(out[:, i, h], expected, atol=1e-5, rtol=0)
