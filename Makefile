@@ -27,7 +27,7 @@ demo: $(STAMP) ## Train a small model, continue held-out pieces, measure, write 
 	@echo "Open generated/demo/report.html to see and hear what the model wrote"
 
 test: $(STAMP) ## Run the tests
-	$(RUN) -m pytest
+	$(RUN) -m pytest --numprocesses=auto --dist=worksteal
 
 bench: $(STAMP) ## Measure speed and memory, side by side, into benchmarks/results/
 	for name in $(BENCHMARKS) exact_spe loader; do $(RUN) -m benchmarks.$$name || exit 1; done

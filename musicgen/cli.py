@@ -225,6 +225,12 @@ def _find_mistake(error: BaseException | None) -> str:
             text = f"{cause.override}: {text}"
     # Addresses and search paths are no help on one line.
     text = re.sub(r"\s*See http\S+ for details|\s*Config search path:.*", "", text, flags=re.S)
+    # A setting that no class takes would only fail later.
+    text = re.sub(
+        r"Could not override '(\S+)'\.?\s*To append .*",
+        r"\1: there is no such setting with these choices; --cfg job prints those there are",
+        text,
+    )
     lines = [line.strip() for line in text.splitlines() if line.strip().strip("^")]
     lines = [line for line in lines if not line.startswith("object_type")]
     return "; ".join(lines).replace(":; ", ": ")

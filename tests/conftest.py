@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import torch
 from hydra import compose, initialize_config_dir
 from hypothesis import settings
 from omegaconf import DictConfig, OmegaConf
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # several share the cores
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
 
 # The same examples in every run.
 settings.register_profile("same", derandomize=True)

@@ -230,7 +230,11 @@ def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None
 
 
 MISTAKES = {
-    "unknown key": (["train.py", "model.depth=3"], ["model.depth"]),
+    "unknown key": (["train.py", "model.depth=3"], ["model.depth: there is no such setting"]),
+    "key of another choice": (
+        ["train.py", "position=sinusoidal", "model.position.coordinates=time"],
+        ["model.position.coordinates: there is no such setting with these choices"],
+    ),
     "unknown group choice": (
         ["train.py", "position=transformer"],
         ["position/transformer", "sine_spe"],
