@@ -27,6 +27,10 @@ class SPE(PositionalEncoding):
             is to be had (sineSPE).
         gated: mix each layer's kernel with a constant, P_d ← δ + (1 − δ) P_d (§2.4, eqs. 23–25).
         shared: one code, drawn once per forward, for all layers; else a code and parameters each.
+        class_token: tokens may have no place: a negative coordinate, of those that are read, says
+            so. Gated, such a token's code is the gate's ε alone, so that δ q·k is expected of its
+            products; ungated, it is a learned one, made of the noise that the places' codes are
+            made of, so that these products can be other than zero.
     """
 
     sites = frozenset({Site.QUERY_KEY})
@@ -42,10 +46,13 @@ class SPE(PositionalEncoding):
         num_realizations: int | None = 64,
         gated: bool = True,
         shared: bool = True,
+        class_token: bool = False,
         coordinates: str | int = "index",
     ) -> None:
         super().__init__(num_layers, num_heads, width, model_dim, coordinates=coordinates)
         self.num_realizations, self.shared = num_realizations, shared
+        self.class_token = class_token
+        self.class_code: nn.Parameter | None = None  # of the class token, if it has its own
         self.num_codes = 1 if shared else num_layers
         if num_realizations is not None:
             self.encoded_dim = num_realizations
@@ -55,10 +62,12 @@ class SPE(PositionalEncoding):
         self.gate = nn.Parameter(torch.randn(num_layers, num_heads, width)) if gated else None
 
     def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
-        """The expected kernel P_d at the lags m − n: [N] -> [H, K, N].
+        """The expected kernel P_d at the lags m − n: [N], or [N, P] of P coordinates -> [H, K, N].
 
         Without `layer`: of the first code, ungated. With it: of that layer, through its gate.
         """
+        assert lags.dim() == (1 if self.num_dims == 1 else 2)
+        lags = lags.reshape(-1, self.num_dims)
         kernel = self.code_kernel(lags, 0 if self.shared or layer is None else layer)
         if layer is None or self.gate is None:
             return kernel
@@ -67,7 +76,11 @@ class SPE(PositionalEncoding):
 
     @abstractmethod
     def code_kernel(self, lags: Tensor, code: int) -> Tensor:
-        """P_d of one code, ungated: [N] -> [H, K, N]."""
+        """P_d of one code, ungated: [N, num_dims] -> [H, K, N]."""
+
+    def placed(self, positions: Tensor) -> Tensor | None:
+        """Which tokens have a place, of what was read [1|B, L, num_dims]: [1|B, L]; None: all."""
+        return (positions >= 0).all(-1) if self.class_token else None
 
     def gates(self, noise: NoiseKey, device: torch.device) -> list[Gate | None]:
         """Each layer's gate, with its own noise ε, drawn per layer (eqs. 23–25)."""

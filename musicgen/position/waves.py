@@ -16,22 +16,40 @@ from torch import Tensor
 from musicgen.position.base import product_dtype
 
 
+class Unplaced(NamedTuple):
+    """Tokens that have no place, and the Ω that is theirs instead."""
+
+    placed: Tensor  # [1|B, L]: which have one
+    omega: Tensor  # [H, 2K', K]
+
+
 class Sines(NamedTuple):
-    """What a code is made of, [H, K, K'] each."""
+    """What a code is made of."""
 
-    frequency: Tensor  # in cycles per position, within (0, ½)
-    phase: Tensor  # of queries alone
-    gain: Tensor  # λ
+    frequency: Tensor  # [P, H, K, K'] in cycles per position, within ±½
+    phase: Tensor  # [H, K, K'], of queries alone
+    gain: Tensor  # [H, K, K']: λ
 
-    def waves(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def waves(self, positions: Tensor, unplaced: Unplaced | None = None) -> tuple[Tensor, Tensor]:
         """Ω for queries (with the phase) and keys (without): [1|B, L, P] -> [1|B, H, L, 2K', K]."""
-        f, theta, gain = (p.transpose(1, 2)[:, None] for p in self)  # [H, 1, K', K]
+        f, theta, gain = (p.transpose(-2, -1)[..., None, :, :] for p in self)  # [.., H, 1, K', K]
+        n = _coordinates(positions)
         with torch.autocast(positions.device.type, enabled=False):
-            angle = (2 * math.pi) * positions[:, None, :, :1, None].float() * f
+            angle = (2 * math.pi) * n[0] * f[0]
+            for n_p, f_p in zip(n[1:], f[1:], strict=True):
+                angle = torch.addcmul(angle, (2 * math.pi) * n_p, f_p)
             q, k = (
                 torch.cat((gain * a.cos(), gain * a.sin()), dim=-2) for a in (angle + theta, angle)
             )
-        return q, k
+        if unplaced is None:
+            return q, k
+        placed, omega = unplaced.placed[:, None, :, None, None], unplaced.omega[:, None]
+        return torch.where(placed, q, omega), torch.where(placed, k, omega)
+
+
+def _coordinates(positions: Tensor) -> Tensor:
+    """[1|B, L, P] -> [P, 1|B, 1, L, 1, 1], in fp32."""
+    return positions.float().movedim(-1, 0)[:, :, None, :, None, None]
 
 
 @dataclass
@@ -48,7 +66,9 @@ class Waves:
     grad_k: Tensor
 
     @staticmethod
-    def of(positions: Tensor, sines: Sines) -> tuple[Waves, Tensor]:
+    def of(
+        positions: Tensor, sines: Sines, unplaced: Unplaced | None = None
+    ) -> tuple[Waves, Tensor]:
         """The waves at positions [1|B, L, P], and a token.
 
         The token stands for them in the graph: a layer's backward gives it nothing but the order
@@ -56,14 +76,15 @@ class Waves:
         apart, since its graph holds the waves: a cycle would keep them until the next collection.
         """
         with torch.no_grad():
-            q, k = (w.to(product_dtype(w.device)) for w in sines.waves(positions))
+            q, k = (w.to(product_dtype(w.device)) for w in sines.waves(positions, unplaced))
         empty = q.new_empty(0)
         waves = Waves(q, k, empty, empty)
         if torch.is_grad_enabled() and sines.frequency.requires_grad:
             waves.grad_q, waves.grad_k = (torch.zeros_like(w, dtype=torch.float32) for w in (q, k))
-        f, theta, gain = (p.transpose(1, 2) for p in sines)  # [H, K', K]
-        n = positions[:, None, :, :1, None].float()  # [1|B, 1, L, 1, 1]
-        return waves, _Collect.apply(f, theta, gain, n, waves)
+        f, theta, gain = (p.transpose(-2, -1) for p in sines)  # [.., H, K', K]
+        placed, omega = unplaced or (None, None)
+        n = _coordinates(positions)
+        return waves, _Collect.apply(f, theta, gain, omega, n, placed, waves)
 
 
 class _Collect(torch.autograd.Function):
@@ -71,16 +92,30 @@ class _Collect(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, f: Tensor, theta: Tensor, gain: Tensor, n: Tensor, waves: Waves
+        ctx: Any,
+        f: Tensor,
+        theta: Tensor,
+        gain: Tensor,
+        omega: Tensor | None,
+        n: Tensor,
+        placed: Tensor | None,
+        waves: Waves,
     ) -> Tensor:
-        ctx.save_for_backward(gain, n)
+        ctx.save_for_backward(gain, n, placed)
         ctx.waves = waves
         return f.new_zeros(1)
 
     @staticmethod
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
-        gain, n = ctx.saved_tensors
+        gain, n, placed = ctx.saved_tensors
         waves = ctx.waves
+        grad_omega = None
+        if placed is not None:
+            placed = placed[:, None, :, None, None]
+            if ctx.needs_input_grad[3]:
+                grad_omega = ((waves.grad_q + waves.grad_k) * ~placed).sum((0, 2))
+            waves.grad_q *= placed
+            waves.grad_k *= placed
 
         def turned(omega: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
             """Gradients of the angle, [.., L, K', K], and of the gain, summed: [H, K', K]."""
@@ -91,10 +126,11 @@ class _Collect(torch.autograd.Function):
         angle_q, gain_q = turned(waves.q, waves.grad_q)
         angle_k, gain_k = turned(waves.k, waves.grad_k)
         grad_theta = angle_q.sum((0, 2))
-        grad_f = (2 * math.pi) * ((angle_q + angle_k) * n).sum((0, 2))
+        angles = angle_q + angle_k
+        grad_f = (2 * math.pi) * torch.stack([(angles * n_p).sum((0, 2)) for n_p in n])
         waves.grad_q.zero_()
         waves.grad_k.zero_()
-        return grad_f, grad_theta, gain_q + gain_k, None, None
+        return grad_f, grad_theta, gain_q + gain_k, grad_omega, *(None,) * 3
 
 
 class Project(torch.autograd.Function):
