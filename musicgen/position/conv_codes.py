@@ -11,9 +11,7 @@ from torch import Tensor
 from musicgen.position.base import LayerCode, product_dtype
 from musicgen.position.conv_noise import ConvNoise
 from musicgen.position.spe import Gate
-
-# Tokens whose codes are gathered together on a CPU: what its cache holds.
-_GATHERED = 128
+from musicgen.position.waves import blocks
 
 
 @dataclass
@@ -118,12 +116,11 @@ class _Mix(torch.autograd.Function):
 
 def _times(x: Tensor, code: Tensor, places: Tensor | None) -> Tensor:
     """Rows [B, L, H, K] times the matrices [N, H, K, R] at their places: [B, L, H, R]."""
-    length = x.shape[1]
-    if places is None:
-        return (x[..., None, :] @ code[None, :length])[..., 0, :]
-    size = max(1, _GATHERED // len(x)) if x.device.type == "cpu" else length
-    parts = zip(x.split(size, dim=1), places.split(size, dim=1), strict=True)
-    return torch.cat([(part[..., None, :] @ code[at])[..., 0, :] for part, at in parts], dim=1)
+    parts = []
+    for part in blocks(x):
+        at = code[None, part] if places is None else code[places[:, part]]
+        parts.append((x[:, part, :, None] @ at)[..., 0, :])
+    return torch.cat(parts, dim=1)
 
 
 class _Collect(torch.autograd.Function):
@@ -162,7 +159,7 @@ def _gradient(uses: list[_Use], head: int, length: int) -> Tensor:
         return full
     # Tokens may share a place, within a row too; a token's place is the same in all layers.
     u, g = (x.unflatten(0, (-1, len(places))).permute(1, 2, 3, 0) for x in (u, g))
-    for part in torch.arange(places.shape[1], device=places.device).split(_GATHERED):
+    for part in blocks(u):
         outer = u[:, part] @ g[:, part].transpose(-1, -2)  # [1|B, T, K, R]
         full.index_add_(0, places[:, part].flatten(), outer.flatten(0, 1).float())
     return full

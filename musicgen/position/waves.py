@@ -166,7 +166,7 @@ class Project(torch.autograd.Function):
         flat_z = z.flatten(1, 2)  # [H, 2K'·K, R]
         out = x.new_empty(batch, length, heads, z.shape[-1])
         with torch.autocast(x.device.type, enabled=False):
-            for part in _blocks(x):
+            for part in blocks(x):
                 x_h = x[:, part].permute(2, 0, 1, 3)  # [H, B, T, K]
                 u = x_h if position is None else x_h * position[:, None, None]
                 wide = u[..., None, :] * omega[:, :, part].transpose(0, 1)  # [H, B, T, 2K', K]
@@ -187,7 +187,7 @@ class Project(torch.autograd.Function):
             None if p is None else torch.zeros_like(p, dtype=torch.float32)
             for p in (position, constant)
         )
-        for part in _blocks(x):
+        for part in blocks(x):
             x_h = x[:, part].permute(2, 0, 1, 3)
             g_h = grad[:, part].permute(2, 0, 1, 3).flatten(1, 2)  # [H, B·T, R]
             waves = omega[:, :, part].transpose(0, 1)
@@ -211,7 +211,7 @@ class Project(torch.autograd.Function):
         return grad_x.to(ctx.x_dtype), grad_position, grad_constant, token, *(None,) * 4
 
 
-def _blocks(x: Tensor) -> list[slice]:
+def blocks(x: Tensor) -> list[slice]:
     """Runs of positions that are worked on together: what a cache holds, or all on a GPU."""
     length = x.shape[1]
     if length == 1:  # a decoding step, compiled once for any number of rows
