@@ -159,20 +159,22 @@ def test_outputs_and_gradients_are_those_of_codes_built_one_by_one(kind, case, s
 @pytest.mark.parametrize("class_token", [False, True])
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize(
-    ("kind", "coordinates"), [("sine", 2), ("conv", 2), ("conv", "time"), ("exact", "both")]
+    ("kind", "coordinates"),
+    [("sine", 2), ("conv", 2), ("conv", "index"), ("conv", "time"), ("exact", "both")],
 )
-def test_tokens_one_at_a_time_see_the_same(kind, coordinates, gated, class_token):
+def test_tokens_after_one_another_see_the_same(kind, coordinates, gated, class_token):
     settings = {"num_realizations": None} if kind == "exact" else {}
     flags = {"gated": gated, "class_token": class_token, "coordinates": coordinates}
     spe = build(kind, **flags, **settings)
-    positions = grid(18, 19) if coordinates == 2 else musical()
+    positions = {2: grid(18, 19), "index": grid(400)}.get(coordinates, musical())
     positions = with_class_token(positions) if class_token else positions
     q, k = torch.randn(2, 2, positions.shape[1], HEADS, WIDTH)
     whole, _ = spe(positions, noise=NOISE)
     expected = [torch.stack(code.encode(q, k)) for code in whole]
     state = None
-    parts = [slice(0, 7), *(slice(n, n + 1) for n in range(7, positions.shape[1]))]
-    for part in parts:
+    step = 1 + positions.shape[1] // 100
+    for start in range(0, positions.shape[1], step):
+        part = slice(start, start + step)
         codes, state = spe(positions[:, part], noise=NOISE, state=state)
         for code, layer in zip(codes, expected, strict=True):
             encoded = torch.stack(code.encode(q[:, part], k[:, part]))
@@ -194,3 +196,13 @@ def test_any_part_of_an_image_has_the_same_codes(dims):
             spe(places[:, index], noise=NOISE)[0][0].encode(u[:, index], u[:, index])
         )
         assert torch.equal(part, whole[:, :, index]), corner
+
+
+@torch.no_grad()
+def test_a_token_of_no_place_asks_for_no_noise_between():
+    spe = build("conv", class_token=True)
+    codes, state = spe(torch.tensor([[[-1], [5000], [5001]]]), noise=NOISE)
+    assert len(codes[0].codes.q) == SIDES[0]
+    assert len(spe(torch.tensor([[[-1]]]), noise=NOISE)[0][0].codes.q) == SIDES[0]
+    codes, _ = spe(torch.tensor([[[5200]]]), noise=NOISE, state=state)
+    assert len(codes[0].codes.q) == SIDES[0]  # and none of what is past
