@@ -40,6 +40,8 @@ class AttentionSpan(nn.Module, ABC):
     """Limits what the queries of one layer see; each layer has its own."""
 
     name: ClassVar[str]
+    num_dims: int
+    """How many coordinates, from the first on, lags are taken of."""
 
     @abstractmethod
     def window(self) -> tuple[int, ...] | None:
@@ -52,6 +54,17 @@ class AttentionSpan(nn.Module, ABC):
     @abstractmethod
     def forward(self, positions: Tensor) -> LayerSpan:
         """For tokens at positions [1|B, L, P]."""
+
+    def weight(self, lags: Tensor) -> Tensor:
+        """What a pair of tokens counts for at lags [N, num_dims]: [N], and 0 where it is not seen.
+
+        The Gaussian, which multiplies the pair's score or, in mode `log`, its softmax weight.
+        """
+        span = self(lags[None])
+        gaussian = (-(lags.square() * span.decay).sum(-1)).exp()
+        if span.window is None:
+            return gaussian
+        return gaussian * (lags.abs() <= torch.tensor(span.window, device=lags.device)).all(-1)
 
 
 class GaussianSpan(AttentionSpan):
@@ -98,7 +111,8 @@ class GaussianSpan(AttentionSpan):
         sizes = [training_length] if isinstance(training_length, int) else list(training_length)
         # Saved, as σ means nothing without it.
         self.register_buffer("normaliser", torch.tensor(sizes).float().sub(1).clamp(min=1))
-        self.sigma = nn.Parameter(torch.full((len(sizes),), float(sigma)))
+        self.num_dims = len(sizes)
+        self.sigma = nn.Parameter(torch.full((self.num_dims,), float(sigma)))
         self.update_window()
         self.register_load_state_dict_post_hook(lambda module, _: module.update_window())
 

@@ -22,6 +22,13 @@ class Sinusoidal(PositionalEncoding):
         """Add sin(n·ω_i) to the even and cos(n·ω_i) to the odd channels, ω_i = 10000^(−2i/D)."""
         return x + sinusoids(positions[..., :1], self.model_dim).to(x.dtype)
 
+    def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
+        """How two encodings go together, a frequency at a time, before any projection.
+
+        sin(mω) sin(nω) + cos(mω) cos(nω) = cos((m − n) ω): [N] -> [1, D/2, N], for all heads.
+        """
+        return sinusoids(lags[:, None], self.model_dim)[:, 1::2].T[None]
+
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
     """Sines and cosines in turn, in fp32: positions [..., 1] -> [..., width]."""

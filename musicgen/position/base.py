@@ -189,6 +189,24 @@ class PositionalEncoding(nn.Module, ABC):
         """Encode the embedding: [B, L, D] and positions [1|B, L, P] -> [B, L, D]."""
         return x
 
+    def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor | None:
+        """What content is multiplied by at a lag m − n, of a query at m and a key at n.
+
+        Namely each dimension of the products q_d k_d; at `Site.LOGIT`, each dimension of a query.
+
+        Args:
+            lags: [N], or [N, num_dims] where several coordinates are read.
+            layer: None is the first.
+
+        Returns:
+            [H, K', N] for K' dimensions; None if it is no function of the lag.
+        """
+        return None
+
+    def logit_bias(self, lags: Tensor, layer: int | None = None) -> Tensor | None:
+        """What logits gain at a lag whatever the query, as `kernel` takes it: [H, 1, N] or None."""
+        return None
+
     def forward(
         self, positions: Tensor, *, noise: NoiseKey, state: Any = None
     ) -> tuple[Sequence[LayerCode], Any]:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from musicgen.errors import UserError
 from musicgen.position.base import LayerCode, NoiseKey, PositionalEncoding, Site
@@ -100,21 +101,21 @@ class LRPE(PositionalEncoding):
         return codes * (self.num_layers // self.num_codes), None
 
     def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
-        """The diagonal of W_τ: how a feature goes with itself at the lags τ: [N] -> [H, M, N].
+        """The diagonal of W_τ: how a feature goes with itself at the lags τ: -> [H, M, N].
 
-        As SPE's P_d, with r^|τ| where pairs decay. Without `layer`: of the first code.
+        As SPE's P_d. Lags are [N], or [N, num_dims] where several coordinates are read.
+        Without `layer`: of the first code.
         """
-        positions = torch.cat((lags.new_zeros(1), lags))[None, :, None]  # [1, N + 1, 1]
-        codes, _ = self(positions.expand(-1, -1, self.columns.stop))
+        steps = lags.reshape(-1, self.num_dims)
+        steps = torch.cat((torch.zeros_like(steps[:1]), steps))
+        positions = F.pad(steps, (self.columns.start, 0))[None]  # [1, N + 1, columns.stop]
+        codes, _ = self(positions)
         code = codes[layer or 0]
         dtype = torch.promote_types(lags.dtype, torch.float32)
         units = torch.eye(self.width, dtype=dtype, device=lags.device)[:, None, None]
         units = units.expand(-1, positions.shape[1], self.num_heads, -1)
         encoded = code.apply(units)  # [M, N + 1, H, E]
-        kernel = (encoded[:, :1] * encoded[:, 1:]).sum(-1).permute(2, 0, 1)
-        if code.log_decay is None:
-            return kernel
-        return kernel * (code.log_decay[:, None, None] * lags.abs()).exp()
+        return (encoded[:, :1] * encoded[:, 1:]).sum(-1).permute(2, 0, 1)
 
 
 class LRPECode(LayerCode):

@@ -112,6 +112,19 @@ class RelativeEncoding(PositionalEncoding):
     def encodings(self, lags: Tensor, layer: int) -> Tensor:
         """A layer's P, in fp32: whole lags [N, P] -> [N, D]."""
 
+    def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
+        """P of the lags m − n, times the scale of logits: what q_d + v_d meets: -> [H, K, N].
+
+        Its norm at a lag is the standard deviation of the second term of a logit, over queries of
+        independent entries of variance 1.
+        """
+        encodings = self.encodings(-lags.reshape(-1, self.num_dims), layer or 0)  # key minus query
+        return encodings.unflatten(-1, (self.num_heads, -1)).movedim(0, -1) * self.logit_scale
+
+    def logit_bias(self, lags: Tensor, layer: int | None = None) -> Tensor:
+        """The fourth term of a logit, v·P, times their scale: -> [H, 1, N]."""
+        return self.position_bias[layer or 0][:, None] @ self.kernel(lags, layer)
+
     def forward(
         self, positions: Tensor, *, noise: NoiseKey, state: Any = None
     ) -> tuple[Sequence[LayerCode], Any]:

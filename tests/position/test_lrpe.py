@@ -237,8 +237,21 @@ def test_kernels_of_single_features():
     permute = PermuteFormer(**SIZES)
     length = permute.cycles[2, 0]  # of each feature's cycle: it is back after so many steps
     back = (lags % length[..., None] == 0).double()
-    ratio = torch.sigmoid(torch.tensor([2.0, 3.5]).double())[:, None, None]
-    torch.testing.assert_close(permute.kernel(lags), back * ratio**lags, atol=1e-5, rtol=0)
+    torch.testing.assert_close(permute.kernel(lags), back)
+
+
+@torch.no_grad()
+def test_kernels_in_two_dimensions():
+    lags = torch.tensor([[0, 0], [3, 0], [0, 3], [-2, 7]]).double()
+    encoding = OrthogonalLRPE(**SIZES, basis="identity", coordinates=2).double()
+    encoding.alpha.normal_()
+    angles = torch.einsum("hpa,np->han", encoding.alpha[0], lags)
+    waves = angles.cos().repeat_interleave(2, dim=1)
+    torch.testing.assert_close(encoding.kernel(lags), waves)
+    # Musical time alone is a coordinate like any other.
+    time = OrthogonalLRPE(**SIZES, basis="identity", coordinates="time")
+    index = OrthogonalLRPE(**SIZES, basis="identity")
+    torch.testing.assert_close(time.kernel(lags[:, 1]), index.kernel(lags[:, 1]))
 
 
 @torch.no_grad()
