@@ -1,12 +1,18 @@
 """Measures: pure functions of Scores and arrays."""
 
 from musicgen.metrics.base import Summary, as_table, write_csv
+from musicgen.metrics.kernel_plot import KernelDrawing, plot_kernels
 from musicgen.metrics.ngram import InterpolatedTrigram
 from musicgen.metrics.position_loss import (
     LossCurve,
     length_summaries,
     loss_curve,
     plot_loss_curves,
+)
+from musicgen.metrics.position_properties import (
+    KernelProperties,
+    kernel_properties,
+    property_rows,
 )
 from musicgen.metrics.style import (
     chunked_style_similarity,
@@ -17,13 +23,18 @@ from musicgen.metrics.style import (
 
 __all__ = [
     "InterpolatedTrigram",
+    "KernelDrawing",
+    "KernelProperties",
     "LossCurve",
     "Summary",
     "as_table",
     "chunked_style_similarity",
+    "kernel_properties",
     "length_summaries",
     "loss_curve",
+    "plot_kernels",
     "plot_loss_curves",
+    "property_rows",
     "style_profiles",
     "style_similarity",
     "track_similarities",
