@@ -14,26 +14,40 @@ from rich.progress import track
 from generate import MANIFEST
 from musicgen import cli, load
 from musicgen.errors import UserError
+from musicgen.generation.model import MusicModel
 from musicgen.metrics import (
     InterpolatedTrigram,
+    KernelDrawing,
     Summary,
     as_table,
     chunked_style_similarity,
+    kernel_properties,
     length_summaries,
     loss_curve,
+    plot_kernels,
     plot_loss_curves,
+    property_rows,
     style_similarity,
     write_csv,
 )
 from musicgen.midi import Score, find_midi, read
-from musicgen.training.evaluation import position_losses, usable_length
+from musicgen.training.evaluation import (
+    kernel_axes,
+    position_kernels,
+    position_losses,
+    usable_length,
+)
 
 PROFILES = ("onset_duration", "time_pitch")
 
 
 def main(cfg: DictConfig) -> None:
     """Compute each measure; print its table and write it as CSV, with its plot, below `out`."""
-    measures = {"style": style, "position_loss": position_loss}
+    measures = {
+        "style": style,
+        "position_loss": position_loss,
+        "position_properties": position_properties,
+    }
     wanted = cfg.metrics or ("style" if cfg.generated else "position_loss")
     names = [wanted] if isinstance(wanted, str | int) else list(wanted)
     for name in names:
@@ -43,7 +57,8 @@ def main(cfg: DictConfig) -> None:
     for name in names:
         rows = measures[name](cfg, out)
         write_csv(rows, out / f"{name}.csv")
-        cli.stdout.print(as_table(rows, title=name))
+        shown = overview(rows) if name == "position_properties" else rows
+        cli.stdout.print(as_table(shown, title=name))
     cli.say(f"in {out}")
 
 
@@ -136,6 +151,63 @@ def position_loss(cfg: DictConfig, out: Path) -> list[dict[str, Any]]:
         f"{trained['trigram, trained']:.3f} nats a token; the model is {gain:+.3f} better"
     )
     return rows
+
+
+def position_properties(cfg: DictConfig, out: Path) -> list[dict[str, Any]]:
+    """What the model's positional encoding, spans and decays do with a lag, in numbers and drawn.
+
+    Lags are of tokens, of musical time in grid steps, or of each with the other at 0.
+    """
+    model = load(cli.find_checkpoint(cfg.checkpoint)).to(cli.find_device(cfg.device))
+    rows, drawings = [], []
+    for axis in kernel_axes(model.model):
+        in_time = axis == 1
+        unit = "grid steps" if in_time else "tokens"
+        length = time_length(model, cfg) if in_time else model.training_length
+        reach = max(length, round(cfg.max_factor * length))
+        lags = np.arange(1 - (length if model.model.causal else reach), reach)
+        drawn = slice(length - 1 if model.model.causal else 0, None)  # what is seen
+        for kernel in position_kernels(model.model, lags, axis):
+            layers = zip(kernel.values, kernel.profile, strict=True)
+            found = property_rows([kernel_properties(lags, *layer, length) for layer in layers])
+            for row in found:
+                row |= {"training_length": length, "translation_invariant": kernel.relative}
+                if in_time:
+                    row["period_in_beats"] = row["period"] / model.tokenizer.steps_per_beat
+                rows.append({"kernel": kernel.name, "lag": unit, **row})
+            drawings.append(
+                KernelDrawing(
+                    f"{kernel.name}: {kernel.meaning}",
+                    unit,
+                    kernel.summary,
+                    lags[drawn],
+                    kernel.values[..., drawn],
+                    kernel.profile[..., drawn],
+                    length,
+                )
+            )
+    plot_kernels(drawings, out / "position_properties.png")
+    return rows
+
+
+def overview(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The numbers of `position_properties` that are of all layers and heads, a kernel a column."""
+    whole = [row for row in rows if row["layer"] == row["head"] == "all"]
+    names = dict.fromkeys(
+        k for row in whole for k, value in row.items() if isinstance(value, float)
+    )
+    return [
+        {"median over heads": name, **{f"{r['kernel']}, {r['lag']}": r.get(name) for r in whole}}
+        for name in names
+    ]
+
+
+def time_length(model: MusicModel, cfg: DictConfig) -> int:
+    """Grid steps that a training window takes: the median over the beginnings of pieces."""
+    data = model.corpus(cfg.data.root)
+    pieces = [data.cache[i] for i in data.split(cfg.split)[: cfg.max_pieces]]
+    times = [model.tokenizer.times(piece[: model.training_length]) for piece in pieces]
+    return int(np.median([time.max() for time in times])) + 1
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import runpy
@@ -166,6 +167,44 @@ def test_generate_then_evaluate(workplace):
     assert (workplace / "measures/position_loss.png").stat().st_size > 1000
     assert "trigram" in done.stderr
     assert "model, trained" in done.stdout
+
+
+def test_kernels_are_measured_and_drawn(workplace):
+    out = workplace / "kernels"
+    done = call(workplace, "evaluate.py", "metrics=position_properties", f"out={out}")
+    assert done.returncode == 0, done.stderr
+    assert "sine_spe, tokens" in done.stdout
+    rows = list(csv.DictReader((out / "position_properties.csv").open()))
+    assert len(rows) == 1 + 2 + 4  # all, layers, heads
+    assert {row["kernel"] for row in rows} == {"sine_spe"}
+    assert {row["translation_invariant"] for row in rows} == {"expected"}
+    assert {row["training_length"] for row in rows} == {"64"}
+    assert (out / "position_properties.png").stat().st_size > 10_000
+
+
+def test_kernels_of_musical_time_and_of_nothing(workplace, monkeypatch, capsys):
+    checkpoint = torch.load(next(workplace.glob("outputs/tiny/*/checkpoints/last.ckpt")))
+    content = checkpoint["musicgen"]
+    content["model"]["position"]["coordinates"] = "time"
+    torch.save(checkpoint, workplace / "time.ckpt")
+    arguments = ["checkpoint=time.ckpt", "metrics=position_properties"]
+    done = call_here(workplace, "evaluate.py", [*arguments, "out=t"], monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    row = next(csv.DictReader((workplace / "t/position_properties.csv").open()))
+    assert row["lag"] == "grid steps"
+    assert 0 < int(row["training_length"]) < 64  # steps that 64 tokens take
+    assert float(row["period"]) == pytest.approx(4 * float(row["period_in_beats"]))
+
+    content["model"]["position"] = {"_target_": "musicgen.position.NoPosition", "_partial_": True}
+    feature_map = {"_target_": "musicgen.attention.ReLU", "_partial_": True}
+    content["model"]["attention"]["feature_map"] = feature_map
+    weights = checkpoint["state_dict"]
+    for name in [n for n in weights if "position." in n or "feature_map" in n]:
+        del weights[name]
+    torch.save(checkpoint, workplace / "none.ckpt")
+    arguments[0] = "checkpoint=none.ckpt"
+    refused = call_here(workplace, "evaluate.py", [*arguments, "out=n"], monkeypatch, capsys)
+    assert_one_line(refused, "position=none has no kernel", "position=sine_spe")
 
 
 def test_held_out_pieces_and_nothing_at_all_are_prompts_too(workplace):
