@@ -121,5 +121,8 @@ def _draw(part: SubFigure, drawing: KernelDrawing, rows: int, columns: int) -> N
     if image is not None:
         bar = part.colorbar(image, ax=grid.ravel().tolist(), aspect=30, fraction=0.03, pad=0.01)
         bar.ax.tick_params(labelsize="x-small")
-    handles = grid[0, 0].get_legend_handles_labels()
-    part.legend(*handles, loc="outside right upper", fontsize="small")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    named = dict(
+        zip(labels, handles, strict=True)
+    )  # once, where the length is marked on both sides
+    part.legend(named.values(), named, loc="outside right upper", fontsize="small")
