@@ -179,7 +179,7 @@ def test_without_a_function_of_the_lag_there_is_a_refusal(position):
 
 @pytest.mark.parametrize("word", DRAWN)
 def test_every_encoding_in_conf_is_drawn(config, word):
-    attention = "softmax" if word in ("siren", "transformer_xl") else "favor"
+    attention = "favor" if word == "permute" else "softmax"
     sizes = ("model.dim=16", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=4")
     cfg = config("train", f"position={word}", f"attention={attention}", *sizes)
     kernel = position_kernels(instantiate(cfg.model, vocab_size=9), LAGS)[0]
