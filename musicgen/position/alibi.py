@@ -28,6 +28,10 @@ class ALiBi(PositionalEncoding):
         heads = torch.arange(1, self.num_heads + 1, device=device)
         return 2.0 ** (-8 * heads / self.num_heads)
 
+    def logit_bias(self, lags: Tensor, layer: int | None = None) -> Tensor:
+        """−m_h |lag|: -> [H, 1, N]."""
+        return self._biases(lags.reshape(-1, self.num_dims)).transpose(1, 2)
+
     def forward(
         self, positions: Tensor, *, noise: NoiseKey, state: Any = None
     ) -> tuple[Sequence[LayerCode], Any]:

@@ -22,3 +22,10 @@ def test_logits_are_those_of_the_paper():
             logits = torch.einsum("bk,bjk->bj", q[:, i, h], k[:, : i + 1, h]) / width**0.5 + bias
             expected = torch.einsum("bj,bjv->bv", logits.softmax(-1), v[:, : i + 1, h])
             torch.testing.assert_close(out[:, i, h], expected, atol=1e-5, rtol=0)
+
+
+def test_biases_of_lags_in_two_dimensions_add_up():
+    encoding = ALiBi(1, 2, 3, 6, coordinates=2)
+    biases = encoding.logit_bias(torch.tensor([[0, 0], [3, -2], [-1, 0]]))
+    expected = [[[0, -5 / 16, -1 / 16]], [[0, -5 / 256, -1 / 256]]]
+    torch.testing.assert_close(biases, torch.tensor(expected))
