@@ -22,8 +22,9 @@ class ConvSPE(SPE):
 
     In two or three dimensions z and the filters have as many, as for images.
 
-    An ungated class token has a filter of its own, at the origin, for queries and keys: it starts
-    as Φ_k, and reaches as far as that. (The gate reaches any place.)
+    An ungated class token has a filter of its own over z at the origin, for queries and keys,
+    which starts as Φ_k. Its products with tokens further than P from there are zero in
+    expectation, as those between any tokens so far apart; the gate's constant is not.
 
     Args:
         filter_length: P, positions a filter spans in each dimension; the kernel is zero from a
@@ -113,7 +114,7 @@ class ConvSPE(SPE):
             state = _State(state.gates, state.class_codes, layout, codes)
         gates = state.gates
         if placed is not None:
-            gates = [self._gate(gate, placed, state, i) for i, gate in enumerate(gates)]
+            gates = [self._gate_at(gate, placed, state, i) for i, gate in enumerate(gates)]
         return [
             ConvCode(gate, codes[i % self.num_codes], tokens[i % self.num_codes], places)
             for i, gate in enumerate(gates)
@@ -149,7 +150,7 @@ class ConvSPE(SPE):
             codes.append(torch.stack(heads))
         return codes
 
-    def _gate(self, gate: Gate | None, placed: Tensor, state: _State, layer: int) -> Gate:
+    def _gate_at(self, gate: Gate | None, placed: Tensor, state: _State, layer: int) -> Gate:
         """A layer's gate, with the positions of those tokens alone that have one."""
         here = placed[..., None, None].float()  # [1|B, L, 1, 1]
         if gate is None:
