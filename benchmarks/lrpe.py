@@ -2,11 +2,12 @@
 
 Against an absolute encoding, at the width of the published music models. Linear attention with
 `--attention=elu`, the feature map of the LRPE paper, or with favor or relu. The sides take turns in
-one process, and of each counts the fastest step: a busy machine's drift cancels in the ratios.
+one process, and of each counts the median step: a busy machine's drift cancels in the ratios.
 """
 
 from __future__ import annotations
 
+import statistics
 from functools import partial
 
 import torch
@@ -47,20 +48,20 @@ def build(
 
 
 def main() -> None:
-    args = measure.arguments(__doc__, attention="elu", layers=6, length=2048, batch=1, rounds=5)
+    args = measure.arguments(__doc__, attention="elu", layers=6, length=2048, batch=1, rounds=9)
     tokens = torch.randint(333, (args.batch, args.length), device=args.device)
     models = {
         position.name: build(position, args.attention, args.layers, args.device)
         for position in (Sinusoidal, *SIDES)
     }
-    best = dict.fromkeys(models, float("inf"))
+    times: dict[str, list[float]] = {name: [] for name in models}
     for _ in range(args.rounds):
         for name, model in models.items():
-            times = measure.seconds(partial(step, model, tokens, 0), 1, args.device)
-            best[name] = min(best[name], *times)
-    base = best[Sinusoidal.name]
+            times[name] += measure.seconds(partial(step, model, tokens, 0), 1, args.device)
+    found = {name: statistics.median(seconds) for name, seconds in times.items()}
+    base = found[Sinusoidal.name]
     rows = [
-        measure.row(f"absolute / {side.name}", base, best[side.name], "s a step", to_reach)
+        measure.row(f"absolute / {side.name}", base, found[side.name], "s a step", to_reach)
         for side, to_reach in SIDES.items()
     ]
     measure.report(__file__, rows, args)
