@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
-BENCHMARKS := training_step causal_product performer_pytorch decoding
+BENCHMARKS := training_step causal_product performer_pytorch decoding lrpe span
 .PHONY: help setup demo test bench bench-gpu lint clean
 
 help: ## Print this
