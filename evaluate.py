@@ -31,12 +31,8 @@ from musicgen.metrics import (
     write_csv,
 )
 from musicgen.midi import Score, find_midi, read
-from musicgen.training.evaluation import (
-    kernel_axes,
-    position_kernels,
-    position_losses,
-    usable_length,
-)
+from musicgen.training.evaluation import position_losses, usable_length
+from musicgen.training.position_kernels import kernel_axes, position_kernels
 
 PROFILES = ("onset_duration", "time_pitch")
 

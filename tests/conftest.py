@@ -39,8 +39,3 @@ def config():
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
-
-
-def choices(group: str) -> list[str]:
-    """The files of a group of conf/, as words on the command line."""
-    return sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))

@@ -28,7 +28,7 @@ from musicgen.position import (
     Sinusoidal,
     TransformerXL,
 )
-from musicgen.training.evaluation import kernel_axes, position_kernels
+from musicgen.training.position_kernels import kernel_axes, position_kernels
 
 HEADS, WIDTH, LAYERS = 2, 4, 3
 LAGS = np.arange(-15, 30)
