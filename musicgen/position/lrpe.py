@@ -145,16 +145,19 @@ class LRPECode(LayerCode):
 class Rotation(LRPE):
     """Types 1 and 2: Λ^(s) turns complex numbers by the angles s·α_t.
 
-    In n dimensions s and α_t are vectors. At the start the angles are dealt out to the dimensions
-    in turn, each with the range of frequencies that one dimension has.
+    In n dimensions the angles are dealt out to the dimensions in turn, each with the range of
+    frequencies that one dimension has.
 
     Args:
-        learned_angles: learn α, for each head; else it stays 10000^(−2t/M), alike in all heads.
+        learned_angles: learn log α, for each head; else α stays 10000^(−2t/M), alike in all heads.
+            The logarithm, as steps of an optimizer are far larger than a slow angle, which would
+            be lost in them.
 
     The other arguments are `LRPE`'s.
     """
 
-    alpha: Tensor
+    start: Tensor  # [A]
+    dealt: Tensor  # [P, A]: which dimension an angle belongs to
 
     def __init__(
         self, *args: int, num_angles: int, learned_angles: bool = True, **kwargs: Any
@@ -162,15 +165,21 @@ class Rotation(LRPE):
         super().__init__(*args, **kwargs)
         t, dims = torch.arange(num_angles), self.num_dims
         frequency = 10000.0 ** (t // dims * dims * (-2 / self.width))
-        alpha = frequency * (t % dims == torch.arange(dims)[:, None])  # [P, A]
+        self.log_alpha: nn.Parameter | None = None  # [codes, H, A]
         if learned_angles:
-            self.alpha = nn.Parameter(alpha.repeat(self.num_codes, self.num_heads, 1, 1))
-        else:
-            self.register_buffer("alpha", alpha.repeat(self.num_codes, 1, 1, 1), persistent=False)
+            self.log_alpha = nn.Parameter(frequency.log().repeat(self.num_codes, self.num_heads, 1))
+        self.register_buffer("start", frequency, persistent=False)
+        self.register_buffer("dealt", t % dims == torch.arange(dims)[:, None], persistent=False)
+
+    @property
+    def alpha(self) -> Tensor:
+        """The angles at s = 1: [codes, H, P, A], or [1, 1, P, A] where all are the same."""
+        alpha = self.start[None, None] if self.log_alpha is None else self.log_alpha.exp()
+        return alpha[:, :, None] * self.dealt
 
     def waves(self, positions: Tensor, code: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of s·α_t: [1|B, L, P] -> [1|B, L, 1|H, A] each."""
-        alpha = self.alpha[code]
+        alpha = self.alpha.expand(self.num_codes, -1, -1, -1)[code]
         alpha = alpha.to(torch.promote_types(alpha.dtype, torch.float32))
         s = positions.to(alpha.dtype)[:, :, None, :, None]  # [1|B, L, 1, P, 1]
         angle = (s * alpha).sum(-2) if self.num_dims > 1 else s[..., 0, :] * alpha[:, 0]

@@ -129,13 +129,27 @@ def test_matrices_are_those_of_the_paper(kind, options):
 
 def test_angles_start_as_in_the_paper_and_are_learned_for_each_head():
     for kind, count in ((1, WIDTH), (2, WIDTH // 2)):
-        alpha = TYPES[kind](**SIZES, shared=False).alpha
-        assert isinstance(alpha, torch.nn.Parameter)
+        encoding = TYPES[kind](**SIZES, shared=False)
+        assert encoding.log_alpha in set(encoding.parameters())
+        alpha = encoding.alpha.detach()
         assert alpha.shape == (3, HEADS, 1, count)
         for t in range(count):
             expected = 10000 ** (-2 * t / WIDTH)
             torch.testing.assert_close(alpha[:, :, 0, t], torch.full((3, HEADS), expected))
     assert not list(RoPE(**SIZES).parameters())
+
+
+def test_an_optimizer_changes_slow_angles_in_proportion():
+    encoding = TYPES[2](**SIZES)
+    before = encoding.alpha.detach()
+    optimizer = torch.optim.Adam(encoding.parameters(), lr=2e-3)
+    for _ in range(50):
+        optimizer.zero_grad()
+        encoding.alpha.sum().backward()
+        optimizer.step()
+    torch.testing.assert_close(
+        encoding.alpha.detach() / before, torch.full_like(before, 0.905), rtol=1e-2, atol=0
+    )
 
 
 @torch.no_grad()
@@ -244,7 +258,7 @@ def test_kernels_of_single_features():
 def test_kernels_in_two_dimensions():
     lags = torch.tensor([[0, 0], [3, 0], [0, 3], [-2, 7]]).double()
     encoding = OrthogonalLRPE(**SIZES, basis="identity", coordinates=2).double()
-    encoding.alpha.normal_()
+    encoding.log_alpha.normal_()
     angles = torch.einsum("hpa,np->han", encoding.alpha[0], lags)
     waves = angles.cos().repeat_interleave(2, dim=1)
     torch.testing.assert_close(encoding.kernel(lags), waves)
