@@ -22,6 +22,10 @@ class Sinusoidal(PositionalEncoding):
         """Add sin(n·ω_i) to the even and cos(n·ω_i) to the odd channels, ω_i = 10000^(−2i/D)."""
         return x + sinusoids(positions[..., :1], self.model_dim).to(x.dtype)
 
+    @property
+    def shares_kernel(self) -> bool:
+        return True
+
     def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
         """How two encodings go together, a frequency at a time, before any projection.
 

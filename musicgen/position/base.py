@@ -203,6 +203,15 @@ class PositionalEncoding(nn.Module, ABC):
         """
         return None
 
+    @property
+    def shares_kernel(self) -> bool:
+        """Whether `kernel` is the same for all layers."""
+        return False
+
+    def log_decay(self) -> Tensor | None:
+        """What a pair of tokens weighs besides (see `LayerCode`), in all layers: [H] or None."""
+        return None
+
     def logit_bias(self, lags: Tensor, layer: int | None = None) -> Tensor | None:
         """What logits gain at a lag whatever the query, as `kernel` takes it: [H, 1, N] or None."""
         return None

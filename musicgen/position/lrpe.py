@@ -85,9 +85,9 @@ class LRPE(PositionalEncoding):
     def powers(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
         """Λ^(s) at positions [1|B, L, num_dims]: a function of Px, [B, L, H, M] -> [B, L, H, E]."""
 
-    def log_decay(self) -> Tensor | None:
-        """What a pair of tokens weighs besides (see `LayerCode`): [H]."""
-        return None
+    @property
+    def shares_kernel(self) -> bool:
+        return self.num_codes == 1
 
     def forward(
         self, positions: Tensor, *, noise: NoiseKey | None = None, state: Any = None
@@ -146,7 +146,7 @@ class Rotation(LRPE):
     """Types 1 and 2: Λ^(s) turns complex numbers by the angles s·α_t.
 
     In n dimensions the angles are dealt out to the dimensions in turn, each with the range of
-    frequencies that one dimension has.
+    frequencies that one dimension has: s is then the coordinate of the angle's dimension.
 
     Args:
         learned_angles: learn log α, for each head; else α stays 10000^(−2t/M), alike in all heads.
@@ -157,32 +157,29 @@ class Rotation(LRPE):
     """
 
     start: Tensor  # [A]
-    dealt: Tensor  # [P, A]: which dimension an angle belongs to
+    dims: Tensor  # [A]: the dimension that an angle belongs to
 
     def __init__(
         self, *args: int, num_angles: int, learned_angles: bool = True, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
         t, dims = torch.arange(num_angles), self.num_dims
-        frequency = 10000.0 ** (t // dims * dims * (-2 / self.width))
+        start = 10000.0 ** (t // dims * dims * (-2 / self.width))
         self.log_alpha: nn.Parameter | None = None  # [codes, H, A]
         if learned_angles:
-            self.log_alpha = nn.Parameter(frequency.log().repeat(self.num_codes, self.num_heads, 1))
-        self.register_buffer("start", frequency, persistent=False)
-        self.register_buffer("dealt", t % dims == torch.arange(dims)[:, None], persistent=False)
+            self.log_alpha = nn.Parameter(start.log().repeat(self.num_codes, self.num_heads, 1))
+        self.register_buffer("start", start, persistent=False)
+        self.register_buffer("dims", t % dims, persistent=False)
 
-    @property
-    def alpha(self) -> Tensor:
-        """The angles at s = 1: [codes, H, P, A], or [1, 1, P, A] where all are the same."""
-        alpha = self.start[None, None] if self.log_alpha is None else self.log_alpha.exp()
-        return alpha[:, :, None] * self.dealt
+    def alpha(self, code: int) -> Tensor:
+        """The angles of one position's step: [H, A], or [1, A] where all heads have the same."""
+        return self.start[None] if self.log_alpha is None else self.log_alpha[code].exp()
 
     def waves(self, positions: Tensor, code: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of s·α_t: [1|B, L, P] -> [1|B, L, 1|H, A] each."""
-        alpha = self.alpha.expand(self.num_codes, -1, -1, -1)[code]
+        alpha = self.alpha(code)
         alpha = alpha.to(torch.promote_types(alpha.dtype, torch.float32))
-        s = positions.to(alpha.dtype)[:, :, None, :, None]  # [1|B, L, 1, P, 1]
-        angle = (s * alpha).sum(-2) if self.num_dims > 1 else s[..., 0, :] * alpha[:, 0]
+        angle = positions[..., None, self.dims].to(alpha.dtype) * alpha
         return angle.cos(), angle.sin()
 
 

@@ -74,6 +74,10 @@ class SPE(PositionalEncoding):
         delta = self.gate[layer].sigmoid()[..., None]
         return delta + (1 - delta) * kernel
 
+    @property
+    def shares_kernel(self) -> bool:
+        return self.num_codes == 1 and self.gate is None
+
     @abstractmethod
     def code_kernel(self, lags: Tensor, code: int) -> Tensor:
         """P_d of one code, ungated: [N, num_dims] -> [H, K, N]."""

@@ -14,7 +14,7 @@ from musicgen.attention import LinearAttention
 from musicgen.errors import UserError
 from musicgen.models import Transformer
 from musicgen.models.transformer import Layer
-from musicgen.position import LRPE, SPE, Sinusoidal, Site
+from musicgen.position import Site
 
 
 class LagKernel(NamedTuple):
@@ -119,9 +119,6 @@ def _sources(model: Transformer) -> list[_Source]:
     position, layers = model.position, cast("list[Layer]", list(model.layers))
     site, span = layers[0].kernel.site, layers[0].span
     axes = range(position.columns.start, position.columns.stop)
-    shared = isinstance(position, Sinusoidal)
-    if isinstance(position, SPE | LRPE):
-        shared = position.num_codes == 1 and getattr(position, "gate", None) is None
 
     def encoding(
         function: Callable[[Tensor, int], Tensor | None],
@@ -130,7 +127,7 @@ def _sources(model: Transformer) -> list[_Source]:
         return lambda lags, layer: function(lags if len(axes) > 1 else lags[:, 0], layer)
 
     def decay_of_encoding(lags: Tensor, layer: int) -> Tensor | None:
-        return _decay(position.log_decay(), lags) if isinstance(position, LRPE) else None
+        return _decay(position.log_decay(), lags)
 
     def decay(lags: Tensor, layer: int) -> Tensor | None:
         kernel = layers[layer].kernel
@@ -148,7 +145,7 @@ def _sources(model: Transformer) -> list[_Source]:
             relative,
             axes,
             encoding(position.kernel),
-            shared,
+            position.shares_kernel,
             signed=site != Site.LOGIT,
         ),
         _Source(

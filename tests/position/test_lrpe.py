@@ -109,9 +109,9 @@ def test_matrices_are_those_of_the_paper(kind, options):
             for head in range(HEADS):
                 match kind:
                     case 1:  # eq. 22
-                        turn.append((1j * s * encoding.alpha[code, head, 0]).exp().diag())
+                        turn.append((1j * s * encoding.alpha(code)[head]).exp().diag())
                     case 2:  # eq. 23
-                        angles = s * encoding.alpha[code, head, 0]
+                        angles = s * encoding.alpha(code)[head]
                         flat = torch.stack(
                             (angles.cos(), -angles.sin(), angles.sin(), angles.cos())
                         )
@@ -131,24 +131,24 @@ def test_angles_start_as_in_the_paper_and_are_learned_for_each_head():
     for kind, count in ((1, WIDTH), (2, WIDTH // 2)):
         encoding = TYPES[kind](**SIZES, shared=False)
         assert encoding.log_alpha in set(encoding.parameters())
-        alpha = encoding.alpha.detach()
-        assert alpha.shape == (3, HEADS, 1, count)
+        alpha = torch.stack([encoding.alpha(code) for code in range(3)]).detach()
+        assert alpha.shape == (3, HEADS, count)
         for t in range(count):
             expected = 10000 ** (-2 * t / WIDTH)
-            torch.testing.assert_close(alpha[:, :, 0, t], torch.full((3, HEADS), expected))
+            torch.testing.assert_close(alpha[:, :, t], torch.full((3, HEADS), expected))
     assert not list(RoPE(**SIZES).parameters())
 
 
 def test_an_optimizer_changes_slow_angles_in_proportion():
     encoding = TYPES[2](**SIZES)
-    before = encoding.alpha.detach()
+    before = encoding.alpha(0).detach()
     optimizer = torch.optim.Adam(encoding.parameters(), lr=2e-3)
     for _ in range(50):
         optimizer.zero_grad()
-        encoding.alpha.sum().backward()
+        encoding.alpha(0).sum().backward()
         optimizer.step()
     torch.testing.assert_close(
-        encoding.alpha.detach() / before, torch.full_like(before, 0.905), rtol=1e-2, atol=0
+        encoding.alpha(0).detach() / before, torch.full_like(before, 0.905), rtol=1e-2, atol=0
     )
 
 
@@ -236,17 +236,17 @@ def test_reflection_has_the_gradients_of_its_formula():
 def test_kernels_of_single_features():
     lags = torch.arange(30, dtype=torch.float64)
     unitary, orthogonal = (build(kind, basis="identity") for kind in (1, 2))
-    waves = (unitary.alpha[0, :, 0, :, None] * lags).cos()
+    waves = (unitary.alpha(0)[..., None] * lags).cos()
     torch.testing.assert_close(unitary.kernel(lags), waves)
-    waves = (orthogonal.alpha[0, :, 0, :, None] * lags).cos().repeat_interleave(2, dim=1)
+    waves = (orthogonal.alpha(0)[..., None] * lags).cos().repeat_interleave(2, dim=1)
     torch.testing.assert_close(orthogonal.kernel(-lags), waves)
     per_layer = build(2, basis="identity", shared=False)
-    waves = (per_layer.alpha[2, :, 0, :, None] * lags).cos().repeat_interleave(2, dim=1)
+    waves = (per_layer.alpha(2)[..., None] * lags).cos().repeat_interleave(2, dim=1)
     torch.testing.assert_close(per_layer.kernel(lags, layer=2), waves)
     # Householder mixes the waves by the squares of its matrix.
     mixed = build(1, basis="householder")
     weights = basis_matrix(mixed, 0).square()
-    waves = torch.einsum("hij,hin->hjn", weights, (mixed.alpha[0, :, 0, :, None] * lags).cos())
+    waves = torch.einsum("hij,hin->hjn", weights, (mixed.alpha(0)[..., None] * lags).cos())
     torch.testing.assert_close(mixed.kernel(lags), waves)
     permute = PermuteFormer(**SIZES)
     length = permute.cycles[2, 0]  # of each feature's cycle: it is back after so many steps
@@ -259,7 +259,8 @@ def test_kernels_in_two_dimensions():
     lags = torch.tensor([[0, 0], [3, 0], [0, 3], [-2, 7]]).double()
     encoding = OrthogonalLRPE(**SIZES, basis="identity", coordinates=2).double()
     encoding.log_alpha.normal_()
-    angles = torch.einsum("hpa,np->han", encoding.alpha[0], lags)
+    alpha = encoding.alpha(0)
+    angles = alpha[..., None] * lags.T[torch.arange(alpha.shape[-1]) % lags.shape[-1]]
     waves = angles.cos().repeat_interleave(2, dim=1)
     torch.testing.assert_close(encoding.kernel(lags), waves)
     # Musical time alone is a coordinate like any other.

@@ -155,10 +155,11 @@ def test_each_coordinate_has_its_own():
     lrpe = partial(OrthogonalLRPE, basis="identity")
     net = model(partial(lrpe, coordinates=2), span=partial(GaussianSpan, training_length=[9, 21]))
     assert kernel_axes(net) == [0, 1]
-    alpha = net.position.alpha[0].detach()
+    alpha = net.position.alpha(0).detach()
     for axis, sigma in ((0, 0.3 * 8), (1, 0.3 * 20)):
         encoding, span = position_kernels(net, LAGS, axis)
-        waves = np.cos(alpha[:, axis, :, None] * LAGS).repeat_interleave(2, dim=1)
+        along = torch.arange(alpha.shape[-1]) % 2 == axis
+        waves = np.cos((alpha * along)[..., None] * LAGS).repeat_interleave(2, dim=1)
         np.testing.assert_allclose(encoding.values[0], waves, atol=1e-5)
         assert span.profile[0, 0, 15 + 2] == pytest.approx(math.exp(-0.5 * (2 / sigma) ** 2))
     # An encoding of musical time, and a decay by the number of tokens.
