@@ -95,18 +95,11 @@ class RelativeEncoding(PositionalEncoding):
     sites = frozenset({Site.LOGIT})
     relative = "exact"
 
-    def __init__(
-        self,
-        num_layers: int,
-        num_heads: int,
-        width: int,
-        model_dim: int,
-        *,
-        coordinates: str | int = "index",
-    ) -> None:
-        super().__init__(num_layers, num_heads, width, model_dim, coordinates=coordinates)
-        self.content_bias = nn.Parameter(torch.zeros(num_layers, num_heads, width))
-        self.position_bias = nn.Parameter(torch.zeros(num_layers, num_heads, width))
+    def __init__(self, *args: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        sizes = self.num_layers, self.num_heads, self.width
+        self.content_bias = nn.Parameter(torch.zeros(sizes))
+        self.position_bias = nn.Parameter(torch.zeros(sizes))
 
     @abstractmethod
     def encodings(self, lags: Tensor, layer: int) -> Tensor:

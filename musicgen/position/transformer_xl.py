@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -20,20 +22,12 @@ class TransformerXL(RelativeEncoding):
 
     name = "transformer_xl"
 
-    def __init__(
-        self,
-        num_layers: int,
-        num_heads: int,
-        width: int,
-        model_dim: int,
-        *,
-        coordinates: str | int = "index",
-    ) -> None:
-        super().__init__(num_layers, num_heads, width, model_dim, coordinates=coordinates)
+    def __init__(self, *args: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         # No nn.Linear: a model initialises those in its own way. Starts at the scale of SIREN's.
-        scale = (2 / model_dim) ** 0.5
-        self.weight = nn.Parameter(torch.randn(num_layers, model_dim, model_dim) * scale)
-        self.bias = nn.Parameter(torch.zeros(num_layers, model_dim))
+        layers, dim = self.num_layers, self.model_dim
+        self.weight = nn.Parameter(torch.randn(layers, dim, dim) * (2 / dim) ** 0.5)
+        self.bias = nn.Parameter(torch.zeros(layers, dim))
 
     def encodings(self, lags: Tensor, layer: int) -> Tensor:
         part = -(-self.model_dim // self.num_dims)

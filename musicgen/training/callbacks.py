@@ -58,11 +58,13 @@ class RedrawFeatures(pl.Callback):
 class FollowSpan(pl.Callback):
     """Let each layer's window follow its learned span after every step, and log it."""
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._spans = [m for m in pl_module.modules() if isinstance(m, AttentionSpan)]
+
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
     ) -> None:
-        spans = [m for m in pl_module.modules() if isinstance(m, AttentionSpan)]
-        for layer, span in enumerate(spans):
+        for layer, span in enumerate(self._spans):
             span.update_window()
             for dim, window in enumerate(span.window() or ()):
                 pl_module.log(f"span/layer{layer}_dim{dim}", float(window), rank_zero_only=True)
