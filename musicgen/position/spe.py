@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from musicgen.position.base import NoiseKey, PositionalEncoding, Site
 
@@ -90,7 +91,9 @@ class SPE(PositionalEncoding):
         """Each layer's gate, with its own noise ε, drawn per layer (eqs. 23–25)."""
         if self.gate is None:
             return [None] * self.num_layers
-        delta = self.gate.float().sigmoid()
+        # √(1 − δ) and √δ by logarithms: the root of a sigmoid that rounds to 0 has no gradient.
+        gate = self.gate.float()
+        position, constant = (F.logsigmoid(x).div(2).exp() for x in (-gate, gate))
         gates: list[Gate | None] = []
         for layer in range(self.num_layers):
             epsilon = None
@@ -98,7 +101,7 @@ class SPE(PositionalEncoding):
                 shape = (self.num_heads, self.width, self.num_realizations)
                 epsilon = noise.fold(GATE_DRAW, layer).normal(*shape, device=device)
                 epsilon *= self.code_scale
-            gates.append(Gate((1 - delta[layer]).sqrt(), delta[layer].sqrt(), epsilon))
+            gates.append(Gate(position[layer], constant[layer], epsilon))
         return gates
 
 

@@ -129,6 +129,17 @@ def test_gate_at_its_ends(logit):
     assert torch.allclose(here, there, atol=1e-5) == (logit > 0)
 
 
+@pytest.mark.parametrize("logit", [-90.0, -17.0, 17.0, 90.0])
+@pytest.mark.parametrize("spe", [SineSPE, ConvSPE])
+def test_gates_at_their_ends_still_have_gradients(spe, logit):
+    spe = spe(**SIZES, num_realizations=8)
+    spe.gate.data.fill_(logit)
+    codes, _ = spe(torch.arange(6)[None, :, None], noise=NoiseKey((1,)))
+    q, k = torch.randn(2, 1, 6, 1, 8)
+    (codes[0].encode(q, k)[0] + codes[0].encode(q, k)[1]).square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in spe.parameters())
+
+
 def test_gates_draw_their_noise_per_layer_and_share_it_between_q_and_k():
     spe = SineSPE(**SIZES, num_realizations=4)
     spe.gate.data.fill_(40.0)
