@@ -118,8 +118,11 @@ def _times(x: Tensor, code: Tensor, places: Tensor | None) -> Tensor:
     """Rows [B, L, H, K] times the matrices [N, H, K, R] at their places: [B, L, H, R]."""
     parts = []
     for part in blocks(x):
-        at = code[None, part] if places is None else code[places[:, part]]
-        parts.append((x[:, part, :, None] @ at)[..., 0, :])
+        rows = x[:, part]
+        if places is None:  # rows of a place together: matmul would copy its matrix for each
+            parts.append((rows.permute(1, 2, 0, 3) @ code[part]).permute(2, 0, 1, 3))
+        else:
+            parts.append((rows[..., None, :] @ code[places[:, part]])[..., 0, :])
     return torch.cat(parts, dim=1)
 
 
