@@ -114,6 +114,22 @@ def test_prefill_in_parts_and_steps_are_the_parallel_form(kind, decay):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("part", [1, 10, 70])
+def test_sums_that_faded_over_many_parts_stay_in_range_in_fp32(part):
+    q, k, v = (x[:, :300] for x in inputs("calm", 900, torch.float32))
+    k[:, 0] += 120  # all else is far below, and takes over as this fades
+    decay = DECAY.new_full((HEADS,), -0.5)
+    outputs, state = [], None
+    for some in zip(*(x.split(part, dim=1) for x in (q, k, v)), strict=True):
+        out, state = causal_linear_attention(
+            *some, log_features=True, log_decay=decay, state=state, return_state=True
+        )
+        outputs.append(out.double())
+    expected = oracle(q, k, v, decay)
+    torch.testing.assert_close(torch.cat(outputs, dim=1), expected, atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
 def test_a_huge_key_changes_nothing_before_it_nor_where_it_is_masked():
     q, k, v = inputs("calm", 100, torch.float32)
     larger = k.clone()

@@ -59,7 +59,11 @@ def stabilise(
             first = torch.where(state.log_scale.isinf(), first, state.log_scale)
         unseen = first.isinf()
         first = first.masked_fill(unseen, 0)
-        scales = _scales(sizes, first, lowest, log_decay)
+        level = first
+        if state is not None and log_decay is not None:  # the sums may have faded below their scale
+            seen = _sizes(state.k, per_head)
+            level = torch.where(seen > 0, first + seen.log(), first)
+        scales = _scales(sizes, first, level, lowest, log_decay)
         breaks, before = {}, first
         for n, scale in scales.items():
             if scale is not before:
@@ -105,9 +109,12 @@ def _query_features(q: Tensor) -> Tensor:
 
 
 def _scales(
-    k: Tensor, first: Tensor, lowest: Tensor | None, log_decay: Tensor | None
+    k: Tensor, first: Tensor, level: Tensor, lowest: Tensor | None, log_decay: Tensor | None
 ) -> dict[int, Tensor]:
-    """Token at which a scale begins -> the scale [B, H, E|1], from `first` on."""
+    """Token at which a scale begins -> the scale [B, H, E|1], from `first` on.
+
+    level: logarithms of the sums before the first token.
+    """
     fits = (k.amax(1) - first).amax() <= TOLERANCE
     if lowest is not None:  # old sums fade: then each token's own features keep them in range
         fits = fits & ((lowest - first).amin() >= -TOLERANCE)
@@ -117,17 +124,16 @@ def _scales(
     # Within a block the sums fade by less than half the tolerance.
     block = max(1, min(_BLOCK, int(TOLERANCE / 2 / max(float(-rate.amin()), 1e-9))))
     found = {0: first}
-    scale = running = first
-    n = 0
-    while True:
+    scale, n, leaves = first, 0, False
+    while n < k.shape[1]:
+        ahead = torch.maximum(level, k[:, n])  # the next token counts itself
+        if leaves or (ahead - scale).amin() < -TOLERANCE / 2:
+            found[n] = scale = level = ahead
         keys = k[:, n : n + block]
         over = ((keys - scale[:, None]).amax((0, 2, 3)) > TOLERANCE).nonzero()
-        count = int(over[0]) if len(over) else keys.shape[1]
+        leaves = len(over) > 0
+        count = int(over[0]) if leaves else keys.shape[1]
         if count:
-            running = torch.maximum(running + rate * count, keys[:, :count].amax(1))
+            level = torch.maximum(level + rate * count, keys[:, :count].amax(1))
             n += count
-        if n == k.shape[1]:
-            return found
-        ahead = torch.maximum(running, k[:, n])  # the next token counts itself
-        if len(over) or (ahead - scale).amin() < -TOLERANCE / 2:
-            found[n] = scale = running = ahead
+    return found
