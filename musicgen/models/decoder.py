@@ -1,4 +1,4 @@
-"""A model set up for decoding: quick single tokens, rounded alike in any batch."""
+"""A model set up for decoding: quick steps, under linear attention rounded alike in any batch."""
 
 from __future__ import annotations
 

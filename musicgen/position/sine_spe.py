@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -149,18 +148,25 @@ class ExactWaves:
 
     def __init__(self, positions: Tensor, sines: Sines, unplaced: Unplaced | None) -> None:
         self.positions, self.sines, self.unplaced = positions, sines, unplaced
+        # Not `cached_property`: its lock on Python 3.11 is what compiled steps cannot trace.
+        self._factorised: tuple[Waves, Tensor] | None = None
+        self._in_full: tuple[Tensor, Tensor] | None = None
 
-    @cached_property
+    @property
     def factorised(self) -> tuple[Waves, Tensor]:
-        return Waves.of(self.positions, self.sines, self.unplaced)
+        if self._factorised is None:
+            self._factorised = Waves.of(self.positions, self.sines, self.unplaced)
+        return self._factorised
 
-    @cached_property
+    @property
     def in_full(self) -> tuple[Tensor, Tensor]:
         """Ω / √2K' of queries and keys: [1|B, L, H, 2K', K]."""
-        waves = self.sines.waves(self.positions, self.unplaced)
-        q, k = (omega.transpose(1, 2) for omega in waves)
-        scale = q.shape[-2] ** -0.5
-        return q * scale, k * scale
+        if self._in_full is None:
+            waves = self.sines.waves(self.positions, self.unplaced)
+            q, k = (omega.transpose(1, 2) for omega in waves)
+            scale = q.shape[-2] ** -0.5
+            self._in_full = q * scale, k * scale
+        return self._in_full
 
     @property
     def power(self) -> Tensor:
