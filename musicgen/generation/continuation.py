@@ -210,8 +210,12 @@ def continue_prompts(
         say: told, in one line, that compiling was asked for and is not possible.
 
     Raises:
-        UserError: a prompt leaves no room, or passes the model's limit; `compiled` is unknown.
+        UserError: a prompt leaves no room, or passes the model's limit; `compiled` is unknown; a
+            number is below 1.
     """
+    for name, number in (("num_samples", num_samples), ("batch_size", batch_size)):
+        if number < 1:
+            raise UserError(f"{name}={number}: give 1 or more")
     samples = range(num_samples)
     max_length = model.position.max_length
     limits = [length.limit(prompt, max_length) for prompt in prompts]  # before any work

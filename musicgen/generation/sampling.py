@@ -74,7 +74,14 @@ def sample(
     Args:
         logits, params, allowed: as for `probabilities`.
         uniform: [B] fp64 in [0, 1): a row's token is a function of its logits and its number.
+
+    Raises:
+        UserError: the logits are not finite.
     """
+    if not logits.isfinite().all():
+        raise UserError(
+            "the model's output is not finite: its training diverged. Take an earlier checkpoint"
+        )
     if params.temperature == 0:
         if allowed is not None:
             logits = logits.masked_fill(~allowed, -torch.inf)

@@ -245,7 +245,7 @@ class Layer(nn.Module):
         seen = self.attention_norm(x) if self.norm_first else x
         q, k, v = self.qkv(seen).unflatten(-1, (3, self.num_heads, -1)).unbind(2)  # [B, L, H, K]
         limits = {} if self.span is None else {"span": self.span(positions)}
-        if state is not None and x.shape[1] == 1:
+        if state is not None and x.shape[1] == 1 and key_mask is None:
             mixed, state = self.kernel.step(q, k, v, code, state, **limits)
         else:
             mixed, state = self.kernel(

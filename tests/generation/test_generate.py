@@ -82,6 +82,12 @@ def test_bars_asked_for_are_bars_given(tokenizer):
         assert (done.tokens == tokenizer.vocabulary.id("Bar")).sum() == 2 + bars
 
 
+@pytest.mark.parametrize("wrong", ["num_samples", "batch_size"])
+def test_nothing_to_do_is_refused_by_name(wrong):
+    with pytest.raises(UserError, match=f"{wrong}=0: give 1 or more"):
+        run(TOKENIZERS["remi"], **{wrong: 0})
+
+
 def test_length_in_tokens_is_exact_and_counts_the_prompt(tokenizer):
     prompt = make_prompt(tokenizer, SCORES[tokenizer.name], "p", 1)
     total = len(prompt.tokens) + 50

@@ -65,3 +65,12 @@ def test_impossible_settings_are_named(wrong):
     name = next(iter(wrong))
     with pytest.raises(UserError, match=f"sampling.{name}="):
         SamplingParams(**wrong)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_logits_of_a_diverged_model_are_told(temperature, wrong):
+    logits = torch.tensor([[0.0, wrong, 0.0]])
+    uniform = torch.tensor([0.5], dtype=torch.float64)
+    with pytest.raises(UserError, match="diverged"):
+        sample(logits, SamplingParams(temperature), uniform=uniform)

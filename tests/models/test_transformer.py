@@ -117,3 +117,24 @@ def test_layers_equal_torchs(norm_first):
         x = theirs(x, nn.Transformer.generate_square_subsequent_mask(5), is_causal=True)
     logits = model(torch.tensor([[1, 5, 3, 8, 8]]))
     torch.testing.assert_close(logits, model.head(model.norm(x)), atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_a_masked_token_after_others_is_not_seen():
+    model = Transformer(
+        9,
+        dim=8,
+        num_layers=2,
+        num_heads=2,
+        ff_dim=8,
+        position=NoPosition,
+        attention=partial(LinearAttention, feature_map=partial(FAVOR, num_features=8)),
+        init_std=0.5,
+    ).eval()
+    ids = torch.randint(9, (1, 6))
+    _, state = model(ids[:, :4], return_state=True)
+    mask = torch.tensor([[False]])
+    _, state = model(ids[:, 4:5], key_mask=mask, state=state, return_state=True)
+    found, _ = model(ids[:, 5:], state=state, return_state=True)
+    expected = model(ids, key_mask=torch.tensor([[1, 1, 1, 1, 0, 1]]).bool())
+    torch.testing.assert_close(found[:, 0], expected[:, 5])
