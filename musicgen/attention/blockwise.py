@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from musicgen.position.relative import Box, LagTable
@@ -237,6 +238,7 @@ class _Blockwise(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
         plan, (v, *inputs), (grad,) = ctx.plan, ctx.saved_tensors, grad_outputs
         grads = [

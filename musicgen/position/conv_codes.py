@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from musicgen.position.base import LayerCode, product_dtype
 from musicgen.position.conv_noise import ConvNoise
@@ -105,6 +106,7 @@ class _Mix(torch.autograd.Function):
         return _times(u, code, places)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         u, code, places = ctx.saved_tensors
         if ctx.needs_input_grad[1]:
@@ -127,7 +129,11 @@ def _times(x: Tensor, code: Tensor, places: Tensor | None) -> Tensor:
 
 
 class _Collect(torch.autograd.Function):
-    """Behind all layers: the filters' gradients, from all uses of the codes at once."""
+    """Behind all layers: the filters' gradients, from all uses of the codes at once.
+
+    It counts on a backward that reaches it: after one for other tensors alone
+    (`torch.autograd.grad(loss, q)`) their uses would count again in the next.
+    """
 
     @staticmethod
     def forward(
@@ -137,6 +143,7 @@ class _Collect(torch.autograd.Function):
         return filter_q.new_zeros(1)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
         codes: Codes = ctx.codes
         noise: ConvNoise = ctx.noise

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from musicgen.position.base import product_dtype
 
@@ -88,7 +89,11 @@ class Waves:
 
 
 class _Collect(torch.autograd.Function):
-    """Behind all layers: from the summed gradients of Ω to those of the sines."""
+    """Behind all layers: from the summed gradients of Ω to those of the sines.
+
+    It counts on a backward that reaches it: after one for other tensors alone
+    (`torch.autograd.grad(loss, q)`) their sum would count again in the next.
+    """
 
     @staticmethod
     def forward(
@@ -106,6 +111,7 @@ class _Collect(torch.autograd.Function):
         return f.new_zeros(1)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
         gain, n, placed = ctx.saved_tensors
         waves = ctx.waves
@@ -177,6 +183,7 @@ class Project(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, position, constant, omega, z, epsilon = ctx.saved_tensors
         grad_omega: Tensor = ctx.grad_omega

@@ -114,3 +114,20 @@ def test_bidirectional_form_sees_every_unmasked_key():
     expected = torch.einsum("bhnm,bmhv->bnhv", weights / weights.sum(-1, keepdim=True), v)
     out = linear_attention(q, k, v, key_mask=mask, eps=0)
     torch.testing.assert_close(out, expected)
+
+
+def test_second_derivatives_are_refused_instead_of_wrong():
+    q, k, v = (torch.rand(1, 9, 2, 4, requires_grad=True) for _ in range(3))
+    out, _ = causal_linear_attention(q, k, v, backend="chunked")
+    (grad,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.sum().backward()
+
+
+def test_a_step_under_autocast_stays_in_fp32():
+    q, k, v = (torch.rand(2, 20, 3, 8) for _ in range(3))
+    with torch.autocast("cpu", torch.bfloat16):
+        _, state = causal_linear_attention(q[:, :19], k[:, :19], v[:, :19], return_state=True)
+        last, _ = linear_attention_step(q[:, 19:], k[:, 19:], v[:, 19:], state)
+    expected, _ = causal_linear_attention(q, k, v, backend="naive")
+    torch.testing.assert_close(last, expected[:, 19:], atol=1e-5, rtol=0)

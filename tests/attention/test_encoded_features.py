@@ -33,9 +33,9 @@ ENCODINGS = {
 DECAY = torch.tensor([-3.0, -0.2, -1e-3], dtype=torch.float64)
 
 
-def code_at(name: str, positions: Tensor) -> LayerCode:
+def code_at(name: str, positions: Tensor, dtype=torch.float64) -> LayerCode:
     torch.manual_seed(3)
-    return ENCODINGS[name](**SIZES).double()(positions[None, :, None])[0][0]
+    return ENCODINGS[name](**SIZES).to(dtype)(positions[None, :, None])[0][0]
 
 
 def inputs(length: int, log_features: bool, dtype=torch.float64) -> list[Tensor]:
@@ -104,32 +104,30 @@ def test_outputs_and_gradients_are_those_of_all_pairs(
 
 @pytest.mark.parametrize("backend", ["naive", "chunked", "fast_transformers"])
 @pytest.mark.parametrize("decaying", [False, True])
-def test_features_for_the_normaliser_may_be_given(backend, decaying):
+def test_every_backend_goes_on_with_encoded_features(backend, decaying):
     dtype = torch.float64
     if backend == "fast_transformers":
         if decaying or find_spec("fast_transformers") is None:
             pytest.skip("has no decay, or is not installed")
         dtype = torch.float32
-    code = code_at("unitary", torch.arange(70))
-    phi_q, phi_k, v = inputs(70, False, dtype)
-    q, k = (x.to(dtype) for x in code.encode(phi_q, phi_k))
+    q, k, v = inputs(70, False, dtype)
     decay = DECAY.to(dtype) if decaying else None
     mask = random_mask(70)
-    first, state = causal_linear_attention(
-        q[:, :30], k[:, :30], v[:, :30], log_decay=decay, norm_q=phi_q[:, :30],
-        norm_k=phi_k[:, :30], key_mask=mask[:, :30], return_state=True, backend=backend, eps=0,
-    )  # fmt: skip
+    outputs, state = [], None
+    for part in (slice(0, 30), slice(30, 70)):
+        code = code_at("unitary", torch.arange(70)[part], dtype)
+        out, state = causal_linear_attention(
+            q[:, part], k[:, part], v[:, part], log_decay=decay, code=code,
+            key_mask=mask[:, part], state=state, return_state=True, backend=backend, eps=0,
+        )  # fmt: skip
+        outputs.append(out.double())
     assert state.kv.shape == (BATCH, HEADS, 2 * WIDTH, VALUES)
     assert state.k.shape == (BATCH, HEADS, WIDTH)
-    rest, _ = causal_linear_attention(
-        q[:, 30:], k[:, 30:], v[:, 30:], log_decay=decay, norm_q=phi_q[:, 30:],
-        norm_k=phi_k[:, 30:], key_mask=mask[:, 30:], state=state, backend=backend, eps=0,
-    )  # fmt: skip
-    doubles = [x.double() for x in (phi_q, phi_k, v)]
+    doubles = [x.double() for x in (q, k, v)]
+    code = code_at("unitary", torch.arange(70))
     expected = oracle(*doubles, code, False, DECAY if decaying else None, mask)
     tolerance = 1e-10 if dtype == torch.float64 else 1e-4
-    found = torch.cat((first, rest), dim=1).double()
-    torch.testing.assert_close(found, expected, atol=tolerance, rtol=0)
+    torch.testing.assert_close(torch.cat(outputs, dim=1), expected, atol=tolerance, rtol=0)
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from musicgen.attention.causal_product.state import Breaks, LinearState, Norm, normaliser, spans
 
@@ -163,6 +164,7 @@ class _Chunked(torch.autograd.Function):
         return out, kv, k_sum
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, norm_q, norm_k, log_decay, out, divisor, kvs, k_sums = ctx.saved_tensors
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)

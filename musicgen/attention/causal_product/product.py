@@ -18,8 +18,6 @@ def causal_linear_attention(
     *,
     log_features: bool = False,
     log_decay: Tensor | None = None,
-    norm_q: Tensor | None = None,
-    norm_k: Tensor | None = None,
     code: LayerCode | None = None,
     key_mask: Tensor | None = None,
     state: LinearState | None = None,
@@ -35,10 +33,9 @@ def causal_linear_attention(
         log_features: q and k are the logarithms of positive features, which may be of any size.
         log_decay: [H], not above 0: the pair (n, m) weighs exp(log_decay · (n − m)), in the
             numerator and in the normaliser.
-        norm_q, norm_k: features for the normaliser alone, [B, L, H, M], where those for the
-            numerator may be negative; None takes q and k.
         code: encodes q and k once they are in range, in place of a caller who would have to know
-            their exponents' scale. Where it does not keep their signs, they are `norm_q, norm_k`.
+            their exponents' scale. Where it does not keep their signs, the normaliser is taken
+            of q and k as they are.
         key_mask: [B, L], false where a key is left out.
         state: sums over the tokens before these. No gradient reaches it.
         return_state: also return the sums after these tokens.
@@ -53,12 +50,6 @@ def causal_linear_attention(
         UserError: the backend is unknown, not installed, or cannot do what is asked.
     """
     compute = choose(backend, q, log_decay)
-    norm = None
-    assert (norm_q is None) == (norm_k is None), "both or neither"
-    if norm_q is not None and norm_k is not None:
-        assert code is None, "either encoded already, or here"
-        assert not log_features, "logarithms have no sign: give `code`"
-        norm = _at_least_fp32(norm_q), _at_least_fp32(norm_k)
     with torch.autocast(q.device.type, enabled=False):
         q, k, v = (_at_least_fp32(x) for x in (q, k, v))
         rate = None if log_decay is None else log_decay.to(q.dtype)
@@ -70,8 +61,7 @@ def causal_linear_attention(
             eps = 0
         elif key_mask is not None:
             k = k * key_mask[:, :, None, None]
-            if norm is not None:
-                norm = norm[0], norm[1] * key_mask[:, :, None, None]
+        norm = None
         if code is not None:
             q, k, norm = _encode(q, k, code)
         out, last = compute(q, k, v, norm, rate, state, breaks, eps)
@@ -92,25 +82,26 @@ def linear_attention_step(
 
     q and k are logarithms of features where the state comes from such.
     """
-    q, k, v = (_at_least_fp32(x)[:, 0] for x in (q, k, v))  # [B, H, ·]
-    rate = None if log_decay is None else log_decay.to(q.dtype)
-    log_scale = state.log_scale
-    if log_scale is not None:
-        per_head = code is not None
-        q, k, factor, log_scale = stabilise_step(q, k, rate, log_scale, per_head)
-        state, eps = state.scaled(factor), 0
-    elif rate is not None:
-        state = state.scaled(rate.exp()[:, None])
-    norm_q, norm_k = q, k
-    if code is not None:
-        q, k, norm = _encode(q[:, None], k[:, None], code)
-        norm_q, norm_k = (x[:, 0] for x in norm or (q, k))
-        q, k = q[:, 0], k[:, 0]
-    kv = torch.addcmul(state.kv, k[..., None], v[..., None, :])
-    state = LinearState(kv, state.k + norm_k, log_scale)
-    numerator = (q[..., None, :] @ state.kv)[..., 0, :]  # [B, H, V]
-    denominator = (norm_q * state.k).sum(-1, keepdim=True)
-    return (numerator / normaliser(denominator, eps))[:, None], state
+    with torch.autocast(q.device.type, enabled=False):
+        q, k, v = (_at_least_fp32(x)[:, 0] for x in (q, k, v))  # [B, H, ·]
+        rate = None if log_decay is None else log_decay.to(q.dtype)
+        log_scale = state.log_scale
+        if log_scale is not None:
+            per_head = code is not None
+            q, k, factor, log_scale = stabilise_step(q, k, rate, log_scale, per_head)
+            state, eps = state.scaled(factor), 0
+        elif rate is not None:
+            state = state.scaled(rate.exp()[:, None])
+        norm_q, norm_k = q, k
+        if code is not None:
+            q, k, norm = _encode(q[:, None], k[:, None], code)
+            norm_q, norm_k = (x[:, 0] for x in norm or (q, k))
+            q, k = q[:, 0], k[:, 0]
+        kv = torch.addcmul(state.kv, k[..., None], v[..., None, :])
+        state = LinearState(kv, state.k + norm_k, log_scale)
+        numerator = (q[..., None, :] @ state.kv)[..., 0, :]  # [B, H, V]
+        denominator = (norm_q * state.k).sum(-1, keepdim=True)
+        return (numerator / normaliser(denominator, eps))[:, None], state
 
 
 def linear_attention(
