@@ -122,9 +122,11 @@ class GaussianSpan(AttentionSpan):
     def update_window(self) -> None:
         self._window: tuple[int, ...] | None = None
         if self.threshold is not None:
-            reach = self.sigma.detach().abs().double() * math.sqrt(-2 * math.log(self.threshold))
+            # On the CPU: Apple's GPUs have no fp64.
+            sigma, sizes = self.sigma.detach().abs().cpu().double(), self.normaliser.cpu()
+            reach = sigma * math.sqrt(-2 * math.log(self.threshold))
             # A width that is whole but for rounding is not rounded up.
-            self._window = tuple((reach * self.normaliser * (1 - 1e-6)).ceil().long().tolist())
+            self._window = tuple((reach * sizes * (1 - 1e-6)).ceil().long().tolist())
 
     def forward(self, positions: Tensor) -> LayerSpan:
         if positions.shape[-1] < len(self.sigma):
