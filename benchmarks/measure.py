@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parent / "results"
 def arguments(description: str | None, **defaults: Any) -> argparse.Namespace:
     """The command line of a benchmark: `--device`, and an option for each default."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--side", help="measure one side only and print it as JSON")
     for name, default in defaults.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)

@@ -1,6 +1,6 @@
 """A training step of the published music model: SPE against an absolute encoding.
 
-Sides: absolute, sine_spe, conv_spe (gated, shared codes, R = 64), the same with learned decay, and
+Sides: absolute, the same with learned decay, sine_spe, conv_spe (gated, shared codes, R = 64), and
 the paper's construction of sineSPE, codes as arrays with gated copies.
 """
 
