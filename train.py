@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import shutil
 import time
 import warnings
 from pathlib import Path
@@ -18,7 +20,7 @@ from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.models import check_compatible
 from musicgen.tokenization.base import Tokenizer
-from musicgen.training.checkpoint import CheckpointContent, parameter_count
+from musicgen.training.checkpoint import CheckpointContent, check_resume, parameter_count
 from musicgen.training.module import TrainingModule
 
 
@@ -28,6 +30,15 @@ def main(cfg: DictConfig) -> float | None:
     Raises:
         UserError: settings that do not go together, missing data, a checkpoint that does not fit.
     """
+    try:
+        return _run(cfg)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(cfg.paths.output_dir).rmdir()  # Hydra made it; a run that failed leaves it empty
+        raise
+
+
+def _run(cfg: DictConfig) -> float | None:
     # Advice of the libraries about each other, on which a user could not act.
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
@@ -48,26 +59,31 @@ def main(cfg: DictConfig) -> float | None:
             f"data.length={cfg.data.length} is more than model.position.max_length={max_length}; "
             f"set model.position.max_length={cfg.data.length} or more"
         )
+    content = _content(cfg, tokenizer)
     module = TrainingModule(
         model,
         instantiate(cfg.task),
         instantiate(cfg.optimizer),
         instantiate(cfg.scheduler),
-        _content(cfg, tokenizer),
+        content,
         cfg.seed,
     )
+    if cfg.resume is not None:
+        check_resume(Path(cfg.resume), content, model)
+    record = _Record(cfg)
+    callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
     trainer: pl.Trainer = instantiate(
         cfg.trainer,
-        callbacks=[instantiate(callback) for callback in cfg.callbacks.values() if callback],
+        callbacks=[record, *callbacks],
         logger=[instantiate(logger) for logger in (cfg.logger or {}).values()],
     )
     if trainer.is_global_zero:
-        folder = Path(cfg.paths.output_dir)
-        _take(folder, resumed=cfg.resume is not None)
-        write_text(folder / "config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
-        cli.say(f"{parameter_count(model):,} parameters; the run's folder is {folder}")
+        if cfg.resume is None:
+            _take(record.folder)
+            record.write()
+        cli.say(f"{parameter_count(model):,} parameters; the run's folder is {record.folder}")
     if cfg.train:
-        _fit(trainer, module, data, cfg)
+        _fit(trainer, module, data, cfg.resume, record)
     best = getattr(trainer.checkpoint_callback, "best_model_path", "")
     if cfg.test:
         trainer.test(
@@ -77,11 +93,38 @@ def main(cfg: DictConfig) -> float | None:
     return None if score is None else float(score)
 
 
-def _take(folder: Path, resumed: bool) -> None:
+class _Record(pl.Callback):
+    """How a run was started, in its folder: of a resumed run once it has taken a step.
+
+    A resume that is refused, or fails at once, so leaves the run as it was.
+    """
+
+    def __init__(self, cfg: DictConfig) -> None:
+        self.cfg, self.folder = cfg, Path(cfg.paths.output_dir)
+        self.steps_taken = False
+
+    def write(self) -> None:
+        write_text(self.folder / "config.yaml", OmegaConf.to_yaml(self.cfg, resolve=True))
+        cli.save_overrides(self.folder)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+        if self.steps_taken:
+            return
+        self.steps_taken = True
+        if trainer.is_global_zero and self.cfg.resume is not None:
+            self.write()
+
+    def discard(self) -> None:
+        """Remove the folder if it holds nothing but this."""
+        if {path.name for path in self.folder.iterdir()} <= {"config.yaml", ".hydra"}:
+            shutil.rmtree(self.folder)
+
+
+def _take(folder: Path) -> None:
     """Refuse a folder that another run has: it would be written over."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        (folder / "config.yaml").touch(exist_ok=resumed)
+        (folder / "config.yaml").touch(exist_ok=False)
     except FileExistsError:
         raise UserError(
             f"{folder} holds another run; go on with it by resume={folder}, or start again in a "
@@ -89,15 +132,25 @@ def _take(folder: Path, resumed: bool) -> None:
         ) from None
 
 
-def _fit(trainer: pl.Trainer, module: TrainingModule, data: MusicData, cfg: DictConfig) -> None:
+def _fit(
+    trainer: pl.Trainer,
+    module: TrainingModule,
+    data: MusicData,
+    resume: str | None,
+    record: _Record,
+) -> None:
     """Fit, and say where it stopped if it was interrupted."""
     began = time.monotonic()
     try:
-        trainer.fit(module, datamodule=data, ckpt_path=cfg.resume)
+        trainer.fit(module, datamodule=data, ckpt_path=resume)
     except BaseException as error:
-        folder = Path(cfg.paths.output_dir)
-        if trainer.is_global_zero and (folder / "checkpoints" / "last.ckpt").is_file():
-            cli.say(f"to go on: python train.py resume={folder}")
+        interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
+        saved = (record.folder / "checkpoints" / "last.ckpt").is_file()
+        if trainer.is_global_zero:
+            if saved and (record.steps_taken or interrupted):
+                cli.say(f"to go on: python train.py resume={record.folder}")
+            elif not saved and not record.steps_taken:
+                record.discard()
         if isinstance(error, SystemExit):  # Lightning's own way out of Ctrl-C
             raise KeyboardInterrupt from None
         raise

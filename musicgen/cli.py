@@ -22,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from musicgen.errors import UserError
+from musicgen.files import write_text
 
 console = Console(stderr=True)
 stdout = Console()
@@ -31,6 +32,7 @@ PATH_KEYS = frozenset(
     {"prompt", "checkpoint", "out", "generated", "references", "resume", "data.root"}
 )
 _FULL_ERROR = "HYDRA_FULL_ERROR"
+_OVERRIDES = Path(".hydra", "overrides.yaml")
 
 
 def run(main: Callable[[DictConfig], Any], config_name: str, config_path: Path) -> None:
@@ -121,8 +123,8 @@ def prepare_arguments(arguments: Sequence[str]) -> list[str]:
     rest = []
     for argument in arguments:
         key, equals, value = argument.partition("=")
-        if key == "resume" and equals and value not in ("", "null"):
-            resume = value
+        if key == "resume" and equals:
+            resume = None if value in ("", "null") else value
         elif key in PATH_KEYS and equals:
             rest.append(f"{key}={quote(value)}")
         else:
@@ -130,7 +132,7 @@ def prepare_arguments(arguments: Sequence[str]) -> list[str]:
     if resume is None:
         return rest
     folder = find_run(resume)
-    overrides = folder / ".hydra" / "overrides.yaml"
+    overrides = folder / _OVERRIDES
     if not overrides.is_file():
         raise UserError(
             f"resume={resume}: {overrides} is missing, which says how the run was started; copy "
@@ -143,6 +145,15 @@ def prepare_arguments(arguments: Sequence[str]) -> list[str]:
         f"resume={quote(str(folder / 'checkpoints' / 'last.ckpt'))}",
         f"hydra.run.dir={quote(str(folder))}",
     ]
+
+
+def save_overrides(folder: Path) -> None:
+    """Write for `resume=` what the command line said: each setting once, as it was given last."""
+    if not HydraConfig.initialized():
+        return
+    given = {override.partition("=")[0]: override for override in HydraConfig.get().overrides.task}
+    given.pop("resume", None)
+    write_text(folder / _OVERRIDES, OmegaConf.to_yaml(list(given.values())))
 
 
 def quote(value: str) -> str:
@@ -164,8 +175,12 @@ def find_run(name: str, root: Path = Path("outputs")) -> Path:
     if name.strip("'\"") == "auto":
         return find_checkpoint("latest", root).parent.parent
     folder = Path(name.strip("'\"")).expanduser()
-    if folder.suffix == ".ckpt":
+    if folder.name == "last.ckpt":
         folder = folder.parent.parent
+    elif folder.suffix == ".ckpt":
+        raise UserError(
+            f"resume={name}: a run goes on from its last.ckpt; give the folder of the run"
+        )
     if not (folder / "checkpoints" / "last.ckpt").is_file():
         raise UserError(
             f"resume={name}: {folder} holds no checkpoints/last.ckpt; give the folder of a run, "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from musicgen.tokenization.base import Tokenizer
 
 CONTENT_KEY = "musicgen"
 FORMAT_VERSION = 1
+_ZIP = b"PK\x03\x04"  # how torch's files begin
+_MAY_CHANGE = {"dropout", "backend"}  # of a model, in a resumed run
 _ALLOWED = (
     Transformer,
     PositionalEncoding,
@@ -89,18 +92,87 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         UserError: the file is missing, or no checkpoint, or holds more than plain data.
     """
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        with path.open("rb") as file:
+            begins = file.read(len(_ZIP))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+    if begins not in (_ZIP, b""):
+        raise UserError(f"{path}: not a checkpoint; give one that train.py wrote")
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged bytes raise a dozen types
         if "weights_only" in str(error).lower():
-            reason = "holds more than plain data, so opening it could run code"
-        else:
-            reason = "not a checkpoint, or a damaged one"
-        raise UserError(f"{path}: {reason}; give one that train.py wrote") from None
+            raise UserError(
+                f"{path}: holds more than plain data, so opening it could run code; give one "
+                "that train.py wrote"
+            ) from None
+        raise UserError(
+            f"{path}: a damaged checkpoint, perhaps cut short; use another copy of it, or "
+            "another checkpoint of its run, such as best.ckpt"
+        ) from None
     if not isinstance(loaded, dict):
         raise UserError(f"{path}: not a musicgen checkpoint; give one that train.py wrote")
     return loaded
+
+
+def check_resume(path: Path, content: CheckpointContent, model: nn.Module) -> None:
+    """Refuse to go on from a checkpoint that is damaged, or of another model or tokenizer.
+
+    Raises:
+        UserError: names the settings that differ.
+    """
+    checkpoint = read_checkpoint(path)
+    with _naming(path):
+        saved = CheckpointContent.from_plain(checkpoint)
+        content.check_same_vocabulary(saved)
+        here, there = _settings(content.model, "model"), _settings(saved.model, "model")
+        differing = [
+            f"{name}={there[name]} (not {here[name]})"
+            for name in there.keys() & here.keys()  # later versions may have more settings
+            if there[name] != here[name] and name.rpartition(".")[2] not in _MAY_CHANGE
+        ]
+        if differing:
+            raise UserError(
+                f"the run has {', '.join(sorted(differing))}; a resumed run keeps its model and "
+                "tokenizer, and may change trainer, data, logger and callbacks: leave the rest "
+                "out, or train anew without resume"
+            )
+        _load_weights(model, checkpoint)
+
+
+def _settings(config: Any, name: str) -> dict[str, Any]:
+    """Settings by their names on the command line; a group's own is its class."""
+    if not isinstance(config, Mapping):
+        return {name: config}
+    found = {name: str(config.get("_target_")).rpartition(".")[2]}
+    for key, value in config.items():
+        if not key.startswith("_"):
+            found |= _settings(value, f"{name}.{key}")
+    return found
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say of which file a mistake is."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _load_weights(model: nn.Module, checkpoint: Mapping[str, Any]) -> None:
+    saved, prefix = checkpoint.get("state_dict"), "model."
+    if not isinstance(saved, Mapping):
+        raise UserError("it holds no weights; use another")
+    weights = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in saved.items()
+        if name.startswith(prefix)
+    }
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError:
+        raise UserError("its weights do not fit its configuration; use another") from None
 
 
 def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
@@ -111,26 +183,13 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
             the classes of a model or a tokenizer of musicgen.
     """
     checkpoint = read_checkpoint(path)
-    try:
+    with _naming(path):
         content = CheckpointContent.from_plain(checkpoint)
         tokenizer = _build(content.tokenizer, Tokenizer)
         if tokenizer.vocabulary.hash != content.vocabulary_hash:
             raise UserError("its vocabulary is not the one its tokenizer makes; use another")
         model = _build(content.model, Transformer, vocab_size=len(tokenizer.vocabulary))
-        saved, prefix = checkpoint.get("state_dict"), "model."
-        if not isinstance(saved, Mapping):
-            raise UserError("it holds no weights; use another")
-        weights = {
-            name.removeprefix(prefix): tensor
-            for name, tensor in saved.items()
-            if name.startswith(prefix)
-        }
-        try:
-            model.load_state_dict(weights)
-        except RuntimeError:
-            raise UserError("its weights do not fit its configuration; use another") from None
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+        _load_weights(model, checkpoint)
     return model.eval(), tokenizer, content
 
 

@@ -84,11 +84,64 @@ def test_resume_goes_on_in_the_same_folder(workplace):
     assert "6 steps" in done.stderr
     assert set((workplace / "outputs/tiny").iterdir()) == before
     (run,) = before
+    saved = (run / ".hydra/overrides.yaml").read_text().splitlines()
+    assert saved[-1] == "- trainer.max_steps=6"
+    assert "resume" not in "".join(saved)
     steps = [line.split(",") for line in (run / "metrics.csv").read_text().splitlines()]
     header, rows = steps[0], [dict(zip(steps[0], row, strict=True)) for row in steps[1:]]
     assert "train/loss" in header
     trained = [int(row["step"]) for row in rows if row["train/loss"]]
     assert trained == list(range(6))
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_refused_resume_changes_nothing(workplace, monkeypatch, capsys):
+    (run,) = (workplace / "outputs/tiny").iterdir()
+    saved = (run / ".hydra/overrides.yaml").read_text()
+    assert "debug=limit" in saved
+    before = contents(run)
+    (workplace / "empty").mkdir()
+    for arguments, parts in (
+        (["model.dim=32"], ["the run has model.dim=16 (not 32)", "may change trainer"]),
+        (["position=rope"], ["the run has model.position=SineSPE (not RoPE)"]),
+        (["span=gaussian", "attention=softmax"], ["(not SoftmaxAttention)", "model.span=None"]),
+        (["tokenizer=remi_notes"], ["vocabulary has", "use the tokenizer"]),
+        (["data.limits.min_notes=1000000", "trainer.max_steps=9"], ["none of 6"]),
+    ):
+        done = call_here(workplace, "train.py", ["resume=auto", *arguments], monkeypatch, capsys)
+        assert_one_line(done, *parts)
+        assert "to go on" not in done.stderr
+        assert contents(run) == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:20_000]), "a damaged checkpoint"),
+        (lambda path: torch.save({"a": 1}, path), "not a musicgen checkpoint"),
+    ],
+)
+def test_a_damaged_run_is_not_resumed(workplace, tmp_path, damage, said, monkeypatch, capsys):
+    (run,) = (workplace / "outputs/tiny").iterdir()
+    shutil.copytree(run, tmp_path / "run")
+    damage(tmp_path / "run/checkpoints/last.ckpt")
+    before = contents(tmp_path)
+    done = call_here(workplace, "train.py", [f"resume={tmp_path}/run"], monkeypatch, capsys)
+    assert_one_line(done, "last.ckpt", said)
+    assert "to go on" not in done.stderr
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "arguments", [["model.num_heads=3"], ["data.limits.min_notes=1000000", *TINY]]
+)
+def test_a_run_that_failed_at_once_leaves_no_folder(tmp_path, arguments, monkeypatch, capsys):
+    done = call_here(tmp_path, "train.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 2, done.stderr
+    assert not list(tmp_path.glob("outputs/default/*"))
 
 
 @pytest.mark.parametrize(
@@ -301,6 +354,8 @@ MISTAKES = {
     "no POP909": (["train.py", "data=pop909"], ["POP909", "GitHub"]),
     "nothing to resume": (["train.py", "resume=auto"], ["train.py"]),
     "no such run": (["train.py", "resume=no/such"], ["no/such", "resume=auto"]),
+    "resume of the best": (["train.py", "resume=run/best.ckpt"], ["goes on from its last.ckpt"]),
+    "resume of nothing": (["train.py", "resume=", "model.num_heads=3"], ["model.num_heads=3"]),
     "nothing trained": (["generate.py"], ["python train.py"]),
     "no such checkpoint": (["generate.py", "checkpoint=no.ckpt"], ["no.ckpt"]),
     "not a checkpoint": (

@@ -149,10 +149,18 @@ def test_other_ways_round_are_refused(config):
 
 def test_what_is_no_checkpoint_is_named(checkpoint, tmp_path):
     data, _ = checkpoint
-    for content in (b"", b"hello", b"PK\x03\x04 broken zip"):
-        path = tmp_path / "other.ckpt"
+    whole = saved(data, tmp_path).read_bytes()
+    path = tmp_path / "other.ckpt"
+    for content, said in (
+        (b"hello", "not a checkpoint; give"),
+        (b"MThd\0\0\0\6\0\1\0\1\1\xe0", "not a checkpoint; give"),
+        (b"", "a damaged checkpoint, perhaps cut short; use another copy"),
+        (b"PK\x03\x04 broken zip", "a damaged checkpoint"),
+        (whole[: len(whole) // 2], "a damaged checkpoint"),
+        (whole[:-1], "a damaged checkpoint"),
+    ):
         path.write_bytes(content)
-        with pytest.raises(UserError, match=r"other\.ckpt: not a checkpoint, or a damaged one"):
+        with pytest.raises(UserError, match=rf"other\.ckpt: {said}"):
             rebuild(path)
     with pytest.raises(UserError, match="cannot be read"):
         rebuild(tmp_path / "missing.ckpt")
