@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.utils import instantiate
 
 from musicgen.data.datamodule import MusicData
+from musicgen.errors import UserError
 from musicgen.generation.continuation import (
     Continuation,
     Length,
@@ -25,8 +26,12 @@ from musicgen.tokenization.chord_recognition import with_chords
 from musicgen.training.checkpoint import CheckpointContent, check_targets, rebuild
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     import miditoolkit
     import muspy
+
+    MusicLike: TypeAlias = Score | str | Path | miditoolkit.MidiFile | muspy.Music
 
 
 class MusicModel:
@@ -61,11 +66,16 @@ class MusicModel:
             root: where the corpus lies now, if it was moved.
 
         Raises:
-            UserError: the configuration names something else than a corpus of musicgen.
+            UserError: there is no such folder, or the configuration names something else than a
+                corpus of musicgen.
         """
         config = dict(self.content.config["data"])
         check_targets(config, (MusicData,))
         if root is not None:
+            if not Path(root).expanduser().is_dir():
+                raise UserError(
+                    f"data.root={root}: no such folder; give the one where the corpus lies now"
+                )
             config["root"] = str(root)
         return instantiate(config, tokenizer=self.tokenizer)
 
@@ -107,7 +117,7 @@ class MusicModel:
 
     def generate(
         self,
-        prompts: Sequence[Score | str | Path | miditoolkit.MidiFile | muspy.Music] = (),
+        prompts: MusicLike | Sequence[MusicLike] = (),
         *,
         prompt_bars: int | None = None,
         bars: int | None = None,
@@ -122,7 +132,7 @@ class MusicModel:
         """Continue each prompt `num_samples` times; without prompts, begin pieces.
 
         Args:
-            prompts: scores, MIDI files, or objects of miditoolkit or muspy.
+            prompts: scores, MIDI files, or objects of miditoolkit or muspy; or one of these.
             prompt_bars: bars of each prompt to keep; None keeps all.
             bars: bars to add; 16 if neither this nor `length_factor` is given.
             length_factor: or tokens in all, as a multiple of the training length.
@@ -133,6 +143,8 @@ class MusicModel:
         Returns:
             Continuations by prompt, then sample; `.score` is the music, prompt first.
         """
+        if isinstance(prompts, str) or not isinstance(prompts, Sequence):
+            prompts = [prompts]
         made = [
             self.prompt(as_score(prompt), f"prompt {i}", prompt_bars)
             for i, prompt in enumerate(prompts)

@@ -4,9 +4,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from omegaconf import OmegaConf
 
 from musicgen.data.composer import FAMILIES, compose_groove, compose_pop
+from musicgen.errors import UserError
 from musicgen.generation.model import MusicModel
+from musicgen.midi import write
 from musicgen.tokenization import REMI, Groove2Groove
 
 
@@ -25,6 +28,33 @@ def test_a_prompt_gets_chords_as_the_training_pieces_did(data, has_chords):
     made = prompt(score, REMI(), **data)
     assert bool(made.score.markers) == has_chords
     assert ("no chord markers" in made.notice) != has_chords
+
+
+def test_one_prompt_needs_no_list(tmp_path, monkeypatch):
+    tokenizer = REMI()
+    content = SimpleNamespace(config={"data": {"length": 16}})
+    model = MusicModel(None, tokenizer, content, Path("model.ckpt"))
+    asked = []
+    monkeypatch.setattr(
+        "musicgen.generation.model.continue_prompts",
+        lambda model, tokenizer, prompts, **_: asked.append(prompts) or [],
+    )
+    score, path = compose_pop(0, 1), tmp_path / "song.mid"
+    write(score, path)
+    for prompts in (score, path, str(path), [path], (score,)):
+        model.generate(prompts, prompt_bars=1)
+        ((made,),) = asked
+        assert len(made.tokens) > 1
+        asked.clear()
+
+
+def test_a_corpus_is_not_composed_where_it_is_not(tmp_path, config):
+    data = OmegaConf.to_container(config("train").data)
+    data |= {"root": "x", "cache_dir": str(tmp_path), "seed": 0}
+    model = MusicModel(None, REMI(), SimpleNamespace(config={"data": data}), Path("model.ckpt"))
+    with pytest.raises(UserError, match=r"data\.root=\S+/moved: no such folder; give"):
+        model.corpus(tmp_path / "moved")
+    assert model.corpus(tmp_path).root.parent == tmp_path
 
 
 def test_runs_from_before_the_setting_had_the_markers():

@@ -68,6 +68,9 @@ def test_model_and_tokenizer_come_back_from_the_file_alone(checkpoint, tmp_path)
     loaded = load(path)
     ids = torch.randint(300, (1, 9))
     assert torch.equal(loaded.model(ids), model.eval()(ids))
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    path.rename(tmp_path / "run/checkpoints/last.ckpt")
+    assert torch.equal(load(tmp_path / "run").model(ids), loaded.model(ids))
     assert not loaded.model.training
     assert torch.equal(
         loaded.model.layers[0].kernel.feature_map.omega, model.layers[0].kernel.feature_map.omega
