@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    import musicgen.startup  # noqa: F401, before what takes seconds to import
+
 import json
 import time
 from collections import Counter

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    import musicgen.startup  # noqa: F401, before what takes seconds to import
+
 import contextlib
 import logging
 import shutil
@@ -48,6 +51,8 @@ def _run(cfg: DictConfig) -> float | None:
         instantiate(cfg.model.span),
         causal=cfg.model.causal,
     )
+    if not isinstance(cfg.seed, int) or not 0 <= cfg.seed < 2**32:
+        raise UserError(f"seed={cfg.seed}: give a whole number from 0 to {2**32 - 1}")
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     data: MusicData = instantiate(cfg.data, tokenizer=tokenizer)
@@ -157,8 +162,10 @@ def _fit(
     if trainer.is_global_zero:
         loss = trainer.callback_metrics.get("val/loss")
         validation = "" if loss is None else f", validation loss {float(loss):.4f} nats a token"
-        minutes = (time.monotonic() - began) / 60
-        cli.say(f"{trainer.global_step} steps in {minutes:.1f} minutes{validation}")
+        seconds, steps = time.monotonic() - began, trainer.global_step
+        duration = f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
+        cli.say(f"{steps} step{'' if steps == 1 else 's'} in {duration}{validation}")
+        cli.say(f"next: python generate.py checkpoint={record.folder} prompt=song.mid")
 
 
 def _content(cfg: DictConfig, tokenizer: Tokenizer) -> CheckpointContent:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import sys
 import time
 import traceback
@@ -14,24 +13,30 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, OverrideParseException
+from hydra.errors import ConfigCompositionException, HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
+from musicgen import startup
 from musicgen.errors import UserError
 from musicgen.files import write_text
+from musicgen.mistakes import is_override, one_line, reword, with_names
 
 console = Console(stderr=True)
 stdout = Console()
 
-# Hydra's grammar chokes on the commas, brackets and ampersands of a musician's file names.
-PATH_KEYS = frozenset(
-    {"prompt", "checkpoint", "out", "generated", "references", "resume", "data.root"}
+# Taken to the letter: Hydra's grammar chokes on the commas, brackets and ampersands of a musician's
+# file names, and of regular expressions.
+LITERAL_KEYS = frozenset(
+    {"prompt", "checkpoint", "out", "generated", "references", "resume", "data.root", "data.group"}
 )
+CONF = Path(__file__).parents[1] / "conf"
 _FULL_ERROR = "HYDRA_FULL_ERROR"
+_INTERRUPTED = 130
 _OVERRIDES = Path(".hydra", "overrides.yaml")
 
 
@@ -42,6 +47,7 @@ def run(main: Callable[[DictConfig], Any], config_name: str, config_path: Path) 
     HYDRA_FULL_ERROR=1 in the environment everything raises as it is.
     """
     full_error = os.environ.get(_FULL_ERROR) == "1"
+    failed: list[Any] = []
     # Hydra prints its own errors over several lines; as exceptions they come to us.
     os.environ[_FULL_ERROR] = "1"
     OmegaConf.register_new_resolver("run_id", _run_id, replace=True)
@@ -51,14 +57,26 @@ def run(main: Callable[[DictConfig], Any], config_name: str, config_path: Path) 
         if not full_error:  # nor should the processes that a job starts have it
             os.environ.pop(_FULL_ERROR, None)
         # Inside of Hydra's own handler, which would announce a failed job first.
-        with contextlib.nullcontext() if full_error else _one_line_errors(), _job_of_its_own():
-            return main(cfg)
+        try:
+            with contextlib.nullcontext() if full_error else _one_line_errors(), _job_of_its_own():
+                return main(cfg)
+        except SystemExit as stop:
+            if stop.code == _INTERRUPTED or HydraConfig.get().mode != RunMode.MULTIRUN:
+                raise
+            failed.append(stop.code)  # the sweep goes on: not all combinations have to be possible
+            return None
 
     decorate = hydra.main(version_base="1.3", config_path=str(config_path), config_name=config_name)
     try:
         with contextlib.nullcontext() if full_error else _one_line_errors():
+            startup.done()
             sys.argv = [sys.argv[0], *prepare_arguments(sys.argv[1:])]
-            decorate(job)()
+            try:
+                decorate(job)()
+            except ConfigCompositionException as error:
+                raise with_names(error, config_path, config_name, sys.argv[1:]) from error
+        if failed:
+            sys.exit(failed[0])
     finally:
         if not full_error:
             os.environ.pop(_FULL_ERROR, None)
@@ -70,14 +88,14 @@ def _one_line_errors() -> Iterator[None]:
     try:
         yield
     except (UserError, HydraException, OmegaConfBaseException) as error:
-        _print(f"error: {_find_mistake(error)}", "red")
+        _print(f"error: {one_line(error)}", "red")
         sys.exit(2)
     except KeyboardInterrupt:
         warn("interrupted")
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)
     except Exception as error:  # a value of the wrong kind surfaces anywhere
         where = traceback.extract_tb(error.__traceback__)[-1]
-        text = " ".join(str(error).split())
+        text = " ".join(reword(str(error)).split())
         _print(
             f"error: {type(error).__name__}: {text} (in {Path(where.filename).name}, line "
             f"{where.lineno}; {_FULL_ERROR}=1 shows the way there)",
@@ -119,14 +137,19 @@ def prepare_arguments(arguments: Sequence[str]) -> list[str]:
     Raises:
         UserError: there is no such run to resume.
     """
+    arguments = sorted(arguments, key=is_override)  # flags first, as Hydra's parser wants them
+    _check_flags(arguments)
     resume = None
     rest = []
     for argument in arguments:
         key, equals, value = argument.partition("=")
+        group = argument.removeprefix("~").removesuffix("=null")
         if key == "resume" and equals:
             resume = None if value in ("", "null") else value
-        elif key in PATH_KEYS and equals:
+        elif key in LITERAL_KEYS and equals:
             rest.append(f"{key}={quote(value)}")
+        elif group != argument and (CONF / group / "none.yaml").is_file():
+            rest.append(f"{group}=none")
         else:
             rest.append(argument)
     if resume is None:
@@ -145,6 +168,18 @@ def prepare_arguments(arguments: Sequence[str]) -> list[str]:
         f"resume={quote(str(folder / 'checkpoints' / 'last.ckpt'))}",
         f"hydra.run.dir={quote(str(folder))}",
     ]
+
+
+def _check_flags(arguments: Sequence[str]) -> None:
+    """Refuse in one line the flags that Hydra's parser would answer with its usage."""
+    _, unknown = get_args_parser().parse_known_args(list(arguments))
+    if not unknown or not unknown[0].startswith("-"):
+        return
+    name, _, value = unknown[0].lstrip("-").partition("=")
+    after = arguments[arguments.index(unknown[0]) + 1 :]
+    if not value:
+        value = after[0] if after and not is_override(after[0]) else "VALUE"
+    raise UserError(f"{unknown[0]}: a setting has no dashes; give {name}={value}")
 
 
 def save_overrides(folder: Path) -> None:
@@ -225,32 +260,6 @@ def _run_id(output_dir: str) -> str:
     return "-".join(parts[parts.index("outputs") + 1 :] if "outputs" in parts else parts[-2:])
 
 
-def _find_mistake(error: BaseException | None) -> str:
-    """One line for a user's mistake: our own words, or else Hydra's."""
-    causes: list[BaseException] = []
-    while error is not None and error not in causes:
-        causes.append(error)
-        error = error.__cause__ or error.__context__
-    for cause in causes:
-        if isinstance(cause, UserError):
-            return str(cause)
-    text = str(causes[0])
-    for cause in causes:
-        if isinstance(cause, OverrideParseException):
-            text = f"{cause.override}: {text}"
-    # Addresses and search paths are no help on one line.
-    text = re.sub(r"\s*See http\S+ for details|\s*Config search path:.*", "", text, flags=re.S)
-    # A setting that no class takes would only fail later.
-    text = re.sub(
-        r"Could not override '(\S+)'\.?\s*To append .*",
-        r"\1: there is no such setting with these choices; --cfg job prints those there are",
-        text,
-    )
-    lines = [line.strip() for line in text.splitlines() if line.strip().strip("^")]
-    lines = [line for line in lines if not line.startswith("object_type")]
-    return "; ".join(lines).replace(":; ", ": ")
-
-
 def make_folder(name: str | None, default: str) -> Path:
     """The folder that `out=` names, made; null means a new one, named by date, in `default`.
 
@@ -261,7 +270,9 @@ def make_folder(name: str | None, default: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"out={folder}: cannot be made ({error.strerror})") from None
+        raise UserError(
+            f"out={folder}: cannot be made ({error.strerror}); give another folder"
+        ) from None
     if not os.access(folder, os.W_OK):
         raise UserError(f"out={folder}: cannot be written to; give another folder")
     return folder

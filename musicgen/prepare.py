@@ -5,6 +5,9 @@ On several machines, or with one of Hydra's launchers: shard=1/8, or -m shard=1/
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    import musicgen.startup  # noqa: F401, before what takes seconds to import
+
 from pathlib import Path
 
 from hydra.utils import instantiate

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import runpy
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from musicgen import cli
+from musicgen.cli import prepare_arguments
 from musicgen.data.composer import compose_pop
 from musicgen.midi import read, write
 
@@ -81,7 +84,9 @@ def test_resume_goes_on_in_the_same_folder(workplace):
     before = set((workplace / "outputs/tiny").iterdir())
     done = call(workplace, "train.py", "resume=auto", "trainer.max_steps=6")
     assert done.returncode == 0, done.stderr
-    assert "6 steps" in done.stderr
+    assert "6 steps in 0." in done.stderr
+    assert " s, validation loss" in done.stderr
+    assert "next: python generate.py checkpoint=" in done.stderr
     assert set((workplace / "outputs/tiny").iterdir()) == before
     (run,) = before
     saved = (run / ".hydra/overrides.yaml").read_text().splitlines()
@@ -288,6 +293,38 @@ def test_multirun_makes_a_folder_for_each_job(workplace):
     assert runs == ["0", "1", "2"]
 
 
+def test_a_sweep_goes_on_after_an_impossible_combination(workplace, monkeypatch, capsys):
+    arguments = [*TINY, "debug=limit", "trainer.max_steps=1", "task_name=grid", "logger=null"]
+    arguments += ["position=alibi,none", "-m"]
+    done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 2, done.stderr
+    assert "error: position=alibi acts on attention logits" in done.stderr
+    (sweep,) = (workplace / "outputs/grid").iterdir()
+    assert [path.name for path in sweep.iterdir() if path.is_dir()] == ["1"]
+    assert (sweep / "1/checkpoints/last.ckpt").is_file()
+    assert not (sweep / "1/metrics.csv").exists()
+
+
+def test_the_commands_of_the_readme_are_read(tmp_path, monkeypatch, capsys):
+    lines = (ROOT / "README.md").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith("python train.py") and "group=" in line]
+    arguments = shlex.split(line)[2:]
+    assert "data.group=^([^/]+)/" in arguments
+    done = call_here(tmp_path, "train.py", arguments, monkeypatch, capsys)
+    assert_one_line(done, "/my/bands: no such folder")
+
+
+def test_flags_may_come_last():
+    prepared = prepare_arguments(["data=midi_folder", "shard=1/2,2/2", "-m", "data.root=a b"])
+    assert prepared == ["-m", "data=midi_folder", "shard=1/2,2/2", "data.root='a b'"]
+    assert prepare_arguments(["x=1", "--cfg", "job"]) == ["--cfg", "job", "x=1"]
+
+
+def test_null_turns_off_what_has_a_none():
+    assert prepare_arguments(["logger=null"]) == ["logger=none"]
+    assert prepare_arguments(["~logger", "data=null"]) == ["logger=none", "data=null"]
+
+
 @pytest.mark.slow
 def test_multirun_of_several_processes_keeps_jobs_apart(workplace):
     done = call(
@@ -323,13 +360,38 @@ def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None
 
 MISTAKES = {
     "unknown key": (["train.py", "model.depth=3"], ["model.depth: there is no such setting"]),
+    "last name of a key": (["generate.py", "temperature=1"], ["mean sampling.temperature?"]),
+    "key misspelt": (["train.py", "model.demi=3", "-m"], ["did you mean model.dim?"]),
+    "group misspelt": (["train.py", "positon=rope"], ["did you mean position?"]),
+    "group of another script": (["generate.py", "data=pop909"], ["did you mean data.root?"]),
+    "flag": (["train.py", "--position", "rope"], ["--position", "give position=rope"]),
+    "flag with a value": (["train.py", "--seed=3", "model.dim=3"], ["give seed=3"]),
+    "no value": (["train.py", "rope"], ["rope: give it as NAME=VALUE"]),
+    "list without brackets": (
+        ["evaluate.py", "metrics=position_loss,style"],
+        ["error: metrics=position_loss,style: for a list give metrics='[position_loss,style]'"],
+    ),
+    "what the shell left": (
+        ["train.py", "data.name=^([^/]+)/"],
+        ["""quote it twice: data.name="'^([^/]+)/'\""""],
+    ),
+    "folder of experiments": (
+        ["train.py", "experiment=spe2021"],
+        ["error: experiment=spe2021: a folder; give one of spe2021/groove_ape, "],
+    ),
+    "no such device": (
+        ["train.py", "trainer=mps"],
+        ["error: trainer: this machine has no such device; give trainer=cpu"],
+    ),
+    "seed": (["train.py", "seed=-1"], ["seed=-1: give a whole number"]),
+    "word for a seed": (["train.py", "seed=abc"], ["seed=abc: give a whole number"]),
     "key of another choice": (
         ["train.py", "position=sinusoidal", "model.position.coordinates=time"],
         ["model.position.coordinates: there is no such setting with these choices"],
     ),
     "unknown group choice": (
         ["train.py", "position=transformer"],
-        ["position/transformer", "sine_spe"],
+        ["error: Could not find 'position/transformer'", "sine_spe"],
     ),
     "unknown group": (["train.py", "colour=red"], ["colour"]),
     "syntax": (["train.py", "model.dim=[1"], ["model.dim"]),
@@ -345,7 +407,7 @@ MISTAKES = {
         ["train.py", "data=midi_folder", "data.root=no/such"],
         ["no/such", "folder"],
     ),
-    "folder missing": (["train.py", "data=midi_folder"], ["data.root"]),
+    "folder missing": (["train.py", "data=midi_folder"], ["is missing; give data.root=FOLDER"]),
     "empty folder": (["train.py", "data=midi_folder", "data.root=empty"], ["empty", ".mid"]),
     "broken corpus": (
         ["train.py", "data=midi_folder", "data.root=broken"],
@@ -390,7 +452,7 @@ def test_mistakes_beside_a_trained_model(workplace, monkeypatch, capsys):
         (["prompt_bars=0", "prompt=test"], ["prompt_bars=0"]),
         (["num_prompts=0"], ["num_prompts=0"]),
         (["max_new_tokens=0"], ["max_new_tokens=0"]),
-        (["out=bad.mid"], ["bad.mid", "cannot be made"]),
+        (["out=bad.mid"], ["bad.mid", "cannot be made", "give another folder"]),
     ):
         assert_one_line(call_here(workplace, "generate.py", arguments, monkeypatch, capsys), *parts)
 
@@ -427,12 +489,17 @@ def stop(tmp_path: Path, number: signal.Signals) -> int:
 
 
 def test_a_value_of_the_wrong_kind_is_one_line_too(tmp_path, monkeypatch, capsys):
-    done = call_here(tmp_path, "train.py", ["seed=abc"], monkeypatch, capsys)
-    assert done.returncode == 1
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    monkeypatch.setattr(sys, "argv", ["evaluate.py", "split=abc"])
+    with pytest.raises(SystemExit) as stop:
+        cli.run(lambda cfg: int(cfg.split), "evaluate", ROOT / "conf")
+    assert stop.value.code == 1
+    said = capsys.readouterr().err
+    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
     assert "abc" in line
     assert "HYDRA_FULL_ERROR=1" in line
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in said
 
 
 def test_names_that_would_collide_stay_apart(workplace):
@@ -442,6 +509,18 @@ def test_names_that_would_collide_stay_apart(workplace):
     assert done.returncode == 0, done.stderr
     names = {path.name for path in (workplace / "apart").glob("*.mid")}
     assert names == {"a_b_0.mid", "a_b (2)_0.mid", "x_0.mid", "x (2)_0.mid"}
+
+
+@pytest.mark.parametrize(
+    ("script", "imported"),
+    [("train.py", "pytorch_lightning"), ("generate.py", "torch"), ("evaluate.py", "numpy")],
+)
+def test_ctrl_c_while_libraries_load(tmp_path, script, imported, monkeypatch):
+    interrupt = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
+    (tmp_path / f"{imported}.py").write_text(interrupt)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = call(tmp_path, script)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
 def test_sigterm_saves_too(tmp_path):
