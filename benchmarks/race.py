@@ -99,8 +99,9 @@ def main() -> None:
         parser.error(f"no entries of {race.name}: {', '.join(unknown)}")
     for seed in map(int, args.seeds.split(",")):
         for entry in entries:
-            if not any(row["entry"] == entry and row["seed"] == seed for row in known(race)):
-                keep(race, run(race, entry, seed, args.root))
+            with FileLock(race.runs / f"{entry}-{seed}.lock"):  # another process may be at it
+                if not any(row["entry"] == entry and row["seed"] == seed for row in known(race)):
+                    keep(race, run(race, entry, seed, args.root))
     print(as_markdown(race, known(race)))
 
 

@@ -380,7 +380,7 @@ MISTAKES = {
         ["error: experiment=spe2021: a folder; give one of spe2021/groove_ape, "],
     ),
     "no such device": (
-        ["train.py", "trainer=mps"],
+        ["train.py", "trainer=gpu" if torch.backends.mps.is_available() else "trainer=mps"],
         ["error: trainer: this machine has no such device; give trainer=cpu"],
     ),
     "seed": (["train.py", "seed=-1"], ["seed=-1: give a whole number"]),
