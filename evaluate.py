@@ -17,6 +17,7 @@ from rich.progress import track
 from generate import MANIFEST
 from musicgen import cli, load
 from musicgen.errors import UserError
+from musicgen.files import kept_if_filled
 from musicgen.generation.model import MusicModel
 from musicgen.metrics import (
     InterpolatedTrigram,
@@ -36,6 +37,7 @@ from musicgen.metrics import (
 from musicgen.midi import Score, find_midi, read
 from musicgen.training.evaluation import position_losses, usable_length
 from musicgen.training.position_kernels import kernel_axes, position_kernels
+from musicgen.values import number, whole
 
 PROFILES = ("onset_duration", "time_pitch")
 
@@ -47,17 +49,25 @@ def main(cfg: DictConfig) -> None:
         "position_loss": position_loss,
         "position_properties": position_properties,
     }
-    wanted = cfg.metrics or ("style" if cfg.generated else "position_loss")
+    wanted = cfg.metrics
+    if wanted is None:
+        wanted = "style" if cfg.generated else "position_loss"
     names = [wanted] if isinstance(wanted, str | int) else list(wanted)
+    if not names:
+        raise UserError(f"metrics=[]: give some of {', '.join(measures)}, or null")
     for name in names:
         if name not in measures:
             raise UserError(f"metrics={name}: no such measure; there are {', '.join(measures)}")
+    number("max_factor", cfg.max_factor, at_least=1)
+    whole("max_pieces", cfg.max_pieces, null="all")
+    whole("seed", cfg.seed, at_least=0)
     out = cli.make_folder(cfg.out, "evaluated")
-    for name in names:
-        rows = measures[name](cfg, out)
-        write_csv(rows, out / f"{name}.csv")
-        shown = overview(rows) if name == "position_properties" else rows
-        cli.stdout.print(as_table(shown, title=name))
+    with kept_if_filled(out):
+        for name in names:
+            rows = measures[name](cfg, out)
+            write_csv(rows, out / f"{name}.csv")
+            shown = overview(rows) if name == "position_properties" else rows
+            cli.stdout.print(as_table(shown, title=name))
     cli.say(f"in {out}")
 
 

@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from musicgen import cli, load
 from musicgen.errors import UserError
-from musicgen.files import write_text
+from musicgen.files import kept_if_filled, write_text
 from musicgen.generation.continuation import (
     Continuation,
     Length,
@@ -34,36 +34,36 @@ from musicgen.generation.sampling import SamplingParams
 from musicgen.metrics import style_similarity
 from musicgen.midi import MIDI_SUFFIXES, Score, find_midi, read, write
 from musicgen.report import ReportPiece, write_report
+from musicgen.values import flag, number, whole
 
 MANIFEST = "generation.json"
 
 
 def main(cfg: DictConfig) -> None:
     """Load, read prompts, generate, write MIDI files as they finish, then the report."""
+    check_values(cfg)
     checkpoint = cli.find_checkpoint(cfg.checkpoint)
     model = load(checkpoint).to(cli.find_device(cfg.device))
-    for key in ("num_samples", "batch_size", "num_prompts"):
-        if cfg[key] is not None and cfg[key] < 1:
-            raise UserError(f"{key}={cfg[key]}: give 1 or more")
+    length = model.length(cfg.bars, cfg.length_factor, cfg.max_new_tokens)
+    sampling = model.sampling(**cfg.sampling)
     prompts = read_prompts(model, cfg)
-    out = cli.make_folder(cfg.out, "generated")
     names = file_names(prompts, cfg.num_samples)
+    out = cli.make_folder(cfg.out, "generated")
     for name in (MANIFEST, *names.values()):
         if (out / name).exists():
             raise UserError(f"{out / name} is there already; give another folder with out=DIR")
-    length = model.length(cfg.bars, cfg.length_factor, cfg.max_new_tokens)
-    sampling = model.sampling(**cfg.sampling)
 
     done: list[Continuation] = []
     began = time.monotonic()
-    try:
-        for continuation in run(model, prompts, length, sampling, cfg):
-            write(continuation.score, out / names[id(continuation.prompt), continuation.sample])
-            done.append(continuation)
-    except KeyboardInterrupt:
-        if not done:
-            raise
-        cli.warn(f"interrupted; {len(done)} pieces are finished")
+    with kept_if_filled(out):
+        try:
+            for continuation in run(model, prompts, length, sampling, cfg):
+                write(continuation.score, out / names[id(continuation.prompt), continuation.sample])
+                done.append(continuation)
+        except KeyboardInterrupt:
+            if not done:
+                raise
+            cli.warn(f"interrupted; {len(done)} pieces are finished")
     seconds = time.monotonic() - began
 
     places = {id(prompt): place for place, prompt in enumerate(prompts)}
@@ -99,6 +99,22 @@ def main(cfg: DictConfig) -> None:
         )
     cli.say(f"{len(done)} pieces, {new_tokens} new tokens, {settings['tokens/s']} a second")
     cli.say(f"in {out}" + (f"; open {out / 'report.html'}" if cfg.report else ""))
+
+
+def check_values(cfg: DictConfig) -> None:
+    """Refuse values of no use before anything is loaded.
+
+    Raises:
+        UserError: names the first.
+    """
+    whole("num_samples", cfg.num_samples)
+    whole("batch_size", cfg.batch_size)
+    whole("num_prompts", cfg.num_prompts, null="all")
+    whole("prompt_bars", cfg.prompt_bars, null="all")
+    number("length_factor", cfg.length_factor, above=0, null="")
+    whole("seed", cfg.seed, at_least=0)
+    flag("allow_end", cfg.allow_end)
+    flag("report", cfg.report)
 
 
 def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -43,3 +43,13 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 def write_text(path: str | Path, text: str) -> None:
     """Write `text` to `path` atomically, as UTF-8."""
     write_bytes(path, text.encode())
+
+
+@contextmanager
+def kept_if_filled(folder: Path) -> Iterator[None]:
+    """Remove a folder into which nothing was written after all."""
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it is not empty
+            folder.rmdir()

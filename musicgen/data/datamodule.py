@@ -28,6 +28,7 @@ from musicgen.errors import UserError
 from musicgen.midi import Score
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chord_recognition import ChordSource, check_source
+from musicgen.values import number, whole
 
 T = TypeVar("T")
 
@@ -79,20 +80,19 @@ class MusicData(pl.LightningDataModule):
         self.length, self.batch_size = length, batch_size
         self.batches_per_epoch = batches_per_epoch
         self.fractions = val_fraction, test_fraction
-        if min(self.fractions) < 0 or sum(self.fractions) >= 1:
+        number("data.val_fraction", val_fraction)
+        number("data.test_fraction", test_fraction)
+        if sum(self.fractions) >= 1:
             raise UserError(
                 f"data.val_fraction={val_fraction} and data.test_fraction={test_fraction}: give "
                 "parts that leave something for training, such as 0.05 each"
             )
-        for name, value, least in (
-            ("length", length, 1),
-            ("batch_size", batch_size, 1),
-            ("num_workers", 0 if num_workers is None else num_workers, 0),
-            ("prepare_workers", 1 if prepare_workers is None else prepare_workers, 1),
-            ("seed", seed, 0),
-        ):
-            if not isinstance(value, int) or value < least:
-                raise UserError(f"data.{name}={value}: give a whole number, {least} or more")
+        whole("data.length", length)
+        whole("data.batch_size", batch_size)
+        whole("data.batches_per_epoch", batches_per_epoch, null="one crop of each piece")
+        whole("data.num_workers", num_workers, 0, null="2 for a GPU, otherwise none")
+        whole("data.prepare_workers", prepare_workers, null="one per core")
+        whole("data.seed", seed, 0)
         self.seed, self.num_workers = seed, num_workers
         self.limits, self.prepare_workers = Limits.of(limits), prepare_workers
         check_source("data.chords", chords)

@@ -16,6 +16,7 @@ from musicgen.data.duplicates import SKETCH_SIZE, sketch
 from musicgen.errors import UserError
 from musicgen.midi import Score
 from musicgen.tokenization.base import EncodingReport, Tokenizer
+from musicgen.values import number
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for limit in fields(self):
-            value = getattr(self, limit.name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise UserError(f"data.limits.{limit.name}={value}: give a number above 0")
+            number(f"data.limits.{limit.name}", getattr(self, limit.name), above=0)
 
     @classmethod
     def of(cls, limits: Limits | Mapping[str, Any] | None) -> Limits:

@@ -16,6 +16,7 @@ from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import Score
 from musicgen.models import Decoder, Transformer
 from musicgen.tokenization.base import Tokenizer
+from musicgen.values import flag, whole
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,8 @@ class Length:
     def __post_init__(self) -> None:
         if (self.bars is None) == (self.total_tokens is None):
             raise UserError("give either bars or length_factor, not both and not none")
-        if self.bars is not None and self.bars < 1:
-            raise UserError(f"bars={self.bars}: give 1 or more")
-        if self.max_new_tokens is not None and self.max_new_tokens < 1:
-            raise UserError(f"max_new_tokens={self.max_new_tokens}: give 1 or more, or null")
+        whole("bars", self.bars, null="")
+        whole("max_new_tokens", self.max_new_tokens, null="no limit")
 
     def limit(self, prompt: Prompt, max_length: int | None) -> int:
         """Most tokens to add to a prompt, under a model whose positions may end.
@@ -123,8 +122,7 @@ def make_prompt(tokenizer: Tokenizer, score: Score, name: str, num_bars: int | N
     Raises:
         UserError: there is no note that the vocabulary holds.
     """
-    if num_bars is not None and num_bars < 1:
-        raise UserError(f"prompt_bars={num_bars}: give 1 or more, or null for all")
+    whole("prompt_bars", num_bars, null="all")
     bar_length = tokenizer.bar_length(score)
     encoded, report = tokenizer.encode_with_report(score)
     grid = tokenizer.decode(encoded)
@@ -150,11 +148,11 @@ def make_prompt(tokenizer: Tokenizer, score: Score, name: str, num_bars: int | N
     tokens = tokens[: np.searchsorted(tokenizer.times(tokens), end_time)]
     tokens = tokenizer.until_end(tokens)
     # REMI counts every bar as 4/4; a metre that its bars do not have would mislead.
-    whole = 4 * tokenizer.steps_per_beat
+    common = 4 * tokenizer.steps_per_beat
     metre = [
         signature
         for signature in score.time_signatures[:1]
-        if whole * signature.numerator == bar_length * signature.denominator
+        if common * signature.numerator == bar_length * signature.denominator
     ]
     frame = Score(score.ticks_per_beat, [], score.tempos[:1], metre)
     return Prompt(
@@ -210,12 +208,12 @@ def continue_prompts(
         say: told, in one line, that compiling was asked for and is not possible.
 
     Raises:
-        UserError: a prompt leaves no room, or passes the model's limit; `compiled` is unknown; a
-            number is below 1.
+        UserError: a prompt leaves no room, or passes the model's limit; a value is of no use.
     """
-    for name, number in (("num_samples", num_samples), ("batch_size", batch_size)):
-        if number < 1:
-            raise UserError(f"{name}={number}: give 1 or more")
+    whole("num_samples", num_samples)
+    whole("batch_size", batch_size)
+    whole("seed", seed, at_least=0)
+    flag("allow_end", allow_end)
     samples = range(num_samples)
     max_length = model.position.max_length
     limits = [length.limit(prompt, max_length) for prompt in prompts]  # before any work

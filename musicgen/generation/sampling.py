@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from musicgen.errors import UserError
+from musicgen.values import number, whole
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,9 @@ class SamplingParams:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise UserError(f"sampling.temperature={self.temperature}: give 0 or more")
-        if self.top_k is not None and self.top_k < 1:
-            raise UserError(f"sampling.top_k={self.top_k}: give 1 or more, or null for all tokens")
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"sampling.top_p={self.top_p}: give a probability above 0, at most 1")
+        number("sampling.temperature", self.temperature)
+        whole("sampling.top_k", self.top_k, null="all tokens")
+        number("sampling.top_p", self.top_p, above=0, at_most=1)
 
 
 def probabilities(logits: Tensor, params: SamplingParams, allowed: Tensor | None = None) -> Tensor:

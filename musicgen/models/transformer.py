@@ -16,6 +16,7 @@ from musicgen.errors import UserError
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.dropout import Dropout
 from musicgen.position import LayerCode, NoiseKey, PositionalEncoding, Site
+from musicgen.values import number, whole
 
 _EVALUATION_NOISE = NoiseKey((0,))
 
@@ -64,8 +65,8 @@ class Transformer(nn.Module):
         init_std: standard deviation of linear and embedding weights.
 
     Raises:
-        UserError: `position`, `attention` and `span` do not go together, or `num_heads` does not
-            divide `dim`.
+        UserError: a size is of no use, `position`, `attention` and `span` do not go together, or
+            `num_heads` does not divide `dim`.
     """
 
     def __init__(
@@ -85,6 +86,11 @@ class Transformer(nn.Module):
         init_std: float = 0.01,
     ) -> None:
         super().__init__()
+        whole("model.dim", dim)
+        whole("model.num_layers", num_layers)
+        whole("model.num_heads", num_heads)
+        whole("model.ff_dim", ff_dim)
+        number("model.dropout", dropout, below=1)
         site = check_compatible(position, attention, span, causal=causal)
         if dim % num_heads:
             divisor = next(heads for heads in range(num_heads, 0, -1) if dim % heads == 0)

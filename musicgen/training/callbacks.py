@@ -14,6 +14,7 @@ from musicgen.attention import AttentionSpan, FeatureMap
 from musicgen.data.batch import Batch
 from musicgen.errors import UserError
 from musicgen.position import NoiseKey
+from musicgen.values import whole
 
 # Keeps these draws apart from the positional encoding's.
 _REDRAW = -1
@@ -82,6 +83,7 @@ class SaveLast(pl.Callback):
     """
 
     def __init__(self, path: str, every: int) -> None:
+        whole("trainer.val_check_interval (callbacks.last.every)", every)
         self.path, self.every = path, every
         self._stop = self._in_step = False
         self._saved = self._step = 0
@@ -144,6 +146,7 @@ class Throughput(pl.Callback):
     """
 
     def __init__(self, every: int = 10) -> None:
+        whole("trainer.log_every_n_steps (callbacks.throughput.every)", every)
         self.every = every
         self._tokens, self._since = 0, 0.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -17,6 +18,7 @@ from musicgen.models import Transformer
 from musicgen.position import NoiseKey
 from musicgen.training.checkpoint import CONTENT_KEY, CheckpointContent
 from musicgen.training.tasks import LanguageModeling
+from musicgen.values import number
 
 # Keeps these draws apart from the positional encoding's.
 _DROPOUT = -3
@@ -38,7 +40,7 @@ class TrainingModule(pl.LightningModule):
         self,
         model: nn.Module,
         task: LanguageModeling,
-        optimizer: Callable[..., Optimizer],
+        optimizer: partial[Optimizer],
         scheduler: Callable[..., LRScheduler],
         content: CheckpointContent,
         seed: int,
@@ -50,6 +52,8 @@ class TrainingModule(pl.LightningModule):
                 "model.causal=false lets a language model see what it is to predict; "
                 "use model.causal=true"
             )
+        # The schedule divides by it.
+        number("optimizer.lr", optimizer.keywords.get("lr"), above=0, null="")
         self.model, self.task = model, task
         self._optimizer, self._scheduler = optimizer, scheduler
         self.content, self.seed = content, seed

@@ -265,7 +265,13 @@ def test_grooves_of_one_family_stay_in_one_split(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "reason"), [({"kind": "rock"}, "kind=rock"), ({"num_pieces": 2}, "num_pieces=2")]
+    ("wrong", "reason"),
+    [
+        ({"kind": "rock"}, "kind=rock"),
+        ({"num_pieces": 2}, "num_pieces=2"),
+        ({"num_pieces": "abc"}, "num_pieces=abc: give a whole number, 3 or more"),
+        ({"corpus_seed": -1}, "corpus_seed=-1"),
+    ],
 )
 def test_mistakes_with_the_composer(tmp_path, wrong, reason):
     with pytest.raises(UserError, match=reason):
@@ -329,6 +335,8 @@ def test_a_gpu_is_fed_ahead_from_pinned_memory(folder, device, expected):
     [
         ({"num_workers": -1}, r"data\.num_workers=-1"),
         ({"prepare_workers": 0}, r"data\.prepare_workers=0"),
+        ({"batches_per_epoch": 0}, r"data\.batches_per_epoch=0: .*null for one crop of each"),
+        ({"val_fraction": "abc"}, r"data\.val_fraction=abc: give a number"),
         ({"limits": {"max_bars": 3}}, r"data\.limits\.max_bars: no such limit"),
         ({"limits": {"max_tokens": -3}}, r"data\.limits\.max_tokens=-3"),
     ],

@@ -426,6 +426,18 @@ MISTAKES = {
     "nothing to evaluate": (["evaluate.py"], ["python train.py"]),
     "no references": (["evaluate.py", "generated=empty"], ["references"]),
     "unknown metric": (["evaluate.py", "metrics=beauty"], ["beauty", "style, position_loss"]),
+    "no metric": (["evaluate.py", "metrics=[]"], ["metrics=[]", "style, position_loss"]),
+    "factor of no use": (
+        ["evaluate.py", "max_factor=-1"],
+        ["max_factor=-1: give a number, 1 or more"],
+    ),
+    "no pieces": (["evaluate.py", "max_pieces=0"], ["max_pieces=0: give a whole number, 1 or"]),
+    "half a sample": (
+        ["generate.py", "num_samples=1.5"],
+        ["num_samples=1.5: give a whole number, 1 or more"],
+    ),
+    "seed of no use": (["generate.py", "seed=x"], ["seed=x: give a whole number, 0 or more"]),
+    "neither true nor false": (["generate.py", "report=maybe"], ["report=maybe: give true or"]),
 }
 
 
@@ -446,7 +458,10 @@ def test_mistakes_beside_a_trained_model(workplace, monkeypatch, capsys):
         (["prompt=missing.mid"], ["missing.mid", "cannot be read"]),
         (["bars=0"], ["bars=0"]),
         (["bars=2", "length_factor=2"], ["bars", "length_factor"]),
+        (["bars=abc"], ["bars=abc: give a whole number, 1 or more"]),
+        (["length_factor=x"], ["length_factor=x: give a number above 0"]),
         (["sampling.top_p=2"], ["sampling.top_p=2"]),
+        (["sampling.temperature=hot"], ["sampling.temperature=hot: give a number, 0 or more"]),
         (["device=tpu"], ["device=tpu", "cpu"]),
         (["prompt_bars=0", "prompt=test"], ["prompt_bars=0"]),
         (["num_prompts=0"], ["num_prompts=0"]),
@@ -454,6 +469,17 @@ def test_mistakes_beside_a_trained_model(workplace, monkeypatch, capsys):
         (["out=bad.mid"], ["bad.mid", "cannot be made", "give another folder"]),
     ):
         assert_one_line(call_here(workplace, "generate.py", arguments, monkeypatch, capsys), *parts)
+    assert not list(workplace.glob("generated/20*"))
+
+
+def test_a_folder_for_nothing_does_not_stay(workplace, monkeypatch, capsys):
+    for script, arguments in (
+        ("generate.py", ["compile=maybe"]),
+        ("evaluate.py", ["split=tset", "metrics=position_loss"]),
+    ):
+        arguments = [*arguments, "out=for nothing"]
+        assert_one_line(call_here(workplace, script, arguments, monkeypatch, capsys))
+        assert not (workplace / "for nothing").exists()
 
 
 def test_ctrl_c_saves_and_resume_goes_on(tmp_path):

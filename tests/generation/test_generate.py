@@ -82,10 +82,25 @@ def test_bars_asked_for_are_bars_given(tokenizer):
         assert (done.tokens == tokenizer.vocabulary.id("Bar")).sum() == 2 + bars
 
 
-@pytest.mark.parametrize("wrong", ["num_samples", "batch_size"])
-def test_nothing_to_do_is_refused_by_name(wrong):
-    with pytest.raises(UserError, match=f"{wrong}=0: give 1 or more"):
-        run(TOKENIZERS["remi"], **{wrong: 0})
+@pytest.mark.parametrize(
+    ("wrong", "cure"),
+    [
+        ({"num_samples": 0}, "whole number, 1 or more"),
+        ({"batch_size": 0}, "whole number, 1 or more"),
+        ({"seed": -1}, "whole number, 0 or more"),
+        ({"allow_end": "maybe"}, "true or false"),
+    ],
+)
+def test_values_of_no_use_are_refused_by_name(wrong, cure):
+    ((name, value),) = wrong.items()
+    with pytest.raises(UserError, match=f"^{name}={value}: give a? ?{cure}$"):
+        run(TOKENIZERS["remi"], **wrong)
+
+
+@pytest.mark.parametrize("bars", [0, 1.5, "abc"])
+def test_bars_are_whole(bars):
+    with pytest.raises(UserError, match=f"^bars={bars}: give a whole number, 1 or more$"):
+        Length(bars=bars)
 
 
 def test_length_in_tokens_is_exact_and_counts_the_prompt(tokenizer):

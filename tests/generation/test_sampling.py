@@ -60,7 +60,17 @@ def test_draws_follow_the_probabilities_and_never_leave_them():
     assert (p[sample(logits.expand(2, -1), params, allowed=allowed, uniform=ends)] > 0).all()
 
 
-@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_k": 0}, {"top_p": 0}, {"top_p": 1.1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -1},
+        {"temperature": "hot"},
+        {"top_k": 0},
+        {"top_k": 1.5},
+        {"top_p": 0},
+        {"top_p": 1.1},
+    ],
+)
 def test_impossible_settings_are_named(wrong):
     name = next(iter(wrong))
     with pytest.raises(UserError, match=f"sampling.{name}="):

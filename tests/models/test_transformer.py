@@ -69,6 +69,24 @@ def test_heads_must_divide_the_width():
         )
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"dim": "abc"},
+        {"dim": -32},
+        {"num_layers": 0},
+        {"num_heads": 0},
+        {"ff_dim": 1.5},
+        {"dropout": 2},
+    ],
+)
+def test_sizes_of_no_use_are_refused_by_name(wrong):
+    sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "ff_dim": 8}
+    ((name, value),) = wrong.items()
+    with pytest.raises(UserError, match=f"^model.{name}={value}: give a "):
+        Transformer(9, **(sizes | wrong), position=NoPosition, attention=SoftmaxAttention)
+
+
 @torch.no_grad()
 def test_bidirectional_model_sees_what_follows_but_no_padding():
     model = Transformer(

@@ -168,6 +168,9 @@ def test_a_folder_is_one_runs(run):
         ("scheduler.max_steps=-1", "a cosine needs its end"),
         ("data.batch_size=0", "data.batch_size=0: give a whole number, 1 or more"),
         ("data.length=x", "data.length=x"),
+        ("optimizer.lr=-1", "optimizer.lr=-1: give a number above 0"),
+        ("trainer.val_check_interval=0", "trainer.val_check_interval .*=0: give a whole number"),
+        ("trainer.log_every_n_steps=0", "trainer.log_every_n_steps .*=0: give a whole number"),
     ],
 )
 def test_settings_that_cannot_train_are_refused(run, override, said):

@@ -10,6 +10,7 @@ from musicgen.data.datamodule import MusicData
 from musicgen.data.prepare import Piece
 from musicgen.errors import UserError
 from musicgen.midi import Score, read
+from musicgen.values import whole
 
 # What each tokenizer is for.
 _KINDS: dict[str, Literal["pop", "groove"]] = {"remi": "pop", "groove2groove": "groove"}
@@ -38,8 +39,8 @@ class Composer(MusicData):
         self.kind = kind or _KINDS[self.tokenizer.name]
         if self.kind not in _KINDS.values():
             raise UserError(f"data.kind={kind}: give pop, groove, or null for the tokenizer's own")
-        if num_pieces < 3:
-            raise UserError(f"data.num_pieces={num_pieces}: give 3 or more, one for each split")
+        whole("data.num_pieces", num_pieces, at_least=3)  # one for each split
+        whole("data.corpus_seed", corpus_seed, at_least=0)
         self.root = Path(root) / f"{self.kind}-{num_pieces}-seed{corpus_seed}"
         self.num_pieces, self.corpus_seed = num_pieces, corpus_seed
 
