@@ -48,7 +48,8 @@ class MusicData(pl.LightningDataModule):
         length: L, tokens in a training window.
         batch_size: windows in a batch, per process.
         batches_per_epoch: None makes an epoch one crop of each piece.
-        val_fraction, test_fraction: parts of the corpus, by group, where it has no split itself.
+        val_fraction, test_fraction: parts of the corpus, by group, where it has no split itself;
+            0 makes none, and all pieces stand in.
         seed: decides crops and augmentations.
         num_workers: loader processes; 0 loads in the training process; None takes 2 for a GPU,
             which are ahead of it, and 0 otherwise.
@@ -152,7 +153,7 @@ class MusicData(pl.LightningDataModule):
         )
 
     def split(self, name: str) -> list[int]:
-        """The cache's pieces of a split: all of them where the corpus is too small to have it.
+        """The cache's pieces of a split: all of them where the split has none.
 
         Raises:
             UserError: there is no such split.

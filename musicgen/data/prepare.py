@@ -45,7 +45,7 @@ from musicgen.tokenization.base import Tokenizer
 __all__ = ["SPLITS", "Piece", "Shard", "TokenCache", "console", "prepare", "prepare_shard"]
 
 # Raise it when the same files and settings would give another cache.
-_FORMAT = 3
+_FORMAT = 4
 # What a killed preparation loses at most, in seconds of work and in tokens.
 _PART_SECONDS, _PART_TOKENS = 2.0, 2**24
 # These limits do not change what a piece within them is encoded as.

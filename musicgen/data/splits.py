@@ -33,7 +33,8 @@ def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> lis
 
     A name gives each group a number in [0, 1): so a group stays where it is when the corpus grows,
     and what was trained on is never taken for held out. Only a corpus so small that a split would
-    be empty moves a group: of three or more, each of training, validation and test gets one.
+    be empty moves a group: of three or more, each of training, validation and test gets one, unless
+    its fraction is 0.
     """
     shares = {
         group: int.from_bytes(hashlib.blake2b(os.fsencode(group), digest_size=8).digest()) / 2**64
@@ -48,7 +49,7 @@ def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> lis
     if len(order) < 3:
         where = dict.fromkeys(order, "train")
     else:
-        for place, split in ((0, "val"), (1, "test"), (-1, "train")):
-            if split not in where.values():
+        for place, split, wanted in ((0, "val", val), (1, "test", test), (-1, "train", True)):
+            if wanted and split not in where.values():
                 where[order[place]] = split
     return [piece.split or where[piece.group] for piece in pieces]

@@ -168,6 +168,15 @@ def test_too_few_pieces_for_a_split_stand_in_with_a_notice(folder, capsys):
     assert "stand in" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("val", "test", "splits"),
+    [(0, 0.01, {"train", "test"}), (0.01, 0, {"train", "val"}), (0, 0, {"train"})],
+)
+def test_a_split_that_is_not_wanted_gets_nothing(folder, val, test, splits):
+    data = folder(*names(6), val_fraction=val, test_fraction=test)
+    assert {name for name in ("train", "val", "test") if data.cache.pieces(name)} == splits
+
+
 @pytest.mark.parametrize("fractions", [(0.5, 0.5), (-0.1, 0.1), (0, 1)])
 def test_fractions_that_leave_nothing_to_train_on_are_refused(folder, fractions):
     with pytest.raises(UserError, match=r"data\.val_fraction"):

@@ -439,7 +439,9 @@ def test_a_split_depends_on_the_names_of_groups_alone():
     assert dict(zip("jihgfedcba", backwards, strict=True)) == splits
 
 
-@pytest.mark.parametrize("fractions", [(0, 0), (0.05, 0.05), (0.6, 0.3), (0.3, 0.6), (0.98, 0.01)])
+@pytest.mark.parametrize(
+    "fractions", [(1e-9, 1e-9), (0.05, 0.05), (0.6, 0.3), (0.3, 0.6), (0.98, 0.01)]
+)
 @pytest.mark.parametrize("num_groups", [3, 4, 5, 11])
 def test_each_split_has_a_group_from_three_on(num_groups, fractions):
     splits = split_groups(grouped(map(str, range(num_groups))), fractions)

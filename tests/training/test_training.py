@@ -227,6 +227,14 @@ def test_every_task_trains(run, task, position):
     assert float(rows[2]["val/loss"]) > 0
 
 
+def test_no_validation_pieces_where_none_are_asked_for(run, tmp_path, capsys):
+    rows = run("run", "data.val_fraction=0", "trainer.max_steps=3")
+    shown = capsys.readouterr().err
+    assert "(5 train, 0 val, 1 test)" in shown
+    assert "no val pieces among 6: all pieces stand in" in shown
+    assert float(rows[2]["val/loss"]) > 0
+
+
 def test_experiments_compose(config):
     folder = Path(train.__file__).parent / "conf/experiment"
     for path in sorted(folder.rglob("*.yaml")):
