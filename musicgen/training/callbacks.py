@@ -9,6 +9,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
 
 from musicgen.attention import AttentionSpan, FeatureMap
 from musicgen.data.batch import Batch
@@ -69,6 +70,18 @@ class FollowSpan(pl.Callback):
             span.update_window()
             for dim, window in enumerate(span.window() or ()):
                 pl_module.log(f"span/layer{layer}_dim{dim}", float(window), rank_zero_only=True)
+
+
+class ValidateAtLeastOnce(pl.Callback):
+    """Validate at the end of a run that was over before its first validation: it has a best too."""
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        best = trainer.checkpoint_callback
+        validated = not isinstance(best, ModelCheckpoint) or best.best_model_path
+        if not validated and trainer.enable_validation:
+            trainer.validating = True  # as Lightning does around its own
+            trainer.fit_loop.epoch_loop.val_loop.run()
+            trainer.training = True
 
 
 class SaveLast(pl.Callback):

@@ -93,6 +93,22 @@ def test_loss_falls_and_the_best_weights_are_kept(run, tmp_path):
     assert "tokens_per_second" in " ".join(rows[30])
 
 
+@pytest.mark.parametrize(
+    "end", [["trainer.max_steps=2"], ["trainer.max_steps=-1", "trainer.max_epochs=1"]]
+)
+def test_a_run_of_less_than_an_interval_is_validated_at_its_end(run, tmp_path, end):
+    rows = run("run", *end, "scheduler.max_steps=9", "trainer.val_check_interval=50")
+    assert [float(row["val/loss"]) > 0 for row in rows.values() if "val/loss" in row] == [True]
+    best, last = (
+        torch.load(tmp_path / f"run/checkpoints/{name}.ckpt", weights_only=True)
+        for name in ("best", "last")
+    )
+    assert best["global_step"] == last["global_step"] == 2
+    # And not again where there was a validation.
+    rows = run("more", "trainer.max_steps=4")
+    assert [step for step, row in rows.items() if "val/loss" in row] == [2]
+
+
 def test_window_follows_the_span_that_is_learned(run, tmp_path):
     rows = run(
         "span",
