@@ -22,6 +22,9 @@ def describe(arguments: Sequence[str]) -> Iterator[str]:
     Raises:
         UserError: not one file, one that cannot be read, or no such tokenizer.
     """
+    if {"-h", "--help"} & set(arguments):
+        yield f"{__doc__}\ntokenizer: {', '.join(frozen_tokenizers())}, or a saved .json"
+        return
     files = [argument for argument in arguments if not argument.startswith(_KEY)]
     chosen = [argument.removeprefix(_KEY) for argument in arguments if argument not in files]
     if len(files) != 1 or len(chosen) > 1:

@@ -66,6 +66,13 @@ def test_groove_in_words_and_a_saved_tokenizer(file, tmp_path):
     assert list(describe([file, f"tokenizer={path}"]))[2] == "   1 1         119 bpm"
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["a.mid", "-h"]])
+def test_help(arguments):
+    (text,) = describe(arguments)
+    assert "python -m musicgen.tokenization FILE.mid [tokenizer=remi]" in text
+    assert "groove2groove_band" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
