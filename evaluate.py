@@ -135,7 +135,13 @@ def position_loss(cfg: DictConfig, out: Path) -> list[dict[str, Any]]:
     losses = {
         "model": [
             position_losses(model.model, piece, positions=model.positions(piece), seed=cfg.seed)
-            for piece in track(pieces, "position_loss", console=cli.console, transient=True)
+            for piece in track(
+                pieces,
+                "position_loss",
+                console=cli.console,
+                transient=True,
+                disable=not cli.console.is_terminal,
+            )
         ]
     }
     trigram = InterpolatedTrigram(len(model.tokenizer.vocabulary))

@@ -184,7 +184,8 @@ def run(
         TextColumn("{task.completed}/{task.total} pieces, {task.fields[tokens]} tokens"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=cli.console, transient=True) as progress:
+    quiet = not cli.console.is_terminal
+    with Progress(*columns, console=cli.console, transient=True, disable=quiet) as progress:
         bar = progress.add_task("generating", total=total, tokens=0)
         tokens = 0
 

@@ -13,12 +13,12 @@ from torch.utils.data import DataLoader
 
 from musicgen.data.batch import collate
 from musicgen.data.encoding import Limits
+from musicgen.data.home import say
 from musicgen.data.prepare import (
     SPLITS,
     Piece,
     Shard,
     TokenCache,
-    console,
     prepare,
     prepare_shard,
 )
@@ -163,7 +163,7 @@ class MusicData(pl.LightningDataModule):
         pieces = self.cache.pieces(name)
         if pieces:
             return pieces
-        console.print(
+        say(
             f"no {name} pieces among {len(self.cache)}: all pieces stand in, so the loss says "
             "nothing about new music",
             style="yellow",

@@ -25,7 +25,7 @@ from pathlib import Path
 from filelock import FileLock
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from musicgen.data.prepare import console
+from musicgen.data.home import console, say
 from musicgen.errors import UserError
 
 _BLOCK = 1 << 20
@@ -93,12 +93,7 @@ def obtain(archive: Archive, folder: Path, *, only: str = "*") -> None:
 def _download(archive: Archive, path: Path) -> None:
     """Fetch the file into `path`, going on after interruptions while that brings something."""
     part = path.with_name(path.name + ".part")
-    console.print(
-        f"downloading {archive.url} ({archive.licence})",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(f"downloading {archive.url} ({archive.licence})")
     left = _ATTEMPTS
     while True:
         before = _length(part)
@@ -146,7 +141,8 @@ def _fetch(archive: Archive, part: Path) -> None:
         DownloadColumn(),
         TransferSpeedColumn(),
     )
-    with response, Progress(*columns, console=console, transient=True) as progress:
+    quiet = not console.is_terminal
+    with response, Progress(*columns, console=console, transient=True, disable=quiet) as progress:
         resumed = response.status == 206
         start = start if resumed else 0
         length = response.headers.get("Content-Length")

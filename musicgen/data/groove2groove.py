@@ -17,7 +17,8 @@ import numpy as np
 
 from musicgen.data.datamodule import MusicData
 from musicgen.data.download import Archive, obtain
-from musicgen.data.prepare import SPLITS, Piece, console
+from musicgen.data.home import say
+from musicgen.data.prepare import SPLITS, Piece
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, find_midi, read, sort_notes
 from musicgen.tokenization.instruments import DEFAULT_TRACKS, instruments_of
@@ -106,10 +107,7 @@ class Groove2GrooveMIDI(MusicData):
         )
         odd = ["_".join(substyle) for substyle, songs in substyles.items() if len(songs) != 2]
         if odd:
-            console.print(
-                f"{len(odd)} substyles have not two songs, and are left out: {', '.join(odd)}",
-                markup=False,
-            )
+            say(f"{len(odd)} substyles have not two songs, and are left out: {', '.join(odd)}")
         pieces = []
         for (family, _), songs in substyles.items():
             if len(songs) == 2:

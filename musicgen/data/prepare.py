@@ -42,7 +42,7 @@ from musicgen.errors import UserError
 from musicgen.midi import Score
 from musicgen.tokenization.base import Tokenizer
 
-__all__ = ["SPLITS", "Piece", "Shard", "TokenCache", "console", "prepare", "prepare_shard"]
+__all__ = ["SPLITS", "Piece", "Shard", "TokenCache", "prepare", "prepare_shard"]
 
 # Raise it when the same files and settings would give another cache.
 _FORMAT = 4
@@ -367,4 +367,5 @@ def _progress_bar() -> bars.Progress:
         _Speed(),
         bars.TimeElapsedColumn(),
         console=console,
+        disable=not console.is_terminal,
     )

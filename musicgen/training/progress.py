@@ -28,14 +28,16 @@ class RunProgress(ProgressBar):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not self._enabled:
             return
+        console = Console(stderr=True)
         self._progress = Progress(
             TextColumn("training"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("steps, {task.fields[loss]}"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=console,
             transient=True,
+            disable=not console.is_terminal,
         )
         total = trainer.max_steps if trainer.max_steps > 0 else None
         self._bar = self._progress.add_task("", total=total, loss="")

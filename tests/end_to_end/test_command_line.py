@@ -184,6 +184,7 @@ def test_generate_then_evaluate(workplace):
     assert done.returncode == 0, done.stderr
     assert "left out" in done.stderr
     assert "broken.mid" in done.stderr
+    assert "" not in done.stderr.splitlines()  # of progress bars that cannot be seen
     manifest = json.loads((workplace / "generated/generation.json").read_text())
     assert len(manifest["pieces"]) == 6
     assert manifest["settings"]["ungrammatical pieces"] == 0

@@ -13,6 +13,7 @@ from rich.progress import track
 from musicgen.data.composer.families import FAMILIES
 from musicgen.data.composer.groove import compose_groove
 from musicgen.data.composer.pop import compose_pop
+from musicgen.data.home import console
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
 from musicgen.midi import Score, write
@@ -72,7 +73,11 @@ def compose_corpus(
         if path.relative_to(root).as_posix() in stale:
             path.unlink()
     for name, compose in track(
-        plan.items(), f"Composing {kind}", transient=True, disable=num_pieces < _PROGRESS_FROM
+        plan.items(),
+        f"Composing {kind}",
+        console=console,
+        transient=True,
+        disable=num_pieces < _PROGRESS_FROM or not console.is_terminal,
     ):
         write(compose(), root / name)
     content = {"settings": settings, "files": list(plan)}
