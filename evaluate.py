@@ -16,6 +16,7 @@ from rich.progress import track
 
 from generate import MANIFEST
 from musicgen import cli, load
+from musicgen.counts import counted
 from musicgen.errors import UserError
 from musicgen.files import kept_if_filled
 from musicgen.generation.model import MusicModel
@@ -131,7 +132,7 @@ def position_loss(cfg: DictConfig, out: Path) -> list[dict[str, Any]]:
     training_length = model.training_length
     length = usable_length(model.model, round(cfg.max_factor * training_length))
     pieces = [data.cache[i][: length + 1] for i in data.split(cfg.split)[: cfg.max_pieces]]
-    cli.say(f"{len(pieces)} {cfg.split} pieces, to {length} tokens")
+    cli.say(f"{counted(len(pieces), f'pieces of {cfg.split}')}, to {length:,} tokens")
     losses = {
         "model": [
             position_losses(model.model, piece, positions=model.positions(piece), seed=cfg.seed)

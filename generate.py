@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch.nn.utils.rnn import pad_sequence
 
 from musicgen import cli, load
+from musicgen.counts import counted
 from musicgen.errors import UserError
 from musicgen.files import kept_if_filled, write_text
 from musicgen.generation.continuation import (
@@ -63,7 +64,7 @@ def main(cfg: DictConfig) -> None:
         except KeyboardInterrupt:
             if not done:
                 raise
-            cli.warn(f"interrupted; {len(done)} pieces are finished")
+            cli.warn(f"interrupted, with {counted(len(done), 'pieces')} finished")
     seconds = time.monotonic() - began
 
     places = {id(prompt): place for place, prompt in enumerate(prompts)}
@@ -89,7 +90,7 @@ def main(cfg: DictConfig) -> None:
     if cfg.report:
         write_report(
             out / "report.html",
-            title=f"{len(done)} continuations",
+            title=counted(len(done), "continuations"),
             pieces=[
                 ReportPiece(Path(file).stem, c.score, c.prompt.end_tick, file, row)
                 for file, c, row in zip(files, done, rows, strict=True)
@@ -97,7 +98,10 @@ def main(cfg: DictConfig) -> None:
             numbers=settings,
             notices=[prompt.notice for prompt in prompts if prompt.notice],
         )
-    cli.say(f"{len(done)} pieces, {new_tokens} new tokens, {settings['tokens/s']} a second")
+    cli.say(
+        f"{counted(len(done), 'pieces')}, {counted(new_tokens, 'tokens')} added, "
+        f"{settings['tokens/s']:,} a second"
+    )
     cli.say(f"in {out}" + (f"; open {out / 'report.html'}" if cfg.report else ""))
 
 
@@ -181,7 +185,7 @@ def run(
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed}/{task.total} pieces, {task.fields[tokens]} tokens"),
+        TextColumn("{task.completed}/{task.total} pieces, {task.fields[tokens]:,} tokens"),
         TimeElapsedColumn(),
     )
     quiet = not cli.console.is_terminal

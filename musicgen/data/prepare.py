@@ -20,6 +20,7 @@ from typing import Any
 from rich import progress as bars
 from rich.text import Text
 
+from musicgen.counts import counted
 from musicgen.data.build import build_cache
 from musicgen.data.cache import INDEX, TokenCache
 from musicgen.data.encoding import (
@@ -247,8 +248,8 @@ class _Corpus:
         seconds = time.monotonic() - began
         reused = len(self.contents) - len(tasks)
         say(
-            f"{len(tasks)} pieces read in {seconds:.1f} s, {len(tasks) / seconds:.0f} a second"
-            + (f"; {reused} are as before" if reused else "")
+            f"{counted(len(tasks), 'pieces')} read in {seconds:.1f} s, "
+            f"{len(tasks) / seconds:,.0f} a second" + (f"; {reused:,} as before" if reused else "")
         )
 
     def _failed(self, task: Task, failure: Failure) -> Reading:

@@ -12,6 +12,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+from musicgen.counts import counted
 from musicgen.data.encoding import Record
 from musicgen.data.splits import SPLITS
 from musicgen.tokenization.base import EncodingReport, Vocabulary
@@ -72,7 +73,8 @@ def summarise(
     per_bar = median(record.num_tokens / max(1, record.num_bars) for record in kept)
     shares = ", ".join(f"{splits.count(split)} {split}" for split in SPLITS)
     lines = [
-        f"{len(kept)} pieces ({shares}), {sum(tokens):,} tokens in {bars:,} bars",
+        f"{counted(len(kept), 'pieces')} ({shares}), {counted(sum(tokens), 'tokens')} in "
+        f"{counted(bars, 'bars')}",
         f"a piece: {median(tokens):,.0f} tokens (median), {min(tokens):,} to {max(tokens):,}; "
         f"a bar: {per_bar:.0f}",
         f"lengths: {_histogram(tokens)}",
@@ -87,12 +89,13 @@ def summarise(
 
 
 def _histogram(values: Sequence[int]) -> str:
-    """How many values lie in each of 16 equal steps up to the 99th percentile, and above."""
-    top = max(1.0, float(np.percentile(values, 99)))
-    counts, _ = np.histogram(np.minimum(values, top), _NUM_BINS, (0, top))
+    """How many values lie in each of 16 equal steps; the longest 1% in the last, with a word."""
+    low, top = min(values), int(np.percentile(values, 99, method="higher"))
+    counts, _ = np.histogram(np.minimum(values, top), _NUM_BINS, (low, top))
     levels = np.ceil(counts / counts.max() * len(_BLOCKS)).astype(int)
     bars = "".join(_BLOCKS[level - 1] if level else " " for level in levels.tolist())
-    return f"0 |{bars}| {top:,.0f} tokens and more"
+    longer = "" if top == max(values) else ", and what is longer"
+    return f"{low:,} |{bars}| {top:,} tokens{longer}"
 
 
 def _coverage(counts: NDArray[np.int64], vocabulary: Vocabulary) -> str:

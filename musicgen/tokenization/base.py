@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from musicgen.counts import counted
 from musicgen.errors import UserError
 from musicgen.midi import Score
 from musicgen.tokenization.vocabulary import (
@@ -59,18 +60,13 @@ class EncodingReport:
     def summary(self) -> str:
         """One line, such as `12 notes outside A0-C8 dropped, 3/4 read as 4/4`."""
         parts = [
-            f"{_counted(count, reason)} {verb}"
+            f"{counted(count, reason)} {verb}"
             for verb, counts in (("dropped", self.dropped), ("clipped", self.clipped))
             for reason, count in counts.items()
         ]
         if self.notes_kept == self.notes_read:
-            parts.insert(0, f"all {_counted(self.notes_read, 'notes')} kept")
+            parts.insert(0, f"all {counted(self.notes_read, 'notes')} kept")
         return ", ".join(parts + self.rules)
-
-
-def _counted(count: int, reason: str) -> str:
-    noun, space, rest = reason.partition(" ")
-    return f"{count} {noun.removesuffix('s') if count == 1 else noun}{space}{rest}"
 
 
 class Tokenizer(ABC):

@@ -1,4 +1,5 @@
 import csv
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,7 +33,8 @@ def test_the_summary_adds_up():
     lines = summary()
     assert lines[0] == "3 pieces (2 train, 0 val, 1 test), 600 tokens in 16 bars"
     assert lines[1] == "a piece: 200 tokens (median), 100 to 300; a bar: 30"
-    assert lines[2].endswith("| 298 tokens and more")
+    assert lines[2].startswith("lengths: 100 |█")
+    assert lines[2].endswith("█| 300 tokens")
     assert lines[2].count("█") == 3
     assert lines[3] == f"vocabulary: {VOCABULARY.pad_id} of {VOCABULARY.pad_id} tokens occur"
     assert lines[4] == (
@@ -50,6 +52,19 @@ def test_the_summary_adds_up():
     ]
 
 
+def test_lengths_of_a_few_giants_and_of_one_piece():
+    records = [Record(f"{i}", f"{i}", num_tokens=1000 + i, num_bars=1) for i in range(1000)]
+    records[0].num_tokens = 10**6
+    lines = summary(records, ["train"] * 1000, [""] * 1000)
+    assert lines[2].startswith("lengths: 1,001 |▇")
+    assert lines[2].endswith("█| 1,991 tokens, and what is longer")
+    (line,) = summary(records[:1], ["train"], [""])[2:3]
+    assert line == f"lengths: 1,000,000 |{' ' * 8}█{' ' * 7}| 1,000,000 tokens"
+    assert summary(records[:1], ["train"], [""])[0] == (
+        "1 piece (1 train, 0 val, 0 test), 1,000,000 tokens in 1 bar"
+    )
+
+
 def test_what_never_occurs_is_named():
     counts = count_tokens([np.arange(300, dtype=np.uint16), np.empty(0, np.uint16)], VOCABULARY)
     assert counts.sum() == 300
@@ -62,6 +77,8 @@ def test_what_never_occurs_is_named():
 
 
 def test_nothing_to_tell():
+    many = replace(RECORDS[2], notes_read=20666, notes_kept=20666)
+    assert summary([many], ["train"], [""])[4] == "all 20,666 notes kept"
     lines = summary([RECORDS[2]], ["train"], [""])
     assert lines[4] == "all 90 notes kept"
     assert lines[-1] == "duplicates: none"
