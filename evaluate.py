@@ -21,6 +21,7 @@ from musicgen.errors import UserError
 from musicgen.files import kept_if_filled
 from musicgen.generation.model import MusicModel
 from musicgen.metrics import (
+    CONFIDENCE,
     InterpolatedTrigram,
     KernelDrawing,
     Summary,
@@ -41,6 +42,15 @@ from musicgen.training.position_kernels import kernel_axes, position_kernels
 from musicgen.values import number, whole
 
 PROFILES = ("onset_duration", "time_pitch")
+_SUMMARY = (
+    f"n: pieces that count; low, high: {CONFIDENCE:.0%} confidence interval of the mean (bootstrap)"
+)
+LEGENDS = {
+    "style": _SUMMARY,
+    "position_loss": f"in nats a token; {_SUMMARY}",
+    "position_properties": "at_zero: the kernel at lag 0; half_width: the lag at which it is half "
+    "of that, inf where it never is; the others: musicgen/metrics/position_properties.py",
+}
 
 
 def main(cfg: DictConfig) -> None:
@@ -69,6 +79,7 @@ def main(cfg: DictConfig) -> None:
             write_csv(rows, out / f"{name}.csv")
             shown = overview(rows) if name == "position_properties" else rows
             cli.stdout.print(as_table(shown, title=name))
+            cli.stdout.print(LEGENDS[name], highlight=False, soft_wrap=True)
     cli.say(f"in {out}")
 
 
@@ -115,7 +126,10 @@ def pair_files(generated: Path, references: Path) -> list[tuple[Score, Score]]:
         stems = sorted((s for s in by_stem if path.stem.startswith(s)), key=len)
         reference = by_name.get(row.get("prompt", "")) or (by_stem[stems[-1]] if stems else None)
         if reference is None:
-            raise UserError(f"{path.name}: no file of references={references} begins its name")
+            raise UserError(
+                f"{path.name}: no file of references={references} begins its name; give the "
+                "folder of the originals, or name the piece after its own"
+            )
         score = read(path)
         start = row.get("prompt end", 0)
         pairs.append((score.clip(start, score.end + 1), read(reference)))
@@ -164,7 +178,8 @@ def position_loss(cfg: DictConfig, out: Path) -> list[dict[str, Any]]:
     gain = trained["trigram, trained"] - trained["model, trained"]
     cli.say(
         f"at trained positions: model {trained['model, trained']:.3f}, trigram "
-        f"{trained['trigram, trained']:.3f} nats a token; the model is {gain:+.3f} better"
+        f"{trained['trigram, trained']:.3f} nats a token; the model is {abs(gain):.3f} "
+        f"{'worse' if gain < 0 else 'better'}"
     )
     return rows
 

@@ -38,6 +38,7 @@ from musicgen.report import ReportPiece, write_report
 from musicgen.values import flag, number, whole
 
 MANIFEST = "generation.json"
+NOTICES_SHOWN = 3
 
 
 def main(cfg: DictConfig) -> None:
@@ -85,7 +86,11 @@ def main(cfg: DictConfig) -> None:
         {"file": file, "prompt end": c.prompt.end_tick, **row}
         for file, c, row in zip(files, done, rows, strict=True)
     ]
-    manifest = {"settings": settings, "pieces": pieces}
+    notices = [prompt.notice for prompt in prompts if prompt.notice]
+    if cut := cut_short(model, length, done):
+        cli.warn(cut)
+        notices.append(cut)
+    manifest = {"settings": settings, "notices": notices, "pieces": pieces}
     write_text(out / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
     if cfg.report:
         write_report(
@@ -96,7 +101,7 @@ def main(cfg: DictConfig) -> None:
                 for file, c, row in zip(files, done, rows, strict=True)
             ],
             numbers=settings,
-            notices=[prompt.notice for prompt in prompts if prompt.notice],
+            notices=notices,
         )
     cli.say(
         f"{counted(len(done), 'pieces')}, {counted(new_tokens, 'tokens')} added, "
@@ -122,7 +127,7 @@ def check_values(cfg: DictConfig) -> None:
 
 
 def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
-    """The prompts; files of a folder that cannot be read are named and left out.
+    """The prompts; what they lost is told, and files of a folder that cannot be read are left out.
 
     Raises:
         UserError: nothing can be read.
@@ -154,6 +159,11 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
         raise UserError(f"nothing to continue: {errors[0]}{more}")
     for error in errors:
         cli.warn(f"left out: {error}")
+    notices = [prompt.notice for prompt in prompts if prompt.notice]
+    for notice in notices[:NOTICES_SHOWN]:
+        cli.warn(notice)
+    if len(notices) > NOTICES_SHOWN:
+        cli.warn(f"and {len(notices) - NOTICES_SHOWN:,} more like these, in {MANIFEST}")
     return prompts
 
 
@@ -214,6 +224,19 @@ def run(
         ):
             progress.advance(bar)
             yield continuation
+
+
+def cut_short(model: MusicModel, length: Length, done: list[Continuation]) -> str:
+    """One line on pieces that end where the model's positions do, not after their bars."""
+    position = model.model.position
+    cut = [c for c in done if len(c.tokens) == position.max_length]
+    if length.bars is None or not cut:
+        return ""
+    return (
+        f"{counted(len(cut), 'pieces')} cut short of bars={length.bars} at "
+        f"{position.max_length:,} tokens, where this model's positional encoding "
+        f"(position={position.name}) ends"
+    )
 
 
 def grammatical(model: MusicModel, done: list[Continuation]) -> int:

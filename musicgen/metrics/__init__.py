@@ -1,6 +1,6 @@
 """Measures: pure functions of Scores and arrays."""
 
-from musicgen.metrics.base import Summary, as_table, write_csv
+from musicgen.metrics.base import CONFIDENCE, Summary, as_table, write_csv
 from musicgen.metrics.kernel_plot import KernelDrawing, plot_kernels
 from musicgen.metrics.ngram import InterpolatedTrigram
 from musicgen.metrics.position_loss import (
@@ -22,6 +22,7 @@ from musicgen.metrics.style import (
 )
 
 __all__ = [
+    "CONFIDENCE",
     "InterpolatedTrigram",
     "KernelDrawing",
     "KernelProperties",

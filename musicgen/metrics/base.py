@@ -17,6 +17,9 @@ from musicgen.files import write_text
 if TYPE_CHECKING:
     from rich.table import Table
 
+CONFIDENCE = 0.95
+"""Level of a summary's interval."""
+
 Row = Mapping[str, object]
 
 
@@ -40,7 +43,9 @@ class Summary:
     high: float
 
     @classmethod
-    def of(cls, values: Iterable[float], *, confidence: float = 0.95, seed: int = 0) -> Summary:
+    def of(
+        cls, values: Iterable[float], *, confidence: float = CONFIDENCE, seed: int = 0
+    ) -> Summary:
         """Summarise `values`, leaving out and counting NaN.
 
         The interval is the percentile bootstrap's (Efron & Tibshirani 1993, section 13.3),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import runpy
 import shlex
 import shutil
@@ -19,7 +20,7 @@ import torch
 
 from musicgen import cli
 from musicgen.cli import prepare_arguments
-from musicgen.data.composer import compose_pop
+from musicgen.data.composer import compose_groove, compose_pop
 from musicgen.midi import read, write
 
 ROOT = Path(__file__).parents[2]
@@ -225,7 +226,46 @@ def test_generate_then_evaluate(workplace):
         assert f'"{row}",' in loss
     assert (workplace / "measures/position_loss.png").stat().st_size > 1000
     assert "trigram" in done.stderr
+    gain = float(re.search(r"the model is (\S+) (?:better|worse)$", done.stderr, re.M)[1])
+    assert gain > 0  # which of the two the word says
+    assert "low, high: 95% confidence interval of the mean" in done.stdout
     assert "model, trained" in done.stdout
+
+
+def test_what_a_prompt_loses_is_told(workplace, monkeypatch, capsys):
+    for i in range(5):
+        write(compose_groove(0, "bossa", 0, i), workplace / f"band/{i}.mid")
+    arguments = ["prompt=band", "prompt_bars=1", "bars=1", "out=from a band"]
+    done = call_here(workplace, "generate.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    lost = [line for line in done.stderr.splitlines() if "notes of drums dropped" in line]
+    assert len(lost) == 3
+    assert lost[0].startswith("0.mid: ")
+    assert "and 2 more like these, in generation.json" in done.stderr
+    notices = json.loads((workplace / "from a band/generation.json").read_text())["notices"]
+    assert notices[:3] == lost
+    assert len(notices) == 5
+
+
+def test_a_piece_without_an_original_is_told(workplace, monkeypatch, capsys):
+    write(compose_pop(3, 0), workplace / "originals/a.mid")
+    write(compose_pop(3, 0), workplace / "new/b.mid")
+    arguments = ["generated=new", "references=originals"]
+    refused = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    assert_one_line(refused, "b.mid: no file of references=originals", "folder of the originals")
+    assert not list(workplace.glob("evaluated/*"))
+
+
+def test_pieces_that_end_with_the_positions_are_told(tmp_path, monkeypatch, capsys):
+    arguments = ["train.py", *TINY, "debug=limit", "task_name=short", "position=learnable"]
+    arguments += ["model.position.max_length=64", "trainer.max_steps=1"]
+    done = call_here(tmp_path, arguments[0], arguments[1:], monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    arguments = ["bars=16", "num_samples=2", "out=short"]
+    done = call_here(tmp_path, "generate.py", arguments, monkeypatch, capsys)
+    said = "2 pieces cut short of bars=16 at 64 tokens, where this model's positional encoding"
+    assert done.stderr.count(said) == 1
+    assert said in json.loads((tmp_path / "short/generation.json").read_text())["notices"][0]
 
 
 def test_kernels_are_measured_and_drawn(workplace):
@@ -233,6 +273,7 @@ def test_kernels_are_measured_and_drawn(workplace):
     done = call(workplace, "evaluate.py", "metrics=position_properties", f"out={out}")
     assert done.returncode == 0, done.stderr
     assert "sine_spe, tokens" in done.stdout
+    assert "half_width: the lag at which" in done.stdout
     rows = list(csv.DictReader((out / "position_properties.csv").open()))
     assert len(rows) == 1 + 2 + 4  # all, layers, heads
     assert {row["kernel"] for row in rows} == {"sine_spe"}
