@@ -18,6 +18,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from musicgen import cli
+from musicgen.counts import counted
 from musicgen.data.datamodule import MusicData
 from musicgen.errors import UserError
 from musicgen.files import write_text
@@ -25,6 +26,7 @@ from musicgen.models import check_compatible
 from musicgen.tokenization.base import Tokenizer
 from musicgen.training.checkpoint import CheckpointContent, check_resume, parameter_count
 from musicgen.training.module import TrainingModule
+from musicgen.values import whole
 
 
 def main(cfg: DictConfig) -> float | None:
@@ -51,8 +53,7 @@ def _run(cfg: DictConfig) -> float | None:
         instantiate(cfg.model.span),
         causal=cfg.model.causal,
     )
-    if not isinstance(cfg.seed, int) or not 0 <= cfg.seed < 2**32:
-        raise UserError(f"seed={cfg.seed}: give a whole number from 0 to {2**32 - 1}")
+    whole("seed", cfg.seed, at_least=0, at_most=2**32 - 1)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     data: MusicData = instantiate(cfg.data, tokenizer=tokenizer)
@@ -162,9 +163,9 @@ def _fit(
     if trainer.is_global_zero:
         loss = trainer.callback_metrics.get("val/loss")
         validation = "" if loss is None else f", validation loss {float(loss):.4f} nats a token"
-        seconds, steps = time.monotonic() - began, trainer.global_step
+        seconds = time.monotonic() - began
         duration = f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
-        cli.say(f"{steps} step{'' if steps == 1 else 's'} in {duration}{validation}")
+        cli.say(f"{counted(trainer.global_step, 'steps')} in {duration}{validation}")
         cli.say(f"next: python generate.py checkpoint={record.folder} prompt=song.mid")
 
 

@@ -9,15 +9,25 @@ from typing import Any
 from musicgen.errors import UserError
 
 
-def whole(name: str, value: Any, at_least: int = 1, *, null: str | None = None) -> None:
-    """Refuse what is no whole number, or too small.
+def whole(
+    name: str,
+    value: Any,
+    at_least: int = 1,
+    *,
+    at_most: int | None = None,
+    null: str | None = None,
+) -> None:
+    """Refuse what is no whole number, or too small, or too large.
 
     Args:
         name: of the setting, as on the command line.
         null: what null, which is None here, is for; "" goes without saying, None refuses it.
     """
-    if not (_is(Integral, value) and value >= at_least):
-        _refuse(name, value, f"a whole number, {at_least} or more", null)
+    fits, kind = _is(Integral, value) and value >= at_least, f"a whole number, {at_least} or more"
+    if at_most is not None:
+        fits, kind = fits and value <= at_most, f"{kind}, at most {at_most}"
+    if not fits:
+        _refuse(name, value, kind, null)
 
 
 def number(
