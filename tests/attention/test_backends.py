@@ -37,13 +37,17 @@ def problem(length: int, log_features: bool = False, device: str = "cpu") -> dic
     return {name: x.to(device).requires_grad_() for name, x in tensors.items()}
 
 
-def problem_of_other_features(length: int) -> dict[str, Tensor]:
-    """Signed features, and positive ones for the normaliser."""
-    tensors = problem(length)
-    for name in ("q", "k"):
-        tensors[f"norm_{name}"] = tensors[name]
-        tensors[name] = torch.randn_like(tensors[name]).requires_grad_()
-    return tensors
+class Mixing(LayerCode):
+    """Makes features signed, so that the normaliser is of others."""
+
+    keeps_sign = False
+
+    def __init__(self) -> None:
+        self.matrix = torch.randn(16, 16)
+
+    def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        matrix = self.matrix.to(q.dtype)
+        return q @ matrix, k @ matrix
 
 
 def results(inputs: dict[str, Tensor], decaying: bool, **options) -> list[Tensor]:
@@ -88,9 +92,8 @@ def test_fast_transformers(length, log_features, continued):
 @pytest.mark.parametrize("continued", [False, True])
 @needs_fast_transformers
 def test_fast_transformers_with_a_normaliser_of_other_features(continued):
-    state = some_state(False) if continued else None
-    inputs = problem_of_other_features(40)
-    assert_agrees(inputs, decaying=False, state=state, backend="fast_transformers")
+    options = {"state": some_state(False) if continued else None, "code": Mixing()}
+    assert_agrees(problem(40), decaying=False, backend="fast_transformers", **options)
 
 
 @needs_fast_transformers
@@ -143,9 +146,8 @@ def test_what_goes_to_and_comes_from_fla_with_other_features(monkeypatch, decayi
     monkeypatch.setattr(kernels, "_fla_kernel", lambda: simple_gla)
     monkeypatch.setattr(kernels, "_fla_refusal", lambda *_: None)
     monkeypatch.setattr(kernels, "_fla_gradient_refusal", lambda *_: None)
-    state = some_state(False) if continued else None
-    inputs = problem_of_other_features(40)
-    assert_agrees(inputs, decaying=decaying, state=state, backend="fla")
+    options = {"state": some_state(False) if continued else None, "code": Mixing()}
+    assert_agrees(problem(40), decaying=decaying, backend="fla", **options)
 
 
 @needs_fla

@@ -139,7 +139,7 @@ def test_a_file_that_hangs_is_left_out_until_it_may_take_longer(tmp_path, capsys
         patch.setattr(time, "sleep", lambda seconds: None)
         again = prepared(0.4, hang_on_two)
     assert again.names == ["0.mid", "1.mid", "2.mid", "3.mid"]
-    assert "1 pieces read" in capsys.readouterr().err
+    assert "1 piece read" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_read_to_its_end(tmp_path):
@@ -178,7 +178,7 @@ def test_what_was_not_the_files_fault_is_tried_again(tmp_path, capsys):
     assert names() == ["0.mid", "1.mid", "2.mid", "late.mid"]
     shown = capsys.readouterr().err
     assert "2 pieces read" in shown
-    assert "1 pieces read" in shown
+    assert "1 piece read" in shown
 
 
 def test_a_mistake_of_the_users_own_comes_through(tmp_path):
