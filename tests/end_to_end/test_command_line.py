@@ -578,6 +578,15 @@ def test_names_that_would_collide_stay_apart(workplace):
     assert names == {"a_b_0.mid", "a_b (2)_0.mid", "x_0.mid", "x (2)_0.mid"}
 
 
+@pytest.fixture
+def heeds_ctrl_c():
+    """Children inherit an ignored SIGINT, such as a background job's, but not a handled one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 @pytest.mark.parametrize(
     ("script", "imported"),
     [("train.py", "pytorch_lightning"), ("generate.py", "torch"), ("evaluate.py", "numpy")],

@@ -87,9 +87,8 @@ def test_sizes_of_no_use_are_refused_by_name(wrong):
         Transformer(9, **(sizes | wrong), position=NoPosition, attention=SoftmaxAttention)
 
 
-@torch.no_grad()
-def test_bidirectional_model_sees_what_follows_but_no_padding():
-    model = Transformer(
+def performer(causal: bool) -> Transformer:
+    return Transformer(
         9,
         dim=8,
         num_layers=2,
@@ -97,9 +96,14 @@ def test_bidirectional_model_sees_what_follows_but_no_padding():
         ff_dim=8,
         position=NoPosition,
         attention=partial(LinearAttention, feature_map=partial(FAVOR, num_features=8)),
-        causal=False,
+        causal=causal,
         init_std=0.5,
     ).eval()
+
+
+@torch.no_grad()
+def test_bidirectional_model_sees_what_follows_but_no_padding():
+    model = performer(causal=False)
     ids = torch.randint(9, (1, 6))
     changed = ids.clone()
     changed[0, 5] = (ids[0, 5] + 1) % 9
@@ -139,16 +143,7 @@ def test_layers_equal_torchs(norm_first):
 
 @torch.no_grad()
 def test_a_masked_token_after_others_is_not_seen():
-    model = Transformer(
-        9,
-        dim=8,
-        num_layers=2,
-        num_heads=2,
-        ff_dim=8,
-        position=NoPosition,
-        attention=partial(LinearAttention, feature_map=partial(FAVOR, num_features=8)),
-        init_std=0.5,
-    ).eval()
+    model = performer(causal=True)
     ids = torch.randint(9, (1, 6))
     _, state = model(ids[:, :4], return_state=True)
     mask = torch.tensor([[False]])
