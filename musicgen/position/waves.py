@@ -1,7 +1,8 @@
 """Products with Ω(n) = [λ cos(2πfn + θ), λ sin(2πfn + θ)], never kept for more than a block.
 
 SineSPE's codes are Ω times noise. What is as wide as Ω is made per block of positions, forward and
-backward; Ω itself and its gradient exist once for all layers.
+backward; Ω itself and its gradient exist once for all layers. On a GPU a block is the whole length,
+and what passes over the width of Ω is compiled into one kernel each way.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from musicgen.position.base import product_dtype
+from musicgen.position.fused import Fused
 
 
 class Unplaced(NamedTuple):
@@ -139,6 +141,28 @@ class _Collect(torch.autograd.Function):
         return grad_f, grad_theta, gain_q + gain_k, grad_omega, *(None,) * 3
 
 
+@Fused
+def widen(x: Tensor, position: Tensor | None, waves: Tensor) -> Tensor:
+    """vec(x_d a_d Ω_d): waves [H, 1|B, T, 2K', K] -> [H, B·T, 2K'·K]."""
+    u = x if position is None else x * position[:, None, None]
+    return (u[..., None, :] * waves).flatten(3).flatten(1, 2)
+
+
+@Fused
+def narrow(
+    x: Tensor, position: Tensor | None, waves: Tensor, grad: Tensor, grad_waves: Tensor | None
+) -> Tensor:
+    """From a gradient [H, B·T, 2K'·K] to that of x a, [H, B, T, K]; that of Ω is added in place."""
+    grad = grad.view(*x.shape[:3], *waves.shape[3:])
+    if grad_waves is not None:
+        u = x if position is None else x * position[:, None, None]
+        if grad_waves.shape[1] == x.shape[1]:
+            grad_waves.addcmul_(grad, u[..., None, :])
+        else:
+            grad_waves += (grad * u[..., None, :]).sum(1, keepdim=True)
+    return (grad * waves).sum(-2)
+
+
 class Project(torch.autograd.Function):
     """x̂ = vec(x_d a_d Ω_d(n)) z + (x c) ε, by blocks of positions.
 
@@ -174,9 +198,7 @@ class Project(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False):
             for part in blocks(x):
                 x_h = x[:, part].permute(2, 0, 1, 3)  # [H, B, T, K]
-                u = x_h if position is None else x_h * position[:, None, None]
-                wide = u[..., None, :] * omega[:, :, part].transpose(0, 1)  # [H, B, T, 2K', K]
-                y = wide.flatten(3).flatten(1, 2) @ flat_z
+                y = widen(x_h, position, omega[:, :, part].transpose(0, 1)) @ flat_z
                 if constant is not None and epsilon is not None:
                     y = y.baddbmm_((x_h * constant[:, None, None]).flatten(1, 2), epsilon)
                 out[:, part] = y.unflatten(1, (batch, -1)).permute(1, 2, 0, 3)
@@ -198,15 +220,8 @@ class Project(torch.autograd.Function):
             x_h = x[:, part].permute(2, 0, 1, 3)
             g_h = grad[:, part].permute(2, 0, 1, 3).flatten(1, 2)  # [H, B·T, R]
             waves = omega[:, :, part].transpose(0, 1)
-            g_wide = (g_h @ flat_z).unflatten(-1, z.shape[1:3]).unflatten(1, (batch, -1))
-            g_u = (g_wide * waves).sum(-2)  # [H, B, T, K]
-            if grad_omega.numel():
-                u = x_h if position is None else x_h * position[:, None, None]
-                into = grad_omega[:, :, part].transpose(0, 1)
-                if into.shape[1] == batch:
-                    into.addcmul_(g_wide, u[..., None, :])
-                else:
-                    into += (g_wide * u[..., None, :]).sum(1, keepdim=True)
+            into = grad_omega[:, :, part].transpose(0, 1) if grad_omega.numel() else None
+            g_u = narrow(x_h, position, waves, g_h @ flat_z, into)
             g_x = g_u
             if epsilon is not None:
                 g_c = (g_h @ epsilon.transpose(1, 2)).unflatten(1, (batch, -1))

@@ -1,0 +1,73 @@
+"""What is compiled on a GPU, compiled here: the same outputs and gradients as plain torch."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+
+import pytest
+import torch
+
+from musicgen.attention import FAVOR, LinearAttention
+from musicgen.models import Transformer
+from musicgen.position import NoiseKey, SineSPE, waves
+from musicgen.position.fused import Fused
+
+COMPILE = torch.compile
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler here"
+)
+
+
+def gradients(num_realizations: int | None, rows: int, gated: bool) -> list[torch.Tensor]:
+    """The output of a small model, and the gradients of all that it learns."""
+    torch.manual_seed(0)
+    model = Transformer(
+        9,
+        dim=16,
+        num_layers=2,
+        num_heads=2,
+        ff_dim=16,
+        position=partial(SineSPE, num_realizations=num_realizations, gated=gated),
+        attention=partial(LinearAttention, feature_map=partial(FAVOR, num_features=16)),
+        init_std=0.3,
+    )
+    out = model(torch.randint(9, (rows, 37)), noise=NoiseKey((1,)))
+    out.square().mean().backward()
+    return [out.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
+
+
+@needs_compiler
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_realizations", [8, None])
+@pytest.mark.parametrize(("rows", "gated"), [(1, True), (3, False)])
+def test_compiled_equals_plain(monkeypatch, backend, num_realizations, rows, gated):
+    plain = gradients(num_realizations, rows, gated)
+    compiled = []
+
+    def compiling(function, **options):
+        compiled.append(function.__name__)
+        return COMPILE(function, backend=backend, **options)
+
+    monkeypatch.setattr(torch, "compile", compiling)
+    monkeypatch.setattr(Fused, "pays", staticmethod(lambda x: True))
+    for name in ("widen", "narrow"):
+        monkeypatch.setattr(waves, name, Fused(getattr(waves, name).function))
+    for found, expected in zip(gradients(num_realizations, rows, gated), plain, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+    assert sorted(compiled) == ["narrow", "widen"]
+    assert waves.widen.works
+    assert waves.narrow.works
+
+
+def test_a_failing_compiler_is_told_once_and_changes_nothing(monkeypatch):
+    def fail(function, **options):
+        raise RuntimeError("no compiler\nwith a long story")
+
+    monkeypatch.setattr(torch, "compile", fail)
+    monkeypatch.setattr(Fused, "pays", staticmethod(lambda x: True))
+    double = Fused(lambda x: 2 * x)
+    x = torch.rand(3)
+    with pytest.warns(UserWarning, match="SPE runs uncompiled: RuntimeError: no compiler$"):
+        assert torch.equal(double(x), 2 * x)
+    assert torch.equal(double(x), 2 * x)  # a second warning would fail the test
