@@ -49,6 +49,8 @@ def main(cfg: DictConfig) -> None:
     length = model.length(cfg.bars, cfg.length_factor, cfg.max_new_tokens)
     sampling = model.sampling(**cfg.sampling)
     prompts = read_prompts(model, cfg)
+    notices = [prompt.notice for prompt in prompts if prompt.notice]
+    tell(notices)
     names = file_names(prompts, cfg.num_samples)
     out = cli.make_folder(cfg.out, "generated")
     for name in (MANIFEST, *names.values()):
@@ -86,7 +88,6 @@ def main(cfg: DictConfig) -> None:
         {"file": file, "prompt end": c.prompt.end_tick, **row}
         for file, c, row in zip(files, done, rows, strict=True)
     ]
-    notices = [prompt.notice for prompt in prompts if prompt.notice]
     if cut := cut_short(model, length, done):
         cli.warn(cut)
         notices.append(cut)
@@ -127,7 +128,7 @@ def check_values(cfg: DictConfig) -> None:
 
 
 def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
-    """The prompts; what they lost is told, and files of a folder that cannot be read are left out.
+    """The prompts; files of a folder that cannot be read are named and left out.
 
     Raises:
         UserError: nothing can be read.
@@ -159,12 +160,15 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
         raise UserError(f"nothing to continue: {errors[0]}{more}")
     for error in errors:
         cli.warn(f"left out: {error}")
-    notices = [prompt.notice for prompt in prompts if prompt.notice]
+    return prompts
+
+
+def tell(notices: list[str]) -> None:
+    """Say what the first few prompts lost."""
     for notice in notices[:NOTICES_SHOWN]:
         cli.warn(notice)
     if len(notices) > NOTICES_SHOWN:
         cli.warn(f"and {len(notices) - NOTICES_SHOWN:,} more like these, in {MANIFEST}")
-    return prompts
 
 
 def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[int, int], str]:
