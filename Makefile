@@ -1,38 +1,38 @@
-# Every target sets up what it needs in .venv; nothing but Python 3.11 or newer has to be there.
+# Every target installs its requirements into .venv; only Python 3.11 or newer is needed.
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
-BENCHMARKS := training_step causal_product performer_pytorch decoding lrpe span
+BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
 .PHONY: help setup demo test bench bench-gpu lint clean
 
-help: ## Print this
+help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml setup.py constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else "Python 3.11 or newer is needed, not %d.%d; set PYTHON=" % v[:2])'
-	@echo "Setting up $(VENV), once"
+	@echo "Creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $(STAMP)
 
 setup: $(STAMP) ## Create .venv with everything for use and development
 
-demo: $(STAMP) ## Train a small model, continue held-out pieces, measure, write a report to see and hear
+demo: $(STAMP) ## Train a small model, continue held-out pieces, evaluate, write a report to see and hear
 	$(RUN) train.py task_name=demo trainer.max_steps=500 model.position.num_realizations=32 model.attention.decay=learned
 	rm -rf generated/demo evaluated/demo
 	$(RUN) generate.py checkpoint="$$(ls -td outputs/demo/*/ | head -1)" prompt=test num_prompts=2 num_samples=2 length_factor=2 sampling.temperature=1 out=generated/demo
 	$(RUN) evaluate.py checkpoint="$$(ls -td outputs/demo/*/ | head -1)" 'metrics=[style,position_loss]' generated=generated/demo references=data/composed/pop-240-seed0 out=evaluated/demo
-	@echo "Open generated/demo/report.html to see and hear what the model wrote"
+	@echo "Open generated/demo/report.html to see and hear the continuations"
 
 test: $(STAMP) ## Run the tests
 	$(RUN) -m pytest --numprocesses=auto --dist=worksteal
 
-bench: $(STAMP) ## Measure speed and memory, side by side, into benchmarks/results/
+bench: $(STAMP) ## Measure speed and memory; write benchmarks/results/
 	for name in $(BENCHMARKS) exact_spe loader; do $(RUN) -m benchmarks.$$name || exit 1; done
 
-bench-gpu: $(STAMP) ## The same on an NVIDIA GPU, in bf16
+bench-gpu: $(STAMP) ## Run the benchmarks on an NVIDIA GPU, in bf16
 	for name in $(BENCHMARKS); do $(RUN) -m benchmarks.$$name --device cuda || exit 1; done
 
 lint: $(STAMP) ## Check style and types

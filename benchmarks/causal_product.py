@@ -1,8 +1,8 @@
-"""Causal linear attention, forward and backward at B 1, H 8, M 128, V 64, against other ways.
+"""Time causal linear attention, forward and backward at B 1, H 8, M 128, V 64.
 
-On a CPU against pytorch-fast-transformers and softmax attention; with `--device cuda` the form in
-plain torch against flash-linear-attention, which is then what `auto` takes. Two more rows: what
-learned decay costs, and what keeping FAVOR+'s exponents in range costs, against their bare exp.
+On a CPU it is compared with pytorch-fast-transformers and softmax attention; with `--device cuda`
+`chunked` is compared with flash-linear-attention, which `auto` then selects. Two more rows show the
+cost of learned decay, and of keeping FAVOR+'s exponents in range, compared with their bare exp.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ LENGTHS = (2048, 8192)
 
 
 def run(side: str, length: int, device: str, repeats: int) -> float:
-    """Seconds of forward and backward."""
+    """Return the seconds of forward and backward."""
     torch.manual_seed(0)
-    # As in training with autocast, where `auto` may take flash-linear-attention.
+    # As in training with autocast, so that `auto` may select flash-linear-attention.
     torch.set_float32_matmul_precision("highest" if device == "cpu" else "high")
     q, k = torch.rand(2, 1, length, 8, 128, device=device).unbind(0)
     v = torch.randn(1, length, 8, 64, device=device)
@@ -66,7 +66,7 @@ def main() -> None:
         print(json.dumps(times))
         return
     cuda = args.device == "cuda"
-    # What, the two sides of the ratio, and what is to reach at each length.
+    # The two sides of each ratio, and its targets at the lengths.
     pairs = [
         ("softmax", "ours", ("—", "—")),
         ("decay", "ours", ("—", "—")),
@@ -87,7 +87,7 @@ def main() -> None:
         for n, limit in zip(map(str, LENGTHS), limits, strict=True):
             what = f"{a} / {b} at {n}"
             rows.append(measure.row(what, found[a][n], found[b][n], "s", limit))
-    measure.report(__file__, rows, args)
+    measure.save_results(__file__, rows, args)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Chords from notes against POP909's annotations, beside MidiTok and chorder where installed.
+"""Compare recognised chords with POP909's annotations, beside MidiTok and chorder if installed.
 
 python -m benchmarks.chord_agreement --root=data/POP909
 """
@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import measure
-from musicgen.data.pop909 import find_songs, read_song
+from musicgen.data.corpora import POP909
 from musicgen.errors import UserError
 from musicgen.midi import Marker, Score, Track, sort_notes, write
-from musicgen.tokenization.chord_recognition import recognise_chords
-from musicgen.tokenization.chords import NO_CHORD, QUALITIES, ROOTS, chord_index
+from musicgen.tokenization.chords.recognition import recognise_chords
+from musicgen.tokenization.chords.symbols import NO_CHORD, QUALITIES, ROOTS, chord_index
 
 FAMILIES = {"M": "maj", "M7": "maj", "7": "maj", "m": "min", "m7": "min", "+": "aug"}
 FAMILIES |= {"o": "dim", "o7": "dim", "/o7": "dim", "sus2": "sus", "sus4": "sus"}
@@ -32,7 +32,7 @@ STEPS_PER_BEAT = 4
 
 
 def timeline(markers: list[Marker], score: Score) -> NDArray[np.int64]:
-    """The chord that sounds at each quarter of a beat, no chord before the first. [num_steps]."""
+    """Return the chord at each quarter of a beat, no chord before the first. [num_steps]."""
     step = score.ticks_per_beat // STEPS_PER_BEAT
     ticks = [marker.tick for marker in markers]
     chords = [NO_CHORD, *(chord_index(marker.text) for marker in markers)]
@@ -43,7 +43,7 @@ def timeline(markers: list[Marker], score: Score) -> NDArray[np.int64]:
 def agreement(
     found: NDArray[np.int64], annotated: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Where the root, the root and the family of qualities, and the whole chord are the same."""
+    """Return where the root, the root and the family of qualities, and the whole chord agree."""
     families = np.array([*(FAMILIES[quality] for quality in QUALITIES)] * len(ROOTS) + ["N"])
     roots = np.append(np.repeat(np.arange(len(ROOTS)), len(QUALITIES)), -1)
     root = roots[found] == roots[annotated]
@@ -51,7 +51,7 @@ def agreement(
 
 
 def miditok_chords(score: Score) -> list[Marker]:
-    """MidiTok's `detect_chords` on all tracks as one, as its REMI would have them for a piano."""
+    """Run MidiTok's `detect_chords` on all tracks merged, as its REMI does for a piano."""
     import symusic
     from miditok.constants import CHORD_MAPS
     from miditok.utils import detect_chords
@@ -70,7 +70,7 @@ def miditok_chords(score: Score) -> list[Marker]:
 
 
 def chorder_chords(score: Score) -> list[Marker]:
-    """The rules with which the chords of pop1k7 were found (the package chorder)."""
+    """Run the package chorder, by which the chords of Pop1K7 were found."""
     import miditoolkit
     from chorder import Dechorder
 
@@ -95,14 +95,15 @@ SIDES: dict[str, Callable[[Score], list[Marker]]] = {
 
 
 def run(side: str, root: str, every: int) -> dict[str, float]:
-    """Shares of the songs' time, and songs a second of processor time."""
+    """Return shares of the songs' time, and songs per second of processor time."""
     same = np.zeros(3)
     steps = songs = 0
     seconds = 0.0
-    for folder in find_songs(root)[::every]:
+    corpus = POP909(root)
+    for piece in corpus.pieces()[::every]:
         try:
-            score = read_song(folder)
-        except UserError:  # in triple metre, which the source leaves out
+            score = corpus.read(piece.path)
+        except UserError:  # in triple metre
             continue
         start = time.process_time()
         markers = SIDES[side](score)
@@ -124,15 +125,15 @@ def main() -> None:
     rows = []
     for name in ("miditok", "chorder"):
         if find_spec(name) is None:
-            print(f"{name} is not installed, and left out")
+            print(f"{name} is not installed: left out")
             continue
         theirs = measure.side(__file__, name, args)
-        for what in ("root", "family", "chord"):
-            label = f"same {what} as annotated, ours / {name}, {ours['songs']:.0f} songs"
-            rows.append(measure.row(label, ours[what], theirs[what], "of the time", "—"))
+        for part in ("root", "family", "chord"):
+            label = f"same {part} as annotated, ours / {name}, {ours['songs']:.0f} songs"
+            rows.append(measure.row(label, ours[part], theirs[part], "of the time", "—"))
         rate = "songs a second"
         rows.append(measure.row(f"ours / {name}", ours[rate], theirs[rate], rate, "≥ 500 ours"))
-    measure.report(__file__, rows, args)
+    measure.save_results(__file__, rows, args)
 
 
 if __name__ == "__main__":

@@ -10,24 +10,24 @@ import torch
 
 from benchmarks import measure
 from benchmarks.training_step import build
-from musicgen.models import Decoder, ModelState
-from musicgen.position import NoiseKey
+from musicgen.generation.engines import Engine, make_engine
+from musicgen.models import ModelState
+from musicgen.random import NoiseKey
 
 NOISE = NoiseKey((1,))
 PUBLISHED = "published_sine_spe"
 PROMPT = 32
 
 
-def steps(
-    decoder: Decoder, state: ModelState, count: int, device: str
-) -> tuple[ModelState, list[float]]:
-    """The state after so many tokens, and the seconds of each."""
-    token = decoder.filled(torch.zeros(1, dtype=torch.long))
+def steps(engine: Engine, state: ModelState, count: int) -> tuple[ModelState, list[float]]:
+    """The state after so many tokens in each row, and the seconds of each step."""
+    device = engine.device.type
+    token = torch.zeros_like(state.length)
     times = []
-    for number in range(count):
+    for _ in range(count):
         measure.synchronise(device)
         start = time.perf_counter()
-        logits, state = decoder.step(number, token, state, NOISE)
+        logits, state = engine.step(token, state.length[:, None], state)
         token = logits.argmax(-1)
         measure.synchronise(device)
         times.append(time.perf_counter() - start)
@@ -49,6 +49,7 @@ def passes(side: str, layers: int, device: str) -> dict[str, float]:
 
 
 def refuse(reason: str) -> None:
+    """Stop where compiling fails."""
     raise SystemExit(reason)
 
 
@@ -56,10 +57,11 @@ def refuse(reason: str) -> None:
 def run(side: str, layers: int, length: int, device: str) -> dict[str, float]:
     torch.manual_seed(0)
     model = build(side, layers, device).eval()
-    _, prefilled = model(torch.randint(333, (1, PROMPT), device=device), return_state=True)
+    prompt = torch.randint(333, (1, PROMPT), device=device)
+    _, prefilled = model.forward_with_state(prompt, noise=NOISE)
 
-    def begin(decoder: Decoder) -> ModelState:
-        return prefilled.select(decoder.filled(torch.zeros(1, dtype=torch.long)))
+    def begin() -> ModelState:
+        return prefilled.select(torch.zeros(1, dtype=torch.long, device=device))
 
     # Reading the weights once: the products of the layers' and the head's matrices and a vector.
     weights = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear)]
@@ -69,18 +71,19 @@ def run(side: str, layers: int, length: int, device: str) -> dict[str, float]:
         again = measure.seconds(lambda: [w @ vectors[w.shape[1]] for w in weights], 10, device)
         return min(again)
 
-    eager, compiled = Decoder(model, compiled=False), Decoder(model, compiled=True, say=refuse)
-    steps(eager, begin(eager), 10, device)
-    _, first = steps(compiled, begin(compiled), 10, device)
+    eager = make_engine(model, NOISE, compile=False)
+    compiled = make_engine(model, NOISE, compile=True, warn=refuse)
+    steps(eager, begin(), 10)
+    _, first = steps(compiled, begin(), 10)
     found: dict[str, list[float]] = {"read": [], "eager": [], "compiled": []}
     for _ in range(3):  # in turn, as a machine's speed drifts
         found["read"].append(read())
-        found["eager"] += steps(eager, begin(eager), 20, device)[1]
-        found["compiled"] += steps(compiled, begin(compiled), 20, device)[1]
+        found["eager"] += steps(eager, begin(), 20)[1]
+        found["compiled"] += steps(compiled, begin(), 20)[1]
 
-    state, times = steps(compiled, begin(compiled), 64, device)
+    state, times = steps(compiled, begin(), 64)
     memory, size = measure.peak_gigabytes(device), state_bytes(state)
-    state, rest = steps(compiled, state, length - 64, device)
+    state, rest = steps(compiled, state, length - 64)
     times += rest
     grown = measure.peak_gigabytes(device)
 
@@ -117,8 +120,8 @@ def main() -> None:
     side, last = found["sine_spe"], args.length
     side["published passes"] = found[PUBLISHED]["2048 passes"]
     rows = [
-        measure.row(what, side[a], side[b], unit, to_reach)
-        for what, a, b, unit, to_reach in (
+        measure.row(what, side[a], side[b], unit, target)
+        for what, a, b, unit, target in (
             ("at 4096 / at 64", "at 4096", "at 64", "s a token", "≤ 1.05"),
             (f"last / first 1000 of {last}", "last 1000", "first 1000", "s a token", "≤ 1.05"),
             ("eager step / reading the weights", "eager", "read", "s a token", "≤ 1.4"),
@@ -142,7 +145,7 @@ def main() -> None:
             ("compiling / 2048 eager tokens", "compiling", "2048 eager", "s", "—"),
         )
     ]
-    measure.report(__file__, rows, args)
+    measure.save_results(__file__, rows, args)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What sineSPE's noise costs: the error of FAVOR+ attention with R realizations and in the limit.
+"""The error of FAVOR+ attention with sineSPE: R realizations against the exact limit.
 
-Against softmax attention with the expected kernel, 128 features. Each draw has its own z, ε and ω.
-The wider the logits spread, the more FAVOR+ itself errs.
+The reference is softmax attention with the expected kernel. FAVOR+ has 128 features, and each draw
+its own z, ε and ω. The error of FAVOR+ itself grows with the deviation of the logits.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ import torch
 from torch import Tensor
 
 from benchmarks import measure
-from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
-from musicgen.position import NoiseKey, SineSPE
+from musicgen.attention import FAVOR, AttentionMask, LinearAttention, SoftmaxAttention
+from musicgen.position import SineSPE
+from musicgen.random import NoiseKey
 
 HEADS, WIDTH = 8, 64
 
 
 def attend(spe: SineSPE, softmax: bool, q: Tensor, k: Tensor, v: Tensor, draw: int) -> Tensor:
-    """Causal attention of one layer with one draw."""
+    """Compute causal attention of one layer with one draw."""
     torch.manual_seed(draw)
     features = partial(FAVOR, num_features=128)
-    kernel = SoftmaxAttention if softmax else partial(LinearAttention, feature_map=features)
-    attention = kernel(encoded_dim=spe.encoded_dim, logit_scale=spe.logit_scale, num_heads=HEADS)
+    build = SoftmaxAttention if softmax else partial(LinearAttention, feature_map=features)
+    attention = build(encoded_dim=spe.encoded_dim, logit_scale=spe.logit_scale, num_heads=HEADS)
     codes, _ = spe(torch.arange(q.shape[1])[None, :, None], noise=NoiseKey((draw,)))
-    return attention(q, k, v, codes[0], causal=True)[0]
+    return attention(q, k, v, codes[0], AttentionMask(causal=True))[0]
 
 
 @torch.inference_mode()
@@ -39,8 +40,8 @@ def main() -> None:
     q_hat, k_hat = limit(positions, noise=NoiseKey((0,)))[0][0].encode(q, k)
     spread = (limit.logit_scale * torch.einsum("blhe,bmhe->bhlm", q_hat, k_hat)).std()
     rows = []
-    for wanted in (0.1, 0.3, 1.0):
-        scaled = [x * (wanted / spread).sqrt() for x in (q, k)]
+    for deviation in (0.1, 0.3, 1.0):
+        scaled = [x * (deviation / spread).sqrt() for x in (q, k)]
         expected = attend(limit, True, *scaled, v, 0)
         error = {}
         for realizations in (64, 512, None):
@@ -51,9 +52,9 @@ def main() -> None:
             error[realizations] = float((outs - expected).square().mean() / expected.var())
         unit = "squared error / variance of the output"
         for r in (64, 512):
-            what = f"R = {r} / exact, logits of standard deviation {wanted}"
+            what = f"R = {r} / exact, logits of standard deviation {deviation}"
             rows.append(measure.row(what, error[r], error[None], unit, "—"))
-    measure.report(__file__, rows, args)
+    measure.save_results(__file__, rows, args)
 
 
 if __name__ == "__main__":

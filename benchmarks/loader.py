@@ -1,7 +1,7 @@
-"""Tokens a second of CPU time that loading for training takes, and beside it crops at any token.
+"""Tokens per second of CPU time of the training loader, against random crops at any token.
 
-Ours start at a bar, are encoded anew where they must be, augmented, and a function of the seed. The
-other side cuts the same cache at random: what no loader could be faster than.
+Ours start at a bar, are augmented and re-encoded if necessary, and are a function of the seed. The
+other side cuts the same cache at random, which is an upper bound for any loader.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from benchmarks import measure
-from musicgen.data.batch import Batch, collate
-from musicgen.data.composer.source import Composer
-from musicgen.data.datamodule import MusicData
+from musicgen.data.corpora import ComposedCorpus
+from musicgen.data.loading import Batch, MusicDataModule
+from musicgen.data.loading.batch import collate
 from musicgen.tokenization import REMI, Groove2Groove
 
 TOKENIZERS = {"remi": REMI, "groove2groove": Groove2Groove}
 SIDES = [f"{name} {side}" for name in TOKENIZERS for side in ("ours", "plain")]
 
 
-def plain_crops(data: MusicData) -> Iterator[Batch]:
-    """Batches of the training tokens, cut anywhere."""
+def plain_crops(data: MusicDataModule) -> Iterator[Batch]:
+    """Yield batches of the training tokens, cut anywhere."""
     rng = np.random.default_rng(0)
     tokens = np.concatenate([data.cache[piece] for piece in data.split("train")])
     while True:
@@ -37,21 +38,21 @@ def plain_crops(data: MusicData) -> Iterator[Batch]:
 
 
 def run(side: str, length: int, batch: int, pieces: int, batches: int) -> dict[str, float]:
-    """Tokens a second of one core."""
+    """Return the tokens per second of one core."""
     torch.set_num_threads(1)
-    name, kind = side.split()
+    name, loader_side = side.split()
     with tempfile.TemporaryDirectory() as folder:
-        data = Composer(
-            Path(folder),
-            num_pieces=pieces,
-            tokenizer=TOKENIZERS[name](),
-            cache_dir=Path(folder) / "cache",
+        kind: Any = {"remi": "pop", "groove2groove": "groove"}[name]
+        data = MusicDataModule(
+            ComposedCorpus(folder, kind=kind, num_pieces=pieces),
+            TOKENIZERS[name](),
+            Path(folder) / "cache",
             length=length,
             batch_size=batch,
             batches_per_epoch=2 * batches,
         )
-        loader = iter(data.train_dataloader() if kind == "ours" else plain_crops(data))
-        for _ in islice(loader, batches // 4):  # the files are in memory from here on
+        loader = iter(data.train_dataloader() if loader_side == "ours" else plain_crops(data))
+        for _ in islice(loader, batches // 4):  # warm up: the files are in memory afterwards
             pass
         began = time.process_time()
         tokens = sum(int(batch.num_targets) for batch in islice(loader, batches))
@@ -70,7 +71,7 @@ def main() -> None:
         ours, plain = found[f"{name} ours"]["rate"], found[f"{name} plain"]["rate"]
         rows.append(measure.row(f"{name}: a core / a million", ours, 1e6, "tokens/s", "≥ 1"))
         rows.append(measure.row(f"{name}: ours / crops at any token", ours, plain, "tokens/s", "—"))
-    measure.report(__file__, rows, args)
+    measure.save_results(__file__, rows, args)
 
 
 if __name__ == "__main__":

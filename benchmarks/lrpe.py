@@ -1,8 +1,8 @@
-"""A training step with relative encodings of the features: RoPE, LRPE, PermuteFormer.
+"""Compare a training step with encodings of the features (RoPE, LRPE, PermuteFormer) and without.
 
 Against an absolute encoding, at the width of the published music models. Linear attention with
-`--attention=elu`, the feature map of the LRPE paper, or with favor or relu. The sides take turns in
-one process, and of each counts the median step: a busy machine's drift cancels in the ratios.
+`--attention=elu`, the feature map of the LRPE paper, or with favor or relu. The steps of all sides
+are interleaved in one process, and the median of each is compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from musicgen.position import (
     UnitaryLRPE,
 )
 
-# What a side's steps a second are to be of the absolute encoding's.
+# Required speed, relative to the absolute encoding.
 SIDES: dict[type[PositionalEncoding], str] = {
     RoPE: "≥ .95",
     OrthogonalLRPE: "≥ .95",
@@ -40,11 +40,11 @@ FEATURE_MAPS = {feature_map.name: feature_map for feature_map in (ELU, FAVOR, Re
 def build(
     position: type[PositionalEncoding], attention: str, layers: int, device: str
 ) -> Transformer:
-    """The published model with this encoding and feature map, in training mode."""
+    """Build the published model with this encoding and feature map, in training mode."""
     torch.manual_seed(0)
     sizes = {"dim": 512, "num_layers": layers, "num_heads": 8, "ff_dim": 2048}
-    kernel = partial(LinearAttention, feature_map=FEATURE_MAPS[attention])
-    return Transformer(333, **sizes, position=position, attention=kernel).to(device)
+    linear = partial(LinearAttention, feature_map=FEATURE_MAPS[attention])
+    return Transformer(333, **sizes, position=position, attention=linear).to(device)
 
 
 def main() -> None:
@@ -61,10 +61,10 @@ def main() -> None:
     found = {name: statistics.median(seconds) for name, seconds in times.items()}
     base = found[Sinusoidal.name]
     rows = [
-        measure.row(f"absolute / {side.name}", base, found[side.name], "s a step", to_reach)
-        for side, to_reach in SIDES.items()
+        measure.row(f"absolute / {side.name}", base, found[side.name], "s a step", target)
+        for side, target in SIDES.items()
     ]
-    measure.report(__file__, rows, args)
+    measure.save_results(__file__, rows, args)
 
 
 if __name__ == "__main__":

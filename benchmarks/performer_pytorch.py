@@ -1,4 +1,4 @@
-"""A training step of a 6-layer Performer with absolute positions, against performer-pytorch."""
+"""Compare a training step of a 6-layer Performer with performer-pytorch's."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def main() -> None:
         measure.row(what, theirs["seconds"], ours["seconds"], "s a step", "≥ 4"),
         measure.row(what, theirs["gigabytes"], ours["gigabytes"], "GB", "—"),
     ]
-    measure.report(__file__, rows, args)
+    measure.save_results(__file__, rows, args)
 
 
 if __name__ == "__main__":

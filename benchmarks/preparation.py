@@ -1,9 +1,9 @@
-"""Files a second to tokens: POP909 to REMI with chords, against MidiTok; many tracks likewise.
+"""Files per second encoded: POP909 to REMI with chords, and multi-track files, against MidiTok.
 
-MidiTok gets what makes the same tokens: REMI with chords, tempi, 16 positions a bar, 24
-velocities. Both sides read the same MIDI files, each in as many processes, without the cost of
-starting them. POP909 is also prepared from its annotations, as `data=pop909` does it, and ours
-include the report, the search for duplicates and the cache on disk.
+MidiTok is configured to make the same tokens: REMI with chords, tempi, 16 positions a bar, 24
+velocities. Both sides read the same MIDI files in the same number of processes, without the time to
+start them. POP909 is also prepared from its annotations, as with `data=pop909`. Ours includes the
+report, the search for duplicates and the cache on disk.
 
     python -m benchmarks.preparation --root POP909 [--multitrack FOLDER] [--processes 2]
 """
@@ -19,14 +19,30 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
-from musicgen.data.pop909 import find_songs, read_song
-from musicgen.data.prepare import Piece, prepare
-from musicgen.midi import find_midi, read
+from musicgen.data.corpora import POP909, Corpus, Piece
+from musicgen.data.preparation import PreparationRequest, prepare_corpus
+from musicgen.midi import Score, find_midi, read
 from musicgen.tokenization import REMI, Groove2Groove
 
 
+class Files(Corpus):
+    """Given files, or songs of POP909 with their annotations."""
+
+    def __init__(self, files: list[Path], *, annotated: bool) -> None:
+        self.files, self.annotated = files, annotated
+
+    def pieces(self) -> list[Piece]:
+        return [Piece(path.stem, path, path.stem) for path in self.files]
+
+    def read(self, path: Path) -> Score:
+        return POP909(path.parent).read(path) if self.annotated else read(path)
+
+    def reader_id(self) -> str:
+        return f"benchmark annotated={self.annotated}"
+
+
 def miditok_of(kind: str) -> Any:
-    """MidiTok's REMI: one piano with chords, or many tracks with their programs."""
+    """Return MidiTok's REMI: one piano with chords, or many tracks with their programs."""
     import miditok
 
     config = miditok.TokenizerConfig(
@@ -43,7 +59,7 @@ def miditok_of(kind: str) -> Any:
 
 
 def encode_by_miditok(path: Path, tokenizer: Any) -> int:
-    """The number of tokens, 0 where a file is refused."""
+    """Return the number of tokens, 0 if the file is refused."""
     try:
         encoded = tokenizer(path)
     except Exception:
@@ -52,7 +68,7 @@ def encode_by_miditok(path: Path, tokenizer: Any) -> int:
 
 
 def run(side: str, files: list[Path], processes: int) -> dict[str, float]:
-    """Files and tokens a second."""
+    """Return files and tokens per second."""
     who, kind = side.split()
     if who == "miditok":
         function = partial(encode_by_miditok, tokenizer=miditok_of(kind))
@@ -62,14 +78,18 @@ def run(side: str, files: list[Path], processes: int) -> dict[str, float]:
             tokens = sum(pool.map(function, files, chunksize=8))
             seconds = time.perf_counter() - began
     else:
-        reader = read_song if who == "annotated" else read
-        pieces = [Piece(path.stem, path, path.stem) for path in files]
         tokenizer = REMI() if kind == "piano" else Groove2Groove()
         with tempfile.TemporaryDirectory() as folder:
-            settings: dict[str, Any] = {"fractions": (0.05, 0.05), "num_workers": processes}
-            prepare(pieces[:8], reader, tokenizer, Path(folder) / "warm", **settings)
+            settings: dict[str, Any] = {"chords": "markers", "num_workers": processes}
+
+            def request(files: list[Path], name: str) -> PreparationRequest:
+                corpus = Files(files, annotated=who == "annotated")
+                cache_dir = Path(folder) / name
+                return PreparationRequest(corpus, tokenizer, cache_dir, (0.05, 0.05), **settings)
+
+            prepare_corpus(request(files[:8], "warm"))
             began = time.perf_counter()
-            cache = prepare(pieces, reader, tokenizer, Path(folder), **settings)
+            cache = prepare_corpus(request(files, "cache"))
             seconds = time.perf_counter() - began
             tokens = int(cache.lengths.sum())
     return {"files": len(files) / seconds, "tokens": tokens / seconds}
@@ -77,7 +97,7 @@ def run(side: str, files: list[Path], processes: int) -> dict[str, float]:
 
 def main() -> None:
     args = measure.arguments(__doc__, root="", multitrack="", processes=2, files=200, rounds=2)
-    songs = find_songs(args.root) if args.root else []
+    songs = [piece.path for piece in POP909(args.root).pieces()] if args.root else []
     kinds = {
         "annotated piano": songs,
         "ours piano": [song / f"{song.name}.mid" for song in songs],
@@ -85,26 +105,26 @@ def main() -> None:
     }
     kinds |= {"miditok piano": kinds["ours piano"], "miditok tracks": kinds["ours tracks"]}
     if args.side:
-        # Spread over the corpus: neighbours are alike.
+        # Spread over the corpus, since neighbours are similar.
         files = kinds[args.side]
         files = files[:: max(1, len(files) // args.files)]
         print(json.dumps(run(args.side, files, args.processes)))
         return
     found = measure.sides(__file__, [side for side in kinds if kinds[side]], args, args.rounds)
     rows = []
-    for ours, theirs, to_reach in (
+    for ours, theirs, target in (
         ("annotated piano", "miditok piano", "≥ 4"),
         ("ours piano", "miditok piano", "≥ 4"),
         ("ours tracks", "miditok tracks", "—"),
     ):
         if ours in found:
             rates = found[ours]["files"], found[theirs]["files"]
-            rows.append(measure.row(f"{ours} / {theirs}", *rates, "files/s", to_reach))
+            rows.append(measure.row(f"{ours} / {theirs}", *rates, "files/s", target))
             print(f"{ours}: {found[ours]['tokens']:,.0f} tokens/s; {theirs}: "
                   f"{found[theirs]['tokens']:,.0f}")  # fmt: skip
     if not rows:
         raise SystemExit("give --root=POP909 or --multitrack=FOLDER")
-    measure.report(__file__, rows, args)
+    measure.save_results(__file__, rows, args)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Whether a corpus survives the way to tokens and back: exactly, on the grid.
+"""Check that a corpus survives encoding and decoding exactly, on the grid.
 
-Each file's decoded tokens are compared with its notes, put on the grid by the plain loops below
-(which share no code with the tokenizers), and encoded again. What differs is listed.
+Each file's decoded tokens are compared with its notes, quantised by the plain loops below (which
+share no code with the tokenizers), and encoded again. Differences are listed.
 
     python -m benchmarks.round_trip --corpus pop909 --root DIR
     python -m benchmarks.round_trip --corpus midi_folder --root DIR --tokenizer groove2groove
@@ -17,23 +17,23 @@ from pathlib import Path
 
 import numpy as np
 
-from musicgen.data.pop909 import find_songs, read_song
+from musicgen.data.corpora import POP909, Corpus, MidiFolder
 from musicgen.errors import UserError
-from musicgen.midi import Score, find_midi, read
+from musicgen.midi import Score
 from musicgen.tokenization import REMI, Groove2Groove
-from musicgen.tokenization.instruments import place
+from musicgen.tokenization.groove2groove.instruments import find_instrument
 
 Note = tuple[str, int, int, int, int]
 """Track, pitch, onset in ticks of 1/480 beat, duration, velocity."""
 
 
 def nearest(value: int, steps: int, ticks: int) -> int:
-    """A time in ticks as the nearest grid step, halves upwards."""
+    """Round a time in ticks to the nearest grid step, halves upwards."""
     return floor(Fraction(value * steps, ticks) + Fraction(1, 2))
 
 
 def one_at_a_time(notes: dict[tuple[str, int, int], list[tuple[int, int]]]) -> set[Note]:
-    """Merge the notes of one onset, and end each where its key is struck again."""
+    """Merge the notes of one onset, and end each note at the next of its pitch."""
     voices = defaultdict(list)
     for (track, pitch, onset), both in notes.items():
         duration, velocity = (max(values) for values in zip(*both, strict=True))
@@ -47,7 +47,7 @@ def one_at_a_time(notes: dict[tuple[str, int, int], list[tuple[int, int]]]) -> s
     return result
 
 
-def on_remis_grid(score: Score) -> set[Note]:
+def on_remi_grid(score: Score) -> set[Note]:
     """Sixteenths, durations of 1 to 32 half sixteenths, 24 velocities, A0 to C8, no drums."""
     notes = defaultdict(list)
     for track in score.tracks:
@@ -61,12 +61,12 @@ def on_remis_grid(score: Score) -> set[Note]:
     return one_at_a_time(notes)
 
 
-def on_grooves_grid(score: Score, tokenizer: Groove2Groove) -> set[Note]:
+def on_groove_grid(score: Score, tokenizer: Groove2Groove) -> set[Note]:
     """Twelfths of a beat, one velocity."""
     notes = defaultdict(list)
     last = 16384 * 12
     for track in score.tracks:
-        index = place(track, tokenizer.instruments)
+        index = find_instrument(track, tokenizer.instruments)
         if index is None:
             continue
         name = tokenizer.instruments[index].name
@@ -93,21 +93,21 @@ def main() -> None:
     parser.add_argument("--tokenizer", choices=("remi", "groove2groove"), default="remi")
     args = parser.parse_args()
     tokenizer = REMI() if args.tokenizer == "remi" else Groove2Groove()
-    pop909 = args.corpus == "pop909"
+    corpus: Corpus = (POP909 if args.corpus == "pop909" else MidiFolder)(args.root)
     counts: Counter[str] = Counter()
-    for path in find_songs(args.root) if pop909 else find_midi(args.root):
+    for piece in corpus.pieces():
         try:
-            score = read_song(path) if pop909 else read(path)
+            score = corpus.read(piece.path)
         except UserError as error:
             counts["not read"] += 1
-            print(f"{path.name}: {error}")
+            print(f"{piece.path.name}: {error}")
             continue
         tokens = tokenizer.encode(score)
         decoded = tokenizer.decode(tokens)
         if isinstance(tokenizer, Groove2Groove):
-            expected = on_grooves_grid(score, tokenizer)
+            expected = on_groove_grid(score, tokenizer)
         else:
-            expected = on_remis_grid(score)
+            expected = on_remi_grid(score)
         same_notes = notes_of(decoded, named=args.tokenizer != "remi") == expected
         same_tokens = np.array_equal(tokenizer.encode(decoded), tokens)
         counts["read"] += 1
@@ -116,9 +116,9 @@ def main() -> None:
         counts["files whose notes come back on the grid"] += same_notes
         counts["files whose tokens come back"] += same_tokens
         if not same_notes or not same_tokens:
-            print(f"{path.name}: notes {same_notes}, tokens {same_tokens}")
-    for what, count in counts.items():
-        print(f"{what}: {count:,}")
+            print(f"{piece.path.name}: notes {same_notes}, tokens {same_tokens}")
+    for label, count in counts.items():
+        print(f"{label}: {count:,}")
 
 
 if __name__ == "__main__":

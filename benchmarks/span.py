@@ -1,4 +1,4 @@
-"""Softmax attention under a span, forward and backward at B 1, H 8, K 64, against full attention.
+"""Compare softmax attention under a span with full attention: forward and backward, B 1, H 8, K 64.
 
 Causal at 8,192 tokens with windows of 128 to 2,048 behind, the gradient of σ included, and an image
 of 64 × 64 with a window of 8 in both dimensions. Full attention is torch's SDPA. With
@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from benchmarks import measure
-from musicgen.attention import GaussianSpan, SoftmaxAttention
-from musicgen.position import SIREN, NoiseKey, NoPosition, PositionalEncoding, TransformerXL
+from musicgen.attention import AttentionMask, GaussianSpan, SoftmaxAttention
+from musicgen.position import SIREN, NoPosition, PositionalEncoding, TransformerXL
+from musicgen.random import NoiseKey
 
 LENGTH, IMAGE, SHORT = 8192, 64, 2048
 HEADS, WIDTH = 8, 64
@@ -28,7 +29,7 @@ POSITIONS = {
 
 
 def run(side: str, repeats: int, device: str) -> float:
-    """Seconds of forward and backward; a side is a window (0: none), an image's, or an encoding."""
+    """Time forward and backward of a side: a window (0: none), an image or an encoding."""
     torch.manual_seed(0)
     kind, _, number = side.partition("_")
     window = int(number) if number.isdigit() else 0
@@ -46,17 +47,18 @@ def run(side: str, repeats: int, device: str) -> float:
         # So that σ √(−2 ln t) (N − 1) is the window.
         sigma = window / math.sqrt(-2 * math.log(0.1)) / (lengths[0] - 1)
         span = GaussianSpan(training_length=lengths, sigma=sigma).to(device)
-        assert span.window() == (window,) * len(lengths)
+        assert span.window == (window,) * len(lengths)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     shape = (1, positions.shape[1], HEADS, WIDTH)
     q, k, v = (torch.randn(shape, device=device, dtype=dtype).requires_grad_() for _ in range(3))
     grad = torch.randn(shape, device=device, dtype=dtype)
-    kernel = SoftmaxAttention(WIDTH, WIDTH**-0.5, HEADS)
+    attention = SoftmaxAttention(WIDTH, WIDTH**-0.5, HEADS)
 
     def step() -> Tensor:
         (code,), _ = encoding(positions, noise=NoiseKey((0,)))
-        options = {} if span is None else {"span": span(positions)}
-        out, _ = kernel(q, k, v, code, causal=kind != "image", **options)
+        layer_span = None if span is None else span(positions)
+        mask = AttentionMask(causal=kind != "image", span=layer_span)
+        out, _ = attention(q, k, v, code, mask)
         out.backward(grad)
         return out
 
@@ -68,9 +70,9 @@ def main() -> None:
     if args.side:
         print(json.dumps({"seconds": run(args.side, args.repeats, args.device)}))
         return
-    to_reach = "≥ 8" if args.device == "cuda" else "≥ 4"
+    target = "≥ 8" if args.device == "cuda" else "≥ 4"
     pairs = [
-        ("causal_0", "causal_256", to_reach),
+        ("causal_0", "causal_256", target),
         ("causal_512", "causal_128", "≤ 4"),
         ("causal_2048", "causal_512", "≤ 4"),
         ("image_0", "image_8", "—"),
@@ -83,7 +85,7 @@ def main() -> None:
         measure.row(f"{a} / {b}", found[a]["seconds"], found[b]["seconds"], "s", limit)
         for a, b, limit in pairs
     ]
-    measure.report(__file__, rows, args)
+    measure.save_results(__file__, rows, args)
 
 
 if __name__ == "__main__":

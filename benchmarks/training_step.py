@@ -1,7 +1,7 @@
-"""A training step of the published music model: SPE against an absolute encoding.
+"""Compare a training step of the published music model with SPE and with an absolute encoding.
 
-Sides: absolute, the same with learned decay, sine_spe, conv_spe (gated, shared codes, R = 64), and
-the paper's construction of sineSPE, codes as arrays with gated copies.
+Sides: absolute, absolute with learned decay, sine_spe, conv_spe (gated, shared codes, R = 64), and
+the paper's construction of sineSPE with codes as arrays and gated copies.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from functools import partial
 import torch
 
 from benchmarks import measure
-from benchmarks.naive_spe import NaiveSPE
 from musicgen.attention import FAVOR, LinearAttention
 from musicgen.models import Transformer
-from musicgen.position import ConvSPE, NoiseKey, PositionalEncoding, SineSPE, Sinusoidal
+from musicgen.position import ConvSPE, PositionalEncoding, SineSPE, Sinusoidal
+from musicgen.position.spe.naive import NaiveSPE
+from musicgen.random import NoiseKey
 
 SIDES = ("absolute", "absolute_decay", "sine_spe", "conv_spe")
 # The paper's construction takes more than 24 GB at 24 layers.
@@ -24,14 +25,14 @@ PUBLISHED_LAYERS = 6
 
 
 class _PublishedSineSPE(NaiveSPE):
-    """The paper's construction, built from the arguments of a model."""
+    """The naive form of sineSPE, built from the arguments of a model."""
 
     def __init__(self, **sizes: int) -> None:
         super().__init__(SineSPE(**sizes))
 
 
 def build(side: str, layers: int, device: str) -> Transformer:
-    """The published model with this side's encoding, in training mode."""
+    """Build the published model with this side's encoding, in training mode."""
     positions: dict[str, type[PositionalEncoding]] = {
         "absolute": Sinusoidal,
         "absolute_decay": Sinusoidal,
@@ -47,15 +48,17 @@ def build(side: str, layers: int, device: str) -> Transformer:
 
 
 def step(model: Transformer, tokens: torch.Tensor, number: int) -> None:
-    """Forward and backward."""
+    """Run forward and backward."""
     with torch.autocast(tokens.device.type, torch.bfloat16, enabled=tokens.device.type == "cuda"):
         logits = model(tokens, noise=NoiseKey((number,)))
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten())
     loss.backward()
 
 
-def measured(side: str, layers: int, length: int, batch: int, repeats: int, device: str) -> dict:
-    """Seconds and peak memory of one side."""
+def measure_side(
+    side: str, layers: int, length: int, batch: int, repeats: int, device: str
+) -> dict:
+    """Measure seconds and peak memory of one side."""
     torch.manual_seed(0)
     model = build(side, layers, device)
     tokens = torch.randint(333, (batch, length), device=device)
@@ -67,7 +70,7 @@ def main() -> None:
     args = measure.arguments(__doc__, layers=24, length=2048, batch=1, repeats=2, rounds=2)
     if args.side:
         options = {k: v for k, v in vars(args).items() if k not in ("side", "rounds")}
-        print(json.dumps(measured(args.side, **options)))
+        print(json.dumps(measure_side(args.side, **options)))
         return
     found = measure.sides(__file__, list(SIDES), args, args.rounds)
     base, gpu = found["absolute"], args.device == "cuda"
@@ -92,7 +95,7 @@ def main() -> None:
     what = f"published construction / sine_spe, {fewer.layers} layers"
     rows.append(measure.row(what, theirs["seconds"], ours["seconds"], time, "≥ 6"))
     rows.append(measure.row(what, theirs["gigabytes"], ours["gigabytes"], memory, "≥ 3.3"))
-    measure.report(__file__, rows, args)
+    measure.save_results(__file__, rows, args)
 
 
 if __name__ == "__main__":

@@ -12,16 +12,16 @@ __version__ = "0.1.0"
 
 
 def load(checkpoint: str | Path) -> MusicModel:
-    """A trained model with its `.tokenizer` and `.generate(prompts, …)`.
+    """Load a trained model, with its `.tokenizer` and `.generate(prompts, …)`.
 
     Args:
         checkpoint: a .ckpt, a run's folder (its best), or `latest`, the newest below `outputs/`.
 
     Raises:
-        UserError: the file is missing, or no checkpoint of musicgen.
+        UserError: the file is missing, or not a checkpoint of musicgen.
     """
     # Here, so that `import musicgen` alone does not import torch.
-    from musicgen.cli import find_checkpoint
+    from musicgen.checkpoints import find_checkpoint
     from musicgen.generation.model import load as load_model
 
     return load_model(find_checkpoint(str(checkpoint)))

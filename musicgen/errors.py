@@ -1,5 +1,34 @@
-"""The one exception that the command lines turn into a single line without a traceback."""
+"""Exceptions that the command line turns into one line without a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 
 class UserError(ValueError):
-    """A mistake the user can mend. The message says what is wrong, where, and the cure."""
+    """A problem that the user can fix: the message says what is wrong, where, and the cure."""
+
+
+class ParameterError(UserError):
+    """A parameter, such as `position.coordinates`, has a value that cannot be used.
+
+    `expected` is a sentence part: "expected an integer >= 1".
+    """
+
+    def __init__(self, name: str, value: Any, expected: str) -> None:
+        super().__init__(name, value, expected)
+        self.name, self.value, self.expected = name, value, expected
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}: {self.expected}"
+
+
+@contextmanager
+def parameter_of(parent: str) -> Iterator[None]:
+    """Prefix the parameters of errors raised inside: `num_features` of `attention.feature_map`."""
+    try:
+        yield
+    except ParameterError as error:
+        raise ParameterError(f"{parent}.{error.name}", error.value, error.expected) from None

@@ -1,4 +1,4 @@
-"""Atomic writing: a file is either whole or not there, whenever the process is stopped."""
+"""Atomic writing: a file is complete or missing, even if the process is stopped."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from pathlib import Path
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path in the folder of `path`; on success it becomes `path`.
+    """Yield a temporary path beside `path`, which replaces it unless there is an exception.
 
-    Missing parent folders are created. On an exception the temporary file is removed
-    and an older `path` stays as it was.
+    Missing parent folders are created.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The suffix is kept, since writers such as numpy and matplotlib go by it.
+    # Keep the suffix: numpy and matplotlib derive the format from it.
     handle, name = tempfile.mkstemp(
         dir=path.parent, prefix=f".{path.stem[:40]}-", suffix=path.suffix
     )
@@ -46,8 +45,8 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 @contextmanager
-def kept_if_filled(folder: Path) -> Iterator[None]:
-    """Remove a folder into which nothing was written after all."""
+def remove_if_empty(folder: Path) -> Iterator[None]:
+    """Remove the folder at the end of the block if nothing was written to it."""
     try:
         yield
     finally:

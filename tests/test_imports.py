@@ -1,59 +1,108 @@
-"""Imports follow the architecture's arrows, and nothing else."""
+"""Imports follow the dependency table in CONTRIBUTING.md, without cycles between modules."""
 
 from __future__ import annotations
 
 import ast
+import re
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "musicgen"
-# What each package may import of the project; itself and these always.
-ALWAYS = {"counts", "errors", "files", "values"}
-ARROWS = {
-    "midi": set(),
-    "tokenization": {"midi"},
-    "data": {"midi", "tokenization"},
-    "position": set(),
-    "attention": {"position"},
-    "models": {"attention", "position"},
-    "metrics": {"midi"},
-    "report": {"midi"},
-    "training": {"data", "tokenization", "models", "attention", "position"},
-    "generation": {"data", "training", "tokenization", "midi", "models", "position"},
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "musicgen"
+# Packages that know nothing of configuration and training loops.
+PURE = {
+    *("attention", "checkpoints", "composer", "generation", "metrics", "midi", "models"),
+    *("position", "report", "tokenization"),
 }
-# These know nothing of configuration and training loops.
-PURE = {"midi", "tokenization", "position", "attention", "models", "metrics", "report"}
-STRANGERS = {"hydra", "omegaconf", "pytorch_lightning"}
+FRAMEWORKS = {"hydra", "omegaconf", "pytorch_lightning"}
 MIDI_LIBRARIES = {"symusic", "miditoolkit", "muspy", "mido", "pretty_midi"}
-EXCEPTIONS = {
-    ("generation", "model.py"): {"miditoolkit", "muspy"},  # for annotations only
-    ("data", "muspy_dataset.py"): {"muspy"},  # whose data sets it is there for
+MAY_IMPORT_MIDI_LIBRARIES = {
+    "musicgen.midi.io": MIDI_LIBRARIES,
+    "musicgen.generation.model": {"miditoolkit", "muspy"},  # type annotations only
+    "musicgen.data.corpora.muspy_dataset": {"muspy"},
 }
 
 
+def dependency_table() -> dict[str, set[str]]:
+    """The table in CONTRIBUTING.md: top-level module or package -> what it may import."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```text dependencies\n(.*?)```", text, re.S)
+    table: dict[str, set[str]] = {}
+    for line in block.strip().splitlines():
+        names, _, imported = line.partition("<-")
+        for name in names.split(","):
+            table[name.strip()] = {word for word in re.split(r"[,\s]+", imported) if word}
+    everything = set(table)
+    return {
+        name: everything - {name} if "all" in imported else imported
+        for name, imported in table.items()
+    }
+
+
+TABLE = dependency_table()
+# The modules that the table's first line lists: every package may import them.
+BASE = {name for name, imported in TABLE.items() if (PACKAGE / f"{name}.py").is_file()}
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """All modules of the package by their dotted names."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
 def imports(path: Path) -> set[str]:
+    """Modules that a file imports, inside functions and under TYPE_CHECKING too."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= inner & modules().keys() or {node.module}
     return names
 
 
-def test_every_package_is_listed():
-    packages = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
-    assert packages == set(ARROWS)
+def room(module: str) -> str:
+    """The top-level module or package below musicgen; "" for musicgen itself."""
+    return module.split(".")[1] if "." in module else ""
 
 
-@pytest.mark.parametrize("package", ARROWS)
-def test_imports_follow_the_arrows(package):
-    for path in (PACKAGE / package).rglob("*.py"):
-        names = imports(path)
-        ours = {name.split(".")[1] for name in names if name.startswith("musicgen.")}
-        assert ours <= ARROWS[package] | {package, *ALWAYS}, path
-        top = {name.split(".")[0] for name in names}
-        assert not (package in PURE and top & STRANGERS), path
-        if path.name != "io.py":
-            assert not top & (MIDI_LIBRARIES - EXCEPTIONS.get(path.parts[-2:], set())), path
+def test_the_table_lists_every_top_level_module():
+    found = {room(module) for module in modules()} - {""}
+    assert found == set(TABLE)
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_imports_follow_the_table(module):
+    imported = imports(modules()[module])
+    rooms = {room(name) for name in imported if name.split(".")[0] == "musicgen"} - {""}
+    here = room(module)
+    allowed = TABLE[here] | {here} if here else {"checkpoints", "generation"}
+    assert rooms <= allowed | (BASE if here not in BASE else set())
+    libraries = {name.split(".")[0] for name in imported}
+    assert not (here in PURE and libraries & FRAMEWORKS)
+    allowed_midi = MAY_IMPORT_MIDI_LIBRARIES.get(module, set())
+    assert not libraries & (MIDI_LIBRARIES - allowed_midi)
+
+
+def test_no_module_imports_itself_through_others():
+    graph = {
+        module: {name for name in imports(path) if name in modules()} - {module}
+        for module, path in modules().items()
+        if module != "musicgen"
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
+
+
+def test_only_the_scripts_import_the_command_line():
+    for module, path in modules().items():
+        if room(module) != "cli":
+            assert not any(name.startswith("musicgen.cli") for name in imports(path)), module

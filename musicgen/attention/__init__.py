@@ -1,16 +1,19 @@
-"""Attention kernels and feature maps. No music, no Hydra, no Lightning."""
+"""Attention and feature maps. This package knows nothing of music, Hydra or Lightning."""
 
-from musicgen.attention.base import AttentionKernel, FeatureMap
-from musicgen.attention.causal_product import LinearState, causal_linear_attention
-from musicgen.attention.feature_maps import ELU, FAVOR, ReLU
-from musicgen.attention.linear import LinearAttention
-from musicgen.attention.softmax import SoftmaxAttention, SoftmaxState
+from musicgen.attention.base import Attention, AttentionMask, FeatureMap
+from musicgen.attention.linear.attention import LinearAttention
+from musicgen.attention.linear.feature_maps import ELU, FAVOR, ReLU
+from musicgen.attention.linear.product import causal_linear_attention
+from musicgen.attention.linear.state import LinearState
+from musicgen.attention.softmax.attention import SoftmaxAttention
+from musicgen.attention.softmax.state import SoftmaxState
 from musicgen.attention.span import AttentionSpan, GaussianSpan, LayerSpan
 
 __all__ = [
     "ELU",
     "FAVOR",
-    "AttentionKernel",
+    "Attention",
+    "AttentionMask",
     "AttentionSpan",
     "FeatureMap",
     "GaussianSpan",

@@ -1,49 +1,51 @@
-"""What an attention kernel and a feature map are to a layer."""
+"""Interfaces of attention and of feature maps, and what queries may see."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from musicgen.position.base import LayerCode, NoiseKey, Site
+from musicgen.attention.span import LayerSpan
+from musicgen.position.base import LayerCode, Site
+from musicgen.random import NoiseKey
 
 
-class AttentionKernel(nn.Module, ABC):
+class AttentionMask(NamedTuple):
+    """What the queries of one layer may see."""
+
+    causal: bool  # token n sees only tokens m ≤ n
+    key_mask: Tensor | None = None  # [B, L], true where a key may be seen; None: all
+    span: LayerSpan | None = None  # the layer's limit on lags
+
+
+class Attention(nn.Module, ABC):
     """Weighted average of values: no projections, no hidden state.
 
     Args:
         encoded_dim: width E of the encoded queries and keys.
-        logit_scale: factor on q·k where the kernel stands for a softmax.
-        num_heads: H.
+        logit_scale: factor on q·k in the softmax, or in the softmax that features approximate.
         site: where the positional encoding acts.
-
-    Attributes:
-        name: the word for it on the command line.
-        feature_dim: width M of its feature maps, where it accepts encodings of these.
-        accepts: sites at which a positional encoding may act under this kernel.
-        supports_span: `forward` and `step` take a `span`, a `LayerSpan`.
     """
 
-    name: ClassVar[str]
-    accepts: ClassVar[frozenset[Site]]
-    supports_span: ClassVar[bool] = False
-
-    feature_dim: int
+    name: ClassVar[str]  # on the command line
+    accepts: ClassVar[frozenset[Site]]  # where a positional encoding may act
+    supports_span: ClassVar[bool] = False  # masks may have a span
+    has_fixed_state: ClassVar[bool] = False  # the state's size is independent of length
+    feature_dim: int  # width M of the feature maps, if `accepts` has `Site.FEATURE`
 
     def __init__(
-        self,
-        encoded_dim: int,
-        logit_scale: float,
-        num_heads: int,
-        *,
-        site: Site = Site.QUERY_KEY,
+        self, encoded_dim: int, logit_scale: float, num_heads: int, *, site: Site = Site.QUERY_KEY
     ) -> None:
         super().__init__()
-        self.encoded_dim, self.logit_scale, self.num_heads = encoded_dim, logit_scale, num_heads
-        self.site = site
+        self.logit_scale, self.site = logit_scale, site
+
+    @property
+    def log_decay(self) -> Tensor | None:
+        """Logarithm of each head's own decay, below 0: [H]; None: no decay."""
+        return None
 
     @abstractmethod
     def forward(
@@ -52,9 +54,8 @@ class AttentionKernel(nn.Module, ABC):
         k: Tensor,
         v: Tensor,
         code: LayerCode,
+        mask: AttentionMask,
         *,
-        causal: bool,
-        key_mask: Tensor | None = None,
         state: Any = None,
         return_state: bool = False,
     ) -> tuple[Tensor, Any]:
@@ -62,43 +63,30 @@ class AttentionKernel(nn.Module, ABC):
 
         Args:
             q, k, v: queries, keys [B, L, H, K] and values [B, L, H, V].
-            code: the positions, as this layer sees them.
-            causal: token n sees only tokens m ≤ n.
-            key_mask: [B, L], true where a key may be seen; None if all may.
             state: what an earlier call returned for the tokens before these (causal only).
             return_state: also return the state after these tokens.
 
         Returns:
-            [B, L, H, V], and the state (None unless asked for).
+            [B, L, H, V], and the state or None.
         """
 
     def step(
-        self, q: Tensor, k: Tensor, v: Tensor, code: LayerCode, state: Any
+        self, q: Tensor, k: Tensor, v: Tensor, code: LayerCode, mask: AttentionMask, state: Any
     ) -> tuple[Tensor, Any]:
-        """One further token after `state`: L = 1, causal."""
-        return self(q, k, v, code, causal=True, state=state, return_state=True)
+        """Attend from one more token (L = 1) under a causal mask without a key mask."""
+        return self(q, k, v, code, mask, state=state, return_state=True)
 
 
 class FeatureMap(nn.Module, ABC):
-    """A positive map φ with φ(q)·φ(k) in the place of the softmax's exp(q·k).
+    """A positive map φ such that φ(q)·φ(k) replaces the softmax's exp(logit_scale q·k)."""
 
-    Args:
-        dim: input width E.
-        logit_scale: factor on q·k.
-
-    Attributes:
-        name: the word for attention with this map on the command line.
-        feature_dim: output width M.
-        log_features: `queries` and `keys` return log φ.
-    """
-
-    name: ClassVar[str]
-    feature_dim: int
-    log_features: ClassVar[bool] = False
+    name: ClassVar[str]  # of linear attention with this map on the command line
+    log_features: ClassVar[bool] = False  # `queries` and `keys` return log φ
+    feature_dim: int  # output width M; the input width `dim` unless overridden
 
     def __init__(self, dim: int, logit_scale: float) -> None:
         super().__init__()
-        self.dim, self.logit_scale = dim, logit_scale
+        self.feature_dim, self.logit_scale = dim, logit_scale
 
     def forward(self, q: Tensor, k: Tensor, code: LayerCode) -> tuple[Tensor, Tensor]:
         """Encode by position, then map, in fp32: [B, L, H, K] -> [B, L, H, M] each."""
@@ -108,11 +96,11 @@ class FeatureMap(nn.Module, ABC):
 
     @abstractmethod
     def queries(self, q: Tensor) -> Tensor:
-        """φ(q): [..., E] -> [..., M]. May scale a query as a whole: normalising cancels it."""
+        """Compute φ(q) up to a factor for each query, which normalising cancels: -> [..., M]."""
 
-    @abstractmethod
     def keys(self, k: Tensor) -> Tensor:
-        """φ(k): [..., E] -> [..., M]."""
+        """Compute φ(k): [..., E] -> [..., M]. The default treats keys as queries."""
+        return self.queries(k)
 
     def redraw(self, key: NoiseKey) -> None:
-        """Draw random features anew; nothing to do where there are none."""
+        """Redraw random features, if there are any."""

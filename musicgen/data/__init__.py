@@ -1,35 +1,35 @@
-"""Corpora: files to a token cache, and the cache to batches.
+"""Corpora, their preparation (files to a token cache), and loading (cache to batches).
 
-What is done with dirty MIDI, and where it is told. "Left out" pieces have their reason in the
-cache's `report.csv`; what is told of a piece that is kept stands there too, summed up in
-`summary.txt`. `data.limits` has the limits of a piece, the tokenizer those of bars and beats.
+Treatment of dirty MIDI: the cache's `report.csv` has the reason why a piece was left out, and the
+changes to one that was kept; `summary.txt` sums them up. `Limits` has the limits of a piece; the
+tokenizer limits bars and beats.
 
 =============================================  ================================================
-in the file                                    what is done
+in the file                                    treatment
 =============================================  ================================================
-no MIDI, nothing, a broken or cut-off track    left out
-a pitch or velocity past 127                   left out: a number was damaged, and what follows it
-a pitch past the vocabulary's                  the note is dropped, and told
-a velocity or tempo past the vocabulary's      the nearest bin
-a division of 0, or in SMPTE frames            left out: it has no beats
-a tempo of 0                                   left out of the piece, and told
-a time signature of 0, or past 64ths           left out of the piece, and told
+not MIDI, empty, a broken or truncated track   left out
+a pitch or velocity above 127                  left out: the data after a damaged byte is lost
+a pitch outside the vocabulary                 the note is dropped; reported
+a velocity or tempo outside the vocabulary     the nearest bin
+a division of 0, or in SMPTE frames            left out: there are no beats
+a tempo of 0                                   removed from the piece; reported
+a time signature of 0, or beyond 64ths         removed from the piece; reported
 no time signature; none at the beginning       4/4
-a metre that the vocabulary has not            bars in its own; told as `7/8 read as 4/4`
-a note that never ends                         ends when its key is next let go, or with its track,
-                                               after 4 beats at most; told
-an end without a note                          passed over
-a note of no length                            the shortest of the grid
-a note struck again while it sounds            ends there, and told
-a note twice at once                           the longest duration and the loudest velocity; told
-a note longer than any of the vocabulary       cut, and told
-several tracks for one instrument              merged (REMI: all of them, into one piano)
-drums, where the vocabulary has none           dropped, and told
-a track that no instrument stands for          dropped, and told
-music past the tokenizer's last bar            dropped, and told: a gap may be of 200 M ticks
-no note that is kept, or too few of them       left out
+a metre outside the vocabulary                 read in the vocabulary's bars; reported
+a note without an end                          ends when its key is next released, or with its
+                                               track, after 4 beats at most; reported
+an end without a note                          ignored
+a note of length 0                             the shortest duration of the grid
+a note repeated while it sounds                ends there; reported
+a duplicate note                               the longest duration, the highest velocity; reported
+a note longer than the vocabulary's longest    shortened; reported
+several tracks of one instrument               merged (REMI: all tracks, into one piano)
+drums, in a vocabulary without drums           dropped; reported
+a track without an instrument                  dropped; reported
+music beyond the tokenizer's last bar          dropped; reported
+no note that is kept, or fewer than the limit  left out
 more bytes or tokens than the limits           left out
-more time or memory than the limits            the process is ended, the piece left out
-a reader that crashes or raises                the piece is left out, the others go on
+more time or memory than the limits            the process is stopped, the piece left out
+a reader that crashes or raises                the piece is left out, the others continue
 =============================================  ================================================
 """

@@ -1,48 +1,43 @@
-"""What a positional encoding does with the lag: its kernels in numbers.
+"""Properties of positional kernels: half width, monotonicity, symmetry, period and others.
 
-A kernel p_d(τ), d < K', is a function of the lag τ = m − n of a query at m and a key at n, and
-looks back where τ > 0; p(τ) is its profile, one number for all dimensions. Monotonicity, symmetry
-and translation invariance are what Wang et al. 2021 ("On position embeddings in BERT") ask of
-position embeddings. The last is what makes a function of τ of it; the formulas here are our own.
+A kernel p_d(τ), d < K', is a function of the lag τ = m − n of a query at m and a key at n; τ > 0
+looks back. Its profile p(τ) summarises the dimensions. Wang et al. 2021 ("On position embeddings
+in BERT") study monotonicity, symmetry and translation invariance of position embeddings; a function
+of τ is translation invariant by construction. The formulas are defined here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.floating]
-# Below this share of a kernel's energy, what varies is rounding.
+# Variation below this share of a kernel's energy is rounding error.
 _ROUNDING = 1e-10
 
 
-@dataclass(frozen=True)
-class KernelProperties:
-    """Of each of some kernels, [...] each. N is the training length.
+class KernelProperties(NamedTuple):
+    """Properties of a batch of kernels, each an array [...]. N is the training length.
+
+    Ratios with a zero denominator, as in constant kernels, are NaN.
 
     Attributes:
         at_zero: p(0).
-        half_width: the first lag τ ≥ 0 at which |p(τ)| ≤ |p(0)| / 2, between whole lags by linear
-            interpolation; infinite where there is none, NaN where p(0) = 0.
-        variation: what is not constant, Σ_d Var p_d / Σ_d mean p_d², over 0 ≤ τ < N: 0 where
-            position does not matter.
-        monotonicity: Σ falls / Σ |p(τ + 1) − p(τ)|, over 0 ≤ τ < N − 1: 1 where p never rises with
-            the distance, 0 where it never falls.
-        symmetry: Σ e_d² / Σ (e_d² + o_d²) of the even and odd parts of p_d less its mean, over
-            |τ| < N and all d: 1 where p_d(−τ) = p_d(τ), 0 where it is the opposite. A causal model
-            uses no τ < 0; of it, this is a property of the formula.
-        period: in positions, of the strongest peak in the power spectra of all p_d over 0 ≤ τ < N,
-            of periods up to N / 4; NaN where there is no peak.
-        periodicity: the share of these spectra in that peak: 1 for one sine wave, small where no
-            period stands out.
-        beyond: Σ p_d² over lags N and above / Σ p_d² over all lags from 0 on: 0 where nothing is
-            left beyond the training length.
-
-    What divides by nothing, as in constant kernels, is NaN.
+        half_width: the first lag τ ≥ 0 at which |p(τ)| ≤ |p(0)| / 2, linearly interpolated;
+            infinite if there is none, NaN if p(0) = 0.
+        variation: Σ_d Var p_d / Σ_d mean p_d² over 0 ≤ τ < N: 0 if the kernel ignores the lag.
+        monotonicity: Σ falls / Σ |p(τ + 1) − p(τ)| over 0 ≤ τ < N − 1: 1 if p never rises with
+            the distance, 0 if it never falls.
+        symmetry: Σ e_d² / Σ (e_d² + o_d²) of the even and odd parts of p_d minus its mean, over
+            |τ| < N and all d: 1 if p_d(−τ) = p_d(τ), 0 if p_d(−τ) = −p_d(τ). Causal models do not
+            use τ < 0: for them it describes the formula only.
+        period: period in positions, up to N / 4, of the strongest peak in the power spectrum,
+            summed over d, of p_d over 0 ≤ τ < N; NaN without a peak.
+        periodicity: share of the spectrum in that peak: 1 for a sine wave.
+        beyond: Σ p_d² over τ ≥ N / Σ p_d² over τ ≥ 0.
     """
 
     at_zero: FloatArray
@@ -58,11 +53,10 @@ class KernelProperties:
 def kernel_properties(
     lags: NDArray[np.int64], values: FloatArray, profile: FloatArray, training_length: int
 ) -> KernelProperties:
-    """The properties of kernels.
+    """Compute the properties of kernels.
 
     Args:
-        lags: successive whole numbers, from −(training_length − 1) or below to at least
-            training_length − 1. [N']
+        lags: consecutive integers that cover −(training_length − 1) to training_length − 1. [N']
         values: p_d. [..., K', N']
         profile: p. [..., N']
         training_length: N.
@@ -75,19 +69,19 @@ def kernel_properties(
     energy = np.square(trained).mean(-1).sum(-1)
     variance = trained.var(-1).sum(-1)
     steps = np.diff(profile[..., zero : zero + length])
-    travelled = np.abs(steps).sum(-1)
-    travelled = np.where(travelled < 1e-6 * length * np.abs(profile).max(-1), 0, travelled)
+    total = np.abs(steps).sum(-1)
+    total = np.where(total < 1e-6 * length * np.abs(profile).max(-1), 0, total)
     around = values[..., zero - length + 1 : zero + length]
     around = around - around.mean(-1, keepdims=True)
     even, odd = (np.square(around + sign * around[..., ::-1]).sum((-1, -2)) / 4 for sign in (1, -1))
-    varied = np.where(even + odd < _ROUNDING * length * energy, 0, even + odd)
+    power = np.where(even + odd < _ROUNDING * length * energy, 0, even + odd)
     period, periodicity = _strongest_period(trained)
     return KernelProperties(
         at_zero=profile[..., zero],
         half_width=_half_width(np.abs(profile[..., zero:])),
         variation=_ratio(variance, energy),
-        monotonicity=_ratio(-steps.clip(max=0).sum(-1), travelled),
-        symmetry=_ratio(even, varied),
+        monotonicity=_ratio(-steps.clip(max=0).sum(-1), total),
+        symmetry=_ratio(even, power),
         period=period,
         periodicity=periodicity,
         beyond=_ratio(np.square(back[..., length:]).sum((-1, -2)), np.square(back).sum((-1, -2))),
@@ -95,42 +89,42 @@ def kernel_properties(
 
 
 def property_rows(properties: Sequence[KernelProperties]) -> list[dict[str, Any]]:
-    """Rows for `write_csv`, of each layer's properties of its heads, [H] each.
+    """Return one row for all layers and heads, one for each layer and one for each head.
 
-    Of all layers and heads, of each layer, and of each head: where there are several, medians of
-    those that are not NaN.
+    A row of several heads holds the medians of the values that are not NaN.
+
+    Args:
+        properties: for each layer the properties of its heads, [H] each.
     """
-    table = {
-        name: np.stack([asdict(layer)[name] for layer in properties])  # [layers, H]
-        for name in asdict(properties[0])
-    }
-    layers, heads = table["at_zero"].shape
+    table = np.stack(properties, 1)  # [properties, layers, H]
+    layers, heads = table.shape[1:]
 
     def row(layer: int | str, head: int | str) -> dict[str, Any]:
-        place: Any = tuple(slice(None) if i == "all" else i for i in (layer, head))
-        values = {name: _median(column[place]) for name, column in table.items()}
-        return {"layer": layer, "head": head, **values}
+        selection: Any = tuple(slice(None) if i == "all" else i for i in (layer, head))
+        medians = KernelProperties._make(_median(values[selection]) for values in table)
+        return {"layer": layer, "head": head, **medians._asdict()}
 
     rows = [row("all", "all")]
     if layers > 1:
         rows += [row(layer, "all") for layer in range(layers)]
     if heads > 1:
-        known = range(layers) if layers > 1 else ["all"]
-        rows += [row(layer, head) for layer in known for head in range(heads)]
+        all_layers = range(layers) if layers > 1 else ["all"]
+        rows += [row(layer, head) for layer in all_layers for head in range(heads)]
     return rows
 
 
 def _median(values: FloatArray) -> float:
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if known.size else np.nan
+    valid = values[~np.isnan(values)]
+    return float(np.median(valid)) if valid.size else np.nan
 
 
-def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
-    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
+def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    nan = np.full(np.shape(denominator), np.nan)
+    return np.divide(numerator, denominator, out=nan, where=denominator > 0)
 
 
 def _half_width(size: FloatArray) -> FloatArray:
-    """Of |p| at the lags 0, 1, …: [..., N] -> [...]."""
+    """Compute the half width of |p| at the lags 0, 1, …: [..., N] -> [...]."""
     half = size[..., :1] / 2
     fallen = size <= half
     after = np.where(fallen.any(-1), fallen.argmax(-1), 1)[..., None]
@@ -141,7 +135,7 @@ def _half_width(size: FloatArray) -> FloatArray:
 
 
 def _strongest_period(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Of p_d at the lags 0, 1, …: [..., K', N] -> period and periodicity, [...] each."""
+    """Compute period and periodicity [...] of p_d at the lags 0, 1, …: [..., K', N]."""
     length, padding = values.shape[-1], 4
     window = np.hanning(length + 2)[1:-1]
     mean = (values * window).sum(-1, keepdims=True) / window.sum()
@@ -151,7 +145,7 @@ def _strongest_period(values: FloatArray) -> tuple[FloatArray, FloatArray]:
     constant = total < _ROUNDING * length * np.square(values).sum((-1, -2))
     edges = np.pad(power, [(0, 0)] * (power.ndim - 1) + [(1, 1)])
     is_peak = (power >= edges[..., :-2]) & (power > edges[..., 2:])
-    is_peak[..., : 4 * padding] = False  # slow change is no period
+    is_peak[..., : 4 * padding] = False  # periods above N / 4
     peak = np.where(is_peak, power, 0).argmax(-1)
     lobe = np.abs(np.arange(power.shape[-1]) - peak[..., None]) <= 1.5 * padding  # the window's
     found = is_peak.any(-1) & ~constant

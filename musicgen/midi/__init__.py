@@ -1,4 +1,4 @@
-"""MIDI files in and out, through one `Score` type."""
+"""Reading and writing of MIDI files as `Score`s."""
 
 from musicgen.midi.io import MIDI_SUFFIXES, as_score, dumps, find_midi, loads, read, write
 from musicgen.midi.score import (

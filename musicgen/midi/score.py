@@ -1,19 +1,19 @@
-"""`Score`, the only music type inside the framework: integer ticks in numpy columns."""
+"""`Score`, the framework's music type: integer ticks in numpy columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 NOTE = np.dtype([("onset", "i8"), ("duration", "i8"), ("pitch", "i8"), ("velocity", "i8")])
-"""One note: onset and duration in ticks, MIDI pitch and velocity 0–127."""
+"""Onset and duration in ticks, MIDI pitch and velocity 0–127."""
 
 TEMPO = np.dtype([("tick", "i8"), ("bpm", "f8")])
-"""One tempo change, in quarter notes per minute."""
+"""A tempo change, in quarter notes per minute."""
 
 NoteArray = NDArray[np.void]
 TempoArray = NDArray[np.void]
@@ -33,12 +33,12 @@ class TimeSignature(NamedTuple):
 
 
 def notes_from(rows: Iterable[tuple[int, int, int, int]]) -> NoteArray:
-    """Rows of (onset, duration, pitch, velocity) as one note array, sorted by onset, then pitch."""
+    """Build a sorted note array from rows of (onset, duration, pitch, velocity)."""
     return sort_notes(np.array(list(rows), dtype=NOTE))
 
 
 def sort_notes(notes: NoteArray) -> NoteArray:
-    """Notes in canonical order: onset, pitch, duration, velocity."""
+    """Return notes sorted by onset, pitch, duration and velocity."""
     return notes[np.lexsort((notes["velocity"], notes["duration"], notes["pitch"], notes["onset"]))]
 
 
@@ -52,27 +52,23 @@ class Track:
     notes: NoteArray = field(default_factory=lambda: np.empty(0, NOTE))
 
     def __eq__(self, other: object) -> bool:
-        """Equal name, program and drum flag, and equal notes in whatever order."""
+        """Compare name, program, drum flag and notes in any order."""
         if not isinstance(other, Track):
             return NotImplemented
-        return (self.name, self.program, self.is_drum) == (
-            other.name,
-            other.program,
-            other.is_drum,
-        ) and np.array_equal(sort_notes(self.notes), sort_notes(other.notes))
+        same = self.is_drum == other.is_drum and self.program == other.program
+        same = same and self.name == other.name
+        return same and np.array_equal(sort_notes(self.notes), sort_notes(other.notes))
 
 
 @dataclass
 class Score:
-    """A piece of music.
+    """A piece of music, with events sorted by tick.
 
     Attributes:
         ticks_per_beat: ticks in a quarter note.
-        tracks: the instruments, in file order.
-        tempos: `TEMPO` array sorted by tick; empty if the source has none (120 bpm by default).
-        time_signatures: sorted by tick; empty if the source has none (4/4 by default).
-        markers: sorted by tick.
-        repairs: what reading had to mend, in words; no part of the music.
+        tempos: `TEMPO` array; empty if the source has none (120 bpm by default).
+        time_signatures: empty if the source has none (4/4 by default).
+        repairs: changes made while reading a damaged file, in words; ignored by ==.
     """
 
     ticks_per_beat: int = 480
@@ -85,13 +81,8 @@ class Score:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Score):
             return NotImplemented
-        return (
-            self.ticks_per_beat == other.ticks_per_beat
-            and self.tracks == other.tracks
-            and np.array_equal(self.tempos, other.tempos)
-            and self.time_signatures == other.time_signatures
-            and self.markers == other.markers
-        )
+        plain = ({**vars(s), "tempos": s.tempos.tolist(), "repairs": None} for s in (self, other))
+        return next(plain) == next(plain)
 
     @property
     def num_notes(self) -> int:
@@ -99,17 +90,14 @@ class Score:
 
     @property
     def end(self) -> int:
-        """The tick at which the last note ends; 0 without notes."""
-        ends = [
-            int((t.notes["onset"] + t.notes["duration"]).max()) for t in self.tracks if len(t.notes)
-        ]
-        return max(ends, default=0)
+        """Tick at which the last note ends; 0 without notes."""
+        ends = (track.notes["onset"] + track.notes["duration"] for track in self.tracks)
+        return int(max((end.max(initial=0) for end in ends), default=0))
 
     def bar_starts(self, max_bars: int = 4096) -> NDArray[np.int64]:
-        """Ticks at which bars begin by the time signatures, until the last note ends. [num_bars]
+        """Return the ticks at which bars begin, until the last note ends. [num_bars >= 1]
 
-        The first bar is there even without notes. At most `max_bars` for each time signature: a
-        broken file may hold a gap of millions.
+        Every time signature has at most `max_bars`: damaged files may have gaps of millions.
         """
         signatures = list(self.time_signatures)
         if not signatures or signatures[0].tick > 0:
@@ -123,10 +111,10 @@ class Score:
         return np.unique(np.concatenate(spans)).astype(np.int64)
 
     def clip(self, start: int, end: int) -> Score:
-        """The music whose notes begin in the ticks [start, end), moved to tick 0.
+        """Return the notes that begin in the ticks [start, end), moved to tick 0.
 
-        Tempo, metre and the last marker in force at `start` are carried to tick 0;
-        notes that sound past `end` keep their duration.
+        Tempo, time signature and the last marker at `start` apply from tick 0. Notes that sound
+        past `end` keep their duration.
         """
 
         def clip_events(events: list[Any]) -> list[Any]:
@@ -139,15 +127,10 @@ class Score:
             onset = track.notes["onset"]
             notes = track.notes[(onset >= start) & (onset < end)].copy()
             notes["onset"] -= start
-            tracks.append(Track(track.name, track.program, track.is_drum, notes))
+            tracks.append(replace(track, notes=notes))
         first = max(0, int(np.searchsorted(self.tempos["tick"], start, "right")) - 1)
         tempos = self.tempos[first:]
         tempos = tempos[tempos["tick"] < end].copy()
         tempos["tick"] = np.maximum(tempos["tick"] - start, 0)
-        return Score(
-            self.ticks_per_beat,
-            tracks,
-            tempos,
-            clip_events(self.time_signatures),
-            clip_events(self.markers),
-        )
+        signatures, markers = clip_events(self.time_signatures), clip_events(self.markers)
+        return Score(self.ticks_per_beat, tracks, tempos, signatures, markers)

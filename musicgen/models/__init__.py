@@ -1,7 +1,6 @@
-"""Models. No music, no Hydra, no Lightning."""
+"""Models. This package knows nothing of music, Hydra or Lightning."""
 
 from musicgen.models.compatibility import check_compatible
-from musicgen.models.decoder import Decoder
-from musicgen.models.transformer import ModelState, Transformer
+from musicgen.models.transformer import ModelState, Transformer, parameter_count
 
-__all__ = ["Decoder", "ModelState", "Transformer", "check_compatible"]
+__all__ = ["ModelState", "Transformer", "check_compatible", "parameter_count"]

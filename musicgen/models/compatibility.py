@@ -1,4 +1,4 @@
-"""Whether positional encoding, attention and span go together: decided before anything is built."""
+"""Check that positional encoding, attention and span go together, before anything is built."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from musicgen.attention import AttentionKernel, AttentionSpan, FeatureMap, LinearAttention
-from musicgen.errors import UserError
+from musicgen.attention import Attention, AttentionSpan, FeatureMap, LinearAttention
+from musicgen.errors import ParameterError, UserError
 from musicgen.position import PositionalEncoding, Site
 
 _ACTS_ON = {
@@ -17,73 +17,74 @@ _ACTS_ON = {
     Site.FEATURE: "feature maps",
     Site.LOGIT: "attention logits",
 }
-# Where an encoding may act at several sites, the one nearest to the attention weights.
+# An encoding that may act at several sites acts at the one nearest to the attention weights.
 _PREFERENCE = (Site.LOGIT, Site.FEATURE, Site.QUERY_KEY, Site.EMBEDDING)
 
 
 def check_compatible(
     position: Callable[..., PositionalEncoding],
-    attention: Callable[..., AttentionKernel],
+    attention: Callable[..., Attention],
     span: Callable[..., AttentionSpan] | None = None,
     *,
     causal: bool = True,
 ) -> Site:
-    """The site at which the encoding will act.
+    """Return the site at which the encoding will act.
 
     Args:
         position, attention, span: classes, or partials of them, as the configuration gives them.
-        causal: whether a token sees only those before it.
 
     Raises:
-        UserError: they do not go together; names both settings and the cure.
+        ValueError: they do not go together. The cure in the message names all classes that are
+            imported, those of other packages included.
     """
-    decay = attention.keywords.get("decay", "none") if isinstance(attention, partial) else "none"
+    decay = _as_partial(attention).keywords.get("decay", "none")
     if not causal and decay != "none":
+        expected = "expected none with causal=false, as decay needs a direction"
+        raise ParameterError("attention.decay", decay, expected)
+    encoding: Any = _as_partial(position).func
+    attention_class: Any = _as_partial(attention).func
+    if span is not None and not attention_class.supports_span:
+        names = sorted({c.name for c in _named_subclasses(Attention) if c.supports_span})
         raise UserError(
-            f"model.attention.decay={decay} weighs by how long ago a token was, which "
-            "model.causal=false has no direction for. Use model.attention.decay=none"
+            f"span={_name_of(span)} limits which keys a query sees, but attention="
+            f"{_name_of(attention)} sums over all keys first. Use attention={' or '.join(names)}, "
+            "or span=none"
         )
-    encoding, kernel = _class_of(position), _class_of(attention)
-    if span is not None and not kernel.supports_span:
-        able = sorted(c.name for c in _concrete(AttentionKernel) if c.supports_span)
-        raise UserError(
-            f"span={_class_of(span).name} limits which keys a query meets, but attention="
-            f"{_word(attention)} sums all keys up first. Use attention={' or '.join(able)}, or "
-            "span=none"
-        )
-    common = encoding.sites & kernel.accepts
-    if common:
+    if common := encoding.sites & attention_class.accepts:
         return next(site for site in _PREFERENCE if site in common)
     sites = " or ".join(_ACTS_ON[site] for site in _PREFERENCE if site in encoding.sites)
-    fitting = [c for c in _concrete(AttentionKernel) if c.accepts & encoding.sites]
-    kernels = sorted(word for c in fitting for word in _words(c))
-    positions = sorted(c.name for c in _concrete(PositionalEncoding) if c.sites & kernel.accepts)
-    cure = f"attention={' or '.join(kernels)}, or " if kernels else ""
+    attentions = sorted(
+        {
+            c.name
+            for accepting in _named_subclasses(Attention)
+            if accepting.accepts & encoding.sites
+            for c in _named_subclasses(FeatureMap if accepting is LinearAttention else accepting)
+        }
+    )
+    positions = sorted(
+        {c.name for c in _named_subclasses(PositionalEncoding) if c.sites & attention_class.accepts}
+    )
+    cure = f"attention={' or '.join(attentions)}, or " if attentions else ""
     raise UserError(
-        f"position={encoding.name} acts on {sites}, which attention={_word(attention)} does not "
+        f"position={encoding.name} acts on {sites}, which attention={_name_of(attention)} does not "
         f"form. Use {cure}position in: {', '.join(positions)}"
     )
 
 
-def _class_of(build: Any) -> Any:
-    return build.func if isinstance(build, partial) else build
+def _as_partial(build: Callable[..., Any]) -> partial[Any]:
+    return build if isinstance(build, partial) else partial(build)
 
 
-def _word(build: Any) -> str:
-    """The word for an attention: linear attention goes by its feature map."""
-    feature_map = build.keywords.get("feature_map") if isinstance(build, partial) else None
-    return str(_class_of(feature_map or build).name)
+def _name_of(build: Any) -> str:
+    """Return the name on the command line; linear attention has its feature map's."""
+    build = _as_partial(build)
+    named: Any = _as_partial(build.keywords.get("feature_map", build.func)).func
+    return str(named.name)
 
 
-def _words(kernel: Any) -> list[str]:
-    """The words for a kernel with any of its feature maps."""
-    return [c.name for c in (_concrete(FeatureMap) if kernel is LinearAttention else [kernel])]
-
-
-def _concrete(base: Any) -> Iterator[Any]:
-    """The classes of ours below a base that have a word on the command line."""
+def _named_subclasses(base: Any) -> Iterator[Any]:
+    """Yield the concrete classes with a name at and below a base."""
+    if hasattr(base, "name") and not inspect.isabstract(base):
+        yield base
     for cls in base.__subclasses__():
-        ours = cls.__module__.startswith("musicgen.")
-        if ours and not inspect.isabstract(cls) and hasattr(cls, "name"):
-            yield cls
-        yield from _concrete(cls)
+        yield from _named_subclasses(cls)

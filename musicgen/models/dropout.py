@@ -1,4 +1,4 @@
-"""Dropout with a mask that a CPU draws quickly."""
+"""Dropout that is fast on a CPU."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 
 class Dropout(nn.Dropout):
-    """torch's dropout, but for how a CPU draws: 16 random bits for each element.
+    """torch's dropout, with 16 random bits for each element on a CPU.
 
-    torch draws every element by itself, which was an eighth of a training step. The probability is
-    rounded to a 65,536th, and the mask that the backward keeps takes a byte an element.
+    torch draws one number for each element, which took an eighth of a training step. The
+    probability is rounded to a multiple of 2^−16.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,18 +1,19 @@
-"""Positional encodings: positions in, one code per layer out. No music, no Hydra, no Lightning."""
+"""Positional encodings. This package knows nothing of music, Hydra or Lightning."""
 
-from musicgen.position.absolute import Learnable, Sinusoidal
-from musicgen.position.alibi import ALiBi
-from musicgen.position.base import LayerCode, NoiseKey, PositionalEncoding, Projection, Site
-from musicgen.position.conv_spe import ConvSPE
-from musicgen.position.lrpe import LRPE, OrthogonalLRPE, PermutationLRPE, UnitaryLRPE
-from musicgen.position.none import NoPosition
-from musicgen.position.permute import PermuteFormer
-from musicgen.position.relative import LagTable, RelativeCode, RelativeEncoding
-from musicgen.position.rope import RoPE
-from musicgen.position.sine_spe import SineSPE
-from musicgen.position.siren import SIREN
-from musicgen.position.spe import SPE
-from musicgen.position.transformer_xl import TransformerXL
+from musicgen.position.absolute import Learnable, NoPosition, Sinusoidal
+from musicgen.position.base import LayerCode, PositionalEncoding, Site
+from musicgen.position.logit.alibi import ALiBi
+from musicgen.position.logit.siren import SIREN
+from musicgen.position.logit.term import LagTable
+from musicgen.position.logit.transformer_xl import TransformerXL
+from musicgen.position.rotary.lrpe import LRPE
+from musicgen.position.rotary.permutation import PermutationLRPE
+from musicgen.position.rotary.permuteformer import PermuteFormer
+from musicgen.position.rotary.rope import RoPE
+from musicgen.position.rotary.rotation import OrthogonalLRPE, UnitaryLRPE
+from musicgen.position.spe.base import SPE
+from musicgen.position.spe.conv import ConvSPE
+from musicgen.position.spe.sine import SineSPE
 
 __all__ = [
     "LRPE",
@@ -24,14 +25,10 @@ __all__ = [
     "LayerCode",
     "Learnable",
     "NoPosition",
-    "NoiseKey",
     "OrthogonalLRPE",
     "PermutationLRPE",
     "PermuteFormer",
     "PositionalEncoding",
-    "Projection",
-    "RelativeCode",
-    "RelativeEncoding",
     "RoPE",
     "SineSPE",
     "Sinusoidal",

@@ -1,8 +1,7 @@
-"""What a positional encoding is to a model: positions in, one code per layer out."""
+"""Interface of positional encodings: positions in, one code per layer out."""
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,59 +11,24 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from musicgen.errors import UserError
+from musicgen.errors import ParameterError, UserError
+from musicgen.position.logit.term import Columns, LayerLogits
+from musicgen.random import NoiseKey
 
-_COLUMNS: dict[str, slice[int, int, None]] = {
-    "index": slice(0, 1),
-    "time": slice(1, 2),
-    "both": slice(0, 2),
-}
+_COLUMNS: dict[str, Columns] = {"index": slice(0, 1), "time": slice(1, 2), "both": slice(0, 2)}
 
 
 class Site(StrEnum):
     """Where in a layer a positional encoding acts."""
 
-    EMBEDDING = "embedding"
-    """On the token embedding, once, before the first layer."""
-    QUERY_KEY = "query_key"
-    """On queries and keys, before any feature map."""
-    FEATURE = "feature"
-    """On the feature maps of queries and keys."""
-    LOGIT = "logit"
-    """On explicit query-key logits."""
-
-
-@dataclass(frozen=True)
-class NoiseKey:
-    """Names a random draw: the same words give the same numbers, whatever was drawn before.
-
-    So a draw survives resuming, activation checkpointing and chunking, and decoding a token at
-    a time sees the noise that one parallel pass would.
-    """
-
-    words: tuple[int, ...]
-
-    def fold(self, *words: int) -> NoiseKey:
-        """A key of its own for a part of the computation, such as a layer."""
-        return NoiseKey(self.words + words)
-
-    @property
-    def seed(self) -> int:
-        """63 bits that the words decide."""
-        digest = hashlib.blake2b(repr(self.words).encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big") >> 1
-
-    def generator(self, device: torch.device | str = "cpu") -> torch.Generator:
-        """A generator of this key's numbers on `device`."""
-        return torch.Generator(device).manual_seed(self.seed)
-
-    def normal(self, *shape: int, device: torch.device | str) -> Tensor:
-        """Standard normal fp32 numbers of the given shape."""
-        return torch.randn(*shape, generator=self.generator(device), device=device)
+    EMBEDDING = "embedding"  # the token embedding, once, before the first layer
+    QUERY_KEY = "query_key"  # queries and keys, before any feature map
+    FEATURE = "feature"  # the feature maps of queries and keys
+    LOGIT = "logit"  # explicit query-key logits
 
 
 def product_dtype(device: torch.device) -> torch.dtype:
-    """What matrix products are computed in on a device now: autocast's type, else fp32."""
+    """Return the dtype of matrix products on a device: autocast's if it is on, else fp32."""
     enabled = torch.is_autocast_enabled(device.type)
     return torch.get_autocast_dtype(device.type) if enabled else torch.float32
 
@@ -76,65 +40,61 @@ class Projection(NamedTuple):
     squared_norm: Tensor  # [B, L, H, 1]: ‖q̂‖²
 
 
+@dataclass(eq=False, kw_only=True)
 class LayerCode:
     """The position of one block of tokens, as one layer sees it. The default does nothing.
 
     Attributes:
-        keeps_sign: encoded positive features are positive. Where not, linear attention keeps its
-            normaliser positive by taking it of the features before they are encoded.
-        log_decay: [H], not above 0: on features, the pair (n, m) of tokens weighs
-            exp(log_decay · (n − m)) besides. Causal only; None weighs all alike.
+        keeps_sign: encoding keeps positive features positive. Otherwise linear attention computes
+            its normaliser from the features before encoding, so that it stays positive.
+        log_decay: [H], at most 0: a pair (n, m) of encoded features is also weighted by
+            exp(log_decay · (n − m)). Causal only; None: no decay.
+        logits: the term of the logits, for encodings that act at `Site.LOGIT`.
     """
 
     keeps_sign: bool = True
     log_decay: Tensor | None = None
+    logits: LayerLogits | None = None
 
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Encode queries and keys together, as they may share noise: [B, L, H, K] -> [.., E]."""
         return q, k
 
-    def project(self, q: Tensor, k: Tensor, omega: Tensor) -> tuple[Projection, Projection]:
-        """Encode, and multiply by omega [E, M]: together, for codes that are wide."""
-        q, k = self.encode(q, k)
+    def project(self, q: Tensor, k: Tensor, directions: Tensor) -> tuple[Projection, Projection]:
+        """Encode, and multiply by directions [E, M]; codes of a large E form no encoded arrays."""
+        encoded = self.encode(q, k)
         with torch.autocast(q.device.type, enabled=False):
-            q, k = q.float(), k.float()
-            return (
-                Projection(q @ omega, q.square().sum(-1, keepdim=True)),
-                Projection(k @ omega, k.square().sum(-1, keepdim=True)),
-            )
+            q, k = (x.float() for x in encoded)
+            q_norm, k_norm = (x.square().sum(-1, keepdim=True) for x in (q, k))
+            return Projection(q @ directions, q_norm), Projection(k @ directions, k_norm)
 
 
 class PositionalEncoding(nn.Module, ABC):
-    """Positions in, one code per layer out. One module serves the whole model.
+    """Compute one code per layer from positions. One module serves the whole model.
 
-    A shared encoding repeats one code, a per-layer one returns different codes: a model's blocks
-    own no position parameters.
+    A shared encoding repeats one code. Layers own no position parameters.
 
     Args:
-        num_layers: layers that will ask for a code.
-        num_heads: attention heads, H.
-        width: width of what is encoded: the head width K at `Site.QUERY_KEY`.
-        model_dim: model width D, for encodings of the embedding.
-        coordinates: what of a position is read: `index`, the first coordinate; `time`, the second,
-            which in music is musical time; `both`; or a number of coordinates, as of images.
+        width: width of the encoded vectors: the head width K at `Site.QUERY_KEY`.
+        coordinates: the coordinates to read of a position: `index`, the first; `time`, the second,
+            which in music is musical time; `both`; or their number, for example 2 for images.
 
     Attributes:
-        name: the word for it on the command line.
         sites: where the encoding may act.
         relative: whether products of encoded queries and keys depend on t − s alone: exactly, in
             expectation, or not.
+        shares_kernel: whether all layers have the same `kernel`.
+        max_length: positions from here on have no encoding; None: no limit.
         encoded_dim: width E of an encoded query or key.
-        logit_scale: what softmax attention and FAVOR+ multiply q·k by.
-        max_length: positions beyond this have no encoding; None without a limit.
-        columns: the coordinates that are read.
-
-    Raises:
-        UserError: there are no such coordinates.
+        logit_scale: factor on q·k in softmax attention and FAVOR+.
+        columns, num_dims: the coordinates to read, and their number.
+        num_columns: number of coordinates that positions must have, the first ones included.
     """
 
     name: ClassVar[str]
     sites: ClassVar[frozenset[Site]]
     relative: Literal["no", "exact", "expected"]
+    shares_kernel: bool = False
     max_length: int | None = None
 
     def __init__(
@@ -147,41 +107,26 @@ class PositionalEncoding(nn.Module, ABC):
         coordinates: str | int = "index",
     ) -> None:
         super().__init__()
-        self.columns: slice[int, int, None]
         if isinstance(coordinates, str) and coordinates in _COLUMNS:
             self.columns = _COLUMNS[coordinates]
         elif isinstance(coordinates, int) and coordinates >= 1:
             self.columns = slice(0, coordinates)
         else:
-            raise UserError(
-                f"model.position.coordinates={coordinates}: give index, time, both, or a number of "
-                "coordinates"
-            )
+            expected = "expected index, time, both or a number of coordinates"
+            raise ParameterError("coordinates", coordinates, expected)
+        self.num_columns = self.columns.stop
+        self.num_dims = self.num_columns - self.columns.start
         self.num_layers, self.num_heads = num_layers, num_heads
         self.width, self.model_dim = width, model_dim
         self.encoded_dim = width
         self.logit_scale = width**-0.5
 
-    @property
-    def num_dims(self) -> int:
-        """How many coordinates are read."""
-        return self.columns.stop - self.columns.start
-
-    @property
-    def needs_positions(self) -> bool:
-        """Whether a model must be given positions: counting tokens is not enough."""
-        return self.columns.stop > 1
-
     def read(self, positions: Tensor) -> Tensor:
-        """The coordinates that are read, of positions [1|B, L, P]: [1|B, L, num_dims].
-
-        Raises:
-            UserError: positions have fewer.
-        """
-        if positions.shape[-1] < self.columns.stop:
+        """Return the coordinates to read of positions [1|B, L, P]: [1|B, L, num_dims]."""
+        if positions.shape[-1] < self.num_columns:
             raise UserError(
-                f"position={self.name} reads coordinate {self.columns.stop} of each position, but "
-                f"there are {positions.shape[-1]}. Use model.position.coordinates=index"
+                f"{self.name} reads coordinate {self.num_columns} of each position, but positions "
+                f"have {positions.shape[-1]}. Give positions with more, or use coordinates=index"
             )
         return positions[..., self.columns]
 
@@ -190,38 +135,27 @@ class PositionalEncoding(nn.Module, ABC):
         return x
 
     def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor | None:
-        """What content is multiplied by at a lag m − n, of a query at m and a key at n.
+        """Return the factor on content at the lags m − n of a query at m and a key at n.
 
-        Namely each dimension of the products q_d k_d; at `Site.LOGIT`, each dimension of a query.
-
-        Args:
-            lags: [N], or [N, num_dims] where several coordinates are read.
-            layer: None is the first.
-
-        Returns:
-            [H, K', N] for K' dimensions; None if it is no function of the lag.
+        It multiplies each dimension of the products q_d k_d, or of a query at `Site.LOGIT`:
+        lags [N], or [N, num_dims] for several coordinates -> [H, K', N] for K' dimensions. It is
+        None if it is not a function of the lag. `layer=None` is the first layer.
         """
         return None
 
-    @property
-    def shares_kernel(self) -> bool:
-        """Whether `kernel` is the same for all layers."""
-        return False
-
     def log_decay(self) -> Tensor | None:
-        """What a pair of tokens weighs besides (see `LayerCode`), in all layers: [H] or None."""
+        """Return the logarithm of the decay of pairs (see `LayerCode`) in all layers: [H]."""
         return None
 
     def logit_bias(self, lags: Tensor, layer: int | None = None) -> Tensor | None:
-        """What logits gain at a lag whatever the query, as `kernel` takes it: [H, 1, N] or None."""
+        """Return the part of logits that depends on the lag m − n alone: [H, 1, N]."""
         return None
 
     def forward(
         self, positions: Tensor, *, noise: NoiseKey, state: Any = None
     ) -> tuple[Sequence[LayerCode], Any]:
-        """One code per layer for the positions [1|B, L, P].
+        """Return one code per layer for the positions [1|B, L, P], and the state.
 
-        `state` is what an earlier call on the same sequence returned; it only saves work, as
-        every draw is a function of `noise`.
+        `state` is the one returned for earlier tokens of the sequence. It only saves work.
         """
         return [LayerCode()] * self.num_layers, None

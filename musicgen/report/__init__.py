@@ -1,5 +1,5 @@
-"""One self-contained HTML page about generated music: piano roll, player, numbers."""
+"""Results for people: an HTML page about generated music, plots and tables."""
 
-from musicgen.report.html import ReportPiece, render_report, write_report
+from musicgen.report.html import ReportPiece, render_report
 
-__all__ = ["ReportPiece", "render_report", "write_report"]
+__all__ = ["ReportPiece", "render_report"]

@@ -1,4 +1,7 @@
-"""The report page: text is escaped here, music travels as JSON, style and script are inlined."""
+"""Self-contained HTML page about generated music: piano rolls, a player, metadata.
+
+Text is escaped here, music is embedded as JSON, style and script are inlined.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,16 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from numbers import Integral, Real
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from string import Template
 from urllib.parse import quote
 
-import numpy as np
-
-from musicgen.files import write_text
-from musicgen.midi.score import Score
+from musicgen.midi.score import Score, Track
 from musicgen.report.payload import family, score_payload
+from musicgen.text import pluralize
 
-Number = str | int | float | None
-Numbers = Mapping[str, Number]
+Value = str | int | float | None
+Metadata = Mapping[str, Value]  # by label
 
 SCRIPTS = ("score.js", "synth.js", "roll.js", "player.js")
 NUM_COLOURS = 8  # --track-0 … --track-7 in style.css
@@ -31,60 +32,38 @@ NUM_COLOURS = 8  # --track-0 … --track-7 in style.css
 
 @dataclass(frozen=True)
 class ReportPiece:
-    """One piece of the report.
-
-    Attributes:
-        title: any text, such as a file name.
-        score: prompt and continuation together.
-        prompt_end: the tick of `score` at which the continuation begins; 0 without a prompt.
-        midi_file: the piece's MIDI file, relative to the report; None for no link.
-        numbers: what is known about this piece, by label; None is shown as n/a.
-    """
+    """One piece of the report."""
 
     title: str
-    score: Score
-    prompt_end: int
-    midi_file: str | None
-    numbers: Numbers
-
-
-def write_report(
-    path: Path,
-    *,
-    title: str,
-    pieces: Sequence[ReportPiece],
-    numbers: Numbers,
-    notices: Sequence[str] = (),
-) -> None:
-    """Write the report to `path` atomically; missing parent folders are created.
-
-    Args:
-        title: the page's heading.
-        pieces: shown in this order.
-        numbers: what holds for all pieces (settings, seed, checkpoint, speed), by label.
-        notices: sentences that the reader must see, such as a limit that was reached.
-    """
-    write_text(path, render_report(title=title, pieces=pieces, numbers=numbers, notices=notices))
+    score: Score  # prompt and continuation together
+    prompt_end: int  # the tick at which the continuation begins; 0 without a prompt
+    midi_file: str | None  # relative to the report; None for no link
+    metadata: Metadata
 
 
 def render_report(
     *,
     title: str,
     pieces: Sequence[ReportPiece],
-    numbers: Numbers,
+    metadata: Metadata,
     notices: Sequence[str] = (),
 ) -> str:
-    """The page as text. The arguments are those of `write_report`."""
-    style = _resource("style.css")
-    script = "\n".join(_resource(name) for name in SCRIPTS)
-    return Template(_resource("page.html")).substitute(
+    """Return the page as text.
+
+    Args:
+        metadata: of all pieces: settings, seed, checkpoint, speed.
+        notices: highlighted sentences, such as a limit that was reached.
+    """
+    style = _asset("style.css")
+    script = "\n".join(_asset(name) for name in SCRIPTS)
+    return Template(_asset("page.html")).substitute(
         title=_text(title),
         style=style,
         style_hash=_content_hash(style),
         script=script,
         script_hash=_content_hash(script),
         notices="".join(f'<p class="notice">{_text(notice)}</p>\n' for notice in notices),
-        numbers=_number_list(numbers),
+        metadata=_metadata_list(metadata),
         contents=_contents_table(pieces) if len(pieces) > 1 else "",
         pieces="\n".join(_piece(index, piece) for index, piece in enumerate(pieces)),
     )
@@ -92,33 +71,41 @@ def render_report(
 
 def _piece(index: int, piece: ReportPiece) -> str:
     score = piece.score
-    in_prompt = sum(int((track.notes["onset"] < piece.prompt_end).sum()) for track in score.tracks)
-    bars = score.bar_starts() if score.num_notes else np.empty(0, np.int64)
-    prompt_bars = int((bars < piece.prompt_end).sum())
-    summary = f"{_count(len(bars), 'bar')}, {_count(score.num_notes, 'note')}"
-    if piece.prompt_end > 0:
-        summary += (
-            f" · prompt {_count(prompt_bars, 'bar')}, {_count(in_prompt, 'note')}"
-            f" · continuation {_count(len(bars) - prompt_bars, 'bar')},"
-            f" {_count(score.num_notes - in_prompt, 'note')}"
-        )
-    return Template(_resource("piece.html")).substitute(
+    payload = score_payload(score, piece.prompt_end)
+    data = json.dumps(payload, separators=(",", ":"), allow_nan=False)
+    return Template(_asset("piece.html")).substitute(
         index=index,
         title=_text(piece.title),
-        summary=summary,
+        summary=_summary(score, piece.prompt_end),
         download=_download(piece),
-        legend="\n".join(_legend_entry(number, piece) for number in range(len(score.tracks))),
-        numbers=_number_list(piece.numbers),
-        data=_json(score_payload(score, piece.prompt_end)),
+        legend="\n".join(_legend_entry(*entry) for entry in enumerate(score.tracks)),
+        metadata=_metadata_list(piece.metadata),
+        data=data.replace("<", "\\u003c"),  # so that no text can close the script element
     )
 
 
-def _legend_entry(number: int, piece: ReportPiece) -> str:
-    track = piece.score.tracks[number]
+def _summary(score: Score, prompt_end: int) -> str:
+    """Return the numbers of bars and notes, in all and of prompt and continuation."""
+    starts = score.bar_starts() if score.num_notes else score.bar_starts()[:0]
+    bars, prompt_bars = len(starts), int((starts < prompt_end).sum())
+    prompt_notes = sum(int((track.notes["onset"] < prompt_end).sum()) for track in score.tracks)
+
+    def size(bars: int, notes: int) -> str:
+        return f"{pluralize(bars, 'bars')}, {pluralize(notes, 'notes')}"
+
+    if prompt_end <= 0:
+        return size(bars, score.num_notes)
+    return (
+        f"{size(bars, score.num_notes)} · prompt {size(prompt_bars, prompt_notes)} · "
+        f"continuation {size(bars - prompt_bars, score.num_notes - prompt_notes)}"
+    )
+
+
+def _legend_entry(number: int, track: Track) -> str:
     kind = family(track)[0]
     name = track.name.strip()
     label = _text(name or kind)
-    detail = _count(len(track.notes), "note")
+    detail = pluralize(len(track.notes), "notes")
     if name and kind.casefold() not in name.casefold():
         detail = f"{kind}, {detail}"
     switches = "".join(
@@ -136,7 +123,7 @@ def _download(piece: ReportPiece) -> str:
     if piece.midi_file is None:
         return ""
     assert not PurePath(piece.midi_file).is_absolute(), "midi_file is relative to the report"
-    # Quoted, a colon is no URL scheme; bytes, since a file name need not be valid Unicode.
+    # Quoted, so that a colon ends no URL scheme; as bytes, as file names may be invalid Unicode.
     address = quote(os.fsencode(piece.midi_file))
     return (
         f'<a class="download" href="{address}" download '
@@ -145,12 +132,12 @@ def _download(piece: ReportPiece) -> str:
 
 
 def _contents_table(pieces: Sequence[ReportPiece]) -> str:
-    """All pieces, a row each, under the union of their numbers' labels."""
-    labels = list(dict.fromkeys(label for piece in pieces for label in piece.numbers))
+    """Return a table with one row per piece, under the labels of all pieces' metadata."""
+    labels = list(dict.fromkeys(label for piece in pieces for label in piece.metadata))
     head = "".join(f'<th scope="col">{_text(label)}</th>' for label in labels)
     rows = "\n".join(
         f'<tr><th scope="row"><a href="#piece-{index}">{_text(piece.title)}</a></th>'
-        + "".join(f"<td>{_text(_number(piece.numbers.get(label)))}</td>" for label in labels)
+        + "".join(f"<td>{_value(piece.metadata.get(label))}</td>" for label in labels)
         + "</tr>"
         for index, piece in enumerate(pieces)
     )
@@ -161,45 +148,36 @@ def _contents_table(pieces: Sequence[ReportPiece]) -> str:
     )
 
 
-def _number_list(numbers: Numbers) -> str:
-    if not numbers:
+def _metadata_list(metadata: Metadata) -> str:
+    if not metadata:
         return ""
     entries = "\n".join(
-        f"<div><dt>{_text(label)}</dt><dd>{_text(_number(value))}</dd></div>"
-        for label, value in numbers.items()
+        f"<div><dt>{_text(label)}</dt><dd>{_value(value)}</dd></div>"
+        for label, value in metadata.items()
     )
-    return f'<dl class="numbers">\n{entries}\n</dl>'
+    return f'<dl class="metadata">\n{entries}\n</dl>'
 
 
-def _number(value: Number) -> str:
-    """Whole numbers in full (a seed is to be copied), others to four significant digits."""
+def _value(value: Value) -> str:
+    """Format integers in full (seeds are copied), floats to four significant digits."""
     if isinstance(value, Real) and not isinstance(value, Integral):
         value = float(value)
         if math.isnan(value):
             return "n/a"
         return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
-    return "n/a" if value is None else str(value)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return "n/a" if value is None else _text(str(value))
 
 
 def _text(text: str) -> str:
-    """Escaped for element content and quoted attributes; bytes that are no Unicode become `?`."""
+    """Escape text for elements and quoted attributes; bytes that are not Unicode become `?`."""
     return escape(text.encode("utf-8", "replace").decode())
 
 
-def _json(data: object) -> str:
-    """Compact JSON that holds no `<`, so that no text in it can end the script element."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
 def _content_hash(text: str) -> str:
-    """A Content-Security-Policy source that allows this inline text and no other."""
+    """Return a Content-Security-Policy source that allows only this inline text."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def _resource(name: str) -> str:
-    return files("musicgen.report").joinpath(name).read_text(encoding="utf-8")
+def _asset(name: str) -> str:
+    return files("musicgen.report").joinpath("page", name).read_text(encoding="utf-8")

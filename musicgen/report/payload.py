@@ -1,18 +1,16 @@
-"""What the page's script needs to draw and play one piece, as plain data."""
+"""Plain data of one piece, from which the page's script draws and plays it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.midi.score import Score, TimeSignature, Track
 
-DEFAULT_BPM = 120.0
-"""Where a file sets no tempo (Standard MIDI Files 1.0)."""
+DEFAULT_BPM = 120.0  # of Standard MIDI Files 1.0
 
-# General MIDI's sixteen program families, each with the synthesiser's voice that stands for it.
+# General MIDI's sixteen program families, each with the voice of the page's synthesiser.
 FAMILIES = (
     ("Piano", "piano"),
     ("Chromatic percussion", "piano"),
@@ -32,23 +30,12 @@ FAMILIES = (
     ("Sound effects", "other"),
 )
 
-CHORD_SUFFIXES = {
-    "M": "",
-    "m": "m",
-    "7": "7",
-    "M7": "maj7",
-    "m7": "m7",
-    "o": "dim",
-    "o7": "dim7",
-    "/o7": "m7♭5",
-    "+": "aug",
-    "sus2": "sus2",
-    "sus4": "sus4",
-}
+CHORD_SUFFIXES = {quality: quality for quality in ("m", "7", "m7", "sus2", "sus4")}
+CHORD_SUFFIXES |= {"M": "", "M7": "maj7", "o": "dim", "o7": "dim7", "/o7": "m7♭5", "+": "aug"}
 
 
 def chord_label(text: str) -> str:
-    """A chord marker as musicians write it (`A_M7_E` becomes `Amaj7/E`); other text as it is."""
+    """Format a chord marker for display (`A_M7_E` becomes `Amaj7/E`); keep other text."""
     root, quality, bass = [*text.split("_"), "", ""][:3]
     if root == quality == "N":
         return "N.C."
@@ -58,12 +45,12 @@ def chord_label(text: str) -> str:
 
 
 def family(track: Track) -> tuple[str, str]:
-    """The instrument's General MIDI family, and the voice of the page's synthesiser."""
+    """Return the track's General MIDI family and its synthesiser voice."""
     return ("Drums", "drums") if track.is_drum else FAMILIES[track.program // 8]
 
 
 def tempo_map(score: Score) -> list[list[float]]:
-    """Segments of constant tempo as [first tick, its time in s, s per tick], from tick 0 on."""
+    """Return segments of constant tempo from tick 0 on: [first tick, its time in s, s per tick]."""
     ticks = score.tempos["tick"]
     bpm = score.tempos["bpm"]
     if not len(ticks) or ticks[0] > 0:
@@ -78,7 +65,7 @@ def tempo_map(score: Score) -> list[list[float]]:
 
 
 def meters(score: Score) -> list[list[Any]]:
-    """Time signatures as [tick, ticks of one beat, label]; the first is at tick 0."""
+    """Return time signatures as [tick, ticks per beat, label]; the first is at tick 0."""
     signatures = list(score.time_signatures)
     if not signatures or signatures[0].tick > 0:
         signatures.insert(0, TimeSignature(0, 4, 4))
@@ -88,26 +75,19 @@ def meters(score: Score) -> list[list[Any]]:
     ]
 
 
-def deltas(values: NDArray[np.int64]) -> list[int]:
-    """First value, then differences: the shortest decimal form of a rising sequence."""
-    differences: list[int] = np.diff(values, prepend=0).tolist()
-    return differences
-
-
 def score_payload(score: Score, prompt_end: int) -> dict[str, Any]:
-    """The piece as JSON-ready data; onsets and bar starts are delta-coded, all times are ticks.
+    """Return the piece as JSON-ready data: times in ticks.
 
-    Args:
-        prompt_end: the tick at which the continuation begins; 0 without a prompt.
+    Onsets and bar starts are differences, which have fewer digits.
     """
     tracks = []
     for track in score.tracks:
-        # The order is the player's: the scheduler walks through the notes by onset.
+        # The player schedules notes in the order of their onsets.
         notes = track.notes[np.argsort(track.notes["onset"], kind="stable")]
         tracks.append(
             {
                 "voice": family(track)[1],
-                "onset": deltas(notes["onset"]),
+                "onset": np.diff(notes["onset"], prepend=0).tolist(),
                 "duration": notes["duration"].tolist(),
                 "pitch": notes["pitch"].tolist(),
                 "velocity": notes["velocity"].tolist(),
@@ -115,11 +95,11 @@ def score_payload(score: Score, prompt_end: int) -> dict[str, Any]:
         )
     return {
         "ticksPerBeat": score.ticks_per_beat,
-        "end": max(score.end, int(prompt_end)),
-        "promptEnd": int(prompt_end),
+        "end": max(score.end, prompt_end),
+        "promptEnd": prompt_end,
         "tempo": tempo_map(score),
         "meters": meters(score),
-        "bars": deltas(score.bar_starts()),
+        "bars": np.diff(score.bar_starts(), prepend=0).tolist(),
         "markers": [[int(tick), chord_label(text)] for tick, text in score.markers],
         "tracks": tracks,
     }

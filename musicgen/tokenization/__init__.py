@@ -1,22 +1,26 @@
-"""Music as tokens: encoding, decoding, and the grammar of what may follow what."""
+"""Music as tokens: encoding, decoding, and grammars."""
 
-from musicgen.tokenization.base import EncodingReport, Tokenizer
-from musicgen.tokenization.grammar import Grammar, GrammarState
-from musicgen.tokenization.groove2groove import Groove2Groove
-from musicgen.tokenization.instruments import BAND_TRACKS, PUBLISHED_TRACKS
-from musicgen.tokenization.metre import METRES
-from musicgen.tokenization.remi import REMI
+from musicgen.tokenization.base import EncodingSummary, Tokenizer
+from musicgen.tokenization.groove2groove.instruments import FROZEN_TRACKS, PUBLISHED_TRACKS
+from musicgen.tokenization.groove2groove.tokenizer import Groove2Groove
+from musicgen.tokenization.remi.metre import METRES
+from musicgen.tokenization.remi.tokenizer import FROZEN_SETTINGS, REMI
 from musicgen.tokenization.vocabulary import Vocabulary
 
 __all__ = [
-    "BAND_TRACKS",
     "METRES",
     "PUBLISHED_TRACKS",
     "REMI",
-    "EncodingReport",
-    "Grammar",
-    "GrammarState",
+    "EncodingSummary",
     "Groove2Groove",
     "Tokenizer",
     "Vocabulary",
+    "frozen_tokenizers",
 ]
+
+
+def frozen_tokenizers() -> dict[str, Tokenizer]:
+    """Return the tokenizers with a frozen vocabulary, by its folder's name in `tokenizers/`."""
+    remi = {name: REMI(**settings) for name, settings in FROZEN_SETTINGS.items()}
+    groove = {name: Groove2Groove(tracks=tracks) for name, tracks in FROZEN_TRACKS.items()}
+    return {**remi, **groove}

@@ -1,4 +1,4 @@
-"""What every tokenizer is: Scores to tokens and back, crops for training."""
+"""The interface of tokenizers: encoding with a summary, decoding and training crops."""
 
 from __future__ import annotations
 
@@ -6,36 +6,35 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from musicgen.counts import counted
 from musicgen.errors import UserError
 from musicgen.midi import Score
+from musicgen.text import pluralize
+from musicgen.tokenization.grammar import Grammar
 from musicgen.tokenization.vocabulary import (
     IntArray,
     Vocabulary,
-    hash_of,
+    content_hash,
     load_json,
     save_json,
 )
 
-if TYPE_CHECKING:
-    from musicgen.tokenization.grammar import Grammar
+Rng = np.random.Generator
 
 TICKS_PER_BEAT = 480
 """Resolution of decoded Scores, in ticks per quarter note."""
 
 
 @dataclass
-class EncodingReport:
-    """What an encoding kept, and what the vocabulary could not hold.
+class EncodingSummary:
+    """Number of notes kept, dropped and clipped, and interpretations of the piece.
 
     Attributes:
-        notes_read, notes_kept: numbers of notes in the Score and in the tokens.
-        dropped, clipped: how many, by reason; a reason begins with a plural noun.
-        rules: what was done to the piece as a whole.
+        dropped, clipped: number of events by reason; a reason begins with a plural noun.
+        rules: interpretations that concern the whole piece, such as `3/4 read as 4/4`.
     """
 
     notes_read: int = 0
@@ -54,73 +53,67 @@ class EncodingReport:
 
     @property
     def lossy(self) -> bool:
-        """Whether anything was dropped, clipped or read by a rule."""
+        """Whether anything was dropped, clipped or interpreted by a rule."""
         return bool(self.dropped or self.clipped or self.rules)
 
-    def summary(self) -> str:
-        """One line, such as `12 notes outside A0-C8 dropped, 3/4 read as 4/4`."""
-        parts = [
-            f"{counted(count, reason)} {verb}"
-            for verb, counts in (("dropped", self.dropped), ("clipped", self.clipped))
-            for reason, count in counts.items()
-        ]
-        if self.notes_kept == self.notes_read:
-            parts.insert(0, f"all {counted(self.notes_read, 'notes')} kept")
-        return ", ".join(parts + self.rules)
+    def describe(self) -> str:
+        """Return one line, such as `12 notes outside A0-C8 dropped, 3/4 read as 4/4`."""
+        dropped = [f"{pluralize(n, reason)} dropped" for reason, n in self.dropped.items()]
+        clipped = [f"{pluralize(n, reason)} clipped" for reason, n in self.clipped.items()]
+        complete = self.notes_kept == self.notes_read
+        kept = [f"all {pluralize(self.notes_read, 'notes')} kept"] if complete else []
+        return ", ".join(kept + dropped + clipped + self.rules)
 
 
 class Tokenizer(ABC):
-    """Music as a sequence of ids.
+    """Conversion between Scores and sequences of token ids.
 
-    `decode(encode(score))` is the score on the tokenizer's grid, for any score;
-    `encode(decode(tokens))` gives back every complete sequence that the grammar allows.
+    `decode(encode(score))` is the score on the tokenizer's grid, for any score.
+    `encode(decode(tokens))` equals `tokens` for every complete sequence that the grammar allows.
 
     Attributes:
-        vocabulary: the ids; independent of the augmentation settings.
+        vocabulary: the tokens; the augmentation settings do not change it.
+        families: ids of each family of tokens, such as `Pitch`.
         steps_per_beat: grid steps in a quarter note.
-        chords: whether there are tokens for chords.
+        max_transposition: largest transposition of a training crop, in semitones.
     """
 
     name: ClassVar[str]
     vocabulary: Vocabulary
+    families: dict[str, range]
     steps_per_beat: int
     chords: bool = False
+    max_transposition: int
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Plain data that rebuilds the tokenizer: `type(t)(**t.settings())`."""
+        """Return plain data that rebuilds the tokenizer: `type(t)(**t.settings())`."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for `from_json`: kind, settings, vocabulary, and a hash of all of them."""
+        """Return plain data for `from_json`: class name, settings, vocabulary and their hash."""
         content = {
             "tokenizer": self.name,
             "settings": self.settings(),
             "vocabulary": self.vocabulary.to_json(),
         }
-        return {**content, "hash": hash_of(content)}
+        return {**content, "hash": content_hash(content)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The tokenizer in `to_json`'s data.
-
-        Raises:
-            UserError: the data is no such tokenizer, was changed, or is of a version of musicgen
-                in which the same settings give other tokens.
-        """
+        """Build the tokenizer from the data of `to_json`; raise `UserError` if it was changed."""
         try:
             content = {key: data[key] for key in ("tokenizer", "settings", "vocabulary")}
-            changed = data["hash"] != hash_of(content)
+            changed = data["hash"] != content_hash(content)
         except (KeyError, TypeError):
-            raise UserError(
-                "no tokenizer (tokenizer, settings, vocabulary, hash); use a saved one"
-            ) from None
+            expected = "tokenizer, settings, vocabulary and hash"
+            raise UserError(f"not a tokenizer: expected {expected}") from None
         if changed:
             raise UserError("the tokenizer was changed after it was saved; restore the file")
-        kinds = {kind.name: kind for kind in Tokenizer.__subclasses__() if issubclass(kind, cls)}
-        if content["tokenizer"] not in kinds:
-            raise UserError(f"a {content['tokenizer']} tokenizer, not {', '.join(kinds)}")
+        classes = {sub.name: sub for sub in Tokenizer.__subclasses__() if issubclass(sub, cls)}
+        if content["tokenizer"] not in classes:
+            raise UserError(f"tokenizer {content['tokenizer']}: expected {', '.join(classes)}")
         try:
-            tokenizer = kinds[content["tokenizer"]](**content["settings"])
+            tokenizer = classes[content["tokenizer"]](**content["settings"])
         except TypeError:
             tokenizer = None
         if tokenizer is None or tokenizer.vocabulary.to_json() != content["vocabulary"]:
@@ -133,88 +126,104 @@ class Tokenizer(ABC):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a file of `save`: by `Tokenizer.load` of any kind, by `REMI.load` a REMI.
-
-        Raises:
-            UserError: the file is unreadable, or `from_json` refuses it.
-        """
+        """Read a file that `save` wrote: any with `Tokenizer.load`, a REMI with `REMI.load`."""
         return load_json(path, cls.from_json)
 
     @abstractmethod
-    def encode_with_report(self, score: Score) -> tuple[IntArray, EncodingReport]:
-        """The whole piece as ids, its end token included [L], and what was lost on the way."""
+    def encode_with_summary(self, score: Score) -> tuple[IntArray, EncodingSummary]:
+        """Return the ids of a whole piece, end token included [L], and a summary of the losses."""
+
+    def encode(self, score: Score) -> IntArray:
+        """Return the ids of a whole piece, end token included. [L]."""
+        return self.encode_with_summary(score)[0]
 
     @abstractmethod
     def decode(self, tokens: IntArray) -> Score:
-        """The music of ids [L]. Never raises on what the grammar allows, nor on a prefix of it.
+        """Return the music of ids [L]. Never raises on a prefix of a grammatical sequence.
 
-        PAD is ignored, and what follows EOS; a note that is not yet whole is left out or closed.
+        Ignores PAD and all ids after EOS; omits or closes an incomplete note.
         """
 
     @abstractmethod
-    def start(self) -> IntArray:
-        """The ids that a piece with music begins with; of several metres, in the first. [L]."""
+    def start_tokens(self) -> IntArray:
+        """Return the first ids of every piece with notes, in the first metre. [L]."""
 
     @abstractmethod
     def times(self, tokens: IntArray) -> IntArray:
-        """Musical time of each id in grid steps from the first bar. [L] -> [L]."""
+        """Return the musical time of each id, in grid steps from the first bar. [L] -> [L]."""
 
     @abstractmethod
     def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
-        """Grid steps at which the bars of ids [L] begin, the first one at 0. -> [num_bars >= 1].
+        """Return the grid steps at which the bars of ids [L] begin. -> [num_bars >= 1].
 
-        Args:
-            bar_length: of every bar, where the tokens do not tell.
+        Without bars among the tokens, each has `bar_length` grid steps.
         """
 
     @abstractmethod
     def bar_length(self, score: Score) -> int:
-        """Grid steps in a bar of this piece."""
+        """Return the grid steps in a bar of this piece."""
 
     @abstractmethod
     def grammar(self) -> Grammar:
-        """Which ids may follow which."""
+        """Return the grammar of the encodings."""
 
     @abstractmethod
-    def crop_places(self, tokens: IntArray, *, bar_length: int) -> IntArray:
-        """Where the crops of a complete encoding [L] may begin, one for each bar. [num_bars, 2].
+    def crop_starts(self, tokens: IntArray, *, bar_length: int) -> IntArray:
+        """Return where crops of a complete encoding [L] may begin, one row per bar. [num_bars, 2].
 
-        An index into the ids, and the grid step from which their times count there, in steps from
-        the bar.
+        The columns are a token index, and the offset in grid steps that is added to the times of
+        the tokens from there on so that they count from the bar.
         """
 
-    @abstractmethod
     def sample_window(
         self,
         tokens: IntArray,
-        rng: np.random.Generator,
+        rng: Rng,
         length: int,
         *,
         bar_length: int,
         augment: bool,
-        places: IntArray | None = None,
+        crop_starts: IntArray | None = None,
     ) -> IntArray:
-        """A training crop of a piece: grammatical from its first id, at most `length` ids.
-
-        It starts at a uniformly drawn bar.
+        """Return a training crop from a uniformly drawn bar on: grammatical, [<= length].
 
         Args:
             tokens: a complete encoding. [L]
-            bar_length: the piece's, in grid steps.
-            augment: apply the random changes that the tokenizer's settings name.
-            places: those of `crop_places`, which spare looking through the whole piece.
+            augment: apply the random changes of the tokenizer's settings.
+            crop_starts: the result of `crop_starts`; passing it saves a scan of the piece.
         """
+        if crop_starts is None:
+            crop_starts = self.crop_starts(tokens, bar_length=bar_length)
+        if not len(crop_starts):
+            return tokens[:length].astype(np.int64)
+        bar = int(rng.integers(len(crop_starts)))
+        window = self._crop(tokens, crop_starts[bar:], length, bar_length, rng if augment else None)
+        return self._transpose(window, rng) if augment else window
 
-    def encode(self, score: Score) -> IntArray:
-        """The whole piece as ids, its end token included. [L]."""
-        return self.encode_with_report(score)[0]
+    @abstractmethod
+    def _crop(
+        self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng | None
+    ) -> IntArray:
+        """Return a new array with the crop at the first of `starts`, augmented given `rng`."""
+
+    @abstractmethod
+    def _transpose(self, window: IntArray, rng: Rng) -> IntArray:
+        """Transpose a crop in place by one random interval that keeps all pitches in range."""
+
+    def _draw_shift(self, rng: Rng, pitches: IntArray, num_pitches: int) -> int:
+        """Draw semitones that keep pitch indices within 0 and `num_pitches` - 1."""
+        down = up = self.max_transposition
+        if len(pitches):
+            down = min(down, int(pitches.min()))
+            up = min(up, num_pitches - 1 - int(pitches.max()))
+        return int(rng.integers(-down, up + 1))
 
     def positions(self, tokens: IntArray) -> IntArray:
-        """Token index and musical time in grid steps. [L] -> [L, 2]."""
+        """Return token index and musical time in grid steps. [L] -> [L, 2]."""
         return np.stack([np.arange(len(tokens)), self.times(tokens)], axis=1)
 
     def until_end(self, tokens: IntArray) -> IntArray:
-        """The ids before the first EOS, without PAD. [L] -> [<= L]."""
+        """Return the ids before the first EOS, without PAD. [L] -> [<= L]."""
         tokens = np.asarray(tokens, dtype=np.int64)
         ends = np.flatnonzero(tokens == self.vocabulary.id("EOS"))
         tokens = tokens[: ends[0]] if len(ends) else tokens

@@ -1,11 +1,11 @@
-"""Which tokens may come next, for a batch of sequences at a time."""
+"""Grammars: which tokens may follow, for a batch of sequences."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Generic, Self, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,42 +16,42 @@ from musicgen.tokenization.vocabulary import Vocabulary
 
 @dataclass
 class GrammarState:
-    """How far each row of a batch has come: tensors whose first dimension is B.
+    """The state of each row of a batch: tensors whose first dimension is B.
 
     Attributes:
-        time: grid steps from the first bar, of the token just accepted. [B]
-        finished: the row has had its EOS. [B]
+        positions: token index and musical time in grid steps of the token just accepted, as in
+            `Tokenizer.positions`; PAD does not count. Before the first token: -1 and 0. [B, 2]
+        finished: whether the row has its EOS. [B]
         last: the token just accepted; PAD before the first. [B]
     """
 
-    time: Tensor
+    positions: Tensor
     finished: Tensor
     last: Tensor
 
-    def _tensors(self) -> dict[str, Tensor]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+    @property
+    def time(self) -> Tensor:
+        return self.positions[:, 1]
 
     def select(self, index: Tensor) -> Self:
-        """The rows at `index` [N], which may repeat, as a state of N rows."""
-        return type(self)(**{name: tensor[index] for name, tensor in self._tensors().items()})
+        """Return the rows at `index` [N], which may repeat, as a state of N rows."""
+        return type(self)(**{name: tensor[index] for name, tensor in vars(self).items()})
 
     def to(self, device: torch.device) -> Self:
-        return type(self)(**{name: tensor.to(device) for name, tensor in self._tensors().items()})
+        return type(self)(**{name: tensor.to(device) for name, tensor in vars(self).items()})
 
     @classmethod
     def cat(cls, states: Sequence[Self]) -> Self:
-        """The rows of all states, one after the other."""
-        columns: dict[str, Any] = {
-            f.name: torch.cat([getattr(state, f.name) for state in states]) for f in fields(cls)
-        }
-        return cls(**columns)
+        """Concatenate the rows of several states."""
+        columns = zip(*(vars(state).values() for state in states), strict=True)
+        return cls(*map(torch.cat, columns))
 
 
 S = TypeVar("S", bound=GrammarState)
 
 
 class Grammar(ABC, Generic[S]):
-    """The language of a tokenizer's encodings: what it allows, encoding gives back unchanged.
+    """The language of a tokenizer's encodings: the sequences that decode and encode to themselves.
 
     States are never changed in place, so a generation can be forked by keeping one.
     """
@@ -62,35 +62,48 @@ class Grammar(ABC, Generic[S]):
         self.pad = vocabulary.pad_id
 
     @abstractmethod
-    def _begin(self, num_rows: int) -> S:
-        """The state before any token, on the CPU."""
+    def _initial_state(self, num_rows: int) -> S:
+        """Return the state before any token, on the CPU."""
 
     @abstractmethod
     def _allowed(self, state: S) -> Tensor:
-        """`allowed` for rows that are not finished; PAD's column is False."""
+        """Return `allowed` for unfinished rows, as a new tensor; PAD's column is False."""
 
     @abstractmethod
-    def _passing(self, state: S, until: Tensor) -> Tensor:
-        """Tokens that add nothing, and lead to the time `until` [B] or towards it. -> [B, V]."""
+    def _time_tokens(self, state: S, until: Tensor) -> Tensor:
+        """Return the tokens that only move the time, at most to `until` [B]. -> [B, V]."""
 
     @abstractmethod
     def advance(self, state: S, tokens: Tensor) -> S:
-        """The state after one more token in each row [B]. A finished row takes PAD.
+        """Return the state after one more token in each row [B]. A finished row takes PAD.
 
-        What follows a token that was not allowed is undefined, but does not raise.
+        After a token that is not allowed the state is undefined, but nothing is raised.
         """
 
+    def _initial_fields(self, num_rows: int) -> dict[str, Tensor]:
+        """Return the fields of `GrammarState` before any token."""
+        return {
+            "positions": torch.tensor([[-1, 0]]).repeat(num_rows, 1),
+            "finished": torch.zeros(num_rows, dtype=torch.bool),
+            "last": torch.full((num_rows,), self.pad),
+        }
+
+    def _next_fields(self, state: S, tokens: Tensor, time: Tensor) -> dict[str, Tensor]:
+        """Return the fields of `GrammarState` after tokens [B] at musical time [B]."""
+        index = state.positions[:, 0] + (tokens != self.pad)
+        return {
+            "positions": torch.stack([index, time], dim=1),
+            "finished": state.finished | (tokens == self.eos),
+            "last": tokens,
+        }
+
     def _after_prompt(self, state: S, prompts: Tensor) -> S:
-        """What a prompt [B, L] settles for its continuation."""
+        """Apply the restrictions of whole prompts [B, L] on their continuations."""
         return state
 
     def start(self, prompts: Tensor) -> S:
-        """The state after prompts [B, L] of ids; L may be 0.
-
-        Raises:
-            UserError: a prompt that the grammar does not allow.
-        """
-        rows = prompts.detach().cpu().long()  # many small steps: quicker off an accelerator
+        """Return the state after prompts [B, L] of ids; raise `UserError` if one is not allowed."""
+        rows = prompts.detach().cpu().long()  # many small steps are faster on the CPU
         outside = (rows < 0) | (rows >= len(self.vocabulary))
         if outside.any():
             row, at = outside.nonzero()[0].tolist()
@@ -110,10 +123,7 @@ class Grammar(ABC, Generic[S]):
         return self._after_prompt(state, rows).to(prompts.device)
 
     def accepts(self, rows: Tensor) -> Tensor:
-        """Whether each row [B, L] is a piece or the beginning of one, PAD at its end aside. -> [B].
-
-        The answer is on the CPU. Many rows at a time take hardly longer than one.
-        """
+        """Return whether each row [B, L] is a prefix of a piece, then PAD. -> [B], on the CPU."""
         rows = rows.detach().cpu().long()
         inside = (rows >= 0) & (rows < len(self.vocabulary))
         legal, _ = self._walk(torch.where(inside, rows, self.pad))
@@ -121,8 +131,8 @@ class Grammar(ABC, Generic[S]):
         return ((legal & inside) | ended).all(dim=1)
 
     def _walk(self, rows: Tensor) -> tuple[Tensor, S]:
-        """Which tokens [B, L] were allowed where they stand [B, L], and the state after them."""
-        state = self._begin(len(rows))
+        """Return whether each token [B, L] was allowed [B, L], and the state after the last."""
+        state = self._initial_state(len(rows))
         legal = torch.ones_like(rows, dtype=torch.bool)
         for at in range(rows.shape[1]):
             tokens = rows[:, at]
@@ -131,25 +141,23 @@ class Grammar(ABC, Generic[S]):
         return legal, state
 
     def allowed(self, state: S, *, end: bool = True, not_before: Tensor | None = None) -> Tensor:
-        """Mask of the tokens that may come next, V = len(vocabulary). -> [B, V] bool.
+        """Return the mask of tokens that may come next, V = len(vocabulary). -> [B, V] bool.
 
-        No row is empty: without `end`, EOS stays where nothing else can follow (a piece at its
-        greatest length), and a finished row allows PAD alone.
+        No row is empty: without `end`, EOS stays where nothing else can follow (a piece of
+        maximum length), and a finished row allows only PAD.
 
         Args:
-            end: whether EOS may come.
-            not_before: musical time [B] before which nothing may be added: until a row gets
-                there, only tokens that pass the time.
+            end: whether to allow EOS.
+            not_before: musical time [B] until which only tokens that advance the time are allowed.
         """
         mask = self._allowed(state)
         if not_before is not None:
             waiting = (state.time < not_before)[:, None]
-            mask &= ~waiting | self._passing(state, not_before)
+            mask &= ~waiting | self._time_tokens(state, not_before)
         if not end:
             others = mask.clone()
             others[:, self.eos] = False
             mask = torch.where(others.any(dim=1, keepdim=True), others, mask)
-        mask[:, self.pad] = False
         mask &= ~state.finished[:, None]
         mask[:, self.pad] = state.finished
         return mask

@@ -1,4 +1,4 @@
-"""A frozen vocabulary: token names and ids, JSON with a hash that tells of changes."""
+"""Vocabularies: token names and ids, saved as JSON with a hash of the content."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.files import write_text
+from musicgen.resources import VOCABULARIES
 
 IntArray = NDArray[np.int64]
 T = TypeVar("T")
@@ -22,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of a model, in id order. `PAD` stands outside of them, as the last id."""
+    """The tokens of a model in id order. `PAD` is not among them: its id follows the last one."""
 
     PAD: ClassVar[str] = "PAD"
 
@@ -33,7 +35,7 @@ class Vocabulary:
         assert len(self._ids) == len(self), "token names must differ from each other and from PAD"
 
     def __len__(self) -> int:
-        """Number of ids, PAD included: the V of a model."""
+        """Return the number of ids including PAD: the V of a model."""
         return len(self.tokens) + 1
 
     @property
@@ -45,56 +47,75 @@ class Vocabulary:
         return {token: i for i, token in enumerate((*self.tokens, self.PAD))}
 
     def id(self, token: str) -> int:
-        """The id of a token's name, such as `Pitch_60`; `KeyError` if there is none."""
+        """Return the id of a token such as `Pitch_60`; raise `KeyError` if there is none."""
         return self._ids[token]
 
     def token(self, index: int) -> str:
-        """The name of an id; `IndexError` outside 0..pad_id."""
+        """Return the token of an id; raise `IndexError` outside 0..pad_id."""
         if not 0 <= index <= self.pad_id:
             raise IndexError(f"token id {index} is outside 0..{self.pad_id}")
         return self.PAD if index == self.pad_id else self.tokens[index]
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256, in hex, of version and tokens as JSON with sorted keys and no spaces."""
-        return hash_of({"version": self.version, "tokens": self.tokens})
+        return content_hash({"version": self.version, "tokens": self.tokens})
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for `from_json`."""
         return {"version": self.version, "hash": self.hash, "tokens": list(self.tokens)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Vocabulary:
-        """The vocabulary in `to_json`'s data.
-
-        Raises:
-            UserError: the data is no vocabulary, or its tokens do not have the hash it states.
-        """
+        """Build the vocabulary from the data of `to_json`; raise `UserError` if it was changed."""
         try:
             tokens = tuple(str(token) for token in data["tokens"])
             version, stated = int(data["version"]), data["hash"]
         except (KeyError, TypeError, ValueError):
-            raise UserError("no vocabulary (version, hash, tokens); use a saved one") from None
-        if hash_of({"version": version, "tokens": tokens}) != stated:
-            raise UserError("the vocabulary was changed after it was frozen; restore the file")
+            raise UserError("not a vocabulary: expected version, hash and tokens") from None
+        if content_hash({"version": version, "tokens": tokens}) != stated:
+            raise UserError("the vocabulary was changed after it was saved; restore the file")
         return cls(tokens, version)
 
     def save(self, path: str | Path) -> None:
-        """Write the vocabulary as JSON, atomically."""
         save_json(self.to_json(), path)
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
-        """Read a file of `save`.
-
-        Raises:
-            UserError: the file is unreadable, no vocabulary, or was edited.
-        """
         return load_json(path, cls.from_json)
 
 
-def hash_of(content: Mapping[str, Any]) -> str:
-    """SHA-256, in hex, of plain data as JSON with sorted keys and no spaces."""
+@cache
+def load_frozen(name: str) -> Vocabulary:
+    return Vocabulary.load(VOCABULARIES / name / "vocab.json")
+
+
+def assign_ids(
+    families: Mapping[str, list[str]], frozen: str | None
+) -> tuple[Vocabulary, dict[str, range]]:
+    """Return the vocabulary of families of tokens, and the ids of each family.
+
+    The ids are those in the file of the vocabulary named `frozen`; if None, they number the
+    families in order.
+    """
+    tokens = tuple(chain.from_iterable(families.values()))
+    vocabulary = Vocabulary(tokens) if frozen is None else load_frozen(frozen)
+    ids = {}
+    for family, names in families.items():
+        start = vocabulary._ids.get(names[0], 0) if names else 0
+        ids[family] = range(start, start + len(names))
+    found = [vocabulary.tokens[i.start : i.stop] for i in ids.values()]
+    if len(vocabulary.tokens) != len(tokens) or found != [tuple(n) for n in families.values()]:
+        path = VOCABULARIES / str(frozen) / "vocab.json"
+        raise UserError(f"{path}: not the tokens of this version of musicgen; restore the file")
+    return vocabulary, ids
+
+
+def within(tokens: IntArray, ids: range) -> NDArray[np.bool_]:
+    """Return which tokens are in a range of ids. [...] -> [...]."""
+    return (tokens >= ids.start) & (tokens < ids.stop)
+
+
+def content_hash(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256, in hex, of plain data as JSON with sorted keys and no spaces."""
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -104,26 +125,12 @@ def save_json(content: Mapping[str, Any], path: str | Path) -> None:
 
 
 def load_json(path: str | Path, build: Callable[[Any], T]) -> T:
-    """What `build` makes of a file's content; a `UserError` of its names the file."""
+    """Build an object from a JSON file; every `UserError` names the file."""
     try:
         return build(json.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    except (ValueError, RecursionError):  # no UTF-8, no JSON, or brackets without end
+    except (ValueError, RecursionError):  # not UTF-8, not JSON, or endless brackets
         raise UserError(f"{path}: not JSON; give a file that musicgen saved") from None
-
-
-def vocabulary_of(families: Mapping[str, list[str]]) -> tuple[Vocabulary, dict[str, range]]:
-    """The families' tokens one after the other, and the range of ids of each family."""
-    ids, start = {}, 0
-    for family, tokens in families.items():
-        ids[family] = range(start, start + len(tokens))
-        start += len(tokens)
-    return Vocabulary(tuple(t for tokens in families.values() for t in tokens)), ids
-
-
-def within(tokens: IntArray, ids: range) -> NDArray[np.bool_]:
-    """Which tokens belong to a family. [...] -> [...]."""
-    return (tokens >= ids.start) & (tokens < ids.stop)

@@ -1,4 +1,4 @@
-"""Callbacks of our own; the rest are Lightning's."""
+"""Callbacks: feature redraws, span windows, last checkpoint, validation, throughput."""
 
 from __future__ import annotations
 
@@ -12,53 +12,48 @@ import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from musicgen.attention import AttentionSpan, FeatureMap
-from musicgen.data.batch import Batch
-from musicgen.errors import UserError
-from musicgen.position import NoiseKey
-from musicgen.values import whole
-
-# Keeps these draws apart from the positional encoding's.
-_REDRAW = -1
+from musicgen.data.loading.batch import Batch
+from musicgen.errors import ParameterError
+from musicgen.random import NoiseKey, RandomStream
+from musicgen.validation import check_float, check_int
 
 
 class RedrawFeatures(pl.Callback):
-    """Draw FAVOR+'s random features anew, now and then.
+    """Redraw the random features every few steps, or at random steps.
 
-    Each draw is a function of seed and step, the same on every rank.
+    Draws depend on the seed and the step alone, and are the same on every rank.
 
     Args:
         every: steps between draws.
-        probability: or else the chance of a draw before each step.
-        seed: decides when, and what.
+        probability: of a draw before each step, instead of `every`.
     """
 
     def __init__(
         self, every: int | None = None, probability: float | None = None, seed: int = 0
     ) -> None:
         if (every is None) == (probability is None):
-            raise UserError("callbacks.redraw_features takes either every or probability")
+            raise ParameterError("every", every, "expected either every or probability")
+        check_int("every", every, none_means="")
+        check_float("probability", probability, maximum=1, none_means="")
         self.every, self.probability, self.seed = every, probability or 0.0, seed
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         step = trainer.global_step
-        if batch_idx % trainer.accumulate_grad_batches:
-            return
-        key = NoiseKey((self.seed, _REDRAW, step))
+        key = NoiseKey((self.seed, RandomStream.FEATURE_REDRAW, step))
         if self.every is not None:
             due = step > 0 and step % self.every == 0
         else:
-            chance = torch.rand((), generator=key.generator())
-            due = bool(chance < self.probability)
-        if due:
-            maps = [m for m in pl_module.modules() if isinstance(m, FeatureMap)]
+            due = bool(torch.rand((), generator=key.generator()) < self.probability)
+        if due and batch_idx % trainer.accumulate_grad_batches == 0:
+            maps = (m for m in pl_module.modules() if isinstance(m, FeatureMap))
             for i, feature_map in enumerate(maps):
                 feature_map.redraw(key.fold(i))
 
 
-class FollowSpan(pl.Callback):
-    """Let each layer's window follow its learned span after every step, and log it."""
+class UpdateSpanWindow(pl.Callback):
+    """Update each layer's window from its learned span after every step, and log it."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._spans = [m for m in pl_module.modules() if isinstance(m, AttentionSpan)]
@@ -68,42 +63,26 @@ class FollowSpan(pl.Callback):
     ) -> None:
         for layer, span in enumerate(self._spans):
             span.update_window()
-            for dim, window in enumerate(span.window() or ()):
+            for dim, window in enumerate(span.window or ()):
                 pl_module.log(f"span/layer{layer}_dim{dim}", float(window), rank_zero_only=True)
 
 
-class ValidateAtLeastOnce(pl.Callback):
-    """Validate at the end of a run that was over before its first validation: it has a best too."""
-
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        best = trainer.checkpoint_callback
-        validated = not isinstance(best, ModelCheckpoint) or best.best_model_path
-        if not validated and trainer.enable_validation:
-            trainer.validating = True  # as Lightning does around its own
-            trainer.fit_loop.epoch_loop.val_loop.run()
-            trainer.training = True
-
-
 class SaveLast(pl.Callback):
-    """Save what `resume=` goes on from: every so often, at the end, and when stopped.
+    """Save the last checkpoint every `every` steps, at the end, and on SIGINT and SIGTERM.
 
-    Always between two steps, so that what is saved is whole: the first Ctrl-C, or SIGTERM, lets
-    the step end; a second Ctrl-C does not wait.
-
-    Args:
-        path: the file, always the same one.
-        every: steps between saves.
+    It is saved between steps, never within one. The first Ctrl-C or SIGTERM lets the current step
+    finish, the second one interrupts it.
     """
 
     def __init__(self, path: str, every: int) -> None:
-        whole("trainer.val_check_interval (callbacks.last.every)", every)
+        check_int("every", every)
         self.path, self.every = path, every
         self._stop = self._in_step = False
-        self._saved = self._step = 0
+        self._saved_step = self._step = 0
         self._handlers: dict[int, Any] = {}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._saved = self._step = trainer.global_step
+        self._saved_step = self._step = trainer.global_step
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._handlers[number] = signal.signal(number, self._on_signal)
@@ -115,9 +94,7 @@ class SaveLast(pl.Callback):
     def on_before_optimizer_step(self, *args: Any) -> None:
         self._in_step = True
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
         self._in_step = False
         if trainer.global_step == self._step:
             return  # gradients are still being accumulated
@@ -131,19 +108,17 @@ class SaveLast(pl.Callback):
             raise KeyboardInterrupt
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._step != self._saved:  # by epochs or by time
+        if self._step != self._saved_step:  # the run ended by epochs or by time
             self._save(trainer)
 
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        # One process's failure: the others would not come to save with it.
-        if self._step != self._saved and not self._in_step and trainer.world_size == 1:
+    def on_exception(self, trainer: pl.Trainer, *args: Any) -> None:
+        # Saving is collective: if one of several processes fails, the others would not join.
+        if self._step != self._saved_step and not self._in_step and trainer.world_size == 1:
             self._save(trainer)
 
     def _save(self, trainer: pl.Trainer) -> None:
         trainer.save_checkpoint(self.path, weights_only=False)
-        self._saved = self._step
+        self._saved_step = self._step
 
     def _on_signal(self, *_: Any) -> None:
         if self._stop:
@@ -151,23 +126,29 @@ class SaveLast(pl.Callback):
         self._stop = True
 
 
-class Throughput(pl.Callback):
-    """Log the tokens a second that training takes in, over all processes.
+class ValidateAtLeastOnce(pl.Callback):
+    """Validate at the end of a run that has no best checkpoint yet."""
 
-    Args:
-        every: steps between figures.
-    """
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        best = trainer.checkpoint_callback
+        validated = not isinstance(best, ModelCheckpoint) or best.best_model_path
+        if not validated and trainer.enable_validation:
+            trainer.validating = True  # as in Lightning's training loop
+            trainer.fit_loop.epoch_loop.val_loop.run()
+            trainer.training = True
+
+
+class Throughput(pl.Callback):
+    """Log tokens per second of training, over all processes, every `every` steps."""
 
     def __init__(self, every: int = 10) -> None:
-        whole("trainer.log_every_n_steps (callbacks.throughput.every)", every)
+        check_int("every", every)
         self.every = every
-        self._tokens, self._since = 0, 0.0
+        self._tokens, self._start = 0, 0.0
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, *args: Any) -> None:
         if self._tokens == 0:
-            self._since = time.perf_counter()
+            self._start = time.perf_counter()
 
     def on_train_batch_end(
         self,
@@ -179,11 +160,9 @@ class Throughput(pl.Callback):
     ) -> None:
         self._tokens += batch.tokens.numel()
         if trainer.global_step % self.every == 0:
-            seconds = time.perf_counter() - self._since
-            rate = self._tokens * trainer.world_size / seconds
+            rate = self._tokens * trainer.world_size / (time.perf_counter() - self._start)
             pl_module.log("train/tokens_per_second", rate, rank_zero_only=True)
             self._tokens = 0
 
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        # Validation's time is not training's.
+    def on_validation_start(self, *args: Any) -> None:
         self._tokens = 0

@@ -1,4 +1,4 @@
-"""Lightning's CSV logger, but a resumed run goes on in the file it has."""
+"""Lightning's CSV logger, appending to the file of a resumed run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 
 class _AppendingWriter(ExperimentWriter):
     def _check_log_dir_exists(self) -> None:
-        """Take over the columns of an earlier file, which Lightning's writer would delete."""
+        """Take over the columns of an existing file, which Lightning's writer would delete."""
         path = Path(self.metrics_file_path)
         if path.is_file():
             with path.open(newline="") as file:
@@ -21,7 +21,7 @@ class _AppendingWriter(ExperimentWriter):
 
 
 class CSVLogger(loggers.CSVLogger):
-    """Writes `metrics.csv` in the run's folder, and appends to the one that is there."""
+    """Write `metrics.csv` in the run folder; append to an existing file."""
 
     @property
     @rank_zero_experiment

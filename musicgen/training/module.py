@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from musicgen.data.batch import Batch
-from musicgen.errors import UserError
+from musicgen.checkpoints import CONTENT_KEY, CheckpointContent, migrate
+from musicgen.data.loading.batch import Batch
+from musicgen.errors import ParameterError, parameter_of
 from musicgen.models import Transformer
-from musicgen.position import NoiseKey
-from musicgen.training.checkpoint import CONTENT_KEY, CheckpointContent
+from musicgen.random import NoiseKey, RandomStream
 from musicgen.training.tasks import LanguageModeling
-from musicgen.values import number
-
-# Keeps these draws apart from the positional encoding's.
-_DROPOUT = -3
+from musicgen.validation import check_float
 
 
 class TrainingModule(pl.LightningModule):
-    """Trains a model on a task.
+    """Train a causal model on a task.
 
     Args:
-        model: the model.
-        task: turns a batch into a loss.
-        optimizer: builds an optimizer from parameters.
-        scheduler: builds a schedule, by step, from the optimizer.
-        content: what a checkpoint holds beside the weights.
-        seed: decides the positional encoding's noise.
+        scheduler: builds a learning-rate schedule, stepped every step, from the optimizer.
+        content: what checkpoints store beside the weights.
+        seed: of the positional encoding's noise and of dropout.
     """
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Transformer,
         task: LanguageModeling,
         optimizer: partial[Optimizer],
         scheduler: Callable[..., LRScheduler],
@@ -46,24 +41,21 @@ class TrainingModule(pl.LightningModule):
         seed: int,
     ) -> None:
         super().__init__()
-        assert isinstance(model, Transformer)
         if not model.causal:
-            raise UserError(
-                "model.causal=false lets a language model see what it is to predict; "
-                "use model.causal=true"
-            )
-        # The schedule divides by it.
-        number("optimizer.lr", optimizer.keywords.get("lr"), above=0, null="")
+            expected = "expected true; otherwise the model sees the tokens that it predicts"
+            raise ParameterError("model.causal", model.causal, expected)
+        with parameter_of("optimizer"):
+            check_float("lr", optimizer.keywords.get("lr"), above=0, none_means="")
         self.model, self.task = model, task
         self._optimizer, self._scheduler = optimizer, scheduler
         self.content, self.seed = content, seed
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        # A function of where we are, so that a resumed run sees the noise it would have seen.
+        # The key depends on the step alone, so that a resumed run draws the same noise.
         micro_batch = batch_idx % self.trainer.accumulate_grad_batches
         noise = NoiseKey((self.seed, self.trainer.global_step, micro_batch, self.global_rank))
-        # Dropout draws from torch's own generator, which no checkpoint holds.
-        torch.manual_seed(noise.fold(_DROPOUT).seed)
+        # Dropout draws from torch's global generator, which checkpoints do not store.
+        torch.manual_seed(noise.fold(RandomStream.DROPOUT).seed)
         loss = self.task.loss(self.model, batch, noise)
         self.log("train/loss", loss, prog_bar=True)
         return loss
@@ -75,24 +67,24 @@ class TrainingModule(pl.LightningModule):
         self._evaluate(batch, "test")
 
     def _evaluate(self, batch: Batch, split: str) -> None:
-        loss = self.task.loss(self.model, batch, noise=None)
-        # Weighted by tokens, so that padding does not count.
         self.log(
             f"{split}/loss",
-            loss,
+            self.task.loss(self.model, batch, noise=None),
             prog_bar=True,
             on_epoch=True,
             sync_dist=True,
-            batch_size=int(batch.num_targets),
+            batch_size=int(batch.num_targets),  # weight by tokens, without padding
         )
 
     def configure_optimizers(self) -> Any:
         optimizer = self._optimizer(self.model.parameters())
-        schedule = {"scheduler": self._scheduler(optimizer), "interval": "step"}
-        return {"optimizer": optimizer, "lr_scheduler": schedule}
+        with parameter_of("scheduler"):
+            scheduler = self._scheduler(optimizer)
+        return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint[CONTENT_KEY] = self.content.to_plain()
+        checkpoint[CONTENT_KEY] = asdict(self.content)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        migrate(checkpoint)
         self.content.check_same_vocabulary(CheckpointContent.from_plain(checkpoint))

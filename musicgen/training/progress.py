@@ -1,4 +1,4 @@
-"""The progress of a whole run, in steps; Lightning's bars begin anew with every epoch."""
+"""Progress of a whole run in steps; Lightning's progress bars restart every epoch."""
 
 from __future__ import annotations
 
@@ -6,42 +6,28 @@ from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ProgressBar
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from musicgen.console import log, progress_bar
 
 
 class RunProgress(ProgressBar):
-    """One bar to the last step, with the loss; and a line that stays for each validation."""
+    """Show one bar up to the last step with the loss, and log a line for each validation."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._enabled = True
         self._progress: Progress | None = None
 
     def disable(self) -> None:
-        """Lightning calls this on all processes but the first."""
-        self._enabled = False
-
-    def enable(self) -> None:
-        self._enabled = True
+        """Do nothing: the bar starts on the first process only."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if not self._enabled:
-            return
-        console = Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("training"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("steps, {task.fields[loss]}"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        total = trainer.max_steps if trainer.max_steps > 0 else None
-        self._bar = self._progress.add_task("", total=total, loss="")
-        self._progress.start()
+        if trainer.is_global_zero:
+            loss = TextColumn("steps, {task.fields[loss]}")
+            self._progress = progress_bar(MofNCompleteColumn(), loss, TimeRemainingColumn())
+            total = trainer.max_steps if trainer.max_steps > 0 else None
+            self._bar = self._progress.add_task("training", total=total, loss="")
+            self._progress.start()
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
@@ -54,19 +40,12 @@ class RunProgress(ProgressBar):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         loss = trainer.callback_metrics.get("val/loss")
         if self._progress is not None and loss is not None:
-            self._progress.console.print(
-                f"step {trainer.global_step}: validation loss {float(loss):.4f}", highlight=False
-            )
+            log(f"step {trainer.global_step}: validation loss {float(loss):.4f}")
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._stop()
-
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        self._stop()
-
-    def _stop(self) -> None:
+    def on_train_end(self, *args: Any) -> None:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+    def on_exception(self, *args: Any) -> None:
+        self.on_train_end()

@@ -1,4 +1,4 @@
-"""The optional kernels against the readable form, and the choice among backends."""
+"""The optional backends against the naive form, and the selection of a backend."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from musicgen.attention import FAVOR, LinearAttention, LinearState, causal_linear_attention
-from musicgen.attention.causal_product import kernels
-from musicgen.attention.causal_product.chunked import chunked
-from musicgen.attention.causal_product.naive import naive
+from musicgen.attention import (
+    FAVOR,
+    AttentionMask,
+    LinearAttention,
+    LinearState,
+    causal_linear_attention,
+)
+from musicgen.attention.linear import backends
+from musicgen.attention.linear.chunked import chunked
+from musicgen.attention.linear.naive import naive
 from musicgen.errors import UserError
 from musicgen.position import LayerCode
 
@@ -31,14 +37,14 @@ needs_fla = pytest.mark.skipif(
 def problem(length: int, log_features: bool = False, device: str = "cpu") -> dict[str, Tensor]:
     q, k = torch.rand(2, 2, length, 3, 16) + 0.1
     if log_features:
-        k[:, length // 2 :, 1] += 100  # needs a break
+        k[:, length // 2 :, 1] += 100  # needs a rescale point
     v = torch.randn(2, length, 3, 8)
     tensors = {"q": q, "k": k, "v": v, "log_decay": DECAY.clone()}
     return {name: x.to(device).requires_grad_() for name, x in tensors.items()}
 
 
 class Mixing(LayerCode):
-    """Makes features signed, so that the normaliser is of others."""
+    """Makes features signed, so that the normaliser is of the features before encoding."""
 
     keeps_sign = False
 
@@ -60,7 +66,7 @@ def results(inputs: dict[str, Tensor], decaying: bool, **options) -> list[Tensor
 
 
 def assert_agrees(inputs: dict[str, Tensor], tolerance: float = 1e-4, **options) -> None:
-    """With the readable form in double precision, to a fraction of the largest entry."""
+    """Compare with the naive form in double precision, relative to the largest entry."""
     exact = {n: x.detach().double().requires_grad_() for n, x in inputs.items()}
     state = options.pop("state", None)
     exact_state = state and LinearState(*(None if x is None else x.double() for x in state))
@@ -97,7 +103,7 @@ def test_fast_transformers_with_a_normaliser_of_other_features(continued):
 
 
 @needs_fast_transformers
-def test_fast_transformers_refuses_what_it_has_not():
+def test_fast_transformers_refuses_unsupported_inputs():
     inputs = problem(3)
     with pytest.raises(UserError, match=r"no decay.*decay=none"):
         results(inputs, decaying=True, backend="fast_transformers")
@@ -131,10 +137,11 @@ def simple_gla(
 @pytest.mark.parametrize("log_features", [False, True])
 @pytest.mark.parametrize("decaying", [False, True])
 @pytest.mark.parametrize("continued", [False, True])
-def test_what_goes_to_and_comes_from_fla(monkeypatch, log_features, decaying, continued):
-    monkeypatch.setattr(kernels, "_fla_kernel", lambda: simple_gla)
-    monkeypatch.setattr(kernels, "_fla_refusal", lambda *_: None)
-    monkeypatch.setattr(kernels, "_fla_gradient_refusal", lambda *_: None)
+def test_fla_adapter(monkeypatch, log_features, decaying, continued):
+    stub = SimpleNamespace(chunk_simple_gla=simple_gla)
+    monkeypatch.setitem(sys.modules, "fla.ops.simple_gla", stub)
+    monkeypatch.setattr(backends, "_fla_refusal", lambda *_: None)
+    monkeypatch.setattr(backends, "_fla_gradient_refusal", lambda *_: None)
     inputs = problem(40, log_features)
     options = {"log_features": log_features, "decaying": decaying, "backend": "fla"}
     assert_agrees(inputs, **options, state=some_state(log_features) if continued else None)
@@ -142,10 +149,11 @@ def test_what_goes_to_and_comes_from_fla(monkeypatch, log_features, decaying, co
 
 @pytest.mark.parametrize("decaying", [False, True])
 @pytest.mark.parametrize("continued", [False, True])
-def test_what_goes_to_and_comes_from_fla_with_other_features(monkeypatch, decaying, continued):
-    monkeypatch.setattr(kernels, "_fla_kernel", lambda: simple_gla)
-    monkeypatch.setattr(kernels, "_fla_refusal", lambda *_: None)
-    monkeypatch.setattr(kernels, "_fla_gradient_refusal", lambda *_: None)
+def test_fla_adapter_with_a_normaliser_of_other_features(monkeypatch, decaying, continued):
+    stub = SimpleNamespace(chunk_simple_gla=simple_gla)
+    monkeypatch.setitem(sys.modules, "fla.ops.simple_gla", stub)
+    monkeypatch.setattr(backends, "_fla_refusal", lambda *_: None)
+    monkeypatch.setattr(backends, "_fla_gradient_refusal", lambda *_: None)
     options = {"state": some_state(False) if continued else None, "code": Mixing()}
     assert_agrees(problem(40), decaying=decaying, backend="fla", **options)
 
@@ -156,7 +164,7 @@ def test_what_goes_to_and_comes_from_fla_with_other_features(monkeypatch, decayi
 @pytest.mark.parametrize("decaying", [False, True])
 @pytest.mark.parametrize("precision", ["ieee", "tf32"])
 def test_fla(monkeypatch, length, log_features, decaying, precision):
-    if decaying and (reason := kernels._fla_gradient_refusal(DECAY.cuda())):
+    if decaying and (reason := backends._fla_gradient_refusal(DECAY.cuda())):
         pytest.skip(reason)
     monkeypatch.setenv("TRITON_F32_DEFAULT", precision)
     inputs = problem(length, log_features, "cuda")
@@ -167,9 +175,11 @@ def test_fla(monkeypatch, length, log_features, decaying, precision):
 
 def test_backends_are_refused_by_name_and_with_the_cure():
     inputs = problem(3)
-    with pytest.raises(UserError, match="give auto, naive, chunked, fast_transformers, fla"):
+    with pytest.raises(
+        UserError, match="expected one of auto, naive, chunked, fast_transformers, fla"
+    ):
         results(inputs, decaying=False, backend="triton")
-    with pytest.raises(UserError, match=r"backend=triton: give auto"):
+    with pytest.raises(UserError, match=r"^backend=triton: expected one of auto"):
         LinearAttention(16, 0.25, 2, feature_map=FAVOR, backend="triton")
     with pytest.raises(UserError, match=r"backend=fla: .*NVIDIA GPU.*cpu, or use backend=auto"):
         results(inputs, decaying=False, backend="fla")
@@ -178,64 +188,64 @@ def test_backends_are_refused_by_name_and_with_the_cure():
 @pytest.fixture
 def gpu(monkeypatch) -> SimpleNamespace:
     """Stands for queries on a Hopper GPU with flash-linear-attention installed."""
-    monkeypatch.setattr(kernels, "find_spec", lambda _: True)
+    monkeypatch.setattr(backends, "find_spec", lambda _: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
     monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(__version__="3.7.1"))
-    monkeypatch.setattr(kernels, "_may_round", lambda: True)
+    monkeypatch.setattr(backends, "_may_round", lambda: True)
     return SimpleNamespace(is_cuda=True, dtype=torch.float32, device=torch.device("cuda"))
 
 
 def test_auto_takes_the_fastest_that_is_right(gpu, monkeypatch):
-    assert kernels.choose("auto", torch.rand(1), DECAY) is chunked
-    assert kernels.choose("auto", gpu, None) is kernels.fla
-    assert kernels.choose("auto", gpu, DECAY) is kernels.fla
-    monkeypatch.setattr(kernels, "_may_round", lambda: False)  # full fp32 is asked for
-    assert kernels.choose("auto", gpu, None) is chunked
-    assert kernels.choose("fla", gpu, None) is kernels.fla
+    assert backends.select_backend("auto", torch.rand(1), DECAY) is chunked
+    assert backends.select_backend("auto", gpu, None) is backends.fla
+    assert backends.select_backend("auto", gpu, DECAY) is backends.fla
+    monkeypatch.setattr(backends, "_may_round", lambda: False)  # full fp32 is asked for
+    assert backends.select_backend("auto", gpu, None) is chunked
+    assert backends.select_backend("fla", gpu, None) is backends.fla
     gpu.dtype = torch.float64
-    monkeypatch.setattr(kernels, "_may_round", lambda: True)
-    assert kernels.choose("auto", gpu, None) is chunked
+    monkeypatch.setattr(backends, "_may_round", lambda: True)
+    assert backends.select_backend("auto", gpu, None) is chunked
     with pytest.raises(UserError, match="no double precision; give float32"):
-        kernels.choose("fla", gpu, None)
-    monkeypatch.setattr(kernels, "find_spec", lambda _: None)
+        backends.select_backend("fla", gpu, None)
+    monkeypatch.setattr(backends, "find_spec", lambda _: None)
     with pytest.raises(UserError, match="not installed; pip install"):
-        kernels.choose("fla", gpu, None)
+        backends.select_backend("fla", gpu, None)
 
 
 @pytest.mark.parametrize("version", ["3.4.0", "3.5.1", "3.7.0"])
 def test_fla_with_decay_is_not_trained_on_hopper_under_a_broken_triton(gpu, monkeypatch, version):
     monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(__version__=version))
-    kernels._tell_once.cache_clear()
+    backends._warn_once.cache_clear()
     with pytest.warns(UserWarning, match=f"Triton {version} breaks"):
-        assert kernels.choose("auto", gpu, DECAY) is chunked
-    kernels.choose("auto", gpu, DECAY)  # told once: a second warning would fail the test
+        assert backends.select_backend("auto", gpu, DECAY) is chunked
+    backends.select_backend("auto", gpu, DECAY)  # warns once: a second warning would fail the test
     with pytest.raises(UserError, match=r"Hopper.*triton>=3.7.1.*or use backend=auto"):
-        kernels.choose("fla", gpu, DECAY)
-    assert kernels.choose("auto", gpu, None) is kernels.fla
+        backends.select_backend("fla", gpu, DECAY)
+    assert backends.select_backend("auto", gpu, None) is backends.fla
     with torch.no_grad():
-        assert kernels.choose("auto", gpu, DECAY) is kernels.fla
+        assert backends.select_backend("auto", gpu, DECAY) is backends.fla
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (8, 0))
-    assert kernels.choose("auto", gpu, DECAY) is kernels.fla
+    assert backends.select_backend("auto", gpu, DECAY) is backends.fla
 
 
-def test_full_precision_is_what_torch_was_told():
-    assert not kernels._may_round()
+def test_rounding_follows_torchs_setting():
+    assert not backends._may_round()
     torch.set_float32_matmul_precision("high")
     try:
-        assert kernels._may_round()
+        assert backends._may_round()
     finally:
         torch.set_float32_matmul_precision("highest")
 
 
-def test_the_setting_is_for_training(monkeypatch):
+def test_backend_applies_to_training_only(monkeypatch):
     used = []
-    monkeypatch.setitem(kernels.BACKENDS, "naive", lambda *a: used.append("naive") or naive(*a))
-    kernel = LinearAttention(
+    monkeypatch.setitem(backends.BACKENDS, "naive", lambda *a: used.append("naive") or naive(*a))
+    attention = LinearAttention(
         16, 0.25, 2, feature_map=partial(FAVOR, num_features=8), backend="naive"
     )
     x = torch.randn(1, 4, 2, 16)
-    out, _ = kernel(x, x, x, LayerCode(), causal=True)
+    out, _ = attention(x, x, x, LayerCode(), AttentionMask(causal=True))
     assert used == ["naive"]
-    again, _ = kernel.eval()(x, x, x, LayerCode(), causal=True)
+    again, _ = attention.eval()(x, x, x, LayerCode(), AttentionMask(causal=True))
     assert used == ["naive"]
     torch.testing.assert_close(again, out)

@@ -1,4 +1,4 @@
-"""The fast form against the readable one, and that one against a loop over tokens."""
+"""The chunked form against the naive one, and the naive one against a loop over tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from musicgen.attention import causal_linear_attention
-from musicgen.attention.causal_product import linear_attention, linear_attention_step
+from musicgen.attention.linear.product import bidirectional_linear_attention
+from musicgen.attention.linear.step import linear_attention_step
 
 LENGTHS = [1, 63, 128, 1000, pytest.param(2048, marks=pytest.mark.slow)]
 
@@ -112,7 +113,7 @@ def test_bidirectional_form_sees_every_unmasked_key():
     mask = masks(11)[1]
     weights = torch.einsum("bnhe,bmhe->bhnm", q, k) * mask[:, None, None]
     expected = torch.einsum("bhnm,bmhv->bnhv", weights / weights.sum(-1, keepdim=True), v)
-    out = linear_attention(q, k, v, key_mask=mask, eps=0)
+    out = bidirectional_linear_attention(q, k, v, key_mask=mask, eps=0)
     torch.testing.assert_close(out, expected)
 
 

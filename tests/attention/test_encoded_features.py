@@ -9,8 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from musicgen.attention import ELU, FAVOR, LinearAttention, causal_linear_attention
-from musicgen.attention.causal_product import linear_attention, linear_attention_step
+from musicgen.attention import (
+    ELU,
+    FAVOR,
+    AttentionMask,
+    LinearAttention,
+    causal_linear_attention,
+)
+from musicgen.attention.linear.product import bidirectional_linear_attention
+from musicgen.attention.linear.step import linear_attention_step
 from musicgen.position import (
     LayerCode,
     OrthogonalLRPE,
@@ -182,7 +189,9 @@ def test_bidirectional_form(name, log_features, masked):
     q, k, v = inputs(40, log_features)
     code = code_at(name, torch.arange(40))
     mask = random_mask(40) if masked else None
-    out = linear_attention(q, k, v, log_features=log_features, code=code, key_mask=mask, eps=0)
+    out = bidirectional_linear_attention(
+        q, k, v, log_features=log_features, code=code, key_mask=mask, eps=0
+    )
     expected = oracle(q, k, v, code, log_features, mask=mask, causal=False)
     torch.testing.assert_close(out, expected, atol=1e-9, rtol=1e-9)
 
@@ -190,17 +199,18 @@ def test_bidirectional_form(name, log_features, masked):
 @torch.no_grad()
 @pytest.mark.parametrize("feature_map", [ELU, partial(FAVOR, num_features=WIDTH)])
 @pytest.mark.parametrize("causal", [True, False])
-def test_kernel_maps_then_encodes_and_adds_the_decays(feature_map, causal):
-    kernel = LinearAttention(
+def test_attention_maps_then_encodes_and_adds_the_decays(feature_map, causal):
+    attention = LinearAttention(
         WIDTH, WIDTH**-0.5, HEADS, feature_map=feature_map, site=Site.FEATURE,
         decay="learned" if causal else "none",
     )  # fmt: skip
     q, k, v = torch.randn(3, BATCH, 30, HEADS, WIDTH)
     code = code_at("permute", torch.arange(30))
     mask = random_mask(30)
-    out, _ = kernel(q, k, v, code, causal=causal, key_mask=mask)
-    phi_q, phi_k = (x.double() for x in (kernel.feature_map.queries(q), kernel.feature_map.keys(k)))
-    decay = (code.log_decay + kernel.log_decay).double() if causal else None
-    log_features = kernel.feature_map.log_features
+    out, _ = attention(q, k, v, code, AttentionMask(causal, mask))
+    feature_map = attention.feature_map
+    phi_q, phi_k = (x.double() for x in (feature_map.queries(q), feature_map.keys(k)))
+    decay = (code.log_decay + attention.log_decay).double() if causal else None
+    log_features = feature_map.log_features
     expected = oracle(phi_q, phi_k, v.double(), code, log_features, decay, mask, causal)
     torch.testing.assert_close(out.double(), expected, atol=1e-4, rtol=0)

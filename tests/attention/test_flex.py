@@ -1,17 +1,20 @@
 """FlexAttention's score and mask functions, eager on the CPU, against the form in blocks.
 
-The kernel itself and its backward need a GPU.
+The compiled GPU kernel and its backward need a GPU.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from musicgen.attention import GaussianSpan
-from musicgen.attention.blockwise import Pairs, blockwise_attention
-from musicgen.attention.flex import fused_span_attention, rounded
+from musicgen.attention import GaussianSpan, LayerSpan
+from musicgen.attention.softmax.blockwise import blockwise_attention
+from musicgen.attention.softmax.flex import expand_bounds, flex_attention_with_span
+from musicgen.attention.softmax.pattern import AttentionPattern
 from musicgen.position import LagTable
 
 
@@ -31,38 +34,38 @@ def _positions(kind: str) -> Tensor:
 @pytest.mark.parametrize("multiply", [True, False])
 @pytest.mark.parametrize("kind", ["index", "image", "time", "time under a span of the index"])
 @torch.no_grad()
-def test_fused_form_equals_the_form_in_blocks(kind, multiply, causal, monkeypatch):
+def test_fused_form_equals_the_form_in_blocks(kind, multiply, causal):
     positions = _positions(kind)
     num_dims, length = positions.shape[-1], positions.shape[1]
     span_dims, columns = num_dims, slice(0, num_dims)
     if kind.startswith("time under"):
         span_dims, columns = 1, slice(1, 2)
     span = GaussianSpan(training_length=[100] * span_dims, sigma=0.05)
-    window, decay = span.window(), span(positions).decay
-    assert window is not None
+    layer_span = replace(span(positions), multiply=multiply)
     last = torch.arange(length)[None] if causal else None
     key_mask = torch.ones(2, length).bool()
     key_mask[1, 250:] = False
-    q, k, v, q_position = torch.randn(4, 2, 3, length, 16).unbind(0)
+    q, k, v, position_query = torch.randn(4, 2, 3, length, 16).unbind(0)
     for mask, with_position in ((key_mask, False), (None, True)):
-        pairs = Pairs(positions, positions, last, mask, window, num_dims, True)
-        options = {"decay": decay, "multiply": multiply}
-        wide = dict(options)
+        pattern = AttentionPattern(positions, positions, last, mask, layer_span, num_dims, True)
+        options, expanded = {}, {}
         if with_position:
-            narrow = pairs.box()[columns]
-            box = rounded(narrow)
-            values = torch.randn(3, *(high - low + 1 for low, high in box), 16)
+            bounds = pattern.lag_bounds()[columns]
+            expanded_bounds = expand_bounds(bounds)
+            values = torch.randn(3, *(high - low + 1 for low, high in expanded_bounds), 16)
             inner = tuple(
                 slice(low - first, high - first + 1)
-                for (low, high), (first, _) in zip(narrow, box, strict=True)
+                for (low, high), (first, _) in zip(bounds, expanded_bounds, strict=True)
             )
-            options |= {
-                "q_position": q_position,
-                "table": LagTable(values[:, *inner].flatten(1, -2), narrow, columns),
-            }
-            wide = options | {"table": LagTable(values.flatten(1, -2), box, columns)}
-        fused = fused_span_attention(q, k, v, pairs, **wide)
-        blocks = blockwise_attention(q, k, v, pairs, **options)
+            tables = (
+                LagTable(values[:, *inner].flatten(1, -2), bounds, columns),
+                LagTable(values.flatten(1, -2), expanded_bounds, columns),
+            )
+            options, expanded = (
+                {"position_query": position_query, "table": table} for table in tables
+            )
+        fused = flex_attention_with_span(q, k, v, pattern, **expanded)
+        blocks = blockwise_attention(q, k, v, pattern, **options)
         if mask is not None:  # queries that see nothing have no defined output
             fused, blocks = (x * mask[:, None, :, None] for x in (fused, blocks))
         torch.testing.assert_close(fused, blocks, atol=2e-5, rtol=0)
@@ -70,30 +73,33 @@ def test_fused_form_equals_the_form_in_blocks(kind, multiply, causal, monkeypatc
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("kind", ["index", "image", "time"])
-def test_block_mask_holds_every_pair_that_is_seen(kind, causal, monkeypatch):
-    """Blocks that are skipped hold no such pair, those computed as a whole no other."""
+def test_block_mask_covers_every_visible_pair(kind, causal, monkeypatch):
+    """Skipped blocks have no visible pair, and whole blocks have no hidden one."""
     made = []
 
-    def kernel(q, k, v, *, score_mod, block_mask, scale):
+    def record_mask(q, k, v, *, score_mod, block_mask, scale):
         made.append(block_mask)
         return v
 
-    monkeypatch.setattr("musicgen.attention.flex.flex_attention", kernel)
-    monkeypatch.setattr("musicgen.attention.flex.BLOCK", 16)
+    monkeypatch.setattr("musicgen.attention.softmax.flex.flex_attention", record_mask)
+    monkeypatch.setattr("musicgen.attention.softmax.flex.BLOCK", 16)
     positions = _positions(kind)
     num_dims, length = positions.shape[-1], positions.shape[1]
     last = torch.arange(length)[None] if causal else None
     window = (40,) if num_dims == 1 else (5, 3)
-    pairs = Pairs(positions, positions, last, None, window, num_dims, True)
+    span = LayerSpan(positions, torch.ones(num_dims), window, multiply=False)
+    pattern = AttentionPattern(positions, positions, last, None, span, num_dims, True)
     q = torch.randn(len(positions), 1, length, 16)
-    fused_span_attention(q, q, q, pairs, decay=torch.ones(num_dims))
+    flex_attention_with_span(q, q, q, pattern)
     (mask,) = made
     at = torch.arange(length)
     seen = torch.stack(
         [mask.mask_mod(torch.tensor(b), None, at[:, None], at) for b in range(len(positions))]
     )
     assert seen.sum() == sum(
-        pairs.visible(slice(None), slice(None), pairs.lags(slice(None), slice(None))).sum((1, 2))
+        pattern.visible(slice(None), slice(None), pattern.lags(slice(None), slice(None))).sum(
+            (1, 2)
+        )
     )
     num_blocks = -(-length // 16)
     grid = torch.zeros(len(seen), num_blocks * 16, num_blocks * 16).bool()

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from musicgen.attention import ELU, FAVOR, LinearAttention, ReLU
 from musicgen.models import Transformer
-from musicgen.position import NoiseKey, SineSPE
+from musicgen.position import SineSPE
+from musicgen.random import NoiseKey
 
 VOCABULARY, LENGTH, STEPS = 24, 72, 200
 

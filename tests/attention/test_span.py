@@ -8,11 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from musicgen.attention import FAVOR, GaussianSpan, LinearAttention, SoftmaxAttention
-from musicgen.attention.blockwise import BLOCK, Pairs
+from musicgen.attention import (
+    FAVOR,
+    AttentionMask,
+    GaussianSpan,
+    LayerSpan,
+    LinearAttention,
+    SoftmaxAttention,
+)
+from musicgen.attention.softmax.pattern import BLOCK, AttentionPattern
 from musicgen.errors import UserError
 from musicgen.models import Transformer, check_compatible
-from musicgen.position import SIREN, LayerCode, NoiseKey, NoPosition, SineSPE, TransformerXL
+from musicgen.position import SIREN, LayerCode, NoPosition, SineSPE, TransformerXL
+from musicgen.random import NoiseKey
 
 NOISE = NoiseKey((1,))
 HEADS, WIDTH = 2, 4
@@ -80,7 +88,7 @@ def compare(span, positions, *, position=None, causal, batch=2, key_mask=None):
     if position is not None:
         for bias in (position.content_bias, position.position_bias):
             torch.nn.init.normal_(bias)
-    kernel = SoftmaxAttention(WIDTH, 0.7, HEADS)
+    attention = SoftmaxAttention(WIDTH, 0.7, HEADS)
     found = []
     q, k, v, grad = torch.randn(4, batch, length, HEADS, WIDTH).unbind(0)
     if key_mask is not None:
@@ -91,8 +99,8 @@ def compare(span, positions, *, position=None, causal, batch=2, key_mask=None):
             module.zero_grad()
         if ours:
             code = LayerCode() if position is None else position(positions, noise=NOISE)[0][0]
-            limit = None if span is None else span(positions)
-            out, _ = kernel(*leaves, code, causal=causal, span=limit, key_mask=key_mask)
+            layer_span = None if span is None else span(positions)
+            out, _ = attention(*leaves, code, AttentionMask(causal, key_mask, layer_span))
         else:
             out = dense(
                 *leaves, span, positions, causal=causal, scale=0.7, key_mask=key_mask,
@@ -134,7 +142,7 @@ def test_span_in_two_dimensions(window, causal):
     span = GaussianSpan(training_length=size)
     span.sigma.data = torch.tensor([sigma(w, n) for w, n in zip(window, size, strict=True)])
     span.update_window()
-    assert span.window() == window
+    assert span.window == window
     compare(span, raster(*size), causal=causal)
 
 
@@ -192,9 +200,10 @@ def test_only_what_lies_in_the_window_is_computed():
 
     def formed(positions, window, causal):
         last = torch.arange(positions.shape[1])[None] if causal else None
-        pairs = Pairs(positions, positions, last, None, window, len(window), True)
+        span = LayerSpan(positions, torch.ones(len(window)), window, multiply=False)
+        pattern = AttentionPattern(positions, positions, last, None, span, len(window), True)
         everything = torch.arange(positions.shape[1])
-        return sum(len(everything[q]) * len(everything[k]) for q, k in pairs.blocks())
+        return sum(len(everything[q]) * len(everything[k]) for q, k in pattern.blocks())
 
     length = 4096
     for window in (128, 512, 2048):
@@ -211,25 +220,25 @@ def test_only_what_lies_in_the_window_is_computed():
 def test_gaussian_and_window_by_hand():
     span = GaussianSpan(training_length=[11, 5], sigma=0.3)
     # |x| ≤ 0.3 √(−2 ln 0.1) = 0.6438: 6.4 of 10 and 2.6 of 4 positions, rounded up.
-    assert span.window() == (7, 3)
+    assert span.window == (7, 3)
     bound = span(torch.zeros(1, 1, 2).long())
     lags = torch.tensor([[0, 0], [5, 0], [-5, 2]]).float()
     weights = torch.exp(-(lags.square() @ bound.decay))
     expected = [1, np.exp(-0.5 * (0.5 / 0.3) ** 2), np.exp(-0.5 * (0.25 + 0.25) / 0.09)]
     np.testing.assert_allclose(weights.detach(), expected, rtol=1e-5)
-    assert GaussianSpan(training_length=11, threshold=None).window() is None
+    assert GaussianSpan(training_length=11, threshold=None).window is None
 
 
-def test_window_follows_sigma_when_told_and_when_loaded():
+def test_window_follows_sigma_when_updated_and_when_loaded():
     span = GaussianSpan(training_length=101, sigma=sigma(10, 101))
-    assert span.window() == (10,)
+    assert span.window == (10,)
     span.sigma.data.mul_(2.05)
-    assert span.window() == (10,)
+    assert span.window == (10,)
     span.update_window()
-    assert span.window() == (21,)
+    assert span.window == (21,)
     other = GaussianSpan(training_length=7)
     other.load_state_dict(span.state_dict())
-    assert other.window() == (21,)
+    assert other.window == (21,)
     assert float(other.normaliser) == 100
 
 
@@ -238,8 +247,9 @@ def test_sigma_of_zero_has_finite_gradients():
     span.sigma.data.zero_()
     span.update_window()
     q, k, v = torch.randn(3, 1, 40, HEADS, WIDTH).unbind(0)
-    kernel = SoftmaxAttention(WIDTH, 0.7, HEADS)
-    out, _ = kernel(q, k, v, LayerCode(), causal=True, span=span(indices(40)))
+    attention = SoftmaxAttention(WIDTH, 0.7, HEADS)
+    mask = AttentionMask(causal=True, span=span(indices(40)))
+    out, _ = attention(q, k, v, LayerCode(), mask)
     torch.testing.assert_close(out, v)
     out.sum().backward()
     assert span.sigma.grad.isfinite().all()
@@ -262,18 +272,18 @@ def test_cache_is_trimmed_to_the_window_and_equals_the_parallel_form(position):
     ).eval()
     ids = torch.randint(20, (2, 300))
     parallel = model(ids, noise=NOISE)
-    out, state = model(ids[:, :70], noise=NOISE, return_state=True)
+    out, state = model.forward_with_state(ids[:, :70], noise=NOISE)
     outputs = [out]
     for n in range(70, 300):
-        out, state = model(ids[:, n : n + 1], noise=NOISE, state=state, return_state=True)
+        out, state = model.forward_with_state(ids[:, n : n + 1], noise=NOISE, state=state)
         outputs.append(out)
         if n == 250:  # many at once, in between
-            out, state = model(ids[:, 251:295], noise=NOISE, state=state, return_state=True)
+            out, state = model.forward_with_state(ids[:, 251:295], noise=NOISE, state=state)
             outputs.append(out)
             break
         assert state.layers[0].k.shape[1] <= 32
     for n in range(295, 300):
-        out, state = model(ids[:, n : n + 1], noise=NOISE, state=state, return_state=True)
+        out, state = model.forward_with_state(ids[:, n : n + 1], noise=NOISE, state=state)
         outputs.append(out)
     assert state.layers[0].k.shape[1] <= 128
     torch.testing.assert_close(torch.cat(outputs, 1), parallel, atol=1e-4, rtol=0)
@@ -288,11 +298,11 @@ def test_linear_attention_is_refused_with_the_cure():
 
 
 @pytest.mark.parametrize(
-    "mistake", [{"mode": "add"}, {"threshold": 1.5}, {"threshold": 0.0}, {"sigma": 0.0}]
+    "invalid", [{"mode": "add"}, {"threshold": 1.5}, {"threshold": 0.0}, {"sigma": 0.0}]
 )
-def test_mistakes_name_the_setting(mistake):
-    with pytest.raises(UserError, match=f"model.span.{next(iter(mistake))}="):
-        GaussianSpan(training_length=9, **mistake)
+def test_errors_name_the_parameter(invalid):
+    with pytest.raises(UserError, match=f"^{next(iter(invalid))}=.*: expected "):
+        GaussianSpan(training_length=9, **invalid)
 
 
 def test_positions_of_too_few_coordinates_are_refused():

@@ -8,11 +8,13 @@ from torch import Tensor
 
 from musicgen.attention import (
     FAVOR,
+    AttentionMask,
     LinearAttention,
     LinearState,
     causal_linear_attention,
 )
-from musicgen.attention.causal_product import linear_attention, linear_attention_step
+from musicgen.attention.linear.product import bidirectional_linear_attention
+from musicgen.attention.linear.step import linear_attention_step
 from musicgen.position import LayerCode
 
 BATCH, HEADS, WIDTH, VALUES = 2, 3, 10, 7
@@ -62,7 +64,7 @@ def random_mask(length: int) -> Tensor:
 @pytest.mark.parametrize("decaying", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("backend", ["naive", "chunked"])
-def test_outputs_and_gradients_are_those_of_the_kernel_estimate(kind, decaying, masked, backend):
+def test_outputs_and_gradients_equal_softmax_over_pairs(kind, decaying, masked, backend):
     q, k, v = inputs(kind, 90)
     decay = DECAY.clone().requires_grad_() if decaying else None
     mask = random_mask(90) if masked else None
@@ -115,9 +117,9 @@ def test_prefill_in_parts_and_steps_are_the_parallel_form(kind, decay):
 
 @torch.no_grad()
 @pytest.mark.parametrize("part", [1, 10, 70])
-def test_sums_that_faded_over_many_parts_stay_in_range_in_fp32(part):
+def test_sums_that_decay_over_many_parts_stay_in_range_in_fp32(part):
     q, k, v = (x[:, :300] for x in inputs("calm", 900, torch.float32))
-    k[:, 0] += 120  # all else is far below, and takes over as this fades
+    k[:, 0] += 120  # all else is far below, and takes over as this decays
     decay = DECAY.new_full((HEADS,), -0.5)
     outputs, state = [], None
     for some in zip(*(x.split(part, dim=1) for x in (q, k, v)), strict=True):
@@ -189,7 +191,7 @@ def test_bidirectional_form(masked):
     mask = random_mask(40) if masked else None
     if masked:
         mask[1] = False  # no key at all
-    out = linear_attention(q, k, v, log_features=True, key_mask=mask)
+    out = bidirectional_linear_attention(q, k, v, log_features=True, key_mask=mask)
     torch.testing.assert_close(
         out.double(), oracle(q, k, v, mask=mask, causal=False), atol=1e-4, rtol=0
     )
@@ -200,15 +202,15 @@ def test_bidirectional_form(masked):
 def test_favor_with_large_logits(decay, width, size):
     # Exponents of FAVOR+ grow with the squared norm: with logits × 30, or with the width of exact
     # SPE at the temperature of the narrower head.
-    kernel = LinearAttention(width, 16**-0.5, 2, feature_map=FAVOR, decay=decay)
+    attention = LinearAttention(width, 16**-0.5, 2, feature_map=FAVOR, decay=decay)
     q, k, v = (torch.randn(1, 150, 2, w) for w in (width, width, 8))
     q, k = (x.mul_(size**0.5).requires_grad_() for x in (q, k))
-    out, _ = kernel(q, k, v, LayerCode(), causal=True)
-    exponents = kernel.feature_map.queries(q), kernel.feature_map.keys(k)
+    out, _ = attention(q, k, v, LayerCode(), AttentionMask(causal=True))
+    exponents = attention.feature_map.queries(q), attention.feature_map.keys(k)
     assert exponents[1].abs().max() > 100
-    expected = oracle(*exponents, v, kernel.log_decay)
+    expected = oracle(*exponents, v, attention.log_decay)
     torch.testing.assert_close(out.double(), expected, atol=1e-3, rtol=0)
     out.square().sum().backward()
-    for x in (q, k, *kernel.parameters()):
+    for x in (q, k, *attention.parameters()):
         assert x.grad.isfinite().all()
         assert x.grad.abs().max() > 0

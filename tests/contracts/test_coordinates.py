@@ -1,4 +1,4 @@
-"""What every encoding owes that reads musical time, found by what lies in conf/."""
+"""Contracts of every encoding in conf/position that reads musical time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from musicgen.errors import UserError
 from musicgen.models import Transformer, check_compatible
-from musicgen.position import NoiseKey
+from musicgen.random import NoiseKey
 
 POSITIONS = sorted(
     path.stem
@@ -87,15 +87,14 @@ def test_recurrent_equals_parallel_in_musical_time(model):
     ids, positions = music()
     parallel = model(ids, positions=positions, noise=NOISE)
     assert parallel.std() > 0.1
-    out, state = model(ids[:, :17], positions=positions[:, :17], noise=NOISE, return_state=True)
+    out, state = model.forward_with_state(ids[:, :17], positions=positions[:, :17], noise=NOISE)
     found = [out]
     for n in range(17, LENGTH):
-        out, state = model(
+        out, state = model.forward_with_state(
             ids[:, n : n + 1],
             positions=positions[:, n : n + 1],
             noise=NOISE,
             state=state,
-            return_state=True,
         )
         found.append(out)
     torch.testing.assert_close(torch.cat(found, dim=1), parallel, atol=1e-4, rtol=0)
@@ -118,8 +117,10 @@ def test_time_that_counts_tokens_is_the_index(config, position, attention):
 
 
 @torch.no_grad()
-def test_a_later_beginning_changes_nothing_where_the_encoding_is_exactly_relative(model):
-    before_features = model.layers[0].kernel.name == "linear" and model.position.name == "sine_spe"
+def test_shifted_positions_change_nothing_where_the_encoding_is_exactly_relative(model):
+    before_features = (
+        model.layers[0].attention.name == "linear" and model.position.name == "sine_spe"
+    )
     if model.position.relative != "exact" or before_features:
         pytest.skip("relative in expectation only")
     ids, positions = music()
@@ -156,18 +157,20 @@ def test_gradients_reach_every_parameter(model):
 @pytest.mark.parametrize("position", ONE_DIMENSION)
 def test_one_dimensional_encodings_refuse_both(config, position):
     cfg = config("train", f"position={position}", "model.position.coordinates=both")
-    with pytest.raises(UserError, match=r"model.position.coordinates=both.*[Uu]se "):
+    with pytest.raises(UserError, match=r"^coordinates=both: expected index"):
         instantiate(cfg.model.position)(2, 2, 8, 16)
 
 
 def test_positions_must_be_given(config, position, attention):
     model = build(config, position, attention, "time")
-    with pytest.raises(UserError, match=f"position={model.position.name} reads coordinate 2"):
+    with pytest.raises(UserError, match=f"{model.position.name} reads coordinate 2"):
         model(music()[0])
 
 
-def test_other_words_are_refused(config, position):
+def test_invalid_coordinates_are_refused(config, position):
     position = "sine_spe" if position == "exact" else position
     cfg = config("train", f"position={position}", "model.position.coordinates=bars")
-    with pytest.raises(UserError, match="coordinates=bars: give index, time, both, or a number"):
+    with pytest.raises(
+        UserError, match=r"^coordinates=bars: expected index, time, both or a number"
+    ):
         instantiate(cfg.model.position)(2, 2, 8, 16)

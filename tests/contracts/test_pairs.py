@@ -1,4 +1,4 @@
-"""What every positional encoding under every attention owes, found by what lies in conf/."""
+"""Contracts of every positional encoding in conf/ under every attention in conf/."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torch import Tensor
 from musicgen.attention import LinearAttention
 from musicgen.errors import UserError
 from musicgen.models import ModelState, Transformer, check_compatible
-from musicgen.position import NoiseKey, NoPosition, Site
+from musicgen.position import NoPosition, Site
+from musicgen.random import NoiseKey
 
 CONF = Path(__file__).parents[2] / "conf"
 POSITIONS = sorted(path.stem for path in (CONF / "position").glob("*.yaml"))
@@ -92,16 +93,16 @@ def tokens(length: int, batch: int = 2) -> Tensor:
 
 
 def encoded_before_features(model: Transformer) -> bool:
-    kernel = model.layers[0].kernel
+    attention = model.layers[0].attention
     encoded = not isinstance(model.position, NoPosition)
-    return encoded and isinstance(kernel, LinearAttention) and kernel.site == Site.QUERY_KEY
+    return encoded and isinstance(attention, LinearAttention) and attention.site == Site.QUERY_KEY
 
 
 def decode(model: Transformer, ids: Tensor, state: ModelState | None) -> Tensor:
     """Logits one token at a time."""
     out = []
     for n in range(ids.shape[1]):
-        logits, state = model(ids[:, n : n + 1], noise=NOISE, state=state, return_state=True)
+        logits, state = model.forward_with_state(ids[:, n : n + 1], noise=NOISE, state=state)
         out.append(logits)
     return torch.cat(out, dim=1)
 
@@ -110,7 +111,7 @@ def decode(model: Transformer, ids: Tensor, state: ModelState | None) -> Tensor:
 def test_recurrent_equals_parallel_at_twice_the_training_length(model):
     ids = tokens(2 * TRAINING_LENGTH)
     parallel = model(ids, noise=NOISE)
-    first, state = model(ids[:, :1], noise=NOISE, return_state=True)
+    first, state = model.forward_with_state(ids[:, :1], noise=NOISE)
     recurrent = torch.cat((first, decode(model, ids[:, 1:], state)), dim=1)
     assert parallel.std() > 0.1
     torch.testing.assert_close(recurrent, parallel, atol=1e-4, rtol=0)
@@ -120,8 +121,8 @@ def test_recurrent_equals_parallel_at_twice_the_training_length(model):
 def test_prefill_in_parts_then_decode_equals_parallel(model):
     ids = tokens(2 * TRAINING_LENGTH)
     parallel = model(ids, noise=NOISE)
-    first, state = model(ids[:, :23], noise=NOISE, return_state=True)
-    second, state = model(ids[:, 23:60], noise=NOISE, state=state, return_state=True)
+    first, state = model.forward_with_state(ids[:, :23], noise=NOISE)
+    second, state = model.forward_with_state(ids[:, 23:60], noise=NOISE, state=state)
     out = torch.cat((first, second, decode(model, ids[:, 60:], state)), dim=1)
     torch.testing.assert_close(out, parallel, atol=1e-4, rtol=0)
 
@@ -132,7 +133,7 @@ def test_rows_of_different_lengths_decode_together(model):
     rest = tokens(9)
     states, alone = [], []
     for row, prompt in enumerate((long, short)):
-        _, state = model(prompt, noise=NOISE, return_state=True)
+        _, state = model.forward_with_state(prompt, noise=NOISE)
         states.append(state)
         alone.append(decode(model, rest[row : row + 1], state))
     together = decode(model, rest, ModelState.cat(states))
@@ -164,7 +165,7 @@ def test_padding_behind_changes_nothing(model):
 
 @torch.no_grad()
 def test_without_causality_it_sees_what_follows_but_no_padding(model):
-    if model.layers[0].kernel.name == "linear" and model.layers[0].kernel.decay is not None:
+    if model.layers[0].attention.name == "linear" and model.layers[0].attention.decay is not None:
         pytest.skip("decay is causal")
     model.causal = False
     ids = tokens(TRAINING_LENGTH)
@@ -224,5 +225,7 @@ def test_shifted_positions_change_nothing_where_the_encoding_is_relative(model):
             torch.testing.assert_close(there, here, atol=1e-4, rtol=0)
         case "no":
             assert (there - here).abs().max() > 1e-2
-        case "expected":  # of single draws nothing can be said: see the kernels' own tests
+        case (
+            "expected"
+        ):  # of single draws nothing can be said: the tests of kernels average over draws
             assert (there - here).abs().max() > 1e-3

@@ -1,12 +1,15 @@
-"""What a loaded model does with a prompt before it goes on with it."""
+"""How a loaded model reads its prompts."""
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
 
-from musicgen.data.composer import FAMILIES, compose_groove, compose_pop
+from musicgen.cli.datasets import open_training_data
+from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.errors import UserError
 from musicgen.generation.model import MusicModel
 from musicgen.midi import write
@@ -37,7 +40,7 @@ def test_one_prompt_needs_no_list(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
         "musicgen.generation.model.continue_prompts",
-        lambda model, tokenizer, prompts, **_: asked.append(prompts) or [],
+        lambda model, tokenizer, prompts, request: asked.append(prompts) or [],
     )
     score, path = compose_pop(0, 1), tmp_path / "song.mid"
     write(score, path)
@@ -48,13 +51,23 @@ def test_one_prompt_needs_no_list(tmp_path, monkeypatch):
         asked.clear()
 
 
-def test_a_corpus_is_not_composed_where_it_is_not(tmp_path, config):
-    data = OmegaConf.to_container(config("train").data)
-    data |= {"root": "x", "cache_dir": str(tmp_path), "seed": 0}
+def test_a_corpus_is_not_composed_in_a_folder_that_is_missing(tmp_path, config):
+    settings = ["data.root=x", f"data.cache_dir={tmp_path}"]
+    data = OmegaConf.to_container(config("train", *settings).data, resolve=True)
     model = MusicModel(None, REMI(), SimpleNamespace(config={"data": data}), Path("model.ckpt"))
-    with pytest.raises(UserError, match=r"data\.root=\S+/moved: no such folder; give"):
-        model.corpus(tmp_path / "moved")
-    assert model.corpus(tmp_path).root.parent == tmp_path
+    with pytest.raises(UserError, match=r"data\.root=\S+/moved: expected a folder"):
+        open_training_data(model, tmp_path / "moved")
+    assert open_training_data(model, tmp_path).corpus.root.parent == tmp_path
+
+
+def test_loading_imports_neither_hydra_nor_lightning():
+    code = (
+        "import sys, musicgen; musicgen.load(sys.argv[1]);"
+        "print({m.split('.')[0] for m in sys.modules} & {'hydra', 'pytorch_lightning'})"
+    )
+    checkpoint = Path(__file__).parents[1] / "checkpoints" / "format1" / "linear.ckpt"
+    command = [sys.executable, "-c", code, str(checkpoint)]
+    assert subprocess.run(command, capture_output=True, text=True).stdout.strip() == "set()"
 
 
 def test_runs_from_before_the_setting_had_the_markers():

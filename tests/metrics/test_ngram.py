@@ -13,7 +13,7 @@ corpora = st.lists(st.lists(st.integers(0, V - 1), max_size=12), max_size=4)
 
 
 def witten_bell(corpus, history, token):
-    """The recursion itself, on lists."""
+    """Compute the interpolated probability by recursion on lists."""
     lower = witten_bell(corpus, history[1:], token) if history else 1 / V
     size = len(history)
     after = [
@@ -29,7 +29,7 @@ def witten_bell(corpus, history, token):
 
 @settings(deadline=None, max_examples=60)
 @given(corpus=corpora, sequence=st.lists(st.integers(0, V - 1), max_size=8))
-def test_losses_are_the_recursion(corpus, sequence):
+def test_losses_match_the_recursion(corpus, sequence):
     model = InterpolatedTrigram(V).fit(corpus)
     expected = [
         -math.log(witten_bell(corpus, sequence[max(0, i - 2) : i], token))
@@ -38,7 +38,7 @@ def test_losses_are_the_recursion(corpus, sequence):
     np.testing.assert_allclose(model.losses(sequence), expected, atol=1e-12)
 
 
-def test_tiny_case_by_hand():
+def test_small_case_by_hand():
     model = InterpolatedTrigram(2).fit([[0, 0, 1]])
     unigram = (2 + 2 * 1 / 2) / (3 + 2)  # 0 seen twice in three, two types, V = 2
     bigram = (1 + 2 * unigram) / (2 + 2)  # after 0: one 0 and one 1
@@ -69,7 +69,7 @@ def test_losses_approach_the_entropy_of_the_source():
     assert model.losses(draw(5_000))[2:].mean() == pytest.approx(math.log(2), abs=0.01)
 
 
-def test_unseen_corpus_is_uniform_and_large_vocabularies_fit():
+def test_empty_corpus_is_uniform_and_large_vocabularies_are_supported():
     np.testing.assert_allclose(InterpolatedTrigram(50).fit([]).losses([3, 4, 5]), math.log(50))
     top = np.array([2_000_000 - 1] * 5, dtype=np.uint32)
     assert np.isfinite(InterpolatedTrigram(2_000_000).fit([top]).losses(top)).all()

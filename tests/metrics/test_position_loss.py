@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from musicgen.metrics import length_summaries, loss_curve, plot_loss_curves
+from musicgen.metrics import length_summaries, loss_curve
 
 NAN = math.nan
 
@@ -39,12 +39,3 @@ def test_summaries_by_hand():
     assert (half.n, half.skipped, half.mean) == (2, 1, pytest.approx((9 + 6) / 2))
     assert half.std == pytest.approx(math.sqrt(4.5))
     assert double.mean == pytest.approx((9 + 6) / 2)
-
-
-@pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
-def test_plot(tmp_path, suffix, magic):
-    curve = loss_curve([np.linspace(3, 1, 500)])
-    path = tmp_path / f"loss{suffix}"
-    plot_loss_curves({"model": curve, "trigram": curve}, path, training_length=256)
-    assert path.read_bytes().startswith(magic)
-    assert [p.name for p in tmp_path.iterdir()] == [path.name]

@@ -1,4 +1,4 @@
-"""Style similarity against hand-computed cases and the definition in exact fractions."""
+"""Style similarity against hand-computed cases and its definition in exact fractions."""
 
 from fractions import Fraction
 
@@ -7,12 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musicgen.metrics import (
-    chunked_style_similarity,
-    style_profiles,
-    style_similarity,
-    track_similarities,
-)
+from musicgen.metrics import chunked_style_similarity, style_similarity
+from musicgen.metrics.style import style_profiles, track_similarities
 from musicgen.midi import Score, TimeSignature, Track, notes_from
 
 TPB = 480
@@ -20,13 +16,13 @@ PROFILES = ["onset_duration", "time_pitch", "onset_velocity", "onset_drum"]
 
 
 def piano(*rows, name="Piano", is_drum=False, tpb=TPB, **score) -> Score:
-    """A score of one track; rows are (onset, duration, pitch) or with velocity, in ticks."""
+    """Create a score of one track from rows (onset, duration, pitch[, velocity]), in ticks."""
     notes = notes_from([(*row, 64)[:4] for row in rows])
     return Score(tpb, [Track(name, 0, is_drum, notes)], **score)
 
 
 def cells(score: Score, profile: str, name: str = "Piano") -> dict[tuple[int, int], float]:
-    """The occupied cells of one track's histogram."""
+    """Return the non-zero cells of one track's histogram."""
     histogram = style_profiles(score, profile)[name]
     return {tuple(map(int, cell)): float(histogram[tuple(cell)]) for cell in np.argwhere(histogram)}
 
@@ -39,7 +35,7 @@ note_rows = st.lists(
 
 @settings(deadline=None, max_examples=60)
 @given(rows=note_rows, tpb=st.sampled_from([7, 12, 24, 25]))
-def test_onset_duration_is_its_definition(rows, tpb):
+def test_onset_duration_matches_its_definition(rows, tpb):
     expected = np.zeros((24, 12))
     for onset, duration, *_ in rows:
         start, length = Fraction(onset, tpb), Fraction(duration, tpb)
@@ -52,7 +48,7 @@ def test_onset_duration_is_its_definition(rows, tpb):
 
 @settings(deadline=None, max_examples=60)
 @given(rows=note_rows, tpb=st.sampled_from([7, 12, 24, 25]))
-def test_time_pitch_is_its_definition(rows, tpb):
+def test_time_pitch_matches_its_definition(rows, tpb):
     expected = np.zeros((24, 41))
     for i, a in enumerate(rows):
         for j, b in enumerate(rows):
@@ -65,7 +61,7 @@ def test_time_pitch_is_its_definition(rows, tpb):
 
 
 @pytest.mark.parametrize("sixths", range(24))
-def test_a_time_on_a_bin_edge_belongs_to_the_bin_it_opens(sixths):
+def test_times_on_a_bin_edge_belong_to_the_upper_bin(sixths):
     edge = sixths * TPB // 6
     assert cells(piano((edge, 0, 60)), "onset_duration") == {(sixths, 0): 1.0}
     assert sixths == 0 or cells(piano((0, 9, 60), (edge, 9, 62)), "time_pitch") == {
@@ -73,12 +69,12 @@ def test_a_time_on_a_bin_edge_belongs_to_the_bin_it_opens(sixths):
     }
 
 
-def test_durations_of_two_beats_count_last_and_longer_ones_not_at_all():
+def test_durations_of_two_beats_fall_into_the_last_bin_and_longer_ones_are_dropped():
     score = piano((0, 2 * TPB, 60), (0, 2 * TPB + 1, 64))
     assert cells(score, "onset_duration") == {(0, 11): 1.0}
 
 
-def test_simultaneous_pairs_count_both_ways_and_four_beats_no_more():
+def test_simultaneous_pairs_count_both_ways_and_lags_of_four_beats_are_dropped():
     score = piano((0, 9, 60), (0, 9, 64), (4 * TPB, 9, 60))
     assert cells(score, "time_pitch") == {(0, 24): 0.5, (0, 16): 0.5}
 
@@ -108,7 +104,7 @@ def test_similarity_of_two_pieces_by_hand():
 
 
 @pytest.mark.parametrize("profile", ["onset_duration", "time_pitch"])
-def test_resolution_transposition_and_bar_shifts_change_nothing(profile):
+def test_similarity_ignores_resolution_transposition_and_bar_shifts(profile):
     rng = np.random.default_rng(0)
     rows = np.column_stack(
         [rng.integers(0, 96, 40), rng.integers(1, 20, 40), rng.integers(40, 80, 40)]
@@ -118,7 +114,7 @@ def test_resolution_transposition_and_bar_shifts_change_nothing(profile):
     assert style_similarity(a, piano(*moved.tolist(), tpb=480), profile) == pytest.approx(1.0)
 
 
-def test_tracks_match_by_name_and_empty_ones_are_not_counted():
+def test_tracks_match_by_name_and_empty_tracks_are_ignored():
     a = piano((0, TPB, 60))
     a.tracks += [Track("Bass", notes=notes_from([(0, 9, 40, 64)])), Track("Strings")]
     b = piano((0, TPB, 60))
@@ -130,16 +126,16 @@ def test_tracks_match_by_name_and_empty_ones_are_not_counted():
     assert style_similarity(a, b) == pytest.approx(0.5)
 
 
-def test_tracks_of_one_name_are_summed():
+def test_tracks_of_the_same_name_are_summed():
     together = piano((0, 9, 60), (TPB, 9, 62))
     apart = piano((0, 9, 60))
     apart.tracks += piano((TPB, 9, 62)).tracks
     np.testing.assert_array_equal(style_profiles(together)["Piano"], style_profiles(apart)["Piano"])
-    # Pairs are of one track each.
+    # Pairs are formed within tracks.
     assert not cells(apart, "time_pitch")
 
 
-def test_drums_are_left_out_of_the_pitched_profiles_and_alone_in_theirs():
+def test_pitched_profiles_exclude_drums_and_the_drum_profile_has_only_drums():
     score = piano((0, 9, 60))
     score.tracks += piano((0, 9, 36), name="Drums", is_drum=True).tracks
     names = {profile: set(style_profiles(score, profile)) for profile in PROFILES}
@@ -151,18 +147,23 @@ def test_drums_are_left_out_of_the_pitched_profiles_and_alone_in_theirs():
     }
 
 
+def test_unknown_profiles_are_refused():
+    with pytest.raises(ValueError, match="profile=rhythm: expected one of onset_duration, "):
+        style_similarity(Score(), Score(), "rhythm")
+
+
 @pytest.mark.parametrize("profile", PROFILES)
-def test_nothing_in_common_is_nan(profile):
+def test_pieces_without_common_tracks_are_nan(profile):
     assert np.isnan(style_similarity(Score(), piano((0, 9, 60)), profile))
     assert np.isnan(chunked_style_similarity(Score(), Score(), profile)).all()
 
 
-def test_chunks_are_half_open_and_keep_the_bar():
+def test_chunks_are_half_open_and_keep_positions_in_the_bar():
     # Five beats, cut at 1¼, 2½ and 3¾: the chunks hold the beats 0-1, 2, 3 and 4.
     beats = piano(*((k * TPB, TPB, 60) for k in range(5)))
     reference = piano((3 * TPB, TPB, 60))
     assert chunked_style_similarity(beats, reference) == pytest.approx([0, 0, 1, 0])
-    # Cut exactly at a note: it opens the later chunk.
+    # A note on a chunk's edge belongs to the later chunk.
     assert chunked_style_similarity(beats, reference, num_chunks=5) == pytest.approx(
         [0, 0, 0, 1, 0]
     )

@@ -28,7 +28,7 @@ from musicgen.midi import (
     write,
 )
 
-# What a MIDI file can hold exactly: tempi of whole microseconds, no notes that overlap at a pitch.
+# Exactly representable in a MIDI file: tempi of integer microseconds, no overlaps at one pitch.
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 ticks = st.integers(0, 20_000)
 tempos = st.lists(
@@ -68,7 +68,7 @@ def scores(draw):
 
 @settings(max_examples=150, deadline=None)
 @given(scores())
-def test_what_is_written_is_read_back(score):
+def test_reading_inverts_writing(score):
     assert loads(dumps(score)) == score
 
 
@@ -119,12 +119,12 @@ def test_tracks_without_notes_can_be_written():
     assert loads(dumps(Score(96))) == Score(96)
 
 
-def test_tempi_are_rounded_to_a_microsecond_a_beat():
+def test_tempi_are_rounded_to_a_microsecond_per_beat():
     score = Score(tempos=np.array([(0, 121.0), (5, 33.3)], TEMPO))
     np.testing.assert_allclose(loads(dumps(score)).tempos["bpm"], [121, 33.3], rtol=1e-6)
 
 
-def test_what_a_file_cannot_hold_is_refused():
+def test_ticks_past_the_limit_of_the_format_raise():
     long = 2**28
     too_late = [
         Score(tracks=[Track(notes=notes_from([(long - 1, 1, 60, 80)]))]),
@@ -142,7 +142,7 @@ def test_what_a_file_cannot_hold_is_refused():
             dumps(Score(tracks=[Track(notes=notes_from([row]))]))
 
 
-def test_other_libraries_open_what_we_write():
+def test_other_libraries_read_our_files():
     score, data = piece(), dumps(piece())
     expected = [(t.is_drum, t.program, t.notes.tolist()) for t in score.tracks]
 
@@ -172,7 +172,7 @@ def test_other_libraries_open_what_we_write():
     assert [(m.numerator, m.denominator) for m in metres] == [(3, 4), (6, 8)]
 
 
-def test_other_libraries_objects_are_the_score_that_we_read(tmp_path):
+def test_objects_of_other_libraries_become_equal_scores(tmp_path):
     path = tmp_path / "piece.mid"
     write(piece(), path)
     ours = read(path)
@@ -198,7 +198,7 @@ def test_other_libraries_objects_are_the_score_that_we_read(tmp_path):
         as_score(1)
 
 
-def test_objects_made_by_hand():
+def test_handmade_objects():
     theirs = muspy.Music(
         resolution=24,
         tracks=[muspy.Track(program=3, notes=[muspy.Note(12, 60, 6, None)])],
@@ -216,14 +216,14 @@ def test_objects_made_by_hand():
     assert as_score(miditoolkit.MidiFile()).num_notes == 0
 
 
-def test_neither_library_is_imported_for_those_who_do_not_use_it():
+def test_other_libraries_are_imported_only_when_used():
     code = "import sys, musicgen.midi; print({'muspy', 'miditoolkit'} & set(sys.modules))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     found = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
     assert found.strip() == "set()"
 
 
-def test_write_makes_folders_and_leaves_nothing_else(tmp_path):
+def test_write_creates_folders_and_no_other_files(tmp_path):
     path = tmp_path / "new" / "Señor, (1) & co.mid"
     write(piece(), path)
     write(piece(), path)

@@ -20,7 +20,7 @@ def score():
     )
 
 
-def test_clip_takes_onsets_from_start_to_before_end(score):
+def test_clip_keeps_onsets_from_start_to_before_end(score):
     clip = score.clip(480, 960)
     assert [track.notes.tolist() for track in clip.tracks] == [[(0, 480, 62, 81)], []]
     assert [(track.name, track.program) for track in clip.tracks] == [("Piano", 1), ("Empty", 2)]
@@ -28,7 +28,7 @@ def test_clip_takes_onsets_from_start_to_before_end(score):
     assert score.clip(481, 960).num_notes == 0
 
 
-def test_clip_carries_tempo_metre_and_marker_to_its_beginning(score):
+def test_clip_moves_tempo_metre_and_marker_to_its_beginning(score):
     clip = score.clip(479, 800)
     assert clip.tempos.tolist() == [(0, 90), (1, 60)]
     assert clip.time_signatures == [(0, 4, 4), (221, 2, 4)]
@@ -38,7 +38,7 @@ def test_clip_carries_tempo_metre_and_marker_to_its_beginning(score):
     assert score.clip(2000, 3000).tempos.tolist() == [(0, 30)]
 
 
-def test_clip_before_the_first_event_carries_nothing():
+def test_clip_before_the_first_event_has_no_events():
     score = Score(
         tempos=np.array([(100, 90)], TEMPO),
         time_signatures=[TimeSignature(100, 3, 4)],
@@ -51,7 +51,7 @@ def test_clip_before_the_first_event_carries_nothing():
     assert score.clip(40, 100) == Score()
 
 
-def test_clip_leaves_the_original_alone(score):
+def test_clip_does_not_change_the_original(score):
     clip = score.clip(480, 2000)
     clip.tracks[0].notes["pitch"] = 1
     clip.tempos["bpm"] = 1
@@ -100,7 +100,7 @@ def test_bars_are_four_quarters_by_default_and_end_with_the_music():
     assert Score(time_signatures=[TimeSignature(77, 3, 4)]).bar_starts().tolist() == [0]
 
 
-def test_of_two_signatures_at_one_tick_the_last_counts():
+def test_the_last_of_two_signatures_at_one_tick_applies():
     notes = notes_from([(0, 1000, 60, 80)])
     both = [TimeSignature(0, 4, 4), TimeSignature(0, 1, 4)]
     assert Score(480, [Track(notes=notes)], time_signatures=both).bar_starts().tolist() == [
@@ -115,7 +115,7 @@ def test_a_gap_of_millions_has_a_bounded_number_of_bars():
     assert len(Score(1, [Track(notes=notes)]).bar_starts()) == 4096
 
 
-def test_scores_are_equal_whatever_the_order_of_notes():
+def test_equality_ignores_the_order_of_notes():
     rows = [(0, 5, 60, 80), (0, 5, 61, 80), (0, 6, 60, 80), (3, 5, 60, 80)]
     a, b = (Score(tracks=[Track(notes=notes_from(r))]) for r in (rows, rows[::-1]))
     b.tracks[0].notes = b.tracks[0].notes[::-1]
@@ -125,7 +125,7 @@ def test_scores_are_equal_whatever_the_order_of_notes():
     ]
 
 
-def test_scores_differ_by_every_part(score):
+def test_equality_compares_every_part(score):
     others = [
         replace(score, ticks_per_beat=240),
         replace(score, tracks=score.tracks[:1]),

@@ -7,11 +7,10 @@ import torch
 from hydra.utils import instantiate
 from torch import nn
 
-from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
+from musicgen.attention import FAVOR, GaussianSpan, LinearAttention, SoftmaxAttention
 from musicgen.errors import UserError
-from musicgen.models import Transformer, check_compatible
+from musicgen.models import Transformer, check_compatible, parameter_count
 from musicgen.position import NoPosition, PositionalEncoding, SineSPE, Site, TransformerXL
-from musicgen.training.checkpoint import parameter_count
 
 # Published for a vocabulary of 333 (Liutkus et al. 2021, music models).
 PUBLISHED = {"ape": 75_998_541, "sine_spe": 76_018_509, "conv_spe": 76_141_901}
@@ -47,7 +46,9 @@ def test_impossible_pair_names_both_settings_and_the_cure():
 
 def test_decay_has_no_direction_without_causality():
     favor = partial(LinearAttention, feature_map=FAVOR, decay="learned")
-    with pytest.raises(UserError, match=r"decay=learned .* Use model\.attention\.decay=none"):
+    with pytest.raises(
+        UserError, match=r"^attention\.decay=learned: expected none with causal=false"
+    ):
         check_compatible(NoPosition, favor, causal=False)
 
 
@@ -57,7 +58,7 @@ def test_compatible_pairs_act_at_the_site_nearest_to_the_weights():
 
 
 def test_heads_must_divide_the_width():
-    with pytest.raises(UserError, match=r"num_heads=3 does not divide model.dim=8"):
+    with pytest.raises(UserError, match=r"^num_heads=3: expected a divisor of dim=8, such as 2"):
         Transformer(
             9,
             dim=8,
@@ -80,10 +81,10 @@ def test_heads_must_divide_the_width():
         {"dropout": 2},
     ],
 )
-def test_sizes_of_no_use_are_refused_by_name(wrong):
+def test_invalid_sizes_are_refused_by_name(wrong):
     sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "ff_dim": 8}
     ((name, value),) = wrong.items()
-    with pytest.raises(UserError, match=f"^model.{name}={value}: give a "):
+    with pytest.raises(UserError, match=f"^{name}={value}: expected a"):
         Transformer(9, **(sizes | wrong), position=NoPosition, attention=SoftmaxAttention)
 
 
@@ -145,9 +146,46 @@ def test_layers_equal_torchs(norm_first):
 def test_a_masked_token_after_others_is_not_seen():
     model = performer(causal=True)
     ids = torch.randint(9, (1, 6))
-    _, state = model(ids[:, :4], return_state=True)
+    _, state = model.forward_with_state(ids[:, :4])
     mask = torch.tensor([[False]])
-    _, state = model(ids[:, 4:5], key_mask=mask, state=state, return_state=True)
-    found, _ = model(ids[:, 5:], state=state, return_state=True)
+    _, state = model.forward_with_state(ids[:, 4:5], key_mask=mask, state=state)
+    found, _ = model.forward_with_state(ids[:, 5:], state=state)
     expected = model(ids, key_mask=torch.tensor([[1, 1, 1, 1, 0, 1]]).bool())
     torch.testing.assert_close(found[:, 0], expected[:, 5])
+
+
+def test_the_cure_names_encodings_that_other_packages_define():
+
+    class UserEncoding(PositionalEncoding):
+        __module__ = "my_package.encodings"
+        name = "user_encoding"
+        sites = frozenset({Site.FEATURE})
+        relative = "no"
+
+    favor = partial(LinearAttention, feature_map=FAVOR)
+    with pytest.raises(UserError, match=r"position in: .*user_encoding"):
+        check_compatible(OnLogits, favor)
+
+
+def test_errors_of_parts_name_the_part():
+    sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "ff_dim": 8}
+    parts = {"position": NoPosition, "attention": SoftmaxAttention}
+    favor = partial(LinearAttention, feature_map=partial(FAVOR, num_features=7))
+    wrong = {
+        "position.coordinates": {"position": partial(SineSPE, coordinates="bars")},
+        "attention.feature_map.num_features": {"attention": favor},
+        "span.sigma": {"span": partial(GaussianSpan, training_length=9, sigma=0)},
+    }
+    for name, part in wrong.items():
+        with pytest.raises(UserError, match=f"^{name}=.*: expected "):
+            Transformer(9, **sizes, **(parts | part))
+
+
+def test_position_columns_are_those_of_the_encoding_or_the_span():
+    sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "ff_dim": 8}
+    parts = {"position": NoPosition, "attention": SoftmaxAttention}
+    time = partial(SineSPE, coordinates="time")
+    span = partial(GaussianSpan, training_length=[9, 9, 9])
+    assert Transformer(9, **sizes, **parts).num_position_columns == 1
+    assert Transformer(9, **sizes, **(parts | {"position": time})).num_position_columns == 2
+    assert Transformer(9, **sizes, **parts, span=span).num_position_columns == 3

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import torch
 
-from musicgen.attention import SoftmaxAttention
-from musicgen.position import ALiBi, NoiseKey
+from musicgen.attention import AttentionMask, SoftmaxAttention
+from musicgen.position import ALiBi
+from musicgen.random import NoiseKey
 
 
-def test_logits_are_those_of_the_paper():
+def test_logits_equal_the_papers():
     """§3: softmax(q_i Kᵀ + m · [−(i − 1), …, −1, 0]), m a geometric sequence from 2^(−8/H)."""
     heads, width, length = 4, 3, 70
     encoding = ALiBi(2, heads, width, heads * width)
     assert encoding.slopes().tolist() == [1 / 4, 1 / 16, 1 / 64, 1 / 256]
     q, k, v = torch.randn(3, 2, length, heads, width)
     codes, _ = encoding(torch.arange(length)[None, :, None], noise=NoiseKey((0,)))
-    out, _ = SoftmaxAttention(width, width**-0.5, heads)(q, k, v, codes[1], causal=True)
+    out, _ = SoftmaxAttention(width, width**-0.5, heads)(
+        q, k, v, codes[1], AttentionMask(causal=True)
+    )
     for h, m in enumerate([2**-2, 2**-4, 2**-6, 2**-8]):
         for i in (0, 1, 33, 69):
             bias = m * torch.arange(-i, 1)
@@ -29,3 +32,10 @@ def test_biases_of_lags_in_two_dimensions_add_up():
     biases = encoding.logit_bias(torch.tensor([[0, 0], [3, -2], [-1, 0]]))
     expected = [[[0, -5 / 16, -1 / 16]], [[0, -5 / 256, -1 / 256]]]
     torch.testing.assert_close(biases, torch.tensor(expected))
+
+
+def test_the_logit_term_is_a_bias_and_nothing_else():
+    term = ALiBi(1, 2, 3, 6).logit_term(0)
+    assert (term.content_offset, term.position_offset, term.encoding) == (None, None, None)
+    assert term.bias is not None
+    assert ALiBi(1, 2, 3, 6).kernel(torch.arange(4)) is None

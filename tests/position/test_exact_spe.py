@@ -1,12 +1,13 @@
-"""SineSPE without noise: the limit of many realizations, as an encoding of finite width."""
+"""SineSPE in the limit of many realizations: exact products, and a finite width."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from musicgen.position import NoiseKey, SineSPE
+from musicgen.position import SineSPE
 from musicgen.position.base import LayerCode
+from musicgen.random import NoiseKey
 
 SIZES = {"num_layers": 3, "num_heads": 2, "width": 5, "model_dim": 10, "num_sines": 3}
 
@@ -19,7 +20,7 @@ def exact(**flags) -> SineSPE:
 @torch.no_grad()
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
-def test_products_are_the_expected_kernel(gated, shared):
+def test_products_equal_the_expected_kernel(gated, shared):
     spe = exact(gated=gated, shared=shared)
     length = 40
     q, k = torch.randn(2, 1, length, 2, 5)
@@ -37,7 +38,7 @@ def test_products_are_the_expected_kernel(gated, shared):
 @pytest.mark.parametrize("length", [1, 63, 1000])
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
-def test_projecting_by_blocks_equals_encoding_in_full(length, gated, shared):
+def test_projecting_by_blocks_equals_projecting_the_encoding(length, gated, shared):
     spe = exact(gated=gated, shared=shared)
     omega = torch.randn(spe.encoded_dim, 7)
     inputs = torch.randn(2, 3, 2, length, 2, 5).unbind(0)  # q, k of every layer
@@ -51,13 +52,13 @@ def test_projecting_by_blocks_equals_encoding_in_full(length, gated, shared):
         grads = torch.autograd.grad((out * weights).sum(), (q, k, *spe.parameters()))
         results.append((out, *grads))
     names = ["out", "q", "k", *(name for name, _ in spe.named_parameters())]
-    for name, in_full, by_blocks in zip(names, *results, strict=True):
-        error = (by_blocks - in_full).abs().max() / in_full.abs().max().clamp(min=1e-6)
+    for name, expected, by_blocks in zip(names, *results, strict=True):
+        error = (by_blocks - expected).abs().max() / expected.abs().max().clamp(min=1e-6)
         assert error < 1e-4, (name, error)
 
 
 @torch.no_grad()
-def test_many_realizations_come_near():
+def test_many_realizations_approach_the_limit():
     few, many = (SineSPE(**SIZES | {"num_heads": 1}, num_realizations=r) for r in (64, 16384))
     limit = SineSPE(**SIZES | {"num_heads": 1}, num_realizations=None)
     for spe in (few, many):

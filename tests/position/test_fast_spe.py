@@ -1,19 +1,51 @@
-"""The fast SPE against the paper's construction: outputs, and gradients to every parameter."""
+"""The fast forms of SPE against the naive one: outputs, and gradients of all parameters."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
-from benchmarks.naive_spe import NaiveSPE
-from musicgen.position import ConvSPE, NoiseKey, SineSPE
+from musicgen.position import SPE, ConvSPE, SineSPE
+from musicgen.position.spe.conv_noise import BLOCK_SIDES
+from musicgen.position.spe.naive import NaiveSPE
+from musicgen.random import NoiseKey
+
+NOISE = NoiseKey((4,))
+WIDTH, HEADS, LAYERS = 3, 2, 2
+
+
+def build(kind: str, seed: int = 1, **settings) -> SPE:
+    torch.manual_seed(seed)
+    sizes = {"num_layers": LAYERS, "num_heads": HEADS, "width": WIDTH, "model_dim": 6}
+    if kind == "conv":
+        return ConvSPE(**sizes, **{"num_realizations": 4, "filter_length": 5} | settings)
+    return SineSPE(**sizes, **{"num_realizations": 4, "num_sines": 3} | settings)
+
+
+def grid(*size: int) -> Tensor:
+    """Return all positions of a box, row by row: [1, L, P]."""
+    return torch.cartesian_prod(*(torch.arange(n) for n in size)).view(1, -1, len(size))
+
+
+def with_class_token(positions: Tensor) -> Tensor:
+    """Insert a token without a position before the others and one between them."""
+    token = torch.full_like(positions[:, :1], -1)
+    return torch.cat((token, positions[:, :4], token, positions[:, 4:]), dim=1)
+
+
+def musical() -> Tensor:
+    """Return two rows of (index, time) with repeated and skipped times: [2, 90, 2]."""
+    index = torch.arange(90)
+    times = torch.stack((index // 3 * 2, index // 4 * 7 + 100))
+    return torch.stack((index.expand(2, -1), times), dim=-1)
 
 
 @pytest.mark.parametrize("length", [1, 63, 1000])
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("kind", ["sine", "conv"])
-def test_fast_equals_naive(kind, shared, gated, length):
+def test_long_sequences_equal_the_naive_form(kind, shared, gated, length):
     flags = {"num_realizations": 6, "gated": gated, "shared": shared}
     sizes = {"num_layers": 3, "num_heads": 2, "width": 5, "model_dim": 10}
     if kind == "sine":
@@ -38,7 +70,50 @@ def test_fast_equals_naive(kind, shared, gated, length):
         assert error < 1e-4, (name, error)
 
 
-def test_two_forwards_before_their_backwards_do_not_mix():
+CASES = {
+    "image": ({"coordinates": 2}, grid(18, 7)),
+    "space": ({"coordinates": 3}, grid(3, 9, 4)),
+    "time": ({"coordinates": "time"}, musical()),
+    "both": ({"coordinates": "both"}, musical()),
+    "image and class": ({"coordinates": 2, "class_token": True}, with_class_token(grid(18, 7))),
+    "index and class": ({"class_token": True}, with_class_token(grid(150))),
+    "time and class": (
+        {"coordinates": "time", "class_token": True},
+        with_class_token(musical()),
+    ),
+}
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [
+        (kind, case)
+        for kind in ("sine", "conv")
+        for case in CASES
+        if (kind, case) != ("conv", "both")
+    ],
+)
+def test_outputs_and_gradients_equal_the_naive_form(kind, case, shared, gated):
+    settings, positions = CASES[case]
+    spe = build(kind, gated=gated, shared=shared, **settings)
+    q, k = torch.randn(2, LAYERS, 2, positions.shape[1], HEADS, WIDTH, requires_grad=True)
+    results = []
+    for encoding in (spe, NaiveSPE(spe)):
+        codes, _ = encoding(positions, noise=NOISE)
+        encoded = [code.encode(*pair) for code, *pair in zip(codes, q, k, strict=True)]
+        out = torch.stack([torch.stack(pair) for pair in encoded])
+        weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(2))
+        grads = torch.autograd.grad((out * weights).sum(), (q, k, *spe.parameters()))
+        results.append((out, *grads))
+    names = ["out", "q", "k", *(name for name, _ in spe.named_parameters())]
+    for name, fast, naive in zip(names, *results, strict=True):
+        assert naive.abs().max() > 0, name
+        assert (fast - naive).abs().max() < 1e-4 * naive.abs().max(), name
+
+
+def test_two_forwards_before_their_backwards_stay_apart():
     spe = SineSPE(num_layers=2, num_heads=1, width=4, model_dim=4, num_realizations=3)
     positions = torch.arange(7)[None, :, None]
     q = torch.randn(1, 7, 1, 4)
@@ -51,13 +126,38 @@ def test_two_forwards_before_their_backwards_do_not_mix():
     (together,) = torch.autograd.grad(loss(1) + loss(2), spe.frequency)
     torch.testing.assert_close(together, alone[0] + alone[1])
     kept = loss(1)
-    for _ in range(2):  # and a graph that is kept gives the same again
+    for _ in range(2):  # a retained graph gives the same gradients again
         (again,) = torch.autograd.grad(kept, spe.frequency, retain_graph=True)
         torch.testing.assert_close(again, alone[0])
 
 
+@pytest.mark.parametrize("by_projection", [False, True])
+@pytest.mark.parametrize("kind", ["sine", "exact", "conv"])
+def test_a_backward_that_skips_the_parameters_leaves_nothing_for_the_next(kind, by_projection):
+    settings = {"num_realizations": None} if kind == "exact" else {}
+    spe = build("conv" if kind == "conv" else "sine", **settings)
+    q = torch.randn(1, 7, HEADS, WIDTH, requires_grad=True)
+    omega = torch.randn(spe.encoded_dim, 5)
+
+    def loss() -> Tensor:
+        codes, _ = spe(torch.arange(7)[None, :, None], noise=NOISE)
+        if by_projection:
+            encoded = [code.project(q, q, omega)[0].product for code in codes]
+        else:
+            encoded = [code.encode(q, q)[0] for code in codes]
+        return torch.stack(encoded).square().sum()
+
+    parameters = list(spe.parameters())
+    expected = torch.autograd.grad(loss(), parameters, allow_unused=True)
+    kept = loss()
+    torch.autograd.grad(kept, q, retain_graph=True)
+    found = torch.autograd.grad(kept, parameters, allow_unused=True)
+    for (name, _), grad, again in zip(spe.named_parameters(), expected, found, strict=True):
+        torch.testing.assert_close(again, grad, msg=name)
+
+
 @pytest.mark.parametrize("spe", [SineSPE, ConvSPE])
-def test_products_run_in_bf16_under_autocast_and_stay_near(spe):
+def test_products_run_in_bf16_under_autocast_and_stay_close(spe):
     torch.manual_seed(3)
     spe = spe(num_layers=2, num_heads=2, width=16, model_dim=32, num_realizations=16)
     positions, noise = torch.arange(300)[None, :, None], NoiseKey((4,))
@@ -73,3 +173,56 @@ def test_products_run_in_bf16_under_autocast_and_stay_near(spe):
         results.append((out.detach(), *grads))
     for exact, rounded in zip(*results, strict=True):
         assert (rounded - exact).norm() < 0.02 * exact.norm()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("class_token", [False, True])
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "coordinates"),
+    [("sine", 2), ("conv", 2), ("conv", "index"), ("conv", "time"), ("exact", "both")],
+)
+def test_decoding_in_parts_equals_encoding_all_tokens(kind, coordinates, gated, class_token):
+    settings = {"num_realizations": None} if kind == "exact" else {}
+    flags = {"gated": gated, "class_token": class_token, "coordinates": coordinates}
+    spe = build(kind, **flags, **settings)
+    positions = {2: grid(18, 19), "index": grid(400)}.get(coordinates, musical())
+    positions = with_class_token(positions) if class_token else positions
+    q, k = torch.randn(2, 2, positions.shape[1], HEADS, WIDTH)
+    all_codes, _ = spe(positions, noise=NOISE)
+    expected = [torch.stack(code.encode(q, k)) for code in all_codes]
+    state = None
+    step = 1 + positions.shape[1] // 100
+    for start in range(0, positions.shape[1], step):
+        part = slice(start, start + step)
+        codes, state = spe(positions[:, part], noise=NOISE, state=state)
+        for code, layer in zip(codes, expected, strict=True):
+            encoded = torch.stack(code.encode(q[:, part], k[:, part]))
+            torch.testing.assert_close(encoded, layer[:, :, part], atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dims", [2, 3])
+def test_parts_of_an_image_have_the_same_codes(dims):
+    spe = build("conv", coordinates=dims, filter_length=10 - dims, gated=False)
+    size = {2: (40, 20), 3: (17, 9, 9)}[dims]
+    positions = grid(*size)
+    u = torch.randn(1, positions.shape[1], HEADS, WIDTH)
+    whole = torch.stack(spe(positions, noise=NOISE)[0][0].encode(u, u))
+    for corner in ((0, 0, 0), (11, 5, 8), (16, 8, 0)):
+        index = (positions >= torch.tensor(corner[:dims])).all(-1)[0].nonzero()[::3, 0]
+        index = index[torch.randperm(len(index))]
+        part = torch.stack(
+            spe(positions[:, index], noise=NOISE)[0][0].encode(u[:, index], u[:, index])
+        )
+        assert torch.equal(part, whole[:, :, index]), corner
+
+
+@torch.no_grad()
+def test_a_class_token_needs_no_blocks_of_noise():
+    spe = build("conv", class_token=True)
+    codes, state = spe(torch.tensor([[[-1], [5000], [5001]]]), noise=NOISE)
+    assert len(codes[0].codes.q) == BLOCK_SIDES[0]
+    assert len(spe(torch.tensor([[[-1]]]), noise=NOISE)[0][0].codes.q) == BLOCK_SIDES[0]
+    codes, _ = spe(torch.tensor([[[5200]]]), noise=NOISE, state=state)
+    assert len(codes[0].codes.q) == BLOCK_SIDES[0]  # old blocks are dropped

@@ -1,4 +1,4 @@
-"""What is compiled on a GPU, compiled here: the same outputs and gradients as plain torch."""
+"""Work that is compiled on a GPU, compiled on a CPU, equals plain torch, gradients included."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import torch
 
 from musicgen.attention import FAVOR, LinearAttention
 from musicgen.models import Transformer
-from musicgen.position import NoiseKey, SineSPE, waves
-from musicgen.position.fused import Fused
+from musicgen.position import SineSPE
+from musicgen.position.spe import sine_operators
+from musicgen.position.spe.sine_operators import Fused
+from musicgen.random import NoiseKey
 
 COMPILE = torch.compile
 needs_compiler = pytest.mark.skipif(
@@ -20,7 +22,7 @@ needs_compiler = pytest.mark.skipif(
 
 
 def gradients(num_realizations: int | None, rows: int, gated: bool) -> list[torch.Tensor]:
-    """The output of a small model, and the gradients of all that it learns."""
+    """Return the output of a small model and the gradients of its parameters."""
     torch.manual_seed(0)
     model = Transformer(
         9,
@@ -50,22 +52,22 @@ def test_compiled_equals_plain(monkeypatch, backend, num_realizations, rows, gat
         return COMPILE(function, backend=backend, **options)
 
     monkeypatch.setattr(torch, "compile", compiling)
-    monkeypatch.setattr(Fused, "pays", staticmethod(lambda x: True))
-    for name in ("widen", "narrow"):
-        monkeypatch.setattr(waves, name, Fused(getattr(waves, name).function))
+    monkeypatch.setattr(Fused, "should_compile", staticmethod(lambda x: True))
+    for name in ("expand", "contract"):
+        monkeypatch.setattr(sine_operators, name, Fused(getattr(sine_operators, name).function))
     for found, expected in zip(gradients(num_realizations, rows, gated), plain, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
-    assert sorted(compiled) == ["narrow", "widen"]
-    assert waves.widen.works
-    assert waves.narrow.works
+    assert sorted(compiled) == ["contract", "expand"]
+    assert sine_operators.expand.can_compile
+    assert sine_operators.contract.can_compile
 
 
-def test_a_failing_compiler_is_told_once_and_changes_nothing(monkeypatch):
+def test_a_failing_compiler_warns_once_and_changes_nothing(monkeypatch):
     def fail(function, **options):
         raise RuntimeError("no compiler\nwith a long story")
 
     monkeypatch.setattr(torch, "compile", fail)
-    monkeypatch.setattr(Fused, "pays", staticmethod(lambda x: True))
+    monkeypatch.setattr(Fused, "should_compile", staticmethod(lambda x: True))
     double = Fused(lambda x: 2 * x)
     x = torch.rand(3)
     with pytest.warns(UserWarning, match="SPE runs uncompiled: RuntimeError: no compiler$"):

@@ -11,17 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from musicgen.attention import causal_linear_attention
-from musicgen.errors import UserError
-from musicgen.position import (
-    NoiseKey,
-    OrthogonalLRPE,
-    PermutationLRPE,
-    PermuteFormer,
-    RoPE,
-    UnitaryLRPE,
-)
-from musicgen.position.bases import Householder
-from musicgen.position.cycles import Cycles, power
+from musicgen.position import OrthogonalLRPE, PermutationLRPE, PermuteFormer, RoPE, UnitaryLRPE
+from musicgen.position.rotary.bases import Householder
+from musicgen.position.rotary.permutation import find_cycles, permutation_power
+from musicgen.random import NoiseKey
 
 HEADS, WIDTH = 2, 6
 SIZES = {"num_layers": 3, "num_heads": HEADS, "width": WIDTH, "model_dim": HEADS * WIDTH}
@@ -36,7 +29,7 @@ FORMS = [
 
 
 def build(kind: int, **options):
-    """In double precision, with angles and vectors of each head and layer of their own."""
+    """Build an encoding in fp64 whose parameters differ between heads and layers."""
     encoding = TYPES[kind](**SIZES, **options).double()
     with torch.no_grad():
         for parameter in encoding.parameters():
@@ -45,13 +38,13 @@ def build(kind: int, **options):
 
 
 def encoded(encoding, x: Tensor, position: int, layer: int = 0) -> Tensor:
-    """Vectors [N, H, M] at one position: [N, H, E]."""
+    """Encode vectors [N, H, M] at one position: [N, H, E]."""
     codes, _ = encoding(torch.full((1, 1, 1), position), noise=NoiseKey((0,)))
     return codes[layer].encode(x[:, None], x[:, None])[0][:, 0]
 
 
 def matrices(encoding, position: int, layer: int = 0) -> Tensor:
-    """Λ^(s) P, column by column: [H, M, M], complex for type 1."""
+    """Return Λ^(s) P, built by columns: [H, M, M], complex for type 1."""
     units = torch.eye(WIDTH, dtype=torch.float64)[:, None].expand(-1, HEADS, -1)
     columns = encoded(encoding, units, position, layer).permute(1, 2, 0)
     if isinstance(encoding, UnitaryLRPE):
@@ -60,7 +53,7 @@ def matrices(encoding, position: int, layer: int = 0) -> Tensor:
 
 
 def basis_matrix(encoding, layer: int) -> Tensor:
-    """P by its definition: [H, M, M]."""
+    """Return P by its definition: [H, M, M]."""
     eye = torch.eye(WIDTH, dtype=torch.float64).expand(HEADS, -1, -1)
     match type(encoding.basis).__name__:
         case "Householder":
@@ -70,16 +63,16 @@ def basis_matrix(encoding, layer: int) -> Tensor:
             return eye[:, [0, 2, 4, 1, 3, 5]]
         case "Fourier":
             n = torch.arange(WIDTH, dtype=torch.float64)
-            turns = torch.polar(
+            roots = torch.polar(
                 torch.ones(WIDTH, WIDTH).double(), -2 * math.pi * n[:, None] * n / 6
             )
-            return (turns / math.sqrt(WIDTH)).expand(HEADS, -1, -1)
+            return (roots / math.sqrt(WIDTH)).expand(HEADS, -1, -1)
     return eye
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(("kind", "options"), FORMS)
-def test_encodings_are_unitary_and_products_depend_on_the_lag_alone(kind, options):
+def test_encodings_are_unitary_and_products_depend_on_the_lag_only(kind, options):
     encoding = build(kind, **options)
     eye = torch.eye(WIDTH, dtype=torch.float64).expand(HEADS, -1, -1)
     q, k = torch.randn(2, 5, HEADS, WIDTH, dtype=torch.float64)
@@ -91,7 +84,7 @@ def test_encodings_are_unitary_and_products_depend_on_the_lag_alone(kind, option
             there = now.mH @ matrices(encoding, t, layer)  # W_(t − s)
             moved = matrices(encoding, s + 231, layer).mH @ matrices(encoding, t + 231, layer)
             torch.testing.assert_close(moved, there, atol=1e-10, rtol=0)
-            # Products of what is encoded are the real part of qᴴ W k.
+            # Products of encoded vectors are the real part of qᴴ W k.
             products = encoded(encoding, q, s, layer) * encoded(encoding, k, t, layer)
             expected = torch.einsum("nhi,hij,nhj->nh", q.to(there.dtype), there, k.to(there.dtype))
             torch.testing.assert_close(products.sum(-1), expected.real, atol=1e-10, rtol=0)
@@ -99,35 +92,35 @@ def test_encodings_are_unitary_and_products_depend_on_the_lag_alone(kind, option
 
 @torch.no_grad()
 @pytest.mark.parametrize(("kind", "options"), FORMS)
-def test_matrices_are_those_of_the_paper(kind, options):
+def test_matrices_equal_the_papers(kind, options):
     encoding = build(kind, **options)
     for layer in (0, 2):
         code = min(layer, encoding.num_codes - 1)
         basis = basis_matrix(encoding, layer)
         for s in (0, 1, 2, 97):
-            turn = []
+            rotations = []
             for head in range(HEADS):
                 match kind:
                     case 1:  # eq. 22
-                        turn.append((1j * s * encoding.alpha(code)[head]).exp().diag())
+                        rotations.append((1j * s * encoding.alpha(code)[head]).exp().diag())
                     case 2:  # eq. 23
                         angles = s * encoding.alpha(code)[head]
                         flat = torch.stack(
                             (angles.cos(), -angles.sin(), angles.sin(), angles.cos())
                         )
-                        turn.append(torch.block_diag(*flat.T.unflatten(1, (2, 2))))
+                        rotations.append(torch.block_diag(*flat.T.unflatten(1, (2, 2))))
                     case 3:  # eq. 24
                         order, start, length, step = encoding.cycles[:, code, head]
                         one = order[start + (step + 1) % length]
-                        turn.append(torch.eye(WIDTH).double()[one].matrix_power(s))
-            expected = torch.stack(turn)
+                        rotations.append(torch.eye(WIDTH).double()[one].matrix_power(s))
+            expected = torch.stack(rotations)
             dtype = torch.promote_types(expected.dtype, basis.dtype)
             expected = expected.to(dtype) @ basis.to(dtype)
             found = matrices(encoding, s, layer)
             torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
 
 
-def test_angles_start_as_in_the_paper_and_are_learned_for_each_head():
+def test_angles_are_initialised_as_in_the_paper_and_learned_per_head():
     for kind, count in ((1, WIDTH), (2, WIDTH // 2)):
         encoding = TYPES[kind](**SIZES, shared=False)
         assert encoding.log_alpha in set(encoding.parameters())
@@ -139,7 +132,7 @@ def test_angles_start_as_in_the_paper_and_are_learned_for_each_head():
     assert not list(RoPE(**SIZES).parameters())
 
 
-def test_an_optimizer_changes_slow_angles_in_proportion():
+def test_optimizer_changes_slow_and_fast_angles_in_proportion():
     encoding = TYPES[2](**SIZES)
     before = encoding.alpha(0).detach()
     optimizer = torch.optim.Adam(encoding.parameters(), lr=2e-3)
@@ -153,7 +146,7 @@ def test_an_optimizer_changes_slow_angles_in_proportion():
 
 
 @torch.no_grad()
-def test_rope_is_the_rotation_of_its_paper():
+def test_rope_equals_the_papers_rotation():
     # Su et al. 2021, eq. 15: the exponential of the generator of all pairs' rotations, θ_i =
     # 10000^(−2(i − 1)/d).
     theta = 10000.0 ** (-torch.arange(0, WIDTH, 2, dtype=torch.float64) / WIDTH)
@@ -167,7 +160,7 @@ def test_rope_is_the_rotation_of_its_paper():
 
 
 @torch.no_grad()
-def test_rope_is_that_of_another_package():
+def test_rope_equals_performer_pytorchs():
     package = pytest.importorskip("performer_pytorch.performer_pytorch")
     theirs = package.FixedPositionalEmbedding(WIDTH, 40)(torch.zeros(1, 40, 1))
     q, k = torch.randn(2, 3, HEADS, 40, WIDTH)
@@ -179,20 +172,20 @@ def test_rope_is_that_of_another_package():
 
 
 @given(st.data())
-def test_cycle_walks_are_naive_powers(data):
+def test_permutation_power_equals_repeated_permutation(data):
     count = data.draw(st.integers(1, 12))
     permutation = data.draw(st.permutations(range(count)))
-    cycles = torch.stack(Cycles.of(torch.tensor(permutation)))
+    cycles = find_cycles(torch.tensor(permutation))
     naive = list(range(count))
     powers = [naive]
     while (naive := [permutation[j] for j in naive]) != powers[0]:
         powers.append(naive)
     for s in (0, 1, 2, 17, 10**12 + 7, -1, -5):
-        found = power(cycles[:, None], torch.tensor(s)[None, None])[0]
+        found = permutation_power(cycles[:, None], torch.tensor(s)[None, None])[0]
         assert found.tolist() == powers[s % len(powers)]
 
 
-def test_layers_share_one_computation_or_have_codes_of_their_own():
+def test_layers_share_one_code_or_have_their_own():
     positions = torch.arange(4)[None, :, None]
     for cls in TYPES.values():
         shared, _ = cls(**SIZES)(positions)
@@ -204,7 +197,7 @@ def test_layers_share_one_computation_or_have_codes_of_their_own():
 
 
 @pytest.mark.parametrize("cls", [UnitaryLRPE, OrthogonalLRPE, PermutationLRPE])
-def test_what_is_drawn_is_saved(cls):
+def test_random_draws_are_saved_in_the_state_dict(cls):
     torch.manual_seed(1)
     one = cls(**SIZES)
     torch.manual_seed(2)
@@ -215,7 +208,7 @@ def test_what_is_drawn_is_saved(cls):
     assert torch.equal(encoded(one, x, 5), encoded(other, x, 5))
 
 
-def test_signs_are_kept_where_nothing_turns():
+def test_keeps_sign_is_true_exactly_for_permutations():
     x = torch.rand(50, HEADS, WIDTH)
     codes = {}
     for kind, options in FORMS:
@@ -226,32 +219,34 @@ def test_signs_are_kept_where_nothing_turns():
     assert [form for form, keeps in codes.items() if keeps] == [(3, "identity"), (3, "odd_even")]
 
 
-def test_reflection_has_the_gradients_of_its_formula():
+def test_reflection_gradients():
     basis = Householder(1, HEADS, WIDTH, learned=True).double()
     x = torch.randn(2, 3, HEADS, WIDTH, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x, _: basis(x, 0), (x, basis.v))
 
 
 @torch.no_grad()
-def test_kernels_of_single_features():
+def test_kernels():
     lags = torch.arange(30, dtype=torch.float64)
     unitary, orthogonal = (build(kind, basis="identity") for kind in (1, 2))
-    waves = (unitary.alpha(0)[..., None] * lags).cos()
-    torch.testing.assert_close(unitary.kernel(lags), waves)
-    waves = (orthogonal.alpha(0)[..., None] * lags).cos().repeat_interleave(2, dim=1)
-    torch.testing.assert_close(orthogonal.kernel(-lags), waves)
+    expected = (unitary.alpha(0)[..., None] * lags).cos()
+    torch.testing.assert_close(unitary.kernel(lags), expected)
+    expected = (orthogonal.alpha(0)[..., None] * lags).cos().repeat_interleave(2, dim=1)
+    torch.testing.assert_close(orthogonal.kernel(-lags), expected)
     per_layer = build(2, basis="identity", shared=False)
-    waves = (per_layer.alpha(2)[..., None] * lags).cos().repeat_interleave(2, dim=1)
-    torch.testing.assert_close(per_layer.kernel(lags, layer=2), waves)
-    # Householder mixes the waves by the squares of its matrix.
+    expected = (per_layer.alpha(2)[..., None] * lags).cos().repeat_interleave(2, dim=1)
+    torch.testing.assert_close(per_layer.kernel(lags, layer=2), expected)
+    # Householder mixes the kernels by the squares of its matrix.
     mixed = build(1, basis="householder")
     weights = basis_matrix(mixed, 0).square()
-    waves = torch.einsum("hij,hin->hjn", weights, (mixed.alpha(0)[..., None] * lags).cos())
-    torch.testing.assert_close(mixed.kernel(lags), waves)
+    expected = torch.einsum("hij,hin->hjn", weights, (mixed.alpha(0)[..., None] * lags).cos())
+    torch.testing.assert_close(mixed.kernel(lags), expected)
     permute = PermuteFormer(**SIZES)
-    length = permute.cycles[2, 0]  # of each feature's cycle: it is back after so many steps
-    back = (lags % length[..., None] == 0).double()
-    torch.testing.assert_close(permute.kernel(lags), back)
+    length = permute.cycles[
+        2, 0
+    ]  # of each feature's cycle: the feature returns after so many steps
+    returns = (lags % length[..., None] == 0).double()
+    torch.testing.assert_close(permute.kernel(lags), returns)
 
 
 @torch.no_grad()
@@ -261,8 +256,8 @@ def test_kernels_in_two_dimensions():
     encoding.log_alpha.normal_()
     alpha = encoding.alpha(0)
     angles = alpha[..., None] * lags.T[torch.arange(alpha.shape[-1]) % lags.shape[-1]]
-    waves = angles.cos().repeat_interleave(2, dim=1)
-    torch.testing.assert_close(encoding.kernel(lags), waves)
+    expected = angles.cos().repeat_interleave(2, dim=1)
+    torch.testing.assert_close(encoding.kernel(lags), expected)
     # Musical time alone is a coordinate like any other.
     time = OrthogonalLRPE(**SIZES, basis="identity", coordinates="time")
     index = OrthogonalLRPE(**SIZES, basis="identity")
@@ -270,8 +265,8 @@ def test_kernels_in_two_dimensions():
 
 
 @torch.no_grad()
-def test_permuteformer_is_the_formula_of_its_paper():
-    # Queries (r P)^s and keys (r⁻¹ P)^s, all pairs at once.
+def test_permuteformer_equals_the_papers_formula():
+    # Queries (r P)^s and keys (r⁻¹ P)^s, for all pairs.
     encoding = PermuteFormer(**SIZES)
     q, k, v = torch.rand(3, 2, 20, HEADS, WIDTH, dtype=torch.float64)
     positions = torch.arange(20)[None, :, None]
@@ -294,10 +289,12 @@ def test_permuteformer_is_the_formula_of_its_paper():
     torch.testing.assert_close(out, expected, atol=1e-6, rtol=0)
 
 
-def test_refusals_name_the_setting_and_the_cure():
-    with pytest.raises(UserError, match=r"basis=fourier: position=lrpe_orthogonal takes house"):
+def test_errors_name_the_parameter_and_the_cure():
+    with pytest.raises(ValueError, match=r"basis=fourier: expected one of householder, identity"):
         OrthogonalLRPE(**SIZES, basis="fourier")
-    with pytest.raises(UserError, match=r"learned_basis=true: basis=identity has nothing to learn"):
+    with pytest.raises(ValueError, match=r"learned_basis=True: expected False: basis=identity"):
         UnitaryLRPE(**SIZES, basis="identity", learned_basis=True)
-    with pytest.raises(UserError, match=r"position=rope turns .* pairs, but there are 5; choose"):
+    with pytest.raises(ValueError, match=r"width=5: expected an even number: rope rotates"):
         RoPE(num_layers=1, num_heads=2, width=5, model_dim=10)
+    with pytest.raises(ValueError, match=r"coordinates=both: expected index or time"):
+        PermutationLRPE(**SIZES, coordinates="both")

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from musicgen.attention import SoftmaxAttention
+from musicgen.attention import AttentionMask, SoftmaxAttention
 from musicgen.errors import UserError
 from musicgen.models import Transformer
-from musicgen.position import SIREN, NoiseKey, RelativeCode, TransformerXL
+from musicgen.position import SIREN, TransformerXL
+from musicgen.random import NoiseKey
 
 NOISE = NoiseKey((1,))
 
@@ -55,7 +57,7 @@ def test_siren_starts_as_published():
     assert float(model.position.weights[-1].detach().std()) > 0.05
 
 
-def test_siren_beyond_its_training_length_is_that_of_the_furthest_lag():
+def test_siren_clamps_lags_beyond_its_training_length():
     siren = SIREN(1, 2, 4, 8, training_length=20)
     lags = torch.tensor([19, 20, 400, -19, -35])[:, None]
     p = siren.encodings(lags, 0)
@@ -102,7 +104,7 @@ def test_a_pair_of_tokens_by_hand():
     expected = np.exp(0.3 * logits) / np.exp(0.3 * logits).sum(1, keepdims=True)
     codes, _ = encoding(torch.arange(2)[None, :, None], noise=NOISE)
     q, k, v = (x[None, :, None] for x in (q, k, v))
-    out, _ = SoftmaxAttention(2, 0.3, 1)(q, k, v, codes[0], causal=False)
+    out, _ = SoftmaxAttention(2, 0.3, 1)(q, k, v, codes[0], AttentionMask(causal=False))
     np.testing.assert_allclose(out[0, :, 0].detach(), expected, atol=1e-5)
 
 
@@ -116,7 +118,7 @@ def test_a_lag_is_computed_once_and_causally_only_the_past():
     for causal, expected in ((True, range(-49, 1)), (False, range(-49, 50))):
         asked.clear()
         codes, _ = siren(positions, noise=NOISE)
-        SoftmaxAttention(4, 0.5, 2)(q, q, q, codes[0], causal=causal)
+        SoftmaxAttention(4, 0.5, 2)(q, q, q, codes[0], AttentionMask(causal))
         assert [lags[:, 0].tolist() for lags in asked] == [list(expected)]
 
 
@@ -128,8 +130,7 @@ def test_decoding_computes_tables_rarely():
     code, state = None, None
     for n in range(200):
         (code,), state = encoding(torch.tensor([[[n]]]), noise=NOISE, state=state)
-        assert isinstance(code, RelativeCode)
-        code.table(((-n, 0),))
+        code.logits.table(((-n, 0),))
     assert len(calls) < 12
     assert max(calls) <= 257
 
@@ -140,13 +141,45 @@ def test_logits_by_blocks_do_not_depend_on_the_block(monkeypatch):
     q, k, v = torch.randn(3, 2, 70, 2, 4).unbind(0)
     outs = []
     for block in (1, 16, 69, 70, 128):
-        monkeypatch.setattr("musicgen.attention.blockwise.BLOCK", block)
+        monkeypatch.setattr("musicgen.attention.softmax.blockwise.BLOCK", block)
+        monkeypatch.setattr("musicgen.attention.softmax.pattern.BLOCK", block)
         codes, _ = siren(torch.arange(70)[None, :, None], noise=NOISE)
-        outs.append(SoftmaxAttention(4, 0.5, 2)(q, k, v, codes[0], causal=True)[0])
+        outs.append(SoftmaxAttention(4, 0.5, 2)(q, k, v, codes[0], AttentionMask(causal=True))[0])
     for out in outs[1:]:
         torch.testing.assert_close(out, outs[0], atol=1e-5, rtol=0)
 
 
-def test_mistakes_name_the_setting():
-    with pytest.raises(UserError, match=r"model.position.depth=1"):
+@torch.no_grad()
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_term_may_have_both_an_encoding_and_a_bias(causal):
+    class Biased(TransformerXL):
+        def logit_term(self, layer):
+            return replace(super().logit_term(layer), bias=self.bias_of)
+
+        def bias_of(self, lags):
+            return torch.tensor([[1.0], [-2.0]]) * lags[:, 0].sin()
+
+    encoding, length = Biased(1, 2, 4, 8), 150
+    encoding.position_bias.normal_()
+    q, k, v = torch.randn(3, 2, length, 2, 4)
+    codes, _ = encoding(torch.arange(length)[None, :, None], noise=NOISE)
+    out, _ = SoftmaxAttention(4, 0.5, 2)(q, k, v, codes[0], AttentionMask(causal))
+    lags = torch.arange(length) - torch.arange(length)[:, None]  # key minus query
+    p = encoding.encodings(lags.reshape(-1, 1), 0).unflatten(0, (length, length))
+    p = p.unflatten(-1, (2, 4))  # [i, j, H, K]
+    bias = encoding.bias_of(lags.reshape(-1, 1)).unflatten(1, (length, length))
+    logits = torch.einsum("bihk,bjhk->bhij", q, k)
+    logits += torch.einsum("bihk,ijhk->bhij", q + encoding.position_bias[0], p)
+    logits = logits / 2 + bias
+    if causal:
+        logits = logits.masked_fill(lags > 0, -torch.inf)
+    expected = torch.einsum("bhij,bjhk->bihk", logits.softmax(-1), v)
+    torch.testing.assert_close(out, expected, atol=1e-5, rtol=0)
+    drawn = encoding.logit_bias(-lags[0])[:, 0]  # query minus key, of query 0
+    terms = torch.einsum("hk,jhk->hj", encoding.position_bias[0], p[0]) / 2 + bias[:, 0]
+    torch.testing.assert_close(drawn, terms, atol=1e-5, rtol=0)
+
+
+def test_errors_name_the_parameter():
+    with pytest.raises(UserError, match=r"^depth=1: expected an integer >= 2"):
         SIREN(1, 2, 4, 8, training_length=20, depth=1)

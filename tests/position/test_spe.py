@@ -7,13 +7,14 @@ import math
 import pytest
 import torch
 
-from musicgen.position import ConvSPE, NoiseKey, SineSPE
+from musicgen.position import ConvSPE, SineSPE
+from musicgen.random import NoiseKey
 
 SIZES = {"num_layers": 2, "num_heads": 1, "width": 8, "model_dim": 8}
 
 
 def encoded_products(spe, q, k, noise, layer=0):
-    """√(K/R)·q̂ᵀk̂ of every pair of positions: [L, L]."""
+    """Return √(K/R)·q̂ᵀk̂ of every pair of positions: [L, L]."""
     positions = torch.arange(q.shape[1])[None, :, None]
     codes, _ = spe(positions, noise=noise)
     q_hat, k_hat = codes[layer].encode(q, k)
@@ -22,7 +23,7 @@ def encoded_products(spe, q, k, noise, layer=0):
 
 
 def expected_products(spe, q, k, layer=None):
-    """Σ_d q_d k_d P_d(m − n) for every pair."""
+    """Return Σ_d q_d k_d P_d(m − n) of every pair of positions: [L, L]."""
     length = q.shape[1]
     lags = torch.arange(length)[:, None] - torch.arange(length)
     kernel = spe.kernel(lags.flatten(), layer=layer)[0].unflatten(-1, (length, length))  # [K, L, L]
@@ -36,7 +37,7 @@ def rmse(a, b):
 @torch.no_grad()
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("kind", ["sine", "conv"])
-def test_error_of_the_estimate_falls_like_one_over_root_r(kind, gated):
+def test_error_of_the_estimate_falls_with_the_root_of_r(kind, gated):
     q, k = torch.randn(2, 1, 40, 1, 8)
     errors = []
     for realizations in (64, 1024, 16384):
@@ -45,7 +46,7 @@ def test_error_of_the_estimate_falls_like_one_over_root_r(kind, gated):
         cls = SineSPE if kind == "sine" else ConvSPE
         spe = cls(**SIZES, num_realizations=realizations, gated=gated, **extra)
         expected = expected_products(spe, q, k, layer=1)
-        # Over several draws, so that the slope is not one draw's luck.
+        # Several draws, as one varies too much to measure the slope.
         draws = [encoded_products(spe, q, k, NoiseKey((i,)), layer=1) for i in range(4)]
         errors.append(sum(rmse(draw, expected) for draw in draws) / len(draws))
     assert errors[0] / errors[1] == pytest.approx(4, rel=0.35)
@@ -54,7 +55,7 @@ def test_error_of_the_estimate_falls_like_one_over_root_r(kind, gated):
 
 
 @torch.no_grad()
-def test_sine_kernel_is_the_papers_formula():
+def test_sine_kernel_equals_the_papers_formula():
     spe = SineSPE(**SIZES, num_sines=3, gated=False)
     f = spe.frequency[0].sigmoid() / 2
     theta, gain = spe.phase[0], torch.nn.functional.softplus(spe.gain[0])
@@ -76,7 +77,7 @@ def test_sine_initialisation():
 
 
 @torch.no_grad()
-def test_conv_kernel_starts_as_a_triangle():
+def test_conv_kernel_is_initialised_as_a_triangle():
     # E[Φ_q] E[Φ_k] = (½)² / (P/2), and P − |τ| taps overlap: ½ at lag 0, 0 from lag P on.
     torch.manual_seed(4)
     length = 32
@@ -89,7 +90,7 @@ def test_conv_kernel_starts_as_a_triangle():
 
 
 @torch.no_grad()
-def test_conv_codes_are_the_filters_over_one_noise():
+def test_conv_filters_share_one_noise():
     # A filter that is one at a single tap copies the noise, shifted by that tap.
     spe = ConvSPE(num_layers=1, num_heads=1, width=2, model_dim=2, filter_length=5, gated=False)
     spe.filter_q.zero_()[..., 3] = 1
@@ -101,20 +102,20 @@ def test_conv_codes_are_the_filters_over_one_noise():
 
 
 @torch.no_grad()
-def test_conv_codes_do_not_depend_on_the_part_that_is_asked_for():
+def test_conv_codes_of_a_position_do_not_depend_on_the_other_positions():
     spe = ConvSPE(**SIZES, filter_length=200)
     noise, everywhere = NoiseKey((9,)), torch.arange(700)[None, :, None]
     u = torch.randn(1, 700, 1, 8)
-    whole, _ = spe(everywhere, noise=noise)[0][0].encode(u, u)
+    expected, _ = spe(everywhere, noise=noise)[0][0].encode(u, u)
     scattered = torch.tensor([[[3], [130], [690]], [[5], [400], [399]]])
     picked = u[0, scattered[..., 0]]
     part, _ = spe(scattered, noise=noise)[0][0].encode(picked, picked)
-    torch.testing.assert_close(part, whole[0, scattered[..., 0]], atol=1e-5, rtol=0)
+    torch.testing.assert_close(part, expected[0, scattered[..., 0]], atol=1e-5, rtol=0)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("logit", [-40.0, 40.0])
-def test_gate_at_its_ends(logit):
+def test_gate_at_its_limits(logit):
     # δ = 1: no position, the kernel is one everywhere; δ = 0: position only.
     spe = SineSPE(**SIZES, num_realizations=8)
     spe.gate.fill_(logit)
@@ -131,7 +132,7 @@ def test_gate_at_its_ends(logit):
 
 @pytest.mark.parametrize("logit", [-90.0, -17.0, 17.0, 90.0])
 @pytest.mark.parametrize("spe", [SineSPE, ConvSPE])
-def test_gates_at_their_ends_still_have_gradients(spe, logit):
+def test_saturated_gates_have_finite_gradients(spe, logit):
     spe = spe(**SIZES, num_realizations=8)
     spe.gate.data.fill_(logit)
     codes, _ = spe(torch.arange(6)[None, :, None], noise=NoiseKey((1,)))
@@ -140,7 +141,7 @@ def test_gates_at_their_ends_still_have_gradients(spe, logit):
     assert all(p.grad.isfinite().all() for p in spe.parameters())
 
 
-def test_gates_draw_their_noise_per_layer_and_share_it_between_q_and_k():
+def test_gate_noise_is_drawn_per_layer_and_shared_by_q_and_k():
     spe = SineSPE(**SIZES, num_realizations=4)
     spe.gate.data.fill_(40.0)
     codes, _ = spe(torch.zeros(1, 1, 1), noise=NoiseKey((1,)))

@@ -1,4 +1,4 @@
-"""The kernels of SPE in n dimensions, and of tokens that have no place."""
+"""The kernels of SPE in n dimensions, and of tokens without a position."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 from torch.nn import functional as F
 
 from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
-from musicgen.errors import UserError
 from musicgen.models import Transformer
-from musicgen.position import ConvSPE, LayerCode, NoiseKey, SineSPE
-from musicgen.position.sine_spe import ExactSineCode
+from musicgen.position import ConvSPE, LayerCode, SineSPE
+from musicgen.position.spe.sine import ExactSineCode
+from musicgen.random import NoiseKey
 
 SIZES = {"num_layers": 2, "num_heads": 2, "width": 3, "model_dim": 6}
-# The class token, and the places of an image of 4 × 5.
-PLACES = torch.cat(
+# The class token, and the positions of an image of 4 × 5.
+POSITIONS = torch.cat(
     (torch.tensor([[-1, -1]]), torch.cartesian_prod(torch.arange(4), torch.arange(5)))
 )
-LAGS = PLACES[1:, None] - PLACES[None, 1:]  # [20, 20, 2]
+LAGS = POSITIONS[1:, None] - POSITIONS[None, 1:]  # [20, 20, 2]
 
 
 def sine(**settings) -> SineSPE:
@@ -34,17 +34,17 @@ def conv(**settings) -> ConvSPE:
 
 
 def products(spe, q, k, layer: int, draws: int = 1) -> torch.Tensor:
-    """q̂·k̂ as attention scales it, but for K^-½, over several draws: [H, L, L]."""
+    """Return the mean over draws of q̂·k̂, scaled as in attention but for K^-½: [H, L, L]."""
     total = 0.0
     for draw in range(draws):
-        codes, _ = spe(PLACES[None], noise=NoiseKey((draw,)))
+        codes, _ = spe(POSITIONS[None], noise=NoiseKey((draw,)))
         q_hat, k_hat = codes[layer].encode(q, k)
         total = total + torch.einsum("blhe,bmhe->hlm", q_hat, k_hat)
     return total * (spe.logit_scale * spe.width**0.5 / draws)
 
 
 def expected(spe, q, k, layer: int, own: torch.Tensor) -> torch.Tensor:
-    """Σ_d q_d k_d P_d(x − y): [H, L, L]; `own` [2, H, K, L] is the class token's row and column."""
+    """Return Σ_d q_d k_d P_d(x − y), [H, L, L], with the class token's row and column `own`."""
     kernel = spe.kernel(LAGS.flatten(0, 1), layer=layer).unflatten(-1, LAGS.shape[:2])
     kernel = torch.cat((own[1][..., 1:, None], kernel), dim=-1)
     kernel = torch.cat((own[0][..., None, :], kernel), dim=-2)  # [H, K, L, L]
@@ -52,39 +52,39 @@ def expected(spe, q, k, layer: int, own: torch.Tensor) -> torch.Tensor:
 
 
 def own_products(spe, layer: int) -> torch.Tensor:
-    """What is expected of the class token's products with all tokens, P-like: [2, H, K, L]."""
+    """Return the expected kernel between the class token and all tokens: [2, H, K, L]."""
     if spe.gate is not None:
-        return spe.gate[layer].sigmoid()[None, :, :, None].expand(2, -1, -1, len(PLACES))
-    code = 0 if spe.shared else layer
-    with_places = []
+        return spe.gate[layer].sigmoid()[None, :, :, None].expand(2, -1, -1, len(POSITIONS))
+    code = layer % spe.num_codes
+    kernels = []
     for side in ("k", "q"):  # the class token's queries meet keys, and its keys queries
         if isinstance(spe, ConvSPE):
             w, taps = spe.class_code[code], getattr(spe, f"filter_{side}")[code]
-            other = torch.zeros(2, 3, len(PLACES))
-            for n, (row, column) in enumerate(PLACES[1:].tolist()):
+            other = torch.zeros(2, 3, len(POSITIONS))
+            for n, (row, column) in enumerate(POSITIONS[1:].tolist()):
                 shared = w[..., row:, column:] * taps[..., : 4 - row, : 4 - column]
                 other[..., n + 1] = shared.sum((-1, -2))
             itself = w.square().sum((-1, -2))
         else:
-            f, phase, gain = spe.sines(code)
+            f, phase, gain = spe.sines(code)[:3]
             w = spe.class_code[code].mT  # [H, K, 2K']
-            angle = 2 * math.pi * torch.einsum("phkj,lp->lhkj", f, PLACES.float())
+            angle = 2 * math.pi * torch.einsum("phkj,lp->lhkj", f, POSITIONS.float())
             angle = angle + phase if side == "q" else angle
             omega = torch.cat((gain * angle.cos(), gain * angle.sin()), dim=-1)
             other = (omega * w).sum(-1).permute(1, 2, 0) / w.shape[-1]
             itself = w.square().sum(-1) / w.shape[-1]
-        with_places.append(torch.cat((itself[..., None], other[..., 1:]), dim=-1))
-    return torch.stack(with_places)
+        kernels.append(torch.cat((itself[..., None], other[..., 1:]), dim=-1))
+    return torch.stack(kernels)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
-def test_products_of_the_exact_limit_are_the_kernel_and_the_class_tokens_own(gated, shared):
+def test_products_of_the_exact_limit_equal_the_kernel(gated, shared):
     spe = sine(num_realizations=None, gated=gated, shared=shared, class_token=True)
     without = sine(num_realizations=None, gated=gated, shared=shared)
     assert spe.encoded_dim == without.encoded_dim
-    q, k = torch.randn(2, 1, len(PLACES), 2, 3)
+    q, k = torch.randn(2, 1, len(POSITIONS), 2, 3)
     for layer in range(2):
         right = expected(spe, q, k, layer, own_products(spe, layer))
         torch.testing.assert_close(products(spe, q, k, layer), right, atol=1e-5, rtol=1e-4)
@@ -93,9 +93,9 @@ def test_products_of_the_exact_limit_are_the_kernel_and_the_class_tokens_own(gat
 @torch.no_grad()
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("build", [sine, conv])
-def test_mean_over_draws_is_the_kernel_and_the_class_tokens_own(build, gated):
+def test_mean_over_draws_approaches_the_kernel(build, gated):
     spe = build(num_realizations=512, gated=gated, class_token=True)
-    q, k = torch.randn(2, 1, len(PLACES), 2, 3)
+    q, k = torch.randn(2, 1, len(POSITIONS), 2, 3)
     right = expected(spe, q, k, 1, own_products(spe, 1))
     errors = [(products(spe, q, k, 1, draws) - right).square().mean().sqrt() for draws in (1, 16)]
     assert errors[1] < 0.08 * right.square().mean().sqrt()
@@ -103,7 +103,7 @@ def test_mean_over_draws_is_the_kernel_and_the_class_tokens_own(build, gated):
 
 
 @torch.no_grad()
-def test_sine_kernel_is_the_papers_formula_with_vectors():
+def test_sine_kernel_equals_the_papers_formula_with_vectors():
     spe = sine(gated=False)
     f = spe.sines(0).frequency  # [2, H, K, K']
     assert -0.5 < f.min() < 0 < f.max() < 0.5
@@ -115,7 +115,7 @@ def test_sine_kernel_is_the_papers_formula_with_vectors():
 
 @torch.no_grad()
 @pytest.mark.parametrize("dims", [1, 2, 3])
-def test_conv_kernel_is_the_sum_over_pairs_of_taps(dims):
+def test_conv_kernel_equals_the_sum_over_pairs_of_taps(dims):
     spe = conv(gated=False, coordinates=dims if dims > 1 else "index")
     taps = torch.cartesian_prod(*[torch.arange(4)] * dims).view(-1, dims)
     lags = torch.cartesian_prod(*[torch.arange(-5, 6)] * dims).view(-1, dims)
@@ -129,7 +129,7 @@ def test_conv_kernel_is_the_sum_over_pairs_of_taps(dims):
     assert kernel[..., (lags.abs() > 3).any(-1)].abs().max() == 0
 
 
-def test_frequencies_start_as_in_one_dimension_with_random_signs():
+def test_frequencies_are_initialised_as_in_one_dimension_with_random_signs():
     torch.manual_seed(2)
     sizes = {"num_layers": 1, "num_heads": 8, "width": 64, "model_dim": 512}
     start = torch.random.get_rng_state()
@@ -151,8 +151,8 @@ def test_frequencies_start_as_in_one_dimension_with_random_signs():
 
 
 @torch.no_grad()
-def test_a_plane_whose_columns_are_alike_is_a_line():
-    # Filters of one row see noise along it alone, and the kernel is that of one dimension.
+def test_filters_of_one_row_reduce_a_plane_to_a_line():
+    # Filters of one row cover noise along it only: the kernel is that of one dimension.
     plane, line = conv(gated=False), conv(gated=False, coordinates="index")
     for of_plane, of_line in zip(plane.parameters(), line.parameters(), strict=True):
         of_plane.zero_()[..., 0, :] = of_line
@@ -162,7 +162,7 @@ def test_a_plane_whose_columns_are_alike_is_a_line():
 
 
 @torch.no_grad()
-def test_conv_kernel_starts_as_a_pyramid():
+def test_conv_kernel_is_initialised_as_a_pyramid():
     torch.manual_seed(4)
     sizes = {"num_layers": 1, "num_heads": 8, "width": 64, "model_dim": 512}
     spe = ConvSPE(**sizes, filter_length=8, coordinates=2)
@@ -172,13 +172,26 @@ def test_conv_kernel_starts_as_a_pyramid():
 
 
 @pytest.mark.parametrize("coordinates", ["both", 4])
-def test_filters_without_a_grid_are_refused(coordinates):
-    with pytest.raises(UserError, match=rf"coordinates={coordinates}.*position=sine_spe"):
+def test_coordinates_without_a_grid_raise(coordinates):
+    with pytest.raises(ValueError, match=rf"coordinates={coordinates}: expected index.*sine_spe"):
         conv(coordinates=coordinates)
 
 
+def test_errors_name_the_parameter():
+    with pytest.raises(ValueError, match=r"num_realizations=None: expected an integer.*sine_spe"):
+        conv(num_realizations=None)
+    with pytest.raises(ValueError, match=r"num_realizations=0: expected an integer >= 1"):
+        sine(num_realizations=0)
+    with pytest.raises(ValueError, match=r"filter_length=0: expected an integer >= 1"):
+        conv(filter_length=0)
+    with pytest.raises(ValueError, match=r"num_sines=0: expected an integer >= 1"):
+        sine(num_sines=0)
+    with pytest.raises(ValueError, match=r"gated=yes: expected true or false"):
+        sine(gated="yes")
+
+
 @pytest.mark.parametrize("build", [sine, conv])
-def test_only_an_ungated_class_token_has_parameters(build):
+def test_only_ungated_class_tokens_have_parameters(build):
     plain, gated = (
         {name for name, _ in build(class_token=flag).named_parameters()} for flag in (False, True)
     )
@@ -189,22 +202,22 @@ def test_only_an_ungated_class_token_has_parameters(build):
 
 
 @pytest.mark.parametrize("gated", [False, True])
-def test_projecting_the_exact_limit_by_blocks_equals_encoding_in_full(gated):
+def test_projecting_the_exact_limit_by_blocks_equals_projecting_the_encoding(gated):
     spe = sine(num_realizations=None, gated=gated, class_token=True, shared=False)
     omega = torch.randn(spe.encoded_dim, 7)
-    q, k = torch.randn(2, 2, 2, len(PLACES), 2, 3, requires_grad=True)
-    weights = torch.randn(2, 2, 2, len(PLACES), 2, 8)
+    q, k = torch.randn(2, 2, 2, len(POSITIONS), 2, 3, requires_grad=True)
+    weights = torch.randn(2, 2, 2, len(POSITIONS), 2, 8)
     results = []
     for project in (LayerCode.project, ExactSineCode.project):
-        codes, _ = spe(PLACES[None], noise=NoiseKey((4,)))
+        codes, _ = spe(POSITIONS[None], noise=NoiseKey((4,)))
         sides = zip(*(project(c, q[i], k[i], omega) for i, c in enumerate(codes)), strict=True)
         out = torch.stack([torch.stack([torch.cat(p, dim=-1) for p in side]) for side in sides])
         results.append(
             (out, *torch.autograd.grad((out * weights).sum(), (q, k, *spe.parameters())))
         )
-    for in_full, by_blocks in zip(*results, strict=True):
-        assert in_full.abs().max() > 0
-        assert (by_blocks - in_full).abs().max() < 1e-4 * in_full.abs().max()
+    for expected, by_blocks in zip(*results, strict=True):
+        assert expected.abs().max() > 0
+        assert (by_blocks - expected).abs().max() < 1e-4 * expected.abs().max()
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -218,7 +231,7 @@ def test_projecting_the_exact_limit_by_blocks_equals_encoding_in_full(gated):
     ],
     ids=["sine", "exact", "conv"],
 )
-def test_a_model_reads_an_image_behind_a_class_token(kind, attention, gated):
+def test_a_model_decodes_an_image_after_a_class_token(kind, attention, gated):
     torch.manual_seed(3)
     features = partial(FAVOR, num_features=16)
     model = Transformer(
@@ -234,16 +247,16 @@ def test_a_model_reads_an_image_behind_a_class_token(kind, attention, gated):
         if attention == "softmax"
         else partial(LinearAttention, feature_map=features),
     ).eval()
-    ids, positions = torch.randint(12, (2, len(PLACES))), PLACES[None]
+    ids, positions = torch.randint(12, (2, len(POSITIONS))), POSITIONS[None]
     logits = model(ids, positions=positions)
     logits.square().mean().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad.abs().max() > 0, name
     state, steps = None, []
     with torch.no_grad():
-        for n in range(len(PLACES)):
-            step, state = model(
-                ids[:, n : n + 1], positions=positions[:, n : n + 1], state=state, return_state=True
+        for n in range(len(POSITIONS)):
+            step, state = model.forward_with_state(
+                ids[:, n : n + 1], positions=positions[:, n : n + 1], state=state
             )
             steps.append(step)
     torch.testing.assert_close(torch.cat(steps, dim=1), logits, atol=1e-4, rtol=0)

@@ -1,4 +1,4 @@
-"""The page: self-contained, safe with any name, complete."""
+"""The HTML page is self-contained, safe with any text, and complete."""
 
 import base64
 import hashlib
@@ -13,8 +13,9 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
+from musicgen.files import write_text
 from musicgen.midi.score import TEMPO, Marker, Score, Track, notes_from
-from musicgen.report import ReportPiece, render_report, write_report
+from musicgen.report import ReportPiece, render_report
 
 HOSTILE = """</script><script>alert(1)</script><img src=x onerror=alert(2)>'"&amp;$title {x} <!--"""
 
@@ -67,16 +68,16 @@ def score(**changes) -> Score:
     return Score(**(settings | changes))
 
 
-def piece(title="song.mid", music=None, prompt_end=1_920, midi_file="song.mid", **numbers):
-    return ReportPiece(title, music or score(), prompt_end, midi_file, numbers)
+def piece(title="song.mid", music=None, prompt_end=1_920, midi_file="song.mid", **metadata):
+    return ReportPiece(title, music or score(), prompt_end, midi_file, metadata)
 
 
-def page(*pieces, title="Title", numbers=None, notices=()) -> Page:
-    return Page(render_report(title=title, pieces=pieces, numbers=numbers or {}, notices=notices))
+def page(*pieces, title="Title", metadata=None, notices=()) -> Page:
+    return Page(render_report(title=title, pieces=pieces, metadata=metadata or {}, notices=notices))
 
 
-def test_nothing_is_loaded_from_anywhere():
-    text = render_report(title="t", pieces=[piece(), piece("b")], numbers={"a": 1})
+def test_page_loads_no_external_resources():
+    text = render_report(title="t", pieces=[piece(), piece("b")], metadata={"a": 1})
     assert not re.search(r"https?:|//[a-z0-9-]+\.[a-z]|@import|url\(", text, re.IGNORECASE)
     parsed = Page(text)
     for tag, attributes in parsed.elements:
@@ -87,7 +88,7 @@ def test_nothing_is_loaded_from_anywhere():
             assert attributes["href"] in expected
 
 
-def test_the_policy_allows_exactly_the_inlined_style_and_script():
+def test_content_security_policy_allows_only_the_inlined_style_and_script():
     parsed = page(piece())
     [policy] = [m["content"] for m in parsed.named("meta") if "http-equiv" in m]
     assert "default-src 'none'" in policy
@@ -98,16 +99,16 @@ def test_the_policy_allows_exactly_the_inlined_style_and_script():
         assert f"'sha256-{digest}'" in policy
 
 
-def test_hostile_text_stays_text():
+def test_html_in_text_is_escaped():
     music = score(tracks=[Track(HOSTILE, 0, False)], markers=[Marker(0, HOSTILE)])
     hostile = piece(HOSTILE, music, midi_file=HOSTILE, **{HOSTILE: HOSTILE})
-    parsed = page(hostile, hostile, title=HOSTILE, numbers={HOSTILE: HOSTILE}, notices=[HOSTILE])
+    parsed = page(hostile, hostile, title=HOSTILE, metadata={HOSTILE: HOSTILE}, notices=[HOSTILE])
     assert len(parsed.scripts) == 3
     assert not parsed.named("img")
     assert parsed.payloads[0]["markers"] == [[0, HOSTILE]]
     assert not any(name.startswith("on") for _, a in parsed.elements for name in a)
     # Title, heading, notice, label and value (5); table: label, two links, two values (5);
-    # each piece: heading, legend, label, value (8). A track's detail is a text of its own.
+    # each piece: heading, legend, label, value (8). Track details are separate texts.
     assert parsed.text.count(HOSTILE) == 18
 
 
@@ -115,7 +116,7 @@ def test_hostile_text_stays_text():
     "name",
     ["My Song (1).mid", "Señor.mid", "a,b&c.mid", "javascript:alert(1)", "50%#1?.mid", "d/e.mid"],
 )
-def test_links_lead_to_the_file(name):
+def test_links_are_quoted_paths(name):
     [link] = [a for a in page(piece(midi_file=name)).named("a") if "download" in a]
     assert ":" not in link["href"]
     assert "?" not in link["href"]
@@ -123,20 +124,21 @@ def test_links_lead_to_the_file(name):
     assert unquote(link["href"]) == name
 
 
-def test_an_absolute_link_is_refused():
+def test_absolute_links_are_refused():
     with pytest.raises(AssertionError):
         page(piece(midi_file="//host/song.mid"))
 
 
-def test_names_that_are_no_unicode(tmp_path):
+def test_names_with_invalid_unicode(tmp_path):
     name = b"caf\xe9.mid".decode("utf-8", "surrogateescape")
-    write_report(tmp_path / "r.html", title=name, pieces=[piece(name, midi_file=name)], numbers={})
+    page = render_report(title=name, pieces=[piece(name, midi_file=name)], metadata={})
+    write_text(tmp_path / "r.html", page)
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert 'href="caf%E9.mid"' in text
     assert "caf?.mid" in text
 
 
-def test_the_split_into_prompt_and_continuation():
+def test_summary_counts_prompt_and_continuation():
     # Bars of 1920 ticks: one of prompt, one of continuation; a note on the boundary continues.
     parsed = page(piece())
     assert parsed.payloads[0]["promptEnd"] == 1_920
@@ -155,13 +157,13 @@ def test_pieces_keep_their_order_and_ids():
     assert len(parsed.payloads) == 5
 
 
-def test_one_piece_needs_no_table_of_contents():
+def test_contents_table_needs_several_pieces():
     assert not page(piece()).named("nav")
     assert page(piece(a=1), piece(b=2)).named("nav")
 
 
-def test_numbers_are_readable():
-    numbers = {
+def test_metadata_values_are_readable():
+    metadata = {
         "seed": 1234567890123,
         "top_p": 0.9,
         "similarity": 0.123456,
@@ -173,8 +175,8 @@ def test_numbers_are_readable():
         "infinite": float("inf"),
         "gated": True,
     }
-    text = page(piece(), numbers=numbers).text
-    values = [text[text.index(label) + 1] for label in numbers]
+    text = page(piece(), metadata=metadata).text
+    values = [text[text.index(label) + 1] for label in metadata]
     assert values == [
         *("1234567890123", "0.9", "0.1235", "12346", "7"),
         *("n/a", "n/a", "1.5e-07", "inf", "True"),
@@ -189,22 +191,22 @@ def test_empty_music_and_no_pieces():
     assert page().named("article") == []
 
 
-def test_every_control_has_a_name():
+def test_every_control_has_an_accessible_name():
     parsed = page(piece(), piece())
     for tag, attributes in parsed.elements:
         if tag in ("button", "input", "canvas") and attributes.get("id") not in ("loop", "volume"):
             assert attributes.get("aria-label"), attributes  # loop and volume have visible text
 
 
-def test_writing_makes_folders_and_leaves_nothing_else(tmp_path):
+def test_writing_creates_folders_and_leaves_no_temporary_files(tmp_path):
     path = tmp_path / "new" / "my report.html"
     for title in ("one", "two"):
-        write_report(path, title=title, pieces=[piece()], numbers={})
+        write_text(path, render_report(title=title, pieces=[piece()], metadata={}))
     assert [p.name for p in path.parent.iterdir()] == ["my report.html"]
     assert "<h1>two</h1>" in path.read_text(encoding="utf-8")
 
 
-def test_many_pieces_stay_small():
+def test_pages_of_many_pieces_are_small():
     generator = np.random.default_rng(0)
     rows = np.stack(
         [
@@ -217,17 +219,17 @@ def test_many_pieces_stay_small():
         axis=1,
     )
     music = score(tracks=[Track("Piano", notes=notes_from(map(tuple, rows.tolist())))])
-    text = render_report(title="t", pieces=[piece(music=music)] * 32, numbers={})
-    assert len(text) < 16 * music.num_notes * 32  # bytes a note, everything included
+    text = render_report(title="t", pieces=[piece(music=music)] * 32, metadata={})
+    assert len(text) < 16 * music.num_notes * 32  # bytes per note, everything included
 
 
 @pytest.mark.skipif(not shutil.which("node"), reason="needs node")
-def test_the_script_reads_back_the_music(tmp_path: Path):
-    """The page's own decoder, run outside a browser: notes, seconds and bars as in the Score."""
+def test_script_decodes_the_score(tmp_path: Path):
+    """Run the page's decoder in node: notes, seconds and bars are those of the Score."""
     tempos = np.array([(0, 60.0), (1_920, 120.0)], TEMPO)
     parsed = page(piece(music=score(tempos=tempos)))
     [script] = [text for attributes, text in parsed.scripts if not attributes]
-    # Without a page there is nothing to connect; the classes stand on their own.
+    # Without pieces, the script only defines its classes.
     (tmp_path / "page.js").write_text(
         "const document = { querySelectorAll: () => [] };\n"
         + script

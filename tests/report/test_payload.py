@@ -1,4 +1,4 @@
-"""What the page is told about a piece: nothing lost, nothing twice, times as mido has them."""
+"""The page's data has every note exactly once, and the same times as mido."""
 
 import json
 
@@ -18,13 +18,13 @@ note_rows = st.lists(
 
 
 def rows_of(track: dict) -> list[tuple[int, int, int, int]]:
-    """The notes of a track of the JSON, delta coding undone."""
+    """Decode the notes of a track."""
     onsets = np.cumsum(track["onset"], dtype=int).tolist()
     return list(zip(onsets, track["duration"], track["pitch"], track["velocity"], strict=True))
 
 
 @given(st.lists(note_rows, max_size=4), ticks)
-def test_every_note_is_there_exactly_once_and_in_order(tracks, prompt_end):
+def test_payload_has_every_note_once_and_in_order(tracks, prompt_end):
     score = Score(tracks=[Track(notes=notes_from(rows)) for rows in tracks])
     payload = json.loads(json.dumps(score_payload(score, prompt_end)))
     for track, rows in zip(payload["tracks"], tracks, strict=True):
@@ -47,7 +47,7 @@ def seconds_at(segments: list, tick: int) -> float:
 def test_tempo_map_by_hand():
     tempos = np.array([(480, 60.0), (960, 240.0)], TEMPO)
     segments = tempo_map(Score(ticks_per_beat=480, tempos=tempos))
-    # 120 bpm until the first tempo: 0.5 s a beat; then one beat at 1 s; then 0.25 s a beat.
+    # 0.5 s per beat (120 bpm) until the first tempo, then one beat of 1 s, then 0.25 s per beat.
     assert [seconds_at(segments, t) for t in (0, 240, 480, 720, 960, 1920)] == pytest.approx(
         [0, 0.25, 0.5, 1.0, 1.5, 2.0]
     )
@@ -80,7 +80,7 @@ def test_bars_beats_and_signatures():
     assert payload["promptEnd"] == 1_920
 
 
-def test_a_prompt_may_end_after_its_last_note():
+def test_end_covers_prompts_that_end_after_the_last_note():
     score = Score(tracks=[Track(notes=notes_from([(0, 100, 60, 90)]))])
     assert score_payload(score, 1_920)["end"] == 1_920
     assert score_payload(Score(), 0)["end"] == 0

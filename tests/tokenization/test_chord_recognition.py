@@ -1,4 +1,4 @@
-"""Chords from notes: against chords that were written down, plain loops and brute force."""
+"""Chord recognition against known chords, plain loops and brute force."""
 
 import itertools
 from dataclasses import replace
@@ -8,18 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musicgen.data.composer import compose_pop
+from musicgen.composer import compose_pop
 from musicgen.errors import UserError
 from musicgen.midi import Marker, Score, TimeSignature, Track, notes_from
-from musicgen.tokenization.chord_recognition import (
+from musicgen.tokenization.chords.recognition import (
     _beats,
     _best_path,
     _sounding,
-    check_source,
     recognise_chords,
     with_chords,
 )
-from musicgen.tokenization.chords import (
+from musicgen.tokenization.chords.symbols import (
     CHORDS,
     INTERVALS,
     NO_CHORD,
@@ -58,7 +57,7 @@ def test_changes_within_a_bar():
     ]
 
 
-def test_passing_notes_change_no_chord():
+def test_passing_notes_do_not_change_the_chord():
     rows = block(CHORDS.index("C_M"), 0, 4 * BEAT)
     rows += [(i * BEAT, BEAT, pitch, 90) for i, pitch in enumerate((74, 77, 81, 79))]
     assert recognise_chords(piece(rows)) == [Marker(0, "C_M")]
@@ -70,7 +69,7 @@ def test_silence_has_no_chord_but_a_short_rest_keeps_it():
     assert recognise_chords(piece(rows)) == [Marker(0, "N_N"), Marker(8 * BEAT, "A_m")]
 
 
-def test_drums_are_not_heard_and_without_notes_there_is_nothing():
+def test_drums_and_empty_scores_have_no_chords():
     drums = Track("Drums", is_drum=True, notes=notes_from(block(3, 0, 4 * BEAT)))
     assert recognise_chords(Score(BEAT, [drums])) == []
     assert recognise_chords(Score()) == []
@@ -108,7 +107,7 @@ notes = st.lists(
 
 @given(notes)
 @settings(max_examples=60, deadline=None)
-def test_sounding_is_what_loops_count(rows):
+def test_sounding_equals_plain_loops(rows):
     edges = np.array([0, 480, 720, 1200, 2000, 3000, 4000, 9000])
     expected = np.zeros((7, 132))  # eleven octaves
     for beat, (start, end) in enumerate(itertools.pairwise(edges)):
@@ -126,15 +125,15 @@ def test_sounding_is_what_loops_count(rows):
 
 @given(st.integers(1, 5), st.integers(2, 4), st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
-def test_the_path_is_the_best_of_all(num_beats, num_states, seed):
+def test_the_path_is_optimal(num_beats, num_states, seed):
     rng = np.random.default_rng(seed)
     fits, cost = rng.normal(size=(num_beats, num_states)), rng.random(num_beats)
 
-    def worth(path):
+    def total(path):
         changes = sum(cost[i] for i in range(1, num_beats) if path[i] != path[i - 1])
         return sum(fits[i, state] for i, state in enumerate(path)) - changes
 
-    best = max(itertools.product(range(num_states), repeat=num_beats), key=worth)
+    best = max(itertools.product(range(num_states), repeat=num_beats), key=total)
     assert _best_path(fits, cost).tolist() == list(best)
 
 
@@ -165,14 +164,14 @@ def test_transposed_music_has_transposed_chords(seed, shift):
 
 
 def pitch_classes(chord):
-    """Of a chord's index: symmetric chords have several roots."""
+    """Pitch classes of a chord's index: symmetric chords have several roots."""
     if chord == NO_CHORD:
         return frozenset()
     root, quality = divmod(chord, len(QUALITIES))
     return frozenset((root + interval) % 12 for interval in INTERVALS[QUALITIES[quality]])
 
 
-def test_the_composers_own_chords_are_found():
+def test_chords_of_composed_pieces_are_recognised():
     same = total = 0
     for index in range(4):
         score = compose_pop(1, index)
@@ -186,7 +185,7 @@ def test_the_composers_own_chords_are_found():
     assert same / total > 0.9
 
 
-def test_a_gap_of_millions_of_bars_ends():
+def test_a_gap_of_millions_of_bars_is_limited():
     rows = block(CHORDS.index("D_m"), 0, 4 * BEAT) + block(3, 2 * 10**8, 4 * BEAT)
     markers = recognise_chords(piece(rows))
     assert markers[0] == Marker(0, "D_m")
@@ -207,5 +206,5 @@ def test_sources_of_chords():
         assert with_chords(plain, source).markers == of_plain
         assert with_chords(annotated, source).markers == of_annotated
     assert with_chords(plain, "auto").tracks == plain.tracks
-    with pytest.raises(UserError, match=r"data.chords=yes: give one of auto, markers"):
-        check_source("data.chords", "yes")
+    with pytest.raises(UserError, match=r"^source=yes: expected one of auto, markers"):
+        with_chords(plain, "yes")

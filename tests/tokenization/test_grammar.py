@@ -11,7 +11,7 @@ from musicgen.midi import dumps
 from musicgen.tokenization import REMI, Groove2Groove
 from musicgen.tokenization.grammar import GrammarState
 
-# Short pieces, so that walks reach the greatest length; few words, so that they meet often.
+# Short pieces reach the maximum length; few tokens repeat often.
 TINY_REMI = REMI(
     pitch_range=(60, 63), velocity_bins=(64, 64, 1), tempo_bins=(90, 93, 3), max_bars=3
 )
@@ -32,17 +32,19 @@ IDS = ["remi", "groove", "tiny remi", "tiny groove", "tiny metres"]
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=IDS)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_walks_decode_and_encode_to_themselves(tokenizer, seed, fault, walk):
-    rows, times = walk(tokenizer, 24, 400, seed)
+def test_walks_decode_and_encode_to_themselves(tokenizer, seed, grammar_error, walk):
+    rows, positions = walk(tokenizer, 24, 400, seed)
     pad = tokenizer.vocabulary.pad_id
-    for row, time in zip(rows, times, strict=True):
+    for row, position in zip(rows, positions, strict=True):
         tokens = row[row != pad]
         assert np.array_equal(row[: len(tokens)], tokens), "PAD before the end"
-        assert fault(tokenizer, tokens, complete=True) is None
+        assert grammar_error(tokenizer, tokens, complete=True) is None
         assert tokenizer in TINY or len(tokens) > 400
         score = tokenizer.decode(tokens)
         assert np.array_equal(tokenizer.encode(score), tokens)
-        assert np.array_equal(tokenizer.times(row), time)
+        assert np.array_equal(tokenizer.times(row), position[:, 1])
+        assert np.array_equal(tokenizer.positions(tokens), position[: len(tokens)])
+        assert (position[len(tokens) :, 0] == len(tokens) - 1).all(), "PAD does not count"
     score = tokenizer.decode(rows[0])
     strikes = sum(
         message.type == "note_on" and message.velocity > 0
@@ -54,8 +56,8 @@ def test_walks_decode_and_encode_to_themselves(tokenizer, seed, fault, walk):
 
 @pytest.mark.parametrize("tokenizer", TINY, ids=IDS[2:])
 @pytest.mark.parametrize("steps", [3, 12, 40])
-def test_the_grammar_is_exactly_what_encoding_gives(tokenizer, steps, walk):
-    """Pieces with one random fault: the grammar takes one if and only if encoding gives it back."""
+def test_the_grammar_accepts_exactly_the_encodings(tokenizer, steps, walk):
+    """Pieces with one random error are accepted if and only if they decode and encode to themselves."""
     rng = np.random.default_rng(steps)
     rows, _ = walk(tokenizer, 150, steps, seed=steps)
     pad = tokenizer.vocabulary.pad_id
@@ -74,14 +76,14 @@ def test_the_grammar_is_exactly_what_encoding_gives(tokenizer, steps, walk):
         damaged.append(tokens)
     damaged = [tokens for tokens in damaged if len(tokens)]
     batch = pad_sequence(list(map(torch.from_numpy, damaged)), True, padding_value=pad)
-    whole = [tokens[-1] == tokenizer.vocabulary.id("EOS") for tokens in damaged]
-    taken = tokenizer.grammar().accepts(batch).numpy() & whole
+    complete = [tokens[-1] == tokenizer.vocabulary.id("EOS") for tokens in damaged]
+    accepted = tokenizer.grammar().accepts(batch).numpy() & complete
     same = [np.array_equal(tokenizer.encode(tokenizer.decode(row)), row) for row in damaged]
-    assert np.array_equal(taken, same)
-    assert 0 < taken.sum() < len(damaged)
+    assert np.array_equal(accepted, same)
+    assert 0 < accepted.sum() < len(damaged)
 
 
-def test_rows_of_unequal_length_are_judged_each_by_itself():
+def test_rows_of_unequal_length_are_accepted_independently():
     remi = REMI()
     bar, beat, pitch, eos = map(remi.vocabulary.id, ("Bar", "Beat_3", "Pitch_60", "EOS"))
     pad = remi.vocabulary.pad_id
@@ -128,7 +130,7 @@ NOTE = "Pitch_60 Velocity_60 Duration_4"
         ("PAD", 0),
     ],
 )
-def test_malformed_remi_prompts_are_refused(text, position):
+def test_malformed_remi_prompts_raise(text, position):
     remi = REMI()
     good = ids(remi, " ".join(["Bar"] * len(text.split())))
     with pytest.raises(
@@ -153,7 +155,7 @@ def test_malformed_remi_prompts_are_refused(text, position):
         ("BOS NoteOn_Bass_40 TimeShift_0_3 NoteOff_Bass_40 TimeShift_0_3", 4),
     ],
 )
-def test_malformed_groove_prompts_are_refused(text, position):
+def test_malformed_groove_prompts_raise(text, position):
     groove = Groove2Groove()
     with pytest.raises(
         UserError, match=rf"prompt 0, position {position}: {text.split()[position]} "
@@ -161,7 +163,7 @@ def test_malformed_groove_prompts_are_refused(text, position):
         groove.grammar().start(ids(groove, text))
 
 
-def test_ids_outside_the_vocabulary_are_refused():
+def test_ids_outside_the_vocabulary_raise():
     for token in (-1, 361):
         with pytest.raises(UserError, match=f"prompt 0, position 1: no such token id as {token}"):
             REMI().grammar().start(torch.tensor([[0, token]]))
@@ -186,7 +188,7 @@ def test_chords_follow_only_prompts_with_chords_or_without_notes():
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS[:2], ids=IDS[:2])
-def test_forks_do_not_influence_each_other(tokenizer, walk):
+def test_forked_states_are_independent(tokenizer, walk):
     grammar = tokenizer.grammar()
     rows = torch.from_numpy(walk(tokenizer, 2, 60, seed=3)[0])
     left = rows[:1, rows[0] != tokenizer.vocabulary.pad_id]
@@ -199,19 +201,37 @@ def test_forks_do_not_influence_each_other(tokenizer, walk):
         grammar.advance(state, choice[None])
     assert all(torch.equal(before[name], value) for name, value in vars(state).items())
 
-    # Rows of a batch, forked, grown apart and stacked again, are what each is alone.
+    # Rows that are forked, advanced and concatenated equal rows that advance alone.
     choices = mask[0].nonzero()[[0, -1, 0], 0]
-    grown = grammar.advance(forks, choices)
+    advanced = grammar.advance(forks, choices)
     alone = [grammar.advance(state, choice[None]) for choice in choices]
     stacked = type(state).cat(alone)
     assert isinstance(stacked, GrammarState)
-    for name, value in vars(grown).items():
+    for name, value in vars(advanced).items():
         assert torch.equal(value, getattr(stacked, name)), name
-    assert torch.equal(grammar.allowed(grown), grammar.allowed(stacked))
+    assert torch.equal(grammar.allowed(advanced), grammar.allowed(stacked))
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=IDS)
+def test_state_positions_are_those_of_the_tokenizer(tokenizer, walk):
+    grammar = tokenizer.grammar()
+    rows, _ = walk(tokenizer, 6, 80, seed=9)
+    empty = grammar.start(torch.empty(2, 0, dtype=torch.long))
+    assert empty.positions.tolist() == [[-1, 0]] * 2
+    for row in rows:
+        tokens = row[row != tokenizer.vocabulary.pad_id]
+        expected = tokenizer.positions(tokens)
+        for num_prompt in (0, 1, len(tokens) // 2):
+            prompt = torch.from_numpy(tokens[:num_prompt])[None]
+            state = grammar.start(prompt)
+            for n in range(num_prompt, len(tokens)):
+                state = grammar.advance(state, torch.from_numpy(tokens[n : n + 1]))
+                assert state.positions.tolist() == [expected[n].tolist()]
+                assert state.time.tolist() == [expected[n, 1]]
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS[:2], ids=IDS[:2])
-def test_a_prompt_leads_to_the_state_of_its_tokens_and_a_finished_row_takes_pad(tokenizer, walk):
+def test_a_finished_row_takes_only_pad(tokenizer, walk):
     grammar = tokenizer.grammar()
     pad = tokenizer.vocabulary.pad_id
     rows = torch.from_numpy(walk(tokenizer, 4, 50, seed=5)[0])  # chords are used, or none exist
@@ -222,12 +242,12 @@ def test_a_prompt_leads_to_the_state_of_its_tokens_and_a_finished_row_takes_pad(
         assert mask[:, pad].all()
         assert mask.sum() == 4
     after = grammar.advance(state, torch.full((4,), pad))
-    assert torch.equal(after.time, state.time)
+    assert torch.equal(after.positions, state.positions)
     assert after.finished.all()
     assert torch.equal(grammar.allowed(after), mask)
 
 
-def test_without_end_eos_is_left_only_where_nothing_else_is():
+def test_without_end_eos_is_allowed_only_where_nothing_else_is():
     remi = REMI()
     grammar = remi.grammar()
     eos = remi.vocabulary.id("EOS")
@@ -239,7 +259,7 @@ def test_without_end_eos_is_left_only_where_nothing_else_is():
     assert mask[0].nonzero().tolist() == [[eos]]
 
 
-def test_the_greatest_length_is_reached_only_to_close_notes():
+def test_the_maximum_length_is_reached_only_to_close_notes():
     grammar = TINY_GROOVE.grammar()  # of 5 beats
     to_limit = TINY_GROOVE.vocabulary.id("TimeShift_1_0")
     silent = grammar.start(ids(TINY_GROOVE, "BOS TimeShift_2_0 TimeShift_2_0"))

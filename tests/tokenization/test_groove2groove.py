@@ -29,7 +29,7 @@ def test_a_small_score_by_hand(names):
             Track("Lead", 80, False, notes_from([(0, 24, 60, 90)])),
         ],
     )
-    tokens, report = groove.encode_with_report(score)
+    tokens, summary = groove.encode_with_summary(score)
     assert names(groove, tokens) == (
         "BOS NoteOn_Bass_40 NoteOn_Drums_36"
         " TimeShift_0_2 NoteOff_Drums_36"  # the longer of two drum notes, 1.5 steps
@@ -41,7 +41,7 @@ def test_a_small_score_by_hand(names):
         " TimeShift_2_0 TimeShift_2_0 TimeShift_2_0 TimeShift_0_4 NoteOn_Drums_38"
         " TimeShift_0_5 NoteOff_Drums_38 EOS"
     )
-    assert report.summary() == (
+    assert summary.describe() == (
         "1 note of tracks without an instrument dropped, 1 note doubling another dropped"
     )
     assert groove.decode(tokens) == decoded(
@@ -64,7 +64,7 @@ def test_a_small_score_by_hand(names):
         (73, "2_0 2_0 2_0 0_1"),
     ],
 )
-def test_time_is_shifted_by_the_longest_steps_first(names, ticks, shifts):
+def test_the_longest_shifts_come_first(names, ticks, shifts):
     tokens = groove.encode(Score(12, [Track("Piano", notes=notes_from([(ticks, 1, 60, 80)]))]))
     expected = " ".join(f"TimeShift_{shift}" for shift in shifts.split())
     assert names(groove, tokens).startswith(f"BOS {expected} NoteOn_Piano_60 TimeShift_")
@@ -87,12 +87,12 @@ def test_time_is_shifted_by_the_longest_steps_first(names, ticks, shifts):
         (Track("", 8), None),
     ],
 )
-def test_placing_of_tracks(track, instrument):
+def test_tracks_are_assigned_to_instruments(track, instrument):
     track.notes = notes_from([(0, 1, 60, 80)])
-    tokens, report = groove.encode_with_report(Score(12, [track]))
+    tokens, summary = groove.encode_with_summary(Score(12, [track]))
     playing = [t.name for t in groove.decode(tokens).tracks if len(t.notes)]
     assert playing == ([instrument] if instrument else [])
-    assert report.notes_kept == len(playing)
+    assert summary.notes_kept == len(playing)
 
 
 def test_tracks_of_one_name_are_merged():
@@ -123,10 +123,10 @@ def test_empty_scores():
 
 def test_a_long_gap_is_cut_off():
     notes = notes_from([(0, 200_000_000, 40, 60), (200_000_000, 10, 60, 60)])
-    tokens, report = groove.encode_with_report(Score(480, [Track("Bass", notes=notes)]))
+    tokens, summary = groove.encode_with_summary(Score(480, [Track("Bass", notes=notes)]))
     assert len(tokens) == 16384 / 2 + 4
-    assert report.dropped == {"notes beyond beat 16384": 1}
-    assert report.clipped == {"notes lasting beyond beat 16384": 1}
+    assert summary.dropped == {"notes beyond beat 16384": 1}
+    assert summary.clipped == {"notes lasting beyond beat 16384": 1}
 
 
 def test_bar_length_follows_the_first_time_signature():
@@ -146,7 +146,7 @@ def test_decode_takes_prefixes_and_padding(names):
     )
     assert groove.bar_starts(tokens, 10).tolist() == [0, 10, 20, 30]
     assert groove.bar_starts(tokens[:2], 10).tolist() == [0]
-    # What sounds at the end is closed there, after one step at least.
+    # Sounding notes are closed at the end, after at least one step.
     assert groove.decode(tokens[:2]) == decoded(Bass=[(0, 1, 40)])
     assert groove.decode(tokens[:4]) == decoded(Bass=[(0, 12, 40)], Piano=[(0, 12, 60)])
     assert groove.decode(tokens[:7]) == score

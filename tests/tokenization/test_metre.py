@@ -2,11 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from musicgen.errors import UserError
+from musicgen.errors import ParameterError
 from musicgen.midi import Score, TimeSignature, Track, notes_from
-from musicgen.tokenization import REMI
-from musicgen.tokenization.base import EncodingReport
-from musicgen.tokenization.metre import Metres
+from musicgen.tokenization import REMI, EncodingSummary
+from musicgen.tokenization.remi.metre import Metres
 
 LATE = "within a bar read from the next bar on"
 
@@ -24,12 +23,12 @@ def test_bars_of_a_piece_that_changes_metre(names):
         [Track("Piano", notes=notes_from([(0, 2, 60, 60), (13, 2, 62, 60), (25, 2, 64, 60)]))],
         time_signatures=signatures((8, "3/4"), (20, "6/8")),
     )
-    tokens, report = remi.encode_with_report(score)
+    tokens, summary = remi.encode_with_summary(score)
     assert names(remi, tokens) == (
         "Bar_4/4 Beat_0 Pitch_60 Velocity_60 Duration_4 Bar_3/4 Beat_10 Pitch_62 Velocity_60"
         " Duration_4 Bar_3/4 Bar_6/8 Beat_10 Pitch_64 Velocity_60 Duration_4 EOS"
     )
-    assert not [rule for rule in report.rules if "chord" not in rule]
+    assert not [rule for rule in summary.rules if "chord" not in rule]
     times = [0, 0, 0, 0, 0, 16, 26, 26, 26, 26, 28, 40, 50, 50, 50, 50, 50]
     assert remi.times(tokens).tolist() == times
     assert remi.bar_starts(tokens, 16).tolist() == [0, 16, 28, 40]
@@ -37,28 +36,28 @@ def test_bars_of_a_piece_that_changes_metre(names):
     decoded = remi.decode(tokens)
     assert decoded.time_signatures == signatures((16 * 120, "3/4"), (40 * 120, "6/8"))
     assert decoded.bar_starts().tolist()[:4] == [0, 16 * 120, 28 * 120, 40 * 120]
-    # Cut at any bar, the rest is whole and in the right metre.
+    # Tokens cut at any bar are complete and in the right metre.
     assert remi.decode(tokens[5:]).time_signatures == signatures((0, "3/4"), (24 * 120, "6/8"))
 
 
-def test_one_metre_alone_is_that_of_all_bars(names):
+def test_a_single_metre_applies_to_all_bars(names):
     waltz = REMI(time_signatures=("3/4",))
     score = Score(1, [Track(notes=notes_from([(7, 1, 60, 60)]))], time_signatures=[])
     for rows in ([], [(0, "3/4")], [(0, "6/8")]):
         score.time_signatures = signatures(*rows)
-        tokens, report = waltz.encode_with_report(score)
+        tokens, summary = waltz.encode_with_summary(score)
         assert names(waltz, tokens).startswith("Bar Bar Bar Beat_4 Pitch_60")
-        assert report.rules == ["no chord markers: no Chord tokens"]
+        assert summary.rules == ["no chord markers: no Chord tokens"]
         assert waltz.decode(tokens).time_signatures == signatures((0, "3/4"))
         assert waltz.bar_length(score) == 12
     score.time_signatures = signatures((0, "4/4"), (5, "7/8"), (9, "4/4"))
-    assert waltz.encode_with_report(score)[1].rules[:2] == ["4/4 read as 3/4", "7/8 read as 3/4"]
+    assert waltz.encode_with_summary(score)[1].rules[:2] == ["4/4 read as 3/4", "7/8 read as 3/4"]
 
 
 @pytest.mark.parametrize(
     ("rows", "metres", "rules"),
     [
-        ([], "4/4 4/4 4/4 4/4", []),  # what a file means that does not say
+        ([], "4/4 4/4 4/4 4/4", []),  # the default of MIDI files
         ([(0, "3/4")], "3/4 3/4 3/4 3/4", []),
         ([(0, "6/8"), (0, "3/4")], "3/4 3/4 3/4 3/4", []),  # the last of several at one tick
         ([(0, "12/16")], "3/4 3/4 3/4 3/4", []),  # bars of equal length
@@ -69,27 +68,27 @@ def test_one_metre_alone_is_that_of_all_bars(names):
         ([(16, "3/4"), (10**9, "5/4")], "4/4 4/4 4/4 4/4", []),
     ],
 )
-def test_from_which_bar_a_metre_holds(rows, metres, rules):
+def test_the_bar_from_which_a_metre_applies(rows, metres, rules):
     own = Metres(["5/4", "4/4", "3/4"], steps_per_beat=4)
     assert own.lengths.tolist() == [20, 16, 12]
-    report = EncodingReport()
-    starts, indices = own.bars(Score(1, time_signatures=signatures(*rows)), 4, report)
+    summary = EncodingSummary()
+    starts, indices = own.bars(Score(1, time_signatures=signatures(*rows)), 4, summary)
     assert " ".join(own.names[i] for i in indices) == metres
     assert np.array_equal(np.diff(starts), own.lengths[indices])
     assert starts[0] == 0
-    assert report.rules == rules
+    assert summary.rules == rules
 
 
 @pytest.mark.parametrize(
     "given", [[], ["4/4", "4/4"], ["7/32"], ["4"], ["4/3"], ["0/4"], ["4/4 "], [4], ["100/4"]]
 )
-def test_metres_that_are_refused(given):
-    with pytest.raises(UserError, match=r"^time_signatures.*give"):
+def test_invalid_metres_raise(given):
+    with pytest.raises(ParameterError, match=r"^time_signatures=.*: expected"):
         REMI(time_signatures=given)
 
 
 def test_no_beat_begins_where_nothing_could_follow():
-    """Every pitch sounds, and there is neither tempo nor chord to change: only time can pass."""
+    """If every pitch sounds and there is no tempo or chord to change, only time can pass."""
     remi = REMI(
         time_signatures=("2/4", "3/4"),
         pitch_range=(60, 60),
@@ -112,7 +111,7 @@ def test_no_beat_begins_where_nothing_could_follow():
     assert followers(start) == {*bars, "EOS"}
     assert followers(f"{start} Bar_2/4") == bars
     assert followers(f"{start} Bar_3/4") == {*bars, "Beat_8", "Beat_9", "Beat_10", "Beat_11"}
-    # Until step 23, which not the next bar reaches, but the one after it.
+    # Until step 23: not the next bar reaches it, but the one after.
     assert followers(f"Bar_2/4 Beat_7 {note} Duration_16") == {*bars, "EOS"}
     late = f"Bar_2/4 Bar_2/4 Beat_7 {note} Duration_9"  # until step 24: too late for 2/4
     assert followers(late) == {"Bar_3/4", "EOS"}

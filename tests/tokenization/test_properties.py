@@ -1,4 +1,4 @@
-"""What every tokenizer owes, over random settings, scores and sequences."""
+"""Properties of every tokenizer, for random settings, scores and sequences."""
 
 import math
 from fractions import Fraction
@@ -81,7 +81,7 @@ def on_the_grid(tokenizer, score):
 
 
 def bars_of(score, own):
-    """(begin, length, metre) of every bar that the settings allow and the score could reach."""
+    """(start, length, metre) of every bar that the settings allow and the score can reach."""
     per_beat = own["positions_per_beat"]
     metres = [tuple(map(int, name.split("/"))) for name in own["time_signatures"]]
 
@@ -103,7 +103,7 @@ def bars_of(score, own):
 
 
 def remi_grid(score, own):
-    """What REMI keeps of a score, note by note."""
+    """The Score that REMI encodes, computed note by note."""
     beat, per_beat = score.ticks_per_beat, own["positions_per_beat"]
     step_ticks = 480 // per_beat
     bars = bars_of(score, own)
@@ -156,7 +156,7 @@ def remi_grid(score, own):
 
 
 def instrument(track, own):
-    """The index of the setting's track that plays a track; None if none does."""
+    """The index of the setting's track that plays a track, or None."""
     names = [other["name"] for other in own]
     if track.name in names:
         return names.index(track.name)
@@ -171,7 +171,7 @@ def instrument(track, own):
 
 
 def groove_grid(score, own):
-    """What Groove2Groove keeps of a score, note by note."""
+    """The Score that Groove2Groove encodes, computed note by note."""
     kept = [{} for _ in own["tracks"]]
     limit = 12 * own["max_beats"]
     for track in score.tracks:
@@ -201,16 +201,16 @@ TOKENIZERS = pytest.mark.parametrize("tokenizers", [REMIS, GROOVES], ids=["remi"
 @TOKENIZERS
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
-def test_decoding_undoes_encoding_up_to_the_grid(fault, tokenizers, data):
+def test_decoding_inverts_encoding_up_to_the_grid(grammar_error, tokenizers, data):
     tokenizer, score = data.draw(tokenizers), data.draw(SCORES)
-    tokens, report = tokenizer.encode_with_report(score)
+    tokens, summary = tokenizer.encode_with_summary(score)
     assert tokens.dtype == np.int64
-    assert fault(tokenizer, tokens, complete=True) is None
+    assert grammar_error(tokenizer, tokens, complete=True) is None
     decoded = tokenizer.decode(tokens)
     assert decoded == on_the_grid(tokenizer, score)
-    assert (report.notes_read, report.notes_kept) == (score.num_notes, decoded.num_notes)
-    assert report.notes_read - report.notes_kept == sum(
-        count for reason, count in report.dropped.items() if reason.startswith("notes")
+    assert (summary.notes_read, summary.notes_kept) == (score.num_notes, decoded.num_notes)
+    assert summary.notes_read - summary.notes_kept == sum(
+        count for reason, count in summary.dropped.items() if reason.startswith("notes")
     )
     assert np.array_equal(tokenizer.encode(decoded), tokens)
 
@@ -218,18 +218,22 @@ def test_decoding_undoes_encoding_up_to_the_grid(fault, tokenizers, data):
 @TOKENIZERS
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
-def test_encoding_undoes_decoding_and_positions_are_the_notes_times(fault, walk, tokenizers, data):
+def test_encoding_inverts_decoding_and_positions_are_note_onsets(
+    grammar_error, walk, tokenizers, data
+):
     tokenizer = data.draw(tokenizers)
-    rows, times = walk(tokenizer, 4, data.draw(st.integers(0, 60)), data.draw(st.integers(0, 99)))
+    rows, positions = walk(
+        tokenizer, 4, data.draw(st.integers(0, 60)), data.draw(st.integers(0, 99))
+    )
     vocabulary = tokenizer.vocabulary
-    for row, time in zip(rows, times, strict=True):
+    for row, own in zip(rows, positions, strict=True):
         tokens = row[row != vocabulary.pad_id]
-        assert fault(tokenizer, tokens, complete=True) is None
+        assert grammar_error(tokenizer, tokens, complete=True) is None
         score = tokenizer.decode(tokens)
         assert np.array_equal(tokenizer.encode(score), tokens)
         index, position = tokenizer.positions(tokens).T
         assert np.array_equal(index, np.arange(len(tokens)))
-        assert np.array_equal(position, time[: len(tokens)])
+        assert np.array_equal(tokenizer.positions(tokens), own[: len(tokens)])
         assert (np.diff(position) >= 0).all()
         begins = [vocabulary.token(token).startswith(("Pitch", "NoteOn")) for token in tokens]
         onsets = np.concatenate([track.notes["onset"] for track in score.tracks])
@@ -239,7 +243,7 @@ def test_encoding_undoes_decoding_and_positions_are_the_notes_times(fault, walk,
 @TOKENIZERS
 @given(data=st.data())
 @settings(max_examples=100, deadline=None)
-def test_crops_are_grammatical_with_or_without_augmentation(fault, tokenizers, data):
+def test_crops_are_grammatical_with_or_without_augmentation(grammar_error, tokenizers, data):
     tokenizer, score = data.draw(tokenizers), data.draw(SCORES)
     tokens = tokenizer.encode(score)
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -249,7 +253,7 @@ def test_crops_are_grammatical_with_or_without_augmentation(fault, tokenizers, d
             tokens, rng, length, bar_length=tokenizer.bar_length(score), augment=augment
         )
         assert 0 < len(window) <= length
-        assert fault(tokenizer, window, complete=length == 10**6) is None
+        assert grammar_error(tokenizer, window, complete=length == 10**6) is None
         tokenizer.grammar().start(torch.from_numpy(window)[None])
         if length == 10**6:
             assert np.array_equal(tokenizer.encode(tokenizer.decode(window)), window)
@@ -257,7 +261,7 @@ def test_crops_are_grammatical_with_or_without_augmentation(fault, tokenizers, d
 
 @given(tokenizer=REMIS | GROOVES)
 @settings(max_examples=40, deadline=None)
-def test_a_saved_tokenizer_is_loaded_whole(tokenizer, tmp_path_factory):
+def test_a_saved_tokenizer_is_loaded_unchanged(tokenizer, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "my tokenizer, für Señor.json"
     tokenizer.save(path)
     for kind in (Tokenizer, type(tokenizer)):

@@ -1,7 +1,7 @@
-"""Tokens sampled from random logits under every grammar: all of them music that others can read.
+"""Tokens sampled from random logits under every grammar are music that other libraries can read.
 
-RANDOM_TOKENS=1000000 python -m pytest -s tests/tokenization/test_random_logits.py samples so many
-under each, and prints what they make.
+RANDOM_TOKENS=1000000 python -m pytest -s tests/tokenization/test_random_logits.py samples that many
+under each, and prints statistics.
 """
 
 import io
@@ -14,45 +14,43 @@ import pytest
 import symusic
 
 from musicgen.midi import dumps, loads
-from musicgen.tokenization.freeze import frozen_tokenizers
+from musicgen.tokenization import frozen_tokenizers
 
 NUM_TOKENS = int(os.environ.get("RANDOM_TOKENS", 3_000))
 NUM_ROWS = max(8, min(64, NUM_TOKENS // 200))
 LONGEST = max(10, min(3000, NUM_TOKENS // NUM_ROWS // 3))
 
 
-def notes_heard(data):
-    """Notes that each of three libraries finds in the bytes of a MIDI file."""
-    struck = sum(
+def count_notes(data):
+    """Number of notes that each of three libraries reads from the bytes of a MIDI file."""
+    note_ons = sum(
         message.type == "note_on" and message.velocity > 0
         for track in mido.MidiFile(file=io.BytesIO(data)).tracks
         for message in track
     )
     pretty = pretty_midi.PrettyMIDI(io.BytesIO(data))
     parsed = symusic.Score.from_midi(data)
-    return [struck, sum(len(i.notes) for i in pretty.instruments), parsed.note_num()]
+    return [note_ons, sum(len(i.notes) for i in pretty.instruments), parsed.note_num()]
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", frozen_tokenizers())
-def test_random_logits_make_pieces_that_others_open_and_that_encode_to_themselves(
-    name, walk, fault
-):
+def test_random_pieces_are_readable_and_encode_to_themselves(name, walk, grammar_error):
     tokenizer = frozen_tokenizers()[name]
     rng = np.random.default_rng(0)
     lengths = []
     while sum(lengths) < NUM_TOKENS:
-        # From pieces of one event to long ones.
+        # Pieces of one event up to long ones.
         steps = int(LONGEST ** rng.random())
         rows, _ = walk(tokenizer, NUM_ROWS, steps, seed=len(lengths))
         for row in rows:
             tokens = row[row != tokenizer.vocabulary.pad_id]
-            assert fault(tokenizer, tokens, complete=True) is None
+            assert grammar_error(tokenizer, tokens, complete=True) is None
             score = tokenizer.decode(tokens)
             assert np.array_equal(tokenizer.encode(score), tokens)
             data = dumps(score)
             assert np.array_equal(tokenizer.encode(loads(data)), tokens)
-            assert notes_heard(data) == [score.num_notes] * 3
+            assert count_notes(data) == [score.num_notes] * 3
             lengths.append(len(tokens))
     print(
         f"\n{name}: {sum(lengths):,} tokens in {len(lengths):,} pieces "

@@ -26,7 +26,7 @@ def test_a_small_score_by_hand(names):
         [TimeSignature(0, 3, 4)],
         [Marker(0, "A_M7_A"), Marker(50, "verse"), Marker(100, "A_M7"), Marker(800, "Bb_sus4")],
     )
-    tokens, report = remi.encode_with_report(score)
+    tokens, summary = remi.encode_with_summary(score)
     assert names(remi, tokens) == (
         "Bar Beat_0 Chord_A_M7 Tempo_119"
         # Both tracks play 60: the longer duration, the louder velocity (62, from 50 and 62).
@@ -35,13 +35,13 @@ def test_a_small_score_by_hand(names):
         " Beat_2 Pitch_67 Velocity_40 Duration_1"
         # 120.4 bpm falls into the same bin, so nothing changes at tick 100.
         " Bar Bar Beat_0 Chord_A#_sus4 Beat_4 Tempo_59"
-        # 1240 ticks are 49.6 positions: 50; 40 positions long is more than the vocabulary holds.
+        # 1240 ticks are 49.6 positions: 50; 40 positions exceed the longest duration.
         " Bar Beat_2 Pitch_36 Velocity_86 Duration_16 EOS"
     )
-    assert (report.notes_read, report.notes_kept) == (6, 4)
-    assert report.summary() == (
+    assert (summary.notes_read, summary.notes_kept) == (6, 4)
+    assert summary.describe() == (
         "1 note of drums dropped, 1 note doubling another dropped, 1 marker naming no chord"
-        " dropped, 1 note longer than 16 subbeats clipped, 3/4 read as 4/4"
+        " dropped, 1 note longer than 4 beats clipped, 3/4 read as 4/4"
     )
     assert remi.decode(tokens) == Score(
         480,
@@ -63,11 +63,11 @@ def test_a_small_score_by_hand(names):
 
 def test_a_sounding_pitch_that_is_struck_again_ends_there(names):
     score = Score(480, [Track(notes=notes_from([(0, 960, 60, 60), (240, 60, 60, 60)]))])
-    tokens, report = remi.encode_with_report(score)
+    tokens, summary = remi.encode_with_summary(score)
     assert names(remi, tokens) == (
         "Bar Beat_0 Pitch_60 Velocity_60 Duration_2 Beat_2 Pitch_60 Velocity_60 Duration_0.5 EOS"
     )
-    assert report.clipped == {"notes struck again while sounding": 1}
+    assert summary.clipped == {"notes struck again while sounding": 1}
 
 
 def test_empty_scores():
@@ -81,25 +81,27 @@ def test_a_long_gap_is_cut_off():
     notes = notes_from([(0, 10, 60, 60), (200_000_000, 10, 60, 60)])
     score = Score(480, [Track(notes=notes)], tempos((0, 120.0), (10**9, 60.0)))
     score.markers = [Marker(10**9, "C_M")]
-    tokens, report = remi.encode_with_report(score)
+    tokens, summary = remi.encode_with_summary(score)
     assert len(tokens) == 7
-    assert report.dropped == {f"{what} beyond bar 4096": 1 for what in ("notes", "chords", "tempi")}
+    assert summary.dropped == {
+        f"{what} beyond bar 4096": 1 for what in ("notes", "chords", "tempi")
+    }
     longest = REMI(max_bars=3).encode(Score(1, [Track(notes=notes_from([(11, 1, 60, 60)]))]))
     assert (longest == remi.vocabulary.id("Bar")).sum() == 3
 
 
-def test_rules_for_chords_and_meter():
+def test_rules_for_chords_and_metre():
     score = Score(480, [Track(notes=notes_from([(0, 480, 60, 60)]))])
-    report = remi.encode_with_report(score)[1]
-    assert report.summary() == "all 1 note kept, no chord markers: no Chord tokens"
-    assert REMI(chords=False).encode_with_report(score)[1].summary() == "all 1 note kept"
+    summary = remi.encode_with_summary(score)[1]
+    assert summary.describe() == "all 1 note kept, no chord markers: no Chord tokens"
+    assert REMI(chords=False).encode_with_summary(score)[1].describe() == "all 1 note kept"
     score.markers = [Marker(0, "N_N_N")]
     score.time_signatures = [
         TimeSignature(0, 7, 8),
         TimeSignature(9, 2, 2),
         TimeSignature(10, 7, 8),
     ]
-    assert remi.encode_with_report(score)[1].rules == ["7/8 read as 4/4"]
+    assert remi.encode_with_summary(score)[1].rules == ["7/8 read as 4/4"]
 
 
 @pytest.mark.parametrize(
@@ -122,10 +124,10 @@ def test_chord_spellings(marker, chord):
 
 
 @pytest.mark.parametrize("marker", ["", "H_M", "A", "A_", "A_maj7", "A_M7_", "A_M7_X", "a_M7", "N"])
-def test_what_is_no_chord(marker):
-    tokens, report = remi.encode_with_report(Score(markers=[Marker(0, marker)]))
+def test_markers_that_are_not_chords(marker):
+    tokens, summary = remi.encode_with_summary(Score(markers=[Marker(0, marker)]))
     assert len(tokens) == 1
-    assert report.dropped == {"markers naming no chord": 1}
+    assert summary.dropped == {"markers naming no chord": 1}
 
 
 def test_decode_takes_prefixes_and_padding(names):
@@ -134,7 +136,7 @@ def test_decode_takes_prefixes_and_padding(names):
     whole = remi.decode(tokens)
     assert whole.num_notes == 3
     assert [remi.decode(tokens[:n]).num_notes for n in range(len(tokens) + 1)] == [
-        *[0] * 6,  # Bar Beat Tempo Pitch Velocity: the note is whole with its Duration
+        *[0] * 6,  # Bar Beat Tempo Pitch Velocity: a note needs its Duration
         *[1] * 3,
         *[2] * 5,
         *[3] * 2,

@@ -37,7 +37,7 @@ def rows_of(tokenizer, tokens):
 @pytest.mark.parametrize("tokenizer", [REMI(), Groove2Groove()], ids=["remi", "groove"])
 @pytest.mark.parametrize("length", [1, 2, 37, 512, 100_000])
 @pytest.mark.parametrize("augment", [False, True])
-def test_windows_are_grammatical_and_within_length(tokenizer, length, augment, fault):
+def test_windows_are_grammatical_and_within_length(tokenizer, length, augment, grammar_error):
     rng = np.random.default_rng(length)
     first = tokenizer.vocabulary.id("Bar" if tokenizer.name == "remi" else "BOS")
     for seed in range(4):
@@ -51,7 +51,7 @@ def test_windows_are_grammatical_and_within_length(tokenizer, length, augment, f
             assert window.dtype == np.int64
             assert 0 < len(window) <= length
             assert window[0] == first
-            assert fault(tokenizer, window, complete=length == 100_000) is None
+            assert grammar_error(tokenizer, window, complete=length == 100_000) is None
         assert np.array_equal(tokens, before)
 
 
@@ -125,7 +125,7 @@ def test_transposition_moves_pitches_and_chords_alike():
     assert max(map(seen.count, expected)) < 3 * min(map(seen.count, expected))
 
 
-def test_groove_transposition_spares_drums():
+def test_groove_transposition_keeps_drums():
     groove = Groove2Groove(max_transposition=5, drop_track_probability=0, skip_bar_probability=0)
     notes = notes_from([(0, 12, 40, 80), (0, 12, 125, 80)])
     drums = notes_from([(0, 12, 36, 80)])
@@ -172,9 +172,9 @@ def test_skipping_cuts_whole_bars_out():
             for b in range(BARS + 1)
         )
         score = groove.decode(window)
-        assert score.end <= 4 * 480, "what sounds past the cut ends at the cut"
+        assert score.end <= 4 * 480, "notes end at the cut"
 
-    # A note across a cut loses what is cut out of it; the later bars move up.
+    # A note across a cut becomes shorter; the later bars move up.
     groove = Groove2Groove(**settings, skip_bar_probability=0.5)
     notes = notes_from([(0, 144, 40, 80), (60, 12, 60, 80), (97, 12, 61, 80)])
     tokens = groove.encode(Score(12, [Track("Bass", notes=notes)]))
@@ -192,7 +192,7 @@ def test_skipping_cuts_whole_bars_out():
     }
 
 
-def test_skipping_never_takes_all_notes():
+def test_skipping_never_removes_all_notes():
     groove = Groove2Groove(skip_bar_probability=1, drop_track_probability=0, max_transposition=0)
     notes = notes_from([(100, 12, 40, 80)])
     tokens = groove.encode(Score(12, [Track("Bass", notes=notes)]))

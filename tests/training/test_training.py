@@ -1,4 +1,4 @@
-"""Short runs of the real configuration."""
+"""Short runs of the configurations in conf/."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-import train
 from musicgen import load
 from musicgen.attention import FAVOR
+from musicgen.cli import train
 from musicgen.errors import UserError
 from musicgen.training.callbacks import RedrawFeatures, SaveLast
-from musicgen.training.optim import warmup_cosine
+from musicgen.training.schedules import warmup_cosine
 from musicgen.training.tasks import LanguageModeling
 
 TINY = (
@@ -37,7 +37,7 @@ TINY = (
 
 @pytest.fixture
 def run(config, tmp_path):
-    """Train in a folder of its own; returns the rows of metrics.csv by step."""
+    """Train in a folder `name`; return the rows of metrics.csv by step."""
 
     def run(name: str, *overrides: str, resume: Path | None = None) -> dict[int, dict[str, str]]:
         cfg = config("train", *TINY, *overrides)
@@ -59,9 +59,9 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
 
 
-def test_same_seed_same_run_and_resumed_equals_uninterrupted(run, tmp_path):
+def test_runs_are_reproducible_and_resumed_runs_match_uninterrupted_ones(run, tmp_path):
     redraw = "callbacks.redraw_features.probability=0.5"
-    whole = run("whole", "trainer.max_steps=6", redraw, "scheduler.max_steps=6")
+    full = run("full", "trainer.max_steps=6", redraw, "scheduler.max_steps=6")
     again = run("again", "trainer.max_steps=6", redraw, "scheduler.max_steps=6")
     first = run("first", "trainer.max_steps=3", redraw, "scheduler.max_steps=6")
     second = run(
@@ -71,32 +71,32 @@ def test_same_seed_same_run_and_resumed_equals_uninterrupted(run, tmp_path):
         "scheduler.max_steps=6",
         resume=tmp_path / "first/checkpoints/last.ckpt",
     )
-    losses = [whole[step]["train/loss"] for step in range(6)]
+    losses = [full[step]["train/loss"] for step in range(6)]
     assert len(set(losses)) == 6
     assert [again[step]["train/loss"] for step in range(6)] == losses
     assert [first[step]["train/loss"] for step in range(3)] == losses[:3]
-    # Batches, noise, redraws, schedule and optimizer go on where they were.
+    # Batches, noise, redraws, schedule and optimizer continue.
     assert [second[step]["train/loss"] for step in range(3, 6)] == losses[3:]
-    assert second[5]["val/loss"] == whole[5]["val/loss"]
-    for name, tensor in weights(tmp_path / "whole").items():
+    assert second[5]["val/loss"] == full[5]["val/loss"]
+    for name, tensor in weights(tmp_path / "full").items():
         assert torch.equal(tensor, weights(tmp_path / "second")[name]), name
 
 
-def test_loss_falls_and_the_best_weights_are_kept(run, tmp_path):
+def test_loss_decreases_and_best_and_last_checkpoints_are_saved(run, tmp_path):
     rows = run("run", "trainer.max_steps=60", "optimizer.lr=1e-2", "trainer.val_check_interval=20")
     assert float(rows[59]["train/loss"]) < float(rows[0]["train/loss"]) - 1
     assert float(rows[59]["val/loss"]) < float(rows[19]["val/loss"])
     assert (tmp_path / "run/checkpoints/best.ckpt").is_file()
     run("odd", "trainer.max_steps=5", "trainer.val_check_interval=3")
     last = torch.load(tmp_path / "odd/checkpoints/last.ckpt", weights_only=True)
-    assert last["global_step"] == 5  # though 3 was the last to be validated
+    assert last["global_step"] == 5  # the last validation was at step 3
     assert "tokens_per_second" in " ".join(rows[30])
 
 
 @pytest.mark.parametrize(
     "end", [["trainer.max_steps=2"], ["trainer.max_steps=-1", "trainer.max_epochs=1"]]
 )
-def test_a_run_of_less_than_an_interval_is_validated_at_its_end(run, tmp_path, end):
+def test_runs_shorter_than_the_validation_interval_are_validated_at_the_end(run, tmp_path, end):
     rows = run("run", *end, "scheduler.max_steps=9", "trainer.val_check_interval=50")
     assert [float(row["val/loss"]) > 0 for row in rows.values() if "val/loss" in row] == [True]
     best, last = (
@@ -104,12 +104,12 @@ def test_a_run_of_less_than_an_interval_is_validated_at_its_end(run, tmp_path, e
         for name in ("best", "last")
     )
     assert best["global_step"] == last["global_step"] == 2
-    # And not again where there was a validation.
+    # Runs with a validation are not validated again.
     rows = run("more", "trainer.max_steps=4")
     assert [step for step, row in rows.items() if "val/loss" in row] == [2]
 
 
-def test_window_follows_the_span_that_is_learned(run, tmp_path):
+def test_window_follows_the_learned_span(run, tmp_path):
     rows = run(
         "span",
         "position=siren",
@@ -126,9 +126,9 @@ def test_window_follows_the_span_that_is_learned(run, tmp_path):
     reach = abs(float(sigma)) * math.sqrt(-2 * math.log(0.1)) * 31
     assert windows[-1] == math.ceil(reach)
     assert windows[-1] != windows[0]
-    # A checkpoint alone gives the window back.
+    # Loading the checkpoint restores the window.
     loaded = load(tmp_path / "span/checkpoints/last.ckpt").model
-    assert loaded.layers[0].span.window() == (windows[-1],)
+    assert loaded.layers[0].span.window == (windows[-1],)
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,13 @@ def test_window_follows_the_span_that_is_learned(run, tmp_path):
         (["trainer.max_steps=5", "trainer.accumulate_grad_batches=2"], 5),
     ],
 )
-def test_the_end_is_saved_however_it_comes(run, tmp_path, overrides, step):
+def test_last_checkpoint_is_saved_at_the_end(run, tmp_path, overrides, step):
     run("run", *overrides)
     saved = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)
     assert saved["global_step"] == step
 
 
-def test_saves_fall_between_steps_also_when_gradients_are_accumulated(tmp_path):
+def test_saves_are_between_steps_when_gradients_are_accumulated(tmp_path):
     saves = []
     save = SaveLast(str(tmp_path / "last.ckpt"), every=2)
     trainer = SimpleNamespace(global_step=0, max_steps=5, world_size=1)
@@ -158,7 +158,7 @@ def test_saves_fall_between_steps_also_when_gradients_are_accumulated(tmp_path):
     assert saves == [2, 4, 5]
 
 
-def test_overfit_sees_one_batch_again_and_again(run, tmp_path, monkeypatch):
+def test_overfit_repeats_one_batch(run, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
         LanguageModeling,
@@ -168,33 +168,36 @@ def test_overfit_sees_one_batch_again_and_again(run, tmp_path, monkeypatch):
         ),
     )
     run("run", "trainer.max_steps=5", "+trainer.overfit_batches=1", "trainer.val_check_interval=1")
-    assert len(set(seen)) <= 2  # the training batch, and the validation's
+    assert len(set(seen)) <= 2  # the training batch and the validation batch
 
 
-def test_a_folder_is_one_runs(run):
+def test_run_folders_are_not_reused(run):
     run("run", "trainer.max_steps=1")
-    with pytest.raises(UserError, match="holds another run; go on with it by resume="):
+    with pytest.raises(UserError, match="holds another run; continue it with resume="):
         run("run", "trainer.max_steps=1")
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
-        ("model.causal=false", "see what it is to predict"),
-        ("scheduler.max_steps=-1", "a cosine needs its end"),
-        ("data.batch_size=0", "data.batch_size=0: give a whole number, 1 or more"),
-        ("data.length=x", "data.length=x"),
-        ("optimizer.lr=-1", "optimizer.lr=-1: give a number above 0"),
-        ("trainer.val_check_interval=0", "trainer.val_check_interval .*=0: give a whole number"),
-        ("trainer.log_every_n_steps=0", "trainer.log_every_n_steps .*=0: give a whole number"),
+        ("model.causal=false", "model.causal=False: expected true"),
+        ("scheduler.max_steps=-1", "scheduler.max_steps=-1: expected the step"),
+        ("data.batch_size=0", r"batch_size(', |=)0(, '|: )expected an integer >= 1"),
+        ("data.length=x", r"length(', '|=)x('|:).*expected an integer"),
+        ("optimizer.lr=-1", "optimizer.lr=-1: expected a number > 0"),
+        (
+            "trainer.val_check_interval=0",
+            "'every', 0, 'expected an integer >= 1'.*\nfull_key: callbacks.last",
+        ),
+        ("trainer.log_every_n_steps=0", "'every', 0, .*\nfull_key: callbacks.throughput"),
     ],
 )
-def test_settings_that_cannot_train_are_refused(run, override, said):
-    with pytest.raises((UserError, InstantiationException), match=said):
+def test_invalid_settings_are_refused(run, override, message):
+    with pytest.raises((UserError, InstantiationException), match=message):
         run("run", "trainer.max_steps=1", override)
 
 
-def test_redraw_happens_as_often_as_it_should():
+def test_redraw_frequency():
     favor = FAVOR(4, 0.5)
     module = torch.nn.ModuleList([favor])
 
@@ -214,6 +217,8 @@ def test_redraw_happens_as_often_as_it_should():
     assert draws(RedrawFeatures(probability=0.25, seed=3), 400) == often
     with pytest.raises(UserError, match="either every or probability"):
         RedrawFeatures()
+    with pytest.raises(UserError, match="probability=2: expected a number >= 0 and <= 1"):
+        RedrawFeatures(probability=2)
 
 
 def test_schedule_by_hand():
@@ -227,12 +232,15 @@ def test_schedule_by_hand():
     assert rates[:5] == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.0])
     assert rates[9] == pytest.approx(1.5)  # half-way down from 2 to 1
     assert rates[14:] == pytest.approx([1.0] * 6)
+    with pytest.raises(UserError, match="warmup_steps=-1: expected an integer >= 0"):
+        warmup_cosine(optimizer, warmup_steps=-1, max_steps=14, min_lr=1.0)
 
 
 def test_learnable_positions_must_cover_the_training_length(config, tmp_path):
     cfg = config("train", "position=learnable", "model.position.max_length=100")
     OmegaConf.update(cfg, "paths.output_dir", str(tmp_path))
-    with pytest.raises(UserError, match=r"data.length=512 is more than .*max_length=100"):
+    message = r"model.position.max_length=100: expected at least data.length=512"
+    with pytest.raises(UserError, match=message):
         train.main(cfg)
 
 
@@ -243,17 +251,19 @@ def test_every_task_trains(run, task, position):
     assert float(rows[2]["val/loss"]) > 0
 
 
-def test_no_validation_pieces_where_none_are_asked_for(run, tmp_path, capsys):
+def test_runs_without_validation_pieces(run, tmp_path, capsys):
     rows = run("run", "data.val_fraction=0", "trainer.max_steps=3")
     shown = capsys.readouterr().err
     assert "(5 train, 0 val, 1 test)" in shown
-    assert "no val pieces among 6: all pieces stand in" in shown
+    assert "no val pieces among 6: all pieces are used" in shown
     assert float(rows[2]["val/loss"]) > 0
 
 
 def test_experiments_compose(config):
-    folder = Path(train.__file__).parent / "conf/experiment"
-    for path in sorted(folder.rglob("*.yaml")):
+    folder = Path(__file__).parents[2] / "conf/experiment"
+    experiments = sorted(folder.rglob("*.yaml"))
+    assert experiments
+    for path in experiments:
         name = path.relative_to(folder).with_suffix("").as_posix()
         cfg = config("train", f"experiment={name}")
         assert cfg.trainer.max_steps > 0

@@ -1,0 +1,105 @@
+"""Linear attention: a feature map, and the causal product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from musicgen.attention.base import Attention, AttentionMask, FeatureMap
+from musicgen.attention.linear.backends import BACKENDS
+from musicgen.attention.linear.product import (
+    bidirectional_linear_attention,
+    causal_linear_attention,
+)
+from musicgen.attention.linear.state import LinearState
+from musicgen.attention.linear.step import linear_attention_step
+from musicgen.errors import parameter_of
+from musicgen.position.base import LayerCode, Site
+from musicgen.validation import check_choice
+
+
+class LinearAttention(Attention):
+    """φ(q)·φ(k) instead of exp(q·k): linear in length, and a state of fixed size for decoding.
+
+    Args:
+        feature_map: builds φ from `dim` and `logit_scale`.
+        decay: `learned` weights a pair (n, m) by γ^(n − m), with one rate −log γ = exp(ρ) per head,
+            ρ initialised evenly from −7 to −2.5; causal only. `none`: no decay.
+        backend: of the causal product in training (see `causal_linear_attention`). Evaluation and
+            generation use `auto`, so that a checkpoint runs on any machine.
+    """
+
+    name = "linear"
+    has_fixed_state = True
+    accepts = frozenset({Site.EMBEDDING, Site.QUERY_KEY, Site.FEATURE})
+
+    def __init__(
+        self,
+        encoded_dim: int,
+        logit_scale: float,
+        num_heads: int,
+        *,
+        site: Site = Site.QUERY_KEY,
+        feature_map: Callable[..., FeatureMap],
+        decay: str = "none",
+        backend: str = "auto",
+    ) -> None:
+        super().__init__(encoded_dim, logit_scale, num_heads, site=site)
+        check_choice("decay", decay, ("none", "learned"))
+        check_choice("backend", backend, ("auto", *BACKENDS))
+        self.backend = backend
+        with parameter_of("feature_map"):
+            self.feature_map = feature_map(dim=encoded_dim, logit_scale=logit_scale)
+        self.feature_dim = self.feature_map.feature_dim
+        self.decay = None
+        if decay == "learned":
+            self.decay = nn.Parameter(torch.linspace(-7, -2.5, num_heads))
+
+    @property
+    def log_decay(self) -> Tensor | None:
+        return None if self.decay is None else -self.decay.float().exp()
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        code: LayerCode,
+        mask: AttentionMask,
+        *,
+        state: LinearState | None = None,
+        return_state: bool = False,
+    ) -> tuple[Tensor, LinearState | None]:
+        assert mask.span is None, "linear attention has no span"
+        phi_q, phi_k, feature_code, log_decay = self._features(q, k, code)
+        options: dict[str, Any] = {
+            "log_features": self.feature_map.log_features,
+            "code": feature_code,
+            "key_mask": mask.key_mask,
+        }
+        if not mask.causal:
+            assert self.decay is None, "decay is causal"
+            return bidirectional_linear_attention(phi_q, phi_k, v, **options), None
+        options |= {"log_decay": log_decay, "state": state, "return_state": return_state}
+        backend = self.backend if self.training else "auto"
+        return causal_linear_attention(phi_q, phi_k, v, **options, backend=backend)
+
+    def step(
+        self, q: Tensor, k: Tensor, v: Tensor, code: LayerCode, mask: AttentionMask, state: Any
+    ) -> tuple[Tensor, LinearState]:
+        phi_q, phi_k, feature_code, log_decay = self._features(q, k, code)
+        return linear_attention_step(phi_q, phi_k, v, state, log_decay=log_decay, code=feature_code)
+
+    def _features(
+        self, q: Tensor, k: Tensor, code: LayerCode
+    ) -> tuple[Tensor, Tensor, LayerCode | None, Tensor | None]:
+        """Compute φ(q) and φ(k); return the code if it acts on them, and the total decay."""
+        log_decay = self.log_decay
+        if self.site != Site.FEATURE:
+            return *self.feature_map(q, k, code), None, log_decay
+        if code.log_decay is not None:
+            log_decay = code.log_decay if log_decay is None else log_decay + code.log_decay
+        return *self.feature_map(q, k, LayerCode()), code, log_decay

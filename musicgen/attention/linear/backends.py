@@ -1,0 +1,172 @@
+"""Backends of the causal product: their selection, the naive one, and the two optional ones."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+from torch.torch_version import TorchVersion
+
+from musicgen.attention.linear.chunked import chunked
+from musicgen.attention.linear.naive import naive
+from musicgen.attention.linear.state import LinearState, ProductInputs, normaliser, segments
+from musicgen.errors import ParameterError
+from musicgen.validation import check_choice
+
+Backend = Callable[[ProductInputs], tuple[Tensor, LinearState]]
+
+
+def select_backend(name: str, q: Tensor, log_decay: Tensor | None) -> Backend:
+    """Return the backend of that name; `auto`: the fastest that supports these inputs.
+
+    On a CPU that is `chunked`, which is faster than fast_transformers. On NVIDIA GPUs it is `fla`
+    if it is installed and torch may round matrix products: its products are in TF32.
+    """
+    if name == "auto":
+        if not q.is_cuda or not _may_round() or _fla_refusal(q, log_decay) is not None:
+            return chunked
+        if reason := _fla_gradient_refusal(log_decay):
+            _warn_once(f"{reason}; the causal product runs in plain torch until then")
+            return chunked
+        return fla
+    check_choice("backend", name, ("auto", *BACKENDS))
+    reason = None
+    if name == "fla":
+        reason = _fla_refusal(q, log_decay) or _fla_gradient_refusal(log_decay)
+    elif name == "fast_transformers":
+        reason = _fast_transformers_refusal(q, log_decay)
+    if reason:
+        raise ParameterError("backend", name, f"{reason}, or use backend=auto")
+    return BACKENDS[name]
+
+
+def fla(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
+    """Use flash-linear-attention's simple GLA: o_n = q_n S_n, S_n = exp(g) S_{n−1} + k_n v_nᵀ."""
+    from fla.ops.simple_gla import chunk_simple_gla  # takes seconds, and needs Triton
+
+    log_decay, rescale_points = inputs.log_decay, inputs.rescale_points
+    # One gate per token: the gate per head, which it also takes, gets no gradient.
+    gate = None if log_decay is None else log_decay.float().expand(inputs.q.shape[:3])
+
+    def product(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
+        outputs = []
+        for part in segments(q.shape[1], rescale_points):
+            if part.start in rescale_points and sums is not None:
+                sums = sums * rescale_points[part.start][..., None]
+            out, sums = chunk_simple_gla(
+                q=q[:, part],
+                k=k[:, part],
+                v=v[:, part],
+                g=None if gate is None else gate[:, part],
+                scale=1.0,
+                initial_state=sums,
+                output_final_state=True,
+            )
+            outputs.append(out)
+        assert sums is not None
+        return torch.cat(outputs, dim=1), sums
+
+    return _normalised(product, inputs)
+
+
+def fast_transformers(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
+    """Use pytorch-fast-transformers' causal product, or `chunked` if sums are rescaled."""
+    from fast_transformers.causal_product import causal_dot_product
+
+    assert inputs.log_decay is None, "refused by select_backend"
+    if inputs.rescale_points:
+        return chunked(inputs)
+
+    def product(q: Tensor, k: Tensor, v: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+        heads_first = (x.transpose(1, 2).contiguous() for x in (q, k, v))
+        out = causal_dot_product(*heads_first).transpose(1, 2)
+        sums = torch.einsum("blhe,blhv->bhev", k.detach(), v)
+        if before is not None:
+            out = out + torch.einsum("blhe,bhev->blhv", q, before)
+            sums = sums + before
+        return out, sums
+
+    return _normalised(product, inputs)
+
+
+BACKENDS: dict[str, Backend] = {
+    "naive": naive,
+    "chunked": chunked,
+    "fast_transformers": fast_transformers,
+    "fla": fla,
+}
+
+
+def _normalised(
+    product: Callable[..., tuple[Tensor, Tensor]], inputs: ProductInputs
+) -> tuple[Tensor, LinearState]:
+    """Attend by a product that does not normalise: (q, k, v, sums before) -> (out, sums)."""
+    q, k, v, norm, _, state, _, eps = inputs
+    ones = v.new_ones(*v.shape[:-1], 1)
+    kv, k_sum = (None, None) if state is None else (state.kv, state.k[..., None])
+    if norm is None:  # values and a one: the normaliser is the product's last column
+        before = None if kv is None or k_sum is None else torch.cat((kv, k_sum), dim=-1)
+        both, sums = product(q, k, torch.cat((v, ones), dim=-1), before)
+        numerator, denominator = both[..., :-1], both[..., -1:]
+        kv, k_sum = sums[..., :-1], sums[..., -1:]
+    else:
+        numerator, kv = product(q, k, v, kv)
+        denominator, k_sum = product(*norm, ones, k_sum)
+    out = numerator / normaliser(denominator, eps)
+    return out, LinearState(kv.detach(), k_sum[..., 0].detach())
+
+
+def _fla_refusal(q: Tensor, log_decay: Tensor | None) -> str | None:
+    """Return why flash-linear-attention does not support these inputs, and the cure."""
+    if not q.is_cuda:
+        return f"flash-linear-attention needs an NVIDIA GPU, and this runs on {q.device.type}"
+    if find_spec("fla") is None or find_spec("triton") is None:
+        missing = "flash-linear-attention or its Triton is not installed"
+        return f"{missing}; pip install flash-linear-attention"
+    if q.dtype == torch.float64:
+        return "flash-linear-attention has no double precision; give float32"
+    return None
+
+
+def _fla_gradient_refusal(log_decay: Tensor | None) -> str | None:
+    """Return why fla's backward with decay is wrong: on Hopper, Triton 3.4 to before 3.7.1."""
+    if log_decay is None or not torch.is_grad_enabled():
+        return None
+    import triton
+
+    hopper = torch.cuda.get_device_capability(log_decay.device)[0] == 9
+    if hopper and "3.4" <= TorchVersion(triton.__version__) < "3.7.1":
+        return (
+            f"on this GPU (Hopper) Triton {triton.__version__} breaks the gradients of "
+            "flash-linear-attention with decay; pip install 'triton>=3.7.1'"
+        )
+    return None
+
+
+def _fast_transformers_refusal(q: Tensor, log_decay: Tensor | None) -> str | None:
+    """Return why pytorch-fast-transformers does not support these inputs, and the cure."""
+    if find_spec("fast_transformers") is None:
+        return "pytorch-fast-transformers is not installed; pip install pytorch-fast-transformers"
+    from fast_transformers.causal_product import CausalDotProduct
+
+    if CausalDotProduct.dot.get(q.device.type) is None:
+        return f"pytorch-fast-transformers is not built for {q.device.type}; run on the CPU"
+    if q.dtype == torch.float64:
+        return "pytorch-fast-transformers has no double precision; give float32"
+    if log_decay is not None:
+        return "pytorch-fast-transformers has no decay; give decay=none"
+    return None
+
+
+def _may_round() -> bool:
+    """Return whether torch is set to compute matrix products in less than full fp32."""
+    return torch.is_autocast_enabled("cuda") or torch.get_float32_matmul_precision() != "highest"
+
+
+@cache
+def _warn_once(message: str) -> None:
+    warnings.warn(message, stacklevel=2)

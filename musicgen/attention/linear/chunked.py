@@ -1,0 +1,223 @@
+"""The causal product on any device: quadratic within chunks of T tokens, recurrent between them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from musicgen.attention.linear.state import (
+    LinearState,
+    ProductInputs,
+    RescalePoints,
+    normaliser,
+    segments,
+)
+
+# Numbers in a chunk that fit a CPU's cache.
+_CACHE_SIZE = 2**17
+
+
+def chunked(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
+    """Compute the product in time linear in length, with a backward of its own."""
+    q, k, v, norm, log_decay, *options = inputs
+    tensors = (q, k, v, *(norm or (None, None)), log_decay)
+    out, kv, k_sum = _Chunked.apply(*tensors, *options, torch.is_grad_enabled())
+    return out, LinearState(kv, k_sum)
+
+
+class _DecayFactors(NamedTuple):
+    """Powers of γ between a chunk of T tokens and the tokens around it, each at most 1."""
+
+    from_start: Tensor  # [B·H, T, 1]: γ^(n + 1), from the chunk before to token n
+    to_end: Tensor  # [B·H, T, 1]: γ^(T − 1 − m), from token m to the chunk's end
+    total: Tensor  # [B·H, 1, 1]: γ^T
+
+
+def _pair_weights(
+    length: int, log_decay: Tensor | None, like: Tensor
+) -> tuple[Tensor, _DecayFactors | None]:
+    """Return the weights of the pairs of a chunk, and its decay.
+
+    The weights are γ^(n − m) for m ≤ n, else 0: [T, T] or, with decay, [B·H, T, T].
+    """
+    if log_decay is None:
+        return like.new_ones(length, length).tril_(), None
+    n = torch.arange(length, device=like.device)
+    rate = log_decay[:, None, None]
+    from_start, to_end = ((rate * m[:, None]).exp() for m in (n + 1, length - 1 - n))
+    within = (rate * (n[:, None] - n).clamp(min=0)).exp().tril()
+    return within, _DecayFactors(from_start, to_end, (rate * length).exp())
+
+
+class _Plan:
+    """The groups of rows that are computed together, the chunks, and the weights of their pairs."""
+
+    def __init__(self, q: Tensor, v: Tensor, log_decay: Tensor | None, points: RescalePoints):
+        batch, length, heads, width = q.shape
+        # Small products fit a CPU's cache; a GPU is faster with few, large ones.
+        chunk_length, most = 256, batch
+        if q.device.type == "cpu":
+            chunk_length = 64
+            row = chunk_length * heads * (width + v.shape[-1])
+            most = min(batch, max(1, _CACHE_SIZE // row))
+        step = next(rows for rows in range(most, 0, -1) if batch % rows == 0)
+        self.groups = [slice(start, start + step) for start in range(0, batch, step)]
+        rates = None if log_decay is None else log_decay.repeat(step)  # [B·H]
+        chunks = list(segments(length, points, chunk_length))
+        weights = {n: _pair_weights(n, rates, q) for n in {c.stop - c.start for c in chunks}}
+        self.chunks = [(i, c, *weights[c.stop - c.start]) for i, c in enumerate(chunks)]
+
+
+class _Chunked(torch.autograd.Function):
+    """The product. For the backward it keeps inputs, output, normaliser and each chunk's sums.
+
+    The backward computes weights within chunks again. The normaliser is the sum over values of one,
+    computed apart from the values, whose width stays a power of two.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        norm_q: Tensor | None,
+        norm_k: Tensor | None,
+        log_decay: Tensor | None,
+        state: LinearState | None,
+        points: RescalePoints,
+        eps: float,
+        grad_enabled: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        keep = grad_enabled and any(ctx.needs_input_grad)
+        batch, _, heads, width = q.shape
+        plan = _Plan(q, v, log_decay, points)
+        slots = len(plan.chunks) + 1 if keep else 2  # without a backward, only the last two
+        kvs = q.new_empty(slots, batch, heads, width, v.shape[-1])
+        k_sums = q.new_empty(slots, batch, heads, (k if norm_k is None else norm_k).shape[-1], 1)
+        kvs[0] = 0 if state is None else state.kv
+        k_sums[0] = 0 if state is None else state.k[..., None]
+        out, divisor = torch.empty_like(v), v.new_empty(*v.shape[:-1], 1)
+        for rows in plan.groups:
+            for i, chunk, within, decay in plan.chunks:
+                (kv, k_sum), (next_kv, next_k_sum) = (
+                    (kvs[j % slots, rows].flatten(0, 1), k_sums[j % slots, rows].flatten(0, 1))
+                    for j in (i, i + 1)
+                )
+                if chunk.start in points:
+                    for x in (kv, k_sum):
+                        x *= points[chunk.start][rows].flatten(0, 1)[..., None]
+                q_c, k_c, v_c = (_heads_first(x, rows, chunk) for x in (q, k, v))  # [B·H, T, ·]
+                inner = torch.bmm(q_c, k_c.mT).mul_(within)
+                nq_c, nk_c, norm_inner = q_c, k_c, inner
+                if norm_q is not None and norm_k is not None:
+                    nq_c, nk_c = (_by_head(x, rows, chunk) for x in (norm_q, norm_k))
+                    norm_inner = torch.bmm(nq_c, nk_c.mT).mul_(within)
+                numerator, denominator = torch.bmm(q_c, kv), torch.bmm(nq_c, k_sum)
+                if decay is not None:
+                    numerator *= decay.from_start
+                    denominator *= decay.from_start
+                numerator.baddbmm_(inner, v_c)
+                denominator = normaliser(denominator.add_(norm_inner.sum(-1, keepdim=True)), eps)
+                _write(out, rows, chunk, numerator.div_(denominator))
+                _write(divisor, rows, chunk, denominator)
+                if decay is None:
+                    torch.baddbmm(kv, k_c.mT, v_c, out=next_kv)
+                    torch.add(k_sum, nk_c.sum(1)[..., None], out=next_k_sum)
+                else:
+                    torch.mul(kv, decay.total, out=next_kv).baddbmm_(k_c.mT, v_c * decay.to_end)
+                    torch.mul(k_sum, decay.total, out=next_k_sum).baddbmm_(nk_c.mT, decay.to_end)
+        if keep:
+            ctx.save_for_backward(q, k, v, norm_q, norm_k, log_decay, out, divisor, kvs, k_sums)
+            ctx.plan, ctx.points = plan, points
+        last = len(plan.chunks) % slots
+        # Copies: a view would keep every chunk's sums alive.
+        kv, k_sum = kvs[last].clone(), k_sums[last, ..., 0].clone()
+        ctx.mark_non_differentiable(kv, k_sum)
+        return out, kv, k_sum
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, norm_q, norm_k, log_decay, out, divisor, kvs, k_sums = ctx.saved_tensors
+        grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        grad_nq = grad_nk = None
+        if norm_q is not None:
+            grad_nq, grad_nk = torch.empty_like(norm_q), torch.empty_like(norm_k)
+        for rows in ctx.plan.groups:
+            # Σ q gᵀ and Σ q h over later chunks, decayed to the end of this one.
+            later_kv = torch.zeros_like(kvs[0, rows].flatten(0, 1))
+            later_k = torch.zeros_like(k_sums[0, rows].flatten(0, 1))
+            for i, chunk, within, decay in reversed(ctx.plan.chunks):
+                kv, k_sum = (x[i, rows].flatten(0, 1) for x in (kvs, k_sums))
+                q_c, k_c, v_c, o_c, d_c, g_c = (
+                    _heads_first(x, rows, chunk) for x in (q, k, v, out, divisor, grad_out)
+                )
+                # Through the division: to the numerator, and to the normaliser.
+                g_c = g_c / d_c
+                h_c = -(g_c * o_c).sum(-1, keepdim=True)
+                to_pairs, to_k = torch.bmm(g_c, v_c.mT), torch.bmm(v_c, later_kv.mT)
+                nq_c = q_c
+                if grad_nq is None or grad_nk is None:
+                    to_pairs += h_c
+                    to_k += later_k.mT
+                else:
+                    nq_c, nk_c = (_by_head(x, rows, chunk) for x in (norm_q, norm_k))
+                    to_norm, to_nq, to_nk = h_c * within, h_c * k_sum.mT, later_k.mT
+                    if decay is not None:
+                        to_nq, to_nk = to_nq * decay.from_start, to_nk * decay.to_end
+                    _write(grad_nq, rows, chunk, to_nq.baddbmm_(to_norm, nk_c))
+                    _write(grad_nk, rows, chunk, torch.baddbmm(to_nk, to_norm.mT, nq_c))
+                to_pairs *= within
+                pairs = torch.bmm(q_c, k_c.mT).mul_(within)
+                to_v = torch.bmm(k_c, later_kv)
+                if decay is not None:
+                    to_v *= decay.to_end
+                _write(grad_v, rows, chunk, to_v.baddbmm_(pairs.mT, g_c))
+                if decay is not None:
+                    g_c, h_c = g_c * decay.from_start, h_c * decay.from_start
+                    to_k *= decay.to_end
+                    later_kv *= decay.total
+                    later_k *= decay.total
+                _write(grad_k, rows, chunk, to_k.baddbmm_(to_pairs.mT, q_c))
+                to_q = torch.bmm(g_c, kv.mT)
+                if norm_q is None:
+                    to_q.addcmul_(h_c, k_sum.mT)
+                _write(grad_q, rows, chunk, to_q.baddbmm_(to_pairs, k_c))
+                later_kv.baddbmm_(q_c.mT, g_c)
+                later_k.baddbmm_(nq_c.mT, h_c)
+                if chunk.start in ctx.points:
+                    for x in (later_kv, later_k):
+                        x *= ctx.points[chunk.start][rows].flatten(0, 1)[..., None]
+        grad_decay = None
+        if log_decay is not None and ctx.needs_input_grad[5]:
+            # Σ (n − m) ∂pair over the pairs, where Σ_m ∂pair is q·∂q and Σ_n ∂pair is k·∂k.
+            # In fp64, as large terms cancel; Apple's GPUs do not have it.
+            precise = torch.float32 if q.device.type == "mps" else torch.float64
+            n = torch.arange(1, q.shape[1] + 1, device=q.device, dtype=precise)
+            flow = _flow(q, grad_q, precise) - _flow(k, grad_k, precise)  # [B, L, H]
+            if grad_nq is not None and grad_nk is not None:
+                flow += _flow(norm_q, grad_nq, precise) - _flow(norm_k, grad_nk, precise)
+            grad_decay = torch.einsum("l,blh->h", n, flow).to(log_decay.dtype)
+        return grad_q, grad_k, grad_v, grad_nq, grad_nk, grad_decay, *[None] * 4
+
+
+def _flow(x: Tensor, grad: Tensor, dtype: torch.dtype) -> Tensor:
+    return (x * grad).sum(-1).to(dtype)
+
+
+def _by_head(x: Tensor, rows: slice, chunk: slice) -> Tensor:
+    """Return a chunk of some rows of [B, L, H, ·] as [B·H, T, ·]."""
+    return x[rows, chunk].transpose(1, 2).flatten(0, 1)
+
+
+def _heads_first(x: Tensor, rows: slice, chunk: slice) -> Tensor:
+    return _by_head(x, rows, chunk).contiguous()  # several products of it are faster
+
+
+def _write(to: Tensor, rows: slice, chunk: slice, x: Tensor) -> None:
+    """Write [B·H, T, ·] to a chunk of some rows of [B, L, H, ·]."""
+    to[rows, chunk] = x.unflatten(0, (-1, to.shape[2])).transpose(1, 2)

@@ -1,0 +1,100 @@
+"""Feature maps of linear attention."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from musicgen.attention.base import FeatureMap
+from musicgen.errors import ParameterError
+from musicgen.position.base import LayerCode
+from musicgen.random import NoiseKey
+
+
+class FAVOR(FeatureMap):
+    """FAVOR+: positive orthogonal random features of the softmax (Choromanski et al. 2021).
+
+    φ(x) = [exp(u − ‖x‖²/2), exp(−u − ‖x‖²/2)] / √M with u = xω and x scaled by √logit_scale
+    (§2.3, the hyperbolic form); the M/2 columns of ω are orthogonal in blocks of E. `queries` and
+    `keys` return the exponents, which may exceed any float's. ‖q‖² and √M are left out, as factors
+    of all of a query's features, or of every key's, cancel in the normaliser.
+
+    Args:
+        num_features: M, even; None: 2 / logit_scale², which is 2E unless an encoding has a larger E
+            than 1 / logit_scale² (exact sineSPE).
+    """
+
+    name = "favor"
+    log_features = True
+    omega: Tensor
+
+    def __init__(self, dim: int, logit_scale: float, *, num_features: int | None = None) -> None:
+        super().__init__(dim, logit_scale)
+        num_features = 2 * round(logit_scale**-2) if num_features is None else num_features
+        if num_features < 2 or num_features % 2:
+            expected = "expected an even number above 0, such as 128, as features come in pairs"
+            raise ParameterError("num_features", num_features, expected)
+        self.feature_dim = num_features
+        self.register_buffer("omega", torch.empty(dim, num_features // 2))
+        # Seeded by the global generator, like the other weights.
+        self._fill(torch.Generator().manual_seed(int(torch.randint(2**62, ()))))
+
+    def redraw(self, key: NoiseKey) -> None:
+        self._fill(key.generator())
+
+    @torch.no_grad()
+    def _fill(self, generator: torch.Generator) -> None:
+        """Draw blocks of E orthogonal columns, each with the length of a normal vector."""
+        dim, columns = self.omega.shape
+        blocks = []
+        for start in range(0, columns, dim):
+            gaussian = torch.randn(dim, min(dim, columns - start), generator=generator)
+            # With R's signs moved into Q, it is uniform over rotations and reflections.
+            q, r = torch.linalg.qr(gaussian)
+            blocks.append(q * r.diagonal().sign())
+        directions = torch.cat(blocks, dim=1)
+        lengths = torch.randn(dim, columns, generator=generator).norm(dim=0)
+        self.omega.copy_(directions * lengths)
+
+    def forward(self, q: Tensor, k: Tensor, code: LayerCode) -> tuple[Tensor, Tensor]:
+        queries, keys = code.project(q, k, self._directions)
+        return self._exponents(queries.product), self._exponents(*keys)
+
+    def queries(self, q: Tensor) -> Tensor:
+        return self._exponents(q @ self._directions)
+
+    def keys(self, k: Tensor) -> Tensor:
+        return self._exponents(k @ self._directions, k.square().sum(-1, keepdim=True))
+
+    @property
+    def _directions(self) -> Tensor:
+        return self.omega.float() * math.sqrt(self.logit_scale)
+
+    def _exponents(self, u: Tensor, squared_norm: Tensor | None = None) -> Tensor:
+        u = u.float()
+        if squared_norm is None:
+            return torch.cat((u, -u), dim=-1)
+        half_square = squared_norm * (self.logit_scale / 2)
+        return torch.cat((u - half_square, -u - half_square), dim=-1)
+
+
+class ReLU(FeatureMap):
+    """φ(x) = relu(x · √logit_scale) + ε: the Linear Transformer-ReLU of the SPE paper (§3.1)."""
+
+    name = "relu"
+    epsilon = 1e-3
+
+    def queries(self, q: Tensor) -> Tensor:
+        return F.relu(q * math.sqrt(self.logit_scale)) + self.epsilon
+
+
+class ELU(FeatureMap):
+    """φ(x) = elu(x) + 1 (Katharopoulos et al. 2020, eq. 7)."""
+
+    name = "elu"
+
+    def queries(self, q: Tensor) -> Tensor:
+        return F.elu(q) + 1

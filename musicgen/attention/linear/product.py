@@ -1,0 +1,111 @@
+"""Linear attention as functions: causal, step by step, bidirectional."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from musicgen.attention.linear.backends import select_backend
+from musicgen.attention.linear.stabilise import stabilise, stabilise_bidirectional
+from musicgen.attention.linear.state import (
+    LinearState,
+    NormFeatures,
+    ProductInputs,
+    RescalePoints,
+    normaliser,
+)
+from musicgen.position.base import LayerCode
+
+
+def causal_linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    log_features: bool = False,
+    log_decay: Tensor | None = None,
+    code: LayerCode | None = None,
+    key_mask: Tensor | None = None,
+    state: LinearState | None = None,
+    return_state: bool = False,
+    eps: float = 1e-6,
+    backend: str = "auto",
+) -> tuple[Tensor, LinearState | None]:
+    """Compute causal linear attention (Katharopoulos et al. 2020, eqs. 8–9), in fp32 or fp64.
+
+    Args:
+        q, k: feature maps of queries and keys, [B, L, H, E].
+        v: values, [B, L, H, V].
+        log_features: q and k are the logarithms of positive features, which may be of any size.
+        log_decay: [H], at most 0: the pair (n, m) is weighted by exp(log_decay · (n − m)), in the
+            numerator and in the normaliser.
+        code: encodes q and k after their exponents are brought into range. If it does not keep
+            their signs, the normaliser is computed from q and k before encoding.
+        key_mask: [B, L], false where a key is left out.
+        state: sums over the tokens before these. It gets no gradient.
+        return_state: also return the sums after these tokens.
+        eps: added to the normaliser, except with `log_features`.
+        backend: `naive` (quadratic, for reading and testing), `chunked` (any device),
+            `fast_transformers`, `fla` (NVIDIA; in TF32), or `auto`: the fastest
+            whose precision torch's settings allow.
+
+    Returns:
+        [B, L, H, V], and the state or None.
+
+    Raises:
+        ValueError: the backend is unknown, or does not support these inputs.
+    """
+    compute = select_backend(backend, q, log_decay)
+    with torch.autocast(q.device.type, enabled=False):
+        q, k, v = (at_least_fp32(x) for x in (q, k, v))
+        rate = None if log_decay is None else log_decay.to(q.dtype)
+        rescale_points: RescalePoints = {}
+        log_scale = None
+        if log_features:
+            per_head = code is not None
+            q, k, rescale_points, log_scale = stabilise(q, k, key_mask, rate, state, per_head)
+            eps = 0
+        elif key_mask is not None:
+            k = k * key_mask[:, :, None, None]
+        q, k, norm = encode_features(q, k, code)
+        out, last = compute(ProductInputs(q, k, v, norm, rate, state, rescale_points, eps))
+    return out, last._replace(log_scale=log_scale) if return_state else None
+
+
+def bidirectional_linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    log_features: bool = False,
+    code: LayerCode | None = None,
+    key_mask: Tensor | None = None,
+    eps: float = 1e-6,
+) -> Tensor:
+    """Compute bidirectional linear attention; arguments as of `causal_linear_attention`."""
+    with torch.autocast(q.device.type, enabled=False):
+        q, k, v = (at_least_fp32(x) for x in (q, k, v))
+        if log_features:
+            q, k = stabilise_bidirectional(q, k, key_mask, per_head=code is not None)
+            eps = 0
+        elif key_mask is not None:
+            k = k * key_mask[:, :, None, None]
+        q, k, norm = encode_features(q, k, code)
+        norm_q, norm_k = norm or (q, k)
+        kv = torch.einsum("blhe,blhv->bhev", k, v)
+        numerator = torch.einsum("blhe,bhev->blhv", q, kv)
+        denominator = torch.einsum("blhe,bhe->blh", norm_q, norm_k.sum(1))
+    return numerator / normaliser(denominator, eps)[..., None]
+
+
+def encode_features(
+    q: Tensor, k: Tensor, code: LayerCode | None
+) -> tuple[Tensor, Tensor, NormFeatures | None]:
+    """Encode features; return also the normaliser's features if they differ."""
+    if code is None:
+        return q, k, None
+    return *code.encode(q, k), None if code.keeps_sign else (q, k)
+
+
+def at_least_fp32(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()

@@ -1,0 +1,135 @@
+"""Bring features into a range where nothing overflows or vanishes, from their logarithms.
+
+With one scale s_f for each feature, keys exp(a_f − s_f) and queries exp(u_f + s_f − max_f (u_f +
+s_f)) give the same attention: s cancels in each product, and the maximum between numerator and
+normaliser. With s_f near the logarithm of the (decayed) sum of key feature f, that sum is near 1,
+and the normaliser is not far below 1 either, as the query's largest feature is 1.
+
+So s follows the running maximum of each key feature, but lazily: fp32 has room for e^±87, and s
+changes, at a rescale point, only when some feature leaves the range s ± `TOLERANCE`. Usually the
+first key's exponents serve for a whole sequence. s at a token depends on no later one.
+
+A positional encoding of features mixes them. Then all features of a head have one scale
+(`per_head`), that of the largest; features smaller than it by e^87 vanish.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from musicgen.attention.linear.state import LinearState, RescalePoints
+
+TOLERANCE = 30.0
+_BLOCK = 64
+
+
+def stabilise(
+    q: Tensor,
+    k: Tensor,
+    key_mask: Tensor | None,
+    log_decay: Tensor | None,
+    state: LinearState | None,
+    per_head: bool,
+) -> tuple[Tensor, Tensor, RescalePoints, Tensor]:
+    """Compute features of the causal form from their logarithms [B, L, H, E].
+
+    Returns:
+        Features of queries and keys, the factors that keep sums before them on the same scale, and
+        the scale [B, H, E|1] of the sums after these tokens, −inf before the first key.
+    """
+    with torch.no_grad():
+        lowest = None if log_decay is None else _exponents(k, per_head).amin(1)
+    if key_mask is not None:
+        k = k.masked_fill(~key_mask[:, :, None, None], -torch.inf)
+    with torch.no_grad():
+        exponents = _exponents(k, per_head)
+        first = exponents[:, 0]
+        if key_mask is not None:
+            rows = torch.arange(len(k), device=k.device)
+            first = exponents[rows, key_mask.int().argmax(1)]
+        if state is not None:
+            assert state.log_scale is not None, "a state of plain features"
+            first = torch.where(state.log_scale.isinf(), first, state.log_scale)
+        unseen = first.isinf()
+        first = first.masked_fill(unseen, 0)
+        log_sums = first
+        if state is not None and log_decay is not None:  # sums may have decayed below their scale
+            sums = _exponents(state.k, per_head)
+            log_sums = torch.where(sums > 0, first + sums.log(), first)
+        scales = _scales(exponents, first, log_sums, lowest, log_decay)
+        rescale_points, before = {}, first
+        for n, scale in scales.items():
+            if scale is not before:
+                rescale_points[n] = (before - scale).exp()
+            before = scale
+        shift = torch.stack(list(scales.values()), dim=1)  # [B, S, H, E|1]
+        if len(scales) > 1:
+            lengths = torch.tensor([*scales, k.shape[1]], device=k.device).diff()
+            shift = shift.repeat_interleave(lengths, dim=1)  # [B, L, H, E|1]
+    last = before.masked_fill(unseen, -torch.inf)
+    return _query_features(q + shift), (k - shift).exp_(), rescale_points, last
+
+
+def stabilise_bidirectional(
+    q: Tensor, k: Tensor, key_mask: Tensor | None, per_head: bool
+) -> tuple[Tensor, Tensor]:
+    """Compute features of the bidirectional form: one scale, the largest over all keys."""
+    if key_mask is not None:
+        k = k.masked_fill(~key_mask[:, :, None, None], -torch.inf)
+    scale = _exponents(k.detach(), per_head).amax(1, keepdim=True)
+    scale = scale.masked_fill(scale.isinf(), 0)  # rows without a key
+    return _query_features(q + scale), (k - scale).exp_()
+
+
+def stabilise_step(
+    q: Tensor, k: Tensor, log_decay: Tensor | None, log_scale: Tensor, per_head: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Compute one token's features [B, H, E], the factor on the sums before it, and their scale."""
+    if log_decay is not None:
+        log_scale = log_scale + log_decay[:, None]
+    scale = torch.maximum(log_scale, _exponents(k, per_head))
+    return _query_features(q + scale), (k - scale).exp(), (log_scale - scale).exp(), scale
+
+
+def _exponents(k: Tensor, per_head: bool) -> Tensor:
+    """Return the exponents that scales follow: [.., E|1]."""
+    return k.amax(-1, keepdim=True) if per_head else k
+
+
+def _query_features(q: Tensor) -> Tensor:
+    """Exponentiate in place, to save an array of the largest size; `q` must be a new tensor."""
+    return q.sub_(q.detach().amax(-1, keepdim=True)).exp_()
+
+
+def _scales(
+    k: Tensor, first: Tensor, log_sums: Tensor, lowest: Tensor | None, log_decay: Tensor | None
+) -> dict[int, Tensor]:
+    """Return the scales [B, H, E|1] by the token at which each begins, from `first` on.
+
+    Args:
+        k: exponents of the keys, [B, L, H, E|1].
+        log_sums: logarithms of the sums before the first token.
+        lowest: smallest exponents of the keys, masked ones included; None without decay.
+    """
+    fits = (k.amax(1) - first).amax() <= TOLERANCE
+    if lowest is not None:  # as old sums decay, each token's own features keep the sum in range
+        fits = fits & ((lowest - first).amin() >= -TOLERANCE)
+    if fits:
+        return {0: first}
+    rate = k.new_zeros(k.shape[2], 1) if log_decay is None else log_decay[:, None]
+    # Within a block the sums decay by less than half the tolerance.
+    block = max(1, min(_BLOCK, int(TOLERANCE / 2 / max(float(-rate.amin()), 1e-9))))
+    scales, scale, n, exceeded = {0: first}, first, 0, False
+    while n < k.shape[1]:
+        next_sums = torch.maximum(log_sums, k[:, n])  # the next token's own key included
+        if exceeded or (next_sums - scale).amin() < -TOLERANCE / 2:
+            scales[n] = scale = log_sums = next_sums
+        keys = k[:, n : n + block]
+        above = ((keys - scale[:, None]).amax((0, 2, 3)) > TOLERANCE).nonzero()
+        exceeded = len(above) > 0
+        count = int(above[0]) if exceeded else keys.shape[1]
+        if count:
+            log_sums = torch.maximum(log_sums + rate * count, keys[:, :count].amax(1))
+            n += count
+    return scales

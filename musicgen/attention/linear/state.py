@@ -1,0 +1,68 @@
+"""The state of causal linear attention, and the inputs of its backends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+RescalePoints = Mapping[int, Tensor]
+"""Tokens n before which the sums over all earlier tokens are multiplied by a factor [B, H, E|1]."""
+
+NormFeatures = tuple[Tensor, Tensor]
+"""Features of queries and keys for the normaliser alone, [B, L, H, M] each."""
+
+
+class LinearState(NamedTuple):
+    """Sums over the tokens so far; their size does not depend on the number of tokens."""
+
+    kv: Tensor  # [B, H, E, V]: Σ k vᵀ
+    k: Tensor  # [B, H, M]: Σ k, of the normaliser's features; M = E unless encoded
+    log_scale: Tensor | None = None  # [B, H, E|1]: sums = stored sums · exp(log_scale); None: 0
+
+    def select(self, rows: Tensor) -> LinearState:
+        """Return the states of the given rows, which may repeat."""
+        log_scale = None if self.log_scale is None else self.log_scale[rows]
+        return LinearState(self.kv[rows], self.k[rows], log_scale)
+
+    @staticmethod
+    def cat(states: list[LinearState]) -> LinearState:
+        """Concatenate the rows of several states."""
+        kvs, ks, scales = zip(*states, strict=True)
+        log_scale = None if scales[0] is None else torch.cat(scales)
+        return LinearState(torch.cat(kvs), torch.cat(ks), log_scale)
+
+    def scaled(self, factor: Tensor) -> LinearState:
+        """Return the sums times a factor [B, H, E|1]."""
+        return LinearState(self.kv * factor[..., None], self.k * factor, self.log_scale)
+
+
+class ProductInputs(NamedTuple):
+    """Inputs of a causal product; see `causal_linear_attention`."""
+
+    q: Tensor  # [B, L, H, E]
+    k: Tensor
+    v: Tensor  # [B, L, H, V]
+    norm: NormFeatures | None  # None: q and k
+    log_decay: Tensor | None  # [H]
+    state: LinearState | None
+    rescale_points: RescalePoints
+    eps: float
+
+
+def segments(
+    length: int, rescale_points: RescalePoints, max_length: int | None = None
+) -> Iterator[slice]:
+    """Yield the tokens between rescale points, in segments of at most `max_length`."""
+    for start, stop in pairwise(sorted({0, *rescale_points, length})):
+        step = max_length or stop - start
+        for first in range(start, stop, step):
+            yield slice(first, min(first + step, stop))
+
+
+def normaliser(denominator: Tensor, eps: float) -> Tensor:
+    """Return a positive divisor. With `eps` 0, a query that sees no key gets 0 instead of 0 / 0."""
+    return denominator + (eps or (denominator == 0))

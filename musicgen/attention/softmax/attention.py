@@ -1,0 +1,92 @@
+"""Softmax attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from musicgen.attention.base import Attention, AttentionMask
+from musicgen.attention.softmax.blockwise import blockwise_attention
+from musicgen.attention.softmax.flex import expand_bounds, flex_attention_with_span
+from musicgen.attention.softmax.pattern import AttentionPattern
+from musicgen.attention.softmax.state import SoftmaxState
+from musicgen.position.base import LayerCode, Site
+from musicgen.position.logit.term import LayerLogits
+
+
+class SoftmaxAttention(Attention):
+    """softmax(q·k · logit_scale) v (Vaswani et al. 2017, eq. 1).
+
+    Computed by torch's fused attention or, under a logit term or a span, by blocks of queries or
+    FlexAttention.
+    """
+
+    name = "softmax"
+    accepts = frozenset({Site.EMBEDDING, Site.QUERY_KEY, Site.LOGIT})
+    supports_span = True
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        code: LayerCode,
+        mask: AttentionMask,
+        *,
+        state: SoftmaxState | None = None,
+        return_state: bool = False,
+    ) -> tuple[Tensor, SoftmaxState | None]:
+        (causal, key_mask, span), logits = mask, code.logits
+        assert state is None or key_mask is None, "a prefill has no padding"
+        q, k = code.encode(q, k)
+        q, k = q.to(v.dtype), k.to(v.dtype)
+        # Number of coordinates of the lags that logits depend on.
+        span_dims = 0 if span is None else len(span.decay)
+        num_dims = max(span_dims, 0 if logits is None else logits.columns.stop)
+        source = span or logits
+        positions = k.new_empty(1, k.shape[1], 0) if source is None else source.positions
+        k_positions = positions
+        last = torch.arange(q.shape[1], device=q.device)[None]  # the last key that a query sees
+        fresh = state is None
+        if state is not None:
+            state = state.append(k, v, positions)
+            k, v, k_positions = (x[:, : state.longest] for x in state.buffers)
+            last = state.length[:, None] - q.shape[1] + last  # [B, L]
+        elif return_state:
+            reach = None if span is None or span.window is None else span.window[0]
+            state = SoftmaxState.of(k, v, positions, reach)
+        if num_dims:
+            last_key = last if causal else None
+            pattern = AttentionPattern(
+                positions, k_positions, last_key, key_mask, span, num_dims, same_tokens=fresh
+            )
+            out = self._explicit(q, k, v, pattern, logits)
+        else:
+            visible = None
+            if causal and not (fresh and key_mask is None):
+                visible = torch.arange(k.shape[1], device=q.device) <= last[..., None]
+            if key_mask is not None:
+                visible = key_mask[:, None] if visible is None else visible & key_mask[:, None]
+            q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+            visible = None if visible is None else visible[:, None]
+            masks: Any = {"attn_mask": visible, "is_causal": causal and visible is None}
+            out = F.scaled_dot_product_attention(q, k, v, **masks, scale=self.logit_scale)
+        return out.transpose(1, 2), state if return_state else None
+
+    def _explicit(
+        self, q: Tensor, k: Tensor, v: Tensor, pattern: AttentionPattern, logits: LayerLogits | None
+    ) -> Tensor:
+        """Attend with logits that torch's fused attention does not form: -> [B, H, L, V]."""
+        use_flex = q.is_cuda and pattern.same_tokens and pattern.window is not None
+        position_query = table = None
+        if logits is not None:
+            position_query = logits.term.position_query(q, self.logit_scale).transpose(1, 2)
+            q = logits.term.content_query(q)
+            bounds = pattern.lag_bounds()[logits.columns]
+            table = logits.table(expand_bounds(bounds) if use_flex else bounds)
+        attend = flex_attention_with_span if use_flex else blockwise_attention
+        q = (q * self.logit_scale).transpose(1, 2)
+        return attend(q, k.transpose(1, 2), v.transpose(1, 2), pattern, position_query, table)

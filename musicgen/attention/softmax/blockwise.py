@@ -1,0 +1,173 @@
+"""Softmax attention by blocks of queries, each against the keys that it may see.
+
+For logits that torch's fused attention does not form: with a logit term, under a span, or both. No
+array of all pairs exists at any time, and the backward computes each block again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from musicgen.attention.softmax.pattern import BLOCK, AttentionPattern, Index
+from musicgen.position.logit.term import LagTable
+
+
+def blockwise_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: AttentionPattern,
+    position_query: Tensor | None = None,
+    table: LagTable | None = None,
+) -> Tensor:
+    """Compute softmax(logits) v, with logits q·k + position_query·table(x) of a pair at lag x.
+
+    Under a span the logits are multiplied by its Gaussian, or the Gaussian's logarithm is added.
+
+    Args:
+        q, k, v: [B, H, Lq, K], [B, H, Lk, K] and [B, H, Lk, V], the queries scaled.
+        pattern: visible pairs. Queries that see nothing average over any keys.
+        position_query: [B, H, Lq, K'], scaled, with `table`.
+
+    Returns:
+        [B, H, Lq, V].
+    """
+    values = None
+    if table is not None:
+        # Rows for the lags of a block that are outside of the table: they are masked.
+        padding = (0, 0, BLOCK + 1, BLOCK + 1) if pattern.consecutive else (0, 0)
+        values = F.pad(table.values.to(q.dtype), padding)
+    plan = _Plan(pattern, table, list(pattern.blocks()))
+    if len(plan.blocks) > 1:  # so that no block is copied
+        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+        position_query = None if position_query is None else position_query.contiguous()
+    decay = None if pattern.span is None else pattern.span.decay
+    return _Blockwise.apply(plan, v, q, k, position_query, values, decay)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    pattern: AttentionPattern
+    table: LagTable | None
+    blocks: list[tuple[Index, Index]]
+
+    def weights(
+        self,
+        block: tuple[Index, Index],
+        q: Tensor,
+        k: Tensor,
+        position_query: Tensor | None,
+        values: Tensor | None,
+        decay: Tensor | None,
+    ) -> Tensor:
+        """Compute a block's weights: q [B, H, C, K], k [B, H, W, K], table rows -> [B, H, C, W]."""
+        logits = q @ k.transpose(-1, -2)
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        logits = logits.to(dtype)
+        lags = self.pattern.lags(*block)
+        if position_query is not None and values is not None:
+            products = position_query @ values.transpose(-1, -2)  # [B, H, C, N]
+            logits = logits + self._by_lag(products, lags).to(dtype)
+        # [1|B, 1, C, W] each: small arrays are combined first, so that large ones are read once.
+        hidden = ~self.pattern.visible(*block, lags)[:, None]
+        offset = torch.zeros_like(hidden, dtype=dtype)
+        if decay is None:
+            logits = logits + offset.masked_fill_(hidden, torch.finfo(dtype).min)
+        else:
+            distance = lags[..., : len(decay)].to(dtype).square()
+            log_gauss = -(distance @ decay.to(dtype))[:, None]
+            assert self.pattern.span is not None
+            if self.pattern.span.multiply:
+                offset.masked_fill_(hidden, torch.finfo(dtype).min)
+                logits = torch.addcmul(offset, logits, log_gauss.exp())
+            else:
+                logits = logits + log_gauss.masked_fill(hidden, torch.finfo(dtype).min)
+        return logits.softmax(-1)
+
+    def slices(self, block: tuple[Index, Index]) -> list[Any]:
+        """Return the indices of a block's part of each further argument of `weights`."""
+        queries, keys = block
+        rows = slice(None)
+        if self.table is not None and self.pattern.consecutive:
+            assert isinstance(queries, slice)
+            assert isinstance(keys, slice)
+            ((low, _),) = self.table.bounds
+            first = keys.start - (queries.stop - 1) - low + BLOCK + 1
+            # One more than there are lags, for `_by_lag`.
+            rows = slice(first, first + (queries.stop - queries.start) + (keys.stop - keys.start))
+        return [_tokens(queries), _tokens(keys), _tokens(queries), (slice(None), rows), ...]
+
+    def _by_lag(self, products: Tensor, lags: Tensor) -> Tensor:
+        """Arrange products of queries and table rows [B, H, C, N] by keys: [B, H, C, W]."""
+        num_queries, num_keys = lags.shape[1:3]
+        if self.pattern.consecutive:
+            # Pair (c, w) has row w + (C − 1) − c. In rows of N, at c·N + w + (C − 1) − c, which
+            # from C − 1 on is (c, w) in rows of N − 1.
+            rows = products.shape[-1] - 1
+            flat = products.flatten(-2)[..., num_queries - 1 :][..., : num_queries * rows]
+            return flat.unflatten(-1, (num_queries, rows))[..., :num_keys]
+        assert self.table is not None
+        index = self.table.rows(lags)[:, None]
+        return products.gather(-1, index.expand(*products.shape[:3], num_keys))
+
+
+class _Blockwise(torch.autograd.Function):
+    """The weights times the values, by blocks; the backward computes the weights again."""
+
+    @staticmethod
+    def forward(ctx: Any, plan: _Plan, v: Tensor, *inputs: Tensor | None) -> Tensor:
+        ctx.plan = plan
+        ctx.save_for_backward(v, *inputs)
+        out = torch.empty_like(v[:, :, :1].expand(-1, -1, plan.pattern.q_positions.shape[1], -1))
+        with torch.autocast(v.device.type, enabled=False):
+            for block in plan.blocks:
+                queries, keys = map(_tokens, block)
+                weights = plan.weights(block, *_sliced(inputs, plan.slices(block)))
+                out[queries] = weights.to(v.dtype) @ v[keys]
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+        plan, (v, *inputs), (grad,) = ctx.plan, ctx.saved_tensors, grad_outputs
+        grads = [
+            torch.zeros_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) if need else None
+            for x, need in zip((v, *inputs), ctx.needs_input_grad[1:], strict=True)
+        ]
+        with torch.autocast(v.device.type, enabled=False):
+            for block in plan.blocks:
+                slices = plan.slices(block)
+                parts = [
+                    None if x is None else x.detach().requires_grad_(total is not None)
+                    for x, total in zip(_sliced(inputs, slices), grads[1:], strict=True)
+                ]
+                with torch.enable_grad():
+                    weights = plan.weights(block, *parts)
+                grad_block, keys = grad[_tokens(block[0])], _tokens(block[1])
+                leaves = [x for x in parts if x is not None and x.requires_grad]
+                grad_weights = (grad_block @ v[keys].transpose(-1, -2)).to(weights.dtype)
+                found = iter(torch.autograd.grad(weights, leaves, grad_weights) if leaves else ())
+                for total, index in zip(grads[1:], slices, strict=True):
+                    if total is not None:
+                        total[index] += next(found)
+                if grads[0] is not None:
+                    grads[0][keys] += weights.detach().to(v.dtype).transpose(-1, -2) @ grad_block
+        return None, *(
+            None if total is None else total.to(x.dtype)
+            for x, total in zip((v, *inputs), grads, strict=True)
+        )
+
+
+def _tokens(index: Index) -> tuple[slice, slice, Index]:
+    """Return the index of tokens of [B, H, L, ·]."""
+    return slice(None), slice(None), index
+
+
+def _sliced(inputs: Any, slices: list[Any]) -> list[Any]:
+    return [None if x is None else x[index] for x, index in zip(inputs, slices, strict=True)]

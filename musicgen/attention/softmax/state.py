@@ -1,0 +1,92 @@
+"""The cache of softmax attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class SoftmaxState:
+    """Keys, values and positions of the tokens so far, in buffers with room for more.
+
+    Under a span, tokens that no later token sees are dropped when the buffers are full, on the
+    assumption that the first coordinate never falls.
+
+    Attributes:
+        buffers: keys [B, C, H, E], values [B, C, H, V] and positions [B, C, P], of capacity C; P is
+            0 if attention does not depend on lags.
+    """
+
+    buffers: tuple[Tensor, ...]
+    length: Tensor  # [B], number of tokens of each row
+    longest: int  # the largest length
+    reach: int | None  # the furthest visible lag of the first coordinate; None: no limit
+
+    @property
+    def k(self) -> Tensor:
+        return self.buffers[0]
+
+    def select(self, rows: Tensor) -> SoftmaxState:
+        """Return the states of the given rows, which may repeat."""
+        buffers = tuple(x[rows] for x in self.buffers)
+        return SoftmaxState(buffers, self.length[rows], self.longest, self.reach)
+
+    @staticmethod
+    def cat(states: list[SoftmaxState]) -> SoftmaxState:
+        """Concatenate the rows of several states."""
+        capacity = max(state.k.shape[1] for state in states)  # a power of two, each
+        buffers = zip(*(state.grow(capacity).buffers for state in states), strict=True)
+        length = torch.cat([state.length for state in states])
+        longest = max(state.longest for state in states)
+        return SoftmaxState(tuple(map(torch.cat, buffers)), length, longest, states[0].reach)
+
+    @staticmethod
+    def of(k: Tensor, v: Tensor, positions: Tensor, reach: int | None) -> SoftmaxState:
+        """Return the state after these keys, values and positions [1|B, L, P]."""
+        batch, length = k.shape[:2]
+        lengths = torch.full((batch,), length, device=k.device)
+        buffers = (k, v, positions.expand(batch, -1, -1))
+        state = SoftmaxState(buffers, lengths, length, reach).trim()
+        return state.grow(state.longest + 1)
+
+    def append(self, k: Tensor, v: Tensor, positions: Tensor) -> SoftmaxState:
+        """Return the state with L more tokens after each row's own."""
+        batch, more = k.shape[:2]
+        state = self if self.longest + more <= self.k.shape[1] else self.trim()
+        state = state.grow(state.longest + more)
+        rows = torch.arange(batch, device=k.device)[:, None]
+        slots = rows, state.length[:, None] + torch.arange(more, device=k.device)
+        new = (k, v, positions.expand(batch, -1, -1))
+        buffers = tuple(
+            x.index_put(slots, y.to(x.dtype)) for x, y in zip(state.buffers, new, strict=True)
+        )
+        return SoftmaxState(buffers, state.length + more, state.longest + more, state.reach)
+
+    def grow(self, capacity: int) -> SoftmaxState:
+        """Return the state with room for at least `capacity` tokens."""
+        if capacity <= self.k.shape[1]:
+            return self
+        # In powers of two, so that growing is rare.
+        missing = (1 << (capacity - 1).bit_length()) - self.k.shape[1]
+        buffers = tuple(F.pad(x, (0, 0) * (x.dim() - 2) + (0, missing)) for x in self.buffers)
+        return SoftmaxState(buffers, self.length, self.longest, self.reach)
+
+    def trim(self) -> SoftmaxState:
+        """Return the state without tokens further than `reach` behind each row's last one."""
+        if self.reach is None:
+            return self
+        index = torch.arange(self.longest, device=self.k.device)
+        first = self.buffers[2][:, : self.longest, 0]
+        bound = first.gather(1, self.length[:, None] - 1) - self.reach
+        dropped = ((first < bound) & (index < self.length[:, None])).sum(1)
+        length = self.length - dropped
+        longest = int(length.max())
+        rows = torch.arange(len(length), device=index.device)[:, None]
+        kept = (index[:longest] + dropped[:, None]).clamp(max=self.longest - 1)
+        buffers = tuple(x[rows, kept] for x in self.buffers)
+        # Room for a quarter more at least, so that trimming is rare.
+        return SoftmaxState(buffers, length, longest, self.reach).grow(longest + longest // 4 + 1)

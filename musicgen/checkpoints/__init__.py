@@ -1,0 +1,23 @@
+"""Checkpoints: weights, plain-data configuration and vocabulary, safe to open from anyone.
+
+Neither Hydra nor Lightning is imported here.
+"""
+
+from musicgen.checkpoints.building import build, check_targets
+from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
+from musicgen.checkpoints.migration import migrate
+from musicgen.checkpoints.reading import load_for_resume, read_checkpoint, rebuild
+from musicgen.checkpoints.run_folders import find_checkpoint, find_run
+
+__all__ = [
+    "CONTENT_KEY",
+    "CheckpointContent",
+    "build",
+    "check_targets",
+    "find_checkpoint",
+    "find_run",
+    "load_for_resume",
+    "migrate",
+    "read_checkpoint",
+    "rebuild",
+]

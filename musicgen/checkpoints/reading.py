@@ -1,0 +1,122 @@
+"""Read checkpoints, and rebuild models and tokenizers from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from musicgen.checkpoints.building import build
+from musicgen.checkpoints.content import CheckpointContent
+from musicgen.checkpoints.migration import migrate
+from musicgen.errors import UserError
+from musicgen.models import Transformer
+from musicgen.tokenization.base import Tokenizer
+
+_ZIP = b"PK\x03\x04"  # the first bytes of torch's files
+_MAY_CHANGE = {"dropout", "backend"}  # settings of a model that a resumed run may change
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Load a checkpoint on the CPU, without running code of it, in the current format.
+
+    Raises:
+        UserError: the file is missing, damaged, no checkpoint, or holds more than plain data.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_ZIP))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+    if start not in (_ZIP, b""):
+        raise UserError(f"{path}: not a checkpoint; give one that train.py wrote")
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged files raise exceptions of a dozen types
+        if "weights_only" in str(error).lower():
+            raise UserError(
+                f"{path}: holds more than plain data, so opening it could run code; give one "
+                "that train.py wrote"
+            ) from None
+        raise UserError(
+            f"{path}: a damaged checkpoint, perhaps cut short; use another copy of it, or "
+            "another checkpoint of its run, such as best.ckpt"
+        ) from None
+    if not isinstance(loaded, dict):
+        raise UserError(f"{path}: not a musicgen checkpoint; give one that train.py wrote")
+    migrate(loaded)
+    return loaded
+
+
+def load_for_resume(path: Path, content: CheckpointContent, model: nn.Module) -> None:
+    """Load a checkpoint's weights into the model of a run that resumes from it.
+
+    Raises:
+        UserError: the checkpoint is damaged, or its model or tokenizer differs: names the
+            settings.
+    """
+    checkpoint = read_checkpoint(path)
+    with _errors_name(path):
+        saved = CheckpointContent.from_plain(checkpoint)
+        content.check_same_vocabulary(saved)
+        here, there = _settings(content.model, "model"), _settings(saved.model, "model")
+        differing = [
+            f"{name}={there[name]} (not {here[name]})"
+            for name in there.keys() & here.keys()  # later versions may have more settings
+            if there[name] != here[name] and name.rpartition(".")[2] not in _MAY_CHANGE
+        ]
+        if differing:
+            raise UserError(
+                f"the run has {', '.join(sorted(differing))}; a resumed run keeps its model and "
+                "tokenizer, and may change trainer, data, logger and callbacks: leave the rest "
+                "out, or train anew without resume"
+            )
+        _load_weights(model, checkpoint)
+
+
+def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
+    """Return model (in evaluation mode, on the CPU), tokenizer and content of a checkpoint."""
+    checkpoint = read_checkpoint(path)
+    with _errors_name(path):
+        content = CheckpointContent.from_plain(checkpoint)
+        tokenizer = build(content.tokenizer, Tokenizer)
+        if tokenizer.vocabulary.hash != content.vocabulary_hash:
+            raise UserError("its vocabulary differs from that of its tokenizer; use another")
+        model = build(content.model, Transformer, vocab_size=len(tokenizer.vocabulary))
+        _load_weights(model, checkpoint)
+    return model.eval(), tokenizer, content
+
+
+def _settings(config: Any, name: str) -> dict[str, Any]:
+    """Return settings by their names on the command line; the value of a group is its class."""
+    if not isinstance(config, Mapping):
+        return {name: config}
+    found = {name: str(config.get("_target_")).rpartition(".")[2]}
+    for key, value in config.items():
+        if not key.startswith("_"):
+            found |= _settings(value, f"{name}.{key}")
+    return found
+
+
+@contextmanager
+def _errors_name(path: Path) -> Iterator[None]:
+    """Prefix the messages of errors raised inside with the file's path."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _load_weights(model: nn.Module, checkpoint: Mapping[str, Any]) -> None:
+    saved, prefix = checkpoint.get("state_dict"), "model."
+    if not isinstance(saved, Mapping):
+        raise UserError("it holds no weights; use another")
+    weights = {n.removeprefix(prefix): t for n, t in saved.items() if n.startswith(prefix)}
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError:
+        raise UserError("its weights do not fit its configuration; use another") from None

@@ -1,0 +1,64 @@
+"""Evaluate: python evaluate.py generated=DIR references=DIR, or checkpoint=latest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import DictConfig
+
+from musicgen.cli.measures import position_loss, position_properties, style
+from musicgen.cli.output import make_folder
+from musicgen.console import log, stdout
+from musicgen.errors import ParameterError
+from musicgen.files import remove_if_empty
+from musicgen.metrics import CONFIDENCE
+from musicgen.report.tables import as_table, write_csv
+from musicgen.validation import check_choice, check_float, check_int
+
+_SUMMARY = f"n: pieces; low, high: {CONFIDENCE:.0%} confidence interval of the mean (bootstrap)"
+_PROPERTIES = (
+    "at_zero: the kernel at lag 0; half_width: the lag at which it is half of that, inf if there "
+    "is none; the others: musicgen/metrics/position_properties.py"
+)
+MEASURES = {  # functions, and legends of their tables
+    "style": (style, _SUMMARY),
+    "position_loss": (position_loss, f"in nats a token; {_SUMMARY}"),
+    "position_properties": (position_properties, _PROPERTIES),
+}
+
+
+def main(cfg: DictConfig) -> None:
+    """Compute each measure, print its table, and write it as CSV with its plot below `out`."""
+    selected = cfg.metrics
+    if selected is None:
+        selected = "style" if cfg.generated else "position_loss"
+    names = [str(name) for name in ([selected] if isinstance(selected, str | int) else selected)]
+    if not names:
+        raise ParameterError("metrics", "[]", f"expected some of {', '.join(MEASURES)}, or null")
+    for name in names:
+        check_choice("metrics", name, MEASURES)
+    check_float("max_factor", cfg.max_factor, minimum=1)
+    check_int("max_pieces", cfg.max_pieces, none_means="all")
+    check_int("seed", cfg.seed, minimum=0)
+    out = make_folder(cfg.out, "evaluated")
+    with remove_if_empty(out):
+        for name in names:
+            measure, legend = MEASURES[name]
+            rows = measure(cfg, out)
+            write_csv(rows, out / f"{name}.csv")
+            shown = overview(rows) if name == "position_properties" else rows
+            stdout.print(as_table(shown, title=name))
+            stdout.print(legend, highlight=False, soft_wrap=True)
+    log(f"in {out}")
+
+
+def overview(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of `position_properties` over all layers and heads, one column a kernel."""
+    totals = [row for row in rows if row["layer"] == row["head"] == "all"]
+    names = dict.fromkeys(
+        key for row in totals for key, value in row.items() if isinstance(value, float)
+    )
+    return [
+        {"median over heads": name, **{f"{r['kernel']}, {r['lag']}": r.get(name) for r in totals}}
+        for name in names
+    ]

@@ -1,0 +1,158 @@
+"""Continue prompts: python generate.py prompt=FILE_OR_FOLDER [bars=16 num_samples=4 out=DIR]."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from musicgen import load
+from musicgen.cli.datasets import open_training_data
+from musicgen.cli.generated_files import (
+    MANIFEST,
+    REPORT,
+    cut_short,
+    file_names,
+    num_grammatical,
+    write_manifest,
+)
+from musicgen.cli.output import find_device, make_folder
+from musicgen.console import log, progress_bar, warn
+from musicgen.errors import UserError, parameter_of
+from musicgen.files import remove_if_empty
+from musicgen.generation.continuation import (
+    Continuation,
+    ContinuationRequest,
+    Prompt,
+    continue_prompts,
+    empty_prompt,
+)
+from musicgen.generation.model import MusicModel
+from musicgen.midi import Score, find_midi, read, write
+from musicgen.text import pluralize
+from musicgen.validation import check_bool, check_int
+
+NUM_NOTICES_SHOWN = 3
+
+
+def main(cfg: DictConfig) -> None:
+    """Continue prompts; write MIDI files as they finish, then the manifest and the report."""
+    check_int("num_prompts", cfg.num_prompts, none_means="all")
+    check_int("prompt_bars", cfg.prompt_bars, none_means="all")
+    check_bool("report", cfg.report)
+    model = load(cfg.checkpoint).to(find_device(cfg.device))
+    with parameter_of("sampling"):
+        sampling = model.sampling(**cfg.sampling)
+    request = ContinuationRequest(
+        model.length(cfg.bars, cfg.length_factor, cfg.max_new_tokens),
+        sampling,
+        num_samples=cfg.num_samples,
+        batch_size=cfg.batch_size,
+        allow_end=cfg.allow_end,
+        seed=cfg.seed,
+        compile=cfg.compile,
+    )
+    prompts = read_prompts(model, cfg)
+    notices = [prompt.notice for prompt in prompts if prompt.notice]
+    for notice in notices[:NUM_NOTICES_SHOWN]:
+        warn(notice)
+    if len(notices) > NUM_NOTICES_SHOWN:
+        warn(f"and {len(notices) - NUM_NOTICES_SHOWN:,} more like these, in {MANIFEST}")
+    names = file_names(prompts, cfg.num_samples)
+    out = make_folder(cfg.out, "generated")
+    for name in (MANIFEST, *names.values()):
+        if (out / name).exists():
+            raise UserError(f"{out / name} exists already; give another folder with out=DIR")
+
+    done: dict[str, Continuation] = {}
+    start = time.monotonic()
+    with remove_if_empty(out):
+        try:
+            for continuation in continuations(model, prompts, request):
+                name = names[id(continuation.prompt), continuation.sample]
+                write(continuation.score, out / name)
+                done[name] = continuation
+        except KeyboardInterrupt:
+            if not done:
+                raise
+            warn(f"interrupted, with {pluralize(len(done), 'pieces')} finished")
+    seconds = time.monotonic() - start
+
+    done = {name: done[name] for name in names.values() if name in done}
+    pieces = list(done.values())
+    new_tokens = sum(piece.num_new_tokens for piece in pieces)
+    settings = {
+        "checkpoint": str(model.path),
+        "seed": cfg.seed,
+        **asdict(sampling),
+        "training length": model.training_length,
+        "new tokens": new_tokens,
+        "ungrammatical pieces": len(pieces) - num_grammatical(model, pieces),
+        "tokens/s": round(new_tokens / seconds, 1),
+    }
+    if notice := cut_short(model, request.length, pieces):
+        warn(notice)
+        notices.append(notice)
+    write_manifest(out, done, settings, notices, report=cfg.report)
+    log(
+        f"{pluralize(len(pieces), 'pieces')}, {pluralize(new_tokens, 'tokens')} added, "
+        f"{settings['tokens/s']:,} a second"
+    )
+    log(f"in {out}" + (f"; open {out / REPORT}" if cfg.report else ""))
+
+
+def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
+    """Return the prompts; unreadable files of a folder are left out with a warning."""
+    if cfg.prompt is None:
+        return [empty_prompt(model.tokenizer)]
+    path = Path(cfg.prompt).expanduser()
+    sources: dict[str, Callable[[], Score]]
+    if cfg.prompt in ("val", "test"):
+        data = open_training_data(model, cfg.data.root)
+        paths = {piece.name: piece.path for piece in data.corpus.pieces()}
+        held_out = [data.cache.names[i] for i in data.split(cfg.prompt)]
+        sources = {name: partial(data.corpus.read, paths[name]) for name in held_out}
+    elif path.is_dir():
+        sources = {f.relative_to(path).as_posix(): partial(read, f) for f in find_midi(path)}
+    else:
+        sources = {path.name: partial(read, path)}
+    names = list(sources)
+    if cfg.num_prompts is not None and cfg.num_prompts < len(names):
+        names = [names[i * len(names) // cfg.num_prompts] for i in range(cfg.num_prompts)]
+    prompts, errors = [], []
+    for name in names:
+        try:
+            prompts.append(model.prompt(sources[name](), name, cfg.prompt_bars))
+        except UserError as error:
+            errors.append(str(error))
+    if not prompts:
+        others = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise UserError(f"nothing to continue: {errors[0]}{others}")
+    for error_message in errors:
+        warn(f"left out: {error_message}")
+    return prompts
+
+
+def continuations(
+    model: MusicModel, prompts: list[Prompt], request: ContinuationRequest
+) -> Iterator[Continuation]:
+    """Yield the continuations as they finish, with a progress bar."""
+    columns = "{task.completed}/{task.total} pieces, {task.fields[tokens]:,} tokens"
+    with progress_bar(columns) as progress:
+        total = len(prompts) * request.num_samples
+        bar = progress.add_task("generating", total=total, tokens=0)
+        fields = progress.tasks[bar].fields
+        for continuation in continue_prompts(
+            model.model,
+            model.tokenizer,
+            prompts,
+            request,
+            on_step=lambda rows: progress.update(bar, tokens=fields["tokens"] + rows),
+            warn=warn,
+        ):
+            progress.advance(bar)
+            yield continuation

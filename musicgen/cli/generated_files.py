@@ -1,0 +1,106 @@
+"""What `generate` writes beside its MIDI files: a manifest and a report."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from musicgen.files import write_text
+from musicgen.generation.continuation import Continuation, Length, Prompt
+from musicgen.generation.model import MusicModel
+from musicgen.metrics import style_similarity
+from musicgen.midi import MIDI_SUFFIXES
+from musicgen.report import ReportPiece, render_report
+from musicgen.text import pluralize
+
+MANIFEST = "generation.json"
+REPORT = "report.html"
+
+
+def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[int, int], str]:
+    """Return a unique file name for each prompt (by id) and sample: PROMPT_SAMPLE.mid."""
+    names: dict[tuple[int, int], str] = {}
+    stems: Counter[str] = Counter()
+    for prompt in prompts:
+        stem = prompt.name.replace("/", "_")
+        if Path(stem).suffix.lower() in MIDI_SUFFIXES:
+            stem = stem.rsplit(".", 1)[0]
+        stems[stem.lower()] += 1
+        if stems[stem.lower()] > 1:  # a/b.mid and a_b.mid, or x.mid and x.MID
+            stem += f" ({stems[stem.lower()]})"
+        for sample in range(num_samples):
+            names[id(prompt), sample] = f"{stem}_{sample}.mid"
+    return names
+
+
+def write_manifest(
+    out: Path,
+    continuations: dict[str, Continuation],
+    settings: dict[str, Any],
+    notices: list[str],
+    *,
+    report: bool,
+) -> None:
+    """Write the manifest and, if wanted, the HTML report of continuations by file name."""
+    pieces, shown = [], []
+    for file, c in continuations.items():
+        row, end = describe(c), c.prompt.end_tick
+        pieces.append({"file": file, "prompt end": end, **row})
+        shown.append(ReportPiece(Path(file).stem, c.score, end, file, row))
+    manifest = {"settings": settings, "notices": notices, "pieces": pieces}
+    write_text(out / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    if report:
+        page = render_report(
+            title=pluralize(len(continuations), "continuations"),
+            pieces=shown,
+            metadata=settings,
+            notices=notices,
+        )
+        write_text(out / REPORT, page)
+
+
+def cut_short(model: MusicModel, length: Length, continuations: list[Continuation]) -> str:
+    """Return a line about pieces that ended at the model's last position, before their bars."""
+    position = model.model.position
+    cut = [c for c in continuations if len(c.tokens) == position.max_length]
+    if length.bars is None or not cut:
+        return ""
+    return (
+        f"{pluralize(len(cut), 'pieces')} cut short of bars={length.bars} at "
+        f"{position.max_length:,} tokens, the limit of this model's positional encoding "
+        f"(position={position.name})"
+    )
+
+
+def num_grammatical(model: MusicModel, continuations: list[Continuation]) -> int:
+    """Count the pieces that the grammar accepts, as a check of the sampler."""
+    rows = [torch.from_numpy(continuation.tokens) for continuation in continuations]
+    pad = model.tokenizer.vocabulary.pad_id
+    padded = pad_sequence(rows, batch_first=True, padding_value=pad)
+    return int(model.tokenizer.grammar().accepts(padded).sum())
+
+
+def describe(continuation: Continuation) -> dict[str, Any]:
+    """Return a piece's row in the manifest and the report."""
+    prompt, new = continuation.prompt, continuation.new_score
+    tracks = continuation.score.tracks
+    last_onset = max((int(t.notes["onset"].max()) for t in tracks if len(t.notes)), default=0)
+    bar = prompt.end_tick * prompt.bar_length // prompt.end_time if prompt.end_time else None
+    row: dict[str, Any] = {
+        "prompt": prompt.name,
+        "sample": continuation.sample,
+        "tokens": len(continuation.tokens),
+        "new tokens": continuation.num_new_tokens,
+        "new notes": new.num_notes,
+        "bars": None if bar is None else 1 + last_onset // bar,
+    }
+    if prompt.score.num_notes:
+        for profile in ("onset_duration", "time_pitch"):
+            similarity = style_similarity(new, prompt.score, profile)
+            row[f"style, {profile}"] = None if similarity != similarity else similarity
+    return row

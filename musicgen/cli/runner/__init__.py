@@ -1,0 +1,1 @@
+"""Run a command: arguments, Hydra, errors in one line."""

@@ -1,0 +1,128 @@
+"""Run a command under Hydra, with paths taken literally and errors in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import ConfigCompositionException, HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, read_write
+from omegaconf.errors import OmegaConfBaseException
+
+from musicgen.cli.runner.arguments import prepare_arguments
+from musicgen.cli.runner.error_messages import one_line
+from musicgen.cli.runner.suggestions import raise_with_suggestions
+from musicgen.console import log, warn
+from musicgen.errors import UserError
+from musicgen.resources import CONF
+
+_FULL_ERROR, _INTERRUPTED = "HYDRA_FULL_ERROR", 130
+
+
+def run(main: Callable[[DictConfig], Any], config_name: str) -> None:
+    """Compose the configuration from the command line and call `main` with it.
+
+    A user's error ends the process with one line on standard error and status 2. With
+    HYDRA_FULL_ERROR=1 in the environment, exceptions are raised unchanged.
+    """
+    full_error = os.environ.get(_FULL_ERROR) == "1"
+    failed: list[Any] = []
+    # Makes Hydra raise its errors, which it would print over several lines.
+    os.environ[_FULL_ERROR] = "1"
+    OmegaConf.register_new_resolver("run_id", _run_id, replace=True)
+
+    def errors(cfg: DictConfig | None = None) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if full_error else _one_line_errors(cfg)
+
+    @functools.wraps(main)
+    def job(cfg: DictConfig) -> Any:
+        if not full_error:  # the processes that a job starts should not inherit it either
+            os.environ.pop(_FULL_ERROR, None)
+        # Handle errors here: Hydra would announce a failed job first.
+        try:
+            with errors(cfg), _isolated_job():
+                return main(cfg)
+        except SystemExit as stop:
+            if stop.code == _INTERRUPTED or HydraConfig.get().mode != RunMode.MULTIRUN:
+                raise
+            failed.append(stop.code)  # a sweep may contain impossible combinations: continue it
+            return None
+
+    decorate = hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)
+    try:
+        with errors():
+            sys.argv = [sys.argv[0], *prepare_arguments(sys.argv[1:])]
+            try:
+                decorate(job)()
+            except ConfigCompositionException as error:
+                raise_with_suggestions(error, config_name, sys.argv[1:])
+                raise
+        if failed:
+            sys.exit(failed[0])
+    finally:
+        if not full_error:
+            os.environ.pop(_FULL_ERROR, None)
+
+
+@contextlib.contextmanager
+def _one_line_errors(cfg: DictConfig | None) -> Iterator[None]:
+    """End the process with one line on a user's error, and without a traceback on Ctrl-C."""
+    try:
+        yield
+    except (UserError, HydraException, OmegaConfBaseException) as error:
+        log(f"error: {one_line(error, cfg)}", "red")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        warn("interrupted")
+        sys.exit(_INTERRUPTED)
+    except Exception as error:  # for example a value of the wrong type
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = " ".join(str(error).split())
+        log(
+            f"error: {type(error).__name__}: {text} (in {Path(where.filename).name}, line "
+            f"{where.lineno}; {_FULL_ERROR}=1 shows the traceback)",
+            "red",
+        )
+        sys.exit(1)
+
+
+@contextlib.contextmanager
+def _isolated_job() -> Iterator[None]:
+    """Keep the jobs of a multirun apart where they start processes, as DDP does.
+
+    Lightning starts them with this process's arguments and `hydra.run.dir`; in a multirun, they
+    would start the sweep again in another folder. It also leaves its process group and the
+    environment variables that describe it to the next job.
+    """
+    hydra_config: Any = HydraConfig.get()
+    if hydra_config.mode != RunMode.MULTIRUN:
+        yield
+        return
+    sys.argv = [sys.argv[0], *hydra_config.overrides.task]
+    with read_write(hydra_config):
+        hydra_config.run.dir = hydra_config.runtime.output_dir
+    environment = dict(os.environ)
+    try:
+        yield
+    finally:
+        from torch import distributed
+
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+        os.environ.clear()
+        os.environ.update(environment)
+
+
+def _run_id(output_dir: str) -> str:
+    """Return an id of a run folder that loggers accept and that stays the same after a resume."""
+    parts = Path(output_dir).parts
+    return "-".join(parts[parts.index("outputs") + 1 :] if "outputs" in parts else parts[-2:])

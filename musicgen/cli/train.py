@@ -1,0 +1,127 @@
+"""Train a model: python train.py [position=conv_spe data=midi_folder data.root=/my/midi ...]."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.loggers import Logger
+
+from musicgen.checkpoints import CheckpointContent, load_for_resume
+from musicgen.cli.datasets import build_data
+from musicgen.cli.output import command
+from musicgen.cli.run_recorder import RunRecorder
+from musicgen.console import log
+from musicgen.data.loading import MusicDataModule
+from musicgen.errors import ParameterError, UserError
+from musicgen.models import parameter_count
+from musicgen.text import pluralize
+from musicgen.tokenization.base import Tokenizer
+from musicgen.training.module import TrainingModule
+from musicgen.validation import check_int
+
+
+def main(cfg: DictConfig) -> float | None:
+    """Build, fit and test a model; return the best validation loss, if any, for sweeps."""
+    try:
+        return _train(cfg)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(cfg.paths.output_dir).rmdir()  # Hydra made it; keep it only if it has content
+        raise
+
+
+def _train(cfg: DictConfig) -> float | None:
+    # Users cannot act on the libraries' warnings about each other.
+    warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
+    check_int("seed", cfg.seed, minimum=0, maximum=2**32 - 1)
+    pl.seed_everything(cfg.seed, workers=True, verbose=False)
+    tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
+    model = instantiate(cfg.model, vocab_size=len(tokenizer.vocabulary))
+    max_length = model.position.max_length
+    if max_length is not None and cfg.data.length > max_length:
+        expected = f"expected at least data.length={cfg.data.length}"
+        raise ParameterError("model.position.max_length", max_length, expected)
+    data = build_data(cfg.data, tokenizer, model.num_position_columns)
+    config: Any = OmegaConf.to_container(cfg, resolve=True)
+    content = CheckpointContent(
+        model=config["model"],
+        tokenizer=config["tokenizer"],
+        vocabulary=list(tokenizer.vocabulary.tokens),
+        vocabulary_hash=tokenizer.vocabulary.hash,
+        config=config,
+    )
+    module = TrainingModule(
+        model,
+        instantiate(cfg.task),
+        instantiate(cfg.optimizer),
+        instantiate(cfg.scheduler),
+        content,
+        cfg.seed,
+    )
+    if cfg.resume is not None:
+        load_for_resume(Path(cfg.resume), content, model)
+    recorder = RunRecorder(cfg)
+    callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
+    trainer: pl.Trainer = instantiate(
+        cfg.trainer, callbacks=[recorder, *callbacks], logger=_loggers(cfg)
+    )
+    if trainer.is_global_zero:
+        if cfg.resume is None:
+            recorder.claim()
+        log(f"{parameter_count(model):,} parameters; the run's folder is {recorder.folder}")
+    if cfg.train:
+        _fit(trainer, module, data, recorder)
+    if cfg.test:
+        best = getattr(trainer.checkpoint_callback, "best_model_path", None) or None
+        trainer.test(module, datamodule=data, ckpt_path=best, verbose=trainer.is_global_zero)
+    score = getattr(trainer.checkpoint_callback, "best_model_score", None)
+    return None if score is None else float(score)
+
+
+def _loggers(cfg: DictConfig) -> list[Logger]:
+    loggers = []
+    for name, logger in (cfg.logger or {}).items():
+        try:
+            loggers.append(instantiate(logger))
+        except InstantiationException as error:
+            if not isinstance(error.__cause__, ModuleNotFoundError):
+                raise
+            raise UserError(f"logger={name}: not installed; run: pip install {name}") from None
+    return loggers
+
+
+def _fit(
+    trainer: pl.Trainer, module: TrainingModule, data: MusicDataModule, recorder: RunRecorder
+) -> None:
+    """Fit; if training is interrupted, log how to continue it."""
+    start = time.monotonic()
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=recorder.cfg.resume)
+    except BaseException as error:
+        interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
+        saved = (recorder.folder / "checkpoints" / "last.ckpt").is_file()
+        if trainer.is_global_zero:
+            if saved and (recorder.steps_taken or interrupted):
+                log(f"to continue: {command('train')} resume={recorder.folder}")
+            elif not saved and not recorder.steps_taken:
+                recorder.discard()
+        if isinstance(error, SystemExit):  # Lightning exits on Ctrl-C
+            raise KeyboardInterrupt from None
+        raise
+    if trainer.is_global_zero:
+        loss = trainer.callback_metrics.get("val/loss")
+        validation = "" if loss is None else f", validation loss {float(loss):.4f} nats a token"
+        seconds = time.monotonic() - start
+        duration = f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
+        log(f"{pluralize(trainer.global_step, 'steps')} in {duration}{validation}")
+        log(f"next: {command('generate')} checkpoint={recorder.folder} prompt=song.mid")

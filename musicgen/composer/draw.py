@@ -1,0 +1,32 @@
+"""Random draws that depend only on a key: no global state, no salted hashes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+
+def generator(*key: int | str) -> np.random.Generator:
+    """Return a generator for a key; strings enter by their CRC-32."""
+    return np.random.default_rng(
+        [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in key]
+    )
+
+
+def pick(rng: np.random.Generator, options: Mapping[T, float] | Sequence[T]) -> T:
+    """Draw one option: uniformly from a sequence, by weight from a mapping."""
+    if not isinstance(options, Mapping):
+        return options[int(rng.random() * len(options))]
+    totals = list(accumulate(options.values()))
+    level = rng.random() * totals[-1]
+    return next(option for option, total in zip(options, totals, strict=True) if level < total)
+
+
+def chance(rng: np.random.Generator, probability: float) -> bool:
+    return bool(rng.random() < probability)

@@ -1,0 +1,1 @@
+"""Multi-track grooves: families of patterns, styles and songs."""

@@ -1,0 +1,252 @@
+"""Composition of grooves: a style is drawn from a family, a song from a style."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from musicgen.composer.draw import chance, generator, pick
+from musicgen.composer.groove.families import FAMILIES
+from musicgen.composer.groove.patterns import BAR, DRUM_KEYS, Family, Hit, Pattern, parse
+from musicgen.composer.harmony import Chord, ladder, nearest, spell, voice
+from musicgen.composer.render import TICKS_PER_BEAT, remove_overlaps
+from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track
+from musicgen.validation import check_choice
+
+_STEP = TICKS_PER_BEAT // 12
+_HALF = BAR // 2
+_PHRASE = 8  # bars
+PARTS = ("Bass", "Drums", "Piano", "Guitar", "Strings")
+_RANGES = {"Bass": (28, 47), "Piano": (54, 72), "Guitar": (50, 69), "Strings": (58, 78)}
+_LEVELS = {"Bass": 88, "Piano": 72, "Guitar": 70, "Strings": 62}
+_ACCENTS = {"X": 108, "x": 86, "o": 48}
+_FORMS = ("AABA", "AABB", "ABAB", "ABA", "AAB", "AABa", "ABAb")  # lower case: four bars
+
+PhraseBar = tuple[str, int, int]
+"""Phrase letter, number of the bar in the phrase, length of the phrase in bars."""
+
+Rows = list[tuple[int, int, int, int]]
+"""Onset and length in steps, pitch, velocity."""
+
+
+@dataclass(frozen=True)
+class _Arrangement:
+    """The patterns of one kind of phrase: two alternating bars for every part."""
+
+    drums: dict[str, tuple[Pattern, Pattern]]
+    parts: dict[str, tuple[Pattern, Pattern]]
+
+
+@dataclass(frozen=True)
+class _Style:
+    """The random choices shared by all songs of a style."""
+
+    tempo: int
+    arrangements: dict[str, _Arrangement]
+    fills: tuple[Rows, ...]
+    progressions: tuple[str, ...]
+    programs: dict[str, int]
+    gate: float  # sounding part of the length of short accompaniment chords
+
+
+def compose_groove(seed: int, family: str, style: int, song: int) -> Score:
+    """Compose a song of 24–32 bars for Bass, Drums, Piano, Guitar and Strings.
+
+    All onsets and lengths lie on twelfths of a beat. Songs of a style share patterns, fills and
+    instruments and differ in key, tempo, progression and form; styles share a family's parameters.
+
+    Args:
+        seed: seed of the corpus, >= 0.
+        family: a key of `FAMILIES`.
+        style, song: numbers >= 0.
+
+    Raises:
+        ParameterError: an unknown family.
+    """
+    check_choice("family", family, FAMILIES)
+    drawn = _draw_style(generator("style", seed, family, style), FAMILIES[family])
+    rng = generator("song", seed, family, style, song)
+    tonic = int(rng.integers(12))
+    bpm = round(drawn.tempo * (0.95 + 0.1 * rng.random()))
+    progressions = dict(zip("AB", (pick(rng, drawn.progressions) for _ in "AB"), strict=True))
+    form = pick(rng, _FORMS)
+
+    chords: list[Chord] = []
+    phrase_bars: list[
+        tuple[str, int, int]
+    ] = []  # per bar: phrase letter, bar number in the phrase, length of the phrase
+    for letter in form:
+        num_bars = _PHRASE if letter.isupper() else _PHRASE // 2
+        numerals = progressions[letter.upper()].split()
+        chords += [spell(numerals[bar % len(numerals)], tonic) for bar in range(num_bars)]
+        phrase_bars += [(letter.upper(), bar, num_bars) for bar in range(num_bars)]
+    chords[-1] = spell(progressions[form[0].upper()].split()[0], tonic)
+
+    drum_rows = _drum_part(rng, drawn, phrase_bars)
+    tracks = [_track("Drums", 0, drum_rows)]
+    for part in ("Bass", "Piano", "Guitar", "Strings"):
+        rows = _pitched_part(drawn, part, chords, phrase_bars)
+        tracks.append(_track(part, drawn.programs[part], rows))
+    return Score(
+        TICKS_PER_BEAT,
+        sorted(tracks, key=lambda track: PARTS.index(track.name)),
+        np.array([(0, bpm)], TEMPO),
+        [TimeSignature(0, 4, 4)],
+        [
+            Marker(bar * BAR * _STEP, chord.marker)
+            for bar, chord in enumerate(chords)
+            if bar == 0 or chord != chords[bar - 1]
+        ],
+    )
+
+
+def _track(part: str, program: int, rows: Rows) -> Track:
+    return Track(part, program, part == "Drums", remove_overlaps(rows, _STEP))
+
+
+def _draw_style(rng: np.random.Generator, family: Family) -> _Style:
+    slow, fast = family.tempo
+    triplets = any(len(pattern) == 12 for pattern in family.bass)
+    pools = dict(
+        zip(
+            ("Bass", "Piano", "Guitar", "Strings"),
+            (family.bass, family.piano, family.guitar, family.strings),
+            strict=True,
+        )
+    )
+    main = _Arrangement(
+        {name: _two_bars(rng, pool, triplets) for name, pool in family.drums.items()},
+        {name: _two_bars(rng, pool, triplets) for name, pool in pools.items()},
+    )
+    # The other phrase keeps bass drum and snare, and changes some other parts.
+    other = _Arrangement(
+        {
+            name: bars if name in ("kick", "snare") or chance(rng, 0.5)
+            else _two_bars(rng, family.drums[name], triplets)
+            for name, bars in main.drums.items()
+        },
+        {
+            name: bars if chance(rng, 0.35) else _two_bars(rng, pools[name], triplets)
+            for name, bars in main.parts.items()
+        },
+    )  # fmt: skip
+    return _Style(
+        tempo=slow + int(rng.integers(fast - slow + 1)),
+        arrangements={"A": main, "B": other},
+        fills=tuple(_draw_fill(rng, triplets) for _ in range(3)),
+        progressions=tuple(pick(rng, family.progressions) for _ in range(3)),
+        programs=dict(zip(pools, family.programs, strict=True)),
+        gate=pick(rng, (0.5, 0.75, 1.0)),
+    )
+
+
+def _two_bars(
+    rng: np.random.Generator, pool: tuple[str, ...], triplets: bool
+) -> tuple[Pattern, Pattern]:
+    """Draw a pattern for the odd bars and its variation for the even ones."""
+    first = _mutate(rng, parse(pick(rng, pool)), triplets, 0.6)
+    return first, _mutate(rng, first, triplets, 0.5)
+
+
+def _mutate(
+    rng: np.random.Generator, pattern: Pattern, triplets: bool, probability: float
+) -> Pattern:
+    """Randomly remove a stroke off the beat, and copy another to a free step."""
+    hits = list(pattern)
+    if len(hits) > 2 and chance(rng, probability / 2):
+        weak = [i for i, hit in enumerate(hits) if hit.onset % 12]
+        if weak:
+            del hits[pick(rng, weak)]
+    if hits and chance(rng, probability):
+        cell = 4 if triplets else 3
+        taken = {step for hit in hits for step in range(hit.onset, hit.onset + hit.length)}
+        free = [step for step in range(0, BAR, cell) if step not in taken]
+        if free:
+            step = pick(rng, free)
+            model = min(hits, key=lambda hit: (abs(hit.onset - step), hit.onset))
+            softer = {"X": "x", "x": "o"}.get(model.symbol, model.symbol)
+            hits.append(Hit(step, cell, softer))
+    return sorted(hits)
+
+
+def _draw_fill(rng: np.random.Generator, triplets: bool) -> Rows:
+    """Draw a fill: half a bar down the kit, in the style's subdivision."""
+    cell = 4 if triplets else 3
+    kit = ("snare", "tom_high", "tom_mid", "tom_low")
+    density = pick(rng, (0.5, 0.7, 0.95))
+    steps = [step for step in range(_HALF, BAR, cell) if step % 12 == 0 or chance(rng, density)]
+    drum = 0
+    rows: Rows = []
+    for i, step in enumerate(steps):
+        # Move down at an even pace, sometimes staying on a drum.
+        drum = max(drum, len(kit) * i // len(steps) - pick(rng, (0, 0, 1)))
+        rows.append((step, cell, DRUM_KEYS[kit[drum]], 76 + 28 * i // len(steps)))
+    return rows
+
+
+def _drum_part(rng: np.random.Generator, style: _Style, phrase_bars: list[PhraseBar]) -> Rows:
+    """Return the drums: alternating bars, a fill before and a crash at each new phrase."""
+    rows: Rows = []
+    for bar, (letter, number, num_bars) in enumerate(phrase_bars):
+        start = bar * BAR
+        last, halfway = number == num_bars - 1, number % 4 == 3
+        fill = last or (halfway and chance(rng, 0.4))
+        for name, bars in style.arrangements[letter].drums.items():
+            cut = BAR if not fill or name in ("kick", "maracas", "claves") else _HALF
+            rows += [
+                (start + hit.onset, hit.length, DRUM_KEYS[name], _ACCENTS[hit.symbol])
+                for hit in bars[number % 2]
+                if hit.onset < cut
+            ]
+        if fill:
+            rows += [(start + step, n, key, loud) for step, n, key, loud in pick(rng, style.fills)]
+        if number == 0:
+            rows.append((start, 12, DRUM_KEYS["crash"], 100 if bar else 84))
+    return rows
+
+
+def _pitched_part(
+    style: _Style, part: str, chords: list[Chord], phrase_bars: list[PhraseBar]
+) -> Rows:
+    low, high = _RANGES[part]
+    rows: Rows = []
+    voicing: tuple[int, ...] = ()
+    root = (low + high) // 2
+    for bar, (chord, (letter, number, _)) in enumerate(zip(chords, phrase_bars, strict=True)):
+        following = chords[bar + 1] if bar + 1 < len(chords) else chord
+        root = nearest(ladder((chord.bass,), low, low + 12), (root + low + 6) / 2)
+        voicing = voice(chord, voicing, low, high, 4 if len(chord.pitch_classes) == 4 else 3)
+        hits = style.arrangements[letter].parts[part][number % 2]
+        if bar == len(chords) - 1:  # the piece ends with one long stroke
+            hits = [Hit(0, BAR, "1" if part == "Bass" else "c")] if hits else []
+        for hit in hits:
+            if part == "Bass":
+                pitches: tuple[int, ...] = (_bass_pitch(hit.symbol, chord, following, root),)
+            elif hit.symbol == "c":
+                pitches = voicing
+            else:
+                octave, degree = divmod(int(hit.symbol), len(voicing))
+                pitches = (voicing[degree] + 12 * octave,)
+            length = hit.length
+            if part != "Bass" and length <= 6:
+                length = max(1, round(length * style.gate))
+            velocity = _LEVELS[part] + (
+                8 if hit.onset % 24 == 0 else 0 if hit.onset % 12 == 0 else -6
+            )
+            rows += [(bar * BAR + hit.onset, length, pitch, velocity) for pitch in pitches]
+    return rows
+
+
+def _bass_pitch(symbol: str, chord: Chord, following: Chord, root: int) -> int:
+    tones = chord.pitch_classes
+    if symbol == "a":
+        target = nearest(ladder((following.bass,), root - 7, root + 7), root)
+        # Approach from below where the line rises, else from above.
+        return target - 1 if target > root else target + 2
+    if symbol in "18":
+        return root + 12 * (symbol == "8")
+    degree = {"3": 1, "5": 2, "7": 3}[symbol]
+    if degree < len(tones):
+        return root + (tones[degree] - chord.bass) % 12
+    return root + 9  # the sixth, as triads have no seventh

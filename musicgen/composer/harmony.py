@@ -1,0 +1,140 @@
+"""Chords, scales and voice leading."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+
+from musicgen.tokenization.chords.symbols import INTERVALS, ROOTS
+
+_SCALES = {"major": (0, 2, 4, 5, 7, 9, 11), "minor": (0, 2, 3, 5, 7, 8, 10)}
+_STEPS = {"I": 0, "II": 2, "III": 4, "IV": 5, "V": 7, "VI": 9, "VII": 11}
+_NUMERAL = re.compile(r"([b#]?)([IV]+|[iv]+)(.*)")
+
+
+@dataclass(frozen=True)
+class Chord:
+    """A chord: root and bass as pitch classes, and a quality, a key of `INTERVALS`."""
+
+    root: int
+    quality: str
+    bass: int
+
+    @property
+    def pitch_classes(self) -> tuple[int, ...]:
+        return tuple((self.root + interval) % 12 for interval in INTERVALS[self.quality])
+
+    @property
+    def marker(self) -> str:
+        """The chord marker, such as `A_M7_E`."""
+        return f"{ROOTS[self.root]}_{self.quality}_{ROOTS[self.bass]}"
+
+
+@dataclass(frozen=True)
+class Key:
+    tonic: int
+    mode: str
+
+    @property
+    def scale(self) -> tuple[int, ...]:
+        return tuple((self.tonic + step) % 12 for step in _SCALES[self.mode])
+
+    def transposed(self, semitones: int) -> Key:
+        return replace(self, tonic=(self.tonic + semitones) % 12)
+
+
+@cache
+def spell(numeral: str, tonic: int) -> Chord:
+    """Return the root-position chord of a Roman numeral.
+
+    Degrees refer to the major scale in either mode (`bVI`); lower case is a minor third. A quality
+    of `INTERVALS` follows, where `7` is m7 on a lower-case numeral and `h7` is /o7. `V7/ii` is the
+    applied chord of ii.
+    """
+    head, _, target = numeral.partition("/")
+    if target:
+        tonic = spell(target, tonic).root
+    match = _NUMERAL.fullmatch(head)
+    assert match, f"not a Roman numeral: {numeral}"
+    accidental, degree, suffix = match.groups()
+    root = tonic + _STEPS[degree.upper()] + {"b": -1, "#": 1, "": 0}[accidental]
+    minor = degree.islower()
+    quality = {"": "m" if minor else "M", "7": "m7" if minor else "7", "h7": "/o7"}.get(
+        suffix, suffix
+    )
+    assert quality in INTERVALS, f"unknown quality: {numeral}"
+    return Chord(root % 12, quality, root % 12)
+
+
+@cache
+def scale_over(chord: Chord, key: Key) -> tuple[int, ...]:
+    """Return the pitch classes that a melody may use over a chord, sorted.
+
+    A chord tone outside the key replaces the scale notes a semitone away from it.
+    """
+    tones = set(chord.pitch_classes)
+    foreign = tones - set(key.scale)
+    kept = {
+        note
+        for note in key.scale
+        if note in tones or not any((note - other) % 12 in (1, 11) for other in foreign)
+    }
+    return tuple(sorted(kept | tones))
+
+
+@cache
+def ladder(pitch_classes: tuple[int, ...], low: int, high: int) -> tuple[int, ...]:
+    """Return all MIDI pitches of the pitch classes within [low, high], ascending."""
+    return tuple(pitch for pitch in range(low, high + 1) if pitch % 12 in pitch_classes)
+
+
+def nearest(pitches: tuple[int, ...], target: float) -> int:
+    """Return the pitch closest to the target; of two, the lower one."""
+    return min(pitches, key=lambda pitch: (abs(pitch - target), pitch))
+
+
+@cache
+def voice(
+    chord: Chord, previous: tuple[int, ...], low: int, high: int, size: int
+) -> tuple[int, ...]:
+    """Return the close-position voicing in [low, high] that moves least from the previous one.
+
+    Seventh chords in three voices omit the fifth.
+    """
+    tones = chord.pitch_classes
+    if len(tones) > size:
+        tones = tones[:2] + tones[3:]
+    rungs = ladder(tuple(sorted(tones)), low, high)
+    candidates = [rungs[i : i + size] for i in range(len(rungs) - size + 1)]
+    centre = (low + high) / 2
+
+    def effort(voicing: tuple[int, ...]) -> tuple[float, int]:
+        drift = abs(sum(voicing) / size - centre)
+        if len(previous) != size:
+            return drift, voicing[0]
+        motion = sum(abs(a - b) for a, b in zip(voicing, previous, strict=True))
+        return motion + drift / 2, voicing[0]
+
+    return min(candidates, key=effort)
+
+
+def lead_basses(chords: list[Chord], keep: set[int]) -> list[Chord]:
+    """Invert chords where that makes the bass line stepwise, except those at indices `keep`."""
+    inverted = list(chords)
+    for i in range(1, len(chords) - 1):
+        if i in keep or chords[i].quality.startswith("sus"):
+            continue
+        before, after = inverted[i - 1].bass, chords[i + 1].bass
+        steps = {
+            bass: _gap(before, bass) + _gap(bass, after) for bass in chords[i].pitch_classes[:3]
+        }
+        best = min(steps, key=lambda bass: (steps[bass], bass != chords[i].root, bass))
+        if steps[best] <= 4 and steps[best] + 3 <= steps[chords[i].root] and best != before:
+            inverted[i] = replace(chords[i], bass=best)
+    return inverted
+
+
+def _gap(a: int, b: int) -> int:
+    """Return the shortest distance between two pitch classes in semitones."""
+    return min((a - b) % 12, (b - a) % 12)

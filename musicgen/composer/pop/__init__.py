@@ -1,0 +1,1 @@
+"""Pop piano songs: form, progressions, melody and accompaniment."""

@@ -1,0 +1,181 @@
+"""Melodies of two-bar motifs, which phrases repeat and vary, fitted to the harmony."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from musicgen.composer.draw import chance, pick
+from musicgen.composer.harmony import Chord, Key, ladder, nearest, scale_over
+
+BAR = 16
+"""Steps in a bar: sixteenth notes."""
+
+_UNIT = 2 * BAR  # the length of a motif
+
+
+class Tone(NamedTuple):
+    """A note of a motif: onset and length in steps, and scale steps from the previous note.
+
+    The first note moves from the middle pitch of the section.
+    """
+
+    onset: int
+    length: int
+    move: int
+
+
+class Note(NamedTuple):
+    """A note of a part: onset and length in steps, MIDI pitch."""
+
+    onset: int
+    length: int
+    pitch: int
+
+
+Motif = tuple[Tone, ...]
+Harmony = list[tuple[Chord, ...]]  # per bar: one chord, or two of half a bar
+
+# Onsets within a beat with their weights, by feel. Swung off-beats are on the last step.
+_CELLS: dict[str, dict[tuple[int, ...], float]] = {
+    "straight": {(0,): 4, (0, 2): 5, (2,): 1.5, (): 1},
+    "sixteenth": {
+        (0,): 3, (0, 2): 3, (0, 3): 2, (2,): 1, (3,): 0.8, (): 1, (0, 2, 3): 1.5, (0, 1, 2): 0.6,
+        (1, 2): 0.4, (0, 1, 2, 3): 0.4,
+    },
+    "swing": {(0,): 4, (0, 3): 5, (3,): 2, (): 1},
+}  # fmt: skip
+
+_REACH = 5  # maximum distance of a motif from the middle, in scale steps
+_MOVES = {-4: 0.4, -3: 0.8, -2: 2, -1: 5, 0: 2.5, 1: 5, 2: 2, 3: 0.8, 4: 0.6, 5: 0.2}
+
+# Phrase structures in motifs of two bars; a prime is a varied repetition.
+_PHRASES = {
+    2: ("a",),
+    4: ("ab", "aa'"),
+    8: ("abac", "aa'bc", "aba'c", "abcb'", "aa'a'b", "aab'c"),
+    16: ("abacaba'd", "aa'bcaa'bd", "abcdaba'e", "abacdd'bc"),
+}
+
+
+class MotifWriter:
+    """Draws the motifs of a piece, which share a few one-bar rhythms."""
+
+    def __init__(self, rng: np.random.Generator, feel: str) -> None:
+        self._rng = rng
+        self._rhythms = [self._draw_bar(feel) for _ in range(3)]
+
+    def _draw_bar(self, feel: str) -> tuple[int, ...]:
+        while True:
+            cells = [pick(self._rng, _CELLS[feel]) for _ in range(4)]
+            onsets = tuple(4 * beat + step for beat, cell in enumerate(cells) for step in cell)
+            if 2 <= len(onsets) <= 9:
+                return onsets
+
+    def motif(self) -> Motif:
+        rng = self._rng
+        first = pick(rng, self._rhythms)
+        second = first if chance(rng, 0.35) else pick(rng, self._rhythms)
+        if chance(rng, 0.6):  # a rest
+            second = tuple(step for step in second if step <= pick(rng, (4, 8, 10))) or (0,)
+        onsets = [*first, *(BAR + step for step in second)]
+        longest = pick(rng, (4, 8, 8, 12))
+        tones, last, height = [], 0, 0
+        for onset, following in zip(onsets, [*onsets[1:], _UNIT], strict=True):
+            move = pick(rng, _MOVES)
+            if abs(last) > 2:  # a step back after a leap
+                move = -1 if last > 0 else 1
+            elif abs(height + move) > _REACH:  # turn back at the limit
+                move = -move
+            tones.append(Tone(onset, min(following - onset, longest), move))
+            last, height = move, height + move
+        return tuple(tones)
+
+    def vary(self, motif: Motif) -> Motif:
+        """Return the motif with one random change."""
+        rng, tones = self._rng, list(motif)
+        i = 1 + int(rng.random() * (len(tones) - 1)) if len(tones) > 1 else 0
+        tone = tones[i]
+        match pick(rng, ("ornament", "ending", "omit", "inflect")):
+            case "ornament" if tone.length >= 4:
+                half = tone.length // 2
+                tones[i : i + 1] = [
+                    tone._replace(length=half),
+                    Tone(tone.onset + half, tone.length - half, pick(rng, (-1, 1))),
+                ]
+            case "ending":
+                tones[-1] = tones[-1]._replace(move=pick(rng, (-2, -1, 1, 2)))
+            case "omit" if len(tones) > 3 and tone.onset % 4:
+                tones[i - 1] = tones[i - 1]._replace(
+                    length=tone.onset + tone.length - tones[i - 1].onset
+                )
+                del tones[i]
+            case _:
+                tones[i] = tone._replace(move=-tone.move or 1)
+        return tuple(tones)
+
+    def phrase(self, num_bars: int) -> list[Motif]:
+        """Draw the motifs of a section, one for every two bars."""
+        motifs: dict[str, Motif] = {}
+        plan: list[Motif] = []
+        for name in pick(self._rng, _PHRASES[num_bars]):
+            if name == "'":
+                plan[-1] = self.vary(plan[-1])
+            else:
+                if name not in motifs:
+                    motifs[name] = self.motif()
+                plan.append(motifs[name])
+        return plan
+
+
+def realise_melody(
+    motifs: list[Motif], harmony: Harmony, key: Key, *, middle: int, low: int, high: int
+) -> list[Note]:
+    """Return the melody of motifs over a harmony.
+
+    Strong and long notes are chord tones, others belong to the scale over the chord. The last note
+    of the section is a long root or third.
+
+    Args:
+        middle: the MIDI pitch around which motifs start.
+        low, high: the range in MIDI pitches.
+    """
+    notes: list[Note] = []
+    for unit, motif in enumerate(motifs):
+        pitch = middle
+        for i, tone in enumerate(motif):
+            onset = unit * _UNIT + tone.onset
+            chord = chord_at(harmony, onset)
+            scale = ladder(scale_over(chord, key), low, high)
+            rung = scale.index(nearest(scale, pitch)) + tone.move
+            # Reflect at the ends of the range.
+            rung = abs(rung) if rung < len(scale) else 2 * len(scale) - 2 - rung
+            target = scale[rung]
+            if i == 0 or tone.onset % 8 == 0 or tone.length >= 6:
+                tones = ladder(tuple(sorted(chord.pitch_classes)), low, high)
+                target = nearest(tones, target + 0.25 * np.sign(tone.move))
+            notes.append(Note(onset, tone.length, target))
+            pitch = target
+    final = notes[-1]
+    home = ladder(tuple(sorted(harmony[-1][-1].pitch_classes[:2])), low, high)
+    end = len(harmony) * BAR
+    notes[-1] = Note(final.onset, min(end - final.onset, 12), nearest(home, final.pitch))
+    return notes
+
+
+def chord_at(harmony: Harmony, step: int) -> Chord:
+    bar = harmony[step // BAR]
+    return bar[(step % BAR) * len(bar) // BAR]
+
+
+def shorten_before_next(notes: list[Note], release: int) -> list[Note]:
+    """Shorten notes of more than a beat by `release` steps if another follows immediately."""
+    out = [
+        a._replace(length=a.length - release)
+        if a.length > 4 and a.onset + a.length == b.onset
+        else a
+        for a, b in pairwise(notes)
+    ]
+    return [*out, *notes[-1:]]

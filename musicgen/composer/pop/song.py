@@ -1,0 +1,234 @@
+"""Composition of pop songs for piano, with chord markers and tempi."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from musicgen.composer.draw import chance, generator, pick
+from musicgen.composer.harmony import Key, ladder, nearest, scale_over
+from musicgen.composer.pop.form import CADENCE, ENERGY, Section, draw_form
+from musicgen.composer.pop.melody import (
+    BAR,
+    Motif,
+    MotifWriter,
+    Note,
+    chord_at,
+    realise_melody,
+    shorten_before_next,
+)
+from musicgen.composer.pop.progressions import Bar, close, draw_section, draw_sevenths, realise
+from musicgen.composer.pop.texture import Texture, draw_texture, play
+from musicgen.composer.render import TICKS_PER_BEAT, remove_overlaps
+from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track
+
+V = TypeVar("V", str, float)
+
+_STEP = TICKS_PER_BEAT // 4
+_SOFTEST, _LOUDEST = 40, 86
+_SLOWEST, _FASTEST, _TEMPO_STEP = 32, 224, 3
+_RITARDANDO = (0.96, 0.91, 0.85, 0.76)  # factor of the tempo for each half of the last two bars
+
+# Typical tempi of each feel; a song varies one of them.
+_TEMPI = {
+    "straight": (66, 78, 92, 104, 120, 134),
+    "sixteenth": (62, 70, 78, 88),
+    "swing": (92, 108, 126, 150),
+}
+
+
+@dataclass(frozen=True)
+class _Touch:
+    """Dynamics and articulation, constant throughout a piece."""
+
+    metre: tuple[int, ...]  # velocity added on each step of a bar
+    arch: int  # velocity added in the middle of a phrase
+    lead: int  # velocity of the melody above the accompaniment
+    slope: float  # velocity per semitone above the melody's middle
+    release: int  # steps of silence after a long melody note
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> _Touch:
+        weight, weak = pick(rng, (2, 4, 6)), pick(rng, (0, 2, 4))
+        metre = tuple(
+            weight if step == 0
+            else weight // 2 if step == 8
+            else 0 if step % 4 == 0
+            else -weak if step % 2 == 0
+            else -weak - 2
+            for step in range(BAR)
+        )  # fmt: skip
+        return cls(
+            metre,
+            arch=pick(rng, (0, 4, 6, 8)),
+            lead=pick(rng, (6, 8, 10, 12)),
+            slope=pick(rng, (0.0, 0.25)),
+            release=pick(rng, (0, 1, 1, 2)),
+        )
+
+    def velocity(self, section: Section, onset: int, extra: float) -> int:
+        """Return an even velocity of 40–86 for an onset in a section."""
+        position = (onset % (4 * BAR)) / (4 * BAR)
+        base = 48 + 22 * ENERGY[section.kind] + min(section.turn, 2)
+        swell = self.arch * 4 * position * (1 - position)
+        loud = base + swell + self.metre[onset % BAR] + extra
+        return int(np.clip(2 * round(loud / 2), _SOFTEST, _LOUDEST))
+
+
+@dataclass(frozen=True)
+class _Material:
+    """The material shared by sections of one kind."""
+
+    bars: list[Bar]
+    motifs: list[Motif]
+    height: int  # semitones added to the melody's middle
+    textures: tuple[Texture, Texture]
+    doubling: str
+
+
+class _Song:
+    """The random choices for a whole piece."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.key = Key(int(rng.integers(12)), pick(rng, {"major": 3, "minor": 2}))
+        self.feel = pick(rng, {"straight": 5, "sixteenth": 4, "swing": 2})
+        self.bpm = pick(rng, _TEMPI[self.feel]) + int(rng.integers(-6, 7))
+        self.writer = MotifWriter(rng, self.feel)
+        self.sevenths = draw_sevenths(rng)
+        self.touch = _Touch.draw(rng)
+        self.low = 62 + int(rng.integers(0, 5))
+        self.sings_intro = chance(rng, 0.3)
+        self.walking = pick(rng, (0.2, 0.5, 0.8))
+
+    def material(self, section: Section) -> _Material:
+        rng, energy = self.rng, ENERGY[section.kind]
+        bars = draw_section(
+            rng,
+            self.key.mode,
+            section.num_bars,
+            CADENCE[section.kind],
+            walking=self.walking if section.kind != "chorus" else self.walking / 2,
+        )
+        motifs = self.writer.phrase(section.num_bars)
+        height = round(6 * energy) - 3 + pick(rng, (-1, 0, 1))
+        doubling = pick(rng, {"none": 1.2 - energy, "octaves": energy / 2, "thirds": energy / 2})
+        return _Material(bars, motifs, height, draw_texture(rng, energy, self.feel), doubling)
+
+    def varied(self, material: _Material, section: Section) -> _Material:
+        """Return the material of a repetition, in which a motif or the texture may change."""
+        rng = self.rng
+        motifs = list(material.motifs)
+        if chance(rng, 0.5):
+            i = int(rng.random() * len(motifs))
+            motifs[i] = self.writer.vary(motifs[i])
+        textures = material.textures
+        if chance(rng, 0.2):
+            textures = draw_texture(rng, min(ENERGY[section.kind] + 0.15, 1), self.feel)
+        return replace(material, motifs=motifs, textures=textures)
+
+
+def compose_pop(seed: int, index: int) -> Score:
+    """Compose piece number `index` of a pop-piano corpus.
+
+    One track "Piano" in 4/4 on the sixteenth grid, 24–64 bars, velocities 40–86 (even), tempi
+    32–224 bpm, chord markers such as `A_M7_E` where the chord changes.
+
+    Args:
+        seed: seed of the corpus, >= 0.
+        index: number of the piece, >= 0.
+    """
+    rng = generator("pop", seed, index)
+    song = _Song(rng)
+    form = draw_form(rng)
+    materials: dict[str, _Material] = {}
+    rows: list[tuple[int, int, int, int]] = []
+    markers: list[tuple[int, str]] = []
+    tempos: list[tuple[int, float]] = []
+    start = 0
+    for number, section in enumerate(form):
+        if section.kind in materials:
+            materials[section.kind] = song.varied(materials[section.kind], section)
+        else:
+            materials[section.kind] = song.material(section)
+        material = materials[section.kind]
+        last = number == len(form) - 1
+        if last and CADENCE[section.kind] != "full":
+            closed = close(rng, song.key.mode, "full", material.bars)
+            material = replace(material, bars=closed)
+        notes, chords = _section(song, section, material)
+        rows += [(start + step, length, pitch, velocity) for step, length, pitch, velocity in notes]
+        markers += [((start + step) * _STEP, text) for step, text in chords]
+        tempos += [((start + step) * _STEP, bpm) for step, bpm in _tempi(song, section, last)]
+        start += section.num_bars * BAR
+    return Score(
+        TICKS_PER_BEAT,
+        [Track("Piano", 0, False, remove_overlaps(rows, _STEP))],
+        np.array(_changes(tempos), TEMPO),
+        [TimeSignature(0, 4, 4)],
+        [Marker(*change) for change in _changes(markers)],
+    )
+
+
+def _section(
+    song: _Song, section: Section, material: _Material
+) -> tuple[list[tuple[int, int, int, int]], list[tuple[int, str]]]:
+    """Return (onset, length, pitch, velocity) rows and (onset, chord) rows, in steps."""
+    key = song.key.transposed(section.shift)
+    harmony = realise(material.bars, key, song.sevenths)
+    touch = song.touch
+    rows = [
+        (onset, length, pitch, touch.velocity(section, onset, accent - 4))
+        for onset, length, pitch, accent in play(material.textures, harmony)
+    ]
+    if section.kind != "intro" or song.sings_intro:
+        low, high = song.low, song.low + 21
+        middle = low + 9 + material.height + section.shift
+        melody = realise_melody(material.motifs, harmony, key, middle=middle, low=low, high=high)
+        for note in shorten_before_next(melody, touch.release):
+            extra = touch.lead + touch.slope * (note.pitch - middle)
+            velocity = touch.velocity(section, note.onset, extra)
+            rows.append((*note, velocity))
+            if (below := _double(note, material.doubling, harmony, key)) is not None:
+                rows.append((*note[:2], below, max(velocity - 6, _SOFTEST)))
+    chords = [
+        (bar * BAR + i * BAR // len(bar_chords), chord.marker)
+        for bar, bar_chords in enumerate(harmony)
+        for i, chord in enumerate(bar_chords)
+    ]
+    return rows, chords
+
+
+def _double(note: Note, doubling: str, harmony: list, key: Key) -> int | None:
+    """Return the pitch that doubles a melody note; None off the beats or without doubling."""
+    if doubling == "none" or note.onset % 4:
+        return None
+    if doubling == "octaves":
+        return note.pitch - 12
+    chord = chord_at(harmony, note.onset)
+    below = ladder(scale_over(chord, key), note.pitch - 9, note.pitch - 3)
+    tones = tuple(pitch for pitch in below if pitch % 12 in chord.pitch_classes)
+    return nearest(tones or below, note.pitch - 3)
+
+
+def _tempi(song: _Song, section: Section, last: bool) -> list[tuple[int, float]]:
+    """Return (step, bpm) of a section: its tempo, and a ritardando at the end of the piece."""
+    bpm = song.bpm * (1 + 0.06 * (ENERGY[section.kind] - 0.5))
+    tempi = {0: _on_grid(bpm)}
+    if last:
+        end = section.num_bars * BAR
+        tempi |= {end - 8 * (4 - i): _on_grid(bpm * slower) for i, slower in enumerate(_RITARDANDO)}
+    return sorted(tempi.items())
+
+
+def _on_grid(bpm: float) -> float:
+    """Return the nearest tempo of the REMI vocabulary."""
+    nearest_step = _SLOWEST + _TEMPO_STEP * round((bpm - _SLOWEST) / _TEMPO_STEP)
+    return float(np.clip(nearest_step, _SLOWEST, _FASTEST))
+
+
+def _changes(events: list[tuple[int, V]]) -> list[tuple[int, V]]:
+    """Return the (tick, value) events whose value differs from the previous one."""
+    return [event for i, event in enumerate(events) if i == 0 or event[1] != events[i - 1][1]]

@@ -1,0 +1,35 @@
+"""Conversion of grid steps to the ticks of a `Score`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from musicgen.midi import NOTE, NoteArray, sort_notes
+
+TICKS_PER_BEAT = 480
+
+
+def remove_overlaps(rows: list[tuple[int, int, int, int]], step: int) -> NoteArray:
+    """Return the notes of a part without overlaps at one pitch.
+
+    Of notes of one pitch with the same onset, the loudest stays. A note ends at the latest where
+    the next one of its pitch begins.
+
+    Args:
+        rows: (onset, length, pitch, velocity), with times in steps, in any order.
+        step: ticks in a step.
+    """
+    notes = np.array(rows, NOTE)
+    notes["onset"] *= step
+    notes["duration"] *= step
+    order = np.lexsort((-notes["duration"], -notes["velocity"], notes["onset"], notes["pitch"]))
+    notes = notes[order]
+    again = np.zeros(len(notes), bool)
+    again[1:] = (notes["pitch"][1:] == notes["pitch"][:-1]) & (
+        notes["onset"][1:] == notes["onset"][:-1]
+    )
+    notes = notes[~again]
+    same = notes["pitch"][1:] == notes["pitch"][:-1]
+    gap = np.where(same, np.diff(notes["onset"]), np.iinfo(np.int64).max)
+    notes["duration"][:-1] = np.minimum(notes["duration"][:-1], gap)
+    return sort_notes(notes)

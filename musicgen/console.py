@@ -1,0 +1,35 @@
+"""The terminal: one console for messages, one for results, and progress bars."""
+
+from __future__ import annotations
+
+from rich import progress
+from rich.console import Console
+
+console = Console(stderr=True)
+stdout = Console()
+
+
+def log(text: str, style: str | None = None) -> None:
+    """Print a message on standard error, verbatim and unwrapped so that paths can be copied."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning on standard error, in yellow."""
+    log(text, "yellow")
+
+
+def progress_bar(*columns: progress.ProgressColumn | str) -> progress.Progress:
+    """Return a transient progress bar, silent where standard error is not a terminal.
+
+    `columns` stand between the bar and the elapsed time.
+    """
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        *columns,
+        progress.TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

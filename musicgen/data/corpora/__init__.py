@@ -1,0 +1,21 @@
+"""Corpora, one file per source."""
+
+from musicgen.data.corpora.base import SPLITS, Corpus, Piece
+from musicgen.data.corpora.composed import ComposedCorpus
+from musicgen.data.corpora.groove2groove import Groove2GrooveMIDI
+from musicgen.data.corpora.midi_folder import MidiFolder
+from musicgen.data.corpora.muspy_dataset import MuspyDataset
+from musicgen.data.corpora.pop1k7 import Pop1K7
+from musicgen.data.corpora.pop909 import POP909
+
+__all__ = [
+    "POP909",
+    "SPLITS",
+    "ComposedCorpus",
+    "Corpus",
+    "Groove2GrooveMIDI",
+    "MidiFolder",
+    "MuspyDataset",
+    "Piece",
+    "Pop1K7",
+]

@@ -1,0 +1,61 @@
+"""The interface of a corpus: its pieces, and how to read each of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from musicgen.errors import ParameterError
+from musicgen.midi import Score
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One piece of a corpus.
+
+    Attributes:
+        path: its file, or the folder of its files.
+        group: pieces of one group stay in one split.
+        split: the corpus's own split, if it has one.
+    """
+
+    name: str
+    path: Path
+    group: str
+    split: str | None = None
+
+
+class Corpus(ABC):
+    """A source of music: it knows no tokenizer, and can be pickled for worker processes."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root).expanduser()
+
+    @abstractmethod
+    def pieces(self) -> list[Piece]:
+        """List the pieces; if the corpus is missing, raise a ValueError that says how to get it."""
+
+    @abstractmethod
+    def read(self, path: Path) -> Score:
+        """Read the music at a piece's path; raise a ValueError if it cannot be read."""
+
+    @abstractmethod
+    def reader_id(self) -> str:
+        """Return a stable id of the reader and the settings that affect it.
+
+        Token caches are keyed by it: change it whenever `read` returns something else.
+        """
+
+
+def missing_corpus(root: str | Path, expected: str, cure: str) -> ParameterError:
+    """Return the error that `root` does not contain the expected files."""
+    return ParameterError("root", root, f"expected {expected} in it; {cure}, or set another root")
+
+
+def pieces_below(folder: Path, paths: Iterable[Path]) -> list[Piece]:
+    """Return one piece per path, named by its path below `folder`, each a group of its own."""
+    return [Piece(name := path.relative_to(folder).as_posix(), path, name) for path in paths]

@@ -1,0 +1,43 @@
+"""The default corpus: composed on first use, identical for the same seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from musicgen.composer.corpus import compose_corpus
+from musicgen.data.corpora.base import Piece
+from musicgen.data.corpora.midi_folder import MidiFolder
+from musicgen.validation import check_choice, check_int
+
+
+class ComposedCorpus(MidiFolder):
+    """Pieces by the project's own composer; grooves are split by family of styles.
+
+    Args:
+        root: folder for the MIDI files.
+        kind: pop (piano) or groove (multi-track).
+        corpus_seed: seed of the composer.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        kind: Literal["pop", "groove"] = "pop",
+        num_pieces: int = 240,
+        corpus_seed: int = 0,
+    ) -> None:
+        check_choice("kind", kind, ("pop", "groove"))
+        check_int("num_pieces", num_pieces, minimum=3)  # one for each split
+        check_int("corpus_seed", corpus_seed, minimum=0)
+        super().__init__(Path(root) / f"{kind}-{num_pieces}-seed{corpus_seed}")
+        self.kind, self.num_pieces, self.corpus_seed = kind, num_pieces, corpus_seed
+
+    def pieces(self) -> list[Piece]:
+        paths = compose_corpus(
+            self.root, kind=self.kind, num_pieces=self.num_pieces, seed=self.corpus_seed
+        )
+        names = [path.relative_to(self.root).as_posix() for path in paths]
+        # Grooves lie in one folder per family; a pop piece is a group of its own.
+        return [Piece(n, path, n.split("/")[0]) for n, path in zip(names, paths, strict=True)]

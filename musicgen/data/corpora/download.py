@@ -1,0 +1,174 @@
+"""Download published archives: resumed after an interruption, verified, unpacked atomically.
+
+pooch, `urllib.request` and `torch.hub` do not resume, and huggingface_hub resumes from its own host
+only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from lzma import LZMAError
+from pathlib import Path
+
+from filelock import FileLock
+from rich.progress import DownloadColumn, TransferSpeedColumn
+
+from musicgen.console import log, progress_bar
+from musicgen.errors import UserError
+
+_BLOCK = 1 << 20
+_BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, LZMAError, OSError)
+_TIMEOUT = 60.0  # seconds without a byte until a connection counts as broken
+_ATTEMPTS = 5  # in a row that receive nothing
+_PAUSE = 1.0  # seconds between attempts
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A published archive.
+
+    Attributes:
+        name: file name; its suffix decides how it is unpacked.
+        licence: its terms, in a few words.
+        size: published size in bytes, if any.
+        digests: published checksums by algorithm, such as {"sha256": "b4ef…"}.
+    """
+
+    name: str
+    url: str
+    licence: str
+    size: int | None = None
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+    def verify(self, path: Path) -> None:
+        """Remove a file without the published size and checksums, and raise."""
+        facts = {"size": (str(path.stat().st_size), str(self.size))} if self.size else {}
+        for algorithm, published in self.digests.items():
+            with path.open("rb") as file:
+                facts[algorithm] = hashlib.file_digest(file, algorithm).hexdigest(), published
+        for name, (found, published) in facts.items():
+            if found != published:
+                path.unlink()
+                raise UserError(
+                    f"{path} has the {name} {found} instead of {published}; it was removed: start "
+                    f"again, or get the published one from {self.url}"
+                )
+
+
+def download_archive(archive: Archive, folder: Path, *, only: str = "*") -> None:
+    """Download an archive beside `folder` and unpack it there, unless `folder` contains files.
+
+    An interrupted download is kept in `NAME.part`, and resumed if there is a checksum to verify the
+    result by. An archive that was put there by hand is verified and used.
+
+    Args:
+        folder: receives the contents of the archive's single top folder, or all of its files.
+        only: pattern on the archive's paths (top folder included); other files are not unpacked.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.parent / archive.name
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        if folder.is_dir() and any(folder.iterdir()):
+            return
+        if not path.is_file():
+            _download(archive, path)
+        archive.verify(path)
+        _unpack(path, folder, only)
+        path.unlink()
+
+
+def _download(archive: Archive, path: Path) -> None:
+    """Download into `path`, and resume after interruptions as long as there is progress."""
+    part = path.with_name(path.name + ".part")
+    log(f"downloading {archive.url} ({archive.licence})")
+    left = _ATTEMPTS
+    while True:
+        before = _length(part)
+        try:
+            _fetch(archive, part)
+            break
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, urllib.error.HTTPError) and error.code < 500:
+                raise UserError(
+                    f"{archive.url}: the server answers {error.code} {error.reason}; download it "
+                    f"with a browser from where it is now, to {path}"
+                ) from None
+            left = _ATTEMPTS if _length(part) > before else left - 1
+            if not left:
+                raise UserError(
+                    f"{archive.url}: {error or type(error).__name__}; {_length(part)} bytes are in "
+                    f"{part}; start again to resume, or download it with a browser to {path}"
+                ) from None
+            time.sleep(_PAUSE)
+    part.replace(path)
+
+
+def _fetch(archive: Archive, part: Path) -> None:
+    """Append the missing bytes to `part`."""
+    # Without a checksum, parts of different versions would go unnoticed.
+    start = _length(part) if archive.digests else 0
+    if start and start == archive.size:
+        return
+    request = urllib.request.Request(archive.url, headers={"User-Agent": "musicgen"})
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+    try:
+        response = urllib.request.urlopen(request, timeout=_TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code != 416:  # 416: the range begins past the end, so that nothing is missing
+            raise
+        return
+    with response, progress_bar(DownloadColumn(), TransferSpeedColumn()) as progress:
+        resumed = response.status == 206
+        start = start if resumed else 0
+        length = response.headers.get("Content-Length")
+        total = archive.size if length is None else start + int(length)
+        bar = progress.add_task(archive.name, total=total, completed=start)
+        with part.open("ab" if resumed else "wb") as file:
+            while block := response.read(_BLOCK):
+                file.write(block)
+                progress.advance(bar, len(block))
+    if total is not None and _length(part) < total:
+        raise http.client.IncompleteRead(b"", total - _length(part))
+
+
+def _length(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _unpack(path: Path, folder: Path, only: str) -> None:
+    """Unpack the archive as `folder`, atomically."""
+    with tempfile.TemporaryDirectory(
+        prefix=".unpacking-", dir=folder.parent, ignore_cleanup_errors=True
+    ) as temporary:
+        # Inside it, since other users cannot read the temporary folder itself.
+        unpacked = Path(temporary) / "files"
+        unpacked.mkdir()
+        try:
+            if path.suffix == ".zip":
+                with zipfile.ZipFile(path) as zipped:  # drops leading slashes, `..`; checks CRC-32
+                    names = [name for name in zipped.namelist() if fnmatch(name, only)]
+                    zipped.extractall(unpacked, names)
+            else:
+                with tarfile.open(path) as tar:
+                    members = (member for member in tar if fnmatch(member.name, only))
+                    tar.extractall(unpacked, members, filter="data")
+        except tarfile.FilterError as error:
+            raise UserError(f"{path}: not unpacked, because it is unsafe: {error}") from None
+        except _BROKEN as error:
+            message = f"{path}: cannot be unpacked ({error}); remove it and start again"
+            raise UserError(message) from None
+        inside = list(unpacked.iterdir())
+        single = len(inside) == 1 and inside[0].is_dir()
+        (inside[0] if single else unpacked).rename(folder)

@@ -1,0 +1,161 @@
+"""The Groove2Groove MIDI dataset: accompaniments in many styles, of generated chord charts.
+
+Cífka et al. 2020, "Groove2Groove: One-shot music style transfer with supervision from synthetic
+data"; prepared as for Liutkus et al. 2021 (appendix, "Training data").
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from musicgen.console import log
+from musicgen.data.corpora.base import SPLITS, Corpus, Piece, missing_corpus
+from musicgen.data.corpora.download import Archive, download_archive
+from musicgen.errors import UserError
+from musicgen.midi import Score, Track, find_midi, read, sort_notes
+from musicgen.validation import check_choice, check_int
+
+SOURCE = "https://zenodo.org/record/3958000"
+ARCHIVE = Archive(
+    "groove2groove-data-v1.0.0.tar.gz",
+    f"{SOURCE}/files/groove2groove-data-v1.0.0.tar.gz?download=1",
+    "CC BY-NC 4.0: not for commercial use",
+    236_114_569,
+    {"sha256": "b4ef60b8d0cf5c510868c1b10d560432a5412f809d47f51a092582158cb41c09"},
+)
+PROGRAMS = {"Bass": 33, "Drums": None, "Guitar": 27, "Piano": 0, "Strings": 48}
+"""The tracks of every accompaniment, with the General MIDI programs of missing ones."""
+
+_NAME = re.compile(r"(?P<song>[^.]+)\.(?P<family>.+)_(?P<substyle>[ab])\.midi?", re.IGNORECASE)
+
+
+class Groove2GrooveMIDI(Corpus):
+    """The files `midi/{train,val,test}/fixed/SONG.STYLE_{a|b}.mid`.
+
+    Args:
+        root: the folder that contains `midi`.
+        download: fetch the archive (236 MB) to beside `root`, and unpack it there.
+        split_by: `families` takes the training folder alone, as in the SPE paper, and keeps
+            families of styles (`STYLE`, with two songs of each substyle a and b) in one split:
+            5,522, 50 and 50 files. Substyles without exactly two songs are left out, and each
+            substyle of a held-out family gives its first song. `folders` takes the dataset's own
+            folders, whose styles also differ.
+        val_families, test_families: numbers of held-out families.
+        split_seed: seed of the split; 0 draws the paper's families.
+        skip_bars: bars of count-in to leave out.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        download: bool = False,
+        split_by: Literal["families", "folders"] = "families",
+        val_families: int = 25,
+        test_families: int = 25,
+        split_seed: int = 0,
+        skip_bars: int = 2,
+    ) -> None:
+        super().__init__(root)
+        check_choice("split_by", split_by, ("families", "folders"))
+        check_int("val_families", val_families, minimum=0)
+        check_int("test_families", test_families, minimum=0)
+        check_int("split_seed", split_seed, minimum=0)
+        check_int("skip_bars", skip_bars, minimum=0)
+        self.download, self.split_by, self.split_seed = download, split_by, split_seed
+        self.held_out = {"val": val_families, "test": test_families}
+        self.skip_bars = skip_bars
+
+    def pieces(self) -> list[Piece]:
+        if self.download:
+            download_archive(ARCHIVE, self.root, only="*/midi/*/fixed/*")
+        folders = {split: self.root / "midi" / split / "fixed" for split in SPLITS}
+        for split in SPLITS if self.split_by == "folders" else ("train",):
+            if not folders[split].is_dir():
+                files = f"midi/{split}/fixed/SONG.STYLE_a.mid of the Groove2Groove MIDI dataset"
+                cure = f"set download=true ({ARCHIVE.licence}, 236 MB), or unpack {SOURCE} here"
+                raise missing_corpus(self.root, files, cure)
+        if self.split_by == "families":
+            return self._by_family(find_midi(folders["train"]))
+        return [self._piece(path, split) for split in SPLITS for path in find_midi(folders[split])]
+
+    def read(self, path: Path) -> Score:
+        """Read one accompaniment, as the tracks Bass, Drums, Guitar, Piano and Strings.
+
+        Tracks of one name are merged, and missing ones are added without notes. The bars of the
+        count-in are cut off with every note that begins in them.
+
+        Raises:
+            ValueError: the file cannot be read, or has no more bars than the count-in.
+        """
+        score = read(path)
+        bars = score.bar_starts()
+        if len(bars) <= self.skip_bars:
+            raise UserError(f"{path}: {len(bars)} bars, all of them count-in; get a complete copy")
+        tracks = {
+            name: Track(name, program or 0, is_drum=program is None)
+            for name, program in PROGRAMS.items()
+        }
+        for track in score.tracks:
+            track.name = track.name.strip().removeprefix("BB ")  # Band-in-a-Box
+            if same := tracks.get(track.name):
+                track.notes = sort_notes(np.concatenate([same.notes, track.notes]))
+            tracks[track.name] = track
+        score.tracks = list(tracks.values())
+        return score.clip(int(bars[self.skip_bars]), score.end + 1)
+
+    def reader_id(self) -> str:
+        return f"groove2groove skip_bars={self.skip_bars}"
+
+    def _piece(self, path: Path, split: str) -> Piece:
+        return Piece(path.relative_to(self.root / "midi").as_posix(), path, _style(path)[0], split)
+
+    def _by_family(self, paths: list[Path]) -> list[Piece]:
+        substyles: dict[tuple[str, str], list[Path]] = defaultdict(list)
+        for path in paths:
+            substyles[_style(path)].append(path)
+        families = {family for family, _ in substyles}
+        split_of = split_families(families, self.held_out, self.split_seed)
+        odd = ["_".join(substyle) for substyle, songs in substyles.items() if len(songs) != 2]
+        if odd:
+            log(f"left out {len(odd)} substyles without exactly two songs: {', '.join(odd)}")
+        return [
+            self._piece(path, split_of[family])
+            for (family, _), songs in substyles.items()
+            if len(songs) == 2
+            for path in (songs if split_of[family] == "train" else songs[:1])
+        ]
+
+
+def split_families(families: Iterable[str], held_out: dict[str, int], seed: int) -> dict[str, str]:
+    """Draw the split of each family: test first, then validation from the rest.
+
+    The draws are those of the paper's preparation: two permutations by numpy's legacy generator.
+    """
+    left = sorted(families)
+    if len(left) <= sum(held_out.values()):
+        raise UserError(
+            f"val_families={held_out['val']}, test_families={held_out['test']}: expected fewer, "
+            f"as there are {len(left)} families of styles"
+        )
+    generator = np.random.RandomState(seed)
+    split_of: dict[str, str] = {}
+    for split in "test", "val":
+        left = [left[i] for i in generator.permutation(len(left))]
+        split_of |= dict.fromkeys(left[: held_out[split]], split)
+        left = left[held_out[split] :]
+    return split_of | dict.fromkeys(left, "train")
+
+
+def _style(path: Path) -> tuple[str, str]:
+    """Return the family and substyle in a file's name."""
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        raise UserError(f"{path}: expected a name such as maj001.ROCK_a.mid; move the file away")
+    return match["family"], match["substyle"]

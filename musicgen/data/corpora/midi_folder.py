@@ -1,0 +1,57 @@
+"""Any folder of MIDI files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from musicgen.data.corpora.base import SPLITS, Corpus, Piece
+from musicgen.errors import ParameterError
+from musicgen.midi import Score, find_midi, read
+
+_SPLIT_FOLDERS = {name: name for name in SPLITS} | {"valid": "val", "validation": "val"}
+
+
+class MidiFolder(Corpus):
+    """The MIDI files below a folder.
+
+    Top folders named train, val (valid, validation) and test are its split. Without them, pieces
+    are split by group.
+
+    Args:
+        group: regular expression on the path below `root`: files with the same first captured
+            group (or whole match) stay in one split. `^([^/]+)/` keeps a folder per artist
+            together. None makes each file a group of its own.
+    """
+
+    def __init__(self, root: str | Path, *, group: str | None = None) -> None:
+        super().__init__(root)
+        try:
+            self.group = re.compile(group) if group else None
+        except re.error as error:
+            raise ParameterError(
+                "group", group, f"expected a regular expression: {error}"
+            ) from None
+
+    def pieces(self) -> list[Piece]:
+        pieces = []
+        for path in find_midi(self.root):
+            name = path.relative_to(self.root).as_posix()
+            top = name.split("/")[0].lower() if "/" in name else ""
+            pieces.append(Piece(name, path, self._group_of(name), _SPLIT_FOLDERS.get(top)))
+        return pieces
+
+    def _group_of(self, name: str) -> str:
+        if self.group is None:
+            return name
+        match = self.group.search(name)
+        if match is None:
+            expected = f"expected a regular expression that matches every path, such as {name}"
+            raise ParameterError("group", self.group.pattern, expected)
+        return match[min(1, self.group.groups)] or match[0]
+
+    def read(self, path: Path) -> Score:
+        return read(path)
+
+    def reader_id(self) -> str:
+        return "midi"

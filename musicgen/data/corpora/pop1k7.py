@@ -1,0 +1,57 @@
+"""Pop1K7: piano covers of pop songs, transcribed, with estimated beats, tempi and chords.
+
+Hsiao et al. 2021, "Compound Word Transformer: Learning to compose full-song music over dynamic
+directed hypergraphs".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from musicgen.data.corpora.base import Corpus, Piece, missing_corpus, pieces_below
+from musicgen.midi import Score, find_midi, read
+from musicgen.tokenization.chords.symbols import chord_index
+
+SOURCE = "Pop1K7.zip of https://zenodo.org/records/13167761"
+FOLDER = "midi_analyzed"
+
+
+class Pop1K7(Corpus):
+    """The songs of Pop1K7, each a group of its own.
+
+    Args:
+        root: the folder that contains `midi_analyzed`, at any depth.
+    """
+
+    def pieces(self) -> list[Piece]:
+        folder = self.root
+        if folder.name != FOLDER:
+            folder = next(self.root.rglob(FOLDER), self.root / FOLDER)
+        if not folder.is_dir():
+            expected = f"the folder {FOLDER} of Pop1K7"
+            raise missing_corpus(self.root, expected, f"unpack {SOURCE} here")
+        return pieces_below(folder, find_midi(folder))
+
+    def read(self, path: Path) -> Score:
+        """Read one song, from the bar in which its first note sounds.
+
+        Ticks follow the tracked beats, 4 to a bar. Notes keep their small deviations from the grid.
+        One up to half a sixteenth ahead of the first bar is moved to its start, as is the chord
+        that holds there. Of the markers only chords, such as `A_M7_A`, are kept.
+        """
+        score = read(path)
+        onsets = [track.notes["onset"].min() for track in score.tracks if len(track.notes)]
+        if not onsets:
+            return score
+        bar, half_sixteenth = 4 * score.ticks_per_beat, score.ticks_per_beat // 4 // 2
+        start = int(min(onsets) + half_sixteenth) // bar * bar
+        for track in score.tracks:
+            np.maximum(track.notes["onset"], start, out=track.notes["onset"])
+        chords = [marker for marker in score.markers if chord_index(marker.text) is not None]
+        return replace(score, markers=chords).clip(start, score.end + 1)
+
+    def reader_id(self) -> str:
+        return "pop1k7"

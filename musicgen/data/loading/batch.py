@@ -1,0 +1,62 @@
+"""Batches: windows of tokens, padded to tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+IGNORED = -100
+"""Target that losses ignore."""
+
+
+@dataclass
+class Batch:
+    """Inputs and targets of next-token prediction.
+
+    Attributes:
+        tokens: [B, L].
+        targets: the next token of each position, `IGNORED` where there is none. [B, L]
+        positions: token index, and musical time if the model reads it. [1|B, L, P]
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    positions: Tensor
+
+    @property
+    def num_targets(self) -> Tensor:
+        return (self.targets != IGNORED).sum()
+
+    def pin_memory(self) -> Batch:
+        return Batch(
+            self.tokens.pin_memory(), self.targets.pin_memory(), self.positions.pin_memory()
+        )
+
+
+def collate(
+    windows: Sequence[NDArray[np.int64]],
+    pad_id: int,
+    positions: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
+) -> Batch:
+    """Collate windows of up to L + 1 tokens into a batch, padded at the end.
+
+    Args:
+        positions: computes the positions of a window, [L] -> [L, P]; None counts tokens.
+    """
+    length = max(len(window) for window in windows) - 1
+    tokens = torch.full((len(windows), length), pad_id)
+    targets = torch.full((len(windows), length), IGNORED)
+    for row, window in enumerate(windows):
+        ids = torch.from_numpy(np.ascontiguousarray(window))
+        tokens[row, : len(ids) - 1] = ids[:-1]
+        targets[row, : len(ids) - 1] = ids[1:]
+    if positions is None:
+        return Batch(tokens, targets, torch.arange(length)[None, :, None])
+    rows = [torch.from_numpy(positions(window[:-1])) for window in windows]
+    return Batch(tokens, targets, pad_sequence(rows, batch_first=True))

@@ -1,0 +1,167 @@
+"""Run tasks in worker processes, with a time and a memory limit per task."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+CHUNK = 16
+"""Tasks sent to a process at once: enough that it rarely waits."""
+
+
+class Failure(NamedTuple):
+    """The reason why a task has no result, and whether it exceeded a limit."""
+
+    reason: str
+    repeatable: bool
+
+
+def run_limited(
+    function: Callable[[Any], Any],
+    tasks: Sequence[Any],
+    *,
+    num_workers: int,
+    max_seconds: float,
+    max_gigabytes: float,
+) -> Generator[tuple[int, Any]]:
+    """Yield the index and result of each `function(task)`, in order of completion.
+
+    A task that exceeds a limit, raises, or crashes its process gives a `Failure`; the others
+    continue. The time limit needs a POSIX system, the memory limit Linux.
+
+    Args:
+        function: can be pickled, as can its results.
+        max_seconds: wall time of one task.
+        max_gigabytes: memory of a process, beyond that at its start.
+    """
+    waiting = deque(enumerate(tasks))
+    workers: list[_Worker] = []
+
+    def start() -> _Worker:
+        workers.append(_Worker(workers, function, max_seconds, max_gigabytes))
+        return workers[-1]
+
+    def assign(worker: _Worker) -> None:
+        # Smaller chunks towards the end, so that all workers finish together.
+        size = min(CHUNK, -(-len(waiting) // (4 * num_workers)))
+        worker.give([waiting.popleft() for _ in range(size)])
+
+    try:
+        for _ in range(min(num_workers, len(waiting))):
+            assign(start())
+        while busy := {w.connection: w for w in workers if w.pending}:
+            for connection in wait(list(busy)):
+                worker = busy[connection]  # type: ignore[index]
+                try:
+                    index, result = worker.connection.recv()
+                    worker.pending.popleft()
+                except (EOFError, OSError):
+                    index, result = worker.pending.popleft()[0], worker.failure(max_seconds)
+                    waiting.extendleft(reversed(worker.pending))
+                    workers.remove(worker)
+                    if waiting:
+                        worker = start()
+                if waiting and not worker.pending:
+                    assign(worker)
+                yield index, result
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+class _Worker:
+    """One process that runs `_serve`, and its pending tasks, in order."""
+
+    def __init__(self, siblings: Sequence[_Worker], *settings: Any) -> None:
+        # Forked processes need no imports, but forking is only safe on Linux.
+        forks = sys.platform == "linux"
+        context = multiprocessing.get_context("fork" if forks else "spawn")
+        self.connection: Connection
+        self.connection, child_end = context.Pipe()
+        # A fork inherits the parent's ends, which would keep its siblings alive without the parent.
+        inherited = [worker.connection for worker in (*siblings, self)] if forks else []
+        self.process: Any = context.Process(  # type: ignore[attr-defined]
+            target=_serve, args=(child_end, inherited, *settings), daemon=True
+        )
+        self.process.start()
+        child_end.close()
+        self.pending: deque[tuple[int, Any]] = deque()
+
+    def give(self, tasks: list[tuple[int, Any]]) -> None:
+        self.pending.extend(tasks)
+        with suppress(OSError):  # the process has ended; the next `recv` reports it
+            self.connection.send(tasks)
+
+    def failure(self, max_seconds: float) -> Failure:
+        """Stop the process and return why it ended."""
+        self.stop()
+        code = self.process.exitcode
+        if hasattr(signal, "SIGALRM") and code == -signal.SIGALRM:
+            return Failure(f"took longer than limits.max_seconds={max_seconds:g}", True)
+        return Failure(f"crashed its reader (exit status {code}); export it again", True)
+
+    def stop(self) -> None:
+        self.connection.close()
+        self.process.join(0.1)  # time to end by itself
+        self.process.kill()
+        self.process.join()
+
+
+def _serve(
+    connection: Connection,
+    inherited: Sequence[Connection],
+    function: Callable[[Any], Any],
+    max_seconds: float,
+    max_gigabytes: float,
+) -> None:
+    """Send the result of each task received, until the other end is closed."""
+    for other in inherited:
+        other.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    _limit_memory(max_gigabytes)
+    alarms = hasattr(signal, "setitimer")
+    if alarms:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process at once
+    with suppress(EOFError, OSError):
+        while True:
+            for index, task in connection.recv():
+                if alarms:
+                    signal.setitimer(signal.ITIMER_REAL, max_seconds)
+                result = _attempt(function, task, max_gigabytes)
+                if alarms:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                connection.send((index, result))
+
+
+def _attempt(function: Callable[[Any], Any], task: Any, max_gigabytes: float) -> Any:
+    try:
+        return function(task)
+    except MemoryError:
+        return Failure(f"needs more than limits.max_gigabytes={max_gigabytes:g}", True)
+    except Exception as error:  # one file must not stop the others
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        place = f"{Path(where.filename).name}, line {where.lineno}"
+        return Failure(f"a bug in musicgen, please report it: {what} ({place})", False)
+
+
+def _limit_memory(gigabytes: float) -> None:
+    """Limit memory beyond the pages mapped now, which a GPU library may make terabytes."""
+    if sys.platform != "linux":
+        return
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * os.sysconf("SC_PAGE_SIZE") + int(gigabytes * 2**30)
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))

@@ -1,0 +1,98 @@
+"""Decoding on a GPU with CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from musicgen.generation.engines.eager import Engine, first_line, model_step
+from musicgen.models import ModelState, Transformer
+from musicgen.random import NoiseKey
+
+
+class CudaGraphEngine(Engine):
+    """Records one step as a CUDA graph, and replays it.
+
+    Args:
+        model, noise: as for `Engine`; linear attention only, as the state must not grow.
+        warn: called with one line where recording fails; decoding then runs without a graph.
+    """
+
+    def __init__(self, model: Transformer, noise: NoiseKey, warn: Callable[[str], object]) -> None:
+        super().__init__(model, noise)
+        self.warn = warn
+        self._graph: _Graph | None = None
+        self._failed = False
+
+    def step(
+        self, tokens: Tensor, positions: Tensor, state: ModelState
+    ) -> tuple[Tensor, ModelState]:
+        if not self._failed:
+            try:
+                # Recording takes several steps: a graph also serves down to half of its rows.
+                size = 0 if self._graph is None else len(self._graph.tokens)
+                if self._graph is None or not size // 2 < len(tokens) <= size:
+                    self._graph = _Graph(self.model, tokens, positions, state, self.noise)
+                return self._graph(tokens, positions, state)
+            except Exception as error:  # torch raises exceptions of several types
+                self._failed = True
+                self.warn(f"decoding runs without a CUDA graph: {first_line(error)}")
+        return super().step(tokens, positions, state)
+
+
+class _Graph:
+    """One step as a CUDA graph over buffers that hold its tokens, positions, state and logits.
+
+    A step that waits for the GPU cannot be recorded and raises `RuntimeError`.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        tokens: Tensor,
+        positions: Tensor,
+        state: ModelState,
+        noise: NoiseKey,
+    ) -> None:
+        self.tokens, self.positions = tokens.clone(), positions.clone()
+        self.state = state.select(torch.arange(len(tokens), device=tokens.device))
+        arguments = (model, self.tokens, self.positions, self.state, noise)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(3):  # libraries initialise themselves in the first
+                    model_step(*arguments)
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.logits, after = model_step(*arguments)
+            _copy(after, self.state)
+
+    def __call__(
+        self, tokens: Tensor, positions: Tensor, state: ModelState
+    ) -> tuple[Tensor, ModelState]:
+        """Run the step; ignore further rows of the returned state."""
+        rows = len(tokens)
+        if state is not self.state:
+            _copy(state, self.state)
+        self.tokens[:rows].copy_(tokens)
+        self.positions[:rows].copy_(positions)
+        self.graph.replay()
+        return self.logits[:rows], self.state
+
+
+def _copy(source: ModelState, target: ModelState) -> None:
+    """Copy the rows of a state of linear attention to the first rows of another."""
+    rows = len(source.length)
+    target.length[:rows].copy_(source.length)
+    for old, new in zip(target.layers, source.layers, strict=True):
+        for a, b in zip(old, new, strict=True):
+            if a is not None:
+                a[:rows].copy_(b)

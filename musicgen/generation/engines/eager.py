@@ -1,0 +1,56 @@
+"""Decoding with the model as it is, and the interface of decoding engines."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from musicgen.models import ModelState, Transformer
+from musicgen.random import NoiseKey
+
+
+class Engine:
+    """Decodes with a model: a prefill in one parallel pass, then one token per row and step.
+
+    Steps run uncompiled, on any device, with any attention; other engines override `step`.
+
+    Args:
+        model: causal, in evaluation mode.
+        noise: key of the positional encoding's random draws, for all rows and steps.
+    """
+
+    def __init__(self, model: Transformer, noise: NoiseKey) -> None:
+        self.model, self.noise = model, noise
+        self.device = next(model.parameters()).device
+
+    def prefill(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, ModelState]:
+        """Return the logits [B, V] after prompts [B, L] at positions [B, L, P], and the state."""
+        x, state = self.model.hidden(
+            tokens, positions=positions, noise=self.noise, return_state=True
+        )
+        assert state is not None
+        return self.model.head(x[:, -1]), state
+
+    def step(
+        self, tokens: Tensor, positions: Tensor, state: ModelState
+    ) -> tuple[Tensor, ModelState]:
+        """Return the logits [B, V] after tokens [B] at positions [B, P], and the state.
+
+        The engine may overwrite the state that it is given.
+        """
+        return model_step(self.model, tokens, positions, state, self.noise)
+
+
+def model_step(
+    model: Transformer, tokens: Tensor, positions: Tensor, state: ModelState, noise: NoiseKey
+) -> tuple[Tensor, ModelState]:
+    """Compute `Engine.step` with the model's own forward pass."""
+    logits, state = model.forward_with_state(
+        tokens[:, None], positions=positions[:, None], noise=noise, state=state
+    )
+    return logits[:, 0], state
+
+
+def first_line(error: Exception) -> str:
+    """Return an exception's type and the first line of its message."""
+    line = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {' '.join(line.split())}"

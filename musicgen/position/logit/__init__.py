@@ -1,0 +1,1 @@
+"""Encodings that act on attention logits: ALiBi, Transformer-XL, SIREN."""

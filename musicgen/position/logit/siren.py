@@ -1,0 +1,68 @@
+"""SIREN: a sine network from a lag to its encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from musicgen.errors import ParameterError
+from musicgen.position.logit.base import RelativeEncoding
+from musicgen.validation import check_int
+
+
+class SIREN(RelativeEncoding):
+    """Relative encodings from sines of learned frequencies (Alfons 2022, algorithms 4 and 5).
+
+    Lags are normalised by the training length N to x = lag / (N − 1) in each dimension, and clamped
+    to |x| ≤ 1: lags beyond the training length share the encoding of the furthest one.
+
+    Args:
+        training_length: N, one number for each coordinate; of musical time, in its grid steps.
+        depth: layers of the network, the last of them linear.
+        omega_first, omega: ω of the first layer's sines, and of the other layers'.
+
+    The other arguments are `PositionalEncoding`'s.
+    """
+
+    name = "siren"
+    reach: Tensor
+
+    def __init__(
+        self,
+        *args: int,
+        training_length: int | Sequence[int],
+        depth: int = 3,
+        omega_first: float = 10.0,
+        omega: float = 10.0,
+        coordinates: str | int = "index",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, coordinates=coordinates, **kwargs)
+        sizes = [training_length] if isinstance(training_length, int) else list(training_length)
+        if len(sizes) != self.num_dims:
+            expected = f"expected as many numbers as coordinates={coordinates} has, {self.num_dims}"
+            raise ParameterError("training_length", training_length, expected)
+        check_int("depth", depth, minimum=2)
+        self.omegas = [omega_first, *[omega] * (depth - 2)]
+        self.register_buffer("reach", torch.tensor(sizes).float().sub(1).clamp(min=1))
+        # Not nn.Linear, whose weights a model initialises in its own way.
+        layers, dim = self.num_layers, self.model_dim
+        first = torch.empty(layers, dim, len(sizes)).uniform_(-1, 1) / len(sizes)
+        limit = (6 / dim) ** 0.5 / omega
+        hidden = torch.empty(depth - 2, layers, dim, dim).uniform_(-limit, limit)
+        last = torch.randn(layers, dim, dim) * (2 / dim) ** 0.5
+        self.weights = nn.ParameterList([first, *hidden, last])
+        self.biases = nn.ParameterList([torch.zeros(layers, dim) for _ in range(depth)])
+
+    def encodings(self, lags: Tensor, layer: int) -> Tensor:
+        x = (lags / self.reach).clamp(-1, 1)
+        *sines, last = (
+            (w[layer], b[layer]) for w, b in zip(self.weights, self.biases, strict=True)
+        )
+        for omega, parameters in zip(self.omegas, sines, strict=True):
+            x = torch.sin(omega * F.linear(x, *parameters))
+        return F.linear(x, *last)

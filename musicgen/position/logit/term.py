@@ -1,0 +1,98 @@
+"""Terms that an encoding adds to attention logits, and their tables over lags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+Columns: TypeAlias = "slice[int, int, None]"  # coordinates of positions
+LagBounds = tuple[tuple[int, int], ...]  # first and last lag of each dimension
+
+
+@dataclass(frozen=True)
+class LogitTerm:
+    """The term of one layer, declared by its parts; a part that is None adds nothing.
+
+    The logit of a query and a key at the lag x, key minus query, is
+
+        logit_scale · ((q + content_offset)·k + (q + position_offset)·encoding(x)) + bias(x)
+
+    with integer lags [N, num_dims] and fp32 results.
+    """
+
+    content_offset: Tensor | None = None  # [H, K]
+    position_offset: Tensor | None = None  # [H, K]
+    encoding: Callable[[Tensor], Tensor] | None = None  # [N, num_dims] -> [H, N, K]
+    bias: Callable[[Tensor], Tensor] | None = None  # [N, num_dims] -> [H, N]
+
+    def content_query(self, q: Tensor) -> Tensor:
+        """Return the factor on keys, not scaled: [B, L, H, K]."""
+        return q if self.content_offset is None else q + self.content_offset.to(q.dtype)
+
+    def position_query(self, q: Tensor, logit_scale: float) -> Tensor:
+        """Return the factor on `values`, scaled: [B, L, H, K'], with a 1 for the bias."""
+        parts = []
+        if self.encoding is not None:
+            offset = self.position_offset
+            parts.append((q if offset is None else q + offset.to(q.dtype)) * logit_scale)
+        if self.bias is not None:
+            parts.append(torch.ones_like(q[..., :1]))
+        return torch.cat(parts, dim=-1)
+
+    def values(self, lags: Tensor) -> Tensor:
+        """Return encodings and bias of lags [N, num_dims] side by side: [H, N, K']."""
+        parts = [] if self.encoding is None else [self.encoding(lags)]
+        if self.bias is not None:
+            parts.append(self.bias(lags)[..., None])
+        return torch.cat(parts, dim=-1)
+
+
+class LagTable(NamedTuple):
+    """A term's values for all lags within bounds; the last dimension varies fastest."""
+
+    values: Tensor  # [H, N, K']
+    bounds: LagBounds
+    columns: Columns
+
+    def rows(self, lags: Tensor) -> Tensor:
+        """Return the rows of lags [..., P]; lags outside of the bounds take the nearest row."""
+        row = torch.zeros_like(lags[..., 0])
+        for i, (low, high) in enumerate(self.bounds, start=self.columns.start):
+            row = row * (high - low + 1) + (lags[..., i].clamp(low, high) - low)
+        return row
+
+
+@dataclass(frozen=True)
+class LayerLogits:
+    """The logit term of one block of tokens, as one layer sees it."""
+
+    term: LogitTerm
+    positions: Tensor  # [1|B, L, P]
+    columns: Columns
+    cache: list[LagTable]  # the last table computed for this sequence
+
+    def table(self, bounds: LagBounds) -> LagTable:
+        """Return the values of all lags within the bounds, or the cached table if it has them."""
+        for table in self.cache:
+            if all(
+                first <= low and high <= last
+                for (first, last), (low, high) in zip(table.bounds, bounds, strict=True)
+            ):
+                return table
+        if self.cache:  # a growing sequence asks for more lags with every token
+            bounds = tuple((-_next_power_of_two(-low), _next_power_of_two(h)) for low, h in bounds)
+        device = self.positions.device
+        axes = [torch.arange(low, high + 1, device=device) for low, high in bounds]
+        lags = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
+        with torch.autocast(device.type, enabled=False):
+            self.cache[:] = [LagTable(self.term.values(lags), bounds, self.columns)]
+        return self.cache[0]
+
+
+def _next_power_of_two(number: int) -> int:
+    """Round a positive number up to a power of two; return others unchanged."""
+    return 1 << (number - 1).bit_length() if number > 0 else number

@@ -1,0 +1,1 @@
+"""Rotary encodings: RoPE, PermuteFormer and LRPE."""

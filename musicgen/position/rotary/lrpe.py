@@ -1,0 +1,120 @@
+"""Linearised relative positional encoding (Qin et al. 2023): W_s = Pᴴ Λ^(s) P, unitary.
+
+(W_s q)ᴴ (W_t k) = qᴴ W_(t − s) k: each vector is encoded by its own position, and products depend
+on t − s only. The leading Pᴴ cancels in products and is left out.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from musicgen.errors import ParameterError
+from musicgen.position.base import LayerCode, PositionalEncoding, Site
+from musicgen.position.rotary.bases import Basis, Fourier, Householder, Identity, OddEven
+from musicgen.random import NoiseKey
+from musicgen.validation import check_bool, check_choice
+
+
+class LRPE(PositionalEncoding):
+    """The base of the three types.
+
+    Linear attention applies it to feature maps. Λ and P may turn positive features negative. The
+    numerators then use encoded features and the normaliser those before encoding, as in RoFormer's
+    linear form (Su et al. 2021, §3.3).
+
+    Args:
+        basis: P, one of `bases`.
+        learned_basis: learn Householder's v.
+        shared: use one code for all layers, else one code with its own parameters per layer.
+
+    Raises:
+        ValueError: `basis` is not one of `bases`, or `learned_basis` with a basis that has no
+            parameters.
+    """
+
+    sites = frozenset({Site.QUERY_KEY, Site.FEATURE})
+    relative: Literal["no", "exact", "expected"] = "exact"
+    bases: ClassVar[tuple[str, ...]] = ("householder", "identity", "odd_even")
+    keeps_sign: ClassVar[bool] = False  # Λ maps positive vectors to positive vectors
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        width: int,
+        model_dim: int,
+        *,
+        basis: str = "householder",
+        learned_basis: bool = False,
+        shared: bool = True,
+        coordinates: str | int = "index",
+    ) -> None:
+        super().__init__(num_layers, num_heads, width, model_dim, coordinates=coordinates)
+        check_choice("basis", basis, self.bases)
+        check_bool("shared", shared)
+        check_bool("learned_basis", learned_basis)
+        if learned_basis and basis != "householder":
+            expected = f"expected False: basis={basis} has no parameters, only householder has"
+            raise ParameterError("learned_basis", learned_basis, expected)
+        self.num_codes = 1 if shared else num_layers
+        self.shares_kernel = shared
+        self.basis: Basis
+        if basis == "householder":
+            self.basis = Householder(self.num_codes, num_heads, width, learned=learned_basis)
+        else:
+            fixed = {"identity": Identity(), "odd_even": OddEven(), "fourier": Fourier()}
+            self.basis = fixed[basis]
+
+    @abstractmethod
+    def transform(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
+        """Return Λ^(s) at positions [1|B, L, num_dims]: Px [B, L, H, M] -> [B, L, H, E]."""
+
+    def forward(
+        self, positions: Tensor, *, noise: NoiseKey | None = None, state: Any = None
+    ) -> tuple[Sequence[LRPECode], Any]:
+        positions = self.read(positions)
+        with torch.autocast(positions.device.type, enabled=False):
+            transforms = [self.transform(positions, code) for code in range(self.num_codes)]
+        keeps_sign = self.keeps_sign and self.basis.keeps_sign
+        shared: dict[str, Any] = {"keeps_sign": keeps_sign, "log_decay": self.log_decay()}
+        codes = [LRPECode(self.basis, i, t, **shared) for i, t in enumerate(transforms)]
+        return codes * (self.num_layers // self.num_codes), None
+
+    def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
+        """Return the diagonal of W_τ, the product of each feature with itself at lag τ: [H, M, N].
+
+        It compares to the P_d of SPE.
+        """
+        steps = lags.reshape(-1, self.num_dims)
+        positions = F.pad(steps, (self.columns.start, 0, 1, 0))[None]  # [1, 1 + N, columns.stop]
+        code = self(positions)[0][layer or 0]
+        dtype = torch.promote_types(lags.dtype, torch.float32)
+        units = torch.eye(self.width, dtype=dtype, device=lags.device)[:, None, None]
+        units = units.expand(-1, positions.shape[1], self.num_heads, -1)
+        encoded = code.apply(units)  # [M, 1 + N, H, E]
+        return (encoded[:, :1] * encoded[:, 1:]).sum(-1).permute(2, 0, 1)
+
+
+@dataclass(eq=False)
+class LRPECode(LayerCode):
+    """Λ^(s) P of one code, applied to queries and keys alike."""
+
+    basis: Basis
+    index: int
+    transform: Callable[[Tensor], Tensor]
+
+    def apply(self, x: Tensor) -> Tensor:
+        """Encode vectors in fp32 or fp64: [B, L, H, M] -> [B, L, H, E]."""
+        with torch.autocast(x.device.type, enabled=False):
+            x = x if x.dtype == torch.float64 else x.float()
+            return self.transform(self.basis(x, self.index)).to(x.dtype)
+
+    def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        return self.apply(q), self.apply(k)

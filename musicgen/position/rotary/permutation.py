@@ -1,0 +1,70 @@
+"""LRPE's type 3, which permutes features, and PermuteFormer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from musicgen.errors import ParameterError
+from musicgen.position.rotary.lrpe import LRPE
+
+
+class PermutationLRPE(LRPE):
+    """Type 3: Λ^(s) = (I)_{π^s}, x_j -> x_{π^s(j)}, with a random π for each head (eq. 24).
+
+    Raises:
+        ValueError: `coordinates` reads more than one coordinate.
+    """
+
+    name = "lrpe_permutation"
+    keeps_sign = True
+    cycles: Tensor  # [4, codes, H, M]
+
+    def __init__(self, *args: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.num_dims > 1:
+            expected = "expected index or time: a permutation has one power"
+            raise ParameterError("coordinates", kwargs["coordinates"], expected)
+        count = self.num_codes * self.num_heads
+        drawn = [find_cycles(torch.randperm(self.width)) for _ in range(count)]
+        cycles = torch.stack(drawn, dim=1).unflatten(1, (self.num_codes, self.num_heads))
+        self.register_buffer("cycles", cycles)
+
+    def transform(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
+        exponents = positions[..., None].long()
+        index = permutation_power(self.cycles[:, code], exponents)  # [1|B, L, H, M]
+        return lambda x: x.gather(-1, index.expand(len(x), -1, -1, -1))
+
+
+def find_cycles(permutation: Tensor) -> Tensor:
+    """Return the cycles of the permutation j -> permutation[j] of M elements.
+
+    Returns:
+        [4, M]: the elements, cycle by cycle, in the order in which the permutation visits them;
+        then for each element j the start of its cycle in that order, the cycle's length, and the
+        offset of j within it.
+    """
+    image = permutation.tolist()
+    order: list[int] = []
+    rows: dict[int, tuple[int, int, int]] = {}
+    for first in range(len(image)):
+        if first not in rows:
+            cycle = [first]
+            while (element := image[cycle[-1]]) != first:
+                cycle.append(element)
+            rows |= {element: (len(order), len(cycle), i) for i, element in enumerate(cycle)}
+            order += cycle
+    return torch.tensor([order, *zip(*(rows[j] for j in range(len(image))), strict=True)])
+
+
+def permutation_power(cycles: Tensor, exponents: Tensor) -> Tensor:
+    """Return π_h^s(j) for exponents s of either sign, at a cost that does not depend on s.
+
+    cycles [4, H, M], one permutation for each head; exponents [..., 1, 1] -> [..., H, M].
+    """
+    order, start, length, offset = cycles
+    index = start + (offset + exponents) % length
+    return order.expand_as(index).gather(-1, index)

@@ -1,0 +1,105 @@
+"""Rotations: types 1 and 2 of LRPE turn features by angles proportional to the position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from musicgen.errors import ParameterError
+from musicgen.position.rotary.lrpe import LRPE
+from musicgen.validation import check_bool
+
+
+class Rotation(LRPE):
+    """Types 1 and 2: Λ^(s) rotates complex numbers by the angles s·α_t.
+
+    In n dimensions angle t uses coordinate t mod n as s, and each coordinate gets the full range
+    of frequencies of one dimension.
+
+    Args:
+        learned_angles: learn log α for each head, else fix α at 10000^(−2t/M). The logarithm lets
+            an optimizer change slow and fast angles in proportion.
+
+    The other arguments are `LRPE`'s.
+    """
+
+    features_per_angle: ClassVar[int] = 1  # there are A = M / features_per_angle angles
+    start: Tensor  # [A]
+    dims: Tensor  # [A]: the coordinate that an angle uses
+
+    def __init__(self, *args: int, learned_angles: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_bool("learned_angles", learned_angles)
+        t, dims = torch.arange(self.width // self.features_per_angle), self.num_dims
+        start = 10000.0 ** (t // dims * dims * (-2 / self.width))
+        self.log_alpha: nn.Parameter | None = None  # [codes, H, A]
+        if learned_angles:
+            self.log_alpha = nn.Parameter(start.log().repeat(self.num_codes, self.num_heads, 1))
+        self.register_buffer("start", start, persistent=False)
+        self.register_buffer("dims", t % dims, persistent=False)
+
+    def alpha(self, code: int) -> Tensor:
+        """Return the angles per unit of position: [H, A], or [1, A] if all heads share them."""
+        return self.start[None] if self.log_alpha is None else self.log_alpha[code].exp()
+
+    def cos_sin(self, positions: Tensor, code: int) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines of s·α_t: [1|B, L, P] -> [1|B, L, 1|H, A] each."""
+        alpha = self.alpha(code)
+        alpha = alpha.to(torch.promote_types(alpha.dtype, torch.float32))
+        angle = positions[..., None, self.dims].to(alpha.dtype) * alpha
+        return angle.cos(), angle.sin()
+
+
+class UnitaryLRPE(Rotation):
+    """Type 1: Λ^(s) = diag exp(i s α_t), t < M (eq. 22), with the real part of the product.
+
+    Real arithmetic doubles the width: real parts, then imaginary ones.
+    """
+
+    name = "lrpe_unitary"
+    bases = (*LRPE.bases, "fourier")
+
+    def __init__(self, *args: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.encoded_dim = 2 * self.width
+
+    def transform(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
+        cos_sin = self.cos_sin(positions, code)
+        stacked = torch.stack(cos_sin, dim=-2)  # [1|B, L, 1|H, 2, M]
+
+        def rotate(x: Tensor) -> Tensor:
+            if not x.is_complex():
+                return (x[..., None, :] * stacked).flatten(-2)
+            rotated = x * torch.complex(*cos_sin)
+            return torch.cat((rotated.real, rotated.imag), dim=-1)
+
+        return rotate
+
+
+class OrthogonalLRPE(Rotation):
+    """Type 2: Λ^(s) rotates adjacent pairs by s·α_t, t < M/2 (eq. 23 without the identity part).
+
+    Raises:
+        ValueError: `width` is odd.
+    """
+
+    name = "lrpe_orthogonal"
+    features_per_angle = 2
+
+    def __init__(self, *args: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.width % 2:
+            expected = f"expected an even number: {self.name} rotates features in pairs"
+            raise ParameterError("width", self.width, expected)
+
+    def transform(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
+        phases = torch.complex(*self.cos_sin(positions, code))
+
+        def rotate(x: Tensor) -> Tensor:
+            pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+            return torch.view_as_real(pairs * phases).flatten(-2)
+
+        return rotate

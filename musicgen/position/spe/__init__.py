@@ -1,0 +1,1 @@
+"""Stochastic positional encoding (Liutkus et al. 2021)."""

@@ -1,0 +1,107 @@
+"""Stochastic positional encoding (Liutkus et al. 2021): random codes with a relative covariance.
+
+Letters: head width K (the paper's D), encoded width E = the number of realizations R. For each
+head, q̂[n, r] = Σ_d q[n, d] q̄[n, d, r] with random codes q̄, k̄ such that
+E[q̄[m, d, r] k̄[n, d, r]] ∝ P_d(m − n), so that q̂·k̂ estimates Σ_d q_d k_d P_d(m − n).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from musicgen.position.base import PositionalEncoding, Site
+from musicgen.random import NoiseKey, RandomStream
+from musicgen.validation import check_bool, check_int
+
+
+class SPE(PositionalEncoding):
+    """The base of SineSPE and ConvSPE.
+
+    Args:
+        num_realizations: R, the width of encoded queries and keys; None: the limit R → ∞, which
+            only SineSPE has.
+        gated: mix each layer's kernel with a constant, P_d ← δ + (1 − δ) P_d (§2.4, eqs. 23–25).
+        shared: draw one code per forward for all layers, else one code with its own parameters
+            per layer.
+        class_token: allow tokens without a position, which have a negative coordinate among those
+            read. If gated, the code of such a token is the gate's ε: its expected products are
+            δ q·k. If ungated, it is a learned code, made of the same noise as the codes of
+            positions.
+    """
+
+    sites = frozenset({Site.QUERY_KEY})
+    relative: Literal["no", "exact", "expected"] = "expected"
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        width: int,
+        model_dim: int,
+        *,
+        num_realizations: int | None = 64,
+        gated: bool = True,
+        shared: bool = True,
+        class_token: bool = False,
+        coordinates: str | int = "index",
+    ) -> None:
+        super().__init__(num_layers, num_heads, width, model_dim, coordinates=coordinates)
+        check_int("num_realizations", num_realizations, none_means="the exact limit")
+        for name, value in (("gated", gated), ("shared", shared), ("class_token", class_token)):
+            check_bool(name, value)
+        self.num_realizations, self.class_token = num_realizations, class_token
+        self.class_code: nn.Parameter | None = None  # if class tokens have a learned code
+        self.num_codes = 1 if shared else num_layers
+        self.shares_kernel = shared and not gated
+        if num_realizations is not None:
+            self.encoded_dim = num_realizations
+            # Each code carries (R·K)^-¼, so R^-½ here scales the expected product by K^-½.
+            self.logit_scale = num_realizations**-0.5
+            self.code_scale = (num_realizations * width) ** -0.25
+        self.gate = nn.Parameter(torch.randn(num_layers, num_heads, width)) if gated else None
+
+    def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
+        """Return the expected kernel P_d at the lags m − n: [N], or [N, P] -> [H, K, N].
+
+        `layer` gives the code and the gate; None is the first code, ungated.
+        """
+        assert lags.dim() == (1 if self.num_dims == 1 else 2)
+        kernel = self.code_kernel(lags.reshape(-1, self.num_dims), (layer or 0) % self.num_codes)
+        if layer is None or self.gate is None:
+            return kernel
+        delta = self.gate[layer].sigmoid()[..., None]
+        return delta + (1 - delta) * kernel
+
+    @abstractmethod
+    def code_kernel(self, lags: Tensor, code: int) -> Tensor:
+        """Return the ungated P_d of one code: [N, num_dims] -> [H, K, N]."""
+
+    def gates(self, noise: NoiseKey, device: torch.device) -> list[Gate | None]:
+        """Return each layer's gate with its noise ε, drawn per layer (eqs. 23–25)."""
+        if self.gate is None:
+            return [None] * self.num_layers
+        # √(1 − δ) and √δ by logarithms: the root of a sigmoid that rounds to 0 has no gradient.
+        gate = self.gate.float()
+        position, constant = (F.logsigmoid(x).div(2).exp() for x in (-gate, gate))
+        gates: list[Gate | None] = []
+        for layer in range(self.num_layers):
+            epsilon = None
+            if self.num_realizations is not None:
+                shape = (self.num_heads, self.width, self.num_realizations)
+                epsilon = noise.fold(RandomStream.SPE_GATE, layer).normal(*shape, device=device)
+                epsilon *= self.code_scale
+            gates.append(Gate(position[layer], constant[layer], epsilon))
+        return gates
+
+
+class Gate(NamedTuple):
+    """A layer's gate. It scales q and k, so that no layer keeps a gated copy of the codes."""
+
+    position: Tensor  # [H, K]: √(1 − δ), the factor of the code
+    constant: Tensor  # [H, K]: √δ, the factor of ε
+    epsilon: Tensor | None  # [H, K, R]: noise, scaled like the codes; None in the exact limit

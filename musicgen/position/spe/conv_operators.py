@@ -1,0 +1,167 @@
+"""ConvSPE's codes as arrays over positions, once for all layers, and their gradient.
+
+The gradient of the codes is formed once, from all layers' contributions:
+`benchmarks/spe_gradients.py` measures what this saves over gradients that autograd sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from musicgen.position.base import LayerCode, product_dtype
+from musicgen.position.spe.backward_pass import PassLocal
+from musicgen.position.spe.base import Gate
+from musicgen.position.spe.conv_noise import ConvNoise
+from musicgen.position.spe.sine_operators import blocks
+
+
+class Contribution(NamedTuple):
+    """A layer's part of the gradient of a code: the sum over rows of u gᵀ at each slot."""
+
+    slots: Tensor | None  # [1|B, L]; None means 0, 1, …, L − 1
+    u: Tensor  # [B, L, H, K]
+    grad: Tensor  # [B, L, H, R]
+
+
+class CodeArrays:
+    """q̄ and k̄ at N slots, one per position, [N, H, K, R] each, in the dtype of products.
+
+    `grads_q` and `grads_k` collect the layers' contributions to their gradients.
+    """
+
+    def __init__(self, q: Tensor, k: Tensor) -> None:
+        self.q, self.k = q, k
+        self.grads_q: PassLocal[list[Contribution]] = PassLocal(list)
+        self.grads_k: PassLocal[list[Contribution]] = PassLocal(list)
+
+    @staticmethod
+    def of(noise: ConvNoise, filter_q: Tensor, filter_k: Tensor) -> tuple[CodeArrays, Tensor]:
+        """Return the noise filtered by filters [H, K, *F], and the codes' gradient anchor.
+
+        The anchor represents the codes in the autograd graph: each layer's backward runs before
+        that of the anchor and gives it a zero, so that no gradient of the codes' size passes
+        between layers. It is not an attribute, as its graph refers to the codes: a cycle would
+        delay the release of memory.
+        """
+        filter_q, filter_k = filter_q.float(), filter_k.float()
+        device, heads = filter_q.device, len(filter_q)
+        shape = noise.num_positions, heads, noise.width, noise.num_realizations
+        q, k = (torch.empty(shape, dtype=product_dtype(device), device=device) for _ in range(2))
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+            for head in range(heads):  # the noise exists for one head at a time
+                z = noise.draw(head)
+                noise.correlate(z, filter_q[head], q[:, head])
+                noise.correlate(z, filter_k[head], k[:, head])
+        codes = CodeArrays(q, k)
+        return codes, _FiltersBackward.apply(filter_q, filter_k, noise, codes)
+
+    def append(self, other: CodeArrays, start: int) -> CodeArrays:
+        """Return these codes from slot `start` on, followed by `other`, without gradients."""
+        q, k = torch.cat((self.q[start:], other.q)), torch.cat((self.k[start:], other.k))
+        return CodeArrays(q, k)
+
+
+@dataclass(eq=False)
+class ConvCode(LayerCode):
+    """A layer's gate, the codes with their gradient anchor, and the slots of the tokens."""
+
+    gate: Gate | None  # its factors may differ between tokens: [1|B, L, H, K]
+    codes: CodeArrays
+    grad_anchor: Tensor
+    slots: Tensor | None  # [1|B, L]; None means 0, 1, …, L − 1
+
+    def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        codes = self.codes
+        with torch.autocast(q.device.type, enabled=False):
+            q_hat = self._project(q.to(codes.q.dtype), codes.q, codes.grads_q)
+            k_hat = self._project(k.to(codes.k.dtype), codes.k, codes.grads_k)
+        return q_hat, k_hat
+
+    def _project(self, x: Tensor, code: Tensor, grads: PassLocal[list[Contribution]]) -> Tensor:
+        if self.gate is None:
+            return _Project.apply(x, self.grad_anchor, code, self.slots, grads)
+        position, constant, epsilon = (p.to(x.dtype) for p in self.gate if p is not None)
+        x_hat = _Project.apply(x * position, self.grad_anchor, code, self.slots, grads)
+        return x_hat + torch.einsum("blhk,hkr->blhr", x * constant, epsilon)
+
+
+class _Project(torch.autograd.Function):
+    """x̂[n, r] = Σ_d u[n, d] x̄[n, d, r], whose backward adds its contribution to `grads`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, u: Tensor, anchor: Tensor, code: Tensor, slots: Tensor | None, grads: Any
+    ) -> Tensor:
+        ctx.save_for_backward(u, code, slots)
+        ctx.grads = grads
+        return _rows_times_codes(u, code, slots)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        u, code, slots = ctx.saved_tensors
+        if ctx.needs_input_grad[1]:
+            ctx.grads.get().append(Contribution(slots, u, grad))
+        # As a row times the transpose: three times as fast here as a matrix times a column.
+        grad_u = _rows_times_codes(grad, code.transpose(-1, -2), slots)
+        return grad_u, grad.new_zeros(1, dtype=torch.float32), None, None, None
+
+
+def _rows_times_codes(x: Tensor, code: Tensor, slots: Tensor | None) -> Tensor:
+    """Rows [B, L, H, K] times the matrices [N, H, K, R] at their slots: [B, L, H, R]."""
+    parts = []
+    for part in blocks(x):
+        rows = x[:, part]
+        if slots is None:  # the batch's rows at a slot together: matmul would copy the matrix
+            parts.append((rows.permute(1, 2, 0, 3) @ code[part]).permute(2, 0, 1, 3))
+        else:
+            parts.append((rows[..., None, :] @ code[slots[:, part]])[..., 0, :])
+    return torch.cat(parts, dim=1)
+
+
+class _FiltersBackward(torch.autograd.Function):
+    """The anchor of the codes, whose backward turns contributions into the filters' gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, filter_q: Tensor, filter_k: Tensor, noise: ConvNoise, codes: CodeArrays
+    ) -> Tensor:
+        ctx.noise, ctx.codes, ctx.shape = noise, codes, filter_q.shape
+        return filter_q.new_zeros(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
+        codes: CodeArrays = ctx.codes
+        noise: ConvNoise = ctx.noise
+        sides = codes.grads_q.take(), codes.grads_k.take()
+        grads = [codes.q.new_zeros(ctx.shape, dtype=torch.float32) for _ in sides]
+        for head in range(len(grads[0])):
+            z = noise.draw(head)
+            for grad, contributions in zip(grads, sides, strict=True):
+                if contributions:
+                    of_code = _code_gradient(contributions, head, len(codes.q))
+                    grad[head] = noise.taps_gradient(z, of_code)
+        return *grads, None, None
+
+
+def _code_gradient(contributions: list[Contribution], head: int, num_slots: int) -> Tensor:
+    """Return Σ over layers and rows of u gᵀ at each slot, for one head: [N, K, R]."""
+    u = torch.cat([c.u[:, :, head] for c in contributions])  # [layers·B, L, K]
+    g = torch.cat([c.grad[:, :, head] for c in contributions])
+    total = u.new_zeros((num_slots, u.shape[-1], g.shape[-1]), dtype=torch.float32)
+    slots = contributions[0].slots  # the same for all layers of a forward
+    if slots is None:
+        total[: u.shape[1]] = u.permute(1, 2, 0) @ g.transpose(0, 1)
+        return total
+    # Several tokens may share a slot; a token has the same slot in all layers.
+    u, g = (x.unflatten(0, (-1, len(slots))).permute(1, 2, 3, 0) for x in (u, g))
+    for part in blocks(u):
+        outer = u[:, part] @ g[:, part].transpose(-1, -2)  # [1|B, T, K, R]
+        total.index_add_(0, slots[:, part].flatten(), outer.flatten(0, 1).float())
+    return total

@@ -1,0 +1,188 @@
+"""SineSPE: stochastic codes whose expected kernel is a sum of sines, and its exact limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from musicgen.position.base import LayerCode, Projection
+from musicgen.position.spe.base import SPE, Gate
+from musicgen.position.spe.sine_operators import Omega, Sines
+from musicgen.random import NoiseKey, RandomStream
+from musicgen.validation import check_int
+
+# In n dimensions frequencies have a logarithmic scale on both sides of zero, and a linear one near
+# zero: below about σ(−6)/2, a period of 800 positions.
+_LINEAR_BELOW = 6.0
+
+
+class SineSPE(SPE):
+    """P_d(τ) = 1/2K' Σ_k λ² cos(2πf·τ + θ) (Liutkus et al. 2021, §2.2, eq. 18).
+
+    In one dimension f = σ(a)/2 with a learned a. In n dimensions f and τ are vectors, and each
+    component of f has either sign, for waves in all directions: f = (σ(a − 6) − σ(−a − 6))/2. Its
+    magnitude is initialised as in one dimension, its sign at random.
+
+    Codes are never formed: q̂ = vec(q_d Ω_d(n)) z is one matrix product, with
+    Ω(n) = [λ cos(2πfn + θ), λ sin(2πfn + θ)] of width 2K' for each of the K dimensions.
+
+    `num_realizations=None` is the limit R → ∞, which has a finite width:
+    q̂ = [√(1−δ) q_d Ω_d(n) / √2K', √δ q], E = K (2K' + 1), has the expected products without noise.
+    FAVOR+ projects it by the product above, with its ω in place of z.
+
+    Ungated class tokens have learned weights w in place of Ω(n), for queries and keys: their
+    expected product with another token is Σ_d q_d k_d (w·Ω)_d / 2K'. w is initialised as Ω(0).
+
+    Args:
+        num_sines: K', the sines in each dimension's kernel.
+
+    The other arguments are `SPE`'s.
+    """
+
+    name = "sine_spe"
+
+    def __init__(self, *args: int, num_sines: int = 5, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_int("num_sines", num_sines)
+        self.num_sines = num_sines
+        if self.num_realizations is None:
+            self.relative = "exact"
+            self.logit_scale = self.width**-0.5
+            self.encoded_dim = self.width * (2 * num_sines + (self.gate is not None))
+        shape = (self.num_codes, self.num_heads, self.width, num_sines)
+        # Low initial frequencies: sigmoid(−4)/2 is a period of about 110 positions.
+        if self.num_dims == 1:
+            self.frequency = nn.Parameter(torch.randn(shape) - 4)
+        else:
+            size = torch.randn(self.num_codes, self.num_dims, *shape[1:]) - 4 + _LINEAR_BELOW
+            self.frequency = nn.Parameter(torch.where(torch.rand_like(size) < 0.5, -size, size))
+        self.phase = nn.Parameter(torch.randn(shape))
+        gain = torch.randn(shape)
+        self.gain = nn.Parameter(gain / (gain.norm(dim=-1, keepdim=True).sqrt() / 2))
+        if self.class_token and self.gate is None:
+            cos = F.softplus(self.gain.detach()).transpose(-2, -1)
+            self.class_code = nn.Parameter(torch.cat((cos, torch.zeros_like(cos)), dim=-2))
+
+    def sines(self, code: int) -> Sines:
+        """Return the parameters of one code."""
+        frequency = self.frequency[code].float()
+        if self.num_dims == 1:
+            frequency = frequency.sigmoid()[None]
+        else:
+            above, below = (a - _LINEAR_BELOW for a in (frequency, -frequency))
+            frequency = above.sigmoid() - below.sigmoid()
+        phase, gain = self.phase[code].float(), F.softplus(self.gain[code].float())
+        class_omega = None
+        if self.class_code is not None:
+            class_omega = self.class_code[code].float()
+        elif self.class_token:
+            class_omega = gain.new_zeros(self.num_heads, 2 * self.num_sines, self.width)
+        return Sines(frequency / 2, phase, gain, class_omega)
+
+    def code_kernel(self, lags: Tensor, code: int) -> Tensor:
+        f, theta, gain = (p[..., None] for p in self.sines(code)[:3])
+        tau = lags.movedim(-1, 0)[:, None, None, None]  # [P, 1, 1, 1, N]
+        waves = gain**2 * torch.cos((2 * math.pi * f * tau).sum(0) + theta)
+        return waves.sum(-2) / (2 * self.num_sines)
+
+    def draw_noise(self, noise: NoiseKey, code: int, device: torch.device) -> Tensor:
+        """Draw the scaled z of one code: [H, 2K', K, R]."""
+        assert self.num_realizations is not None
+        shape = (self.num_heads, 2 * self.num_sines, self.width, self.num_realizations)
+        z = noise.fold(RandomStream.SPE_CODE, code).normal(*shape, device=device)
+        return z * (self.code_scale / math.sqrt(2 * self.num_sines))
+
+    def forward(
+        self, positions: Tensor, *, noise: NoiseKey, state: Any = None
+    ) -> tuple[Sequence[LayerCode], Any]:
+        positions = self.read(positions)
+        device, codes = positions.device, range(self.num_codes)
+        sines = [self.sines(code) for code in codes]
+        if self.num_realizations is None:
+            exact = [ExactOmega(positions, of_code) for of_code in sines]
+            gates = self.gates(noise, device)
+            return [ExactSineCode(g, exact[i % len(exact)]) for i, g in enumerate(gates)], None
+        if state is None:
+            state = (
+                [self.draw_noise(noise, code, device) for code in codes],
+                self.gates(noise, device),
+            )
+        draws, gates = state
+        omegas = [Omega.of(positions, of_code) for of_code in sines]
+        return [
+            SineCode(gate, *omegas[i % len(omegas)], draws[i % len(draws)])
+            for i, gate in enumerate(gates)
+        ], state
+
+
+class SineCode(LayerCode):
+    """A layer's gate, its code's Ω with the gradient anchor, and the noise z."""
+
+    def __init__(self, gate: Gate | None, omega: Omega, grad_anchor: Tensor, z: Tensor) -> None:
+        self.gate, self.omega, self.grad_anchor, self.z = gate, omega, grad_anchor, z
+
+    def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        return self.omega.project(q, k, self.grad_anchor, self.z, self.gate)
+
+
+class ExactOmega:
+    """Ω of one code for all layers, computed when first used."""
+
+    def __init__(self, positions: Tensor, sines: Sines) -> None:
+        self.positions, self.sines = positions, sines
+        # Not `cached_property`: compiled steps cannot trace its lock in Python 3.11.
+        self._anchored: tuple[Omega, Tensor] | None = None
+        self._scaled: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def anchored(self) -> tuple[Omega, Tensor]:
+        """Ω and its gradient anchor, for products by blocks."""
+        if self._anchored is None:
+            self._anchored = Omega.of(self.positions, self.sines)
+        return self._anchored
+
+    @property
+    def scaled(self) -> tuple[Tensor, Tensor]:
+        """Ω / √2K' of queries and keys: [1|B, L, H, 2K', K]."""
+        if self._scaled is None:
+            q, k = self.sines.omega(self.positions)
+            scale = q.shape[-2] ** -0.5
+            self._scaled = q.transpose(1, 2) * scale, k.transpose(1, 2) * scale
+        return self._scaled
+
+
+class ExactSineCode(LayerCode):
+    """The limit R → ∞: [√(1−δ) q_d Ω_d(n) / √2K', √δ q]."""
+
+    def __init__(self, gate: Gate | None, omega: ExactOmega) -> None:
+        self.gate, self.omega = gate, omega
+
+    def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        encoded = []
+        with torch.autocast(q.device.type, enabled=False):
+            for x, omega in zip((q.float(), k.float()), self.omega.scaled, strict=True):
+                u = x if self.gate is None else x * self.gate.position
+                parts = [(u[..., None, :] * omega).flatten(-2)]  # [B, L, H, 2K'·K]
+                if self.gate is not None:
+                    parts.append(x * self.gate.constant)
+                encoded.append(torch.cat(parts, dim=-1))
+        return encoded[0], encoded[1]
+
+    def project(self, q: Tensor, k: Tensor, directions: Tensor) -> tuple[Projection, Projection]:
+        omega, grad_anchor = self.omega.anchored
+        _, heads, _, num_waves, width = omega.q.shape
+        z, last = directions.split([num_waves * width, len(directions) - num_waves * width])
+        z = (z * num_waves**-0.5).unflatten(0, (num_waves, width)).expand(heads, -1, -1, -1)
+        mean_square, gate = self.omega.sines.mean_square(self.omega.positions), self.gate
+        if gate is not None:
+            mean_square = mean_square * gate.position.square() + gate.constant.square()
+            gate = gate._replace(epsilon=last.expand(heads, -1, -1))
+        products = omega.project(q, k, grad_anchor, z, gate)
+        squared_norms = ((x.float().square() * mean_square).sum(-1, keepdim=True) for x in (q, k))
+        of_q, of_k = map(Projection, products, squared_norms)
+        return of_q, of_k

@@ -1,0 +1,253 @@
+"""Products with Ω(n) = [λ cos(2πfn + θ), λ sin(2πfn + θ)] by blocks of positions.
+
+SineSPE's codes are Ω times noise. Arrays as wide as Ω per token are computed for one block at a
+time, forward and backward. Ω itself and its gradient exist once for all layers. On a GPU a block is
+the whole length, and the elementwise work on it is compiled.
+
+The gradient of Ω is summed over layers in place: `benchmarks/spe_gradients.py` measures what this
+saves over gradients that autograd sums.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from musicgen.position.base import product_dtype
+from musicgen.position.spe.backward_pass import PassLocal
+from musicgen.position.spe.base import Gate
+
+
+class Sines(NamedTuple):
+    """The parameters of one code."""
+
+    frequency: Tensor  # [P, H, K, K'] in cycles per position, within ±½
+    phase: Tensor  # [H, K, K'], of queries only
+    gain: Tensor  # [H, K, K']: λ
+    class_omega: Tensor | None  # [H, 2K', K]: Ω of tokens without a position, if they are allowed
+
+    def omega(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return Ω of queries and of keys: [1|B, L, P] -> [1|B, H, L, 2K', K] each."""
+        f, theta, gain = (p.transpose(-2, -1)[..., None, :, :] for p in self[:3])  # [.., 1, K', K]
+        n = positions.float().movedim(-1, 0)[:, :, None, :, None, None]  # [P, 1|B, 1, L, 1, 1]
+        with torch.autocast(positions.device.type, enabled=False):
+            angle = (2 * math.pi) * n[0] * f[0]
+            for n_p, f_p in zip(n[1:], f[1:], strict=True):
+                angle = torch.addcmul(angle, (2 * math.pi) * n_p, f_p)
+            q, k = (
+                torch.cat((gain * a.cos(), gain * a.sin()), dim=-2) for a in (angle + theta, angle)
+            )
+        if self.class_omega is None:
+            return q, k
+        positioned = (positions >= 0).all(-1)[:, None, :, None, None]
+        other = self.class_omega[:, None]
+        return torch.where(positioned, q, other), torch.where(positioned, k, other)
+
+    def mean_square(self, positions: Tensor) -> Tensor:
+        """Return ‖Ω‖² / 2K': [H, K], as it does not depend on positions; else [1|B, L, H, K]."""
+        width = 2 * self.gain.shape[-1]
+        mean_square = self.gain.square().sum(-1) / width
+        if self.class_omega is None:
+            return mean_square
+        positioned = (positions >= 0).all(-1)[..., None, None]
+        return torch.where(positioned, mean_square, self.class_omega.square().sum(-2) / width)
+
+
+class Omega:
+    """Ω of queries and of keys, once for all layers, with their gradients summed over layers.
+
+    Ω is [1|B, H, L, 2K', K] in the dtype of products, its gradients are fp32.
+    """
+
+    def __init__(self, positions: Tensor, sines: Sines) -> None:
+        dtype = product_dtype(positions.device)
+        with torch.no_grad():
+            self.q, self.k = (x.to(dtype) for x in sines.omega(positions))
+        self.grad_q, self.grad_k = (
+            PassLocal(partial(torch.zeros_like, x, dtype=torch.float32)) for x in (self.q, self.k)
+        )
+
+    @staticmethod
+    def of(positions: Tensor, sines: Sines) -> tuple[Omega, Tensor]:
+        """Return Ω at positions [1|B, L, P] and its gradient anchor.
+
+        The anchor represents Ω in the autograd graph: each layer's backward runs before that of
+        the anchor and gives it a zero, so that no gradient of Ω's size passes between layers. It is
+        not an attribute, as its graph refers to Ω: a cycle would delay the release of memory.
+        """
+        omega = Omega(positions, sines)
+        return omega, _OmegaBackward.apply(omega, positions, *sines)
+
+    def project(
+        self, q: Tensor, k: Tensor, anchor: Tensor, z: Tensor, gate: Gate | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return q̂ and k̂ of one layer. `Project` describes the arguments."""
+        position, constant, epsilon = gate or (None, None, None)
+        return (
+            Project.apply(q, position, constant, anchor, self.q, self.grad_q, z, epsilon),
+            Project.apply(k, position, constant, anchor, self.k, self.grad_k, z, epsilon),
+        )
+
+
+class _OmegaBackward(torch.autograd.Function):
+    """The anchor of Ω, whose backward differentiates Ω once, with the gradient of all layers."""
+
+    @staticmethod
+    def forward(ctx: Any, omega: Omega, positions: Tensor, *sines: Tensor | None) -> Tensor:
+        ctx.save_for_backward(positions, *sines)
+        ctx.omega = omega
+        return torch.zeros(1, device=positions.device)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
+        positions, *sines = ctx.saved_tensors
+        grads = ctx.omega.grad_q.take(), ctx.omega.grad_k.take()
+        leaves: list[Any] = [None if p is None else p.detach().requires_grad_() for p in sines]
+        with torch.enable_grad():
+            omega = Sines(*leaves).omega(positions)
+        found = torch.autograd.grad(omega, [p for p in leaves if p is not None], grads)
+        return None, None, *found, *(None,) * (len(leaves) - len(found))
+
+
+class Fused:
+    """Elementwise work on x [H, B, T, K] and more, compiled on a GPU.
+
+    It runs uncompiled if compilation fails, which warns once, and for the single tokens of
+    decoding, whose steps are captured as a graph.
+    """
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        self.function, self.can_compile = function, True
+
+    @cached_property
+    def compiled(self) -> Callable[..., Tensor]:
+        return torch.compile(self.function, dynamic=True)
+
+    @staticmethod
+    def should_compile(x: Tensor) -> bool:
+        return x.is_cuda and x.shape[2] > 1
+
+    def __call__(self, x: Tensor, *more: Tensor | None) -> Tensor:
+        if self.can_compile and self.should_compile(x):
+            try:
+                return self.compiled(x, *more)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # compilers raise exceptions of any type
+                self.can_compile = False
+                reason = (str(error).splitlines() or [""])[0]
+                message = f"SPE runs uncompiled: {type(error).__name__}: {reason}"
+                warnings.warn(message, stacklevel=2)
+        return self.function(x, *more)
+
+
+@Fused
+def expand(x: Tensor, position: Tensor | None, omega: Tensor) -> Tensor:
+    """Return vec(x_d a_d Ω_d): Ω [H, 1|B, T, 2K', K] -> [H, B·T, 2K'·K]."""
+    u = x if position is None else x * position[:, None, None]
+    return (u[..., None, :] * omega).flatten(3).flatten(1, 2)
+
+
+@Fused
+def contract(
+    x: Tensor, position: Tensor | None, omega: Tensor, grad: Tensor, grad_omega: Tensor | None
+) -> Tensor:
+    """Return the gradient of x a, [H, B, T, K], from that of `expand`'s output.
+
+    The gradient of Ω is added to `grad_omega` in place.
+    """
+    grad = grad.view(*x.shape[:3], *omega.shape[3:])
+    if grad_omega is not None:
+        u = x if position is None else x * position[:, None, None]
+        if grad_omega.shape[1] == x.shape[1]:
+            grad_omega.addcmul_(grad, u[..., None, :])
+        else:
+            grad_omega += (grad * u[..., None, :]).sum(1, keepdim=True)
+    return (grad * omega).sum(-2)
+
+
+class Project(torch.autograd.Function):
+    """x̂ = vec(x_d a_d Ω_d(n)) z + (x c) ε, by blocks of positions.
+
+    x [B, L, H, K]; a, c [H, K] or None for ones and zeros; z [H, 2K', K, R]; ε [H, K, R].
+    x̂ is computed and returned in Ω's dtype.
+
+    The backward keeps only x: it recomputes the vector of width 2K'·K by blocks, within a CPU's
+    cache.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,  # [B, L, H, K]
+        position: Tensor | None,
+        constant: Tensor | None,
+        anchor: Tensor,
+        omega: Tensor,
+        grad_omega: PassLocal[Tensor],
+        z: Tensor,
+        epsilon: Tensor | None,
+    ) -> Tensor:
+        ctx.x_dtype = x.dtype
+        x, z = x.to(omega.dtype), z.to(omega.dtype)
+        position, constant, epsilon = (
+            None if p is None else p.to(omega.dtype) for p in (position, constant, epsilon)
+        )
+        ctx.save_for_backward(x, position, constant, omega, z, epsilon)
+        ctx.grad_omega = grad_omega
+        batch, length, heads, _ = x.shape
+        flat_z = z.flatten(1, 2)  # [H, 2K'·K, R]
+        out = x.new_empty(batch, length, heads, z.shape[-1])
+        with torch.autocast(x.device.type, enabled=False):
+            for part in blocks(x):
+                x_h = x[:, part].permute(2, 0, 1, 3)  # [H, B, T, K]
+                y = expand(x_h, position, omega[:, :, part].transpose(0, 1)) @ flat_z
+                if constant is not None and epsilon is not None:
+                    y = y.baddbmm_((x_h * constant[:, None, None]).flatten(1, 2), epsilon)
+                out[:, part] = y.unflatten(1, (batch, -1)).permute(1, 2, 0, 3)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, position, constant, omega, z, epsilon = ctx.saved_tensors
+        grad_omega = ctx.grad_omega.get() if ctx.needs_input_grad[3] else None
+        batch = x.shape[0]
+        flat_z = z.flatten(1, 2).transpose(1, 2)
+        grad_x = torch.empty_like(x)
+        grad_position, grad_constant = (
+            None if p is None else torch.zeros_like(p, dtype=torch.float32)
+            for p in (position, constant)
+        )
+        for part in blocks(x):
+            x_h = x[:, part].permute(2, 0, 1, 3)
+            g_h = grad[:, part].permute(2, 0, 1, 3).flatten(1, 2)  # [H, B·T, R]
+            omega_h = omega[:, :, part].transpose(0, 1)
+            into = None if grad_omega is None else grad_omega[:, :, part].transpose(0, 1)
+            g_u = contract(x_h, position, omega_h, g_h @ flat_z, into)
+            g_x = g_u
+            if epsilon is not None:
+                g_c = (g_h @ epsilon.transpose(1, 2)).unflatten(1, (batch, -1))
+                g_x = g_u * position[:, None, None] + g_c * constant[:, None, None]
+                grad_position += (g_u * x_h).sum((1, 2))
+                grad_constant += (g_c * x_h).sum((1, 2))
+            grad_x[:, part] = g_x.permute(1, 2, 0, 3)
+        grad_anchor = grad.new_zeros(1, dtype=torch.float32)
+        return grad_x.to(ctx.x_dtype), grad_position, grad_constant, grad_anchor, *(None,) * 4
+
+
+def blocks(x: Tensor) -> list[slice]:
+    """Return slices of positions to process together: small for a CPU's cache, all on a GPU."""
+    length = x.shape[1]
+    if length == 1:  # a decoding step, compiled once for any number of rows
+        return [slice(0, 1)]
+    size = max(16, 128 // x.shape[0]) if x.device.type == "cpu" else length
+    return [slice(start, min(start + size, length)) for start in range(0, length, size)]

@@ -1,0 +1,300 @@
+// The piano roll of one piece. The canvas is as wide as the window and stays in place while the
+// wider extent scrolls; only the visible part is drawn.
+
+const GUTTER = 50; // px, left: pitch names and drum names
+const LANE = 18; // px, one line of text
+const DRUM_ROW = 11; // px
+const NUM_TRACK_COLOURS = 8;
+const BLACK_KEYS = new Set([1, 3, 6, 8, 10]);
+const DRUM_ROWS = { // from top to bottom
+  cymbal: "cymbal", openHat: "open hat", hat: "hi-hat", tom: "toms",
+  percussion: "perc.", snare: "snare", kick: "kick",
+};
+
+function readColours() {
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+  const names = ["surface", "ink", "muted", "line", "bar", "row", "prompt", "accent", "accent-soft"];
+  const colours = Object.fromEntries(names.map((name) => [name, colour(name)]));
+  colours.tracks = Array.from({ length: NUM_TRACK_COLOURS }, (_, i) => colour(`track-${i}`));
+  colours.mutedTracks = colours.tracks.map((track) => mix(track, colours.muted, 0.65));
+  return colours;
+}
+
+/** Mix two colours #rrggbb; `share` is the share of the second. */
+function mix(first, second, share) {
+  const channel = (hex, i) => parseInt(hex.slice(1 + 2 * i, 3 + 2 * i), 16);
+  const mixed = [0, 1, 2].map((i) =>
+    Math.round(channel(first, i) * (1 - share) + channel(second, i) * share)
+  );
+  return `rgb(${mixed.join(" ")})`;
+}
+
+class Roll {
+  /**
+   * @param element the scrolling element, with .extent, canvas and .cursor within
+   * @param audible function from a track number to whether the track is audible
+   */
+  constructor(element, score, audible) {
+    this.element = element;
+    this.score = score;
+    this.audible = audible;
+    this.extent = element.querySelector(".extent");
+    this.canvas = element.querySelector("canvas");
+    this.cursor = element.querySelector(".cursor");
+    this.visible = false;
+    this.pixelsPerTick = 0; // set when the width is known
+    this.#layOut();
+
+    element.addEventListener("scroll", () => this.redraw(), { passive: true });
+    new ResizeObserver(() => this.#resize()).observe(element);
+    // Release the memory of canvases out of view.
+    new IntersectionObserver(([entry]) => {
+      this.visible = entry.isIntersecting;
+      if (this.visible) this.redraw();
+      else this.canvas.width = 0;
+    }, { rootMargin: "400px" }).observe(element);
+  }
+
+  redraw() {
+    if (!this.visible || this.frame) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      this.#draw();
+    });
+  }
+
+  /** Multiply the scale around the tick in the middle; the roll always fills the window. */
+  zoom(factor) {
+    const middle = this.element.clientWidth / 2;
+    const tick = this.#tickAt(middle);
+    this.#setScale(Math.min(160 / this.score.ticksPerBeat, this.pixelsPerTick * factor));
+    this.element.scrollLeft = GUTTER + tick * this.pixelsPerTick - middle;
+    this.moveCursor(this.cursorTick);
+    this.redraw();
+  }
+
+  moveCursor(tick) {
+    this.cursorTick = tick;
+    this.cursor.style.transform = `translateX(${GUTTER + tick * this.pixelsPerTick}px)`;
+  }
+
+  /** Scroll when the playing cursor leaves the window on the right, or jumps back. */
+  follow(previousTick) {
+    const right = this.element.clientWidth - 12;
+    const leaves = this.#x(previousTick) <= right && this.#x(this.cursorTick) > right;
+    if (leaves || this.cursorTick < previousTick) this.reveal();
+  }
+
+  reveal() {
+    const x = this.#x(this.cursorTick);
+    if (x < GUTTER || x > this.element.clientWidth - 12) {
+      this.element.scrollLeft += x - GUTTER - 24;
+    }
+  }
+
+  tickOfPointer(event) {
+    const x = event.clientX - this.element.getBoundingClientRect().left;
+    return Math.min(this.score.end, Math.max(0, this.#tickAt(x)));
+  }
+
+  #x(tick) {
+    return GUTTER + tick * this.pixelsPerTick - this.element.scrollLeft;
+  }
+
+  #tickAt(x) {
+    return (x + this.element.scrollLeft - GUTTER) / this.pixelsPerTick;
+  }
+
+  /** Compute the vertical layout: sections, bar numbers, markers, pitches, drums. */
+  #layOut() {
+    const { notes, markers, promptEnd } = this.score;
+    const pitches = notes.filter((note) => !note.drum).map((note) => note.pitch);
+    const drums = new Set(notes.filter((note) => note.drum).map((note) => drumKind(note.pitch)));
+    let y = 0;
+    const lane = (height) => {
+      const top = y;
+      y += height;
+      return top;
+    };
+    this.sectionTop = lane(promptEnd > 0 ? LANE : 0);
+    this.rulerTop = lane(LANE);
+    this.markerTop = lane(markers.length ? LANE : 0);
+    this.pitchTop = lane(0);
+    let lowest = pitches.reduce((a, b) => Math.min(a, b), 127);
+    let highest = pitches.reduce((a, b) => Math.max(a, b), 0);
+    if (!pitches.length) [lowest, highest] = drums.size ? [0, -1] : [48, 72];
+    else [lowest, highest] = [lowest - 2, highest + 2];
+    const rows = highest - lowest + 1;
+    Object.assign(this, { lowest, highest });
+    this.rowHeight = Math.max(4, Math.min(9, Math.floor(260 / Math.max(1, rows))));
+    lane(rows * this.rowHeight);
+    lane(rows && drums.size ? 6 : 0);
+    this.drumTop = lane(0);
+    this.drumKinds = Object.keys(DRUM_ROWS).filter((kind) => drums.has(kind));
+    lane(this.drumKinds.length * DRUM_ROW);
+    this.height = y + 4;
+    this.canvas.style.height = `${this.height}px`;
+  }
+
+  #resize() {
+    const beat = 10 / this.score.ticksPerBeat; // a quarter note is at least 10 px wide at first
+    this.#setScale(this.pixelsPerTick || beat);
+    this.moveCursor(this.cursorTick ?? 0);
+    this.redraw();
+  }
+
+  #setScale(pixelsPerTick) {
+    const end = Math.max(1, this.score.end);
+    const fit = (this.element.clientWidth - GUTTER - 8) / end;
+    this.pixelsPerTick = Math.max(fit, pixelsPerTick);
+    this.extent.style.width = `${Math.floor(GUTTER + end * this.pixelsPerTick + 8)}px`;
+  }
+
+  #draw() {
+    const ratio = devicePixelRatio;
+    const width = this.element.clientWidth;
+    this.canvas.width = Math.round(width * ratio);
+    this.canvas.height = Math.round(this.height * ratio);
+    this.canvas.style.width = `${width}px`;
+    const g = this.canvas.getContext("2d");
+    const colours = readColours();
+    g.scale(ratio, ratio);
+    g.font = "11px system-ui, sans-serif";
+    g.textBaseline = "middle";
+    g.fillStyle = colours.surface;
+    g.fillRect(0, 0, width, this.height);
+
+    this.#drawRows(g, colours, width);
+    this.#drawSections(g, colours, width);
+    this.#drawBars(g, colours, width);
+    this.#drawMarkers(g, colours, width);
+    this.#drawNotes(g, colours, width);
+    this.#drawBoundary(g, colours);
+    this.#drawGutter(g, colours);
+  }
+
+  #drawRows(g, colours, width) {
+    g.fillStyle = colours.row;
+    for (let pitch = this.lowest; pitch <= this.highest; pitch++) {
+      if (BLACK_KEYS.has(((pitch % 12) + 12) % 12)) g.fillRect(0, this.#y(pitch), width, this.rowHeight);
+    }
+    this.drumKinds.forEach((_, row) => {
+      if (row % 2 === 0) g.fillRect(0, this.drumTop + row * DRUM_ROW, width, DRUM_ROW);
+    });
+  }
+
+  #y(pitch) {
+    return this.pitchTop + (this.highest - pitch) * this.rowHeight;
+  }
+
+  #drawSections(g, colours, width) {
+    const { promptEnd, end } = this.score;
+    if (!promptEnd) return;
+    const section = (from, to, text, shade, ink) => {
+      const left = Math.max(GUTTER, this.#x(from));
+      const right = Math.min(width, this.#x(to));
+      if (right <= left) return;
+      g.fillStyle = shade;
+      g.fillRect(left, this.sectionTop, right - left, LANE);
+      if (g.measureText(text).width + 12 > right - left) return;
+      g.fillStyle = ink;
+      g.fillText(text, left + 6, this.sectionTop + LANE / 2);
+    };
+    g.fillStyle = colours.prompt;
+    g.fillRect(0, this.rulerTop, this.#x(promptEnd), this.height);
+    section(0, promptEnd, "Prompt", colours.prompt, colours.muted);
+    section(promptEnd, end, "Continuation", colours["accent-soft"], colours.accent);
+  }
+
+  #drawBars(g, colours, width) {
+    const { bars, meters, end } = this.score;
+    const shortest = bars.reduce((least, bar, i) => Math.min(least, (bars[i + 1] ?? end) - bar || least), end);
+    let every = 1; // bars per bar number
+    while (shortest * this.pixelsPerTick * every < 30 && every < bars.length) every *= 2;
+    bars.forEach((bar, i) => {
+      const next = bars[i + 1] ?? end;
+      if (this.#x(next) < 0 || this.#x(bar) > width) return;
+      const meter = meters[lastAtOrBefore(meters, bar, (m) => m[0])];
+      const beat = meter[1];
+      if (beat * this.pixelsPerTick >= 7) {
+        g.fillStyle = colours.line;
+        for (let tick = bar + beat; tick < next; tick += beat) this.#verticalLine(g, tick);
+      }
+      if ((next - bar) * this.pixelsPerTick < 3 && i % every) return;
+      g.fillStyle = colours.bar;
+      this.#verticalLine(g, bar);
+      if (i % every) return;
+      g.fillStyle = colours.muted;
+      const signature = i === 0 || meter[0] === bar ? `  ${meter[2]}` : "";
+      const room = (bars[i + every] ?? end) - bar;
+      const text = `${i + 1}${signature}`;
+      const fits = g.measureText(text).width + 10 < room * this.pixelsPerTick;
+      g.fillText(fits ? text : `${i + 1}`, this.#x(bar) + 4, this.rulerTop + LANE / 2);
+    });
+  }
+
+  #verticalLine(g, tick) {
+    g.fillRect(Math.round(this.#x(tick)), this.rulerTop, 1, this.height);
+  }
+
+  #drawMarkers(g, colours, width) {
+    let free = -Infinity; // x of the next text; markers without room for text keep their tick mark
+    for (const [tick, text] of this.score.markers) {
+      const x = this.#x(tick);
+      if (x > width) break;
+      g.fillStyle = colours.accent;
+      g.fillRect(Math.round(x), this.markerTop + 2, 1, LANE - 4);
+      if (x < free) continue;
+      g.fillStyle = colours.ink;
+      g.fillText(text, x + 4, this.markerTop + LANE / 2);
+      free = x + g.measureText(text).width + 10;
+    }
+  }
+
+  #drawNotes(g, colours, width) {
+    for (const note of this.score.notes) {
+      const left = this.#x(note.onset);
+      if (left > width) break;
+      const right = note.drum ? left + 4 : this.#x(note.end);
+      if (right < 0) continue;
+      const palette = note.onset < this.score.promptEnd ? colours.mutedTracks : colours.tracks;
+      g.fillStyle = palette[note.track % NUM_TRACK_COLOURS];
+      g.globalAlpha = (0.35 + (0.65 * note.velocity) / 127) * (this.audible(note.track) ? 1 : 0.12);
+      if (note.drum) {
+        const row = this.drumKinds.indexOf(drumKind(note.pitch));
+        g.fillRect(left, this.drumTop + row * DRUM_ROW + 2, 4, DRUM_ROW - 4);
+      } else {
+        // One pixel shorter, so that repeated notes stay apart.
+        g.fillRect(left, this.#y(note.pitch), Math.max(2, right - left - 1), this.rowHeight - 0.5);
+      }
+    }
+    g.globalAlpha = 1;
+  }
+
+  #drawBoundary(g, colours) {
+    if (!this.score.promptEnd) return;
+    g.fillStyle = colours.accent;
+    g.fillRect(Math.round(this.#x(this.score.promptEnd)) - 1, 0, 2, this.height);
+  }
+
+  #drawGutter(g, colours) {
+    g.fillStyle = colours.surface;
+    g.fillRect(0, 0, GUTTER - 1, this.height);
+    g.fillStyle = colours.bar;
+    g.fillRect(GUTTER - 1, 0, 1, this.height);
+    g.fillStyle = colours.muted;
+    g.textAlign = "right";
+    g.fillText("bar", GUTTER - 5, this.rulerTop + LANE / 2);
+    for (let pitch = this.lowest; pitch <= this.highest; pitch++) {
+      const y = this.#y(pitch) + this.rowHeight / 2;
+      if (pitch % 12 || y < this.pitchTop + 5) continue; // too close to the text above
+      g.fillText(`C${pitch / 12 - 1}`, GUTTER - 5, y); // middle C is C4
+    }
+    g.font = "9px system-ui, sans-serif";
+    this.drumKinds.forEach((kind, row) => {
+      g.fillText(DRUM_ROWS[kind], GUTTER - 4, this.drumTop + (row + 0.5) * DRUM_ROW);
+    });
+    g.textAlign = "left";
+  }
+}

@@ -1,0 +1,54 @@
+"""Rows of results as CSV files and terminal tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from musicgen.files import write_text
+
+Row = Mapping[str, object]
+
+
+def write_csv(rows: Sequence[Row], path: str | Path) -> None:
+    """Write rows as CSV, atomically. Columns are the rows' keys in order of appearance.
+
+    NaN, None and missing values become empty cells.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, _columns(rows), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({k: "" if _missing(v) else v for k, v in row.items()} for row in rows)
+    write_text(path, text.getvalue())
+
+
+def as_table(rows: Sequence[Row], title: str | None = None) -> Table:
+    """Return the rows as a terminal table: floats with 4 decimals, missing values as "n/a"."""
+
+    def cell(value: object) -> Text:
+        if _missing(value):
+            return Text("n/a")
+        # Text, because file names may contain rich's markup.
+        return Text(f"{value:.4f}" if isinstance(value, float) else str(value))
+
+    columns = _columns(rows)
+    table = Table(title=title)
+    for name in columns:
+        numeric = all(isinstance(row.get(name, 0), int | float) for row in rows)
+        table.add_column(Text(name), justify="right" if numeric else "left")
+    for row in rows:
+        table.add_row(*(cell(row.get(name)) for name in columns))
+    return table
+
+
+def _columns(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def _missing(value: object) -> bool:
+    return value is None or value != value  # NaN

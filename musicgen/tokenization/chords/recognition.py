@@ -1,0 +1,174 @@
+"""Recognition of chords in a Score without chord markers (Viterbi decoding of templates)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from musicgen.midi import NOTE, Marker, Score, TimeSignature
+from musicgen.tokenization.chords.symbols import (
+    CHORDS,
+    INTERVALS,
+    NO_CHORD,
+    QUALITIES,
+    ROOTS,
+    chord_index,
+)
+from musicgen.validation import check_choice
+
+ChordSource = Literal["auto", "markers", "recognised", "none"]
+
+# These constants were tuned on a part of POP909; benchmarks/chord_agreement.py measures them.
+# Weights of the parts of a beat's sound: tones of the chord (1), its seventh, and other tones.
+_SEVENTH, _OUTSIDE = 0.7, -0.55
+# Weights of the lowest note, which indicates the root.
+_BASS_ROOT, _BASS_TONE, _BASS_OUTSIDE = 0.35, 0.15, -0.2
+_BASS_BEATS = 0.1  # shorter notes, in beats, are not the bass
+# High notes are melody, with passing notes outside the chord.
+_HIGH, _HIGH_WEIGHT = 72, 0.3
+# Penalties of qualities with more tones than a triad, or that are rare.
+_RARENESS = {"7": 0.15, "M7": 0.15, "m7": 0.15, "sus4": 0.15, "o": 0.05}
+_RARENESS |= {"+": 0.25, "sus2": 0.25, "o7": 0.25, "/o7": 0.2}
+# Fit of "no chord" to a beat with notes and to a silent one, and of a chord to a silent one.
+_NOTHING_FITS, _SILENCE, _CHORD_IN_SILENCE = -0.2, 0.2, -0.2
+# Cost of a change at the beginning of a bar, at its middle, and on another beat.
+_CHANGE_BAR, _CHANGE_MIDDLE, _CHANGE_BEAT = 0.1, 0.25, 0.6
+
+_MAX_BEATS = 16384
+
+FloatArray = NDArray[np.float64]
+
+
+def with_chords(score: Score, source: ChordSource) -> Score:
+    """Return the score with chord markers from a source; other markers stay.
+
+    `markers`: the score's own; `recognised`: from its notes; `auto`: the score's own if it has any,
+    otherwise recognised; `none`: no chords.
+    """
+    check_choice("source", source, get_args(ChordSource))
+    others = [marker for marker in score.markers if chord_index(marker.text) is None]
+    annotated = len(others) < len(score.markers)
+    if source == "markers" or (source == "auto" and annotated):
+        return score
+    chords = [] if source == "none" else recognise_chords(score)
+    markers = sorted([*others, *chords], key=lambda marker: marker.tick)
+    repairs = [*score.repairs, *(["chords recognised"] if chords else [])]
+    return replace(score, markers=markers, repairs=repairs)
+
+
+def recognise_chords(score: Score) -> list[Marker]:
+    """Return markers such as `A_m7` where the chord changes, from tick 0 on; drums do not count.
+
+    Finds the sequence of chords, one per beat, with the highest sum of fits minus the cost of
+    changes (Viterbi 1967). The fit of a template depends on how long the pitch classes in and out
+    of the chord sound, on the lowest note, and on the quality.
+    """
+    tracks = [track.notes for track in score.tracks if not track.is_drum]
+    notes = np.concatenate([np.empty(0, NOTE), *tracks])
+    if not len(notes):
+        return []
+    edges, cost = _beats(score)
+    chords = _best_path(_fits(*_sounding(notes, edges)), cost)
+    changed = np.flatnonzero(np.diff(chords, prepend=-1))
+    return [
+        Marker(tick, CHORDS[chord])
+        for tick, chord in zip(edges[changed].tolist(), chords[changed].tolist(), strict=True)
+    ]
+
+
+def _beats(score: Score) -> tuple[NDArray[np.int64], FloatArray]:
+    """Return the ticks of the S beats and of the end [S + 1], and the cost of a change [S]."""
+    starts = score.bar_starts()[:_MAX_BEATS]
+    signatures = [TimeSignature(0, 4, 4), *score.time_signatures]
+    latest = np.searchsorted([s.tick for s in signatures], starts, side="right") - 1
+    per_bar = np.array([_beats_in_bar(s) for s in signatures])[latest]
+    num, den = np.array([s[1:] for s in signatures])[latest[-1]]
+    length = np.diff(starts, append=starts[-1] + 4 * score.ticks_per_beat * num // den)
+    first = np.repeat(np.cumsum(per_bar) - per_bar, per_bar)
+    beat = np.arange(len(first)) - first
+    count = np.repeat(per_bar, per_bar)
+    ticks = np.repeat(starts, per_bar) + beat * np.repeat(length, per_bar) // count
+    cost = np.where(2 * beat == count, _CHANGE_MIDDLE, _CHANGE_BEAT)
+    cost[beat == 0] = _CHANGE_BAR
+    edges = np.append(ticks, starts[-1] + length[-1])
+    return edges[: _MAX_BEATS + 1], cost[:_MAX_BEATS]
+
+
+def _beats_in_bar(signature: TimeSignature) -> int:
+    """Return the number of quarters, of dotted quarters in 6/8 etc., or of eighths in 5/8 etc."""
+    _, numerator, denominator = signature
+    if denominator <= 4:
+        return numerator * 4 // denominator
+    return numerator // 3 if numerator % 3 == 0 else numerator
+
+
+def _sounding(notes: NDArray[np.void], edges: NDArray[np.int64]) -> tuple[FloatArray, int]:
+    """Return the part of each beat on which each pitch sounds, [S, octaves], and the first pitch.
+
+    A note from a to b adds to beat s the increase from s to s + 1 of max(0, s - a) - max(0, s - b).
+    Its derivative has two steps at a and two at b, which are summed up over time.
+    """
+    num_beats = len(edges) - 1
+    index = np.arange(num_beats + 1)
+    lowest = int(notes["pitch"].min()) // 12 * 12
+    width = (int(notes["pitch"].max()) - lowest) // 12 * 12 + 12
+    column = notes["pitch"] - lowest
+    cell, weight = [], []
+    for ticks, sign in ((notes["onset"], 1), (notes["onset"] + notes["duration"], -1)):
+        time = np.interp(ticks, edges, index)
+        beat = time.astype(np.int64)
+        rest = sign * (time - beat)
+        cell += [beat * width + column, (beat + 1) * width + column]
+        weight += [sign - rest, rest]
+    steps = np.bincount(np.concatenate(cell), np.concatenate(weight), (num_beats + 2) * width)
+    return np.clip(np.cumsum(steps.reshape(-1, width)[:num_beats], axis=0), 0, 1), lowest
+
+
+def _fits(sounding: FloatArray, lowest: int) -> FloatArray:
+    """Return the fit of each beat to each chord and "no chord". [S, octaves] -> [S, 133]."""
+    weight = np.where(np.arange(lowest, lowest + sounding.shape[1]) < _HIGH, 1, _HIGH_WEIGHT)
+    chroma = (sounding * weight).reshape(len(sounding), -1, 12).sum(axis=1)
+    total = chroma.sum(axis=1, keepdims=True)
+    silent = total[:, 0] < 1e-6  # rounding errors of the sums
+    chroma /= np.where(silent[:, None], 1, total)
+    audible = sounding > _BASS_BEATS
+    bass = np.eye(12)[audible.argmax(axis=1) % 12] * audible.any(axis=1, keepdims=True)
+    fits = np.full((len(sounding), len(CHORDS)), _NOTHING_FITS)
+    fits[:, :NO_CHORD] = np.hstack([chroma, bass]) @ _TEMPLATES - _PENALTIES
+    fits[silent] = _CHORD_IN_SILENCE
+    fits[silent, NO_CHORD] = _SILENCE
+    return fits
+
+
+def _templates() -> FloatArray:
+    """Return the weights of the pitch classes, then of the bass, of each chord. [24, 132]."""
+    weights = np.full((24, NO_CHORD), _OUTSIDE)
+    weights[12:] = _BASS_OUTSIDE
+    for chord in range(NO_CHORD):
+        root, quality = divmod(chord, len(QUALITIES))
+        tones = (root + np.array(INTERVALS[QUALITIES[quality]])) % 12
+        weights[tones, chord] = [1, 1, 1, _SEVENTH][: len(tones)]
+        weights[12 + tones, chord] = _BASS_TONE
+        weights[12 + root, chord] = _BASS_ROOT
+    return weights
+
+
+_TEMPLATES = _templates()
+_PENALTIES = np.array([_RARENESS.get(quality, 0.0) for quality in QUALITIES] * len(ROOTS))
+
+
+def _best_path(fits: FloatArray, cost: FloatArray) -> NDArray[np.int64]:
+    """Return the states with the best sum of fits minus costs of changes. [S, K], [S] -> [S]."""
+    best, thresholds = fits.copy(), [-np.inf]
+    for now, before, fit, price in zip(best[1:], best, fits[1:], cost[1:].tolist(), strict=False):
+        # All changes on a beat cost the same, so a change always leaves the best state so far.
+        thresholds.append(before[before.argmax()] - price)
+        np.maximum(before, thresholds[-1], out=now)
+        now += fit
+    path = [best[-1].argmax()]
+    for before, threshold in zip(best[-2::-1], reversed(thresholds[1:]), strict=True):
+        path.append(path[-1] if before[path[-1]] >= threshold else before.argmax())
+    return np.array(path[::-1])

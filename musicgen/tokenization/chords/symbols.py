@@ -1,0 +1,54 @@
+"""Names of pitches and of the 133 chords of REMI."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+ROOTS = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
+INTERVALS = {
+    "+": (0, 4, 8),
+    "/o7": (0, 3, 6, 10),
+    "7": (0, 4, 7, 10),
+    "M": (0, 4, 7),
+    "M7": (0, 4, 7, 11),
+    "m": (0, 3, 7),
+    "m7": (0, 3, 7, 10),
+    "o": (0, 3, 6),
+    "o7": (0, 3, 6, 9),
+    "sus2": (0, 2, 7),
+    "sus4": (0, 5, 7),
+}
+"""The tones of each quality, in semitones above the root."""
+
+QUALITIES = tuple(INTERVALS)
+
+CHORDS = (*(f"{root}_{quality}" for root in ROOTS for quality in QUALITIES), "N_N")
+"""All qualities of one root after the other, so that a transposition by n semitones moves an index
+by 11 n; `N_N` (no chord) comes last."""
+
+NO_CHORD = len(CHORDS) - 1
+
+_NOTE = "[A-G](?:#{0,2}|b{0,2})"
+_MARKER = re.compile(rf"({_NOTE})_({'|'.join(map(re.escape, QUALITIES))})(?:_{_NOTE})?")
+
+
+@lru_cache(maxsize=4096)
+def chord_index(marker: str) -> int | None:
+    """Return the index in `CHORDS` of a marker such as `Bb_m7_F` or `N_N_N`; None if no chord.
+
+    The bass is ignored, since the vocabulary has none; flats are read as sharps.
+    """
+    if marker in ("N_N", "N_N_N"):
+        return NO_CHORD
+    match = _MARKER.fullmatch(marker)
+    if match is None:
+        return None
+    note = match[1]
+    root = ROOTS.index(note[0]) + note.count("#") - note.count("b")
+    return root % len(ROOTS) * len(QUALITIES) + QUALITIES.index(match[2])
+
+
+def pitch_name(pitch: int) -> str:
+    """Return the name of a MIDI pitch; 60 is C4."""
+    return f"{ROOTS[pitch % 12]}{pitch // 12 - 1}"

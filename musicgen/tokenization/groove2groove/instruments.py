@@ -1,0 +1,113 @@
+"""The tracks of a multi-track vocabulary, and the assignment of a Score's tracks to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from musicgen.errors import ParameterError
+from musicgen.midi import Track
+
+MAX_TRACKS = 255
+"""With 128 keys each, voices fit 16 bits."""
+
+PUBLISHED_TRACKS: tuple[Mapping[str, Any], ...] = (
+    {"name": "Bass", "program": 33},
+    {"name": "Drums", "is_drum": True},
+    {"name": "Accompaniment", "program": 0},
+)
+"""The tracks of the SPE paper (Liutkus et al. 2021): 794 tokens."""
+
+DEFAULT_TRACKS: tuple[Mapping[str, Any], ...] = (
+    {"name": "Bass", "program": 33},
+    {"name": "Drums", "is_drum": True},
+    {"name": "Guitar", "program": 27},
+    {"name": "Piano", "program": 0},
+    {"name": "Strings", "program": 48},
+)
+
+BAND_TRACKS: tuple[Mapping[str, Any], ...] = (
+    {"name": "Bass", "program": 33, "takes": [[32, 39]]},
+    {"name": "Drums", "is_drum": True},
+    {"name": "Guitar", "program": 27, "takes": [[24, 31], [104, 107]]},
+    {"name": "Keys", "program": 0, "takes": [[0, 23], [108, 108]]},
+    {"name": "Strings", "program": 48, "takes": [[40, 51], [110, 110]]},
+    {"name": "Voices", "program": 52, "takes": [[52, 54]]},
+    {"name": "Brass", "program": 61, "takes": [[55, 63]]},
+    {"name": "Winds", "program": 73, "takes": [[64, 79], [109, 109], [111, 111]]},
+    {"name": "Synth", "program": 81, "takes": [[80, 103]]},
+)
+"""Nine groups for all General MIDI programs but percussion and sound effects (112–127)."""
+
+FROZEN_TRACKS: dict[str, tuple[Mapping[str, Any], ...]] = {
+    "groove2groove": DEFAULT_TRACKS,
+    "groove2groove_published": PUBLISHED_TRACKS,
+    "groove2groove_band": BAND_TRACKS,
+}
+"""The tracks whose vocabularies are frozen, by the vocabulary's name."""
+
+
+class Instrument(NamedTuple):
+    """One track of the vocabulary.
+
+    Attributes:
+        program: the General MIDI program 0–127 of decoded notes.
+        takes: the programs assigned to it, as ranges (first, last); if empty, those of the
+            family of `program`, where solo strings and string ensembles count as one.
+    """
+
+    name: str
+    is_drum: bool = False
+    program: int = 0
+    takes: Sequence[Sequence[int]] = ()
+
+
+def instruments_of(tracks: Sequence[Mapping[str, Any]]) -> tuple[Instrument, ...]:
+    """Build the instruments from plain data; raise `ParameterError` if a track is invalid."""
+    instruments = tuple(_instrument(track) for track in tracks)
+    names = [instrument.name for instrument in instruments]
+    if not 0 < len({_plain(name) for name in names}) == len(names) <= MAX_TRACKS:
+        raise ParameterError("tracks", names, f"expected 1 to {MAX_TRACKS} different names")
+    return instruments
+
+
+def find_instrument(track: Track, instruments: Sequence[Instrument]) -> int | None:
+    """Return the index of the instrument that plays a Score's track; None if there is none.
+
+    The first match in this order: the same name, ignoring case; a name that ends with the
+    instrument's (`BB Bass`); drums for drums; an instrument that takes the track's program.
+    """
+    name = _plain(track.name)
+    names = [_plain(instrument.name) for instrument in instruments]
+    if name in names:
+        return names.index(name)
+    # Only the exact name decides between drums and others: "Steel Drums" may be melodic.
+    same_kind = [i for i, other in enumerate(instruments) if other.is_drum == track.is_drum]
+    by_name = [i for i in same_kind if name.endswith(f" {names[i]}")]
+    by_program = [i for i in same_kind if track.is_drum or _takes(instruments[i], track.program)]
+    return next(iter(by_name + by_program), None)
+
+
+def _instrument(track: Mapping[str, Any]) -> Instrument:
+    try:
+        instrument = Instrument(**track)
+        takes = tuple((first, last) for first, last in instrument.takes)
+        program = instrument.program
+        valid = all(0 <= a <= b <= 127 for a, b in ((program, program), *takes))
+    except (TypeError, ValueError):
+        expected = "expected a name, and optionally is_drum, program and takes (ranges)"
+        raise ParameterError("tracks", track, expected) from None
+    if not valid:
+        raise ParameterError("tracks", track, "expected programs from 0 to 127, ranges ascending")
+    return instrument._replace(takes=takes)
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower()
+
+
+def _takes(instrument: Instrument, program: int) -> bool:
+    if instrument.takes:
+        return any(first <= program <= last for first, last in instrument.takes)
+    families = {p // 8 for p in (program, instrument.program)}
+    return len(families) == 1 or families == {5, 6}

@@ -1,0 +1,232 @@
+"""Groove2Groove: several tracks as note-ons and -offs in 12ths of a beat (Cífka et al. 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from musicgen.midi import NOTE, Score, Track, sort_notes
+from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, Rng, Tokenizer
+from musicgen.tokenization.groove2groove.augmentation import TrackBarDropout
+from musicgen.tokenization.groove2groove.grammar import GrooveGrammar
+from musicgen.tokenization.groove2groove.instruments import (
+    DEFAULT_TRACKS,
+    FROZEN_TRACKS,
+    find_instrument,
+    instruments_of,
+)
+from musicgen.tokenization.groove2groove.note_events import (
+    LONGEST_SHIFT,
+    STEPS_PER_BEAT,
+    NoteEvents,
+)
+from musicgen.tokenization.quantization import GridNotes, remove_overlaps, to_grid
+from musicgen.tokenization.vocabulary import IntArray, assign_ids, within
+from musicgen.validation import check_float, check_int
+
+NUM_KEYS = 128
+
+
+class Groove2Groove(Tokenizer):
+    """`BOS`, then note-offs and note-ons, time shifts where time passes, `EOS`.
+
+    `find_instrument` assigns the tracks of a Score to instruments; notes of tracks without one are
+    dropped. Onsets and durations are rounded to 1/12 beat. Velocity and tempo are
+    not encoded.
+
+    Args:
+        tracks: the instruments, as mappings with the attributes of `Instrument`; only the name is
+            required.
+        max_beats: later onsets are dropped, notes that last longer are cut.
+        max_transposition: training crops are shifted by up to this many semitones, except drums.
+        drop_track_probability: of dropping each track of a training crop; one always stays.
+        skip_bar_probability: of cutting each bar but the first out of a training crop.
+    """
+
+    name: ClassVar[str] = "groove2groove"
+    steps_per_beat = STEPS_PER_BEAT
+
+    def __init__(
+        self,
+        *,
+        tracks: Sequence[Mapping[str, Any]] = DEFAULT_TRACKS,
+        max_beats: int = 16384,
+        max_transposition: int = 5,
+        drop_track_probability: float = 0.1,
+        skip_bar_probability: float = 0.05,
+    ) -> None:
+        check_int("max_beats", max_beats)
+        check_int("max_transposition", max_transposition, 0)
+        check_float("drop_track_probability", drop_track_probability, maximum=1)
+        check_float("skip_bar_probability", skip_bar_probability, maximum=1)
+        self.instruments = instruments_of(tracks)
+        self.max_beats = max_beats
+        self.max_transposition = max_transposition
+        self.drop_track_probability = drop_track_probability
+        self.skip_bar_probability = skip_bar_probability
+        voices = [f"{i.name}_{key}" for i in self.instruments for key in range(NUM_KEYS)]
+        shifts = [divmod(ticks, STEPS_PER_BEAT) for ticks in range(1, LONGEST_SHIFT + 1)]
+        families = {
+            "NoteOn": [f"NoteOn_{voice}" for voice in voices],
+            "NoteOff": [f"NoteOff_{voice}" for voice in voices],
+            "TimeShift": [f"TimeShift_{beats}_{tick}" for beats, tick in shifts],
+            "EOS": ["EOS"],
+            "BOS": ["BOS"],
+        }
+        names = [instrument.name for instrument in self.instruments]
+        frozen = (n for n, tracks in FROZEN_TRACKS.items() if [t["name"] for t in tracks] == names)
+        self.vocabulary, self.families = assign_ids(families, next(frozen, None))
+        self.events = NoteEvents(len(voices))
+
+    def settings(self) -> dict[str, Any]:
+        tracks = [{**i._asdict(), "takes": list(map(list, i.takes))} for i in self.instruments]
+        return {
+            "tracks": tracks,
+            "max_beats": self.max_beats,
+            "max_transposition": self.max_transposition,
+            "drop_track_probability": self.drop_track_probability,
+            "skip_bar_probability": self.skip_bar_probability,
+        }
+
+    def grammar(self) -> GrooveGrammar:
+        return GrooveGrammar(self.vocabulary, self.families, self.max_beats)
+
+    def start_tokens(self) -> IntArray:
+        return np.array([self.vocabulary.id("BOS")])
+
+    def bar_length(self, score: Score) -> int:
+        if not score.time_signatures:
+            return 4 * self.steps_per_beat
+        _, numerator, denominator = score.time_signatures[0]
+        return max(1, 4 * self.steps_per_beat * numerator // denominator)
+
+    def encode_with_summary(self, score: Score) -> tuple[IntArray, EncodingSummary]:
+        summary = EncodingSummary(notes_read=score.num_notes)
+        parts = [np.empty(0, NOTE)]
+        voices = [np.empty(0, np.int64)]
+        for track in score.tracks:
+            index = find_instrument(track, self.instruments)
+            if index is None:
+                summary.drop("notes of tracks without an instrument", len(track.notes))
+                continue
+            notes = track.notes
+            in_range = (notes["pitch"] >= 0) & (notes["pitch"] < NUM_KEYS)
+            summary.drop("notes outside 0-127", (~in_range).sum())
+            parts.append(notes[in_range])
+            voices.append(notes["pitch"][in_range] + index * NUM_KEYS)
+        notes, voice = np.concatenate(parts), np.concatenate(voices)
+
+        limit = self.max_beats * self.steps_per_beat
+        onset = to_grid(notes["onset"], self.steps_per_beat, score.ticks_per_beat)
+        duration = to_grid(notes["duration"], self.steps_per_beat, score.ticks_per_beat)
+        inside = (onset >= 0) & (onset < limit)
+        summary.drop(f"notes beyond beat {self.max_beats}", (~inside).sum())
+        onset, duration = onset[inside], duration[inside]
+        too_long = onset + duration > limit
+        summary.clip(f"notes lasting beyond beat {self.max_beats}", too_long.sum())
+        duration = np.clip(duration, 1, limit - onset)
+
+        columns = GridNotes(voice[inside], onset, duration, notes["velocity"][inside])
+        kept = remove_overlaps(columns, summary)
+        events = self.events.sort(kept.voice, kept.onset, kept.onset + kept.duration)
+        return self._frame(events, end=True), summary
+
+    def decode(self, tokens: IntArray) -> Score:
+        """Return all instruments in order, including empty ones; no tempo; constant velocity.
+
+        Notes that still sound at the end are closed there, after at least one grid step.
+        """
+        tokens = self.until_end(tokens)
+        times = self.times(tokens)
+        end = int(times[-1]) if len(times) else 0
+        voice, onset, offset = self.events.notes(tokens, times, end)
+        notes = np.empty(len(voice), NOTE)
+        step = TICKS_PER_BEAT // self.steps_per_beat
+        notes["onset"] = onset * step
+        notes["duration"] = np.maximum(offset - onset, 1) * step
+        notes["velocity"] = 80
+        track, notes["pitch"] = np.divmod(voice, NUM_KEYS)
+        tracks = [
+            Track(each.name, each.program, each.is_drum, sort_notes(notes[track == index]))
+            for index, each in enumerate(self.instruments)
+        ]
+        return Score(TICKS_PER_BEAT, tracks)
+
+    def times(self, tokens: IntArray) -> IntArray:
+        """Return the tick (1/12 beat) of each id; a shift has the time it leads to. [L] -> [L]."""
+        is_shift = within(tokens, self.families["TimeShift"])
+        times = np.concatenate([[0], self.events.shift_times(tokens[is_shift])])
+        return times[np.cumsum(is_shift)]
+
+    def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
+        end = int(self.times(tokens).max(initial=0))
+        return np.arange(0, end + 1, bar_length)
+
+    def crop_starts(self, tokens: IntArray, *, bar_length: int) -> IntArray:
+        shifts = np.flatnonzero(within(tokens, self.families["TimeShift"]))
+        ons = np.flatnonzero(tokens < self.events.num_voices)
+        if not len(ons):
+            return np.empty((0, 2), np.int64)
+        times = self.events.shift_times(tokens[shifts])
+        last_shift = int(np.searchsorted(shifts, ons[-1])) - 1
+        last_onset = int(times[last_shift]) if last_shift >= 0 else 0
+        starts = bar_length * np.arange(1, last_onset // bar_length + 1)
+        # The first shift into a bar counts from the beat before it. The first bar needs no shift.
+        entry = np.searchsorted(times, starts)
+        before = np.concatenate([[0], times])[entry]
+        beat = before - before % self.steps_per_beat
+        return np.insert(np.stack([shifts[entry], beat - starts], axis=1), 0, 0, axis=0)
+
+    def _crop(
+        self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng | None
+    ) -> IntArray:
+        start, offset = starts[0].tolist()
+        dropout = None
+        if rng is not None:
+            # One more bar for notes that sound after the last onset.
+            skipped = rng.random(len(starts) + 1) < self.skip_bar_probability
+            skipped[0] = False
+            draws = rng.random(len(self.instruments))
+            dropped = draws < self.drop_track_probability
+            dropout = TrackBarDropout(dropped, draws, skipped, bar_length)
+        stop, window = start, np.empty(0, np.int64)
+        while len(window) < length and stop < len(tokens):
+            # Half as many tokens again usually make up for what dropout removes.
+            stop = start + max(2 * (stop - start), length * 3 // 2)
+            segment = tokens[start:stop].astype(np.int64)
+            window = self._reencode(segment, offset, dropout, complete=stop >= len(tokens))
+        return window[:length]
+
+    def _reencode(
+        self, segment: IntArray, offset: int, dropout: TrackBarDropout | None, *, complete: bool
+    ) -> IntArray:
+        """Encode a segment from time 0, without the offs of notes that began before it.
+
+        An incomplete segment is cut before its last time, at which events may be missing.
+        """
+        times = self.times(segment) + offset
+        last = times[-1:]
+        voice, onset, release = self.events.notes(segment, times, int(last[0]))
+        if dropout is not None:
+            dropout = dropout.extend(int(last[0]), onset)
+            keep = dropout.keep(voice // NUM_KEYS, onset)
+            voice, onset, release = voice[keep], dropout.shift(onset[keep]), release[keep]
+            release, last = dropout.shift(release), dropout.shift(last)
+        events = self.events.sort(voice, onset, release)
+        if not complete:
+            events = events[events < last * 2 * self.events.num_voices]
+        return self._frame(events, end=complete)
+
+    def _frame(self, events: IntArray, *, end: bool) -> IntArray:
+        """Return sorted events as ids after BOS, and before EOS at the end of a piece."""
+        tokens = np.concatenate([[self.families["BOS"].start], self.events.serialise(events)])
+        return np.append(tokens, self.families["EOS"].start) if end else tokens
+
+    def _transpose(self, window: IntArray, rng: Rng) -> IntArray:
+        melodic = np.array([not instrument.is_drum for instrument in self.instruments])
+        voice = window % self.events.num_voices
+        moves = (window < 2 * self.events.num_voices) & melodic[voice // NUM_KEYS]
+        window[moves] += self._draw_shift(rng, voice[moves] % NUM_KEYS, NUM_KEYS)
+        return window

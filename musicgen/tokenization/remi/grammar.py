@@ -1,0 +1,172 @@
+"""The grammar of REMI as batched masks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from musicgen.tokenization.grammar import Grammar, GrammarState
+from musicgen.tokenization.vocabulary import IntArray, Vocabulary
+
+CLOSING = {"Beat", "Bar", "EOS"}
+FOLLOWERS: dict[str, set[str]] = {
+    "": {"Bar", "EOS"},  # the beginning
+    "Bar": {"Bar", "Beat"},
+    "Beat": {"Chord", "Tempo", "Pitch"},
+    "Chord": {"Tempo", "Pitch", *CLOSING},
+    "Tempo": {"Pitch", *CLOSING},
+    "Pitch": {"Velocity"},
+    "Velocity": {"Duration"},
+    "Duration": {"Pitch", *CLOSING},
+    "EOS": set(),
+}
+"""Which family may follow which; the state restricts the tokens of a family further."""
+
+
+@dataclass
+class REMIState(GrammarState):
+    """The state of REMI sequences: [B] each, unless noted; -1 stands for none."""
+
+    num_bars: Tensor  # bars begun
+    bar_start: Tensor  # first grid step of the bar
+    bar_end: Tensor  # first grid step after the bar
+    pitch: Tensor  # index of the last pitch at this position
+    ends: Tensor  # half grid step at which each pitch stops sounding [B, num_pitches]
+    tempo: Tensor  # current index
+    chord: Tensor  # current index
+    chords: Tensor  # whether Chord tokens are allowed
+
+
+class _Tables(NamedTuple):
+    """Constants of a grammar on one device."""
+
+    follow: Tensor  # whether a token's family may follow another token's [V, V]
+    family: Tensor  # number of a token's family, -1 for PAD [V]
+    rank: Tensor  # index of a token in its family [V]
+    bar_lengths: Tensor  # in grid steps [num_metres]
+
+
+class REMIGrammar(Grammar[REMIState]):
+    """Bars of ascending Beats with content: changes of chord and tempo, then ascending notes.
+
+    A pitch cannot begin while it sounds. Chords continue a prompt only if it has chords or no
+    notes.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        families: Mapping[str, range],
+        bar_lengths: IntArray,
+        max_bars: int,
+    ) -> None:
+        super().__init__(vocabulary)
+        self.families, self.max_bars = families, max_bars
+        self.longest_bar = int(bar_lengths.max())
+        size = len(vocabulary)
+        follow = torch.zeros(size, size, dtype=torch.bool)
+        for name, followers in FOLLOWERS.items():
+            ids = families[name] if name else range(self.pad, self.pad + 1)
+            for follower in followers:
+                to = families[follower]
+                follow[ids.start : ids.stop, to.start : to.stop] = True
+        self._numbers = {name: number for number, name in enumerate(families)}
+        family, rank = torch.full((size,), -1), torch.zeros(size, dtype=torch.long)
+        for name, ids in families.items():
+            family[ids.start : ids.stop] = self._numbers[name]
+            rank[ids.start : ids.stop] = torch.arange(len(ids))
+        tables = _Tables(follow, family, rank, torch.from_numpy(bar_lengths))
+        self._tables = {torch.device("cpu"): tables}
+
+    def _initial_state(self, num_rows: int) -> REMIState:
+        zeros = torch.zeros(num_rows, dtype=torch.long)
+        none = torch.full_like(zeros, -1)
+        return REMIState(
+            **self._initial_fields(num_rows),
+            num_bars=zeros,
+            bar_start=zeros,
+            bar_end=zeros,
+            pitch=none,
+            ends=torch.zeros(num_rows, len(self.families["Pitch"]), dtype=torch.long),
+            tempo=none,
+            chord=none,
+            chords=torch.ones_like(zeros, dtype=torch.bool),
+        )
+
+    def _after_prompt(self, state: REMIState, prompts: Tensor) -> REMIState:
+        family = self._on(prompts.device).family[prompts]
+        no_note = ~self._is("Pitch", family).any(dim=1)
+        return replace(state, chords=self._is("Chord", family).any(dim=1) | no_note)
+
+    def _allowed(self, state: REMIState) -> Tensor:
+        tables = self._on(state.last.device)
+        mask = tables.follow[state.last]  # [B, V], a copy
+
+        new_tempo = self._columns(tables.rank, "Tempo") != state.tempo[:, None]
+        self._columns(mask, "Tempo").logical_and_(new_tempo)
+        new_chord = self._columns(tables.rank, "Chord") != state.chord[:, None]
+        new_chord &= state.chords[:, None]
+        self._columns(mask, "Chord").logical_and_(new_chord)
+        silent = state.ends <= 2 * state.time[:, None]
+        higher = self._columns(tables.rank, "Pitch") > state.pitch[:, None]
+        self._columns(mask, "Pitch").logical_and_(silent & higher)
+
+        # A Beat needs content: a change of tempo or chord, or else a pitch that is silent by then.
+        any_change = new_tempo.any(dim=1) | new_chord.any(dim=1)
+        ready = torch.where(any_change, 0, (state.ends.amin(dim=1) + 1) // 2)[:, None]
+        time = state.bar_start[:, None] + self._columns(tables.rank, "Beat")
+        bar_end = state.bar_end[:, None]
+        earliest = state.time + ~self._is("Bar", tables.family[state.last])
+        beat = (time >= earliest[:, None]) & (time >= ready) & (time < bar_end)
+        self._columns(mask, "Beat").logical_and_(beat)
+        num_more = self.max_bars - 1 - state.num_bars[:, None]
+        end = bar_end + tables.bar_lengths + num_more * self.longest_bar
+        self._columns(mask, "Bar").logical_and_((num_more >= 0) & (end > ready))
+        return mask
+
+    def _time_tokens(self, state: REMIState, until: Tensor) -> Tensor:
+        # Prompts end at bar lines, so Bar is sufficient.
+        family = self._on(state.last.device).family
+        return self._is("Bar", family).expand(len(until), -1)
+
+    def advance(self, state: REMIState, tokens: Tensor) -> REMIState:
+        tables = self._on(tokens.device)
+        family, rank = tables.family[tokens], tables.rank[tokens]
+        bar, beat = self._is("Bar", family), self._is("Beat", family)
+        length = tables.bar_lengths[torch.where(bar, rank, 0)]
+        bar_start = torch.where(bar, state.bar_end, state.bar_start)
+        time = torch.where(beat, bar_start + rank, torch.where(bar, bar_start, state.time))
+
+        pitch = torch.where(bar | beat, -1, state.pitch)
+        pitch = torch.where(self._is("Pitch", family), rank, pitch)
+        begun = self._columns(tables.rank, "Pitch") == pitch[:, None]
+        begun &= self._is("Duration", family)[:, None]
+        end = 2 * time + rank + 1
+        return REMIState(
+            **self._next_fields(state, tokens, time),
+            num_bars=state.num_bars + bar,
+            bar_start=bar_start,
+            bar_end=torch.where(bar, bar_start + length, state.bar_end),
+            pitch=pitch,
+            ends=torch.where(begun, end[:, None], state.ends),
+            tempo=torch.where(self._is("Tempo", family), rank, state.tempo),
+            chord=torch.where(self._is("Chord", family), rank, state.chord),
+            chords=state.chords,
+        )
+
+    def _on(self, device: torch.device) -> _Tables:
+        if device not in self._tables:
+            tables = self._tables[torch.device("cpu")]
+            self._tables[device] = _Tables(*(table.to(device) for table in tables))
+        return self._tables[device]
+
+    def _is(self, name: str, family: Tensor) -> Tensor:
+        return family == self._numbers[name]
+
+    def _columns(self, table: Tensor, name: str) -> Tensor:
+        ids = self.families[name]
+        return table[..., ids.start : ids.stop]

@@ -1,0 +1,230 @@
+"""REMI: piano as bars, positions and notes (Huang & Yang 2020; used by Liutkus et al. 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from musicgen.errors import ParameterError
+from musicgen.midi import NOTE, TEMPO, Marker, Score, Track
+from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, Rng, Tokenizer
+from musicgen.tokenization.chords.symbols import CHORDS, NO_CHORD, QUALITIES
+from musicgen.tokenization.quantization import parse_bins
+from musicgen.tokenization.remi.grammar import REMIGrammar
+from musicgen.tokenization.remi.metre import COMMON_TIME, METRES, Metres
+from musicgen.tokenization.remi.score_reader import ScoreReader
+from musicgen.tokenization.vocabulary import IntArray, assign_ids, within
+from musicgen.validation import check_bool, check_int
+
+_STANDARD: dict[str, Any] = {
+    "time_signatures": ["4/4"],
+    "positions_per_beat": 4,
+    "pitch_range": [21, 108],
+    "velocity_bins": [40, 86, 2],
+    "tempo_bins": [32, 224, 3],
+    "chords": True,
+}
+FROZEN_SETTINGS: dict[str, dict[str, Any]] = {
+    "remi": _STANDARD,
+    "remi_notes": _STANDARD | {"chords": False, "tempo_bins": None},
+    "remi_fine": _STANDARD | {"positions_per_beat": 12, "velocity_bins": [3, 127, 4]},
+    "remi_metres": _STANDARD | {"time_signatures": list(METRES)},
+}
+"""The settings that decide the vocabulary, by the name of the frozen vocabulary."""
+
+
+class REMI(Tokenizer):
+    """Bars of positions, each with changes of chord and tempo, then its notes; EOS at the end.
+
+    All tracks but drums become one piano. Onsets are rounded to positions, durations to half
+    positions (at most 4 beats), velocities and tempi to the nearest bin. Chords come from markers.
+    With several metres, bars follow the time signatures from tick 0.
+
+    Args:
+        time_signatures: the metres of the vocabulary, see `Metres`.
+        positions_per_beat: grid steps in a quarter; a divisor of 240.
+        pitch_range: lowest and highest MIDI pitch.
+        velocity_bins: lowest, highest and step.
+        tempo_bins: lowest, highest and step in quarters per minute; None: no Tempo tokens.
+        chords: whether the vocabulary has Chord tokens.
+        max_bars: maximum number of bars; later events are dropped.
+        max_transposition: training crops are shifted by up to this many semitones up or down.
+    """
+
+    name: ClassVar[str] = "remi"
+
+    def __init__(
+        self,
+        *,
+        time_signatures: Sequence[str] = ("4/4",),
+        positions_per_beat: int = 4,
+        pitch_range: Sequence[int] = (21, 108),
+        velocity_bins: Sequence[int] = (40, 86, 2),
+        tempo_bins: Sequence[int] | None = (32, 224, 3),
+        chords: bool = True,
+        max_bars: int = 4096,
+        max_transposition: int = 6,
+    ) -> None:
+        check_int("positions_per_beat", positions_per_beat)
+        if (TICKS_PER_BEAT // 2) % positions_per_beat:
+            expected = "expected a divisor of 240"
+            raise ParameterError("positions_per_beat", positions_per_beat, expected)
+        check_bool("chords", chords)
+        check_int("max_bars", max_bars)
+        check_int("max_transposition", max_transposition, 0)
+        self.steps_per_beat = positions_per_beat
+        self.metres = Metres(time_signatures, positions_per_beat)
+        self.pitches = parse_bins("pitch_range", pitch_range, 0, 127, step=1)
+        self.velocities = parse_bins("velocity_bins", velocity_bins, 1, 127)
+        self.tempi = range(0)
+        if tempo_bins is not None:
+            self.tempi = parse_bins("tempo_bins", tempo_bins, 4, 1000)
+        self.chords, self.max_bars = chords, max_bars
+        self.max_transposition = max_transposition
+        families = {
+            "Bar": self.metres.tokens,
+            "EOS": ["EOS"],
+            "Beat": [f"Beat_{i}" for i in range(self.metres.lengths.max())],
+            "Tempo": [f"Tempo_{bpm}" for bpm in self.tempi],
+            "Pitch": [f"Pitch_{pitch}" for pitch in self.pitches],
+            "Velocity": [f"Velocity_{velocity}" for velocity in self.velocities],
+            # In positions; at most 4 beats.
+            "Duration": [f"Duration_{half / 2:g}" for half in range(1, 8 * positions_per_beat + 1)],
+            "Chord": [f"Chord_{chord}" for chord in CHORDS if chords],
+        }
+        own = self.settings().items()
+        frozen = (name for name, standard in FROZEN_SETTINGS.items() if standard.items() <= own)
+        self.vocabulary, self.families = assign_ids(families, next(frozen, None))
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "time_signatures": self.metres.names,
+            "positions_per_beat": self.steps_per_beat,
+            "pitch_range": [self.pitches[0], self.pitches[-1]],
+            "velocity_bins": _bins(self.velocities),
+            "tempo_bins": _bins(self.tempi) if self.tempi else None,
+            "chords": self.chords,
+            "max_bars": self.max_bars,
+            "max_transposition": self.max_transposition,
+        }
+
+    def grammar(self) -> REMIGrammar:
+        return REMIGrammar(self.vocabulary, self.families, self.metres.lengths, self.max_bars)
+
+    def start_tokens(self) -> IntArray:
+        return np.array([self.families["Bar"].start])
+
+    def bar_length(self, score: Score) -> int:
+        signature = score.time_signatures[0][1:] if score.time_signatures else COMMON_TIME
+        return int(self.metres.lengths[self.metres.find(signature)])
+
+    def encode_with_summary(self, score: Score) -> tuple[IntArray, EncodingSummary]:
+        summary = EncodingSummary()
+        bar_starts, metres = self.metres.bars(score, self.max_bars, summary)
+        limit = f"bar {self.max_bars}"
+        reader = ScoreReader(score, summary, self.steps_per_beat, int(bar_starts[-1]), limit)
+        longest, none = len(self.families["Duration"]), np.empty(0, np.int64)
+        step, pitch, velocity, duration = reader.notes(self.pitches, self.velocities, longest)
+        chord_step, chord = reader.chords() if self.chords else (none, none)
+        tempo_step, tempo = reader.tempi(self.tempi) if self.tempi else (none, none)
+
+        beats = np.unique(np.concatenate([step, chord_step, tempo_step]))
+        bar = np.searchsorted(bar_starts, beats, side="right") - 1
+        num_bars = bar[-1] + 1 if len(bar) else 0
+        # Step, index and family of first tokens, in the order of events at one grid step.
+        events: list[tuple[IntArray, IntArray, str]] = [
+            (bar_starts[:num_bars], metres[:num_bars], "Bar"),
+            (beats, beats - bar_starts[bar], "Beat"),
+            (chord_step, chord, "Chord"),
+            (tempo_step, tempo, "Tempo"),
+            (step, pitch, "Pitch"),
+        ]
+        num_ranks = len(events) + len(self.pitches)
+        keys = [steps * num_ranks + rank for rank, (steps, *_) in enumerate(events)]
+        keys[-1] += pitch
+        key = np.concatenate(keys)
+        first = np.concatenate([index + self.families[name].start for _, index, name in events])
+        first_note = len(key) - len(step)
+        size = np.where(np.arange(len(key)) < first_note, 1, 3)
+        order = np.argsort(key)
+        at = np.empty(len(key), np.int64)
+        at[order] = np.cumsum(size[order]) - size[order]
+        tokens = np.empty(size.sum() + 1, np.int64)
+        tokens[at] = first
+        tokens[at[first_note:] + 1] = velocity + self.families["Velocity"].start
+        tokens[at[first_note:] + 2] = duration - 1 + self.families["Duration"].start
+        tokens[-1] = self.families["EOS"].start
+        return tokens, summary
+
+    def decode(self, tokens: IntArray) -> Score:
+        """Return one track named Piano, with the tempi, chord markers and metres of the tokens.
+
+        Time signatures are omitted where they are the default of MIDI files, 4/4.
+        """
+        tokens = self.until_end(tokens)
+        ticks = self.times(tokens) * (TICKS_PER_BEAT // self.steps_per_beat)
+        bar, pitch, velocity, duration, tempo, chord = (
+            within(tokens, self.families[family])
+            for family in ("Bar", "Pitch", "Velocity", "Duration", "Tempo", "Chord")
+        )
+        metres = self.metres.time_signatures(ticks[bar], tokens[bar] - self.families["Bar"].start)
+        at = np.flatnonzero(pitch[:-2] & velocity[1:-1] & duration[2:])
+        half_step = TICKS_PER_BEAT // (2 * self.steps_per_beat)
+        notes = np.empty(len(at), NOTE)
+        notes["onset"] = ticks[at]
+        notes["duration"] = (tokens[at + 2] - self.families["Duration"].start + 1) * half_step
+        notes["pitch"] = tokens[at] - self.families["Pitch"].start + self.pitches.start
+        level = tokens[at + 1] - self.families["Velocity"].start
+        notes["velocity"] = level * self.velocities.step + self.velocities.start
+        tempos = np.empty(int(tempo.sum()), TEMPO)
+        tempos["tick"] = ticks[tempo]
+        level = tokens[tempo] - self.families["Tempo"].start
+        tempos["bpm"] = level * self.tempi.step + self.tempi.start
+        indices = (tokens[chord] - self.families["Chord"].start).tolist()
+        markers = [
+            Marker(tick, CHORDS[index])
+            for tick, index in zip(ticks[chord].tolist(), indices, strict=True)
+        ]
+        return Score(TICKS_PER_BEAT, [Track("Piano", notes=notes)], tempos, metres, markers)
+
+    def times(self, tokens: IntArray) -> IntArray:
+        """Return the grid step of each id: that of its Bar or of the last Beat. [L] -> [L]."""
+        tokens = np.asarray(tokens, dtype=np.int64)
+        is_bar = within(tokens, self.families["Bar"])
+        is_beat = within(tokens, self.families["Beat"])
+        lengths = self.metres.lengths[tokens[is_bar] - self.families["Bar"].start]
+        # Before the first bar, and at its beginning, the time is 0.
+        starts = np.concatenate([[0, 0], np.cumsum(lengths[:-1])])
+        beat = np.where(is_beat, tokens - self.families["Beat"].start, 0)
+        index = np.where(is_bar | is_beat, np.arange(len(tokens)), 0)
+        return starts[np.cumsum(is_bar)] + beat[np.maximum.accumulate(index)]
+
+    def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
+        starts = self.times(tokens)[within(tokens, self.families["Bar"])]
+        return starts if len(starts) else np.zeros(1, np.int64)
+
+    def crop_starts(self, tokens: IntArray, *, bar_length: int) -> IntArray:
+        bars = np.flatnonzero(within(tokens, self.families["Bar"]))
+        return np.stack([bars, np.zeros_like(bars)], axis=1)
+
+    def _crop(
+        self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng | None
+    ) -> IntArray:
+        start = int(starts[0, 0])
+        return tokens[start : start + length].astype(np.int64)
+
+    def _transpose(self, window: IntArray, rng: Rng) -> IntArray:
+        pitches = self.families["Pitch"]
+        is_pitch = within(window, pitches)
+        shift = self._draw_shift(rng, window[is_pitch] - pitches.start, len(pitches))
+        window[is_pitch] += shift
+        first = self.families["Chord"].start
+        is_chord = within(window, range(first, first + NO_CHORD)) & self.chords
+        window[is_chord] = (window[is_chord] - first + shift * len(QUALITIES)) % NO_CHORD + first
+        return window
+
+
+def _bins(values: range) -> list[int]:
+    return [values[0], values[-1], values.step]

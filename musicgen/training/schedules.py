@@ -1,0 +1,31 @@
+"""Learning-rate schedules."""
+
+from __future__ import annotations
+
+import math
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from musicgen.errors import ParameterError
+from musicgen.validation import check_float, check_int
+
+
+def warmup_cosine(
+    optimizer: Optimizer, *, warmup_steps: int, max_steps: int, min_lr: float
+) -> LambdaLR:
+    """Warm up linearly over `warmup_steps`, then decay by a cosine to `min_lr` at `max_steps`."""
+    check_int("warmup_steps", warmup_steps, 0)
+    check_float("min_lr", min_lr)
+    if max_steps < 1:  # such as -1, which trainers take for an endless run
+        expected = "expected the step at which the cosine ends, >= 1"
+        raise ParameterError("max_steps", max_steps, expected)
+    floor = min(min_lr / optimizer.defaults["lr"], 1.0)
+
+    def factor(step: int) -> float:
+        if step < warmup_steps:
+            return (step + 1) / warmup_steps
+        progress = (step - warmup_steps) / max(1, max_steps - warmup_steps)
+        return floor + (1 - floor) * (1 + math.cos(math.pi * min(1.0, progress))) / 2
+
+    return LambdaLR(optimizer, factor)

@@ -1,0 +1,184 @@
+"""Checkpoints rebuild their models, and those of strangers run no code."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+
+from musicgen import load
+from musicgen.checkpoints import CONTENT_KEY, CheckpointContent, check_targets, rebuild
+from musicgen.errors import UserError
+from musicgen.tokenization import REMI
+
+MODEL = {
+    "_target_": "musicgen.models.Transformer",
+    "dim": 8,
+    "num_layers": 1,
+    "num_heads": 2,
+    "ff_dim": 8,
+    "position": {
+        "_target_": "musicgen.position.SineSPE",
+        "_partial_": True,
+        "num_realizations": 4,
+    },
+    "attention": {
+        "_target_": "musicgen.attention.LinearAttention",
+        "_partial_": True,
+        "feature_map": {"_target_": "musicgen.attention.FAVOR", "_partial_": True},
+    },
+}
+TOKENIZER = {"_target_": "musicgen.tokenization.REMI", "max_transposition": 2}
+
+
+@pytest.fixture
+def checkpoint():
+    """A small checkpoint as plain data, and its model."""
+    from hydra.utils import instantiate
+
+    vocabulary = REMI().vocabulary
+    model = instantiate(MODEL, vocab_size=len(vocabulary))
+    content = CheckpointContent(
+        model=MODEL,
+        tokenizer=TOKENIZER,
+        vocabulary=list(vocabulary.tokens),
+        vocabulary_hash=vocabulary.hash,
+        config={"data": {"length": 16}, "sampling": {"temperature": 0.7}},
+    )
+    weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    return {"state_dict": weights, CONTENT_KEY: asdict(content)}, model
+
+
+def saved(data, folder: Path) -> Path:
+    path = folder / "model.ckpt"
+    torch.save(data, path)
+    return path
+
+
+def test_model_and_tokenizer_are_rebuilt_from_the_file_alone(checkpoint, tmp_path):
+    data, model = checkpoint
+    path = saved(data, tmp_path)
+    loaded = load(path)
+    ids = torch.randint(300, (1, 9))
+    assert torch.equal(loaded.model(ids), model.eval()(ids))
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    path.rename(tmp_path / "run/checkpoints/last.ckpt")
+    assert torch.equal(load(tmp_path / "run").model(ids), loaded.model(ids))
+    assert not loaded.model.training
+    assert torch.equal(
+        loaded.model.layers[0].attention.feature_map.omega,
+        model.layers[0].attention.feature_map.omega,
+    )
+    assert loaded.tokenizer.max_transposition == 2
+    assert loaded.training_length == 16
+    assert loaded.sampling(top_p=0.5).temperature == 0.7
+    assert loaded.sampling(temperature=2.0).temperature == 2.0
+
+
+class Payload:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return (Path(self.path).touch, ())
+
+
+def test_pickled_code_is_refused_and_not_run(tmp_path):
+    trap = tmp_path / "ran"
+    path = tmp_path / "model.ckpt"
+    path.write_bytes(pickle.dumps({CONTENT_KEY: Payload(str(trap))}))
+    with pytest.raises(UserError, match=r"model\.ckpt"):
+        rebuild(path)
+    path = saved({CONTENT_KEY: Payload(str(trap))}, tmp_path)
+    with pytest.raises(UserError, match="more than plain data"):
+        rebuild(path)
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "os.system",
+        "builtins.eval",
+        "torch.nn.Linear",  # a class, but not of musicgen
+        "musicgen.cli.runner.run.run",  # of musicgen, but a function
+        "musicgen.midi.io.symusic.Score",  # reachable through musicgen only
+        "musicgen.files.os.getpid",
+        "musicgen.midi.score.Score",  # a class of musicgen, but of no model
+        "musicgen.data.corpora.MidiFolder",
+        "musicgen.nowhere.Model",
+        "Transformer",
+        "",
+        None,
+    ],
+)
+@pytest.mark.parametrize("place", ["model", "position", "feature_map", "tokenizer"])
+def test_foreign_targets_are_refused(checkpoint, tmp_path, target, place):
+    data, _ = checkpoint
+    import copy
+
+    data = copy.deepcopy(data)
+    content = data[CONTENT_KEY]
+    at = {
+        "model": content["model"],
+        "position": content["model"]["position"],
+        "feature_map": content["model"]["attention"]["feature_map"],
+        "tokenizer": content["tokenizer"],
+    }[place]
+    at["_target_"] = target
+    with pytest.raises(UserError, match="not a class of musicgen that belongs there; nothing was"):
+        rebuild(saved(data, tmp_path))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"_target_": "musicgen.models.Transformer", "dim": "${oc.env:HOME}"},
+        {"_target_": "musicgen.models.Transformer", "_args_": [1]},
+        {"_recursive_": False},
+        {"list": [{"nested": {"_target_": "os.getcwd"}}]},
+    ],
+)
+def test_other_ways_to_run_code_are_refused(config):
+    with pytest.raises(UserError):
+        check_targets(config)
+
+
+def test_damaged_and_foreign_files_are_reported_by_name(checkpoint, tmp_path):
+    data, _ = checkpoint
+    whole = saved(data, tmp_path).read_bytes()
+    path = tmp_path / "other.ckpt"
+    for content, message in (
+        (b"hello", "not a checkpoint; give"),
+        (b"MThd\0\0\0\6\0\1\0\1\1\xe0", "not a checkpoint; give"),
+        (b"", "a damaged checkpoint, perhaps cut short; use another copy"),
+        (b"PK\x03\x04 broken zip", "a damaged checkpoint"),
+        (whole[: len(whole) // 2], "a damaged checkpoint"),
+        (whole[:-1], "a damaged checkpoint"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=rf"other\.ckpt: {message}"):
+            rebuild(path)
+    with pytest.raises(UserError, match="cannot be read"):
+        rebuild(tmp_path / "missing.ckpt")
+    with pytest.raises(UserError, match="not a musicgen checkpoint"):
+        rebuild(saved({"state_dict": {}}, tmp_path))
+    with pytest.raises(UserError, match="not a musicgen checkpoint"):
+        rebuild(saved([1, 2], tmp_path))
+    newer = {**data, CONTENT_KEY: {**data[CONTENT_KEY], "format_version": 99}}
+    with pytest.raises(UserError, match="format 99"):
+        rebuild(saved(newer, tmp_path))
+    fewer = {**data, CONTENT_KEY: {"format_version": 2}}
+    with pytest.raises(UserError, match="damaged"):
+        rebuild(saved(fewer, tmp_path))
+    with pytest.raises(UserError, match="weights do not fit"):
+        rebuild(saved({**data, "state_dict": {}}, tmp_path))
+    odd = {**data[CONTENT_KEY], "model": {**MODEL, "depth": 3}}
+    with pytest.raises(UserError, match="cannot be built"):
+        rebuild(saved({**data, CONTENT_KEY: odd}, tmp_path))
+    wrong = {**data, CONTENT_KEY: {**data[CONTENT_KEY], "vocabulary_hash": "0"}}
+    with pytest.raises(UserError, match="vocabulary"):
+        rebuild(saved(wrong, tmp_path))

@@ -1,0 +1,91 @@
+"""Data modules and preparation from configurations."""
+
+import numpy as np
+import pytest
+from hydra.utils import instantiate
+
+from musicgen.cli.datasets import build_data
+from musicgen.cli.prepare import main as prepare
+from musicgen.data.corpora import Corpus
+from musicgen.data.loading import MusicDataModule
+from musicgen.errors import ParameterError
+from musicgen.midi import Score, Track, dumps, notes_from
+from tests.conftest import ROOT
+
+LENGTH = 16
+CORPORA = sorted(path.stem for path in (ROOT / "conf" / "data").glob("*.yaml"))
+CORPORA.remove("default")
+
+
+def melody(seed):
+    rng = np.random.default_rng(seed)
+    rows = [(480 * i, 240, int(pitch), 64) for i, pitch in enumerate(rng.integers(40, 90, 16))]
+    return dumps(Score(480, [Track("Piano", notes=notes_from(rows))]))
+
+
+def build(cfg, **kwargs):
+    return build_data(cfg.data, instantiate(cfg.tokenizer, _convert_="all"), **kwargs)
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_every_configuration_builds_a_data_module(config, tmp_path, name):
+    extra = ["data.name=jsb"] if name == "muspy_dataset" else []
+    cfg = config("train", f"data={name}", f"data.root={tmp_path}", "data.seed=3", *extra)
+    data = build(cfg, num_position_columns=2)
+    assert isinstance(data, MusicDataModule)
+    assert isinstance(data.corpus, Corpus)
+    assert tmp_path in [data.corpus.root, data.corpus.root.parent]
+    assert (data.length, data.seed, data.num_position_columns) == (512, 3, 2)
+
+
+def test_corpus_settings_of_the_section_reach_the_corpus(config):
+    cfg = config("train", "data=groove2groove", "data.skip_bars=1", "data.split_by=folders")
+    corpus = build(cfg).corpus
+    assert (corpus.skip_bars, corpus.split_by, corpus.download) == (1, "folders", False)
+    assert build(config("train", "data.num_pieces=7")).corpus.num_pieces == 7
+
+
+def test_the_composed_corpus_fits_the_tokenizer(config, tmp_path):
+    settings = [f"paths.data_dir={tmp_path}", "data.num_pieces=6", "data.batch_size=2"]
+    settings.append(f"data.length={LENGTH}")
+    pop = build(config("train", *settings))
+    groove = build(config("train", "tokenizer=groove2groove", *settings))
+    assert (pop.corpus.kind, groove.corpus.kind) == ("pop", "groove")
+    assert build(config("train", "data.kind=groove")).corpus.kind == "groove"
+    for data in (pop, groove):
+        batch = next(iter(data.train_dataloader()))
+        assert batch.tokens.shape == (2, LENGTH)
+        assert [len(data.split(name)) for name in ("train", "val", "test")] == [4, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["data.kind=rock"], "data.kind=rock: expected one of pop, groove"),
+        (["data.num_pieces=2"], "data.num_pieces=2: expected an integer >= 3"),
+        (["data.batch_size=0"], "data.batch_size=0: expected an integer >= 1"),
+        (["data.limits.max_tokens=0"], "data.limits.max_tokens=0: expected a number > 0"),
+        (["data=muspy_dataset", "data.name=bach"], "data.name=bach: expected one of emopia"),
+    ],
+)
+def test_errors_name_the_key(config, overrides, message):
+    with pytest.raises(ParameterError, match=message):
+        build(config("train", *overrides))
+
+
+def test_a_corpus_is_prepared_in_parts(tmp_path, config, capsys):
+    for i in range(12):
+        (tmp_path / f"{i}.mid").write_bytes(melody(i))
+    for number in (1, 2):
+        cfg = config(
+            "prepare",
+            "data=midi_folder",
+            f"data.root={tmp_path}",
+            f"paths.data_dir={tmp_path}/data",
+            f"shard={number}/2",
+            "data.limits.min_notes=3",
+        )
+        prepare(cfg)
+        assert ("ready: 12 pieces" in capsys.readouterr().err) == (number == 2)
+    (cache,) = tmp_path.rglob("index.json")
+    assert "12 pieces" in (cache.parent / "summary.txt").read_text()

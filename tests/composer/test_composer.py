@@ -1,0 +1,356 @@
+"""Composed corpora are reproducible, playable and structured."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pretty_midi
+import pytest
+import symusic
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from musicgen.composer import FAMILIES, compose_corpus, compose_groove, compose_pop
+from musicgen.composer.groove.patterns import parse
+from musicgen.composer.groove.song import PARTS
+from musicgen.composer.harmony import (
+    INTERVALS,
+    ROOTS,
+    Chord,
+    Key,
+    lead_basses,
+    scale_over,
+    spell,
+    voice,
+)
+from musicgen.composer.render import remove_overlaps
+from musicgen.errors import UserError
+from musicgen.midi import Score, dumps, find_midi, read
+
+seeds = st.integers(0, 2**40)
+families = st.sampled_from(sorted(FAMILIES))
+
+
+def test_same_seed_gives_the_same_bytes_in_every_process():
+    pieces = [compose_pop(3, i) for i in range(6)]
+    pieces += [compose_groove(3, family, 1, 2) for family in FAMILIES]
+    here = hashlib.sha256(b"".join(map(dumps, pieces))).hexdigest()
+    code = """
+import hashlib
+from musicgen.composer import FAMILIES, compose_groove, compose_pop
+from musicgen.midi import dumps
+pieces = [compose_groove(3, family, 1, 2) for family in FAMILIES]
+pieces = [compose_pop(3, i) for i in range(6)] + pieces
+print(hashlib.sha256(b"".join(map(dumps, pieces))).hexdigest())
+"""
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        there = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+        assert there.strip() == here
+
+
+def test_global_random_state_is_not_used():
+    np.random.seed(0)  # noqa: NPY002
+    before = np.random.get_state()[1].tolist()  # noqa: NPY002
+    first = compose_pop(0, 0)
+    assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
+    np.random.seed(1)  # noqa: NPY002
+    assert compose_pop(0, 0) == first
+
+
+def test_pieces_differ():
+    pieces = [compose_pop(seed, index) for seed in range(3) for index in range(10)]
+    pieces += [
+        compose_groove(seed, "funk", style, song)
+        for seed in range(2) for style in range(2) for song in range(2)
+    ]  # fmt: skip
+    assert len({dumps(piece) for piece in pieces}) == len(pieces)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds, st.integers(0, 10_000))
+def test_properties_of_pop_pieces(seed, index):
+    score = compose_pop(seed, index)
+    bar = 4 * score.ticks_per_beat
+    assert score.ticks_per_beat == 480
+    assert [(track.name, track.program, track.is_drum) for track in score.tracks] == [
+        ("Piano", 0, False)
+    ]
+    assert [tuple(signature) for signature in score.time_signatures] == [(0, 4, 4)]
+    assert 24 <= len(score.bar_starts()) <= 64
+    notes = score.tracks[0].notes
+    assert all_within(notes["onset"], range(0, score.end, 120))
+    assert all_within(notes["duration"], range(120, bar + 1, 120))
+    assert all_within(notes["pitch"], range(21, 109))
+    assert all_within(notes["velocity"], range(40, 87, 2))
+    assert_playable(score)
+
+    bpm = score.tempos["bpm"]
+    assert all_within(bpm, range(32, 225, 3))
+    assert (np.diff(bpm) != 0).all()
+    assert (np.diff(score.tempos["tick"], prepend=-1) > 0).all()
+    assert score.tempos["tick"][0] == 0
+
+    assert score.markers[0].tick == 0
+    for marker in score.markers:
+        root, quality, bass = marker.text.split("_")
+        tones = Chord(ROOTS.index(root), quality, 0).pitch_classes
+        assert ROOTS.index(bass) in tones
+        assert marker.tick % (bar // 2) == 0
+    texts = [marker.text for marker in score.markers]
+    assert all(a != b for a, b in pairwise(texts))
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds, families, st.integers(0, 50), st.integers(0, 50))
+def test_properties_of_grooves(seed, family, style, song):
+    score = compose_groove(seed, family, style, song)
+    assert tuple(track.name for track in score.tracks) == PARTS
+    assert [track.is_drum for track in score.tracks] == [name == "Drums" for name in PARTS]
+    assert 24 * 1920 - 1920 < score.end <= 32 * 1920
+    assert all(len(track.notes) for track in score.tracks[:2])
+    for track in score.tracks:
+        notes = track.notes
+        assert all_within(notes["onset"], range(0, score.end, 40))
+        assert all_within(notes["duration"], range(40, 1921, 40))
+        assert all_within(notes["pitch"], range(21, 109))
+        assert all_within(notes["velocity"], range(1, 128))
+    assert_playable(score)
+
+
+def all_within(values: np.ndarray, allowed: range) -> bool:
+    return set(values.tolist()) <= set(allowed)
+
+
+def assert_playable(score: Score) -> None:
+    """No note lasts into the next of its pitch, and two readers find all notes."""
+    for track in score.tracks:
+        for pitch in np.unique(track.notes["pitch"]):
+            same = track.notes[track.notes["pitch"] == pitch]
+            assert (same["onset"][1:] >= (same["onset"] + same["duration"])[:-1]).all()
+    reread = symusic.Score.from_midi(dumps(score))
+    assert sum(len(track.notes) for track in reread.tracks) == score.num_notes
+
+
+def test_chord_markers_match_the_notes():
+    """Where a chord is marked, its bass sounds lowest."""
+    lowest_is_bass = []
+    for index in range(20):
+        score = compose_pop(0, index)
+        notes = score.tracks[0].notes
+        for marker in score.markers:
+            struck = notes[notes["onset"] == marker.tick]
+            if len(struck) and struck["pitch"].min() < 48:
+                bass = ROOTS.index(marker.text.split("_")[2])
+                lowest_is_bass.append(struck["pitch"].min() % 12 == bass)
+    assert np.mean(lowest_is_bass) > 0.98
+
+
+def test_songs_repeat_their_own_material():
+    """Bars recur within a piece far more often than in other pieces."""
+    pieces = [bars_of(compose_pop(0, index)) for index in range(12)]
+    own = np.mean([len(bars) - len(set(bars)) > 0.15 * len(bars) for bars in pieces])
+    foreign = [len(set(a) & set(b)) for i, a in enumerate(pieces) for b in pieces[:i]]
+    assert own > 0.7
+    assert np.mean(foreign) < 0.5
+
+
+def bars_of(score: Score) -> list[frozenset[tuple[int, int]]]:
+    """The notes of every bar as a set of (onset in the bar, pitch)."""
+    notes = score.tracks[0].notes
+    bars = []
+    for start in score.bar_starts().tolist():
+        inside = notes[(notes["onset"] >= start) & (notes["onset"] < start + 1920)]
+        onsets, pitches = (inside["onset"] - start).tolist(), inside["pitch"].tolist()
+        bars.append(frozenset(zip(onsets, pitches, strict=True)))
+    return bars
+
+
+def test_corpus_is_varied():
+    pieces = [compose_pop(0, index) for index in range(60)]
+    assert len({piece.markers[-1].text.split("_")[0] for piece in pieces}) == 12
+    assert len({piece.tempos["bpm"][0] for piece in pieces}) >= 15
+    qualities = {marker.text.split("_")[1] for piece in pieces for marker in piece.markers}
+    assert qualities >= set(INTERVALS) - {"o"}
+    assert len({len(piece.bar_starts()) for piece in pieces}) >= 8
+
+
+def test_styles_of_a_family_resemble_each_other():
+    """The nearest style by the drums' onset profile is mostly one of the same family."""
+    keys = [(family, style) for family in FAMILIES for style in range(3)]
+    profiles = np.array([drum_profile(compose_groove(0, *key, 0)) for key in keys])
+    similarity = profiles @ profiles.T - 2 * np.eye(len(keys))
+    nearest = [keys[i][0] for i in similarity.argmax(1)]
+    assert np.mean([family == key[0] for family, key in zip(nearest, keys, strict=True)]) > 0.6
+    # Songs of one style differ in the number of phrases and the fills only.
+    for key, profile in zip(keys, profiles, strict=True):
+        assert profile @ drum_profile(compose_groove(0, *key, 1)) > 0.9
+
+
+def drum_profile(score: Score) -> np.ndarray:
+    notes = score.tracks[1].notes
+    counts = np.zeros((48, 128))
+    np.add.at(counts, (notes["onset"] // 40 % 48, notes["pitch"]), 1)
+    return counts.ravel() / np.linalg.norm(counts)
+
+
+def test_corpus_on_disk(tmp_path):
+    paths = compose_corpus(tmp_path, kind="pop", num_pieces=5, seed=1)
+    assert [path.name for path in paths] == [f"pop_{i:04d}.mid" for i in range(5)]
+    assert find_midi(tmp_path) == paths
+    for index, path in enumerate(paths):
+        assert path.read_bytes() == dumps(compose_pop(1, index))
+        assert sum(len(i.notes) for i in pretty_midi.PrettyMIDI(str(path)).instruments) > 100
+        assert [marker.text for marker in read(path).markers] == [
+            marker.text for marker in compose_pop(1, index).markers
+        ]
+
+
+def test_families_are_folders(tmp_path):
+    count = 2 * len(FAMILIES)
+    paths = compose_corpus(tmp_path / "new", kind="groove", num_pieces=count, seed=0)
+    assert len(FAMILIES) >= 12
+    assert len(set(paths)) == count
+    assert {path.parent.name for path in paths} == set(FAMILIES)
+    for path in paths:
+        family, _, rest = path.stem.rpartition("-")
+        style, song = rest.split("_")
+        assert family == path.parent.name
+        score = compose_groove(0, family, int(style), int(song))
+        assert path.read_bytes() == dumps(score)
+        assert (
+            sum(len(i.notes) for i in pretty_midi.PrettyMIDI(str(path)).instruments)
+            == score.num_notes
+        )
+    more = compose_corpus(tmp_path / "more", kind="groove", num_pieces=count + 3, seed=0)
+    assert [p.relative_to(tmp_path / "more") for p in more][:count] == [
+        p.relative_to(tmp_path / "new") for p in paths
+    ]
+
+
+def test_complete_corpora_are_kept_and_others_replaced(tmp_path):
+    settings_ = {"kind": "pop", "seed": 0}
+    paths = compose_corpus(tmp_path, num_pieces=3, **settings_)
+    stamps = [path.stat().st_mtime_ns for path in paths]
+    inodes = [path.stat().st_ino for path in paths]
+    assert compose_corpus(tmp_path, num_pieces=3, **settings_) == paths
+    assert [path.stat().st_mtime_ns for path in paths] == stamps
+    assert [path.stat().st_ino for path in paths] == inodes
+
+    whole = paths[1].read_bytes()
+    paths[1].unlink()  # a missing piece
+    assert compose_corpus(tmp_path, num_pieces=3, **settings_)[1].read_bytes() == whole
+
+    (tmp_path / "mine.mid").write_bytes(whole)
+    compose_corpus(tmp_path, num_pieces=2, **settings_)  # a smaller one
+    assert not paths[2].exists()
+    assert (tmp_path / "mine.mid").exists()
+
+    paths[0].write_bytes(b"")  # interrupted: no manifest yet
+    (tmp_path / "composed.json").unlink()
+    assert compose_corpus(tmp_path, num_pieces=2, **settings_)[0].stat().st_size > 0
+
+    (tmp_path / "composed.json").write_text("{")  # damaged
+    compose_corpus(tmp_path, num_pieces=2, **settings_)
+    assert json.loads((tmp_path / "composed.json").read_text())["settings"]["num_pieces"] == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kind": "rock"}, "kind=rock: expected one of pop, groove"),
+        ({"num_pieces": 0}, "num_pieces=0"),
+        ({"seed": -1}, "seed=-1"),
+    ],
+)
+def test_invalid_parameters_raise(tmp_path, changes, words):
+    with pytest.raises(UserError, match=words):
+        compose_corpus(tmp_path, **{"kind": "pop", "num_pieces": 1, "seed": 0, **changes})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_instead_of_the_folder_raises(tmp_path):
+    (tmp_path / "taken").touch()
+    with pytest.raises(UserError, match="taken: cannot be made"):
+        compose_corpus(tmp_path / "taken", kind="pop", num_pieces=1, seed=0)
+
+
+def test_unknown_family():
+    with pytest.raises(UserError, match="family=waltz: expected one of rock"):
+        compose_groove(0, "waltz", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("numeral", "tonic", "marker"),
+    [
+        ("I", 0, "C_M_C"), ("vi7", 0, "A_m7_A"), ("V7", 7, "D_7_D"), ("bVII", 2, "C_M_C"),
+        ("iih7", 9, "B_/o7_B"), ("viio", 0, "B_o_B"), ("IVM7", 0, "F_M7_F"), ("V7/ii", 0, "A_7_A"),
+        ("viio7/V", 0, "F#_o7_F#"), ("I+", 1, "C#_+_C#"), ("Vsus4", 0, "G_sus4_G"),
+    ],
+)  # fmt: skip
+def test_roman_numerals(numeral, tonic, marker):
+    assert spell(numeral, tonic).marker == marker
+
+
+def test_applied_dominants_raise_the_leading_note():
+    # Over E7 in C major, G sharp displaces G and the A a semitone above it.
+    assert scale_over(Chord(4, "7", 4), Key(0, "major")) == (0, 2, 4, 5, 8, 11)
+    assert scale_over(Chord(0, "M", 0), Key(0, "major")) == (0, 2, 4, 5, 7, 9, 11)
+
+
+def test_voicings_move_least():
+    # C E G to F: C stays, E and G rise to F and A.
+    assert voice(Chord(5, "M", 5), (60, 64, 67), 57, 70, 3) == (60, 65, 69)
+    # A seventh chord in three voices leaves its fifth out.
+    assert {p % 12 for p in voice(Chord(7, "7", 7), (60, 64, 67), 57, 70, 3)} == {7, 11, 5}
+
+
+def test_inversions_make_the_bass_move_by_step():
+    chords = [spell(numeral, 0) for numeral in ("I", "V", "vi")]
+    assert [chord.bass for chord in lead_basses(chords, keep=set())] == [0, 11, 9]
+    assert [chord.bass for chord in lead_basses(chords, keep={1})] == [0, 7, 9]
+
+
+def test_patterns_hold_and_rest():
+    assert parse("1---..5-........") == [(0, 12, "1"), (18, 6, "5")]
+    assert parse("x..x.xx..x.x")[1] == (12, 4, "x")
+    assert parse("") == []
+
+
+def test_removes_overlaps_at_one_pitch():
+    notes = remove_overlaps(
+        [(0, 8, 60, 50), (4, 4, 60, 60), (4, 2, 60, 70), (0, 8, 64, 50)], step=10
+    )
+    assert notes.tolist() == [(0, 40, 60, 50), (0, 80, 64, 50), (40, 20, 60, 70)]
+
+
+def test_every_pattern_of_every_family_parses():
+    known = {"drums": "xXo", "bass": "13578a", "others": "c01234"}
+    for family in FAMILIES.values():
+        for pool in family.drums.values():
+            assert all(hit.symbol in known["drums"] for p in pool for hit in parse(p))
+        assert all(hit.symbol in known["bass"] for p in family.bass for hit in parse(p))
+        for pool in (family.piano, family.guitar, family.strings):
+            assert all(hit.symbol in known["others"] for p in pool for hit in parse(p))
+        patterns = [
+            p
+            for pool in (
+                *family.drums.values(),
+                family.bass,
+                family.piano,
+                family.guitar,
+                family.strings,
+            )
+            for p in pool
+            if p
+        ]
+        assert len({len(pattern) for pattern in patterns}) == 1, "one subdivision a family"
+        for numerals in family.progressions:
+            assert [spell(numeral, 0) for numeral in numerals.split()]
+    assert {len(p) for family in FAMILIES.values() for p in family.bass} == {12, 16}

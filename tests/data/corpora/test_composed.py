@@ -1,0 +1,39 @@
+import pickle
+
+import pytest
+
+from musicgen.data.corpora import ComposedCorpus
+from musicgen.errors import UserError
+
+
+def test_pop_pieces_are_groups_of_their_own(tmp_path):
+    pieces = ComposedCorpus(tmp_path, kind="pop", num_pieces=6).pieces()
+    assert len(pieces) == len({piece.group for piece in pieces}) == 6
+
+
+def test_grooves_have_five_tracks(tmp_path):
+    corpus = pickle.loads(pickle.dumps(ComposedCorpus(tmp_path, kind="groove", num_pieces=6)))
+    pieces = corpus.pieces()
+    assert len(pieces) == 6
+    tracks = {track.name for piece in pieces for track in corpus.read(piece.path).tracks}
+    assert tracks == {"Bass", "Drums", "Guitar", "Piano", "Strings"}
+
+
+def test_grooves_of_one_family_stay_in_one_split(tmp_path):
+    pieces = ComposedCorpus(tmp_path, kind="groove", num_pieces=30).pieces()
+    assert all(piece.group == piece.path.parent.name for piece in pieces)
+    assert len({piece.group for piece in pieces}) < 30
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"kind": "rock"}, "kind=rock: expected one of pop, groove"),
+        ({"num_pieces": 2}, "num_pieces=2"),
+        ({"num_pieces": "abc"}, "num_pieces=abc: expected an integer >= 3"),
+        ({"corpus_seed": -1}, "corpus_seed=-1"),
+    ],
+)
+def test_invalid_settings(tmp_path, wrong, reason):
+    with pytest.raises(UserError, match=reason):
+        ComposedCorpus(tmp_path, **wrong)

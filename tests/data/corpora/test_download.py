@@ -1,0 +1,253 @@
+"""Downloads against a server of our own, which interrupts, lies and refuses as configured."""
+
+import hashlib
+import io
+import tarfile
+import threading
+import zipfile
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+from musicgen.data.corpora import download
+from musicgen.data.corpora.download import Archive, download_archive
+from musicgen.errors import UserError
+
+FILES = {
+    "set/midi/a.mid": b"aaaa",
+    "set/midi/b.mid": np.random.default_rng(0).bytes(300_000),
+    "set/text/c.txt": b"c",
+}
+
+
+def tar_of(files):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def zip_of(files):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+class Server(ThreadingHTTPServer):
+    """Serves `content`; breaks off after so many bytes of each answer in `breaks`."""
+
+    def __init__(self, content):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.content, self.breaks = content, []
+        self.ranges = self.says_length = True
+        self.status = None
+        self.asked = []  # the ranges
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/set.tar.gz?download=1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        server = self.server
+        asked = self.headers.get("Range")
+        server.asked.append(asked)
+        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+        status = server.status or (206 if asked and server.ranges else 200)
+        if status == 206 and start >= len(server.content):
+            status = 416
+        body = server.content[start:] if status == 206 else server.content
+        self.send_response(status)
+        if server.says_length:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if status < 300:
+            with suppress(OSError):
+                self.wfile.write(body[: server.breaks.pop(0)] if server.breaks else body)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(download, "_PAUSE", 0)
+    server = Server(tar_of(FILES))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def published(server, name="set.tar.gz", **kwargs):
+    digests = {"sha256": hashlib.sha256(server.content).hexdigest()}
+    kwargs = {"digests": digests, "size": len(server.content)} | kwargs
+    return Archive(name, server.url, "a licence", **kwargs)
+
+
+def files_of(folder):
+    return {
+        "set/" + path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def visible(folder):
+    return sorted(path.name for path in folder.iterdir() if path.name[0] != ".")
+
+
+def test_an_archive_becomes_a_folder(server, tmp_path, capsys):
+    download_archive(published(server), tmp_path / "data" / "set")
+    assert files_of(tmp_path / "data" / "set") == FILES
+    assert visible(tmp_path / "data") == ["set"]
+    assert "(a licence)" in capsys.readouterr().err
+    download_archive(published(server), tmp_path / "data" / "set")
+    assert server.asked == [None]  # the second time nothing was left to do
+
+
+def test_only_matching_files_are_unpacked(server, tmp_path):
+    for name, content in (("set.tar.gz", tar_of(FILES)), ("set.zip", zip_of(FILES))):
+        server.content = content
+        download_archive(published(server, name), tmp_path / name[4:], only="*/midi/*")
+        assert sorted(files_of(tmp_path / name[4:])) == ["set/midi/a.mid", "set/midi/b.mid"]
+
+
+@pytest.mark.parametrize("says_length", [True, False])
+def test_an_interrupted_download_is_resumed_at_once(server, tmp_path, says_length):
+    server.breaks, server.says_length = [100_000, 50_000], says_length
+    archive = published(server)
+    download_archive(
+        archive, tmp_path / "set"
+    )  # without a length, the published size tells that it broke
+    assert server.asked == [None, "bytes=100000-", "bytes=150000-"]
+    assert files_of(tmp_path / "set") == FILES
+
+
+def test_an_abandoned_download_is_resumed_at_the_next_start(server, tmp_path):
+    server.breaks = [100_000] + [0] * download._ATTEMPTS
+    with pytest.raises(UserError, match=r"100000 bytes are in .*set.tar.gz.part; start again"):
+        download_archive(published(server), tmp_path / "set")
+    assert visible(tmp_path) == ["set.tar.gz.part"]
+    server.asked.clear()
+    download_archive(published(server), tmp_path / "set")
+    assert server.asked == ["bytes=100000-"]
+    assert files_of(tmp_path / "set") == FILES
+
+
+def test_a_server_without_ranges_sends_all_again(server, tmp_path):
+    server.breaks, server.ranges = [100_000], False
+    download_archive(published(server), tmp_path / "set")
+    assert server.asked == [None, "bytes=100000-"]
+    assert files_of(tmp_path / "set") == FILES
+
+
+def test_downloads_without_a_checksum_are_not_resumed(server, tmp_path):
+    (tmp_path / "set.tar.gz.part").write_bytes(b"of another version")
+    server.breaks = [100_000]
+    download_archive(published(server, size=None, digests={}), tmp_path / "set")
+    assert server.asked == [None, None]
+    assert files_of(tmp_path / "set") == FILES
+
+
+def test_a_complete_part_is_verified_without_a_request(server, tmp_path):
+    for size in (len(server.content), None):  # without a size the server says that nothing is left
+        (tmp_path / "set.tar.gz.part").write_bytes(server.content)
+        download_archive(published(server, size=size), tmp_path / str(size))
+        assert files_of(tmp_path / str(size)) == FILES
+    assert server.asked == [f"bytes={len(server.content)}-"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"digests": {"md5": "0" * 32}}, "has the md5 .* instead of 0000"),
+        ({"size": 7}, "size [0-9]+ instead of 7"),
+    ],
+)
+def test_files_other_than_the_published_one_are_removed(server, tmp_path, wrong, message):
+    with pytest.raises(UserError, match=message):
+        download_archive(published(server, **wrong), tmp_path / "set")
+    assert visible(tmp_path) == []
+
+
+def test_an_archive_put_there_by_hand_is_verified_and_used(server, tmp_path):
+    (tmp_path / "set.tar.gz").write_bytes(server.content)
+    download_archive(published(server), tmp_path / "set")
+    assert server.asked == []
+    assert files_of(tmp_path / "set") == FILES
+    (tmp_path / "set.tar.gz").write_bytes(server.content[:-1])
+    with pytest.raises(UserError, match=r"size [0-9]+ instead of"):
+        download_archive(published(server), tmp_path / "other")
+
+
+@pytest.mark.parametrize(("status", "asked"), [(404, 1), (403, 1), (503, download._ATTEMPTS)])
+def test_the_error_of_a_refused_request_is_one_line(server, tmp_path, status, asked):
+    server.status = status
+    with pytest.raises(UserError, match=f"{status}.*download it with a browser") as error:
+        download_archive(published(server), tmp_path / "set")
+    assert "\n" not in str(error.value)
+    assert len(server.asked) == asked
+
+
+def test_an_unreachable_server(server, tmp_path):
+    archive = Archive("set.tar.gz", "http://127.0.0.1:1/set.tar.gz", "a licence")
+    with pytest.raises(UserError, match="refused"):
+        download_archive(archive, tmp_path / "set")
+
+
+@pytest.mark.parametrize("name", ["set.tar.gz", "set.zip"])
+def test_a_broken_archive_leaves_nothing_unpacked(server, tmp_path, name):
+    whole = tar_of(FILES) if name == "set.tar.gz" else zip_of(FILES)
+    for content in (whole[:-1000], b"<html>"):
+        server.content = content
+        with pytest.raises(UserError, match="cannot be unpacked"):
+            download_archive(published(server, name), tmp_path / "set")
+        assert visible(tmp_path) == [name]
+        (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize("path", ["../escaped.mid", "set/../../escaped.mid"])
+def test_nothing_is_written_outside_of_the_folder(server, tmp_path, path):
+    folder = tmp_path / "inside" / "set"
+    server.content = tar_of({"set/a.mid": b"a", path: b"b"})
+    with pytest.raises(UserError, match="unsafe"):
+        download_archive(published(server), folder)
+    server.content = zip_of({"set/a.mid": b"a", path: b"b"})
+    download_archive(published(server, "set.zip"), folder)  # with harmless names
+    assert not list(tmp_path.glob("escaped*"))
+    assert all(found.is_relative_to(folder) for found in tmp_path.rglob("escaped*"))
+
+
+def test_a_link_to_the_outside_is_refused(server, tmp_path):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        link = tarfile.TarInfo("set/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "../../outside"
+        archive.addfile(link)
+    server.content = buffer.getvalue()
+    with pytest.raises(UserError, match="unsafe"):
+        download_archive(published(server), tmp_path / "set")
+
+
+def test_concurrent_calls_download_once(server, tmp_path):
+    threads = [
+        threading.Thread(target=download_archive, args=(published(server), tmp_path / "set"))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert server.asked == [None]
+    assert files_of(tmp_path / "set") == FILES

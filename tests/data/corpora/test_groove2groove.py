@@ -1,0 +1,186 @@
+"""The Groove2Groove reader on small files in the published layout."""
+
+import numpy as np
+import pytest
+
+from musicgen.data.corpora import groove2groove
+from musicgen.data.corpora.groove2groove import Groove2GrooveMIDI, split_families
+from musicgen.data.preparation import PreparationRequest, prepare_corpus
+from musicgen.errors import UserError
+from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from, write
+from musicgen.tokenization import Groove2Groove
+
+BEAT = 120
+NAMES = ["Bass", "Drums", "Guitar", "Piano", "Strings"]
+
+
+def make_song(path, *, bars=4, metre=(4, 4)):
+    bar = BEAT * 4 * metre[0] // metre[1]
+    beats = [(i * BEAT, BEAT // 2, 40, 90) for i in range(bars * bar // BEAT)]
+    score = Score(
+        BEAT,
+        [
+            Track("BB Piano", 4, notes=notes_from([(2 * bar, BEAT, 64, 70)])),
+            Track("BB Drums", 0, True, notes_from(beats)),
+            Track("BB Piano", 4, notes=notes_from([(0, BEAT, 60, 70), (2 * bar, BEAT, 60, 70)])),
+            Track("BB Bass", 35, notes=notes_from([(2 * bar - 10, BEAT, 36, 70), *beats[2:]])),
+        ],
+        np.array([(0, 95.0)], TEMPO),
+        [TimeSignature(0, *metre)],
+    )
+    write(score, path)
+    return path
+
+
+def read_song(path, **settings):
+    return Groove2GrooveMIDI(path.parent, **settings).read(path)
+
+
+def make_corpus(root, styles, part="train", songs=("maj001", "min002")):
+    for style in styles:
+        for substyle in "ab":
+            for song in songs:
+                make_song(root / "midi" / part / "fixed" / f"{song}.{style}_{substyle}.mid")
+
+
+def corpus(root, **kwargs):
+    settings = {"val_families": 1, "test_families": 2} | kwargs
+    return Groove2GrooveMIDI(root, **settings)
+
+
+def prepare(corpus):
+    return prepare_corpus(
+        PreparationRequest(corpus, Groove2Groove(), corpus.root / "cache", (0.05, 0.05))
+    )
+
+
+def test_tracks_are_merged_completed_and_ordered_and_the_count_in_is_cut(tmp_path):
+    score = read_song(make_song(tmp_path / "a.mid"))
+    assert [track.name for track in score.tracks] == NAMES
+    assert [len(track.notes) for track in score.tracks] == [8, 8, 0, 2, 0]
+    assert [track.program for track in score.tracks] == [35, 0, 27, 4, 48]
+    assert [track.is_drum for track in score.tracks] == [False, True, False, False, False]
+    piano = score.tracks[3].notes
+    assert [tuple(note)[:3] for note in piano.tolist()] == [(0, BEAT, 60), (0, BEAT, 64)]
+    assert score.tracks[0].notes["onset"].min() == 0  # what began before the bar line is gone, too
+    assert score.tempos["tick"].tolist() == [0]
+    assert score.time_signatures == [TimeSignature(0, 4, 4)]
+
+
+def test_bars_of_count_in_follow_the_metre(tmp_path):
+    path = make_song(tmp_path / "a.mid", metre=(3, 4))
+    assert read_song(path).end == read_song(path, skip_bars=0).end - 6 * BEAT
+    with pytest.raises(UserError, match=r"a\.mid: 4 bars, all of them count-in"):
+        read_song(path, skip_bars=4)
+
+
+def test_other_tracks_are_kept_for_the_tokenizer_to_report(tmp_path):
+    write(Score(BEAT, [Track("Kazoo", 0, notes=notes_from([(0, 1, 60, 1)]))]), tmp_path / "a.mid")
+    assert [t.name for t in read_song(tmp_path / "a.mid", skip_bars=0).tracks] == [*NAMES, "Kazoo"]
+
+
+def test_families_are_split_and_one_song_of_a_held_out_substyle_is_taken(tmp_path):
+    styles = [f"ROCK_{i}" for i in range(6)]
+    make_corpus(tmp_path, styles)
+    pieces = corpus(tmp_path).pieces()
+    families = {s: {p.group for p in pieces if p.split == s} for s in ("train", "val", "test")}
+    assert [len(families[s]) for s in ("train", "val", "test")] == [3, 1, 2]
+    assert set.union(*families.values()) == set(styles)
+    assert [sum(p.split == s for p in pieces) for s in ("train", "val", "test")] == [12, 2, 4]
+    assert all("maj001" in p.name for p in pieces if p.split != "train")
+    again = corpus(tmp_path).pieces()
+    assert again == pieces
+    splits = {
+        tuple(p.split for p in corpus(tmp_path, split_seed=seed).pieces()) for seed in range(9)
+    }
+    assert len(splits) > 1
+
+
+def test_the_split_has_the_papers_numbers():
+    families = [f"{i:04}" for i in range(1436)]
+    split = split_families(families, {"val": 25, "test": 25}, 0)
+    counts = {name: list(split.values()).count(name) for name in ("train", "val", "test")}
+    # Two substyles of two songs each; eleven substyles have but one song.
+    assert counts == {"train": 1386, "val": 25, "test": 25}
+    assert 4 * counts["train"] - 2 * 11 == 5522
+
+
+def test_the_draws_are_the_papers():
+    # By scikit-learn 1.9.1: np.random.seed(0), train_test_split(families, test_size=3), then of
+    # what is left for training again, with test_size=2.
+    split = split_families([f"{i:02}" for i in range(12)], {"val": 2, "test": 3}, 0)
+    assert [f for f, s in split.items() if s == "test"] == ["06", "11", "04"]
+    assert [f for f, s in split.items() if s == "val"] == ["00", "03"]
+
+
+def test_substyles_without_two_songs_are_left_out_and_logged(tmp_path, capsys):
+    make_corpus(tmp_path, ["A", "B", "C", "D"])
+    next((tmp_path / "midi/train/fixed").glob("maj001.C_b.mid")).unlink()
+    pieces = corpus(tmp_path).pieces()
+    assert not [p for p in pieces if "C_b" in p.name]
+    assert [p for p in pieces if "C_a" in p.name]
+    assert "left out 1 substyles without exactly two songs: C_b" in capsys.readouterr().err
+
+
+def test_split_by_folders(tmp_path):
+    for part, style in (("train", "A"), ("val", "B"), ("test", "C")):
+        make_corpus(tmp_path, [style], part)
+    pieces = corpus(tmp_path, split_by="folders").pieces()
+    assert [(p.split, p.group) for p in pieces[::4]] == [
+        ("train", "A"),
+        ("val", "B"),
+        ("test", "C"),
+    ]
+    assert len(pieces) == 12
+
+
+def test_preparation_end_to_end(tmp_path):
+    make_corpus(tmp_path, ["A", "B", "C", "D"])
+    cache = prepare(corpus(tmp_path))
+    assert len(cache.pieces("train")) == 4
+    tokens = cache[cache.pieces("train")[0]]
+    assert Groove2Groove().decode(tokens).num_notes == 18
+    assert prepare(corpus(tmp_path, skip_bars=0)).folder != cache.folder
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"split_by": "song"}, "split_by=song: expected one of families, folders"),
+        ({"val_families": -1}, "val_families=-1: expected an integer >= 0"),
+        (
+            {"val_families": 3},
+            "val_families=3, test_families=2: expected fewer, as there are 4 families",
+        ),
+    ],
+)
+def test_invalid_settings(tmp_path, settings, message):
+    make_corpus(tmp_path, ["A", "B", "C", "D"])
+    with pytest.raises(UserError, match=message):
+        corpus(tmp_path, **settings).pieces()
+
+
+def test_the_error_of_a_missing_corpus_names_its_source_and_folder(tmp_path):
+    with pytest.raises(UserError) as error:
+        corpus(tmp_path).pieces()
+    message = str(error.value)
+    assert all(part in message for part in (str(tmp_path), "download=true", "zenodo", "NC"))
+    assert "\n" not in message
+
+
+def test_the_error_of_an_unknown_file_name_contains_it(tmp_path):
+    make_song(tmp_path / "midi/train/fixed/song.mid")
+    with pytest.raises(UserError, match=r"song\.mid: expected a name such as"):
+        corpus(tmp_path).pieces()
+
+
+def test_download_requests_the_published_archive(tmp_path, monkeypatch):
+    asked = []
+
+    def download_archive(archive, folder, *, only):
+        asked.append((archive.name, archive.size, only))
+        make_corpus(folder, ["A", "B", "C", "D"])
+
+    monkeypatch.setattr(groove2groove, "download_archive", download_archive)
+    assert corpus(tmp_path, download=True).pieces()
+    assert asked == [("groove2groove-data-v1.0.0.tar.gz", 236_114_569, "*/midi/*/fixed/*")]

@@ -1,0 +1,77 @@
+import os
+
+import pytest
+
+from musicgen.data.corpora import MidiFolder
+from musicgen.data.preparation import PreparationRequest, prepare_corpus
+from musicgen.errors import UserError
+from musicgen.midi import Score, Track, dumps, notes_from
+from musicgen.tokenization import REMI
+
+SONG = dumps(Score(480, [Track("Piano", notes=notes_from([(0, 480, 60, 64)]))]))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """`folder("a.mid", "b/c.mid", group=…)`: a corpus of new files of those names."""
+
+    def make(*names, **kwargs):
+        for name in names:
+            (tmp_path / "midi" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "midi" / name).write_bytes(SONG)
+        return MidiFolder(tmp_path / "midi", **kwargs)
+
+    return make
+
+
+def test_names_that_musicians_use(folder, tmp_path):
+    files = ["My Song (1).mid", "Señor.mid", "UPPER.MID", "a,b.mid", "a&b=c.midi", "x/y z.mid"]
+    corpus = folder(*files, "._Señor.mid", "x/._y z.mid", "read me.txt")
+    assert [piece.name for piece in corpus.pieces()] == sorted(files)
+    assert all(piece.group == piece.name for piece in corpus.pieces())
+    assert all(piece.split is None for piece in corpus.pieces())
+    request = PreparationRequest(corpus, REMI(), tmp_path / "cache", (0.05, 0.05))
+    assert prepare_corpus(request).names == sorted(files)
+
+
+def test_split_folders(folder):
+    corpus = folder(
+        *["train/a.mid", "Valid/b.mid", "validation/c.mid", "val/d.mid", "test/x/e.mid"],
+        *["train.mid", "other/test/f.mid"],
+    )
+    assert {piece.name: piece.split for piece in corpus.pieces()} == {
+        "train/a.mid": "train",
+        "Valid/b.mid": "val",
+        "validation/c.mid": "val",
+        "val/d.mid": "val",
+        "test/x/e.mid": "test",
+        "train.mid": None,
+        "other/test/f.mid": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        ("^([^/]+)/", ["Ana", "Ana", "Bob"]),
+        ("^[^/]+", ["Ana", "Ana", "Bob"]),
+        (r"(?i)(blues)?\.mid$", ["Blues", ".mid", "blues"]),  # a group that does not match
+    ],
+)
+def test_groups_by_a_regular_expression(folder, group, expected):
+    corpus = folder("Ana/Blues.mid", "Ana/Waltz.mid", "Bob/blues.mid", group=group)
+    assert [piece.group for piece in corpus.pieces()] == expected
+
+
+def test_invalid_settings(folder):
+    with pytest.raises(UserError, match=r"group=\(: expected a regular expression"):
+        folder(group="(")
+    with pytest.raises(UserError, match=r"matches every path, such as b\.mid"):
+        folder("a/x.mid", "b.mid", group="^([^/]+)/").pieces()
+    with pytest.raises(UserError, match="no such folder"):
+        MidiFolder("gone").pieces()
+
+
+def test_the_home_folder_is_found(monkeypatch, tmp_path):
+    monkeypatch.setitem(os.environ, "HOME", str(tmp_path))
+    assert MidiFolder("~/midi").root == tmp_path / "midi"

@@ -1,0 +1,72 @@
+"""Pop1K7's reader on small songs in its published layout."""
+
+import numpy as np
+import pytest
+
+from musicgen.data.corpora.pop1k7 import SOURCE, Pop1K7
+from musicgen.errors import UserError
+from musicgen.midi import TEMPO, Marker, Score, Track, notes_from, read, write
+from musicgen.tokenization import REMI
+
+BAR = 1920
+read_song = Pop1K7(".").read
+
+
+def make_song(path, notes, markers=()):
+    score = Score(480, [Track("piano", notes=notes_from(notes))])
+    score.tempos = np.array([(0, 92.0), (BAR + 480, 96.0)], TEMPO)
+    score.markers = [Marker(0, "global_bpm_92"), *(Marker(*marker) for marker in markers)]
+    write(score, path)
+    return path
+
+
+def test_a_song_starts_with_the_bar_of_its_first_note(tmp_path):
+    notes = [(BAR - 50, 400, 60, 50), (BAR + 490, 240, 64, 60), (3 * BAR, 480, 67, 70)]
+    markers = [(0, "N_N_N"), (480, "A_M7_A"), (2 * BAR, "C#_/o7_G")]
+    score = read_song(make_song(tmp_path / "0.mid", notes, markers))
+    (track,) = score.tracks
+    # The first note is ahead of its bar by less than half a sixteenth, and is not lost.
+    assert track.notes["onset"].tolist() == [0, 490, 2 * BAR]
+    assert track.notes["duration"].tolist() == [400, 240, 480]
+    assert score.markers == [Marker(0, "A_M7_A"), Marker(BAR, "C#_/o7_G")]
+    assert [(tick, round(bpm)) for tick, bpm in score.tempos.tolist()] == [(0, 92), (480, 96)]
+
+
+def test_a_note_well_ahead_of_the_bar_is_an_upbeat(tmp_path):
+    score = read_song(make_song(tmp_path / "0.mid", [(BAR - 61, 60, 60, 50), (BAR, 60, 62, 50)]))
+    assert score.tracks[0].notes["onset"].tolist() == [BAR - 61, BAR]
+
+
+def test_a_song_encodes_as_remi_with_chords_and_tempi(tmp_path):
+    path = make_song(tmp_path / "0.mid", [(BAR, 480, 60, 50)], [(480, "A_M7_A")])
+    remi = REMI()
+    tokens, report = remi.encode_with_summary(read_song(path))
+    assert [remi.vocabulary.token(token) for token in tokens] == [
+        *("Bar", "Beat_0", "Chord_A_M7", "Tempo_92"),
+        *("Pitch_60", "Velocity_50", "Duration_4"),
+        *("Beat_4", "Tempo_95", "EOS"),
+    ]
+    assert not report.lossy
+
+
+def test_the_published_layout_is_found_at_any_depth(tmp_path):
+    for folder in ("midi_analyzed/src_001", "midi_transcribed/src_001", "midi_analyzed/src_002"):
+        make_song(tmp_path / "data" / "Pop1K7" / folder / "0.mid", [(0, 480, 60, 50)])
+    for root in (tmp_path / "data", tmp_path / "data" / "Pop1K7" / "midi_analyzed"):
+        pieces = Pop1K7(root).pieces()
+        assert [piece.name for piece in pieces] == ["src_001/0.mid", "src_002/0.mid"]
+        assert all(piece.group == piece.name and piece.split is None for piece in pieces)
+        assert Pop1K7(root).read(pieces[0].path) == read_song(pieces[0].path)
+
+
+def test_the_error_of_a_missing_corpus_names_its_source_and_folder(tmp_path):
+    with pytest.raises(UserError) as error:
+        Pop1K7(tmp_path).pieces()
+    message = str(error.value)
+    assert all(part in message for part in (str(tmp_path), SOURCE, "midi_analyzed"))
+    assert "\n" not in message
+
+
+def test_a_file_without_notes_is_unchanged(tmp_path):
+    path = make_song(tmp_path / "0.mid", [])
+    assert read_song(path) == read(path)

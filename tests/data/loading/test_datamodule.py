@@ -1,0 +1,282 @@
+import pickle
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
+
+from musicgen.data.corpora import MidiFolder
+from musicgen.data.loading import MusicDataModule
+from musicgen.data.loading.batch import collate
+from musicgen.data.loading.windows import TrainingWindows
+from musicgen.errors import UserError
+from musicgen.midi import Score, Track, dumps, notes_from
+from musicgen.tokenization import REMI
+
+LENGTH = 16
+
+
+def melody(seed):
+    rng = np.random.default_rng(seed)
+    rows = [(480 * i, 240, int(pitch), 64) for i, pitch in enumerate(rng.integers(40, 90, 16))]
+    return dumps(Score(480, [Track("Piano", notes=notes_from(rows))]))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """`folder("a.mid", "b/c.mid", seed=…)`: a data module of new files of those names."""
+
+    def make(*names, **kwargs):
+        for i, name in enumerate(names):
+            (tmp_path / "midi" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "midi" / name).write_bytes(melody(i))
+        settings = {"length": LENGTH, "batch_size": 2} | kwargs
+        corpus = MidiFolder(tmp_path / "midi")
+        return MusicDataModule(corpus, REMI(), tmp_path / "cache", **settings)
+
+    return make
+
+
+def names(count):
+    return [f"{i}.mid" for i in range(count)]
+
+
+def on_rank(data, rank, world_size):
+    """Return the data module as in one of several processes, before the first batch."""
+    data.trainer = SimpleNamespace(
+        global_rank=rank,
+        world_size=world_size,
+        strategy=SimpleNamespace(root_device=torch.device("cpu")),
+        fit_loop=SimpleNamespace(
+            epoch_loop=SimpleNamespace(
+                batch_progress=SimpleNamespace(total=SimpleNamespace(processed=0))
+            )
+        ),
+    )
+    return data
+
+
+def rows(loader):
+    """Return every row of every batch, as a tuple of its tokens and targets."""
+    return [
+        tuple(row.tolist())
+        for batch in loader
+        for row in torch.cat([batch.tokens, batch.targets], dim=1)
+    ]
+
+
+@pytest.mark.parametrize("num_pieces", [5, 24])
+def test_ranks_together_validate_every_piece(folder, num_pieces):
+    data = folder(*names(num_pieces), val_fraction=0.3)
+    for loader in ("val_dataloader", "test_dataloader"):
+        alone = rows(getattr(on_rank(data, 0, 1), loader)())
+        first, second = (rows(getattr(on_rank(data, rank, 2), loader)()) for rank in range(2))
+        assert first
+        assert second, "a process without a piece would block the others"
+        assert {*first, *second} == {*alone}
+        assert len(first + second) == max(2, len(alone))
+
+
+def test_ranks_together_train_on_the_batch_of_one(folder):
+    data = folder(*names(20), batch_size=8, batches_per_epoch=3)
+    alone = [len(alone) for alone in on_rank(data, 0, 1).train_dataloader().batch_sampler]
+    assert alone == [8, 8, 8]
+    whole = list(on_rank(data, 0, 1).train_dataloader())
+    data.batch_size = 4
+    halves = [list(on_rank(data, rank, 2).train_dataloader()) for rank in range(2)]
+    for batch, first, second in zip(whole, *halves, strict=True):
+        assert torch.equal(batch.tokens, torch.cat([first.tokens, second.tokens]))
+        assert torch.equal(batch.targets, torch.cat([first.targets, second.targets]))
+
+
+def test_an_epoch_is_one_crop_of_each_piece(folder):
+    data = folder(*names(20))  # 18 of them train
+    assert len(data.train_dataloader()) == 9
+    assert len(on_rank(data, 0, 2).train_dataloader()) == 4
+    data.batch_size = 100
+    assert len(data.train_dataloader()) == 1
+
+
+def test_without_a_trainer_the_stream_starts_at_its_first_batch(folder):
+    data = folder(*names(20))
+    assert rows(data.train_dataloader()) == rows(folder(*names(20)).train_dataloader())
+    assert rows(data.train_dataloader()) != rows(folder(*names(20), seed=1).train_dataloader())
+
+
+class Recorder(pl.LightningModule):
+    """Learns nothing and records its batches."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.seen = []
+
+    def training_step(self, batch, index):
+        self.seen.append(tuple(batch.tokens.flatten().tolist()))
+        return 0 * self.weight.sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_resumed_run_sees_the_batches_it_would_have_seen(folder, tmp_path, accumulate):
+    def fit(max_steps, checkpoint=None):
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            max_steps=max_steps,
+            accumulate_grad_batches=accumulate,
+            use_distributed_sampler=False,
+            callbacks=[ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=1, save_top_k=-1)],
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            limit_val_batches=0,
+        )
+        module = Recorder()
+        # An odd number of batches: the last step of an epoch accumulates fewer.
+        data = folder(*names(20), batches_per_epoch=5)
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=False)
+        return module.seen
+
+    whole = fit(7)
+    data = folder(*names(20))
+    stream = TrainingWindows(data.cache, data.split("train"), data.tokenizer, LENGTH, 0)
+    pad = data.tokenizer.vocabulary.pad_id
+    expected = [collate([stream[2 * i], stream[2 * i + 1]], pad).tokens for i in range(len(whole))]
+    assert whole == [tuple(tokens.flatten().tolist()) for tokens in expected]
+    for step in (2, 3, 5, 6):
+        resumed = fit(7, tmp_path / f"step={step}.ckpt")
+        assert 0 < len(resumed) < len(whole)
+        assert resumed == whole[-len(resumed) :]
+
+
+def test_an_empty_split_uses_all_pieces_with_a_warning(folder, capsys):
+    data = folder(*names(2))
+    assert data.split("val") == data.split("test") == [0, 1]
+    shown = capsys.readouterr().err.splitlines()[-1]  # not wrapped
+    assert shown == (
+        "no test pieces among 2: all pieces are used, so the loss does not measure generalisation"
+    )
+    assert len(rows(data.val_dataloader())) == 2
+    data = folder(*names(3))
+    capsys.readouterr()
+    train, val, test = (data.split(name) for name in ("train", "val", "test"))
+    assert sorted(train + val + test) == [0, 1, 2]
+    assert "all pieces are used" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("val", "test", "splits"),
+    [(0, 0.01, {"train", "test"}), (0.01, 0, {"train", "val"}), (0, 0, {"train"})],
+)
+def test_a_split_with_fraction_0_is_empty(folder, val, test, splits):
+    data = folder(*names(6), val_fraction=val, test_fraction=test)
+    assert {name for name in ("train", "val", "test") if data.cache.pieces(name)} == splits
+
+
+@pytest.mark.parametrize("fractions", [(0.5, 0.5), (-0.1, 0.1), (0, 1)])
+def test_fractions_that_leave_nothing_to_train_on_are_refused(folder, fractions):
+    with pytest.raises(UserError, match=r"(val|test)_fraction="):
+        folder(val_fraction=fractions[0], test_fraction=fractions[1])
+
+
+def test_the_corpus_is_prepared_once(folder, monkeypatch):
+    data = folder(*names(4))
+    data.prepare_data()
+    cache = data.cache
+    monkeypatch.setattr(MidiFolder, "pieces", None)
+    data.prepare_data()
+    assert data.cache is cache
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_batches_are_the_same_under_any_number_of_workers(folder):
+    """Also from the middle, as after a resume, and divided over two ranks."""
+    settings = {"batch_size": 4, "batches_per_epoch": 6}
+
+    def batches(num_workers, rank=0, world_size=1, seen=0):
+        data = folder(*names(20), num_workers=num_workers, **settings)
+        data.batch_size = settings["batch_size"] // world_size
+        on_rank(data, rank, world_size)
+        data.trainer.fit_loop.epoch_loop.batch_progress.total.processed = seen
+        return [batch.tokens for batch in data.train_dataloader()]
+
+    alone = batches(0)
+    assert len(alone) == 6
+    for num_workers in (1, 3):
+        assert all(map(torch.equal, batches(num_workers), alone))
+    for num_workers in (0, 3):
+        ranks = [batches(num_workers, rank, 2) for rank in range(2)]
+        assert all(map(torch.equal, map(torch.cat, zip(*ranks, strict=True)), alone))
+        rest = batches(num_workers, seen=4)
+        assert len(rest) == 2
+        assert all(map(torch.equal, rest, alone[4:]))
+
+
+def test_evaluation_batches_need_little_padding(folder, tmp_path):
+    data = folder(*names(30), val_fraction=0.9, test_fraction=0.05, length=600, batch_size=4)
+    rng = np.random.default_rng(0)
+    for i, length in enumerate(rng.permutation(30).tolist()):
+        rows = [(480 * j, 240, 60 + j % 12, 64) for j in range(4 + 4 * length)]
+        (tmp_path / "midi" / f"{i}.mid").write_bytes(
+            dumps(Score(480, [Track("Piano", notes=notes_from(rows))]))
+        )
+    batches = list(data.val_dataloader())
+    tokens = sum(int(batch.num_targets) for batch in batches)
+    assert tokens == sum(min(600, int(data.cache.lengths[i]) - 1) for i in data.split("val"))
+    padding = sum(batch.tokens.numel() for batch in batches) / tokens - 1
+    assert padding < 0.12
+    shuffled = rng.permutation([int(n) for n in data.cache.lengths[data.split("val")]])
+    groups = [np.minimum(shuffled[i : i + 4] - 1, 600) for i in range(0, len(shuffled), 4)]
+    assert padding < 0.5 * (sum(g.max() * len(g) for g in groups) / tokens - 1)
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", 0), ("cuda", 2)])
+def test_batches_are_prefetched_in_pinned_memory_for_a_gpu(folder, device, expected):
+    data = on_rank(folder(*names(20)), 0, 1)
+    data.trainer.strategy.root_device = torch.device(device)
+    loader = data.train_dataloader()
+    assert loader.num_workers == expected
+    assert loader.pin_memory == (device == "cuda")
+    assert loader.prefetch_factor == (4 if expected else None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"num_workers": -1}, r"num_workers=-1"),
+        ({"prepare_workers": 0}, r"prepare_workers=0"),
+        ({"batches_per_epoch": 0}, r"batches_per_epoch=0: .*None: one crop of each"),
+        ({"val_fraction": "abc"}, r"val_fraction=abc: expected a number"),
+        ({"limits": {"max_bars": 3}}, r"limits\.max_bars=3: no such limit"),
+        ({"limits": {"max_tokens": -3}}, r"limits\.max_tokens=-3"),
+        ({"chords": "yes"}, r"chords=yes: expected one of auto, markers"),
+        ({"num_position_columns": 0}, r"num_position_columns=0"),
+    ],
+)
+def test_invalid_settings(folder, wrong, reason):
+    with pytest.raises(UserError, match=reason):
+        folder("a.mid", **wrong)
+
+
+def test_a_loader_process_maps_the_cache_itself(folder):
+    cache = folder(*names(6)).cache
+    sent = pickle.dumps(cache)
+    assert cache.mapped(3).tobytes() not in sent
+    copy = pickle.loads(sent)
+    assert all(np.array_equal(copy[i], cache[i]) for i in range(6))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_batches_have_the_position_columns_of_the_model(folder, num_workers):
+    index = next(iter(folder(*names(6), num_workers=num_workers).val_dataloader()))
+    assert index.positions.tolist() == [[[i] for i in range(index.tokens.shape[1])]]
+    data = folder(*names(6), num_workers=num_workers, num_position_columns=2)
+    both = next(iter(data.val_dataloader()))
+    assert both.positions.shape == (*both.tokens.shape, 2)
+    expected = data.tokenizer.positions(both.tokens[0].numpy())
+    assert both.positions[0].tolist() == expected.tolist()

@@ -1,0 +1,483 @@
+import csv
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from musicgen.data.corpora import SPLITS, Piece
+from musicgen.data.preparation import Shard, cache_store, prepare_shard
+from musicgen.data.preparation import prepare as module
+from musicgen.data.preparation.splits import split_groups
+from musicgen.errors import UserError
+from musicgen.midi import Score, Track, notes_from, read, write
+from musicgen.tokenization import REMI, Groove2Groove
+from tests.data.listed import prepare, request_of
+
+
+def melody(seed, num_notes=12):
+    rng = np.random.default_rng(seed)
+    rows = [
+        (480 * i, 240, int(pitch), 64) for i, pitch in enumerate(rng.integers(40, 90, num_notes))
+    ]
+    return Score(480, [Track("Piano", notes=notes_from(rows))])
+
+
+def corpus(folder, num_pieces=6):
+    """Write files of different lengths, each a group of its own."""
+    pieces = []
+    for i in range(num_pieces):
+        path = folder / f"{i}.mid"
+        write(melody(i, 8 + i), path)
+        pieces.append(Piece(path.name, path, path.name))
+    return pieces
+
+
+def content(folder):
+    """Return every file below a folder, as bytes."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def finished(folder):
+    """Return the caches below a folder."""
+    return sorted(path.parent for path in folder.rglob("index.json"))
+
+
+@pytest.fixture
+def pieces(tmp_path):
+    return corpus(tmp_path / "midi")
+
+
+@pytest.fixture
+def encode(tmp_path):
+    def encode(pieces, tokenizer=None, read=read, fractions=(0.1, 0.1), **kwargs):
+        tokenizer, folder = tokenizer or REMI(), tmp_path / "cache"
+        return prepare(pieces, read, tokenizer, folder, fractions=fractions, **kwargs)
+
+    return encode
+
+
+def test_the_cache_contains_the_encoded_pieces(pieces, encode):
+    for tokenizer in (REMI(), Groove2Groove()):
+        cache = encode(pieces, tokenizer)
+        assert len(cache) == 6
+        assert cache.names == [piece.name for piece in pieces]
+        for i, piece in enumerate(pieces):
+            score = read(piece.path)
+            tokens = cache[i]
+            assert tokens.dtype == np.int64
+            assert np.array_equal(tokens, tokenizer.encode(score))
+            assert cache.bar_lengths[i] == tokenizer.bar_length(score)
+        train, val, test = (cache.pieces(split) for split in SPLITS)
+        assert sorted(train + val + test) == list(range(6))
+        assert (len(train), len(val), len(test)) == (4, 1, 1)
+
+
+def test_a_cache_is_reused_while_nothing_changes(pieces, encode, monkeypatch, capsys):
+    first = encode(pieces)
+    assert "6 pieces (4 train, 1 val, 1 test)" in capsys.readouterr().err
+    with monkeypatch.context() as patch:  # a second build, or reading a file, would fail
+        patch.setattr(module, "build_cache", None)
+        patch.setattr(module, "run_limited", None)
+        again = encode(pieces, REMI())
+        assert again.folder == first.folder
+        assert capsys.readouterr().err == ""
+    os.utime(pieces[0].path, (0, 0))
+    assert encode(pieces).folder == first.folder, "times do not count, content does"
+
+
+def test_caches_of_an_older_format_are_replaced_with_one_line(pieces, encode, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_FORMAT", 4)
+        older = encode(pieces).folder
+    capsys.readouterr()
+    cache = encode(pieces)
+    assert cache.folder.parent != older.parent
+    line = f"token caches of an older format in {older.parents[1]}: encoding again; "
+    assert capsys.readouterr().err.count(line + "they can be deleted\n") == 1
+    encode(pieces[:-1])
+    encode(pieces, REMI(max_transposition=1))
+    encode(pieces, Groove2Groove())  # has no older cache
+    assert capsys.readouterr().err.count("older format") == 1, "once for each settings"
+
+
+def counting_read(path):
+    with (path.parent / "reads.txt").open("a") as file:
+        file.write(path.name + "\n")
+    return read(path)
+
+
+def test_a_file_that_changes_costs_only_itself(pieces, encode, tmp_path):
+    log = tmp_path / "midi" / "reads.txt"
+
+    def files_read(pieces):
+        log.write_text("")
+        cache = encode(pieces, read=counting_read)
+        for i, piece in enumerate(pieces):
+            assert np.array_equal(cache[i], REMI().encode(read(piece.path)))
+        return sorted(log.read_text().split())
+
+    assert files_read(pieces[:5]) == [f"{i}.mid" for i in range(5)]
+    assert files_read(pieces) == ["5.mid"], "added"
+    assert files_read(pieces[1:]) == [], "taken away"
+    write(melody(77), pieces[3].path)
+    assert files_read(pieces) == ["3.mid"], "changed"
+    os.utime(pieces[2].path, (0, 0))
+    assert files_read(pieces) == [], "only touched"
+    moved = tmp_path / "elsewhere"
+    (tmp_path / "midi").rename(moved)
+    log = moved / "reads.txt"
+    moved_pieces = [Piece(p.name, moved / p.path.name, p.group) for p in pieces]
+    assert files_read(moved_pieces) == [], "moved as a whole"
+
+
+def test_a_cache_is_rebuilt_when_anything_changes(pieces, encode):
+    folders = [encode(pieces).folder]
+
+    def changed(*args, **kwargs):
+        cache = encode(*args, **kwargs)
+        assert cache.folder not in folders
+        folders.append(cache.folder)
+        return cache
+
+    changed(pieces, REMI(max_transposition=1))
+    changed(pieces, REMI(chords=False))
+    changed(pieces, Groove2Groove())
+    changed(pieces, fractions=(0.4, 0.1))
+    changed(pieces[:-1])
+    changed([Piece("new name", pieces[0].path, pieces[0].group), *pieces[1:]])
+    changed([Piece(p.name, p.path, "one group") for p in pieces])
+    changed([Piece(p.name, p.path, p.group, "train") for p in pieces])
+    changed(pieces, read=read_transposed)
+    write(melody(99, 20), pieces[2].path)
+    assert np.array_equal(changed(pieces)[2], REMI().encode(melody(99, 20)))
+
+
+def read_transposed(path):
+    score = read(path)
+    score.tracks[0].notes["pitch"] += 1
+    return score
+
+
+def test_files_in_the_folder_of_a_piece_affect_the_cache(tmp_path, encode):
+    write(melody(0), tmp_path / "song" / "song.mid")
+    (tmp_path / "song" / "chords.txt").write_text("C")
+    (tmp_path / "song" / "folder").mkdir()
+    pieces = [Piece("song", tmp_path / "song", "song")]
+    first = encode(pieces, read=read_folder).folder
+    assert encode(pieces, read=read_folder).folder == first
+    (tmp_path / "song" / "chords.txt").write_text("D")
+    assert encode(pieces, read=read_folder).folder != first
+
+
+def read_folder(path):
+    return read(path / "song.mid")
+
+
+def test_unusable_pieces_are_reported_and_left_out(pieces, encode, tmp_path, capsys):
+    bad = {
+        "text.mid": b"hello",
+        "empty.mid": b"",
+        "cut, short.mid": pieces[0].path.read_bytes()[:-9],
+    }
+    for name, data in bad.items():
+        (tmp_path / name).write_bytes(data)
+        pieces.insert(1, Piece(name, tmp_path / name, name))
+    pieces.append(Piece("gone.mid", tmp_path / "gone.mid", "gone"))
+    write(
+        Score(480, [Track("D", is_drum=True, notes=melody(0).tracks[0].notes)]), tmp_path / "d.mid"
+    )
+    pieces.append(Piece("drums.mid", tmp_path / "d.mid", "drums"))
+
+    cache = encode(pieces)
+    assert cache.names == [f"{i}.mid" for i in range(6)]
+    assert np.array_equal(cache[3], REMI().encode(melody(3, 11)))
+    with (cache.folder / "report.csv").open(newline="") as file:
+        rows = {row["piece"]: row for row in csv.DictReader(file)}
+    assert list(rows) == [piece.name for piece in pieces]
+    reasons = {name: row["notes"] for name, row in rows.items() if row["kept"] == "False"}
+    assert reasons.keys() == {*bad, "gone.mid", "drums.mid"}
+    assert "no MThd" in reasons["text.mid"]
+    assert "empty" in reasons["empty.mid"]
+    assert "cut short" in reasons["cut, short.mid"]
+    assert "No such file" in reasons["gone.mid"]
+    assert "12 notes of drums dropped" in reasons["drums.mid"]
+    assert rows["2.mid"]["tokens"] == str(len(cache[2]))
+    assert "all 10 notes kept" in rows["2.mid"]["notes"]
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "left out: 5 of 11 pieces" in shown
+    assert str(cache.folder / "report.csv") in shown, "a path stays in one piece"
+
+
+def test_a_corpus_without_a_usable_piece_is_refused(tmp_path, encode):
+    for name in ("a.mid", "b.mid"):
+        (tmp_path / name).write_text("hello")
+    pieces = [Piece(name, tmp_path / name, name) for name in ("a.mid", "b.mid")]
+    with pytest.raises(UserError, match=r"none of 2 pieces .*a\.mid: not a MIDI file") as caught:
+        encode(pieces)
+    assert len(str(caught.value).splitlines()) == 1
+    assert finished(tmp_path / "cache") == []
+
+
+def test_names_that_are_not_utf8(tmp_path, encode):
+    name = os.fsdecode(b"Se\xf1or.mid")  # Latin-1, as old archives have them
+    path = tmp_path / name
+    try:
+        write(melody(0), path)
+    except OSError:
+        pytest.skip("the file system takes UTF-8 only")
+    pieces = [Piece(name, path, name), *corpus(tmp_path / "midi", 3)]
+    cache = encode(pieces)
+    assert cache.names[0] == name
+    assert b"Se\xf1or.mid,True" in (cache.folder / "report.csv").read_bytes()
+
+
+def test_an_interrupted_preparation_continues(pieces, encode, tmp_path, monkeypatch):
+    results = module.run_limited
+
+    def interrupted(*args, **kwargs):
+        for count, result in enumerate(results(*args, **kwargs)):
+            if count == 4:
+                raise KeyboardInterrupt
+            yield result
+
+    monkeypatch.setattr(module, "run_limited", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        encode(pieces, read=counting_read)
+    monkeypatch.undo()
+    assert finished(tmp_path / "cache") == []
+    log = tmp_path / "midi" / "reads.txt"
+    log.write_text("")
+    cache = encode(pieces, read=counting_read)
+    assert len(log.read_text().split()) == 2
+    fresh = prepare(pieces, counting_read, REMI(), tmp_path / "fresh", fractions=(0.1, 0.1))
+    assert content(cache.folder) == content(fresh.folder)
+    assert not list((tmp_path / "cache").rglob("records.json"))[1:], "parts are merged"
+
+
+def fork(function, *args, **kwargs):
+    """Start a process that calls a function."""
+    process = multiprocessing.get_context("fork").Process(
+        target=function, args=args, kwargs={"fractions": (0.1, 0.1)} | kwargs
+    )
+    process.start()
+    return process
+
+
+def test_a_killed_preparation_ends_in_the_same_bytes(tmp_path, monkeypatch):
+    pieces = corpus(tmp_path / "midi", 150)
+    began = time.monotonic()
+    expected = prepare(pieces, read, REMI(), tmp_path / "whole", fractions=(0.1, 0.1)).folder
+    seconds = time.monotonic() - began
+    monkeypatch.setattr(module, "_PART_SECONDS", 0.01)
+    rng = np.random.default_rng(0)
+    folders = [tmp_path / str(i) for i in range(3)]
+    killed_with_parts = 0
+    for folder in folders:
+        for _ in range(4):
+            process = fork(prepare, pieces, read, REMI(), folder, num_workers=2)
+            process.join(rng.uniform(0, 1.2) * seconds)
+            process.kill()
+            process.join()
+            killed_with_parts += bool(list(folder.rglob("parts/*/*/records.json")))
+        cache = prepare(pieces, read, REMI(), folder, fractions=(0.1, 0.1)).folder
+        assert content(cache) == content(expected)
+        assert finished(folder) == [cache]
+        assert not list(folder.rglob(".new-*"))
+        assert not list(folder.rglob("parts/*/*/*"))
+    assert killed_with_parts > 1
+
+
+def prepare_part(shard, *args, **kwargs):
+    prepare_shard(request_of(*args, **kwargs), shard)
+
+
+def test_shards_are_merged_by_the_last(tmp_path, capfd):
+    pieces = corpus(tmp_path / "midi", 40)
+    expected = prepare(pieces, read, REMI(), tmp_path / "whole", fractions=(0.1, 0.1)).folder
+    folder = tmp_path / "shards"
+    for number in (2, 1):
+        capfd.readouterr()
+        process = fork(prepare_part, Shard(number, 3), pieces, read, REMI(), folder)
+        process.join(60)
+        assert process.exitcode == 0
+        assert f"part {number}/3 is done" in capfd.readouterr().err
+        assert not finished(folder)
+    together = [fork(prepare_part, Shard(3, 3), pieces, read, REMI(), folder) for _ in range(2)]
+    for process in together:
+        process.join(60)
+        assert process.exitcode == 0
+    (cache,) = finished(folder)
+    assert content(cache) == content(expected)
+    sizes = [sum(Shard(n, 3).contains(piece.name) for piece in pieces) for n in (1, 2, 3)]
+    assert sum(sizes) == 40
+    assert min(sizes) > 5
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", ""])
+def test_invalid_shards(text):
+    with pytest.raises(UserError, match="such as 3/8"):
+        Shard.parse(text)
+
+
+def read_in_turns(path):
+    """Wait until two processes have started."""
+    (path.parent / f"{os.getpid()}.pid").touch()
+    deadline = time.monotonic() + 20
+    while len(list(path.parent.glob("*.pid"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return read(path)
+
+
+def test_two_at_once_without_locks(pieces, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        cache_store.FileLock, "acquire", lambda *a, **k: (_ for _ in ()).throw(NotImplementedError)
+    )
+    caches, errors = [], []
+
+    def work():
+        try:
+            caches.append(
+                prepare(pieces, read_in_turns, REMI(), tmp_path / "cache", fractions=(0.1, 0.1))
+            )
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(list((tmp_path / "midi").glob("*.pid"))) == 2, "both were at work"
+    assert finished(tmp_path / "cache") == [caches[0].folder] == [caches[1].folder]
+    assert all(
+        np.array_equal(caches[0][i], REMI().encode(read(p.path))) for i, p in enumerate(pieces)
+    )
+
+
+def test_the_second_of_two_processes_waits_and_reuses_the_cache(pieces, tmp_path, capsys):
+    caches = []
+
+    def work():
+        caches.append(prepare(pieces, slow_read, REMI(), tmp_path / "cache", fractions=(0.1, 0.1)))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert caches[0].folder == caches[1].folder
+    shown = capsys.readouterr().err
+    assert "another process is working" in shown
+    assert shown.count("6 pieces read") == 1
+
+
+def slow_read(path):
+    time.sleep(0.05)
+    return read(path)
+
+
+def test_processes_of_other_hash_seeds_make_the_same_bytes(tmp_path):
+    pieces = corpus(tmp_path / "midi", 40)  # enough for several workers
+    code = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from musicgen.data.corpora import Piece
+        from musicgen.midi import read
+        from musicgen.tokenization import REMI
+        from tests.data.listed import prepare
+        pieces = [Piece(f"{i}.mid", Path(sys.argv[1], f"{i}.mid"), f"{i}.mid") for i in range(40)]
+        prepare(pieces, read, REMI(), Path(sys.argv[2]), fractions=(0.1, 0.1), num_workers=2)
+    """)
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / "midi"), str(tmp_path / folder)],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for seed, folder in [("1", "shared"), ("2", "own")]
+    ]
+    for child in children:
+        _, errors = child.communicate(timeout=120)
+        assert child.returncode == 0, errors
+    one_worker = prepare(
+        pieces, read, REMI(), tmp_path / "here", fractions=(0.1, 0.1), num_workers=1
+    )
+    expected = content(one_worker.folder)
+    assert len(expected) == 7
+    for folder in ("shared", "own"):
+        (cache,) = finished(tmp_path / folder)
+        assert content(cache) == expected
+    assert np.array_equal(one_worker[39], REMI().encode(read(pieces[39].path)))
+
+
+def test_the_cache_is_open_to_others_as_the_umask_has_it(pieces, encode):
+    umask = os.umask(0)
+    os.umask(umask)
+    assert encode(pieces).folder.stat().st_mode & 0o777 == 0o777 & ~umask
+
+
+def grouped(groups):
+    return [Piece(str(i), Path(str(i)), group) for i, group in enumerate(groups)]
+
+
+def test_groups_stay_together():
+    pieces = grouped([f"artist {i % 20}" for i in range(200)])
+    splits = split_groups(pieces, (0.1, 0.2))
+    where = {}
+    for piece, split in zip(pieces, splits, strict=True):
+        where.setdefault(piece.group, set()).add(split)
+    assert all(len(found) == 1 for found in where.values())
+    assert set.union(*where.values()) == set(SPLITS)
+
+
+def test_fractions_hold_approximately():
+    splits = split_groups(grouped(map(str, range(4000))), (0.1, 0.2))
+    shares = [splits.count(split) / 4000 for split in SPLITS]
+    assert shares == pytest.approx([0.7, 0.1, 0.2], abs=0.02)
+
+
+def test_a_group_stays_where_it_is_when_the_corpus_grows():
+    small = split_groups(grouped(map(str, range(300))), (0.05, 0.05))
+    large = split_groups(grouped(map(str, range(400))), (0.05, 0.05))
+    assert large[:300] == small
+
+
+def test_a_split_depends_on_the_names_of_groups_alone():
+    pieces = grouped("abcdefghij")
+    splits = dict(zip("abcdefghij", split_groups(pieces, (0.2, 0.2)), strict=True))
+    assert set(splits.values()) == set(SPLITS)
+    backwards = split_groups(pieces[::-1], (0.2, 0.2))
+    assert dict(zip("jihgfedcba", backwards, strict=True)) == splits
+
+
+@pytest.mark.parametrize(
+    "fractions", [(1e-9, 1e-9), (0.05, 0.05), (0.6, 0.3), (0.3, 0.6), (0.98, 0.01)]
+)
+@pytest.mark.parametrize("num_groups", [3, 4, 5, 11])
+def test_each_split_has_a_group_from_three_on(num_groups, fractions):
+    splits = split_groups(grouped(map(str, range(num_groups))), fractions)
+    assert set(splits) == set(SPLITS)
+
+
+@pytest.mark.parametrize("num_groups", [0, 1, 2])
+def test_fewer_groups_are_all_for_training(num_groups):
+    pieces = grouped(map(str, range(num_groups)))
+    assert split_groups(pieces, (0.3, 0.3)) == ["train"] * num_groups
+
+
+def test_a_corpus_own_split_is_kept():
+    own = [Piece(split, Path(), split, split) for split in ("test", "train", "val")]
+    assert split_groups(own, (0.9, 0.05)) == ["test", "train", "val"]
+    mixed = split_groups([*own, *grouped("abc")], (0.1, 0.1))
+    assert mixed[:3] == ["test", "train", "val"]
+    assert sorted(mixed[3:]) == ["test", "train", "val"]

@@ -1,0 +1,187 @@
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from musicgen.data.corpora import Piece
+from musicgen.data.preparation import Limits
+from musicgen.data.preparation.workers import CHUNK, Failure, run_limited
+from musicgen.errors import UserError
+from musicgen.midi import read, write
+from musicgen.midi.score import Score, Track, notes_from
+from musicgen.tokenization import REMI
+from tests.data.listed import prepare
+
+SETTINGS = {"num_workers": 2, "max_seconds": 20, "max_gigabytes": 1}
+
+
+def square(task):
+    return task * task
+
+
+def results(function, tasks, **settings):
+    return dict(run_limited(function, tasks, **(SETTINGS | settings)))
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 5])
+@pytest.mark.parametrize("num_tasks", [0, 1, 3, 2 * CHUNK + 1, 200])
+def test_every_task_gives_one_result(num_tasks, num_workers):
+    got = list(run_limited(square, range(num_tasks), **(SETTINGS | {"num_workers": num_workers})))
+    assert sorted(got) == [(i, i * i) for i in range(num_tasks)]
+
+
+def misbehave(task):
+    if task == 5:
+        raise ValueError("two\nlines")
+    if task == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if task == 7:
+        os._exit(3)
+    if task == 8:
+        raise MemoryError
+    return task
+
+
+def test_failures_are_reported_and_the_others_continue():
+    got = results(misbehave, range(60))
+    assert {i: result for i, result in got.items() if not isinstance(result, Failure)} == {
+        i: i for i in range(60) if i not in (5, 6, 7, 8)
+    }
+    assert "ValueError: two lines (test_workers.py, line " in got[5].reason
+    assert "please report" in got[5].reason
+    assert "exit status -9" in got[6].reason
+    assert "exit status 3" in got[7].reason
+    assert "limits.max_gigabytes=1" in got[8].reason
+    assert [got[i].repeatable for i in (5, 6, 7, 8)] == [False, True, True, True]
+
+
+@pytest.mark.parametrize("how", ["sleeps", "computes", "ignores"])
+def test_the_time_limit_of_a_task(how):
+    def work(task):
+        if task == 2:
+            if how == "ignores":
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            while how == "computes":
+                pass
+            time.sleep(60)
+        time.sleep(0.02)
+        return task
+
+    began = time.monotonic()
+    got = results(work, range(30), max_seconds=0.5)
+    assert time.monotonic() - began < 15
+    assert got.pop(2) == Failure("took longer than limits.max_seconds=0.5", True)
+    assert got == {i: i for i in range(30) if i != 2}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces it")
+def test_the_memory_limit_of_a_task():
+    def work(task):
+        return int(np.ones(task * 2**20, np.uint8).sum() // 2**20)
+
+    got = results(work, [1, 100, 1000, 2], max_gigabytes=0.5)
+    assert got == {0: 1, 1: 100, 2: Failure("needs more than limits.max_gigabytes=0.5", True), 3: 2}
+
+
+def test_workers_end_with_their_parent():
+    def work(task):
+        (reader if task else writer)  # noqa: B018
+        time.sleep(0.2)
+        return os.getpid()
+
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        for _ in run_limited(work, range(100), **SETTINGS):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(writer)
+    # The other end is closed once all workers have ended.
+    os.set_blocking(reader, False)
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            assert os.read(reader, 1) == b""
+            break
+        except BlockingIOError:
+            assert time.monotonic() < deadline, "a worker lives on"
+            time.sleep(0.02)
+    os.close(reader)
+
+
+def hang_on_two(path):
+    if path.stem == "2":
+        time.sleep(60)
+    return read(path)
+
+
+def test_a_file_that_hangs_is_left_out_until_the_limit_is_raised(tmp_path, capsys):
+    pieces = []
+    for i in range(4):
+        path = tmp_path / f"{i}.mid"
+        write(Score(480, [Track(notes=notes_from([(0, 480, 60 + i, 80)]))]), path)
+        pieces.append(Piece(path.name, path, path.name))
+
+    def prepared(seconds, read):
+        limits = Limits(max_seconds=seconds)
+        return prepare(pieces, read, REMI(), tmp_path / "cache", fractions=(0, 0), limits=limits)
+
+    cache = prepared(0.3, hang_on_two)
+    assert cache.names == ["0.mid", "1.mid", "3.mid"]
+    assert "took longer than limits.max_seconds=…" in capsys.readouterr().err
+    began = time.monotonic()
+    assert prepared(0.3, hang_on_two).folder == cache.folder
+    assert time.monotonic() - began < 0.3, "not tried again"
+    (tmp_path / "2.mid").write_bytes((tmp_path / "0.mid").read_bytes() + b"\0")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "sleep", lambda seconds: None)
+        again = prepared(0.4, hang_on_two)
+    assert again.names == ["0.mid", "1.mid", "2.mid", "3.mid"]
+    assert "1 piece read" in capsys.readouterr().err
+
+
+def test_a_file_without_an_end_is_left_out(tmp_path):
+    os.mkfifo(tmp_path / "pipe.mid")
+    write(Score(480, [Track(notes=notes_from([(0, 480, 60, 80)]))]), tmp_path / "a.mid")
+    pieces = [Piece(name, tmp_path / name, name) for name in ("a.mid", "pipe.mid")]
+    limits = Limits(max_seconds=0.3)
+    cache = prepare(pieces, read, REMI(), tmp_path / "cache", fractions=(0, 0), limits=limits)
+    assert cache.names == ["a.mid"]
+    assert "pipe.mid,False,,0,0,0,0,0,,took longer" in (cache.folder / "report.csv").read_text()
+
+
+def broken_once(path):
+    if path.stem == "1" and not (path.parent / "repaired").exists():
+        raise KeyError("a bug")
+    return read(path)
+
+
+def test_failures_other_than_the_files_are_retried(tmp_path, capsys):
+    pieces = []
+    for i in range(3):
+        path = tmp_path / f"{i}.mid"
+        write(Score(480, [Track(notes=notes_from([(0, 480, 60 + i, 80)]))]), path)
+        pieces.append(Piece(path.name, path, path.name))
+    pieces.append(Piece("late.mid", tmp_path / "late.mid", "late.mid"))
+
+    def names():
+        folder = tmp_path / "cache"
+        return prepare(pieces, broken_once, REMI(), folder, fractions=(0, 0)).names
+
+    assert names() == ["0.mid", "2.mid"]
+    assert "KeyError: 'a bug'" in capsys.readouterr().err
+    (tmp_path / "repaired").touch()
+    assert names() == ["0.mid", "1.mid", "2.mid"]
+    write(read(pieces[0].path), tmp_path / "late.mid")
+    assert names() == ["0.mid", "1.mid", "2.mid", "late.mid"]
+    shown = capsys.readouterr().err
+    assert "2 pieces read" in shown
+    assert "1 piece read" in shown
+
+
+def test_an_empty_corpus_is_refused(tmp_path):
+    with pytest.raises(UserError, match="none of 0 pieces"):
+        prepare([], read, REMI(), tmp_path, fractions=(0, 0))

@@ -1,0 +1,64 @@
+"""Run the commands in a folder."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+TINY = (
+    "model.dim=16",
+    "model.num_layers=2",
+    "model.num_heads=2",
+    "model.ff_dim=16",
+    "data.num_pieces=6",
+    "data.length=64",
+    "data.batch_size=2",
+)
+
+
+def call(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+    environment.pop("HYDRA_FULL_ERROR", None)
+    return subprocess.run(
+        [sys.executable, str(ROOT / script), *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def call_here(
+    folder: Path, script: str, arguments: list[str], monkeypatch, capsys
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process, which is faster."""
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    monkeypatch.setattr(sys, "argv", [str(ROOT / script), *arguments])
+    capsys.readouterr()
+    status: int | str | None = 0
+    try:
+        runpy.run_path(str(ROOT / script), run_name="__main__")
+    except SystemExit as stop:
+        status = stop.code
+    out, err = capsys.readouterr()
+    return subprocess.CompletedProcess(sys.argv, int(status or 0), out, err)
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+    """Assert that a command ended with status 2 and one line of error."""
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, done.stderr
+    assert "Error executing" not in done.stderr
+    for part in parts:
+        assert part in lines[0], done.stderr
+    assert done.stderr.splitlines()[-1] == lines[0]

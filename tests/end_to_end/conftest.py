@@ -1,0 +1,26 @@
+"""A trained run for the commands."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.command_line import TINY, call
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory) -> Path:
+    """A folder with a run in `outputs/tiny`."""
+    folder = tmp_path_factory.mktemp("trained")
+    done = call(folder, "train.py", *TINY, "debug=limit", "task_name=tiny")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def workplace(trained, tmp_path_factory) -> Path:
+    """A copy of it that the tests of a file may change."""
+    folder = tmp_path_factory.mktemp("workplace")
+    return Path(shutil.copytree(trained, folder, dirs_exist_ok=True))

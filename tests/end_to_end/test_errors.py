@@ -1,0 +1,182 @@
+"""Errors end in one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from musicgen.cli.runner.run import run
+from tests.end_to_end.command_line import ROOT, assert_one_line, call, call_here
+
+ERRORS = {
+    "unknown key": (
+        ["train.py", "model.depth=3"],
+        ["model.depth: no such setting in this configuration"],
+    ),
+    "last name of a key": (["generate.py", "temperature=1"], ["mean sampling.temperature?"]),
+    "key misspelt": (["train.py", "model.demi=3", "-m"], ["did you mean model.dim?"]),
+    "group misspelt": (["train.py", "positon=rope"], ["did you mean position?"]),
+    "group of another script": (["generate.py", "data=pop909"], ["did you mean data.root?"]),
+    "flag": (["train.py", "--position", "rope"], ["--position", "give position=rope"]),
+    "flag with a value": (["train.py", "--seed=3", "model.dim=3"], ["give seed=3"]),
+    "no value": (["train.py", "rope"], ["rope: not a valid override; use NAME=VALUE"]),
+    "list without brackets": (
+        ["evaluate.py", "metrics=position_loss,style"],
+        ["metrics=position_loss,style", "To use it as a list, use key=[value1,value2]"],
+    ),
+    "unquoted regular expression": (
+        ["train.py", "data.name=^([^/]+)/"],
+        ["""quote the value twice: data.name="'^([^/]+)/'\""""],
+    ),
+    "folder of experiments": (
+        ["train.py", "experiment=spe2021"],
+        ["error: experiment=spe2021: expected one of spe2021/groove_ape, "],
+    ),
+    "no such device": (
+        ["train.py", "trainer=gpu" if torch.backends.mps.is_available() else "trainer=mps"],
+        ["error: trainer: this machine has no such device; use trainer=cpu"],
+    ),
+    "seed": (["train.py", "seed=-1"], ["seed=-1: expected an integer"]),
+    "word for a seed": (["train.py", "seed=abc"], ["seed=abc: expected an integer"]),
+    "key of another choice": (
+        ["train.py", "position=sinusoidal", "model.position.coordinates=time"],
+        ["model.position.coordinates: no such setting in this configuration"],
+    ),
+    "unknown group choice": (
+        ["train.py", "position=transformer"],
+        ["error: position=transformer: expected one of alibi, ", "sine_spe"],
+    ),
+    "unknown group": (["train.py", "colour=red"], ["colour"]),
+    "syntax": (["train.py", "model.dim=[1"], ["model.dim"]),
+    "wrong type": (["train.py", "trainer.max_steps=many"], ["error: trainer: ", "'str' and 'int'"]),
+    "key of a group's class": (
+        ["train.py", "model.position.coordinates=x"],
+        ["error: model.position.coordinates=x: "],
+    ),
+    "wrong type of a nested setting": (
+        ["train.py", "optimizer.lr=true"],
+        ["error: optimizer.lr=true: expected a number > 0"],
+    ),
+    "logger that is not installed": (
+        ["train.py", "logger=tensorboard"],
+        ["error: logger=tensorboard: not installed; run: pip install tensorboard"],
+    ),
+    "no such split": (["evaluate.py", "checkpoint=latest", "split=tset"], ["python train.py"]),
+    "causal": (["train.py", "model.causal=false"], ["model.causal=false"]),
+    "heads": (["train.py", "model.num_heads=3"], ["model.num_heads=3", "dim=128"]),
+    "positions too few": (
+        ["train.py", "position=learnable", "model.position.max_length=8"],
+        ["data.length=512", "max_length=8"],
+    ),
+    "no such folder": (
+        ["train.py", "data=midi_folder", "data.root=no/such"],
+        ["no/such", "folder"],
+    ),
+    "folder missing": (
+        ["train.py", "data=midi_folder"],
+        ["error: data.root is missing; give data.root=FOLDER"],
+    ),
+    "empty folder": (["train.py", "data=midi_folder", "data.root=empty"], ["empty", ".mid"]),
+    "broken corpus": (
+        ["train.py", "data=midi_folder", "data.root=broken"],
+        ["none of 1", "cut short"],
+    ),
+    "no POP909": (["train.py", "data=pop909"], ["POP909", "GitHub"]),
+    "nothing to resume": (["train.py", "resume=auto"], ["train.py"]),
+    "no such run": (["train.py", "resume=no/such"], ["no/such", "resume=auto"]),
+    "resume of the best": (["train.py", "resume=run/best.ckpt"], ["resumes from its last.ckpt"]),
+    "nothing trained": (["generate.py"], ["python train.py"]),
+    "no such checkpoint": (["generate.py", "checkpoint=no.ckpt"], ["no.ckpt"]),
+    "not a checkpoint": (
+        ["generate.py", "checkpoint=text.ckpt"],
+        ["text.ckpt", "not a checkpoint"],
+    ),
+    "nothing to evaluate": (["evaluate.py"], ["python train.py"]),
+    "no references": (["evaluate.py", "generated=empty"], ["references"]),
+    "unknown metric": (["evaluate.py", "metrics=beauty"], ["beauty", "style, position_loss"]),
+    "no metric": (["evaluate.py", "metrics=[]"], ["metrics=[]", "style, position_loss"]),
+    "invalid factor": (
+        ["evaluate.py", "max_factor=-1"],
+        ["max_factor=-1: expected a number >= 1"],
+    ),
+    "no pieces": (["evaluate.py", "max_pieces=0"], ["max_pieces=0: expected an integer >= 1"]),
+    "neither true nor false": (
+        ["generate.py", "report=maybe"],
+        ["report=maybe: expected true or false"],
+    ),
+}
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_errors_are_one_line(tmp_path, error, monkeypatch, capsys):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/x.mid").write_bytes(b"MThd\0\0\0\6\0\1\0\1\1\xe0MTrk\0\0\xff\xff")
+    (tmp_path / "text.ckpt").write_text("hello")
+    (script, *arguments), parts = ERRORS[error]
+    assert_one_line(call_here(tmp_path, script, arguments, monkeypatch, capsys), *parts)
+
+
+def test_a_failed_command_leaves_no_output_folder(workplace, monkeypatch, capsys):
+    for script, arguments in (
+        ("generate.py", ["compile=maybe"]),
+        ("evaluate.py", ["split=tset", "metrics=position_loss"]),
+    ):
+        arguments = [*arguments, "out=for nothing"]
+        assert_one_line(call_here(workplace, script, arguments, monkeypatch, capsys))
+        assert not (workplace / "for nothing").exists()
+
+
+def test_other_exceptions_are_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    monkeypatch.setattr(sys, "argv", ["evaluate.py", "split=abc"])
+    with pytest.raises(SystemExit) as stop:
+        run(lambda cfg: int(cfg.split), "evaluate")
+    assert stop.value.code == 1
+    stderr = capsys.readouterr().err
+    (line,) = [line for line in stderr.splitlines() if line.startswith("error: ")]
+    assert "abc" in line
+    assert "HYDRA_FULL_ERROR=1" in line
+    assert "Traceback" not in stderr
+
+
+@pytest.fixture
+def heeds_ctrl_c():
+    """Children inherit an ignored SIGINT, such as a background job's, but not a handled one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
+@pytest.mark.parametrize(
+    ("script", "imported"),
+    [("train.py", "pytorch_lightning"), ("generate.py", "torch"), ("evaluate.py", "numpy")],
+)
+def test_ctrl_c_during_imports(tmp_path, script, imported, monkeypatch):
+    interrupt = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
+    (tmp_path / f"{imported}.py").write_text(interrupt)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = call(tmp_path, script)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_full_traceback_on_request(tmp_path, monkeypatch):
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    environment = {**os.environ}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "generate.py")],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr

@@ -1,0 +1,129 @@
+"""evaluate.py: tables and plots."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+
+import pytest
+import torch
+
+from musicgen.composer import compose_pop
+from musicgen.midi import write
+from tests.end_to_end.command_line import assert_one_line, call, call_here
+
+
+def test_generate_then_evaluate(workplace):
+    folder = workplace / "folder of prompts"
+    for i in range(3):
+        write(compose_pop(5, i), folder / f"song {i}.mid")
+    (folder / "broken.mid").write_bytes(b"MThd broken")
+    done = call(
+        workplace,
+        "generate.py",
+        f"prompt={folder}",
+        "num_samples=2",
+        "prompt_bars=2",
+        "length_factor=6",
+        "out=generated",
+        "seed=4",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "left out" in done.stderr
+    assert "broken.mid" in done.stderr
+    assert "" not in done.stderr.splitlines()  # of progress bars that cannot be seen
+    manifest = json.loads((workplace / "generated/generation.json").read_text())
+    assert len(manifest["pieces"]) == 6
+    assert manifest["settings"]["ungrammatical pieces"] == 0
+    assert {row["tokens"] for row in manifest["pieces"]} == {6 * 64}
+
+    again = call(
+        workplace,
+        "generate.py",
+        f"prompt={folder}/song 1.mid",
+        "num_samples=1",
+        "prompt_bars=2",
+        "length_factor=6",
+        "out=again",
+        "seed=4",
+    )
+    assert again.returncode == 0, again.stderr
+    first, second = (workplace / d / "song 1_0.mid" for d in ("generated", "again"))
+    assert first.read_bytes() == second.read_bytes()
+
+    refused = call(workplace, "generate.py", f"prompt={folder}", "out=generated", "prompt_bars=2")
+    assert_one_line(refused, "exists already; give another folder with out=DIR")
+
+    (folder / "broken.mid").unlink()
+    done = call(
+        workplace,
+        "evaluate.py",
+        "metrics=[style,position_loss]",
+        "generated=generated",
+        f"references={folder}",
+        "out=measures",
+    )
+    assert done.returncode == 0, done.stderr
+    style = (workplace / "measures/style.csv").read_text()
+    assert style.splitlines()[0].startswith("measure,n,")
+    assert "onset_duration,6,0," in style
+    loss = (workplace / "measures/position_loss.csv").read_text()
+    for row in ("model, trained", "model, extrapolated 2x", "trigram, trained"):
+        assert f'"{row}",' in loss
+    assert (workplace / "measures/position_loss.png").stat().st_size > 1000
+    assert "trigram" in done.stderr
+    gain = float(re.search(r"the model is (\S+) (?:better|worse)$", done.stderr, re.M)[1])
+    assert gain > 0  # which of the two the word says
+    assert "low, high: 95% confidence interval of the mean" in done.stdout
+    assert "model, trained" in done.stdout
+
+
+def test_evaluate_refuses_a_piece_without_a_reference(workplace, monkeypatch, capsys):
+    write(compose_pop(3, 0), workplace / "originals/a.mid")
+    write(compose_pop(3, 0), workplace / "new/b.mid")
+    arguments = ["generated=new", "references=originals"]
+    refused = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    assert_one_line(
+        refused, "b.mid: ", "no file in references=originals", "folder of the originals"
+    )
+    assert not list(workplace.glob("evaluated/*"))
+
+
+def test_position_properties_writes_a_table_and_a_plot(workplace):
+    out = workplace / "kernels"
+    done = call(workplace, "evaluate.py", "metrics=position_properties", f"out={out}")
+    assert done.returncode == 0, done.stderr
+    assert "sine_spe, tokens" in done.stdout
+    assert "half_width: the lag at which" in done.stdout
+    rows = list(csv.DictReader((out / "position_properties.csv").open()))
+    assert len(rows) == 1 + 2 + 4  # all, layers, heads
+    assert {row["kernel"] for row in rows} == {"sine_spe"}
+    assert {row["translation_invariant"] for row in rows} == {"expected"}
+    assert {row["training_length"] for row in rows} == {"64"}
+    assert (out / "position_properties.png").stat().st_size > 10_000
+
+
+def test_position_properties_in_musical_time_and_without_a_kernel(workplace, monkeypatch, capsys):
+    checkpoint = torch.load(next(workplace.glob("outputs/tiny/*/checkpoints/last.ckpt")))
+    content = checkpoint["musicgen"]
+    content["model"]["position"]["coordinates"] = "time"
+    torch.save(checkpoint, workplace / "time.ckpt")
+    arguments = ["checkpoint=time.ckpt", "metrics=position_properties"]
+    done = call_here(workplace, "evaluate.py", [*arguments, "out=t"], monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    row = next(csv.DictReader((workplace / "t/position_properties.csv").open()))
+    assert row["lag"] == "grid steps"
+    assert 0 < int(row["training_length"]) < 64  # steps that 64 tokens take
+    assert float(row["period"]) == pytest.approx(4 * float(row["period_in_beats"]))
+
+    content["model"]["position"] = {"_target_": "musicgen.position.NoPosition", "_partial_": True}
+    feature_map = {"_target_": "musicgen.attention.ReLU", "_partial_": True}
+    content["model"]["attention"]["feature_map"] = feature_map
+    weights = checkpoint["state_dict"]
+    for name in [n for n in weights if "position." in n or "feature_map" in n]:
+        del weights[name]
+    torch.save(checkpoint, workplace / "none.ckpt")
+    arguments[0] = "checkpoint=none.ckpt"
+    refused = call_here(workplace, "evaluate.py", [*arguments, "out=n"], monkeypatch, capsys)
+    assert_one_line(refused, "position=none has no kernel", "position=sine_spe")

@@ -1,0 +1,109 @@
+"""generate.py: prompts, file names, warnings."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from musicgen.composer import compose_groove, compose_pop
+from musicgen.midi import read, write
+from tests.end_to_end.command_line import TINY, assert_one_line, call, call_here
+
+
+@pytest.mark.parametrize(
+    "name", ["My Song (1).mid", "Señor.mid", "a,b.mid", "a&b.mid", "it's.mid", "x=y.MID"]
+)
+def test_prompt_file_names_may_hold_special_characters(workplace, name):
+    write(compose_pop(3, 0), workplace / "prompts" / name)
+    out = f"out of {name}"
+    done = call(
+        workplace, "generate.py", f"prompt=prompts/{name}", "prompt_bars=1", "bars=1", f"out={out}"
+    )
+    assert done.returncode == 0, done.stderr
+    (file,) = (workplace / out).glob("*.mid")
+    assert file.name == f"{name.rsplit('.', 1)[0]}_0.mid"
+    assert read(file).num_notes > 0
+    page = (workplace / out / "report.html").read_text()
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_generate_warns_about_notes_that_the_vocabulary_drops(workplace, monkeypatch, capsys):
+    for i in range(5):
+        write(compose_groove(0, "bossa", 0, i), workplace / f"band/{i}.mid")
+    arguments = ["prompt=band", "prompt_bars=1", "bars=1", "out=from a band"]
+    done = call_here(workplace, "generate.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    lost = [line for line in done.stderr.splitlines() if "notes of drums dropped" in line]
+    assert len(lost) == 3
+    assert lost[0].startswith("0.mid: ")
+    assert "and 2 more like these, in generation.json" in done.stderr
+    notices = json.loads((workplace / "from a band/generation.json").read_text())["notices"]
+    assert notices[:3] == lost
+    assert len(notices) == 5
+
+
+def test_generate_warns_about_pieces_cut_short_by_the_position_limit(tmp_path, monkeypatch, capsys):
+    arguments = ["train.py", *TINY, "debug=limit", "task_name=short", "position=learnable"]
+    arguments += ["model.position.max_length=64", "trainer.max_steps=1"]
+    done = call_here(tmp_path, arguments[0], arguments[1:], monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    arguments = ["bars=16", "num_samples=2", "out=short"]
+    done = call_here(tmp_path, "generate.py", arguments, monkeypatch, capsys)
+    line = (
+        "2 pieces cut short of bars=16 at 64 tokens, the limit of this model's positional encoding"
+    )
+    assert done.stderr.count(line) == 1
+    assert line in json.loads((tmp_path / "short/generation.json").read_text())["notices"][0]
+
+
+def test_held_out_pieces_or_no_prompt(workplace):
+    for arguments, name in (
+        (["prompt=test", "num_prompts=1", "prompt_bars=1"], "pop_*_0.mid"),
+        (["num_samples=2"], "from nothing_1.mid"),
+    ):
+        out = f"out {name[:3]}"
+        done = call(workplace, "generate.py", *arguments, "bars=1", f"out={out}")
+        assert done.returncode == 0, done.stderr
+        assert len(list((workplace / out).glob(name))) == 1
+
+
+def test_prompts_with_colliding_names_get_different_files(workplace):
+    for name in ("same/a/b.mid", "same/a_b.mid", "same/x.mid", "same/x.MIDI"):
+        write(compose_pop(3, 0), workplace / name)
+    done = call(workplace, "generate.py", "prompt=same", "prompt_bars=1", "bars=1", "out=apart")
+    assert done.returncode == 0, done.stderr
+    names = {path.name for path in (workplace / "apart").glob("*.mid")}
+    assert names == {"a_b_0.mid", "a_b (2)_0.mid", "x_0.mid", "x (2)_0.mid"}
+
+
+def test_a_moved_run_folder_is_a_checkpoint(workplace):
+    (run,) = (workplace / "outputs/tiny").iterdir()
+    moved = workplace / "moved, (here)"
+    shutil.copytree(run, moved)
+    done = call(workplace, "generate.py", f"checkpoint={moved}", "bars=1", "out=from moved")
+    assert done.returncode == 0, done.stderr
+
+
+def test_generate_errors_are_one_line(workplace, monkeypatch, capsys):
+    (workplace / "bad.mid").write_bytes(b"hello")
+    for arguments, parts in (
+        (["prompt=bad.mid"], ["bad.mid", "not a MIDI file"]),
+        (["prompt=missing.mid"], ["missing.mid", "cannot be read"]),
+        (["bars=0"], ["bars=0"]),
+        (["bars=2", "length_factor=2"], ["bars", "length_factor"]),
+        (["bars=abc"], ["bars=abc: expected an integer >= 1"]),
+        (["length_factor=x"], ["length_factor=x: expected a number > 0"]),
+        (["sampling.top_p=2"], ["sampling.top_p=2"]),
+        (["sampling.temperature=hot"], ["sampling.temperature=hot: expected a number >= 0"]),
+        (["device=tpu"], ["device=tpu", "cpu"]),
+        (["prompt_bars=0", "prompt=test"], ["prompt_bars=0"]),
+        (["num_samples=1.5"], ["num_samples=1.5: expected an integer >= 1"]),
+        (["seed=x"], ["seed=x: expected an integer >= 0"]),
+        (["num_prompts=0"], ["num_prompts=0"]),
+        (["max_new_tokens=0"], ["max_new_tokens=0"]),
+        (["out=bad.mid"], ["bad.mid", "cannot be created", "give another folder"]),
+    ):
+        assert_one_line(call_here(workplace, "generate.py", arguments, monkeypatch, capsys), *parts)
+    assert not list(workplace.glob("generated/20*"))

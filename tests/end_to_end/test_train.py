@@ -1,0 +1,187 @@
+"""train.py: run folders, resume, sweeps, interrupts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.end_to_end.command_line import ROOT, TINY, assert_one_line, call, call_here
+
+
+def test_train_writes_a_run_folder(workplace):
+    (run,) = (workplace / "outputs/tiny").iterdir()
+    assert {path.name for path in run.iterdir()} >= {"checkpoints", "config.yaml", "metrics.csv"}
+    names = {path.name for path in (run / "checkpoints").iterdir()}
+    assert names == {"best.ckpt", "last.ckpt"}
+
+
+def test_resume_continues_in_the_same_folder(workplace):
+    before = set((workplace / "outputs/tiny").iterdir())
+    done = call(workplace, "train.py", "resume=auto", "trainer.max_steps=6")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^6 steps in \S+ s, validation loss \S+ nats a token$", done.stderr, re.M)
+    assert "next: python generate.py checkpoint=" in done.stderr
+    assert set((workplace / "outputs/tiny").iterdir()) == before
+    (run,) = before
+    saved = (run / ".hydra/overrides.yaml").read_text().splitlines()
+    assert saved[-1] == "- trainer.max_steps=6"
+    assert "resume" not in "".join(saved)
+    steps = [line.split(",") for line in (run / "metrics.csv").read_text().splitlines()]
+    header, rows = steps[0], [dict(zip(steps[0], row, strict=True)) for row in steps[1:]]
+    assert "train/loss" in header
+    trained = [int(row["step"]) for row in rows if row["train/loss"]]
+    assert trained == list(range(6))
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_refused_resume_changes_nothing(workplace, monkeypatch, capsys):
+    (run,) = (workplace / "outputs/tiny").iterdir()
+    saved = (run / ".hydra/overrides.yaml").read_text()
+    assert "debug=limit" in saved
+    before = contents(run)
+    (workplace / "empty").mkdir()
+    for arguments, parts in (
+        (["model.dim=32"], ["the run has model.dim=16 (not 32)", "may change trainer"]),
+        (["position=rope"], ["the run has model.position=SineSPE (not RoPE)"]),
+        (["span=gaussian", "attention=softmax"], ["(not SoftmaxAttention)", "model.span=None"]),
+        (["tokenizer=remi_notes"], ["checkpoint's vocabulary (", "use the tokenizer"]),
+        (["data.limits.min_notes=1000000", "trainer.max_steps=9"], ["none of 6"]),
+    ):
+        done = call_here(workplace, "train.py", ["resume=auto", *arguments], monkeypatch, capsys)
+        assert_one_line(done, *parts)
+        assert "to continue" not in done.stderr
+        assert contents(run) == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:20_000]), "a damaged checkpoint"),
+        (lambda path: torch.save({"a": 1}, path), "not a musicgen checkpoint"),
+    ],
+)
+def test_a_damaged_run_is_not_resumed(workplace, tmp_path, damage, message, monkeypatch, capsys):
+    (run,) = (workplace / "outputs/tiny").iterdir()
+    shutil.copytree(run, tmp_path / "run")
+    damage(tmp_path / "run/checkpoints/last.ckpt")
+    before = contents(tmp_path)
+    done = call_here(workplace, "train.py", [f"resume={tmp_path}/run"], monkeypatch, capsys)
+    assert_one_line(done, "last.ckpt", message)
+    assert "to continue" not in done.stderr
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "arguments", [["model.num_heads=3"], ["data.limits.min_notes=1000000", *TINY]]
+)
+def test_a_run_that_fails_at_once_leaves_no_folder(tmp_path, arguments, monkeypatch, capsys):
+    done = call_here(tmp_path, "train.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 2, done.stderr
+    assert not list(tmp_path.glob("outputs/default/*"))
+
+
+def test_multirun_makes_a_folder_for_each_job(workplace):
+    done = call(
+        workplace,
+        "train.py",
+        "-m",
+        *TINY,
+        "debug=limit",
+        "task_name=many",
+        "position=none,sinusoidal,sine_spe",
+        "trainer.max_steps=2",
+    )
+    assert done.returncode == 0, done.stderr
+    (sweep,) = (workplace / "outputs/many").iterdir()
+    runs = sorted(path.parent.parent.name for path in sweep.glob("*/checkpoints/last.ckpt"))
+    assert runs == ["0", "1", "2"]
+
+
+def test_a_sweep_continues_after_an_impossible_combination(workplace, monkeypatch, capsys):
+    arguments = [*TINY, "debug=limit", "trainer.max_steps=1", "task_name=grid", "logger=null"]
+    arguments += ["position=alibi,none", "-m"]
+    done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 2, done.stderr
+    assert "error: position=alibi acts on attention logits" in done.stderr
+    (sweep,) = (workplace / "outputs/grid").iterdir()
+    assert [path.name for path in sweep.iterdir() if path.is_dir()] == ["1"]
+    assert (sweep / "1/checkpoints/last.ckpt").is_file()
+    assert not (sweep / "1/metrics.csv").exists()
+
+
+@pytest.mark.slow
+def test_multirun_with_ddp_keeps_jobs_apart(workplace):
+    done = call(
+        workplace,
+        "train.py",
+        "-m",
+        *TINY,
+        "debug=limit",
+        "task_name=processes",
+        "trainer=ddp",
+        "trainer.accelerator=cpu",
+        "trainer.devices=2",
+        "trainer.precision=32-true",
+        "position=none,sine_spe",
+    )
+    assert done.returncode == 0, done.stderr
+    (sweep,) = (workplace / "outputs/processes").iterdir()
+    assert len(list(sweep.glob("*/checkpoints/last.ckpt"))) == 2
+    assert {path.name for path in sweep.iterdir()} == {"0", "1", "multirun.yaml"}
+
+
+def test_the_readme_command_with_a_group_is_parsed(tmp_path, monkeypatch, capsys):
+    lines = (ROOT / "README.md").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith("python train.py") and "group=" in line]
+    arguments = shlex.split(line)[2:]
+    assert "data.group=^([^/]+)/" in arguments
+    done = call_here(tmp_path, "train.py", arguments, monkeypatch, capsys)
+    assert_one_line(done, "/my/bands: no such folder")
+
+
+def test_ctrl_c_saves_and_resume_continues(tmp_path):
+    saved = stop(tmp_path, signal.SIGINT)
+    done = call(tmp_path, "train.py", "resume=auto", f"trainer.max_steps={saved + 1}")
+    assert done.returncode == 0, done.stderr
+    assert f"{saved + 1} steps" in done.stderr
+
+
+def test_sigterm_saves(tmp_path):
+    stop(tmp_path, signal.SIGTERM)
+
+
+def stop(tmp_path: Path, number: signal.Signals) -> int:
+    """Send a signal to a training run; the step that it saved."""
+    command = [sys.executable, str(ROOT / "train.py"), *TINY, "trainer.max_steps=100000"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    metrics: list[Path] = []
+    for _ in range(600):  # until it trains
+        metrics = list(tmp_path.glob("outputs/default/*/checkpoints/last.ckpt"))
+        if metrics or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    assert metrics
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    assert "to continue: python train.py resume=" in stderr
+    saved = torch.load(metrics[0], weights_only=True)["global_step"]
+    assert saved > 100  # not only where the last validation was
+    return saved

@@ -1,0 +1,182 @@
+"""Damaged files raise errors of one line, and never crash the native parser."""
+
+import struct
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from musicgen.errors import UserError
+from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track, dumps, loads, notes_from
+
+END = b"\x00\xff\x2f\x00"
+NOTE = b"\x00\x90\x3c\x50" + b"\x60\x80\x3c\x40"  # 96 ticks
+LONGEST = b"\xff\xff\xff\x7f"  # 2^28 - 1 ticks
+
+
+def midi(*tracks, division=480, form=1, header_length=6):
+    data = b"MThd" + struct.pack(">IHHH", header_length, form, len(tracks), division)
+    return data + b"".join(b"MTrk" + struct.pack(">I", len(t)) + t for t in tracks)
+
+
+def small():
+    return Score(
+        480,
+        [
+            Track("Piano", notes=notes_from([(0, 100, 60, 80), (480, 200, 62, 70)])),
+            Track("Drums", is_drum=True, notes=notes_from([(0, 10, 36, 80)])),
+        ],
+        np.array([(0, 120)], TEMPO),
+        [TimeSignature(0, 3, 4)],
+        [Marker(0, "A_M7_E")],
+    )
+
+
+def is_read(data):
+    try:
+        loads(data)
+    except UserError:
+        return False
+    return True
+
+
+GOOD = midi(NOTE + END)
+BROKEN = {
+    "nothing": (b"", "empty"),
+    "text": (b"<html>404</html>", "no MThd"),
+    "RIFF": (b"RIFF" + GOOD, "no MThd"),
+    "only a header's name": (b"MThd", "no MThd"),
+    "header too short": (midi(NOTE + END, header_length=5), "broken"),
+    "header too long": (midi(NOTE + END, header_length=2**31), "past the end|broken"),
+    "division 0": (midi(NOTE + END, division=0), "0 ticks"),
+    "SMPTE": (midi(NOTE + END, division=0xE728), "Division|SMPTE"),
+    "format 5": (midi(NOTE + END, form=5), "format"),
+    "track too long": (GOOD[:18] + b"\0\0\0\x0d" + GOOD[22:], "ends 1 bytes past"),
+    "track far too long": (GOOD[:18] + b"\xff\xff\xff\xff" + GOOD[22:], "past the end"),
+    "track too short": (GOOD[:18] + b"\0\0\0\x06" + GOOD[22:], "broken"),
+    "no status at all": (midi(b"\x00\x3c\x50" + NOTE + END), "broken"),
+    "unknown status": (midi(b"\x00\xf4" + NOTE + END), "broken"),
+    "5 bytes of time": (midi(b"\x81\x80\x80\x80\x00\x90\x3c\x50" + NOTE + END), "4 bytes"),
+    "9 bytes of time": (midi(b"\xff" * 8 + b"\x00\x90\x3c\x50" + NOTE + END), "4 bytes"),
+    "5 bytes of length": (midi(NOTE + b"\x00\xff\x01\x81\x80\x80\x80\x00" + END), "4 bytes"),
+    "5 bytes of SysEx": (midi(b"\x00\xf0\x81\x80\x80\x80\x00" + NOTE + END), "4 bytes"),
+    "text past the end": (midi(NOTE + b"\x00\xff\x01\x7fabc"), "broken"),
+    "time past 2^31": (midi((LONGEST + b"\x90\x3c\x00") * 9 + NOTE + END), r"2\^31"),
+    "time past 2^32": (midi((LONGEST + b"\x90\x3c\x00") * 17 + NOTE + END), r"2\^31"),
+    "tempo past 2^31": (
+        midi((LONGEST + b"\xff\x01\x00") * 9 + b"\x00\xff\x51\x03\x07\xa1\x20" + END),
+        r"2\^31",
+    ),
+    "velocity past 127": (midi(b"\x00\x90\x3c\xd0\x60\x80\x3c\x40" + END), "velocity past 127"),
+    "an escape after a note": (midi(NOTE + b"\x00\xf7\x94\xf1\x4c\x6d\x9f\xc1"), "not supported"),
+}
+for channel in (0, 15):  # past the end of the last channel is outside of the parser's table
+    on, off = bytes([0, 0x90 | channel]), bytes([0x60, 0x80 | channel])
+    BROKEN |= {
+        f"pitch past 127, {channel}": (midi(on + b"\xbc\x50" + off + b"\xbc\x40" + END), "pitch"),
+        f"its end alone, {channel}": (midi(off + b"\xff\x40" + END), "pitch"),
+        f"behind a running program change, {channel}": (
+            midi(b"\x00\xc0\x05\x00\x06" + on + b"\xbc\x50" + END),
+            "pitch",
+        ),
+        f"behind a meta event, {channel}": (
+            # The running status still applies; the emoji makes the track suspicious.
+            midi(on + b"\x3c\x50\x00\xff\x06\x04\xf0\x9f\x8e\xb5\x60\x3c\x00" + off + b"\xbc\x00"),
+            "pitch",
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_damaged_files_raise_errors_of_one_line(name):
+    data, reason = BROKEN[name]
+    with pytest.raises(UserError, match=reason) as caught:
+        loads(data)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_file_truncated_at_any_byte_raises():
+    whole = dumps(small())
+    assert is_read(whole)
+    read = [cut for cut in range(len(whole)) if is_read(whole[:cut])]
+    starts = [at for at in range(len(whole)) if whole[at : at + 4] == b"MTrk"]
+    # Only truncation within the next track's header is not detected.
+    assert all(any(start <= cut < start + 8 for start in starts) for cut in read)
+
+
+def test_valid_long_numbers_are_read():
+    name = "音楽 🎵" * 40
+    track = Track(name, notes=notes_from([(2**27, 2**27 - 1, 60, 80)]))
+    score = Score(480, [track], markers=[Marker(2**26, "é" * 300)])
+    assert loads(dumps(score)) == score
+    gaps = midi((LONGEST + b"\x90\x3d\x00") * 7 + NOTE + END)
+    assert loads(gaps).tracks[0].notes.tolist() == [(7 * (2**28 - 1), 96, 60, 80)]
+
+
+def test_files_with_harmless_errors_are_read():
+    notes = [(0, 96, 60, 80)]
+    for body in [
+        NOTE,  # no end of track
+        NOTE + END + b"\x00\x9f\xff\xff",  # events behind the end of track
+        b"\x00\xf0\x03\x7e\x7f\xf7" + NOTE + END,  # a SysEx
+        b"\x00\xff\x51\x03\x00\x00\x00" + NOTE + END,  # 0 microseconds a beat
+        b"\x00\xff\x58\x04\x00\x02\x18\x08" + NOTE + END,  # 0/4
+        b"\x00\xff\x58\x04\x04\xc8\x18\x08" + NOTE + END,  # 4 / 2^200
+        b"\x00\xff\x59\x02\x64\x09" + NOTE + END,  # an impossible key
+        b"\x00\x90\x3c\x50\x60\x3c\x00" + END,  # running status
+        b"\x00\x90\x3c\x50\x00\xff\x06\x03\xe9\xff\xff\x60\x3c\x00" + END,  # across Latin-1 text
+    ]:
+        score = loads(midi(body))
+        assert [track.notes.tolist() for track in score.tracks] == [notes]
+        assert len(score.tempos) == len(score.time_signatures) == 0
+    assert loads(GOOD + b"MTrk\x00\x00") == loads(GOOD)
+    assert loads(GOOD + b"\x00" * 100) == loads(GOOD)
+    assert loads(GOOD + b"XFIH\x00\x00\x00\x04\xff\xff\xff\xff") == loads(GOOD)
+
+
+# Run in a child process, so that a crash of the parser is a test failure.
+MUTATIONS = textwrap.dedent("""
+    import numpy as np, sys
+    from musicgen.composer import compose_groove, compose_pop
+    from musicgen.errors import UserError
+    from musicgen.midi import dumps, loads
+    from musicgen.tokenization import REMI, Groove2Groove
+
+    bases = [dumps(compose_pop(0, 0).clip(0, 7680)), dumps(compose_groove(0, "funk", 0, 0))]
+    tokenizers = REMI(), Groove2Groove()
+    refused = 0
+    for seed in range(800):
+        rng = np.random.default_rng(seed)
+        data = bytearray(bases[seed % 2])
+        for _ in range(rng.integers(1, 9)):
+            data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+        if seed % 4 == 0:  # and a note of the last channel with a random pitch
+            at = rng.integers(22, len(data) - 3)
+            data[at : at + 2] = 0x80 | 0x10 * rng.integers(2) | 15, rng.integers(256)
+        print(seed, flush=True)
+        try:
+            score = loads(bytes(data))
+        except UserError as error:
+            assert len(str(error).splitlines()) == 1
+            refused += 1
+            continue
+        assert all(n["velocity"].max(initial=0) < 128 for n in (t.notes for t in score.tracks))
+        assert len(score.bar_starts()) < 100_000
+        for tokenizer in tokenizers if seed < 100 else ():
+            tokenizer.encode(score)
+    assert 100 < refused < 700, refused
+""")
+
+
+def test_flipped_bits_never_crash():
+    child = subprocess.run(
+        [sys.executable, "-c", MUTATIONS],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"},
+    )
+    seed = child.stdout.split()[-1:]
+    assert child.returncode == 0, f"seed {seed}, status {child.returncode}: {child.stderr[-2000:]}"

@@ -1,0 +1,191 @@
+"""A model's functions of the lag, against the formulas of encodings, spans and decays."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hydra.utils import instantiate
+
+from musicgen.attention import FAVOR, GaussianSpan, LinearAttention, SoftmaxAttention
+from musicgen.errors import UserError
+from musicgen.metrics import kernel_properties
+from musicgen.models import Transformer
+from musicgen.models.position_kernels import kernel_axes, position_kernels
+from musicgen.position import (
+    SIREN,
+    ConvSPE,
+    Learnable,
+    NoPosition,
+    OrthogonalLRPE,
+    PermuteFormer,
+    RoPE,
+    SineSPE,
+    Sinusoidal,
+    TransformerXL,
+)
+from musicgen.random import NoiseKey
+
+HEADS, WIDTH, LAYERS = 2, 4, 3
+LAGS = np.arange(-15, 30)
+CONF = Path(__file__).parents[2] / "conf/position"
+WITH_KERNEL = sorted({path.stem for path in CONF.glob("*.yaml")} - {"none", "learnable"})
+favor = partial(LinearAttention, feature_map=partial(FAVOR, num_features=6))
+
+
+def model(position, attention=SoftmaxAttention, **options) -> Transformer:
+    sizes = {"dim": HEADS * WIDTH, "num_layers": LAYERS, "num_heads": HEADS, "ff_dim": 4}
+    return Transformer(9, **sizes, position=position, attention=attention, **options).eval()
+
+
+def only_kernel(net: Transformer, axis: int = 0, name: str | None = None):
+    kernels = position_kernels(net, LAGS, axis)
+    (kernel,) = [k for k in kernels if name in (None, k.name)]
+    return kernel
+
+
+def test_rope_kernel_is_cosines():
+    kernel = only_kernel(model(RoPE, favor))
+    assert (kernel.name, kernel.relative) == ("rope", "exact")
+    alpha = 10000.0 ** (-2 * np.arange(3) / 6)  # of 6 features
+    waves = np.cos(alpha[:, None] * LAGS).repeat(2, axis=0)
+    expected = np.broadcast_to(waves, (1, HEADS, 6, len(LAGS)))  # all layers share it
+    np.testing.assert_allclose(kernel.values, expected, atol=1e-5)
+    np.testing.assert_allclose(kernel.profile, expected.mean(-2), atol=1e-5)
+
+
+@pytest.mark.parametrize("num_realizations", [16, None])
+def test_sine_spe_kernel_is_equation_18_with_the_gate(num_realizations):
+    net = model(partial(SineSPE, num_sines=2, num_realizations=num_realizations))
+    spe = net.position
+    f = np.array([[0.1, 0.02], [0.3, 0.25], [0.05, 0.4], [0.01, 0.2]])  # [K, K']
+    theta, gain = np.linspace(-1, 1, 8).reshape(4, 2), np.linspace(0.5, 2, 8).reshape(4, 2)
+    with torch.no_grad():
+        spe.frequency[0, 1] = torch.tensor(np.log(2 * f / (1 - 2 * f)))
+        spe.phase[0, 1] = torch.tensor(theta)
+        spe.gain[0, 1] = torch.tensor(np.log(np.expm1(gain)))
+        spe.gate[2, 1] = math.log(0.25 / 0.75)
+    angle = 2 * np.pi * f[..., None] * LAGS + theta[..., None]
+    plain = (gain[..., None] ** 2 * np.cos(angle)).sum(1) / 4
+    kernel = only_kernel(net)
+    assert kernel.relative == ("expected" if num_realizations else "exact")
+    np.testing.assert_allclose(kernel.values[2, 1], 0.25 + 0.75 * plain, atol=1e-4)
+    assert kernel.values.shape == (LAYERS, HEADS, WIDTH, len(LAGS))
+
+
+def test_initial_conv_spe_kernel_is_a_triangle():
+    sizes = {"dim": 256, "num_layers": 1, "num_heads": 2, "ff_dim": 4}
+    spe = partial(ConvSPE, filter_length=20, gated=False)
+    net = Transformer(9, **sizes, position=spe, attention=SoftmaxAttention)
+    kernel = only_kernel(net)
+    mean = kernel.profile.mean((0, 1))
+    triangle = 0.5 * (1 - np.abs(LAGS) / 20).clip(min=0)
+    np.testing.assert_allclose(mean, triangle, atol=0.03)
+    assert (mean[np.abs(LAGS) >= 20] == 0).all()
+    (half,) = kernel_properties(LAGS, kernel.values[0], kernel.profile[0], 15).half_width[:1]
+    assert half == pytest.approx(10, abs=1)
+
+
+@pytest.mark.parametrize("position", [partial(SIREN, training_length=12), TransformerXL])
+def test_kernels_of_logit_encodings_are_their_position_terms(position):
+    net = model(position)
+    torch.nn.init.normal_(net.position.position_bias)
+    of_queries, bias = position_kernels(net, LAGS)
+    assert bias.name == f"{of_queries.name} bias"
+    q = torch.randn(1, 1, HEADS, WIDTH)
+    codes, _ = net.position(torch.arange(5)[None, :, None], noise=NoiseKey((0,)))
+    for layer, code in enumerate(codes):
+        term, table = code.logits.term, code.logits.table(((-29, 15),))  # key minus query
+        values = table.values.detach().flip(1)  # [H, N, K], by query minus key
+        terms = torch.einsum("hk,hnk->hn", term.position_query(q, 1 / 2)[0, 0], values)  # K^-½
+        actual = torch.einsum("hk,hkn->hn", q[0, 0], torch.tensor(of_queries.values[layer]))
+        actual = actual + torch.tensor(bias.values[layer, :, 0])
+        torch.testing.assert_close(actual, terms.detach(), atol=1e-5, rtol=1e-4)
+        norm = values.norm(dim=-1) / 2 / math.sqrt(WIDTH)
+        torch.testing.assert_close(torch.tensor(of_queries.profile[layer]), norm)
+
+
+def test_sinusoidal_kernel_is_the_product_of_two_encodings():
+    net = model(Sinusoidal)
+    kernel = only_kernel(net)
+    positions = torch.arange(80)[None, :, None]
+    encodings = net.position.embed(torch.zeros(1, 80, HEADS * WIDTH), positions)[0].numpy()
+    products = encodings[40 + LAGS] @ encodings[40]
+    np.testing.assert_allclose(kernel.values.sum(-2)[0, 0], products, atol=1e-4)
+    assert kernel.relative == "no"
+
+
+def test_span_kernel_is_the_gaussian_within_the_window():
+    span = partial(GaussianSpan, training_length=31, sigma=0.2)
+    net = model(NoPosition, span=span)
+    with torch.no_grad():
+        net.layers[1].span.sigma.fill_(0.1)
+        net.layers[1].span.update_window()
+    kernel = only_kernel(net)
+    assert kernel.name == "span"
+    for layer, sigma in enumerate((6, 3, 6)):
+        window = math.ceil(sigma * math.sqrt(2 * math.log(10)))
+        expected = np.exp(-0.5 * (LAGS / sigma) ** 2) * (np.abs(LAGS) <= window)
+        np.testing.assert_allclose(kernel.profile[layer, 0], expected, atol=1e-6)
+        found = kernel_properties(LAGS, kernel.values[layer], kernel.profile[layer], 15)
+        assert found.half_width[0] == pytest.approx(sigma * math.sqrt(2 * math.log(2)), abs=0.02)
+
+
+def test_decay_kernels_are_powers():
+    net = model(PermuteFormer, partial(favor, decay="learned"))
+    with torch.no_grad():
+        net.layers[1].attention.decay[1] = math.log(0.25)
+    assert [k.name for k in position_kernels(net, LAGS)] == ["permute", "decay", "permute decay"]
+    kernel = only_kernel(net, name="decay")
+    np.testing.assert_allclose(kernel.profile[1, 1], np.exp(-0.25 * np.abs(LAGS)), rtol=1e-5)
+    found = kernel_properties(LAGS, kernel.values[1], kernel.profile[1], 15)
+    assert found.half_width[1] == pytest.approx(math.log(2) / 0.25, abs=0.03)
+    ratio = 1 / (1 + np.exp([-2, -3.5]))[:, None]
+    (profile,) = only_kernel(net, name="permute decay").profile
+    np.testing.assert_allclose(profile, ratio ** np.abs(LAGS), rtol=1e-4)
+    # Bidirectional attention ignores decays.
+    assert only_kernel(model(PermuteFormer, favor, causal=False)).name == "permute"
+
+
+def test_each_coordinate_has_its_own_kernels():
+    lrpe = partial(OrthogonalLRPE, basis="identity")
+    net = model(partial(lrpe, coordinates=2), span=partial(GaussianSpan, training_length=[9, 21]))
+    assert kernel_axes(net) == [0, 1]
+    alpha = net.position.alpha(0).detach()
+    for axis, sigma in ((0, 0.3 * 8), (1, 0.3 * 20)):
+        encoding, span = position_kernels(net, LAGS, axis)
+        along = torch.arange(alpha.shape[-1]) % 2 == axis
+        waves = np.cos((alpha * along)[..., None] * LAGS).repeat_interleave(2, dim=1)
+        np.testing.assert_allclose(encoding.values[0], waves, atol=1e-5)
+        assert span.profile[0, 0, 15 + 2] == pytest.approx(math.exp(-0.5 * (2 / sigma) ** 2))
+    # An encoding of musical time, and a decay by the number of tokens.
+    net = model(partial(lrpe, coordinates="time"), partial(favor, decay="learned"))
+    assert kernel_axes(net) == [0, 1]
+    assert only_kernel(net, 0).name == "decay"
+    assert only_kernel(net, 1).name == "lrpe_orthogonal"
+
+
+@pytest.mark.parametrize("position", [NoPosition, partial(Learnable, max_length=50)])
+def test_models_without_functions_of_the_lag_are_refused(position):
+    net = model(position)
+    assert position_kernels(net, LAGS) == []
+    with pytest.raises(UserError, match=r"position=(none|learnable) has no kernel.*span=gaussian"):
+        kernel_axes(net)
+    assert kernel_axes(model(position, partial(favor, decay="learned"))) == [0]
+
+
+@pytest.mark.parametrize("name", WITH_KERNEL)
+def test_every_encoding_in_conf_has_a_kernel(config, name):
+    attention = "favor" if name == "permute" else "softmax"
+    sizes = ("model.dim=16", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=4")
+    cfg = config("train", f"position={name}", f"attention={attention}", *sizes)
+    kernel = position_kernels(instantiate(cfg.model, vocab_size=9), LAGS)[0]
+    layers, heads, _, num_lags = kernel.values.shape
+    assert layers in (1, 2)
+    assert heads in (1, 2)
+    assert num_lags == len(LAGS)
+    assert kernel.values.std() > 0

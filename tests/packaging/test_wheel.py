@@ -1,0 +1,102 @@
+"""The wheel, installed into a clean environment, works from any folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from musicgen.midi import read
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("musicgen", "conf", "tokenizers", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+TINY = (
+    *("model.dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
+    *("data.length=32", "data.batch_size=2"),
+)
+
+
+def run(folder: Path, *command: str | Path) -> str:
+    hidden = ("PYTHONPATH", "HYDRA_FULL_ERROR")
+    environment = {key: value for key, value in os.environ.items() if key not in hidden}
+    environment["OMP_NUM_THREADS"] = "1"
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    # A copy of the sources, as building leaves files beside them.
+    source = tmp_path_factory.mktemp("source")
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            ignore = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, source / name, ignore=ignore)
+        else:
+            shutil.copy(ROOT / name, source)
+    pip = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index")
+    run(source, *pip, "--no-build-isolation", "--wheel-dir", "dist", ".")
+    (path,) = (source / "dist").glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def scripts(wheel, tmp_path_factory) -> Path:
+    """The scripts of an environment with the wheel and this environment's other packages."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    paths = {"base": str(folder), "platbase": str(folder)}
+    target = Path(sysconfig.get_path("purelib", "venv", vars=paths))
+    scripts = Path(sysconfig.get_path("scripts", "venv", vars=paths))
+    # A path in a .pth file is not searched for further .pth files, such as an editable install's.
+    (target / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = (sys.executable, "-m", "pip", "--python", scripts / "python", "install")
+    run(folder, *pip, "--no-deps", "--no-index", "--ignore-installed", wheel)
+    return scripts
+
+
+def test_the_wheel_carries_configurations_and_vocabularies(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for folder, packaged in (("conf", "conf"), ("tokenizers", "vocabularies")):
+        for pattern in ("*.yaml", "vocab.json"):
+            for path in (ROOT / folder).rglob(pattern):
+                relative = path.relative_to(ROOT / folder).as_posix()
+                assert f"musicgen/{packaged}/{relative}" in names
+
+
+@pytest.mark.slow
+def test_installed_commands_run_in_any_folder(scripts, tmp_path):
+    where = (
+        "import musicgen, musicgen.resources as r; print(musicgen.__file__, r.CONF, r.VOCABULARIES)"
+    )
+    found = run(tmp_path, scripts / "python", "-c", where).split()
+    assert all(Path(path).is_relative_to(scripts.parent) for path in found)
+
+    data = ("data.num_pieces=6",)
+    assert "ready: 6 pieces in" in run(tmp_path, scripts / "musicgen-prepare", *data)
+    # Two processes, so that the second one is started by the installed script too.
+    ddp = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32")
+    limits = ("debug=limit", "task_name=tiny", "trainer.max_steps=2")
+    log = run(tmp_path, scripts / "musicgen-train", *TINY, *data, *limits, *ddp)
+    assert "next: musicgen-generate checkpoint=" in log
+    run(
+        tmp_path, scripts / "musicgen-generate", "prompt=test", "bars=1", "prompt_bars=1", "out=new"
+    )
+    assert any(read(path).num_notes for path in (tmp_path / "new").glob("*.mid"))
+    run(tmp_path, scripts / "musicgen-evaluate", "metrics=position_loss", "out=measures")
+    assert (tmp_path / "measures/position_loss.csv").is_file()

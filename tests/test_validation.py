@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+from musicgen.errors import ParameterError, parameter_of
+from musicgen.validation import check_bool, check_choice, check_float, check_int
+
+
+def refusal(check, *args, **kwargs) -> str:
+    with pytest.raises(ParameterError) as caught:
+        check(*args, **kwargs)
+    return str(caught.value)
+
+
+def test_valid_values_pass():
+    check_int("x", 1)
+    check_int("x", np.int64(0), 0)
+    check_int("x", None, none_means="all")
+    check_float("x", 0)
+    check_float("x", np.float32(0.5), above=0, maximum=0.5)
+    check_float("x", None, none_means="")
+    check_bool("x", False)
+    check_choice("x", "a", ["a", "b"])
+
+
+@pytest.mark.parametrize("value", ["abc", 0, -32, 1.0, True])
+def test_integers(value):
+    assert refusal(check_int, "dim", value) == f"dim={value}: expected an integer >= 1"
+
+
+@pytest.mark.parametrize("value", ["hot", 0, 1.5, math.nan, math.inf, False, [1]])
+def test_numbers(value):
+    assert refusal(check_float, "top_p", value, above=0, maximum=1) == (
+        f"top_p={value}: expected a number > 0 and <= 1"
+    )
+
+
+def test_messages_name_the_bounds_and_what_none_means():
+    assert refusal(check_float, "p", 1, below=1) == "p=1: expected a number >= 0 and < 1"
+    assert refusal(check_int, "n", 9, 3, maximum=5, none_means="all") == (
+        "n=9: expected an integer from 3 to 5, or None: all"
+    )
+    assert refusal(check_int, "n", None) == "n=None: expected an integer >= 1"
+    assert refusal(check_bool, "report", "maybe") == "report=maybe: expected true or false"
+    assert refusal(check_choice, "mode", 1, "ab") == "mode=1: expected one of a, b"
+
+
+def test_a_parent_prefixes_its_parameters():
+    with pytest.raises(ParameterError) as caught, parameter_of("model"), parameter_of("position"):
+        check_int("depth", 0)
+    assert str(caught.value) == "model.position.depth=0: expected an integer >= 1"
+    assert caught.value.name == "model.position.depth"
+
+
+def test_errors_can_be_pickled():
+    error = pickle.loads(pickle.dumps(ParameterError("n", 0, "expected an integer >= 1")))
+    assert str(error) == "n=0: expected an integer >= 1"
