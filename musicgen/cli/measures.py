@@ -111,7 +111,9 @@ def position_loss(cfg: DictConfig, out: Path) -> list[Row]:
     rows = [
         {"measure": f"{name}, {part}", **asdict(summary)}
         for name, arrays in losses.items()
-        for part, summary in length_summaries(arrays, training_length, factors).items()
+        for part, summary in length_summaries(
+            arrays, training_length, factors, seed=cfg.seed
+        ).items()
     ]
     bucket = max(1, training_length // 16)
     curves = {name: loss_curve(arrays, bucket) for name, arrays in losses.items()}

@@ -44,7 +44,11 @@ def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> LossCurve:
 
 
 def length_summaries(
-    losses: Sequence[FloatArray], training_length: int, factors: Sequence[float] = (1.5, 2.0)
+    losses: Sequence[FloatArray],
+    training_length: int,
+    factors: Sequence[float] = (1.5, 2.0),
+    *,
+    seed: int = 0,
 ) -> dict[str, Summary]:
     """Summarise each piece's mean loss in ranges of positions: "trained", "extrapolated 1.5x", ….
 
@@ -53,12 +57,13 @@ def length_summaries(
     Args:
         losses: as for `loss_curve`.
         factors: for each factor f, one range from N to f·N of the training length N.
+        seed: of the bootstrap intervals.
     """
     ranges = {"trained": (0, training_length)} | {
         f"extrapolated {factor:g}x": (training_length, round(factor * training_length))
         for factor in factors
     }
     return {
-        name: Summary.of(mean_of_valid(loss[start:end]) for loss in losses)
+        name: Summary.of((mean_of_valid(loss[start:end]) for loss in losses), seed=seed)
         for name, (start, end) in ranges.items()
     }

@@ -143,8 +143,8 @@ class Grammar(ABC, Generic[S]):
     def allowed(self, state: S, *, end: bool = True, not_before: Tensor | None = None) -> Tensor:
         """Return the mask of tokens that may come next, V = len(vocabulary). -> [B, V] bool.
 
-        No row is empty: without `end`, EOS stays where nothing else can follow (a piece of
-        maximum length), and a finished row allows only PAD.
+        No row is empty: EOS is allowed where nothing else can follow (a piece of maximum length),
+        and a finished row allows only PAD.
 
         Args:
             end: whether to allow EOS.
@@ -154,6 +154,7 @@ class Grammar(ABC, Generic[S]):
         if not_before is not None:
             waiting = (state.time < not_before)[:, None]
             mask &= ~waiting | self._time_tokens(state, not_before)
+            mask[:, self.eos] |= ~mask.any(dim=1)
         if not end:
             others = mask.clone()
             others[:, self.eos] = False

@@ -144,7 +144,7 @@ class Throughput(pl.Callback):
     def __init__(self, every: int = 10) -> None:
         check_int("every", every)
         self.every = every
-        self._tokens, self._start = 0, 0.0
+        self._tokens, self._start, self._step = 0, 0.0, 0
 
     def on_train_batch_start(self, *args: Any) -> None:
         if self._tokens == 0:
@@ -159,7 +159,10 @@ class Throughput(pl.Callback):
         batch_idx: int,
     ) -> None:
         self._tokens += batch.tokens.numel()
-        if trainer.global_step % self.every == 0:
+        if trainer.global_step == self._step:
+            return  # gradients are still being accumulated
+        self._step = trainer.global_step
+        if self._step % self.every == 0:
             rate = self._tokens * trainer.world_size / (time.perf_counter() - self._start)
             pl_module.log("train/tokens_per_second", rate, rank_zero_only=True)
             self._tokens = 0

@@ -14,3 +14,8 @@ def test_flags_may_come_last():
 def test_null_selects_none_in_groups_that_have_it():
     assert prepare_arguments(["logger=null", "resume="]) == ["logger=none"]
     assert prepare_arguments(["~logger", "data=null"]) == ["logger=none", "data=null"]
+
+
+def test_folders_are_quoted():
+    for key in ("out", "data.cache_dir", "paths.data_dir", "paths.output_dir"):
+        assert prepare_arguments([f"{key}=/a,b & c"]) == [f"{key}='/a,b & c'"]

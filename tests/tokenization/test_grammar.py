@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from musicgen.composer import compose_groove, compose_pop
 from musicgen.errors import UserError
 from musicgen.midi import dumps
 from musicgen.tokenization import REMI, Groove2Groove
@@ -270,3 +271,21 @@ def test_the_maximum_length_is_reached_only_to_close_notes():
     at_limit = grammar.advance(sounding, torch.tensor([to_limit]))
     first_off = TINY_GROOVE.vocabulary.id("NoteOff_Bass_40")
     assert grammar.allowed(at_limit)[0].nonzero().tolist() == [[first_off]]
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "until"), [(REMI(max_bars=2), 32), (Groove2Groove(max_beats=8), 96)]
+)
+def test_a_prompt_of_maximum_length_can_only_end(tokenizer, until):
+    score = compose_pop(0, 0) if tokenizer.name == "remi" else compose_groove(0, "funk", 0, 0)
+    prompt = torch.from_numpy(tokenizer.until_end(tokenizer.encode(score)))[None]
+    grammar = tokenizer.grammar()
+    state = grammar.start(prompt)
+    for _ in range(20):  # notes may have to be closed first
+        allowed = grammar.allowed(state, not_before=torch.tensor([until]))
+        assert allowed.any()
+        token = allowed.int().argmax(dim=1)
+        state = grammar.advance(state, token)
+        if state.finished.all():
+            break
+    assert state.finished.all()

@@ -17,7 +17,7 @@ from musicgen import load
 from musicgen.attention import FAVOR
 from musicgen.cli import train
 from musicgen.errors import UserError
-from musicgen.training.callbacks import RedrawFeatures, SaveLast
+from musicgen.training.callbacks import RedrawFeatures, SaveLast, Throughput
 from musicgen.training.schedules import warmup_cosine
 from musicgen.training.tasks import LanguageModeling
 
@@ -219,6 +219,17 @@ def test_redraw_frequency():
         RedrawFeatures()
     with pytest.raises(UserError, match="probability=2: expected a number >= 0 and <= 1"):
         RedrawFeatures(probability=2)
+
+
+def test_throughput_is_logged_once_per_step():
+    callback, logged = Throughput(every=2), []
+    module = SimpleNamespace(log=lambda name, rate, **_: logged.append(rate))
+    batch = SimpleNamespace(tokens=torch.zeros(2, 8))
+    for micro_batch in range(16):  # four per step
+        trainer = SimpleNamespace(global_step=(micro_batch + 1) // 4, world_size=1)
+        callback.on_train_batch_start(trainer, module, batch, micro_batch)
+        callback.on_train_batch_end(trainer, module, None, batch, micro_batch)
+    assert len(logged) == 2  # after steps 2 and 4
 
 
 def test_schedule_by_hand():

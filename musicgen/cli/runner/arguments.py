@@ -17,7 +17,10 @@ from musicgen.resources import CONF
 # Hydra's grammar rejects commas, brackets and ampersands, which file names and regular
 # expressions contain: these values are quoted.
 LITERAL_KEYS = frozenset(
-    {"prompt", "checkpoint", "out", "generated", "references", "resume", "data.root", "data.group"}
+    {
+        *("prompt", "checkpoint", "out", "generated", "references", "resume"),
+        *("data.root", "data.group", "data.cache_dir", "paths.data_dir", "paths.output_dir"),
+    }
 )
 _OVERRIDES = Path(".hydra", "overrides.yaml")
 
