@@ -7,7 +7,7 @@ cost of learned decay, and of keeping FAVOR+'s exponents in range, compared with
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import torch
@@ -20,8 +20,8 @@ from musicgen.attention import causal_linear_attention
 LENGTHS = (2048, 8192)
 
 
-def run(side: str, length: int, device: str, repeats: int) -> float:
-    """Return the seconds of forward and backward."""
+def make_step(side: str, length: int, device: str) -> Callable[[], None]:
+    """Return forward and backward of a side."""
     torch.manual_seed(0)
     # As in training with autocast, so that `auto` may select flash-linear-attention.
     torch.set_float32_matmul_precision("highest" if device == "cpu" else "high")
@@ -56,15 +56,11 @@ def run(side: str, length: int, device: str, repeats: int) -> float:
         "softmax": softmax,
         "exp": exp,
     }[side]
-    return min(measure.seconds(lambda: forward().backward(grad), repeats, device))
+    return lambda: forward().backward(grad)
 
 
 def main() -> None:
-    args = measure.arguments(__doc__, repeats=5, rounds=3)
-    if args.side:
-        times = {str(n): run(args.side, n, args.device, args.repeats) for n in LENGTHS}
-        print(json.dumps(times))
-        return
+    args = measure.arguments(__doc__, rounds=9)
     cuda = args.device == "cuda"
     # The two sides of each ratio, and its targets at the lengths.
     pairs = [
@@ -81,12 +77,12 @@ def main() -> None:
     elif cuda:
         pairs.insert(0, ("chunked", "ours", ("≥ 1", "≥ 1")))
     names = sorted({name for pair in pairs for name in pair[:2]})
-    found = measure.sides(__file__, names, args, args.rounds)
     rows = []
-    for a, b, limits in pairs:
-        for n, limit in zip(map(str, LENGTHS), limits, strict=True):
-            what = f"{a} / {b} at {n}"
-            rows.append(measure.row(what, found[a][n], found[b][n], "s", limit))
+    for i, n in enumerate(LENGTHS):
+        runs = {name: make_step(name, n, args.device) for name in names}
+        times = measure.interleaved(runs, args.rounds, args.device)
+        for a, b, limits in pairs:
+            rows.append(measure.compare(f"{a} / {b} at {n}", times[a], times[b], "s", limits[i]))
     measure.save_results(__file__, rows, args)
 
 

@@ -59,10 +59,11 @@ def main() -> None:
             ("compiled", "packed, compiled", "> 1.2 at 4 rows"),
             ("packed", "packed, compiled", "—"),
         ):
-            ratios = [x / y for x, y in zip(seconds[a], seconds[b], strict=True)]
-            what = f"{a} / {b}, batch {batch} (ratios {min(ratios):.2f} to {max(ratios):.2f})"
-            medians = (statistics.median(seconds[name]) for name in (a, b))
-            rows.append(measure.row(what, *medians, "CPU s a step", to_reach))
+            rows.append(
+                measure.compare(
+                    f"{a} / {b}, batch {batch}", seconds[a], seconds[b], "CPU s a step", to_reach
+                )
+            )
     measure.save_results(__file__, rows, args)
 
 

@@ -1,13 +1,11 @@
 """Compare a training step with encodings of the features (RoPE, LRPE, PermuteFormer) and without.
 
 Against an absolute encoding, at the width of the published music models. Linear attention with
-`--attention=elu`, the feature map of the LRPE paper, or with favor or relu. The steps of all sides
-are interleaved in one process, and the median of each is compared.
+`--attention=elu`, the feature map of the LRPE paper, or with favor or relu.
 """
 
 from __future__ import annotations
 
-import statistics
 from functools import partial
 
 import torch
@@ -50,18 +48,14 @@ def build(
 def main() -> None:
     args = measure.arguments(__doc__, attention="elu", layers=6, length=2048, batch=1, rounds=9)
     tokens = torch.randint(333, (args.batch, args.length), device=args.device)
-    models = {
-        position.name: build(position, args.attention, args.layers, args.device)
-        for position in (Sinusoidal, *SIDES)
-    }
-    times: dict[str, list[float]] = {name: [] for name in models}
-    for _ in range(args.rounds):
-        for name, model in models.items():
-            times[name] += measure.seconds(partial(step, model, tokens, 0), 1, args.device)
-    found = {name: statistics.median(seconds) for name, seconds in times.items()}
-    base = found[Sinusoidal.name]
+    runs = {}
+    for position in (Sinusoidal, *SIDES):
+        model = build(position, args.attention, args.layers, args.device)
+        runs[position.name] = partial(step, model, tokens, 0)
+    times = measure.interleaved(runs, args.rounds, args.device)
+    base = times[Sinusoidal.name]
     rows = [
-        measure.row(f"absolute / {side.name}", base, found[side.name], "s a step", target)
+        measure.compare(f"absolute / {side.name}", base, times[side.name], "s a step", target)
         for side, target in SIDES.items()
     ]
     measure.save_results(__file__, rows, args)

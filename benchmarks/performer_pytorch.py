@@ -3,57 +3,57 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+from typing import Any
 
 import torch
 
 from benchmarks import measure
 from benchmarks.training_step import build, step
 
+SIDES = ("ours", "performer_pytorch")
 
-def run(side: str, length: int, repeats: int, device: str) -> dict[str, float]:
+
+def build_side(side: str, length: int, device: str) -> Any:
+    """Return a model of this side: tokens to logits."""
     torch.manual_seed(0)
-    tokens = torch.randint(333, (1, length), device=device)
     if side == "ours":
-        model = build("absolute", 6, device)
-        times = measure.seconds(lambda: step(model, tokens, 0), repeats, device)
-    else:
-        from performer_pytorch import PerformerLM
+        return build("absolute", 6, device)
+    from performer_pytorch import PerformerLM
 
-        theirs = PerformerLM(
-            num_tokens=333,
-            max_seq_len=length,
-            dim=512,
-            depth=6,
-            heads=8,
-            dim_head=64,
-            nb_features=128,
-            causal=True,
-            ff_dropout=0.1,
-            attn_dropout=0.1,
-            rotary_position_emb=False,
-        ).to(device)
-
-        def their_step() -> None:
-            with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):  # as our `step`
-                logits = theirs(tokens)
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten())
-            loss.backward()
-
-        times = measure.seconds(their_step, repeats, device)
-    return {"seconds": min(times), "gigabytes": measure.peak_gigabytes(device)}
+    theirs = PerformerLM(
+        num_tokens=333,
+        max_seq_len=length,
+        dim=512,
+        depth=6,
+        heads=8,
+        dim_head=64,
+        nb_features=128,
+        causal=True,
+        ff_dropout=0.1,
+        attn_dropout=0.1,
+        rotary_position_emb=False,
+    ).to(device)
+    return lambda tokens, **_: theirs(tokens)
 
 
 def main() -> None:
-    args = measure.arguments(__doc__, length=2048, repeats=2)
+    args = measure.arguments(__doc__, length=2048, rounds=4)
+    tokens = torch.randint(333, (1, args.length), device=args.device)
     if args.side:
-        print(json.dumps(run(args.side, args.length, args.repeats, args.device)))
+        step(build_side(args.side, args.length, args.device), tokens, 0)
+        print(json.dumps({"gigabytes": measure.peak_gigabytes(args.device)}))
         return
-    found = measure.sides(__file__, ["ours", "performer_pytorch"], args)
-    theirs, ours = found["performer_pytorch"], found["ours"]
+    memory = measure.memory(__file__, SIDES, args)
+    runs = {
+        side: partial(step, build_side(side, args.length, args.device), tokens, 0) for side in SIDES
+    }
+    times = measure.interleaved(runs, args.rounds, args.device)
+    ours, theirs = SIDES
     what = "performer-pytorch / ours"
     rows = [
-        measure.row(what, theirs["seconds"], ours["seconds"], "s a step", "≥ 4"),
-        measure.row(what, theirs["gigabytes"], ours["gigabytes"], "GB", "—"),
+        measure.compare(what, times[theirs], times[ours], "s a step", "≥ 4"),
+        measure.row(what, memory[theirs], memory[ours], "GB", "—"),
     ]
     measure.save_results(__file__, rows, args)
 

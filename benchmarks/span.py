@@ -7,12 +7,11 @@ of 64 × 64 with a window of 8 in both dimensions. Full attention is torch's SDP
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Callable
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from benchmarks import measure
 from musicgen.attention import AttentionMask, GaussianSpan, SoftmaxAttention
@@ -28,8 +27,8 @@ POSITIONS = {
 }
 
 
-def run(side: str, repeats: int, device: str) -> float:
-    """Time forward and backward of a side: a window (0: none), an image or an encoding."""
+def make_step(side: str, device: str) -> Callable[[], None]:
+    """Return forward and backward of a side: a window (0: none), an image or an encoding."""
     torch.manual_seed(0)
     kind, _, number = side.partition("_")
     window = int(number) if number.isdigit() else 0
@@ -54,22 +53,18 @@ def run(side: str, repeats: int, device: str) -> float:
     grad = torch.randn(shape, device=device, dtype=dtype)
     attention = SoftmaxAttention(WIDTH, WIDTH**-0.5, HEADS)
 
-    def step() -> Tensor:
+    def step() -> None:
         (code,), _ = encoding(positions, noise=NoiseKey((0,)))
         layer_span = None if span is None else span(positions)
         mask = AttentionMask(causal=kind != "image", span=layer_span)
         out, _ = attention(q, k, v, code, mask)
         out.backward(grad)
-        return out
 
-    return min(measure.seconds(step, repeats, device))
+    return step
 
 
 def main() -> None:
-    args = measure.arguments(__doc__, repeats=3, rounds=3)
-    if args.side:
-        print(json.dumps({"seconds": run(args.side, args.repeats, args.device)}))
-        return
+    args = measure.arguments(__doc__, rounds=5)
     target = "≥ 8" if args.device == "cuda" else "≥ 4"
     pairs = [
         ("causal_0", "causal_256", target),
@@ -80,11 +75,9 @@ def main() -> None:
         ("siren", "none", "—"),
     ]
     names = sorted({name for pair in pairs for name in pair[:2]})
-    found = measure.sides(__file__, names, args, args.rounds)
-    rows = [
-        measure.row(f"{a} / {b}", found[a]["seconds"], found[b]["seconds"], "s", limit)
-        for a, b, limit in pairs
-    ]
+    runs = {name: make_step(name, args.device) for name in names}
+    times = measure.interleaved(runs, args.rounds, args.device)
+    rows = [measure.compare(f"{a} / {b}", times[a], times[b], "s", limit) for a, b, limit in pairs]
     measure.save_results(__file__, rows, args)
 
 

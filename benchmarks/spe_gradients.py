@@ -12,7 +12,6 @@ that other work on the machine matters little. Peak memory is that of a process 
 from __future__ import annotations
 
 import json
-import statistics
 import time
 from functools import partial
 from typing import Any
@@ -166,6 +165,11 @@ def build(side: str, layers: int) -> Transformer:
     return Transformer(333, **sizes, position=SIDES[side], attention=attention, dropout=0.0)
 
 
+def _step_from_zero(model: Transformer, tokens: Tensor) -> None:
+    model.zero_grad()
+    step(model, tokens, 0)
+
+
 def main() -> None:
     args = measure.arguments(__doc__, layers=6, memory_layers=24, length=2048, batch=1, rounds=4)
     torch.set_num_threads(1)
@@ -174,10 +178,8 @@ def main() -> None:
         step(build(args.side, args.memory_layers), tokens, 0)
         print(json.dumps({"gigabytes": measure.peak_gigabytes()}))
         return
-    # First of all: a child process inherits its parent's peak.
-    memory = measure.sides(__file__, list(SIDES), args, 1)
+    memory = measure.memory(__file__, SIDES, args)
     models = {side: build(side, args.layers) for side in SIDES}
-    times: dict[str, list[float]] = {side: [] for side in SIDES}
     for model in models.values():
         step(model, tokens, 0)
     for name in ("sine", "conv"):  # every side has the same gradients
@@ -186,27 +188,17 @@ def main() -> None:
             if side.startswith(f"{name} "):
                 for found, grad in zip(models[side].parameters(), expected, strict=True):
                     torch.testing.assert_close(found.grad, grad, rtol=1e-2, atol=1e-5)
-    for _ in range(args.rounds):
-        for side, model in models.items():
-            model.zero_grad()
-            start = time.process_time()
-            step(model, tokens, 0)
-            times[side].append(time.process_time() - start)
-    rows = []
-    for side in SIDES:
-        base = side.split()[0]
-        if side == base:
-            continue
-        ratios = [a / b for a, b in zip(times[side], times[base], strict=True)]
-        a, b = (statistics.median(times[name]) for name in (side, base))
-        row = measure.row(f"{side} / {base}, {args.layers} layers", a, b, "CPU s a step", "—")
-        rows.append(row | {"ratio": statistics.median(ratios), "ratios": sorted(ratios)})
-    for side in SIDES:
-        base = side.split()[0]
-        if side != base:
-            a, b = (memory[name]["gigabytes"] for name in (side, base))
-            what = f"{side} / {base}, {args.memory_layers} layers"
-            rows.append(measure.row(what, a, b, "GB", "—"))
+    runs = {side: partial(_step_from_zero, model, tokens) for side, model in models.items()}
+    times = measure.interleaved(runs, args.rounds, clock=time.process_time)
+    sides = [(side, side.split()[0]) for side in SIDES if " " in side]
+    rows = [
+        measure.compare(f"{a} / {b}, {args.layers} layers", times[a], times[b], "CPU s a step", "—")
+        for a, b in sides
+    ]
+    rows += [
+        measure.row(f"{a} / {b}, {args.memory_layers} layers", memory[a], memory[b], "GB", "—")
+        for a, b in sides
+    ]
     measure.save_results(__file__, rows, args)
 
 

@@ -55,46 +55,39 @@ def step(model: Transformer, tokens: torch.Tensor, number: int) -> None:
     loss.backward()
 
 
-def measure_side(
-    side: str, layers: int, length: int, batch: int, repeats: int, device: str
-) -> dict:
-    """Measure seconds and peak memory of one side."""
-    torch.manual_seed(0)
-    model = build(side, layers, device)
-    tokens = torch.randint(333, (batch, length), device=device)
-    times = measure.seconds(lambda: step(model, tokens, 0), repeats, device)
-    return {"seconds": min(times), "gigabytes": measure.peak_gigabytes(device)}
-
-
 def main() -> None:
-    args = measure.arguments(__doc__, layers=24, length=2048, batch=1, repeats=2, rounds=2)
+    args = measure.arguments(__doc__, layers=24, length=2048, batch=1, rounds=4)
+    tokens = torch.randint(333, (args.batch, args.length), device=args.device)
     if args.side:
-        options = {k: v for k, v in vars(args).items() if k not in ("side", "rounds")}
-        print(json.dumps(measure_side(args.side, **options)))
+        step(build(args.side, args.layers, args.device), tokens, 0)
+        print(json.dumps({"gigabytes": measure.peak_gigabytes(args.device)}))
         return
-    found = measure.sides(__file__, list(SIDES), args, args.rounds)
-    base, gpu = found["absolute"], args.device == "cuda"
-    time, memory, rows = "s a step", "GB", []
-    for name, limits in (
-        ("sine_spe", ("≤ 1.10", "≤ 1.10") if gpu else ("≤ 1.25", "≤ 1.15")),
-        ("conv_spe", ("≤ 1.4", "—") if gpu else ("≤ 2.0", "≤ 1.3")),
-        ("absolute_decay", ("≤ 1.1", "—")),
-    ):
-        side = found[name]
-        rows.append(
-            measure.row(f"{name} / absolute", side["seconds"], base["seconds"], time, limits[0])
-        )
-        rows.append(
-            measure.row(
-                f"{name} / absolute", side["gigabytes"], base["gigabytes"], memory, limits[1]
-            )
-        )
     fewer = argparse.Namespace(**{**vars(args), "layers": min(args.layers, PUBLISHED_LAYERS)})
-    pair = measure.sides(__file__, ["published_sine_spe", "sine_spe"], fewer, args.rounds)
-    theirs, ours = pair["published_sine_spe"], pair["sine_spe"]
+    pair = ("published_sine_spe", "sine_spe")
+    memory = measure.memory(__file__, SIDES, args)
+    pair_memory = measure.memory(__file__, pair, fewer)
+
+    def seconds(names: tuple[str, ...], layers: int) -> dict[str, list[float]]:
+        models = {name: build(name, layers, args.device) for name in names}
+        runs = {name: partial(step, model, tokens, 0) for name, model in models.items()}
+        return measure.interleaved(runs, args.rounds, args.device)
+
+    gpu = args.device == "cuda"
+    targets = {
+        "sine_spe": ("≤ 1.10", "≤ 1.10") if gpu else ("≤ 1.25", "≤ 1.15"),
+        "conv_spe": ("≤ 1.4", "—") if gpu else ("≤ 1.5", "≤ 1.3"),
+        "absolute_decay": ("≤ 1.1", "—"),
+    }
+    times, rows = seconds(SIDES, args.layers), []
+    for name, (time_target, memory_target) in targets.items():
+        what, base = f"{name} / absolute", "absolute"
+        rows.append(measure.compare(what, times[name], times[base], "s a step", time_target))
+        rows.append(measure.row(what, memory[name], memory[base], "GB", memory_target))
+    theirs, ours = pair
+    times = seconds(pair, fewer.layers)
     what = f"published construction / sine_spe, {fewer.layers} layers"
-    rows.append(measure.row(what, theirs["seconds"], ours["seconds"], time, "≥ 6"))
-    rows.append(measure.row(what, theirs["gigabytes"], ours["gigabytes"], memory, "≥ 3.3"))
+    rows.append(measure.compare(what, times[theirs], times[ours], "s a step", "≥ 6"))
+    rows.append(measure.row(what, pair_memory[theirs], pair_memory[ours], "GB", "≥ 3.3"))
     measure.save_results(__file__, rows, args)
 
 

@@ -1,12 +1,24 @@
-"""Shared by the benchmarks: timing of sides in processes of their own, and result tables."""
+"""Shared by the benchmarks: time and memory of the sides of a comparison, and result tables."""
 
-from benchmarks.measure.results import RESULTS, machine, row, save_results
-from benchmarks.measure.sides import arguments, peak_gigabytes, seconds, side, sides, synchronise
+from benchmarks.measure.results import RESULTS, compare, machine, row, save_results
+from benchmarks.measure.sides import (
+    arguments,
+    interleaved,
+    memory,
+    peak_gigabytes,
+    seconds,
+    side,
+    sides,
+    synchronise,
+)
 
 __all__ = [
     "RESULTS",
     "arguments",
+    "compare",
+    "interleaved",
     "machine",
+    "memory",
     "peak_gigabytes",
     "row",
     "save_results",

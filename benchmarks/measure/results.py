@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import statistics
 import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -27,12 +29,30 @@ def row(what: str, a: float, b: float, unit: str, target: str) -> dict[str, Any]
     return {"what": what, "a": a, "b": b, "unit": unit, "ratio": a / b, "target": target}
 
 
+def compare(
+    what: str, a: Sequence[float], b: Sequence[float], unit: str, target: str
+) -> dict[str, Any]:
+    """Return a row of two interleaved sides: their medians, the median and range of the ratios.
+
+    Ratios are formed round by round.
+    """
+    ratios = sorted(x / y for x, y in zip(a, b, strict=True))
+    entry = row(what, statistics.median(a), statistics.median(b), unit, target)
+    return entry | {
+        "ratio": statistics.median(ratios),
+        "lowest": ratios[0],
+        "highest": ratios[-1],
+        "rounds": len(ratios),
+    }
+
+
 def save_results(script: str, rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
     """Print the rows, and write them with the machine and the command to results/."""
     for entry in rows:
+        spread = f" ({entry['lowest']:.3f} to {entry['highest']:.3f})" if "lowest" in entry else ""
         print(
             f"{entry['what']}: {entry['a']:.4g} / {entry['b']:.4g} {entry['unit']} = "
-            f"{entry['ratio']:.3f} (target: {entry['target']})",
+            f"{entry['ratio']:.3f}{spread} (target: {entry['target']})",
             flush=True,
         )
     RESULTS.mkdir(exist_ok=True)

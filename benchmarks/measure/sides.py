@@ -1,4 +1,8 @@
-"""Time and memory of the sides of a comparison, each measured in a process of its own."""
+"""Time and memory of the sides of a comparison.
+
+Times are compared within one process, where the sides take turns; peak memory is that of a process
+per side.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +31,34 @@ def arguments(description: str | None, **defaults: Any) -> argparse.Namespace:
     return parser.parse_args()
 
 
+def interleaved(
+    runs: Mapping[str, Callable[[], object]],
+    rounds: int,
+    device: str = "cpu",
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Return the seconds of each run by round, after one warm-up of each.
+
+    Every round times all runs in turn, so that a drift of the machine's speed affects all of them.
+
+    Args:
+        clock: `time.process_time` for CPU time, which other programs hardly change.
+    """
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for i in range(rounds + 1):
+        for name, run in runs.items():
+            synchronise(device)
+            start = clock()
+            run()
+            synchronise(device)
+            if i > 0:
+                times[name].append(clock() - start)
+    return times
+
+
 def seconds(run: Callable[[], object], repeats: int, device: str = "cpu") -> list[float]:
     """Return the seconds of each repeat, after one warm-up."""
-    times = []
-    for _ in range(repeats + 1):
-        synchronise(device)
-        start = time.perf_counter()
-        run()
-        synchronise(device)
-        times.append(time.perf_counter() - start)
-    return times[1:]
+    return interleaved({"": run}, repeats, device)[""]
 
 
 def synchronise(device: str) -> None:
@@ -50,6 +72,14 @@ def peak_gigabytes(device: str = "cpu") -> float:
         return torch.cuda.max_memory_allocated() / 1e9
     scale = 1 if platform.system() == "Darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 1e9
+
+
+def memory(script: str, names: Iterable[str], args: argparse.Namespace) -> dict[str, float]:
+    """Return the peak memory of each side in GB.
+
+    Measure it before anything else: a child process inherits its parent's peak.
+    """
+    return {name: side(script, name, args)["gigabytes"] for name in names}
 
 
 def sides(
