@@ -4,9 +4,10 @@
 
 On POP909 without transposition, in batches of 8, with FAVOR+ of 64 features; trained in bf16-mixed,
 measured in float32. `decay`: 4 layers, width 192, 6 heads, 800 steps of 512 tokens; encodings with
-and without learned decay. `musical_time`: 4 layers, width 128, 4 heads, 600 steps of 256 tokens;
-encodings by index and by musical time. Finished entries are kept in results/, interrupted ones are
-resumed; several processes may run different entries at once.
+and without learned decay. `sites`: the same size; rotary encodings on queries and keys, and on
+features. `musical_time`: 4 layers, width 128, 4 heads, 600 steps of 256 tokens; encodings by index
+and by musical time. Finished entries are kept in results/, interrupted ones are resumed; several
+processes may run different entries at once.
 """
 
 from __future__ import annotations

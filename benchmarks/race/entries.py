@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +16,19 @@ ENCODINGS = {
     "conv_spe": ["position=conv_spe", "model.position.num_realizations=32"],
     "sine_spe_64": ["position=sine_spe", "model.position.num_realizations=64"],
     "rope": ["position=rope"],
+    "lrpe_unitary": ["position=lrpe_unitary"],
     "lrpe_orthogonal": ["position=lrpe_orthogonal"],
+    "lrpe_permutation": ["position=lrpe_permutation"],
 }
+# An entry is an encoding and variants of it, such as none+decay or rope@feature@time.
+VARIANTS = {
+    "+decay": "model.attention.decay=learned",
+    "@time": "model.position.coordinates=time",
+    "@feature": "model.position.site=feature",
+}
+DECAYING = ("none", "sinusoidal", "sine_spe", "exact_sine_spe", "conv_spe")
 TIMED = ("exact_sine_spe", "sine_spe_64", "rope", "lrpe_orthogonal")
+ROTARY = ("rope", "lrpe_unitary", "lrpe_orthogonal", "lrpe_permutation")
 
 
 @dataclass(frozen=True)
@@ -28,12 +39,7 @@ class Race:
     steps: int
     length: int
     dim: int
-    encodings: tuple[str, ...]
-    variants: tuple[str, str]
-
-    @property
-    def entries(self) -> list[str]:
-        return [name + variant for name in self.encodings for variant in self.variants]
+    entries: tuple[str, ...]
 
     @property
     def runs(self) -> Path:
@@ -55,7 +61,7 @@ class Race:
 
     def overrides(self, entry: str, seed: int, root: str, folder: Path) -> list[str]:
         """Return the arguments of train.py for an entry."""
-        name, _, decay = entry.removesuffix("@time").partition("+")
+        name, *variants = re.split(r"(?=[+@])", entry)
         return [
             "data=pop909",
             f"data.root={root}",
@@ -67,8 +73,7 @@ class Race:
             "model.num_layers=4",
             "model.attention.feature_map.num_features=64",
             *ENCODINGS[name],
-            *(["model.position.coordinates=time"] if entry.endswith("@time") else []),
-            f"model.attention.decay={'learned' if decay else 'none'}",
+            *(VARIANTS[variant] for variant in variants),
             f"seed={seed}",
             "trainer.precision=bf16-mixed",
             f"trainer.max_steps={self.steps}",
@@ -77,10 +82,21 @@ class Race:
         ]
 
 
+def each(encodings: tuple[str, ...], *variants: str) -> tuple[str, ...]:
+    return tuple(encoding + variant for encoding in encodings for variant in variants)
+
+
 RACES = {
     race.name: race
     for race in (
-        Race("decay", 800, 512, 192, (*ENCODINGS,)[:5], ("", "+decay")),
-        Race("musical_time", 600, 256, 128, TIMED, ("", "@time")),
+        Race("decay", 800, 512, 192, each(DECAYING, "", "+decay")),
+        Race(
+            "musical_time",
+            600,
+            256,
+            128,
+            (*each(TIMED, "", "@time"), *each(TIMED[2:], "@feature", "@feature@time")),
+        ),
+        Race("sites", 800, 512, 192, ("none", *each(ROTARY, "", "@feature"))),
     )
 }

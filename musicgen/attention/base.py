@@ -33,6 +33,7 @@ class Attention(nn.Module, ABC):
     name: ClassVar[str]  # on the command line
     accepts: ClassVar[frozenset[Site]]  # where a positional encoding may act
     supports_span: ClassVar[bool] = False  # masks may have a span
+    supports_decay: ClassVar[bool] = False  # codes may have a decay
     has_fixed_state: ClassVar[bool] = False  # the state's size is independent of length
     feature_dim: int  # width M of the feature maps, if `accepts` has `Site.FEATURE`
 

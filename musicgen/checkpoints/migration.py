@@ -38,14 +38,40 @@ _LOADER_SETTINGS = frozenset(
 )
 
 
+# Encodings that had no `site`: they encoded the features of every linear attention.
+_ROTARY = frozenset({"RoPE", "PermuteFormer", "UnitaryLRPE", "OrthogonalLRPE", "PermutationLRPE"})
+
+
 def migrate(checkpoint: dict[str, Any]) -> None:
     """Convert a loaded checkpoint in place; leave one of the current format unchanged.
 
-    Format 1 named a layer's attention `kernel`, and its data section was the corpus itself.
+    Format 1 named a layer's attention `kernel`, and its data section was the corpus itself. Until
+    encodings had a `site`, in format 2, rotary ones encoded the features of FAVOR+.
     """
     content = checkpoint.get(CONTENT_KEY)
-    if not isinstance(content, Mapping) or content.get("format_version") != 1:
+    if not isinstance(content, Mapping):
         return
+    if content.get("format_version") == 1:
+        content = _migrate_format1(checkpoint, content)
+    for config in (content, content.get("config")):
+        position = _entry(config, "model", "position")
+        features = _entry(config, "model", "attention", "feature_map")
+        if _class_name(position) in _ROTARY and _class_name(features) == "FAVOR":
+            position.setdefault("site", "feature")
+
+
+def _entry(config: Any, *keys: str) -> Any:
+    """Return a nested entry of a configuration, or None."""
+    for key in keys:
+        config = config.get(key) if isinstance(config, dict) else None
+    return config
+
+
+def _class_name(config: Any) -> str:
+    return str(_entry(config, "_target_")).rpartition(".")[2]
+
+
+def _migrate_format1(checkpoint: dict[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
     state = checkpoint.get("state_dict")
     if isinstance(state, dict):
         for name in list(state):  # in this order, so that the order of the entries stays
@@ -55,6 +81,7 @@ def migrate(checkpoint: dict[str, Any]) -> None:
     if isinstance(config, dict) and isinstance(config.get("data"), dict):
         config["data"] = _separate_corpus(config["data"])
     checkpoint[CONTENT_KEY] = content
+    return content
 
 
 def _rename_targets(config: Any) -> Any:

@@ -72,8 +72,8 @@ def load_for_resume(path: Path, content: CheckpointContent, model: nn.Module) ->
         if differing:
             raise UserError(
                 f"the run has {', '.join(sorted(differing))}; a resumed run keeps its model and "
-                "tokenizer, and may change trainer, data, logger and callbacks: leave the rest "
-                "out, or train anew without resume"
+                "tokenizer, and may change trainer, data, logger and callbacks: give the run's "
+                "settings or leave yours out, or train anew without resume"
             )
         _load_weights(model, checkpoint)
 

@@ -17,8 +17,10 @@ _ACTS_ON = {
     Site.FEATURE: "feature maps",
     Site.LOGIT: "attention logits",
 }
-# An encoding that may act at several sites acts at the one nearest to the attention weights.
+# An encoding that may act at several sites acts at the one nearest to the attention weights. Random
+# features that estimate the softmax are not encoded: they are of encoded queries and keys.
 _PREFERENCE = (Site.LOGIT, Site.FEATURE, Site.QUERY_KEY, Site.EMBEDDING)
+_PREFERENCE_OF_ESTIMATES = (Site.LOGIT, Site.QUERY_KEY, Site.FEATURE, Site.EMBEDDING)
 
 
 def check_compatible(
@@ -28,7 +30,7 @@ def check_compatible(
     *,
     causal: bool = True,
 ) -> Site:
-    """Return the site at which the encoding will act.
+    """Return the site at which the encoding will act: its `site`, or the default of the pair.
 
     Args:
         position, attention, span: classes, or partials of them, as the configuration gives them.
@@ -50,24 +52,73 @@ def check_compatible(
             f"{_name_of(attention)} sums over all keys first. Use attention={' or '.join(names)}, "
             "or span=none"
         )
-    if common := encoding.sites & attention_class.accepts:
-        return next(site for site in _PREFERENCE if site in common)
-    sites = " or ".join(_ACTS_ON[site] for site in _PREFERENCE if site in encoding.sites)
-    attentions = sorted(
+    common = encoding.sites & attention_class.accepts
+    if encoding.decays and not attention_class.supports_decay:
+        common = frozenset()
+    if common:
+        return _chosen_site(position, attention, common)
+    acts_on = _words(encoding.sites)
+    reason = f"acts on {acts_on}, which attention={_name_of(attention)} does not form"
+    if encoding.decays and encoding.sites & attention_class.accepts:
+        reason = f"has a decay, which attention={_name_of(attention)} does not apply"
+    attentions = _attentions(encoding.sites, decays=encoding.decays)
+    positions = sorted(
         {
             c.name
-            for accepting in _named_subclasses(Attention)
-            if accepting.accepts & encoding.sites
-            for c in _named_subclasses(FeatureMap if accepting is LinearAttention else accepting)
+            for c in _named_subclasses(PositionalEncoding)
+            if c.sites & attention_class.accepts
+            and (attention_class.supports_decay or not c.decays)
         }
-    )
-    positions = sorted(
-        {c.name for c in _named_subclasses(PositionalEncoding) if c.sites & attention_class.accepts}
     )
     cure = f"attention={' or '.join(attentions)}, or " if attentions else ""
     raise UserError(
-        f"position={encoding.name} acts on {sites}, which attention={_name_of(attention)} does not "
-        f"form. Use {cure}position in: {', '.join(positions)}"
+        f"position={encoding.name} {reason}. Use {cure}position in: {', '.join(positions)}"
+    )
+
+
+def _chosen_site(
+    position: Callable[..., PositionalEncoding],
+    attention: Callable[..., Attention],
+    common: frozenset[Site],
+) -> Site:
+    """Return the encoding's `site` if it is one of `common`, or the default of `common`."""
+    settings = _as_partial(position).keywords
+    feature_map: Any = _as_partial(_as_partial(attention).keywords.get("feature_map", FeatureMap))
+    estimates = feature_map.func.log_features
+    preference = _PREFERENCE_OF_ESTIMATES if estimates else _PREFERENCE
+    chosen = settings.get("site")
+    if chosen is not None and chosen not in common:
+        names = " or ".join(site for site in _PREFERENCE if site in common)
+        expected = f"expected {names} with attention={_name_of(attention)}"
+        if chosen in set(Site) and (others := _attentions(frozenset({Site(chosen)}))):
+            expected += f", or attention={' or '.join(others)}, which forms {_ACTS_ON[chosen]}"
+        raise ParameterError("position.site", chosen, expected)
+    site = next(s for s in preference if s in common and chosen in (None, s))
+    normaliser = settings.get("normaliser")
+    if normaliser is not None and site != Site.FEATURE:
+        expected = "expected null, as it is for encoded features"
+        if Site.FEATURE in common:
+            expected += "; or use position.site=feature"
+        else:
+            others = _attentions(frozenset({Site.FEATURE}))
+            expected += f"; or use attention={' or '.join(others)} with position.site=feature"
+        raise ParameterError("position.normaliser", normaliser, expected)
+    return site
+
+
+def _words(sites: frozenset[Site]) -> str:
+    return " or ".join(_ACTS_ON[site] for site in _PREFERENCE if site in sites)
+
+
+def _attentions(sites: frozenset[Site], *, decays: bool = False) -> list[str]:
+    """Return the names of the attentions that accept one of these sites, and a decay."""
+    return sorted(
+        {
+            c.name
+            for accepting in _named_subclasses(Attention)
+            if accepting.accepts & sites and (accepting.supports_decay or not decays)
+            for c in _named_subclasses(FeatureMap if accepting is LinearAttention else accepting)
+        }
     )
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from musicgen.errors import ParameterError
+from musicgen.position.angles import angles_at, geometric_frequencies
 from musicgen.position.base import PositionalEncoding, Site
 from musicgen.validation import check_int
 
@@ -42,9 +41,8 @@ class Sinusoidal(PositionalEncoding):
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
     """Return alternating sines and cosines in fp32: positions [..., 1] -> [..., width]."""
-    even = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)
-    frequencies = torch.exp(even * (-math.log(10000.0) / width))
-    angles = positions.float() * frequencies  # [..., width / 2]
+    even = torch.arange(0, width, 2, device=positions.device)
+    angles = angles_at([(positions, geometric_frequencies(even, width))])  # [..., width / 2]
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[..., :width]
 
 

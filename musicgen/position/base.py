@@ -45,14 +45,17 @@ class LayerCode:
     """The position of one block of tokens, as one layer sees it. The default does nothing.
 
     Attributes:
-        keeps_sign: encoding keeps positive features positive. Otherwise linear attention computes
-            its normaliser from the features before encoding, so that it stays positive.
-        log_decay: [H], at most 0: a pair (n, m) of encoded features is also weighted by
+        keeps_sign: encoding keeps positive features positive.
+        encodes_normaliser: linear attention computes its normaliser from encoded features, else
+            from those before encoding, which are positive. None: from encoded ones if they are
+            positive.
+        log_decay: [H], at most 0: linear attention also weights the pair (n, m) of tokens by
             exp(log_decay · (n − m)). Causal only; None: no decay.
         logits: the term of the logits, for encodings that act at `Site.LOGIT`.
     """
 
     keeps_sign: bool = True
+    encodes_normaliser: bool | None = None
     log_decay: Tensor | None = None
     logits: LayerLogits | None = None
 
@@ -80,7 +83,8 @@ class PositionalEncoding(nn.Module, ABC):
             which in music is musical time; `both`; or their number, for example 2 for images.
 
     Attributes:
-        sites: where the encoding may act.
+        sites: where the encoding may act. If it takes a `site`, that chooses one of them.
+        decays: its codes may have a `log_decay`, which only linear attention applies.
         relative: whether products of encoded queries and keys depend on t − s alone: exactly, in
             expectation, or not.
         shares_kernel: whether all layers have the same `kernel`.
@@ -93,6 +97,7 @@ class PositionalEncoding(nn.Module, ABC):
 
     name: ClassVar[str]
     sites: ClassVar[frozenset[Site]]
+    decays: ClassVar[bool] = False
     relative: Literal["no", "exact", "expected"]
     shares_kernel: bool = False
     max_length: int | None = None

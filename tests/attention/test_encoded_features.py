@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from importlib.util import find_spec
 
@@ -36,6 +37,8 @@ ENCODINGS = {
     "orthogonal": OrthogonalLRPE,
     "permutation": PermutationLRPE,
     "permute": PermuteFormer,
+    "unitary, LRPE's normaliser": partial(UnitaryLRPE, normaliser="encoded"),
+    "permute, RoFormer's normaliser": partial(PermuteFormer, normaliser="unencoded"),
 }
 DECAY = torch.tensor([-3.0, -0.2, -1e-3], dtype=torch.float64)
 
@@ -62,7 +65,10 @@ def oracle(q, k, v, code, log_features, decay=None, mask=None, causal=True) -> T
     if log_features:
         q, k = q.exp(), k.exp()
     encoded = code.encode(q, k)
-    norm = encoded if code.keeps_sign else (q, k)
+    normaliser_of_encoded = (
+        code.keeps_sign if code.encodes_normaliser is None else code.encodes_normaliser
+    )
+    norm = encoded if normaliser_of_encoded else (q, k)
     n = torch.arange(q.shape[1])
     weight = torch.ones(len(n), len(n), dtype=torch.float64)
     if causal:
@@ -214,3 +220,62 @@ def test_attention_maps_then_encodes_and_adds_the_decays(feature_map, causal):
     log_features = feature_map.log_features
     expected = oracle(phi_q, phi_k, v.double(), code, log_features, decay, mask, causal)
     torch.testing.assert_close(out.double(), expected, atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", ["rope", "unitary", "permutation", "permute"])
+def test_random_features_of_encoded_queries_estimate_the_softmax_of_encoded_products(name, causal):
+    length = 40
+    favor = partial(FAVOR, num_features=20_000)
+    encoding = ENCODINGS[name](**SIZES)
+    attention = LinearAttention(
+        encoding.encoded_dim, encoding.logit_scale, HEADS, feature_map=favor, site=Site.QUERY_KEY
+    )
+    q, k, v = torch.randn(3, BATCH, length, HEADS, WIDTH)
+    q, k = 0.6 * q, 0.6 * k
+    code = encoding(torch.arange(length)[None, :, None])[0][0]
+    out, _ = attention(q, k, v, code, AttentionMask(causal))
+    encoded = code.encode(q, k)
+    logits = torch.einsum("bnhe,bmhe->bhnm", *encoded) * WIDTH**-0.5
+    n = torch.arange(length)
+    if causal:
+        logits = logits.masked_fill(n > n[:, None], -torch.inf)
+        if code.log_decay is not None:
+            logits = logits + code.log_decay[:, None, None] * (n[:, None] - n)
+    expected = torch.einsum("bhnm,bmhv->bnhv", logits.softmax(-1), v)
+    assert (out - expected).square().mean() < 1e-3 * v.square().mean()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("log_features", [False, True])
+@pytest.mark.parametrize("backend", ["naive", "chunked"])
+def test_normalisers_that_vanish_or_are_negative(log_features, backend):
+    """LRPE's normaliser (eq. 38) of two tokens half a turn apart, the first key x times as large."""
+    rope = OrthogonalLRPE(1, 1, 2, 2, basis="identity", normaliser="encoded")
+    rope.log_alpha.fill_(math.log(math.pi))
+    v = torch.tensor([1.0, 5.0])[None, :, None, None]
+    q = torch.full((1, 2, 1, 2), 0.5)
+    # The second query weighs the first key by −x and its own by 1: they add up to 1 − x.
+    for x, expected in (
+        (3.0, (-3 * 1 + 5) / (1 - 3)),
+        (0.5, (-0.5 * 1 + 5) / (1 - 0.5)),
+        (1, None),
+    ):
+        k = torch.tensor([x, 1.0])[None, :, None, None].repeat(1, 1, 1, 2)
+        phi_q, phi_k = (q.log(), k.log()) if log_features else (q, k)
+        options = {"log_features": log_features, "code": rope(torch.arange(2)[None, :, None])[0][0]}
+        whole, _ = causal_linear_attention(phi_q, phi_k, v, **options, backend=backend)
+        codes = [rope(torch.tensor([[[n]]]))[0][0] for n in (0, 1)]
+        _, state = causal_linear_attention(
+            phi_q[:, :1], phi_k[:, :1], v[:, :1], log_features=log_features, code=codes[0],
+            return_state=True, backend=backend,
+        )  # fmt: skip
+        step, _ = linear_attention_step(phi_q[:, 1:], phi_k[:, 1:], v[:, 1:], state, code=codes[1])
+        both = bidirectional_linear_attention(phi_q, phi_k, v, **options)
+        assert whole[0, 0].item() == pytest.approx(1, rel=1e-5)
+        for out in (whole[0, 1], step[0, 0], both[0, 1]):
+            if expected is None:
+                assert 1e5 < out.abs() < 1e9
+            else:
+                assert out.item() == pytest.approx(expected, rel=1e-5)

@@ -214,3 +214,29 @@ def test_favor_with_large_logits(decay, width, size):
     for x in (q, k, *attention.parameters()):
         assert x.grad.isfinite().all()
         assert x.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("rho", [4.5, 6.0])
+@pytest.mark.parametrize("backend", ["naive", "chunked"])
+@pytest.mark.parametrize("kind", ["wild", "falling", "calm"])
+def test_decay_of_a_range_beyond_fp32_in_one_token(rho, backend, kind):
+    decay = -torch.tensor([rho, 0.0, -4.0]).exp().double()
+    q, k, v = inputs(kind, 80, torch.float32)
+    v.data[:, :, :, 0] = 1
+    rate = decay.float().requires_grad_()
+    options = {"log_features": True, "log_decay": rate, "backend": backend}
+    out, _ = causal_linear_attention(q, k, v, **options)
+    expected = oracle(q, k, v, decay)
+    torch.testing.assert_close(out.double(), expected, atol=1e-4, rtol=0)
+    weights = torch.randn_like(v)
+    grads = torch.autograd.grad((out * weights).sum(), (q, k, v, rate))
+    rate = decay.clone().requires_grad_()
+    loss = (oracle(q, k, v, rate) * weights).sum()
+    for found, right in zip(grads, torch.autograd.grad(loss, (q, k, v, rate)), strict=True):
+        torch.testing.assert_close(found.double(), right.double(), atol=1e-3, rtol=1e-3)
+    # In two parts, the second from the state of the first.
+    first, state = causal_linear_attention(
+        q[:, :33], k[:, :33], v[:, :33], **options, return_state=True
+    )
+    rest, _ = causal_linear_attention(q[:, 33:], k[:, 33:], v[:, 33:], **options, state=state)
+    torch.testing.assert_close(torch.cat((first, rest), 1).double(), expected, atol=1e-4, rtol=0)

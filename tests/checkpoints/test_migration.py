@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from musicgen import load
 from musicgen.checkpoints import (
@@ -203,3 +205,34 @@ def test_old_runs_resume(name, tmp_path, config):
     states = module.optimizers().optimizer.state_dict()["state"]
     expected = old["optimizer_states"][0]["state"]
     assert all(torch.equal(states[i]["exp_avg"], expected[i]["exp_avg"]) for i in expected)
+
+
+@pytest.mark.parametrize("position", ["rope", "lrpe_permutation", "permute"])
+def test_rotary_encodings_of_favor_stay_on_its_features(position, config):
+    """Format 2 had no `site` at first."""
+    sizes = ("model.dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=8")
+    names = (f"position={position}", "model.position.site=feature")
+    cfg = config("train", *sizes, *names, "model.attention.feature_map.num_features=12")
+    old = OmegaConf.to_container(cfg.model, resolve=True)
+    saved = build(old, Transformer, vocab_size=9).eval()
+    del old["position"]["site"]
+    content = {"format_version": 2, "model": old, "config": {"model": copy.deepcopy(old)}}
+    checkpoint = {CONTENT_KEY: content, "state_dict": saved.state_dict()}
+    migrate(checkpoint)
+    for migrated in (content, content["config"]):
+        assert migrated["model"]["position"]["site"] == "feature"
+    model = build(content["model"], Transformer, vocab_size=9).eval()
+    model.load_state_dict(saved.state_dict())
+    tokens = torch.arange(9)[None]
+    assert torch.equal(model(tokens), saved(tokens))
+    # Elsewhere the default is what it was, and a setting that is there stays.
+    for attention, site in (("elu", None), ("favor", "query_key")):
+        model_config = OmegaConf.to_container(
+            config("train", *sizes, f"position={position}", f"attention={attention}").model
+        )
+        del model_config["position"]["site"]
+        if site:
+            model_config["position"]["site"] = site
+        content = {"format_version": 2, "model": model_config}
+        migrate({CONTENT_KEY: content})
+        assert model_config["position"].get("site") == site

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from musicgen.errors import UserError
 from musicgen.models import Transformer, check_compatible
+from musicgen.position import Site
 from musicgen.random import NoiseKey
 
 POSITIONS = sorted(
@@ -61,7 +62,7 @@ def position(request) -> str:
     return request.param
 
 
-@pytest.fixture(params=["favor", "softmax"])
+@pytest.fixture(params=["favor", "elu", "softmax"])
 def attention(request) -> str:
     return request.param
 
@@ -118,9 +119,8 @@ def test_time_that_counts_tokens_is_the_index(config, position, attention):
 
 @torch.no_grad()
 def test_shifted_positions_change_nothing_where_the_encoding_is_exactly_relative(model):
-    before_features = (
-        model.layers[0].attention.name == "linear" and model.position.name == "sine_spe"
-    )
+    attention = model.layers[0].attention
+    before_features = attention.name == "linear" and attention.site == Site.QUERY_KEY
     if model.position.relative != "exact" or before_features:
         pytest.skip("relative in expectation only")
     ids, positions = music()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from hydra.utils import instantiate
 from torch import Tensor
 
-from musicgen.attention import LinearAttention
+from musicgen.attention import AttentionMask, LinearAttention
 from musicgen.errors import UserError
 from musicgen.models import ModelState, Transformer, check_compatible
 from musicgen.position import NoPosition, Site
@@ -33,9 +34,6 @@ VARIANTS = {
     "siren": ["model.position.training_length=40"],
     "conv_spe": ["model.position.filter_length=9", "model.position.num_realizations=12"],
     "sine_spe": ["model.position.num_realizations=12"],
-    # Features that Householder spreads and π moves can meet where the unencoded ones, which make
-    # the normaliser, do not: under FAVOR+ fp32's rounding grows with their ratio.
-    "lrpe_permutation": ["model.init_std=0.2"],
 }
 # One more of each encoding that has several forms: between them, every word they take.
 MORE = {
@@ -43,6 +41,20 @@ MORE = {
     "lrpe_orthogonal": ["model.position.learned_basis=true", "model.position.shared=false"],
     "lrpe_permutation": ["model.position.basis=odd_even", "model.position.shared=false"],
 }
+ROTARY = ("rope", "lrpe_unitary", "lrpe_orthogonal", "lrpe_permutation")
+# The other site than the default, with RoFormer's normaliser and LRPE's. Features that mix can meet
+# where the unencoded ones, which make the normaliser, do not: under FAVOR+ fp32's rounding grows
+# with their ratio.
+OTHER_SITE = [
+    *((p, a, ("model.position.site=query_key",)) for p in ROTARY for a in ("elu", "relu")),
+    *((p, "favor", ("model.init_std=0.2", "model.position.site=feature")) for p in ROTARY),
+    ("permute", "favor", ("model.position.site=feature",)),
+    ("permute", "elu", ("model.position.site=query_key",)),
+    *((p, "elu", ("model.position.normaliser=encoded",)) for p in ROTARY[1:2]),
+]
+# Rotary encodings of elu and relu features, whose weights have either sign where the encoding does
+# not keep signs: LRPE's docstring says why outputs have no bound then.
+SIGNED_WEIGHTS = {(p, a) for p in ROTARY for a in ("elu", "relu")}
 
 
 def variants(position: str) -> list[tuple[str, ...]]:
@@ -69,6 +81,7 @@ SPANNED = [
     for mode in ([(), ("model.span.mode=log",)] if a == "softmax" else [()])
 ]
 PAIRS = [(p, a, v) for p in POSITIONS for a in ATTENTIONS for v in variants(p)] + DECAYED + SPANNED
+PAIRS += OTHER_SITE
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: "-".join((*pair[:2], *pair[2][-3:])))
@@ -187,6 +200,33 @@ def test_gradients_reach_every_parameter(model):
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
         assert parameter.grad.abs().max() > 0, name
+
+
+def test_outputs_stay_near_the_values_at_any_logits(model, request):
+    attention, span = model.layers[0].attention, model.layers[0].span
+    positions = torch.arange(TRAINING_LENGTH)[None, :, None]
+    position, name, overrides = request.node.callspec.params["model"]
+    for deviation, causal in product((1, 3, 10, 30, 100), (True, False)):
+        if not causal and attention.log_decay is not None:
+            continue
+        # Entries of variance s² give logits q·k/√K of standard deviation s².
+        q, k = deviation**0.5 * torch.randn(2, 2, TRAINING_LENGTH, 2, 8)
+        v = torch.randn(2, TRAINING_LENGTH, 2, 8)
+        inputs = [x.requires_grad_() for x in (q, k, v)]
+        code = model.position(positions, noise=NOISE)[0][0]
+        mask = AttentionMask(causal, span=None if span is None else span(positions))
+        out, _ = attention(*inputs, code, mask)
+        leaves = [p for part in (model.position, attention) for p in part.parameters()]
+        grads = torch.autograd.grad(out.square().sum(), inputs + leaves, allow_unused=True)
+        signed = attention.site == Site.FEATURE and not code.keeps_sign
+        if signed and name == "favor":  # not the default, and no more finite than bounded
+            assert "model.position.site=feature" in overrides
+            continue
+        assert all(grad is None or grad.isfinite().all() for grad in grads)
+        if signed:
+            assert (position, name) in SIGNED_WEIGHTS
+        else:
+            assert out.abs().max() <= 3 * v.abs().max()
 
 
 def test_bf16_autocast_stays_near_fp32(model):

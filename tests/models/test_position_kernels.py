@@ -48,12 +48,14 @@ def only_kernel(net: Transformer, axis: int = 0, name: str | None = None):
     return kernel
 
 
-def test_rope_kernel_is_cosines():
-    kernel = only_kernel(model(RoPE, favor))
+@pytest.mark.parametrize(("site", "width"), [("query_key", WIDTH), ("feature", 6)])
+def test_rope_kernel_is_cosines(site, width):
+    kernel = only_kernel(model(partial(RoPE, site=site), favor))
     assert (kernel.name, kernel.relative) == ("rope", "exact")
-    alpha = 10000.0 ** (-2 * np.arange(3) / 6)  # of 6 features
+    assert ("features" in kernel.effect) == (site == "feature")
+    alpha = 10000.0 ** (-2 * np.arange(width // 2) / width)
     waves = np.cos(alpha[:, None] * LAGS).repeat(2, axis=0)
-    expected = np.broadcast_to(waves, (1, HEADS, 6, len(LAGS)))  # all layers share it
+    expected = np.broadcast_to(waves, (1, HEADS, width, len(LAGS)))  # all layers share it
     np.testing.assert_allclose(kernel.values, expected, atol=1e-5)
     np.testing.assert_allclose(kernel.profile, expected.mean(-2), atol=1e-5)
 

@@ -7,10 +7,25 @@ import torch
 from hydra.utils import instantiate
 from torch import nn
 
-from musicgen.attention import FAVOR, GaussianSpan, LinearAttention, SoftmaxAttention
+from musicgen.attention import (
+    ELU,
+    FAVOR,
+    GaussianSpan,
+    LinearAttention,
+    ReLU,
+    SoftmaxAttention,
+)
 from musicgen.errors import UserError
 from musicgen.models import Transformer, check_compatible, parameter_count
-from musicgen.position import NoPosition, PositionalEncoding, SineSPE, Site, TransformerXL
+from musicgen.position import (
+    NoPosition,
+    PermuteFormer,
+    PositionalEncoding,
+    RoPE,
+    SineSPE,
+    Site,
+    TransformerXL,
+)
 
 # Published for a vocabulary of 333 (Liutkus et al. 2021, music models).
 PUBLISHED = {"ape": 75_998_541, "sine_spe": 76_018_509, "conv_spe": 76_141_901}
@@ -55,6 +70,41 @@ def test_decay_has_no_direction_without_causality():
 def test_compatible_pairs_act_at_the_site_nearest_to_the_weights():
     assert check_compatible(TransformerXL, SoftmaxAttention) == Site.LOGIT
     assert check_compatible(SineSPE, SoftmaxAttention) == Site.QUERY_KEY
+
+
+@pytest.mark.parametrize("position", [RoPE, PermuteFormer])
+def test_rotary_encodings_act_before_random_features_and_on_others(position):
+    favor, elu, relu = (partial(LinearAttention, feature_map=m) for m in (FAVOR, ELU, ReLU))
+    assert check_compatible(position, favor) == Site.QUERY_KEY
+    assert check_compatible(position, elu) == check_compatible(position, relu) == Site.FEATURE
+    # A partial of a partial, as a configuration gives it.
+    narrow = partial(LinearAttention, feature_map=partial(FAVOR, num_features=8))
+    for site in (Site.QUERY_KEY, Site.FEATURE):
+        chosen = partial(position, site=str(site))
+        assert {check_compatible(chosen, a) for a in (narrow, elu)} == {site}
+    assert check_compatible(partial(position, site=None), favor) == Site.QUERY_KEY
+
+
+def test_invalid_sites_name_the_cure():
+    favor = partial(LinearAttention, feature_map=FAVOR)
+    expected = (
+        r"^position.site=feature: expected query_key with attention=softmax, "
+        r"or attention=elu or favor or relu, which forms feature maps$"
+    )
+    with pytest.raises(UserError, match=expected):
+        check_compatible(partial(RoPE, site="feature"), SoftmaxAttention)
+    expected = r"^position.site=logits: expected feature or query_key with attention=favor$"
+    with pytest.raises(UserError, match=expected):
+        check_compatible(partial(RoPE, site="logits"), favor)
+    expected = r"^position.normaliser=encoded: .* encoded features; or use position.site=feature$"
+    with pytest.raises(UserError, match=expected):
+        check_compatible(partial(RoPE, normaliser="encoded"), favor)
+    with pytest.raises(UserError, match=r"; or use attention=elu or favor or relu with position"):
+        check_compatible(partial(RoPE, normaliser="encoded"), SoftmaxAttention)
+    with pytest.raises(
+        UserError, match=r"has a decay, which attention=softmax does not apply. Use"
+    ):
+        check_compatible(PermuteFormer, SoftmaxAttention)
 
 
 def test_heads_must_divide_the_width():

@@ -128,7 +128,8 @@ def test_angles_are_initialised_as_in_the_paper_and_learned_per_head():
         assert alpha.shape == (3, HEADS, count)
         for t in range(count):
             expected = 10000 ** (-2 * t / WIDTH)
-            torch.testing.assert_close(alpha[:, :, t], torch.full((3, HEADS), expected))
+            found = alpha[:, :, t].float()
+            torch.testing.assert_close(found, torch.full((3, HEADS), expected))
     assert not list(RoPE(**SIZES).parameters())
 
 

@@ -68,7 +68,7 @@ def own_products(spe, layer: int) -> torch.Tensor:
         else:
             f, phase, gain = spe.sines(code)[:3]
             w = spe.class_code[code].mT  # [H, K, 2K']
-            angle = 2 * math.pi * torch.einsum("phkj,lp->lhkj", f, POSITIONS.float())
+            angle = 2 * math.pi * torch.einsum("phkj,lp->lhkj", f.float(), POSITIONS.float())
             angle = angle + phase if side == "q" else angle
             omega = torch.cat((gain * angle.cos(), gain * angle.sin()), dim=-1)
             other = (omega * w).sum(-1).permute(1, 2, 0) / w.shape[-1]
@@ -105,7 +105,7 @@ def test_mean_over_draws_approaches_the_kernel(build, gated):
 @torch.no_grad()
 def test_sine_kernel_equals_the_papers_formula_with_vectors():
     spe = sine(gated=False)
-    f = spe.sines(0).frequency  # [2, H, K, K']
+    f = spe.sines(0).frequency.float()  # [2, H, K, K']
     assert -0.5 < f.min() < 0 < f.max() < 0.5
     for lag in ([0, 0], [3, -7], [-1, 4]):
         angle = 2 * math.pi * (f[0] * lag[0] + f[1] * lag[1])
@@ -141,7 +141,7 @@ def test_frequencies_are_initialised_as_in_one_dimension_with_random_signs():
     f = plane.sines(0).frequency
     assert f.shape == (2, 8, 64, 5)
     assert (f > 0).float().mean((1, 2, 3)).sub(0.5).abs().max() < 0.05
-    quantiles = torch.tensor([0.1, 0.5, 0.9])
+    quantiles = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
     torch.testing.assert_close(
         f.abs().quantile(quantiles),
         line.sines(0).frequency.quantile(quantiles),

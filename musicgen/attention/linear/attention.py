@@ -33,6 +33,7 @@ class LinearAttention(Attention):
     """
 
     name = "linear"
+    supports_decay = True
     has_fixed_state = True
     accepts = frozenset({Site.EMBEDDING, Site.QUERY_KEY, Site.FEATURE})
 
@@ -98,8 +99,8 @@ class LinearAttention(Attention):
     ) -> tuple[Tensor, Tensor, LayerCode | None, Tensor | None]:
         """Compute φ(q) and φ(k); return the code if it acts on them, and the total decay."""
         log_decay = self.log_decay
-        if self.site != Site.FEATURE:
-            return *self.feature_map(q, k, code), None, log_decay
         if code.log_decay is not None:
             log_decay = code.log_decay if log_decay is None else log_decay + code.log_decay
+        if self.site != Site.FEATURE:
+            return *self.feature_map(q, k, code), None, log_decay
         return *self.feature_map(q, k, LayerCode()), code, log_decay

@@ -51,6 +51,11 @@ def fla(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
     log_decay, rescale_points = inputs.log_decay, inputs.rescale_points
     # One gate per token: the gate per head, which it also takes, gets no gradient.
     gate = None if log_decay is None else log_decay.float().expand(inputs.q.shape[:3])
+    if gate is not None and rescale_points:  # the factors contain the decay, but no gradient
+        contained = gate.new_zeros(gate.shape[1], 1).index_fill_(
+            0, torch.tensor(list(rescale_points), device=gate.device), 1
+        )
+        gate = gate - gate.detach() * contained
 
     def product(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
         outputs = []

@@ -29,7 +29,10 @@ def chunked(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
 
 
 class _DecayFactors(NamedTuple):
-    """Powers of γ between a chunk of T tokens and the tokens around it, each at most 1."""
+    """Powers of γ between a chunk of T tokens and the tokens around it, each at most 1.
+
+    At a rescale point, whose factor contains one γ, those from before have one less.
+    """
 
     from_start: Tensor  # [B·H, T, 1]: γ^(n + 1), from the chunk before to token n
     to_end: Tensor  # [B·H, T, 1]: γ^(T − 1 − m), from token m to the chunk's end
@@ -37,7 +40,7 @@ class _DecayFactors(NamedTuple):
 
 
 def _pair_weights(
-    length: int, log_decay: Tensor | None, like: Tensor
+    length: int, rescaled: bool, log_decay: Tensor | None, like: Tensor
 ) -> tuple[Tensor, _DecayFactors | None]:
     """Return the weights of the pairs of a chunk, and its decay.
 
@@ -47,9 +50,10 @@ def _pair_weights(
         return like.new_ones(length, length).tril_(), None
     n = torch.arange(length, device=like.device)
     rate = log_decay[:, None, None]
-    from_start, to_end = ((rate * m[:, None]).exp() for m in (n + 1, length - 1 - n))
+    before = 0 if rescaled else 1
+    from_start, to_end = ((rate * m[:, None]).exp() for m in (n + before, length - 1 - n))
     within = (rate * (n[:, None] - n).clamp(min=0)).exp().tril()
-    return within, _DecayFactors(from_start, to_end, (rate * length).exp())
+    return within, _DecayFactors(from_start, to_end, (rate * (length - 1 + before)).exp())
 
 
 class _Plan:
@@ -67,8 +71,9 @@ class _Plan:
         self.groups = [slice(start, start + step) for start in range(0, batch, step)]
         rates = None if log_decay is None else log_decay.repeat(step)  # [B·H]
         chunks = list(segments(length, points, chunk_length))
-        weights = {n: _pair_weights(n, rates, q) for n in {c.stop - c.start for c in chunks}}
-        self.chunks = [(i, c, *weights[c.stop - c.start]) for i, c in enumerate(chunks)]
+        forms = [(c.stop - c.start, c.start in points) for c in chunks]
+        weights = {form: _pair_weights(*form, rates, q) for form in set(forms)}
+        self.chunks = [(i, c, *weights[forms[i]]) for i, c in enumerate(chunks)]
 
 
 class _Chunked(torch.autograd.Function):

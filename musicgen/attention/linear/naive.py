@@ -21,6 +21,17 @@ def naive(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
     if state is None:
         kv = q.new_zeros(batch, heads, width, v.shape[-1])
         state = LinearState(kv, q.new_zeros(batch, heads, norm_k.shape[-1]))
+    # Rescale points up to each token, each of which contains the decay of one token.
+    points = torch.zeros(length, device=q.device, dtype=torch.long)
+    points[list(rescale_points)] = 1
+    points = points.cumsum(0)
+
+    def decay_of(distance: Tensor, contained: Tensor) -> Tensor:
+        """Return γ^distance without what the factors contain, but with its gradient."""
+        per_head = rate[:, None, None]
+        left = per_head * (distance - contained).clamp(min=0)
+        return (left + (per_head - per_head.detach()) * contained).exp()  # [H, ·, ·]
+
     outputs = []
     for part in segments(length, rescale_points):
         if part.start in rescale_points:
@@ -31,9 +42,10 @@ def naive(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
             )
             state = state.scaled(factor)
         n = torch.arange(part.start, part.stop, device=q.device)
-        distance = n[:, None] - torch.arange(part.stop, device=q.device)
-        decay = (rate[:, None, None] * distance.clamp(min=0)).exp() * (distance >= 0)  # [H, N, M]
-        state_decay = (rate * (n + 1)[:, None]).exp()[..., None]
+        m = torch.arange(part.stop, device=q.device)
+        distance = n[:, None] - m
+        decay = decay_of(distance, points[n][:, None] - points[m]) * (distance >= 0)  # [H, N, M]
+        state_decay = decay_of(n[:, None] + 1, points[n][:, None]).transpose(0, 1)  # [N, H, 1]
         weights, norm_weights = (
             torch.einsum("bnhe,bmhe->bhnm", x[:, part], y[:, : part.stop]) * decay
             for x, y in ((q, k), (norm_q, norm_k))
@@ -46,8 +58,9 @@ def naive(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
         )
         outputs.append(numerator / normaliser(denominator, eps)[..., None])
     # Sums decayed to the last token.
-    distance = torch.arange(length - 1, -1, -1, device=q.device)
-    decay = (rate * distance[:, None]).exp()[..., None]
-    state = state.scaled((rate * length).exp()[:, None])
+    distance = torch.arange(length - 1, -1, -1, device=q.device)[:, None]
+    decay = decay_of(distance, points[-1] - points[:, None]).transpose(0, 1)  # [L, H, 1]
+    last = torch.full_like(distance[:1], length)
+    state = state.scaled(decay_of(last, points[-1:, None])[:, 0])
     kv = state.kv + torch.einsum("blhe,blhv->bhev", k * decay, v)
     return torch.cat(outputs, dim=1), LinearState(kv, state.k + (norm_k * decay).sum(1))

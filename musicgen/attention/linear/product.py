@@ -39,12 +39,12 @@ def causal_linear_attention(
         log_features: q and k are the logarithms of positive features, which may be of any size.
         log_decay: [H], at most 0: the pair (n, m) is weighted by exp(log_decay · (n − m)), in the
             numerator and in the normaliser.
-        code: encodes q and k after their exponents are brought into range. If it does not keep
-            their signs, the normaliser is computed from q and k before encoding.
+        code: encodes q and k after their exponents are brought into range, and says whether the
+            normaliser is computed from them before or after (see `LayerCode`).
         key_mask: [B, L], false where a key is left out.
         state: sums over the tokens before these. It gets no gradient.
         return_state: also return the sums after these tokens.
-        eps: added to the normaliser, except with `log_features`.
+        eps: added to the normaliser's magnitude; with `log_features` only if it may vanish.
         backend: `naive` (quadratic, for reading and testing), `chunked` (any device),
             `fast_transformers`, `fla` (NVIDIA; in TF32), or `auto`: the fastest
             whose precision torch's settings allow.
@@ -64,7 +64,7 @@ def causal_linear_attention(
         if log_features:
             per_head = code is not None
             q, k, rescale_points, log_scale = stabilise(q, k, key_mask, rate, state, per_head)
-            eps = 0
+            eps = eps if may_vanish(code) else 0
         elif key_mask is not None:
             k = k * key_mask[:, :, None, None]
         q, k, norm = encode_features(q, k, code)
@@ -87,7 +87,7 @@ def bidirectional_linear_attention(
         q, k, v = (at_least_fp32(x) for x in (q, k, v))
         if log_features:
             q, k = stabilise_bidirectional(q, k, key_mask, per_head=code is not None)
-            eps = 0
+            eps = eps if may_vanish(code) else 0
         elif key_mask is not None:
             k = k * key_mask[:, :, None, None]
         q, k, norm = encode_features(q, k, code)
@@ -104,7 +104,16 @@ def encode_features(
     """Encode features; return also the normaliser's features if they differ."""
     if code is None:
         return q, k, None
-    return *code.encode(q, k), None if code.keeps_sign else (q, k)
+    return *code.encode(q, k), None if _encodes_normaliser(code) else (q, k)
+
+
+def may_vanish(code: LayerCode | None) -> bool:
+    """Return whether the normaliser may be near zero though features are not."""
+    return code is not None and _encodes_normaliser(code) and not code.keeps_sign
+
+
+def _encodes_normaliser(code: LayerCode) -> bool:
+    return code.keeps_sign if code.encodes_normaliser is None else code.encodes_normaliser
 
 
 def at_least_fp32(x: Tensor) -> Tensor:

@@ -59,9 +59,10 @@ def stabilise(
             log_sums = torch.where(sums > 0, first + sums.log(), first)
         scales = _scales(exponents, first, log_sums, lowest, log_decay)
         rescale_points, before = {}, first
+        decay = 0 if log_decay is None else log_decay[:, None]
         for n, scale in scales.items():
             if scale is not before:
-                rescale_points[n] = (before - scale).exp()
+                rescale_points[n] = (before - scale + decay).exp()
             before = scale
         shift = torch.stack(list(scales.values()), dim=1)  # [B, S, H, E|1]
         if len(scales) > 1:
@@ -118,13 +119,13 @@ def _scales(
     if fits:
         return {0: first}
     rate = k.new_zeros(k.shape[2], 1) if log_decay is None else log_decay[:, None]
-    # Within a block the sums decay by less than half the tolerance.
+    # Within a block of several tokens the sums decay by less than half the tolerance.
     block = max(1, min(_BLOCK, int(TOLERANCE / 2 / max(float(-rate.amin()), 1e-9))))
     scales, scale, n, exceeded = {0: first}, first, 0, False
     while n < k.shape[1]:
-        next_sums = torch.maximum(log_sums, k[:, n])  # the next token's own key included
+        next_sums = torch.maximum(log_sums + rate, k[:, n])  # at the next token, with its own key
         if exceeded or (next_sums - scale).amin() < -TOLERANCE / 2:
-            scales[n] = scale = log_sums = next_sums
+            scales[n] = scale = next_sums
         keys = k[:, n : n + block]
         above = ((keys - scale[:, None]).amax((0, 2, 3)) > TOLERANCE).nonzero()
         exceeded = len(above) > 0

@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 RescalePoints = Mapping[int, Tensor]
-"""Tokens n before which the sums over all earlier tokens are multiplied by a factor [B, H, E|1]."""
+"""Tokens n before which the sums over all earlier tokens are multiplied by a factor [B, H, E|1].
+
+The factor contains the decay to token n: apart, a factor e^90 and a decay e^−90 leave fp32's range.
+"""
 
 NormFeatures = tuple[Tensor, Tensor]
 """Features of queries and keys for the normaliser alone, [B, L, H, M] each."""
@@ -64,5 +67,10 @@ def segments(
 
 
 def normaliser(denominator: Tensor, eps: float) -> Tensor:
-    """Return a positive divisor. With `eps` 0, a query that sees no key gets 0 instead of 0 / 0."""
-    return denominator + (eps or (denominator == 0))
+    """Return a divisor: `eps` is added to the magnitude, and the sign stays.
+
+    With `eps` 0, a query that sees no key gets 0 instead of 0 / 0.
+    """
+    if eps:
+        return denominator + torch.full_like(denominator, eps).copysign(denominator)
+    return denominator + (denominator == 0)

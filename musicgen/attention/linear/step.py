@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from musicgen.attention.linear.product import at_least_fp32, encode_features
+from musicgen.attention.linear.product import at_least_fp32, encode_features, may_vanish
 from musicgen.attention.linear.stabilise import stabilise_step
 from musicgen.attention.linear.state import (
     LinearState,
@@ -35,7 +35,7 @@ def linear_attention_step(
         if log_scale is not None:
             per_head = code is not None
             q, k, factor, log_scale = stabilise_step(q, k, rate, log_scale, per_head)
-            state, eps = state.scaled(factor), 0
+            state, eps = state.scaled(factor), eps if may_vanish(code) else 0
         elif rate is not None:
             state = state.scaled(rate.exp()[:, None])
         q, k, norm = encode_features(q[:, None], k[:, None], code)

@@ -25,18 +25,29 @@ from musicgen.validation import check_bool, check_choice
 class LRPE(PositionalEncoding):
     """The base of the three types.
 
-    Linear attention applies it to feature maps. Λ and P may turn positive features negative. The
-    numerators then use encoded features and the normaliser those before encoding, as in RoFormer's
-    linear form (Su et al. 2021, §3.3).
+    On queries and keys (`query_key`), FAVOR+'s positive features estimate exp(qᵀ W_(t − s) k), and
+    outputs stay averages of the values. On feature maps φ (`feature`), as in the papers, products
+    φ(q)ᵀ W_(t − s) φ(k) depend on t − s exactly, but where Λ or P turns features negative, weights
+    have either sign and outputs have no bound. They are largest where queries meet few keys: with
+    relu's sparse features tens of times the values, with FAVOR+'s, of exponential range, more by
+    orders of magnitude as logits grow. Before elu and relu, `query_key` leaves products that depend
+    on both positions.
 
     Args:
         basis: P, one of `bases`.
         learned_basis: learn Householder's v.
         shared: use one code for all layers, else one code with its own parameters per layer.
+        site: `query_key` or `feature`; None: `feature` under elu and relu, else `query_key`.
+        normaliser: of linear attention, at the site `feature`. `unencoded` is RoFormer's (Su et
+            al. 2021, §3.3, eq. 19): of the features before encoding, always positive. `encoded` is
+            LRPE's own (Qin et al. 2023, eq. 38): of the features that make the numerators. Weights
+            then add up to 1, but where features turn negative the sum may vanish or be negative:
+            its sign is kept, and 1e-6 is added to its magnitude. None: `encoded` where features
+            stay positive, else `unencoded`.
 
     Raises:
         ValueError: `basis` is not one of `bases`, or `learned_basis` with a basis that has no
-            parameters.
+            parameters; `site` or `normaliser` is none of the words above.
     """
 
     sites = frozenset({Site.QUERY_KEY, Site.FEATURE})
@@ -54,10 +65,14 @@ class LRPE(PositionalEncoding):
         basis: str = "householder",
         learned_basis: bool = False,
         shared: bool = True,
+        site: str | None = None,
+        normaliser: str | None = None,
         coordinates: str | int = "index",
     ) -> None:
         super().__init__(num_layers, num_heads, width, model_dim, coordinates=coordinates)
         check_choice("basis", basis, self.bases)
+        check_choice("site", site, (None, "query_key", "feature"))
+        check_choice("normaliser", normaliser, (None, "unencoded", "encoded"))
         check_bool("shared", shared)
         check_bool("learned_basis", learned_basis)
         if learned_basis and basis != "householder":
@@ -65,6 +80,7 @@ class LRPE(PositionalEncoding):
             raise ParameterError("learned_basis", learned_basis, expected)
         self.num_codes = 1 if shared else num_layers
         self.shares_kernel = shared
+        self.encodes_normaliser = None if normaliser is None else normaliser == "encoded"
         self.basis: Basis
         if basis == "householder":
             self.basis = Householder(self.num_codes, num_heads, width, learned=learned_basis)
@@ -82,8 +98,11 @@ class LRPE(PositionalEncoding):
         positions = self.read(positions)
         with torch.autocast(positions.device.type, enabled=False):
             transforms = [self.transform(positions, code) for code in range(self.num_codes)]
-        keeps_sign = self.keeps_sign and self.basis.keeps_sign
-        shared: dict[str, Any] = {"keeps_sign": keeps_sign, "log_decay": self.log_decay()}
+        shared: dict[str, Any] = {
+            "keeps_sign": self.keeps_sign and self.basis.keeps_sign,
+            "encodes_normaliser": self.encodes_normaliser,
+            "log_decay": self.log_decay(),
+        }
         codes = [LRPECode(self.basis, i, t, **shared) for i, t in enumerate(transforms)]
         return codes * (self.num_layers // self.num_codes), None
 

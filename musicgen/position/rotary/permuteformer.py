@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from musicgen.position.base import Site
 from musicgen.position.rotary.permutation import PermutationLRPE
 from musicgen.validation import check_bool
 
@@ -19,14 +18,14 @@ class PermuteFormer(PermutationLRPE):
     The paper encodes queries by (r P_π)^s and keys by (r⁻¹ P_π)^s, which weights the pair (n, m)
     of tokens by r^(n − m). Here the causal product applies r^(n − m), where it cannot overflow.
     Head h has r = sigmoid(2 + 3h/H), as in the paper's language models. The decay always counts
-    tokens.
+    tokens. Softmax attention, which has no decay, takes `PermutationLRPE` in the identity basis.
 
     Args:
         decay: False sets r = 1. Bidirectional attention never decays.
     """
 
     name = "permute"
-    sites = frozenset({Site.FEATURE})
+    decays = True
 
     def __init__(self, *args: int, decay: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, basis="identity", **kwargs)

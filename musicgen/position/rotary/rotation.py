@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from musicgen.errors import ParameterError
+from musicgen.position.angles import angles_at, geometric_frequencies, to_fp64
 from musicgen.position.rotary.lrpe import LRPE
 from musicgen.validation import check_bool
 
@@ -27,29 +29,34 @@ class Rotation(LRPE):
     """
 
     features_per_angle: ClassVar[int] = 1  # there are A = M / features_per_angle angles
-    start: Tensor  # [A]
+    even: Tensor  # [A]: 2t
     dims: Tensor  # [A]: the coordinate that an angle uses
 
     def __init__(self, *args: int, learned_angles: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         check_bool("learned_angles", learned_angles)
         t, dims = torch.arange(self.width // self.features_per_angle), self.num_dims
-        start = 10000.0 ** (t // dims * dims * (-2 / self.width))
+        self.register_buffer("even", 2 * (t // dims * dims), persistent=False)
+        self.register_buffer("dims", t % dims, persistent=False)
         self.log_alpha: nn.Parameter | None = None  # [codes, H, A]
         if learned_angles:
-            self.log_alpha = nn.Parameter(start.log().repeat(self.num_codes, self.num_heads, 1))
-        self.register_buffer("start", start, persistent=False)
-        self.register_buffer("dims", t % dims, persistent=False)
+            start = (2 * math.pi * geometric_frequencies(self.even, self.width)).log().float()
+            self.log_alpha = nn.Parameter(start.repeat(self.num_codes, self.num_heads, 1))
 
     def alpha(self, code: int) -> Tensor:
-        """Return the angles per unit of position: [H, A], or [1, A] if all heads share them."""
-        return self.start[None] if self.log_alpha is None else self.log_alpha[code].exp()
+        """Return the angles per position in fp64: [H, A], or [1, A] if all heads share them."""
+        return 2 * math.pi * self._frequency(code)
+
+    def _frequency(self, code: int) -> Tensor:
+        if self.log_alpha is None:
+            return geometric_frequencies(self.even, self.width)[None]
+        return to_fp64(self.log_alpha[code]).exp() / (2 * math.pi)
 
     def cos_sin(self, positions: Tensor, code: int) -> tuple[Tensor, Tensor]:
         """Return cosines and sines of s·α_t: [1|B, L, P] -> [1|B, L, 1|H, A] each."""
-        alpha = self.alpha(code)
-        alpha = alpha.to(torch.promote_types(alpha.dtype, torch.float32))
-        angle = positions[..., None, self.dims].to(alpha.dtype) * alpha
+        given = torch.float32 if self.log_alpha is None else self.log_alpha.dtype
+        dtype = torch.promote_types(given, torch.float32)
+        angle = angles_at([(positions[..., None, self.dims], self._frequency(code))], dtype)
         return angle.cos(), angle.sin()
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from musicgen.position import ConvSPE, LayerCode, PositionalEncoding, SineSPE
+from musicgen.position.angles import to_fp64
 from musicgen.position.spe.conv_noise import BLOCK_SIDES
 from musicgen.random import NoiseKey, RandomStream
 
@@ -63,10 +64,11 @@ class NaiveCode(LayerCode):
 
 def sine(spe: SineSPE, x: Tensor, noise: NoiseKey, code: int) -> list[Tensor]:
     """q̄ = Ω(θ) z and k̄ = Ω(0) z, Ω = [λ cos(2πf·x + θ), λ sin(2πf·x + θ)] (eqs. 20 and 21)."""
-    a, gain = spe.frequency[code], F.softplus(spe.gain[code])
+    a, gain = to_fp64(spe.frequency[code]), F.softplus(spe.gain[code])
     # In n dimensions f has either sign: it is odd in a, and σ(a − 6)/2 for large a.
     f = (a.sigmoid()[None] if x.shape[-1] == 1 else a.sinh() / (a.cosh() + math.cosh(6))) / 2
-    angle = torch.einsum("blp,phkj->blhkj", 2 * math.pi * x.float(), f)
+    turns = torch.einsum("blp,phkj->blhkj", to_fp64(x), f)
+    angle = (2 * math.pi * turns).to(gain)
     z = spe.draw_noise(noise, code, x.device).transpose(1, 2)  # [H, K, 2K', R]
     bars = []
     for shifted in (angle + spe.phase[code], angle):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from musicgen.position.angles import angles_at, to_fp64
 from musicgen.position.base import LayerCode, Projection
 from musicgen.position.spe.base import SPE, Gate
 from musicgen.position.spe.sine_operators import Omega, Sines
@@ -70,7 +71,7 @@ class SineSPE(SPE):
 
     def sines(self, code: int) -> Sines:
         """Return the parameters of one code."""
-        frequency = self.frequency[code].float()
+        frequency = to_fp64(self.frequency[code])
         if self.num_dims == 1:
             frequency = frequency.sigmoid()[None]
         else:
@@ -87,7 +88,8 @@ class SineSPE(SPE):
     def code_kernel(self, lags: Tensor, code: int) -> Tensor:
         f, theta, gain = (p[..., None] for p in self.sines(code)[:3])
         tau = lags.movedim(-1, 0)[:, None, None, None]  # [P, 1, 1, 1, N]
-        waves = gain**2 * torch.cos((2 * math.pi * f * tau).sum(0) + theta)
+        dtype = torch.promote_types(lags.dtype, torch.float32)
+        waves = gain**2 * torch.cos(angles_at(zip(tau, f, strict=True), dtype) + theta)
         return waves.sum(-2) / (2 * self.num_sines)
 
     def draw_noise(self, noise: NoiseKey, code: int, device: torch.device) -> Tensor:

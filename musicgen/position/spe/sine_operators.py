@@ -10,7 +10,6 @@ saves over gradients that autograd sums.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from musicgen.position.angles import angles_at
 from musicgen.position.base import product_dtype
 from musicgen.position.spe.backward_pass import PassLocal
 from musicgen.position.spe.base import Gate
@@ -28,7 +28,7 @@ from musicgen.position.spe.base import Gate
 class Sines(NamedTuple):
     """The parameters of one code."""
 
-    frequency: Tensor  # [P, H, K, K'] in cycles per position, within ±½
+    frequency: Tensor  # [P, H, K, K'] in turns per position, within ±½; in fp64 (see `angles_at`)
     phase: Tensor  # [H, K, K'], of queries only
     gain: Tensor  # [H, K, K']: λ
     class_omega: Tensor | None  # [H, 2K', K]: Ω of tokens without a position, if they are allowed
@@ -36,11 +36,9 @@ class Sines(NamedTuple):
     def omega(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return Ω of queries and of keys: [1|B, L, P] -> [1|B, H, L, 2K', K] each."""
         f, theta, gain = (p.transpose(-2, -1)[..., None, :, :] for p in self[:3])  # [.., 1, K', K]
-        n = positions.float().movedim(-1, 0)[:, :, None, :, None, None]  # [P, 1|B, 1, L, 1, 1]
+        n = positions.movedim(-1, 0)[:, :, None, :, None, None]  # [P, 1|B, 1, L, 1, 1]
         with torch.autocast(positions.device.type, enabled=False):
-            angle = (2 * math.pi) * n[0] * f[0]
-            for n_p, f_p in zip(n[1:], f[1:], strict=True):
-                angle = torch.addcmul(angle, (2 * math.pi) * n_p, f_p)
+            angle = angles_at(zip(n, f, strict=True))
             q, k = (
                 torch.cat((gain * a.cos(), gain * a.sin()), dim=-2) for a in (angle + theta, angle)
             )

@@ -1,0 +1,109 @@
+"""Angles at large positions against fp64, in which they are exact to 1e-9 there."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from musicgen.position import OrthogonalLRPE, RoPE, SineSPE, UnitaryLRPE
+from musicgen.position.absolute import sinusoids
+from musicgen.position.angles import angles_at
+
+SIZES = {"num_layers": 1, "num_heads": 2, "width": 16, "model_dim": 32}
+
+
+def geometric(width: int) -> Tensor:
+    """Return 10000^(−2t/width), t < width / 2, in fp64."""
+    return 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+
+
+def of_sinusoids(n: Tensor) -> tuple[Tensor, Tensor]:
+    angle = n.double() * geometric(64)
+    expected = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
+    return sinusoids(n, 64), expected
+
+
+def of_rope(n: Tensor) -> tuple[Tensor, Tensor]:
+    x = torch.randn(1, len(n), 2, 16)
+    code = RoPE(**SIZES)(n[None])[0][0]
+    rotation = torch.polar(torch.ones(()).double(), n.double() * geometric(16))
+    pairs = torch.view_as_complex(x.double().unflatten(-1, (-1, 2)))
+    expected = torch.view_as_real(pairs * rotation[:, None]).flatten(-2)
+    return code.encode(x, x)[0], expected
+
+
+def of_lrpe(cls):
+    def both(n: Tensor) -> tuple[Tensor, Tensor]:
+        encoding = cls(**SIZES, basis="identity")
+        torch.nn.init.normal_(encoding.log_alpha, mean=-1)
+        angle = n[:, None].double() * encoding.log_alpha[0].double().exp()
+        expected = torch.stack((angle.cos(), angle.sin()))
+        return torch.stack(encoding.cos_sin(n[None], 0))[:, 0], expected
+
+    return both
+
+
+def of_sine_spe(dims: int):
+    def both(n: Tensor) -> tuple[Tensor, Tensor]:
+        spe = SineSPE(**SIZES, coordinates=dims)
+        a, gain = spe.frequency.double()[0], F.softplus(spe.gain[0].double())
+        f = a.sigmoid()[None] / 2
+        if dims == 2:
+            f = ((a - 6).sigmoid() - (-a - 6).sigmoid()) / 2
+        positions = torch.cat((n, n + 123)[:dims], dim=-1)
+        angle = 2 * math.pi * torch.einsum("lp,phkj->hljk", positions.double(), f)
+        gain, phase = gain.mT[:, None], spe.phase[0].double().mT[:, None]
+        expected = [
+            torch.cat((gain * x.cos(), gain * x.sin()), dim=-2) for x in (angle + phase, angle)
+        ]
+        return torch.cat(spe.sines(0).omega(positions[None])), torch.stack(expected)
+
+    return both
+
+
+ENCODINGS = {
+    "sinusoidal": of_sinusoids,
+    "rope": of_rope,
+    "lrpe_unitary": of_lrpe(UnitaryLRPE),
+    "lrpe_orthogonal": of_lrpe(OrthogonalLRPE),
+    "sine_spe": of_sine_spe(1),
+    "sine_spe in two dimensions": of_sine_spe(2),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_errors_do_not_grow_with_the_position(name):
+    errors = []
+    for start in (0, 1000, 10**6, 10**8):
+        torch.manual_seed(1)
+        found, expected = ENCODINGS[name](start + torch.arange(100)[:, None])
+        errors.append(float((found.double() - expected).abs().max() / expected.abs().max()))
+    assert max(errors) < 5e-7
+    assert errors[2] <= 1.5 * errors[1]  # both are rounding errors of the last bit
+
+
+def test_angles_of_any_integers_and_of_fractions():
+    n = torch.tensor([0, 1, -1, -(10**6), 2**24 + 1, 2**31 - 1, -(2**31)])[:, None]
+    f = torch.tensor([0.5, -0.5, 1 / 3, 1e-9, -0.123456789012345, 3.25]).double()
+    for positions in (n, n + 0.25):
+        found = angles_at([(positions, f), (positions + 5, -2 * f)])
+        turns = positions.double() * f - 2 * (positions + 5).double() * f
+        expected = 2 * math.pi * (turns - turns.round())
+        # Whole turns apart, and half a turn is either sign's.
+        error = torch.polar(torch.ones(()).double(), found - expected) - 1
+        limit = torch.tensor(1e-6) + 1e-15 * positions.abs() * f.abs()
+        assert (error.abs() <= limit).all()
+        assert found.abs().max() < 2 * math.pi
+
+
+def test_gradients_are_those_of_the_product():
+    n = torch.tensor([3, 1000, 123_456])[:, None]
+    f = torch.rand(4, dtype=torch.float64).requires_grad_()
+    (found,) = torch.autograd.grad(angles_at([(n, f)]).cos().sum(), f)
+    (expected,) = torch.autograd.grad((2 * math.pi * n.double() * f).cos().sum(), f)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1)  # of 123,456 · 2π
