@@ -29,6 +29,7 @@ from benchmarks.race.entries import RACES, Race
 from musicgen import load
 from musicgen.cli.datasets import open_training_data
 from musicgen.files import write_text
+from musicgen.random import NoiseKey, RandomStream
 from musicgen.training.evaluation import position_losses
 
 
@@ -65,7 +66,11 @@ def run(race: Race, entry: str, seed: int, root: str) -> dict[str, Any]:
     model = load(folder / "checkpoints" / "last.ckpt")
     data = open_training_data(model)
     pieces = [data.cache[i][: 4 * race.length + 1] for i in data.split("test")]
-    losses = [position_losses(model.model, x, positions=model.positions(x)) for x in pieces]
+    losses = []
+    for i, piece in enumerate(pieces):
+        noise = NoiseKey((seed, RandomStream.EVALUATION, i))
+        (draw,) = position_losses(model.model, piece, noise, positions=model.positions(piece))
+        losses.append(draw)
     row = {"entry": entry, "seed": seed, "pieces": len(pieces), "seconds": round(duration)}
     for name, (start_at, end) in race.ranges.items():
         means = [x[start_at:end].mean() for x in losses if len(x) >= end]

@@ -7,6 +7,7 @@ from musicgen.checkpoints.building import build, check_targets
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
 from musicgen.checkpoints.migration import migrate
 from musicgen.checkpoints.reading import load_for_resume, read_checkpoint, rebuild
+from musicgen.checkpoints.realizations import with_realizations
 from musicgen.checkpoints.run_folders import find_checkpoint, find_run
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "migrate",
     "read_checkpoint",
     "rebuild",
+    "with_realizations",
 ]

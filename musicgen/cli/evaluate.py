@@ -16,13 +16,14 @@ from musicgen.report.tables import as_table, write_csv
 from musicgen.validation import check_choice, check_float, check_int
 
 _SUMMARY = f"n: pieces; low, high: {CONFIDENCE:.0%} confidence interval of the mean (bootstrap)"
+_DRAWS = "draw_std: deviation of the mean over draws of the positional encoding's noise"
 _PROPERTIES = (
     "at_zero: the kernel at lag 0; half_width: the lag at which it is half of that, inf if there "
     "is none; the others: musicgen/metrics/position_properties.py"
 )
 MEASURES = {  # functions, and legends of their tables
     "style": (style, _SUMMARY),
-    "position_loss": (position_loss, f"in nats a token; {_SUMMARY}"),
+    "position_loss": (position_loss, f"in nats a token; {_SUMMARY}; {_DRAWS}"),
     "position_properties": (position_properties, _PROPERTIES),
 }
 
@@ -40,6 +41,7 @@ def main(cfg: DictConfig) -> None:
     check_float("max_factor", cfg.max_factor, minimum=1)
     check_int("max_pieces", cfg.max_pieces, none_means="all")
     check_int("seed", cfg.seed, minimum=0)
+    check_int("num_draws", cfg.num_draws)
     out = make_folder(cfg.out, "evaluated")
     with remove_if_empty(out):
         for name in names:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from omegaconf import DictConfig
-from rich.progress import MofNCompleteColumn
+from omegaconf import DictConfig, OmegaConf
+from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
 from musicgen import load
 from musicgen.cli.datasets import open_training_data
@@ -30,7 +30,9 @@ from musicgen.metrics import (
 )
 from musicgen.midi import Score, find_midi, read
 from musicgen.models.position_kernels import kernel_axes, position_kernels
+from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.plots import KernelPlot, plot_kernels, plot_loss_curves
+from musicgen.report.tables import write_json, write_latex
 from musicgen.text import pluralize
 from musicgen.training.evaluation import position_losses
 
@@ -88,44 +90,82 @@ def pair_files(generated: Path, references: Path) -> list[tuple[Score, Score]]:
 
 
 def position_loss(cfg: DictConfig, out: Path) -> list[Row]:
-    """Compute the loss by position over held-out pieces, of the model and of a trigram model.
+    """Compute the loss by position over held-out pieces, of models and of a trigram model.
 
-    The trigram model is interpolated (Witten-Bell) and fitted on the training pieces.
+    Each piece has noise of its own in each draw. The trigram model is interpolated (Witten-Bell)
+    and fitted on the training pieces. The table is also written as LaTeX, and with the loss by
+    position as JSON.
     """
-    model = load(cfg.checkpoint).to(find_device(cfg.device))
-    data = open_training_data(model, cfg.data.root)
-    training_length = model.training_length
-    length = round(cfg.max_factor * training_length)
-    length = min(length, model.model.position.max_length or length)
-    pieces = [data.cache[i][: length + 1] for i in data.split(cfg.split)[: cfg.max_pieces]]
-    log(f"{pluralize(len(pieces), f'pieces of {cfg.split}')}, up to {length:,} tokens")
-    with progress_bar(MofNCompleteColumn()) as progress:
-        model_losses = [
-            position_losses(model.model, piece, positions=model.positions(piece), seed=cfg.seed)
-            for piece in progress.track(pieces, description="position_loss")
-        ]
-    trigram = InterpolatedTrigram(len(model.tokenizer.vocabulary))
+    models = compared_models(cfg)
+    first = next(iter(models.values()))
+    data = open_training_data(first, cfg.data.root)
+    indices = data.split(cfg.split)[: cfg.max_pieces]
+    trigram = InterpolatedTrigram(len(first.tokenizer.vocabulary))
     trigram.fit([data.cache[i] for i in data.split("train")])
-    losses = {"model": model_losses, "trigram": [trigram.losses(p)[1:] for p in pieces]}
-    factors = tuple(f for f in (1.5, 2.0, 4.0) if f * training_length <= length)
-    rows = [
-        {"measure": f"{name}, {part}", **asdict(summary)}
-        for name, arrays in losses.items()
-        for part, summary in length_summaries(
-            arrays, training_length, factors, seed=cfg.seed
-        ).items()
-    ]
-    bucket = max(1, training_length // 16)
-    curves = {name: loss_curve(arrays, bucket) for name, arrays in losses.items()}
-    plot_loss_curves(curves, out / "position_loss.png", training_length=training_length)
-    means = {row["measure"]: row["mean"] for row in rows}
-    model_mean, trigram_mean = means["model, trained"], means["trigram, trained"]
-    gain = trigram_mean - model_mean
-    log(
-        f"at trained positions: model {model_mean:.3f}, trigram {trigram_mean:.3f} nats a token; "
-        f"the model is {abs(gain):.3f} {'worse' if gain < 0 else 'better'}"
-    )
+    rows, curves, trained = [], {}, {}
+    columns = MofNCompleteColumn(), TimeRemainingColumn()
+    with progress_bar(*columns) as progress:
+        for name, model in [*models.items(), ("trigram", first)]:
+            training_length = model.training_length
+            length = round(cfg.max_factor * training_length)
+            length = min(length, model.model.position.max_length or length)
+            if not rows:
+                log(f"{pluralize(len(indices), f'pieces of {cfg.split}')}, up to {length:,} tokens")
+            losses = []
+            for i in progress.track(indices, description=name):
+                piece = data.cache[i][: length + 1]
+                if name == "trigram":
+                    losses.append(trigram.losses(piece)[None, 1:])
+                    continue
+                noise = NoiseKey((cfg.seed, RandomStream.EVALUATION, i))
+                options = {"positions": model.positions(piece), "num_draws": cfg.num_draws}
+                losses.append(position_losses(model.model, piece, noise, **options))
+            factors = tuple(f for f in (1.5, 2.0, 4.0) if f * training_length <= length)
+            parts = length_summaries(losses, training_length, factors, seed=cfg.seed)
+            rows += [{"measure": f"{name}, {k}", **asdict(part)} for k, part in parts.items()]
+            curves[name] = loss_curve(losses, max(1, first.training_length // 16))
+            trained[name] = parts["trained"].mean
+    plot_loss_curves(curves, out / "position_loss.png", training_length=first.training_length)
+    write_latex(rows, out / "position_loss.tex")
+    arrays = {name: {k: v.tolist() for k, v in c._asdict().items()} for name, c in curves.items()}
+    write_json({"rows": rows, "curves": arrays}, out / "position_loss.json")
+    for name in models:
+        gain = trained["trigram"] - trained[name]
+        log(
+            f"at trained positions: {name} {trained[name]:.3f}, trigram {trained['trigram']:.3f} "
+            f"nats a token; the model is {abs(gain):.3f} {'worse' if gain < 0 else 'better'}"
+        )
     return rows
+
+
+def compared_models(cfg: DictConfig) -> dict[str, MusicModel]:
+    """Return the models to compare by their names: each run with each number of realizations."""
+    device = find_device(cfg.device)
+    paths = [str(path) for path in cfg.runs or [cfg.checkpoint]]
+    given = cfg.num_realizations
+    numbers = list(given) if OmegaConf.is_list(given) else [given]
+    models: dict[str, MusicModel] = {}
+    for path in paths:
+        trained = load(path).to(device)
+        if models and _held_out(trained) != _held_out(next(iter(models.values()))):
+            raise UserError(
+                f"runs: {path} was trained with another vocabulary, corpus or split than "
+                f"{paths[0]}; compare runs with the same held-out pieces"
+            )
+        for number in numbers:
+            name = path if len(paths) > 1 else "model"
+            if len(numbers) > 1:
+                name += f", R = {'exact' if number is None else number}"
+            changed = number != "trained"
+            models[name] = trained.with_realizations(number, seed=cfg.seed) if changed else trained
+    return models
+
+
+def _held_out(model: MusicModel) -> list[Any]:
+    """Return what decides the tokens of the held-out pieces."""
+    data = model.content.config["data"]
+    settings = [data.get(key) for key in ("corpus", "val_fraction", "test_fraction", "chords")]
+    return [model.content.vocabulary_hash, *settings]
 
 
 def position_properties(cfg: DictConfig, out: Path) -> list[Row]:

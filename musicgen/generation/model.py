@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from musicgen.checkpoints import CheckpointContent, rebuild
+from musicgen.checkpoints import CheckpointContent, rebuild, with_realizations
 from musicgen.errors import UserError
 from musicgen.generation.continuation import (
     Continuation,
@@ -36,6 +36,14 @@ class MusicModel:
     def to(self, device: str) -> MusicModel:
         self.model.to(device)
         return self
+
+    def with_realizations(self, num_realizations: int | None, *, seed: int = 0) -> MusicModel:
+        """Return it with another number of realizations of SPE; None is the exact limit.
+
+        Random features, which depend on the number, are drawn anew with `seed`.
+        """
+        model = with_realizations(self.model, self.content, num_realizations, seed=seed)
+        return MusicModel(model, self.tokenizer, self.content, self.path)
 
     @property
     def training_length(self) -> int:
@@ -97,7 +105,8 @@ class MusicModel:
             length_factor: tokens in all, as a multiple of the training length.
             temperature, top_k, top_p: see `SamplingParams`; None takes the training
                 configuration's.
-            seed: decides all random draws.
+            seed: decides all random draws. The positional encoding's noise is drawn once for a
+                call: its pieces share it, as one piece keeps it from token to token.
             compile: true, false, or `auto`, see `make_engine`.
 
         Returns:

@@ -7,6 +7,7 @@ Figure 3 and Table 6.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -25,15 +26,27 @@ class LossCurve(NamedTuple):
     num_targets: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class LossSummary(Summary):
+    """Pieces' mean losses, each the mean over the draws of the encoding's noise.
+
+    If pieces have draws of their own, the interval over pieces covers the noise as well.
+    """
+
+    draws: int
+    draw_std: float  # of the mean over pieces, over draws: divisor draws - 1
+
+
 def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> LossCurve:
     """Compute the mean loss over all pieces in each bucket of `bucket` positions.
 
     Args:
-        losses: one array [length] for each piece, in nats: entry n belongs to the target at
-            position n. NaN marks padding.
+        losses: one array [length] or [draws, length] for each piece, in nats: entry n belongs to
+            the target at position n. NaN marks padding.
     """
-    loss = np.concatenate([np.empty(0), *losses])
-    index = np.concatenate([np.empty(0, np.int64), *(np.arange(len(x)) for x in losses)]) // bucket
+    pieces = [np.atleast_2d(piece).mean(0) for piece in losses]
+    loss = np.concatenate([np.empty(0), *pieces])
+    index = np.concatenate([np.empty(0, np.int64), *(np.arange(len(x)) for x in pieces)]) // bucket
     num_buckets = int(index.max(initial=-1)) + 1
     valid = ~np.isnan(loss)
     count = np.bincount(index[valid], minlength=num_buckets)
@@ -49,7 +62,7 @@ def length_summaries(
     factors: Sequence[float] = (1.5, 2.0),
     *,
     seed: int = 0,
-) -> dict[str, Summary]:
+) -> dict[str, LossSummary]:
     """Summarise each piece's mean loss in ranges of positions: "trained", "extrapolated 1.5x", ….
 
     Pieces without targets in a range count as skipped.
@@ -63,7 +76,15 @@ def length_summaries(
         f"extrapolated {factor:g}x": (training_length, round(factor * training_length))
         for factor in factors
     }
-    return {
-        name: Summary.of((mean_of_valid(loss[start:end]) for loss in losses), seed=seed)
-        for name, (start, end) in ranges.items()
-    }
+    summaries = {}
+    for name, (start, end) in ranges.items():
+        # [pieces, draws]
+        means = np.array(
+            [[mean_of_valid(draw[start:end]) for draw in np.atleast_2d(piece)] for piece in losses]
+        )
+        over_draws = [mean_of_valid(column) for column in means.T]
+        draws = len(over_draws)
+        draw_std = float(np.std(over_draws, ddof=1)) if draws > 1 else np.nan
+        summary = Summary.of(means.mean(1), seed=seed)
+        summaries[name] = LossSummary(**asdict(summary), draws=draws, draw_std=draw_std)
+    return summaries

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +15,9 @@ from rich.text import Text
 from musicgen.files import write_text
 
 Row = Mapping[str, object]
+
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_LATEX |= {character: "\\" + character for character in "&%$#_{}"}
 
 
 def write_csv(rows: Sequence[Row], path: str | Path) -> None:
@@ -25,6 +30,36 @@ def write_csv(rows: Sequence[Row], path: str | Path) -> None:
     writer.writeheader()
     writer.writerows({k: "" if _missing(v) else v for k, v in row.items()} for row in rows)
     write_text(path, text.getvalue())
+
+
+def write_json(content: Any, path: str | Path) -> None:
+    """Write plain data as JSON, atomically; NaN becomes null."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: plain(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(each) for each in value]
+        return None if _missing(value) else value
+
+    write_text(path, json.dumps(plain(content), indent=1, ensure_ascii=False) + "\n")
+
+
+def write_latex(rows: Sequence[Row], path: str | Path) -> None:
+    """Write rows as a LaTeX tabular with booktabs' rules, atomically: floats with 3 decimals."""
+
+    def cell(value: object) -> str:
+        if _missing(value):
+            return "n/a"
+        text = f"{value:.3f}" if isinstance(value, float) else str(value)
+        return "".join(_LATEX.get(character, character) for character in text)
+
+    columns = _columns(rows)
+    lines = [columns, *([row.get(name) for name in columns] for row in rows)]
+    head, *body = (" & ".join(map(cell, line)) + r" \\" for line in lines)
+    rules = [rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}", r"\toprule", head, r"\midrule"]
+    ends = [r"\bottomrule", r"\end{tabular}", ""]
+    write_text(path, "\n".join([*rules, *body, *ends]))
 
 
 def as_table(rows: Sequence[Row], title: str | None = None) -> Table:

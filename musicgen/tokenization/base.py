@@ -184,19 +184,22 @@ class Tokenizer(ABC):
         bar_length: int,
         augment: bool,
         crop_starts: IntArray | None = None,
+        bar: int | None = None,
     ) -> IntArray:
-        """Return a training crop from a uniformly drawn bar on: grammatical, [<= length].
+        """Return a training crop from the beginning of a bar on: grammatical, [<= length].
 
         Args:
             tokens: a complete encoding. [L]
             augment: apply the random changes of the tokenizer's settings.
             crop_starts: the result of `crop_starts`; passing it saves a scan of the piece.
+            bar: a row of `crop_starts`; None draws one uniformly.
         """
         if crop_starts is None:
             crop_starts = self.crop_starts(tokens, bar_length=bar_length)
         if not len(crop_starts):
             return tokens[:length].astype(np.int64)
-        bar = int(rng.integers(len(crop_starts)))
+        if bar is None:
+            bar = int(rng.integers(len(crop_starts)))
         window = self._crop(tokens, crop_starts[bar:], length, bar_length, rng if augment else None)
         return self._transpose(window, rng) if augment else window
 

@@ -49,6 +49,10 @@ class TrainingModule(pl.LightningModule):
         self.model, self.task = model, task
         self._optimizer, self._scheduler = optimizer, scheduler
         self.content, self.seed = content, seed
+        # Of the current step: total loss and tokens of this rank, and tokens of the first
+        # micro-batch, the mean over ranks.
+        self._totals: Tensor | None = None
+        self._unit = torch.ones(())
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         # The key depends on the step alone, so that a resumed run draws the same noise.
@@ -57,24 +61,62 @@ class TrainingModule(pl.LightningModule):
         # Dropout draws from torch's global generator, which checkpoints do not store.
         torch.manual_seed(noise.fold(RandomStream.DROPOUT).seed)
         loss = self.task.loss(self.model, batch, noise)
-        self.log("train/loss", loss, prog_bar=True)
-        return loss
+        count = batch.num_targets.to(loss.dtype)
+        if self._totals is None:  # the first micro-batch of a step
+            self._unit = self._sum_over_ranks(count) / self.trainer.world_size
+            self._totals = torch.zeros(2, device=self.device)
+        self._totals += torch.stack((loss.detach() * count, count))
+        return loss * (count / self._unit)
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Make the gradient that of the mean over all tokens of the step, and log that mean.
+
+        So far it is the total over micro-batches, averaged over ranks and divided by `_unit` and by
+        the number of micro-batches of a complete step.
+        """
+        assert self._totals is not None
+        nats, tokens = self._sum_over_ranks(self._totals)
+        self._totals = None
+        micro_batches = self.trainer.accumulate_grad_batches
+        if micro_batches > 1:
+            factor = micro_batches * self.trainer.world_size * self._unit / tokens
+            for parameter in self.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(factor.to(parameter.grad.dtype))
+        self.log("train/loss", nats / tokens, prog_bar=True)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self._evaluate(batch, "val")
+        self._add_losses(batch, batch_idx)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self._evaluate(batch, "test")
+        self._add_losses(batch, batch_idx)
 
-    def _evaluate(self, batch: Batch, split: str) -> None:
-        self.log(
-            f"{split}/loss",
-            self.task.loss(self.model, batch, noise=None),
-            prog_bar=True,
-            on_epoch=True,
-            sync_dist=True,
-            batch_size=int(batch.num_targets),  # weight by tokens, without padding
-        )
+    def on_validation_epoch_end(self) -> None:
+        self._log_mean("val/loss")
+
+    def on_test_epoch_end(self) -> None:
+        self._log_mean("test/loss")
+
+    def _add_losses(self, batch: Batch, batch_idx: int) -> None:
+        if batch_idx == 0:
+            self._nats, self._tokens = 0.0, 0
+        count = int(batch.num_targets)
+        if count:  # none on a process without a piece
+            # Each batch has noise of its own, the same in every validation.
+            noise = NoiseKey((self.seed, RandomStream.EVALUATION, self.global_rank, batch_idx))
+            self._nats += float(self.task.loss(self.model, batch, noise)) * count
+            self._tokens += count
+
+    def _log_mean(self, name: str) -> None:
+        """Log the loss per token over all batches and ranks."""
+        totals = torch.tensor([self._nats, self._tokens], device=self.device)
+        nats, tokens = self._sum_over_ranks(totals)
+        self.log(name, nats / tokens, prog_bar=True)
+
+    def _sum_over_ranks(self, values: Tensor) -> Tensor:
+        reduced = self.trainer.strategy.reduce(values.clone(), reduce_op="sum")
+        assert isinstance(reduced, Tensor)
+        return reduced
 
     def configure_optimizers(self) -> Any:
         optimizer = self._optimizer(self.model.parameters())

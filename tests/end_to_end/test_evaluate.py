@@ -127,3 +127,39 @@ def test_position_properties_in_musical_time_and_without_a_kernel(workplace, mon
     arguments[0] = "checkpoint=none.ckpt"
     refused = call_here(workplace, "evaluate.py", [*arguments, "out=n"], monkeypatch, capsys)
     assert_one_line(refused, "position=none has no kernel", "position=sine_spe")
+
+
+def test_several_runs_and_numbers_of_realizations(workplace, monkeypatch, capsys):
+    (run,) = workplace.glob("outputs/tiny/*")
+    copy = workplace / "copy.ckpt"
+    copy.write_bytes((run / "checkpoints/last.ckpt").read_bytes())
+    arguments = [f"runs=[{run.relative_to(workplace)},copy.ckpt]", "num_realizations=[4,null]"]
+    arguments += ["num_draws=2", "max_factor=4", "out=grid"]
+    done = call_here(
+        workplace, "evaluate.py", ["metrics=position_loss", *arguments], monkeypatch, capsys
+    )
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((workplace / "grid/position_loss.csv").open()))
+    parts = ["trained", "extrapolated 1.5x", "extrapolated 2x", "extrapolated 4x"]
+    assert [row["measure"] for row in rows if row["measure"].startswith("copy.ckpt")] == [
+        f"copy.ckpt, R = {number}, {part}" for number in ("4", "exact") for part in parts
+    ]
+    assert len(rows) == 5 * 4
+    for row in rows:
+        noisy = "R = 4" in row["measure"]
+        assert row["draws"] == ("2" if noisy else "1")
+        assert (float(row["draw_std"]) > 0) if noisy else (row["draw_std"] == "")
+    content = json.loads((workplace / "grid/position_loss.json").read_text())
+    assert len(content["rows"]) == 20
+    curve = content["curves"]["copy.ckpt, R = exact"]
+    assert curve["position"][-1] > 3 * 64
+    assert len(curve["loss"]) == len(curve["position"]) == len(curve["num_targets"])
+    assert (workplace / "grid/position_loss.tex").read_text().startswith(r"\begin{tabular}")
+
+    checkpoint = torch.load(copy)
+    checkpoint["musicgen"]["config"]["data"]["test_fraction"] = 0.3
+    torch.save(checkpoint, copy)
+    refused = call_here(
+        workplace, "evaluate.py", ["metrics=position_loss", *arguments], monkeypatch, capsys
+    )
+    assert_one_line(refused, "copy.ckpt", "another vocabulary, corpus or split")

@@ -39,3 +39,25 @@ def test_summaries_by_hand():
     assert (half.n, half.skipped, half.mean) == (2, 1, pytest.approx((9 + 6) / 2))
     assert half.std == pytest.approx(math.sqrt(4.5))
     assert double.mean == pytest.approx((9 + 6) / 2)
+
+
+def test_draws_by_hand():
+    first = np.array([[1.0, 3.0, 4.0, 4.0], [3.0, 5.0, 6.0, 6.0]])
+    second = np.array([[2.0, 2.0], [5.0, 5.0]])
+    trained = length_summaries([first, second], training_length=2)["trained"]
+    assert trained.draws == 2
+    assert (trained.n, trained.mean) == (2, pytest.approx((3 + 3.5) / 2))
+    # The mean over pieces is (2 + 2) / 2 in the first draw and (4 + 5) / 2 in the second.
+    assert trained.draw_std == pytest.approx((4.5 - 2) / math.sqrt(2))
+    half = length_summaries([first, second], training_length=2)["extrapolated 1.5x"]
+    assert (half.n, half.skipped, half.mean) == (1, 1, 5)
+    assert half.draw_std == pytest.approx(2 / math.sqrt(2))
+    curve = loss_curve([first, second], bucket=2)
+    np.testing.assert_allclose(curve.loss, [(2 + 4 + 3.5 + 3.5) / 4, 5])
+    np.testing.assert_array_equal(curve.num_targets, [4, 2])
+
+
+def test_one_draw_has_no_deviation():
+    (trained, *_) = length_summaries([np.array([1.0, 2.0])], training_length=2).values()
+    assert trained.draws == 1
+    assert math.isnan(trained.draw_std)

@@ -1,10 +1,11 @@
 import csv
 import io
+import json
 import math
 
 from rich.console import Console
 
-from musicgen.report.tables import as_table, write_csv
+from musicgen.report.tables import as_table, write_csv, write_json, write_latex
 
 ROWS = [
     {"piece": "a,b [x].mid", "loss": 1.25},
@@ -21,6 +22,26 @@ def test_csv_round_trip(tmp_path):
             {"piece": 'Señor "é".mid', "loss": "", "n": "3"},
         ]
     assert [p.name for p in path.parent.iterdir()] == ["table.csv"]
+
+
+def test_latex_by_hand(tmp_path):
+    write_latex([{"run": "a_b, 95%", "loss": 1.23456}, {"run": "c", "n": 3}], tmp_path / "t.tex")
+    assert (tmp_path / "t.tex").read_text().splitlines() == [
+        r"\begin{tabular}{lrr}",
+        r"\toprule",
+        r"run & loss & n \\",
+        r"\midrule",
+        r"a\_b, 95\% & 1.235 & n/a \\",
+        r"c & n/a & 3 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def test_json_has_null_for_missing_values(tmp_path):
+    write_json({"rows": ROWS, "curve": [1.0, math.nan]}, tmp_path / "t.json")
+    content = json.loads((tmp_path / "t.json").read_text(), parse_constant=lambda name: 1 / 0)
+    assert content == {"rows": [ROWS[0], {**ROWS[1], "loss": None}], "curve": [1.0, None]}
 
 
 def test_table_shows_every_cell():

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from musicgen.console import warn
 from musicgen.data.corpora.base import SPLITS, Corpus
 from musicgen.data.loading.batch import collate
-from musicgen.data.loading.windows import EvalWindows, StreamBatches, TrainingWindows
+from musicgen.data.loading.windows import EvalWindows, StreamBatches, TrainingWindows, WindowStart
 from musicgen.data.preparation.prepare import prepare_corpus, prepare_shard
 from musicgen.data.preparation.request import Limits, PreparationRequest
 from musicgen.data.preparation.splits import Shard
@@ -27,14 +27,15 @@ from musicgen.validation import check_choice, check_float, check_int
 class MusicDataModule(pl.LightningDataModule):
     """Batches of a corpus's tokens.
 
-    Training draws bar-aligned random crops, with the tokenizer's augmentations; validation and test
-    use the beginning of each piece.
+    Training uses bar-aligned crops with the tokenizer's augmentations, see `TrainingWindows`;
+    validation and test use the beginning of each piece.
 
     Args:
         cache_dir: folder of the token caches.
         length: L, tokens in a training window.
         batch_size: windows in a batch, per process.
         batches_per_epoch: None makes an epoch one crop of each piece.
+        window, skip_beginning: where training windows begin; see `TrainingWindows`.
         val_fraction, test_fraction: parts of the corpus, by group, if it has no split of its own;
             0 makes no such split, and all pieces are used for it.
         seed: decides crops and augmentations.
@@ -58,6 +59,8 @@ class MusicDataModule(pl.LightningDataModule):
         length: int,
         batch_size: int,
         batches_per_epoch: int | None = None,
+        window: WindowStart = "random",
+        skip_beginning: float = 0.0,
         val_fraction: float = 0.05,
         test_fraction: float = 0.05,
         seed: int = 0,
@@ -71,6 +74,12 @@ class MusicDataModule(pl.LightningDataModule):
         check_int("length", length)
         check_int("batch_size", batch_size)
         check_int("batches_per_epoch", batches_per_epoch, none_means="one crop of each piece")
+        check_choice("window", window, get_args(WindowStart))
+        check_float("skip_beginning", skip_beginning, maximum=1)
+        if skip_beginning and window != "beginning":
+            raise ParameterError(
+                "skip_beginning", skip_beginning, "expected 0, or window=beginning"
+            )
         check_float("val_fraction", val_fraction, below=1)
         check_float("test_fraction", test_fraction, below=1)
         if val_fraction + test_fraction >= 1:
@@ -86,6 +95,7 @@ class MusicDataModule(pl.LightningDataModule):
         self.corpus, self.tokenizer = corpus, tokenizer
         self.length, self.batch_size, self.seed = length, batch_size, seed
         self.batches_per_epoch, self.num_workers = batches_per_epoch, num_workers
+        self.window, self.skip_beginning = window, skip_beginning
         self.num_position_columns = num_position_columns
         fractions = val_fraction, test_fraction
         self._request = PreparationRequest(
@@ -123,7 +133,15 @@ class MusicDataModule(pl.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader:
         pieces = self.split("train")
-        windows = TrainingWindows(self.cache, pieces, self.tokenizer, self.length, self.seed)
+        windows = TrainingWindows(
+            self.cache,
+            pieces,
+            self.tokenizer,
+            self.length,
+            self.seed,
+            window=self.window,
+            skip_beginning=self.skip_beginning,
+        )
         rank, world_size = self._process()
         num_batches = self.batches_per_epoch or len(pieces) // (self.batch_size * world_size)
         batches = StreamBatches(
@@ -140,9 +158,10 @@ class MusicDataModule(pl.LightningDataModule):
     def _eval_dataloader(self, split: str) -> DataLoader:
         pieces = self.split(split)
         rank, world_size = self._process()
-        # A process without a piece would leave the others waiting for it.
-        pieces = pieces[rank::world_size] or pieces[:1]
-        windows = EvalWindows(self.cache, pieces, self.length)
+        # A process without a batch would leave the others waiting for it: it gets one without
+        # targets.
+        length = self.length if rank < len(pieces) else 0
+        windows = EvalWindows(self.cache, pieces[rank::world_size] or pieces[:1], length)
         return self._loader(windows, batch_size=self.batch_size)
 
     def _process(self) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,18 +12,48 @@ from torch.utils.data import Dataset, Sampler
 from musicgen.data.preparation.token_cache import TokenCache
 from musicgen.tokenization.base import Tokenizer
 
+WindowStart = Literal["random", "beginning"]
+
+END_SHARE = 1 / 16
+"""Share of random windows that certainly end with their piece, so that the end token is learnt.
+
+It occurs in few windows else: of a long piece, in the last of many."""
+SKIP_MULTIPLE, MAX_SKIPPED = 4, 64
+"""Bars: the published groove models skip a multiple of 4, at most 64, at the beginning."""
+
 
 class TrainingWindows(Dataset):
     """An endless stream of bar-aligned, augmented crops; item i depends on the seed and i alone.
 
     Each run of `num_pieces` items visits every piece once, in a new order.
+
+    A random window begins at a bar drawn uniformly up to the last one from which the piece fills
+    it, or at the next bar, from which the window ends with the piece and lacks less than a bar.
+    Windows of shorter pieces are the whole piece. Positions of a window are therefore trained
+    equally often if pieces are long enough.
+
+    Args:
+        length: L; windows have up to L + 1 tokens.
+        window: `random`, or the `beginning` of the piece.
+        skip_beginning: probability of leaving out first bars of a window at the beginning: a
+            multiple of 4 bars, at most 64 and half of the piece (Liutkus et al. 2021, code).
     """
 
     def __init__(
-        self, cache: TokenCache, pieces: list[int], tokenizer: Tokenizer, length: int, seed: int
+        self,
+        cache: TokenCache,
+        pieces: list[int],
+        tokenizer: Tokenizer,
+        length: int,
+        seed: int,
+        *,
+        window: WindowStart = "random",
+        skip_beginning: float = 0.0,
     ) -> None:
         self.cache, self.pieces, self.tokenizer = cache, pieces, tokenizer
         self.length, self.seed = length, seed
+        self.window, self.skip_beginning = window, skip_beginning
+        self._eos = tokenizer.vocabulary.id("EOS")
         self._last_order = (-1, np.empty(0, np.int64))
 
     def __getitem__(self, item: int) -> NDArray[np.int64]:
@@ -32,14 +63,42 @@ class TrainingWindows(Dataset):
             rng = np.random.default_rng((self.seed, 0, epoch))
             self._last_order = epoch, rng.permutation(len(self.pieces))
         piece = self.pieces[self._last_order[1][index]]
-        return self.tokenizer.sample_window(
-            self.cache.mapped(piece),
-            np.random.default_rng((self.seed, 1, item)),
-            self.length + 1,
-            bar_length=self.cache.bar_lengths[piece],
-            augment=True,
-            crop_starts=self.cache.crop_starts(piece),
-        )
+        tokens, starts = self.cache.mapped(piece), self.cache.crop_starts(piece)
+        rng = np.random.default_rng((self.seed, 1, item))
+
+        def crop(bar: int) -> NDArray[np.int64]:
+            return self.tokenizer.sample_window(
+                tokens,
+                np.random.default_rng((self.seed, 2, item)),  # changes nothing but the bar
+                self.length + 1,
+                bar_length=self.cache.bar_lengths[piece],
+                augment=True,
+                crop_starts=starts,
+                bar=bar,
+            )
+
+        if self.window == "beginning":
+            return crop(self._num_skipped(len(starts), rng))
+        # The first bar from which the piece ends within the window.
+        last = int(np.searchsorted(starts[:, 0], len(tokens) - self.length - 1))
+        last = max(0, min(last, len(starts) - 1))
+        bar = last if rng.random() < END_SHARE else int(rng.integers(last + 1))
+        at_end, window = bar == last, crop(bar)
+        # Augmentation may remove tokens, which earlier bars replace.
+        while bar > 0 and len(window) <= self.length:
+            bar -= 1
+            earlier = crop(bar)
+            if at_end and earlier[-1] != self._eos:
+                break
+            window = earlier
+        return window
+
+    def _num_skipped(self, num_bars: int, rng: np.random.Generator) -> int:
+        """Draw the number of bars to leave out at the beginning."""
+        most = min(MAX_SKIPPED, num_bars // 2) // SKIP_MULTIPLE
+        if not most or rng.random() >= self.skip_beginning:
+            return 0
+        return SKIP_MULTIPLE * int(rng.integers(1, most + 1))
 
 
 class EvalWindows(Dataset):

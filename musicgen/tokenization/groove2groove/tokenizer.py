@@ -185,10 +185,11 @@ class Groove2Groove(Tokenizer):
         start, offset = starts[0].tolist()
         dropout = None
         if rng is not None:
+            # Tracks first: the same ones are dropped from whichever bar the crop begins at.
+            draws = rng.random(len(self.instruments))
             # One more bar for notes that sound after the last onset.
             skipped = rng.random(len(starts) + 1) < self.skip_bar_probability
             skipped[0] = False
-            draws = rng.random(len(self.instruments))
             dropped = draws < self.drop_track_probability
             dropout = TrackBarDropout(dropped, draws, skipped, bar_length)
         stop, window = start, np.empty(0, np.int64)

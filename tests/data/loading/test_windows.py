@@ -82,6 +82,91 @@ def test_windows_are_grammatical_and_within_their_length(corpus, length):
         assert all(crop[-1] == grammar.eos for crop in crops)
 
 
+class Pieces:
+    """Whole composed pieces as the cache of a tokenizer."""
+
+    def __init__(self, tokenizer, scores):
+        self.tokens = [tokenizer.encode(score) for score in scores]
+        self.bar_lengths = [tokenizer.bar_length(score) for score in scores]
+        self.starts = [
+            tokenizer.crop_starts(tokens, bar_length=bar)
+            for tokens, bar in zip(self.tokens, self.bar_lengths, strict=True)
+        ]
+
+    def mapped(self, piece):
+        return self.tokens[piece]
+
+    def crop_starts(self, piece):
+        return self.starts[piece]
+
+
+def test_random_windows_are_full_and_uniform_over_their_bars():
+    remi = REMI(max_transposition=0)
+    pieces = Pieces(remi, [compose_pop(0, 0)])
+    (tokens,), (starts,) = pieces.tokens, pieces.starts
+    length = len(tokens) // 3
+    bars = starts[:, 0].tolist()
+    full = [start for start in bars if start + length + 1 < len(tokens)]
+    last = bars[len(full)]  # from here on the piece ends within the window
+    assert len(full) > 20
+    stream = TrainingWindows(pieces, [0], remi, length, 0)
+    counts = dict.fromkeys([*full, last], 0)
+    rows = {tuple(tokens[start : start + length + 1].tolist()): start for start in counts}
+    for item in range(4000):
+        counts[rows[tuple(stream[item].tolist())]] += 1
+    expected = 4000 * 15 / 16 / len(counts)
+    end = counts.pop(last)
+    assert all(abs(n - expected) < 5 * expected**0.5 for n in counts.values())
+    assert end == pytest.approx(4000 / 16 + expected, abs=100)
+
+
+@pytest.mark.parametrize("name", ["remi", "groove2groove"])
+def test_late_positions_are_trained_as_often_as_early_ones(name):
+    if name == "remi":
+        tokenizer, scores = REMI(), [compose_pop(1, i) for i in range(8)]
+    else:
+        scores = [compose_groove(1, family, 0, 0) for family in list(FAMILIES)[:8]]
+        tokenizer = Groove2Groove()
+    pieces = Pieces(tokenizer, scores)
+    length = min(map(len, pieces.tokens)) // 3
+    stream = TrainingWindows(pieces, list(range(8)), tokenizer, length, 0)
+    sizes = np.array([len(stream[item]) for item in range(800)])
+    assert (sizes <= length / 2).mean() < 0.005
+    trained = (sizes[:, None] > np.arange(1, length + 1)).mean(0)  # windows with each target
+    assert trained[0] == 1
+    assert trained[-1] > 0.84
+    assert np.array_split(trained, 8)[-1].mean() > 0.93
+
+
+def test_windows_of_short_pieces_are_the_whole_piece():
+    remi = REMI(max_transposition=0)
+    pieces = Pieces(remi, [compose_pop(2, 0)])
+    stream = TrainingWindows(pieces, [0], remi, len(pieces.tokens[0]), 0)
+    assert all(np.array_equal(stream[item], pieces.tokens[0]) for item in range(20))
+
+
+def test_windows_from_the_beginning_may_skip_groups_of_four_bars():
+    remi = REMI(max_transposition=0)
+    pieces = Pieces(remi, [compose_pop(3, 0), compose_pop(3, 1).clip(0, 7 * 4 * 480)])
+    starts = pieces.starts[0][:, 0]
+    assert len(pieces.starts[1]) == 7
+
+    def beginnings(piece, **kwargs):
+        stream = TrainingWindows(pieces, [piece], remi, 64, 0, window="beginning", **kwargs)
+        windows = [tuple(stream[item].tolist()) for item in range(600)]
+        bars = {tuple(pieces.tokens[piece][s : s + 65]): i for i, s in enumerate(starts[::-1])}
+        return windows, bars
+
+    windows, _ = beginnings(0)
+    assert {*windows} == {tuple(pieces.tokens[0][:65])}
+    windows, _ = beginnings(1, skip_beginning=1)
+    assert {*windows} == {tuple(pieces.tokens[1][:65])}, "fewer than eight bars"
+    windows, bars = beginnings(0, skip_beginning=0.25)
+    skipped = np.array([len(starts) - 1 - bars[window] for window in windows])
+    assert np.mean(skipped == 0) == pytest.approx(0.75, abs=0.06)
+    assert {*skipped} == {4 * i for i in range(len(starts) // 2 // 4 + 1)}
+
+
 def test_eval_windows_are_ordered_by_length(corpus):
     _, cache = corpus
     beginnings = EvalWindows(cache, [4, 1, 5], 100_000)

@@ -1,0 +1,106 @@
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
+from musicgen.checkpoints import CheckpointContent, with_realizations
+from musicgen.errors import UserError
+from musicgen.models import Transformer
+from musicgen.position import NoPosition, SineSPE
+from musicgen.random import NoiseKey
+from musicgen.training.evaluation import position_losses
+
+SIZES = {"dim": 16, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "init_std": 0.3}
+TARGET = "musicgen.{}"
+
+
+def build(position, attention):
+    torch.manual_seed(0)
+    return Transformer(20, **SIZES, position=position, attention=attention).eval()
+
+
+@pytest.fixture
+def tokens():
+    return np.random.default_rng(0).integers(0, 20, 65)
+
+
+def test_a_draw_is_one_pass_with_its_key(tokens):
+    favor = partial(LinearAttention, feature_map=FAVOR)
+    model = build(partial(SineSPE, num_realizations=4), favor)
+    key = NoiseKey((3, 1))
+    losses = position_losses(model, tokens, key, num_draws=3)
+    assert losses.shape == (3, 64)
+    ids = torch.from_numpy(tokens)
+    for draw, loss in enumerate(losses):
+        log_p = model(ids[None, :-1], noise=key.fold(draw))[0].log_softmax(-1)
+        expected = -log_p[torch.arange(64), ids[1:]].detach()
+        np.testing.assert_allclose(loss, expected, atol=1e-5)
+    assert np.array_equal(losses, position_losses(model, tokens, key, num_draws=3))
+    assert np.ptp(losses.mean(1)) > 1e-3
+    assert (position_losses(model, tokens, NoiseKey((3, 2))) != losses[0]).all()
+
+
+@pytest.mark.parametrize("position", [NoPosition, partial(SineSPE, num_realizations=None)])
+def test_encodings_without_noise_have_one_draw(tokens, position):
+    model = build(position, SoftmaxAttention)
+    assert position_losses(model, tokens, NoiseKey((0,)), num_draws=5).shape == (1, 64)
+
+
+def content(attention):
+    position = {"_target_": "musicgen.position.SineSPE", "_partial_": True, "num_realizations": 8}
+    model = {"_target_": "musicgen.models.Transformer", **SIZES}
+    model |= {"position": position, "attention": attention}
+    return CheckpointContent(model, {}, [], "", {})
+
+
+def test_many_realizations_approach_the_exact_limit(tokens):
+    """Under softmax attention nothing but the noise changes with R."""
+    attention = {"_target_": "musicgen.attention.SoftmaxAttention", "_partial_": True}
+    model = build(partial(SineSPE, num_realizations=8), SoftmaxAttention)
+    numbers = (8, 512, 32768)
+    exact = with_realizations(model, content(attention), None)
+    (limit,) = position_losses(exact, tokens, NoiseKey((0,)))
+    errors = []
+    for number in numbers:
+        changed = with_realizations(model, content(attention), number)
+        assert not changed.training
+        losses = position_losses(changed, tokens, NoiseKey((0,)), num_draws=4)
+        errors.append(math.sqrt(np.square(losses - limit).mean()))
+    assert errors[0] > 3 * errors[1] > 9 * errors[2] > 0
+    assert with_realizations(model, content(attention), 8) is model
+
+
+@pytest.mark.parametrize("num_features", [None, 32])
+def test_random_features_keep_their_number_and_are_drawn_by_seed(tokens, num_features):
+    feature_map = {"_target_": "musicgen.attention.FAVOR", "_partial_": True}
+    feature_map |= {"num_features": num_features}
+    attention = {"_target_": "musicgen.attention.LinearAttention", "_partial_": True}
+    attention |= {"feature_map": feature_map}
+    favor = partial(LinearAttention, feature_map=partial(FAVOR, num_features=num_features))
+    model = build(partial(SineSPE, num_realizations=8), favor)
+    for number in (4, 64, None):
+        torch.manual_seed(7)
+        changed = with_realizations(model, content(attention), number)
+        first = changed.layers[0].attention
+        assert first.feature_dim == model.layers[0].attention.feature_dim
+        assert first.feature_map.omega.shape[0] == changed.position.encoded_dim
+        assert not torch.equal(
+            first.feature_map.omega, changed.layers[1].attention.feature_map.omega
+        )
+        torch.manual_seed(8)
+        again = with_realizations(model, content(attention), number)
+        assert torch.equal(again.layers[0].attention.feature_map.omega, first.feature_map.omega)
+        for name, weight in model.named_parameters():
+            assert torch.equal(dict(changed.named_parameters())[name], weight), name
+        assert np.isfinite(position_losses(changed, tokens, NoiseKey((0,)))).all()
+
+
+def test_encodings_without_realizations_are_refused():
+    model = build(NoPosition, SoftmaxAttention)
+    with pytest.raises(UserError, match="num_realizations=4: the model's positional encoding has"):
+        with_realizations(model, content({}), 4)
+    with pytest.raises(UserError, match="num_realizations=0: expected"):
+        with_realizations(model, content({}), 0)

@@ -1,0 +1,174 @@
+"""Losses and gradients are means over tokens: over rows, micro-batches, processes and batches."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch.nn import functional as F
+
+from musicgen.attention import ELU, FAVOR, LinearAttention
+from musicgen.checkpoints import CheckpointContent
+from musicgen.data.corpora import MidiFolder
+from musicgen.data.loading import MusicDataModule
+from musicgen.midi import Score, Track, notes_from, write
+from musicgen.models import Transformer
+from musicgen.position import NoPosition, SineSPE
+from musicgen.tokenization import REMI
+from musicgen.training.module import TrainingModule
+from musicgen.training.tasks import LanguageModeling
+
+ROOT = Path(__file__).parents[2]
+STEPS = 3
+
+
+def write_corpus(folder: Path) -> None:
+    """Write pieces of very different lengths."""
+    rng = np.random.default_rng(0)
+    for i in range(40):
+        pitches = rng.integers(40, 90, 2 + i)
+        rows = [(240 * n, 240, int(pitch), 64) for n, pitch in enumerate(pitches)]
+        write(Score(480, [Track("Piano", notes=notes_from(rows))]), folder / f"{i}.mid")
+
+
+def build(position=NoPosition, feature_map=ELU) -> TrainingModule:
+    torch.manual_seed(0)
+    model = Transformer(
+        len(REMI().vocabulary),
+        dim=16,
+        num_layers=2,
+        num_heads=2,
+        ff_dim=16,
+        dropout=0.0,
+        position=position,
+        attention=partial(LinearAttention, feature_map=feature_map),
+    )
+    content = CheckpointContent({}, {}, [], "", {})
+    optimizer = partial(torch.optim.SGD, lr=1.0)
+    constant = partial(torch.optim.lr_scheduler.ConstantLR, factor=1.0)
+    return TrainingModule(model, LanguageModeling(), optimizer, constant, content, seed=0)
+
+
+def fit(folder: Path, batch_size: int, module: TrainingModule | None = None, **kwargs) -> dict:
+    """Train for a few steps; return the weights and the losses."""
+    module = module or build()
+    corpus = MidiFolder(folder / "midi")
+    settings = {"length": 64, "val_fraction": 0.02, "test_fraction": 0, "num_workers": 0}
+    data = MusicDataModule(corpus, REMI(), folder / "cache", batch_size=batch_size, **settings)
+    losses: list[float] = []
+
+    class Record(pl.Callback):
+        def on_train_batch_end(self, trainer, *args):
+            if trainer.global_step > len(losses):
+                losses.append(float(trainer.callback_metrics["train/loss"]))
+
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_steps=STEPS,
+        gradient_clip_val=0.5,
+        use_distributed_sampler=False,
+        callbacks=[Record()],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        limit_val_batches=0,
+        **kwargs,
+    )
+    trainer.fit(module, datamodule=data)
+    trainer.limit_val_batches = 1.0
+    (val,) = trainer.validate(module, datamodule=data, verbose=False)
+    return {"weights": module.state_dict(), "train": losses, "val": val["val/loss"]}
+
+
+def assert_same(found: dict, expected: dict) -> None:
+    assert found["train"] == pytest.approx(expected["train"], abs=1e-5)
+    assert found["val"] == pytest.approx(expected["val"], abs=1e-5)
+    for name, tensor in expected["weights"].items():
+        torch.testing.assert_close(found["weights"][name], tensor, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("weights")
+    write_corpus(folder / "midi")
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_accumulated_gradients_are_those_of_the_whole_batch(folder):
+    whole = fit(folder, 8)
+    assert len(whole["train"]) == STEPS
+    assert_same(fit(folder, 2, accumulate_grad_batches=4), whole)
+
+
+@pytest.mark.slow
+def test_two_processes_train_like_one(folder, tmp_path):
+    """With one validation piece, fewer than processes."""
+    script = (
+        "import sys, torch; from pathlib import Path; from tests.training.test_weights import fit\n"
+        "found = fit(Path(sys.argv[1]), 4, devices=2, strategy='ddp')\n"
+        "if int(__import__('os').environ.get('LOCAL_RANK', 0)) == 0: torch.save(found, sys.argv[2])"
+    )
+    (tmp_path / "train.py").write_text(script)
+    subprocess.run(
+        [sys.executable, str(tmp_path / "train.py"), str(folder), str(tmp_path / "found.pt")],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        check=True,
+        capture_output=True,
+        timeout=240,
+    )
+    assert_same(torch.load(tmp_path / "found.pt"), fit(folder, 8))
+    assert_same(torch.load(tmp_path / "found.pt"), fit(folder, 2, accumulate_grad_batches=4))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_validation_loss_is_total_nats_over_total_tokens(folder):
+    module = build()
+    corpus = MidiFolder(folder / "midi")
+    options = {"length": 64, "val_fraction": 0.5, "test_fraction": 0}
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
+    losses, nats, tokens = [], 0.0, 0
+    for batch_size in (1, 3, 7, 100):
+        data = MusicDataModule(corpus, REMI(), folder / "c", batch_size=batch_size, **options)
+        trainer = pl.Trainer(accelerator="cpu", **quiet)
+        (found,) = trainer.validate(module, datamodule=data, verbose=False)
+        losses.append(found["val/loss"])
+    for piece in data.split("val"):
+        ids = torch.from_numpy(data.cache[piece][:65])
+        logits = module.model(ids[None, :-1])[0]
+        nats += float(F.cross_entropy(logits, ids[1:], reduction="sum"))
+        tokens += len(ids) - 1
+    assert losses == pytest.approx([nats / tokens] * 4, abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_each_validation_batch_has_noise_of_its_own_the_same_every_time(folder, monkeypatch):
+    module = build(partial(SineSPE, num_realizations=8), FAVOR)
+    keys = []
+    monkeypatch.setattr(
+        LanguageModeling,
+        "loss",
+        lambda task, model, batch, noise, loss=LanguageModeling.loss: (
+            keys.append(noise.seed) or loss(task, model, batch, noise)
+        ),
+    )
+    data = MusicDataModule(
+        MidiFolder(folder / "midi"), REMI(), folder / "d", batch_size=2, length=64, val_fraction=0.2
+    )
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
+    trainer = pl.Trainer(accelerator="cpu", **quiet)
+    first, again = (trainer.validate(module, data, verbose=False)[0]["val/loss"] for _ in range(2))
+    half = len(keys) // 2
+    assert half >= 4
+    assert len({*keys}) == half
+    assert keys[:half] == keys[half:]
+    assert first == again
