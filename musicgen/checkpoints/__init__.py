@@ -6,18 +6,21 @@ Neither Hydra nor Lightning is imported here.
 from musicgen.checkpoints.building import build, check_targets
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
 from musicgen.checkpoints.migration import migrate
-from musicgen.checkpoints.reading import load_for_resume, read_checkpoint, rebuild
+from musicgen.checkpoints.reading import errors_name, read_checkpoint, rebuild
 from musicgen.checkpoints.realizations import with_realizations
 from musicgen.checkpoints.run_folders import find_checkpoint, find_run
+from musicgen.checkpoints.starting import load_for_resume, load_initial
 
 __all__ = [
     "CONTENT_KEY",
     "CheckpointContent",
     "build",
     "check_targets",
+    "errors_name",
     "find_checkpoint",
     "find_run",
     "load_for_resume",
+    "load_initial",
     "migrate",
     "read_checkpoint",
     "rebuild",

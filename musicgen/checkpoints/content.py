@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from musicgen.errors import UserError
+from musicgen.text import pluralize
 
 CONTENT_KEY = "musicgen"
 FORMAT_VERSION = 2
@@ -20,6 +22,7 @@ class CheckpointContent:
         model, tokenizer: their configurations, with `_target_`s.
         vocabulary: the tokens in id order; its hash is `Vocabulary.hash`.
         config: the resolved configuration of the run.
+        steps: optimizer steps taken; stored by Lightning, not among this data.
     """
 
     model: dict[str, Any]
@@ -28,6 +31,7 @@ class CheckpointContent:
     vocabulary_hash: str
     config: dict[str, Any]
     format_version: int = FORMAT_VERSION
+    steps: int = 0
 
     @classmethod
     def from_plain(cls, checkpoint: Mapping[str, Any]) -> CheckpointContent:
@@ -41,9 +45,29 @@ class CheckpointContent:
                 "use the version that wrote it"
             )
         try:
-            return cls(**content)
-        except TypeError as error:
+            return cls(**{**content, "steps": int(checkpoint.get("global_step", 0))})
+        except (TypeError, ValueError) as error:
             raise UserError(f"a damaged musicgen checkpoint ({error}); use another") from None
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the data that a checkpoint stores under `CONTENT_KEY`."""
+        plain = asdict(self)
+        del plain["steps"]
+        return plain
+
+    def describe(self, path: str | Path) -> str:
+        """Say in one line which checkpoint this is: its file, steps, corpus and tokenizer."""
+        data = self.config.get("data")
+        corpus = data.get("corpus") if isinstance(data, Mapping) else None
+        corpus = corpus if isinstance(corpus, Mapping) else {}
+        names = (str(part.get("_target_")).rpartition(".")[2] for part in (corpus, self.tokenizer))
+        corpus_name, tokenizer_name = names
+        where = f" in {corpus['root']}" if corpus.get("root") else ""
+        line = (
+            f"{path}: {pluralize(self.steps, 'steps')} on {corpus_name}{where}, "
+            f"tokenizer {tokenizer_name}"
+        )
+        return "".join(c if c.isprintable() else "?" for c in line)  # it may be a stranger's
 
     def check_same_vocabulary(self, saved: CheckpointContent) -> None:
         """Raise `UserError` if saved weights belong to another vocabulary."""

@@ -18,7 +18,6 @@ from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
 
 _ZIP = b"PK\x03\x04"  # the first bytes of torch's files
-_MAY_CHANGE = {"dropout", "backend"}  # settings of a model that a resumed run may change
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -52,58 +51,21 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def load_for_resume(path: Path, content: CheckpointContent, model: nn.Module) -> None:
-    """Load a checkpoint's weights into the model of a run that resumes from it.
-
-    Raises:
-        UserError: the checkpoint is damaged, or its model or tokenizer differs: names the
-            settings.
-    """
-    checkpoint = read_checkpoint(path)
-    with _errors_name(path):
-        saved = CheckpointContent.from_plain(checkpoint)
-        content.check_same_vocabulary(saved)
-        here, there = _settings(content.model, "model"), _settings(saved.model, "model")
-        differing = [
-            f"{name}={there[name]} (not {here[name]})"
-            for name in there.keys() & here.keys()  # later versions may have more settings
-            if there[name] != here[name] and name.rpartition(".")[2] not in _MAY_CHANGE
-        ]
-        if differing:
-            raise UserError(
-                f"the run has {', '.join(sorted(differing))}; a resumed run keeps its model and "
-                "tokenizer, and may change trainer, data, logger and callbacks: give the run's "
-                "settings or leave yours out, or train anew without resume"
-            )
-        _load_weights(model, checkpoint)
-
-
 def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
     """Return model (in evaluation mode, on the CPU), tokenizer and content of a checkpoint."""
     checkpoint = read_checkpoint(path)
-    with _errors_name(path):
+    with errors_name(path):
         content = CheckpointContent.from_plain(checkpoint)
         tokenizer = build(content.tokenizer, Tokenizer)
         if tokenizer.vocabulary.hash != content.vocabulary_hash:
             raise UserError("its vocabulary differs from that of its tokenizer; use another")
         model = build(content.model, Transformer, vocab_size=len(tokenizer.vocabulary))
-        _load_weights(model, checkpoint)
+        load_weights(model, checkpoint)
     return model.eval(), tokenizer, content
 
 
-def _settings(config: Any, name: str) -> dict[str, Any]:
-    """Return settings by their names on the command line; the value of a group is its class."""
-    if not isinstance(config, Mapping):
-        return {name: config}
-    found = {name: str(config.get("_target_")).rpartition(".")[2]}
-    for key, value in config.items():
-        if not key.startswith("_"):
-            found |= _settings(value, f"{name}.{key}")
-    return found
-
-
 @contextmanager
-def _errors_name(path: Path) -> Iterator[None]:
+def errors_name(path: Path) -> Iterator[None]:
     """Prefix the messages of errors raised inside with the file's path."""
     try:
         yield
@@ -111,7 +73,8 @@ def _errors_name(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: {error}") from None
 
 
-def _load_weights(model: nn.Module, checkpoint: Mapping[str, Any]) -> None:
+def load_weights(model: nn.Module, checkpoint: Mapping[str, Any]) -> None:
+    """Load a checkpoint's weights; raise `UserError` if they do not fit."""
     saved, prefix = checkpoint.get("state_dict"), "model."
     if not isinstance(saved, Mapping):
         raise UserError("it holds no weights; use another")

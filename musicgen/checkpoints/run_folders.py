@@ -1,48 +1,73 @@
-"""Run folders and the checkpoints in them."""
+"""Run folders: which is the newest, and the checkpoints in them."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from musicgen.errors import UserError
+from musicgen.files import write_text
+
+OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
+RECORD = "run.json"  # when the run started, and whether it is a debug run
+_LAST = Path("checkpoints", "last.ckpt")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d")
+
+
+def record_start(folder: Path, debug: bool) -> None:
+    """Record the start of a new run, for `latest` and `auto`."""
+    started = datetime.now().astimezone().isoformat()
+    write_text(folder / RECORD, json.dumps({"started": started, "debug": debug}) + "\n")
+
+
+def has_checkpoint(folder: Path) -> bool:
+    return any((folder / "checkpoints").glob("[!.]*.ckpt"))
 
 
 def find_run(name: str, root: Path = Path("outputs")) -> Path:
-    """Return the run folder that `resume=` names; `auto` is the newest below `root`."""
+    """Return the run folder that `resume=` names; `auto` is the last one started below `root`.
+
+    Debug runs do not count for `auto`. The run may have been stopped before its first checkpoint.
+    """
     unquoted = name.strip("'\"")
     if unquoted == "auto":
-        return find_checkpoint("latest", root).parent.parent
+        return _newest(root, "run", [RECORD, str(_LAST)])
     folder = Path(unquoted).expanduser()
-    if folder.name == "last.ckpt":
+    if folder.name == _LAST.name:
         folder = folder.parent.parent
     elif folder.suffix == ".ckpt":
         raise UserError(
             f"resume={name}: a run resumes from its last.ckpt; give the folder of the run"
         )
-    if not (folder / "checkpoints" / "last.ckpt").is_file():
+    startable = (folder / OVERRIDES).is_file() and not has_checkpoint(folder)
+    if not (folder / _LAST).is_file() and not startable:
         raise UserError(
-            f"resume={name}: {folder} holds no checkpoints/last.ckpt; give the folder of a run, "
+            f"resume={name}: {folder} holds no {_LAST.as_posix()}; give the folder of a run, "
             "or resume=auto for the newest"
         )
     return folder
 
 
-def find_checkpoint(name: str, root: Path = Path("outputs")) -> Path:
-    """Return the file that `checkpoint=` names: a file, a run folder (its best), or `latest`."""
+def find_checkpoint(name: str, root: Path = Path("outputs"), setting: str = "checkpoint") -> Path:
+    """Return the file that `checkpoint=` names: a file, a run folder (its best), or `latest`.
+
+    `latest` is the run below `root` that started last; debug runs do not count.
+    """
     if name == "latest":
-        found = list(root.glob("**/checkpoints/last.ckpt"))
-        if not found:
-            raise UserError(f"no checkpoint below {root}/; train a model first: python train.py")
-        return _best(max(found, key=lambda path: path.stat().st_mtime).parent)
+        return _best(_newest(root, "checkpoint", [str(_LAST)]) / "checkpoints")
     path = Path(name).expanduser()
     if path.is_dir():
         folder = path if path.name == "checkpoints" else path / "checkpoints"
-        if not (folder / "last.ckpt").is_file():
-            raise UserError(f"checkpoint={name}: that folder holds no checkpoints/last.ckpt")
+        if not (folder / _LAST.name).is_file():
+            raise UserError(f"{setting}={name}: that folder holds no {_LAST.as_posix()}")
         return _best(folder)
     if not path.is_file():
         raise UserError(
-            f"checkpoint={name}: no such file or folder; give a .ckpt, a run's folder, or latest"
+            f"{setting}={name}: no such file or folder; give a .ckpt, a run's folder, or latest"
         )
     return path
 
@@ -50,4 +75,48 @@ def find_checkpoint(name: str, root: Path = Path("outputs")) -> Path:
 def _best(folder: Path) -> Path:
     """Return the checkpoint with the best validation loss, else the last one."""
     best = folder / "best.ckpt"
-    return best if best.is_file() else folder / "last.ckpt"
+    return best if best.is_file() else folder / _LAST.name
+
+
+def _newest(root: Path, wanted: str, files: list[str]) -> Path:
+    """Return the run below `root` that started last, of those with one of `files`."""
+    runs = {folder: _start(folder) for folder in _runs(root, files)}
+    if not runs:
+        raise UserError(f"no {wanted} below {root}/; train a model first: python train.py")
+    counted = {folder: start for folder, (start, debug) in runs.items() if not debug}
+    if not counted:
+        debug_run = max(runs, key=lambda folder: runs[folder])
+        raise UserError(
+            f"no {wanted} below {root}/ but of debug runs, which do not count; give the folder of "
+            f"one, such as {debug_run}, or train a model first: python train.py"
+        )
+    return max(counted, key=lambda folder: counted[folder])
+
+
+def _runs(root: Path, files: list[str]) -> Iterator[Path]:
+    for file in files:
+        for path in root.glob(f"**/{file}"):
+            yield path.parents[len(Path(file).parts) - 1]
+
+
+def _start(folder: Path) -> tuple[tuple[float, float], bool]:
+    """Return when a run started, in a form to compare, and whether it is a debug run.
+
+    Runs without a record are dated by their folders' names, else by their last checkpoints.
+    """
+    saved = (folder / _LAST).stat().st_mtime if (folder / _LAST).is_file() else 0.0
+    try:
+        record: Any = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        started = datetime.fromisoformat(record["started"]).timestamp()
+        return (started, saved), bool(record["debug"])
+    except (OSError, ValueError, TypeError, KeyError):
+        pass
+    try:
+        config = (folder / "config.yaml").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        config = ""
+    debug = "task_name: debug" in config.splitlines()
+    for name in (folder.name, folder.parent.name):  # a job's is that of its sweep
+        if date := _DATE.match(name):
+            return (datetime.strptime(date[0], "%Y-%m-%d_%H-%M-%S").timestamp(), saved), debug
+    return (saved, saved), debug

@@ -45,6 +45,7 @@ def main(cfg: DictConfig) -> None:
     check_int("prompt_bars", cfg.prompt_bars, none_means="all")
     check_bool("report", cfg.report)
     model = load(cfg.checkpoint).to(find_device(cfg.device))
+    log(model.content.describe(model.path))
     with parameter_of("sampling"):
         sampling = model.sampling(**cfg.sampling)
     request = ContinuationRequest(

@@ -147,6 +147,7 @@ def compared_models(cfg: DictConfig) -> dict[str, MusicModel]:
     models: dict[str, MusicModel] = {}
     for path in paths:
         trained = load(path).to(device)
+        log(trained.content.describe(trained.path))
         if models and _held_out(trained) != _held_out(next(iter(models.values()))):
             raise UserError(
                 f"runs: {path} was trained with another vocabulary, corpus or split than "
@@ -174,6 +175,7 @@ def position_properties(cfg: DictConfig, out: Path) -> list[Row]:
     Lags are in tokens or in grid steps of musical time; the lag of the other coordinate is 0.
     """
     model = load(cfg.checkpoint).to(find_device(cfg.device))
+    log(model.content.describe(model.path))
     rows, drawings = [], []
     for axis in kernel_axes(model.model):
         in_time = axis == 1

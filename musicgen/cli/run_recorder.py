@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from filelock import FileLock, Timeout
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from musicgen.checkpoints.run_folders import OVERRIDES, RECORD, has_checkpoint, record_start
 from musicgen.cli.runner.arguments import save_overrides
+from musicgen.console import log
 from musicgen.errors import UserError
 from musicgen.files import write_text
+
+CONFIG, LOCK = "config.yaml", ".lock"
 
 
 class RunRecorder(pl.Callback):
@@ -25,21 +33,47 @@ class RunRecorder(pl.Callback):
         self.cfg, self.folder = cfg, Path(cfg.paths.output_dir)
         self.steps_taken = False
 
-    def claim(self) -> None:
-        """Create the folder of a new run; raise `UserError` if another run has it."""
-        folder = self.folder
-        folder.mkdir(parents=True, exist_ok=True)
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the folder for one process while it trains; start the record of a new run.
+
+        Raises:
+            UserError: another process trains in the folder, or it holds another run.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.folder / LOCK, timeout=0)
         try:
-            (folder / "config.yaml").touch(exist_ok=False)
-        except FileExistsError:
+            lock.acquire()
+        except Timeout:
             raise UserError(
-                f"{folder} holds another run; continue it with resume={folder}, or give another "
-                "folder"
+                f"{self.folder}: another process is training in this folder; wait for its end, or "
+                "interrupt it first"
             ) from None
+        try:
+            if self.cfg.resume is None:
+                self._start()
+            yield
+        finally:
+            with suppress(OSError):
+                (self.folder / LOCK).unlink()
+            lock.release()
+
+    def _start(self) -> None:
+        """Record a new run; one that was stopped before its first checkpoint is replaced."""
+        if (self.folder / CONFIG).exists():
+            if has_checkpoint(self.folder) or not (self.folder / OVERRIDES).is_file():
+                raise UserError(
+                    f"{self.folder} holds another run; continue it with resume={self.folder}, or "
+                    "give another folder"
+                )
+            log(f"{self.folder}: stopped before its first checkpoint; it starts again")
+            (self.folder / "metrics.csv").unlink(missing_ok=True)
+        debug = HydraConfig.initialized() and HydraConfig.get().runtime.choices.get("debug")
+        record_start(self.folder, debug not in (False, None, "null"))
         self.write()
 
     def write(self) -> None:
-        write_text(self.folder / "config.yaml", OmegaConf.to_yaml(self.cfg, resolve=True))
+        write_text(self.folder / CONFIG, OmegaConf.to_yaml(self.cfg, resolve=True))
         save_overrides(self.folder)
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
@@ -49,5 +83,6 @@ class RunRecorder(pl.Callback):
 
     def discard(self) -> None:
         """Remove the folder if it contains nothing but the configuration."""
-        if {path.name for path in self.folder.iterdir()} <= {"config.yaml", ".hydra"}:
+        ours = {CONFIG, LOCK, RECORD, OVERRIDES.parts[0]}
+        if {path.name for path in self.folder.iterdir()} <= ours:
             shutil.rmtree(self.folder)

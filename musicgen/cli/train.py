@@ -15,16 +15,25 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 
-from musicgen.checkpoints import CheckpointContent, load_for_resume
+from musicgen.checkpoints import (
+    CheckpointContent,
+    errors_name,
+    find_checkpoint,
+    load_for_resume,
+    load_initial,
+    read_checkpoint,
+)
 from musicgen.cli.datasets import build_data
 from musicgen.cli.output import command
 from musicgen.cli.run_recorder import RunRecorder
+from musicgen.cli.runner.checkpoint_settings import adopt_settings
 from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import ParameterError, UserError
-from musicgen.models import parameter_count
+from musicgen.models import Transformer, parameter_count
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
+from musicgen.training.checkpoint_files import AtomicCheckpointIO
 from musicgen.training.module import TrainingModule
 from musicgen.validation import check_int
 
@@ -45,6 +54,7 @@ def _train(cfg: DictConfig) -> float | None:
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
     check_int("seed", cfg.seed, minimum=0, maximum=2**32 - 1)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
+    source = _read_source(cfg)
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     model = instantiate(cfg.model, vocab_size=len(tokenizer.vocabulary))
     max_length = model.position.max_length
@@ -68,24 +78,57 @@ def _train(cfg: DictConfig) -> float | None:
         content,
         cfg.seed,
     )
-    if cfg.resume is not None:
-        load_for_resume(Path(cfg.resume), content, model)
+    notes = [] if source is None else _load_weights(source, cfg, content, model)
     recorder = RunRecorder(cfg)
     callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
     trainer: pl.Trainer = instantiate(
         cfg.trainer, callbacks=[recorder, *callbacks], logger=_loggers(cfg)
     )
-    if trainer.is_global_zero:
-        if cfg.resume is None:
-            recorder.claim()
-        log(f"{parameter_count(model):,} parameters; the run's folder is {recorder.folder}")
-    if cfg.train:
-        _fit(trainer, module, data, recorder)
-    if cfg.test:
-        best = getattr(trainer.checkpoint_callback, "best_model_path", None) or None
-        trainer.test(module, datamodule=data, ckpt_path=best, verbose=trainer.is_global_zero)
+    trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+    with recorder.claimed() if trainer.is_global_zero else contextlib.nullcontext():
+        if trainer.is_global_zero:
+            for note in notes:
+                log(note)
+            log(f"{parameter_count(model):,} parameters; the run's folder is {recorder.folder}")
+        if cfg.train:
+            _fit(trainer, module, data, recorder)
+        if cfg.test:
+            best = getattr(trainer.checkpoint_callback, "best_model_path", None) or None
+            trainer.test(module, datamodule=data, ckpt_path=best, verbose=trainer.is_global_zero)
     score = getattr(trainer.checkpoint_callback, "best_model_score", None)
     return None if score is None else float(score)
+
+
+def _read_source(cfg: DictConfig) -> tuple[Path, dict[str, Any]] | None:
+    """Read the checkpoint that a run continues or begins from; take over its model's settings."""
+    if cfg.resume is not None:
+        path = Path(cfg.resume)
+    elif cfg.init is not None:
+        path = find_checkpoint(cfg.init, setting="init")
+    else:
+        return None
+    checkpoint = read_checkpoint(path)
+    with errors_name(path):
+        adopt_settings(cfg, CheckpointContent.from_plain(checkpoint))
+    return path, checkpoint
+
+
+def _load_weights(
+    source: tuple[Path, dict[str, Any]],
+    cfg: DictConfig,
+    content: CheckpointContent,
+    model: Transformer,
+) -> list[str]:
+    """Load the weights that a run continues or begins from; return what to tell the user."""
+    path, checkpoint = source
+    saved = CheckpointContent.from_plain(checkpoint)
+    with errors_name(path):
+        if cfg.resume is not None:
+            changed = load_for_resume(checkpoint, content, model)
+            note = f"from step {saved.steps:,} on: {', '.join(changed)}" if changed else None
+            return [f"continues {saved.describe(path)}", *filter(None, [note])]
+        note = load_initial(checkpoint, content, model)
+        return [f"begins with the weights of {saved.describe(path)}", *filter(None, [note])]
 
 
 def _loggers(cfg: DictConfig) -> list[Logger]:

@@ -70,8 +70,9 @@ class UpdateSpanWindow(pl.Callback):
 class SaveLast(pl.Callback):
     """Save the last checkpoint every `every` steps, at the end, and on SIGINT and SIGTERM.
 
-    It is saved between steps, never within one. The first Ctrl-C or SIGTERM lets the current step
-    finish, the second one interrupts it.
+    It is saved between steps, never within one, and before the validation that follows a step, so
+    that a failure in it loses nothing; a resumed run begins with that validation. The first Ctrl-C
+    or SIGTERM lets the current step finish, the second one interrupts it.
     """
 
     def __init__(self, path: str, every: int) -> None:
@@ -86,6 +87,11 @@ class SaveLast(pl.Callback):
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._handlers[number] = signal.signal(number, self._on_signal)
+        if self._step > 0 and trainer.enable_validation:  # a resumed run
+            fetcher = trainer.fit_loop._data_fetcher
+            assert fetcher is not None
+            if trainer.fit_loop.epoch_loop._should_check_val_fx(fetcher):
+                _validate(trainer)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         while self._handlers:
@@ -133,9 +139,17 @@ class ValidateAtLeastOnce(pl.Callback):
         best = trainer.checkpoint_callback
         validated = not isinstance(best, ModelCheckpoint) or best.best_model_path
         if not validated and trainer.enable_validation:
-            trainer.validating = True  # as in Lightning's training loop
-            trainer.fit_loop.epoch_loop.val_loop.run()
-            trainer.training = True
+            _validate(trainer)
+
+
+def _validate(trainer: pl.Trainer) -> None:
+    """Run a whole validation where Lightning's training loop would not."""
+    loop = trainer.fit_loop.epoch_loop.val_loop
+    loop.restarting = False  # otherwise a resumed one continues where it was
+    loop.reset_restart_stage()
+    trainer.validating = True  # as in Lightning's training loop
+    loop.run()
+    trainer.training = True
 
 
 class Throughput(pl.Callback):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -11,11 +10,11 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from musicgen.checkpoints import CONTENT_KEY, CheckpointContent, migrate
 from musicgen.data.loading.batch import Batch
-from musicgen.errors import ParameterError, parameter_of
+from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.training.tasks import LanguageModeling
@@ -53,6 +52,7 @@ class TrainingModule(pl.LightningModule):
         # micro-batch, the mean over ranks.
         self._totals: Tensor | None = None
         self._unit = torch.ones(())
+        self._settings_changed = False
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         # The key depends on the step alone, so that a resumed run draws the same noise.
@@ -125,8 +125,42 @@ class TrainingModule(pl.LightningModule):
         return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint[CONTENT_KEY] = asdict(self.content)
+        checkpoint[CONTENT_KEY] = self.content.to_plain()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         migrate(checkpoint)
-        self.content.check_same_vocabulary(CheckpointContent.from_plain(checkpoint))
+        saved = CheckpointContent.from_plain(checkpoint)
+        self.content.check_same_vocabulary(saved)
+        self._settings_changed = any(
+            saved.config.get(section) != self.content.config.get(section)
+            for section in ("optimizer", "scheduler")
+        )
+
+    def on_train_start(self) -> None:
+        """Apply the settings that are new in a resumed run, whose state was restored before.
+
+        The optimizer keeps its moments, and the schedule its step.
+
+        Raises:
+            UserError: the learning rate of the schedule's step cannot be computed from the step.
+        """
+        if not self._settings_changed:
+            return
+        for config in self.trainer.lr_scheduler_configs:
+            scheduler, optimizer = config.scheduler, config.scheduler.optimizer
+            if not isinstance(scheduler, LambdaLR):
+                raise UserError(
+                    f"scheduler={type(scheduler).__name__}: a resumed run cannot change the "
+                    "settings of this schedule or of the optimizer; begin a new run from its "
+                    "weights with init="
+                )
+            for group in optimizer.param_groups:
+                group.update(optimizer.defaults, initial_lr=optimizer.defaults["lr"])
+            scheduler.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+            rates = [
+                rate * factor(scheduler.last_epoch)
+                for rate, factor in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
+            ]
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+            scheduler._last_lr = rates

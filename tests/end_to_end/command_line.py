@@ -20,6 +20,8 @@ TINY = (
     "data.length=64",
     "data.batch_size=2",
 )
+# As debug=limit, whose runs do not count for checkpoint=latest and resume=auto.
+SHORT = ("trainer.max_steps=4", "trainer.val_check_interval=2", "trainer.log_every_n_steps=1")
 
 
 def call(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.command_line import TINY, call
+from tests.end_to_end.command_line import SHORT, TINY, call
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Path:
     """A folder with a run in `outputs/tiny`."""
     folder = tmp_path_factory.mktemp("trained")
-    done = call(folder, "train.py", *TINY, "debug=limit", "task_name=tiny")
+    done = call(folder, "train.py", *TINY, *SHORT, "task_name=tiny")
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -9,7 +9,7 @@ import pytest
 
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.midi import read, write
-from tests.end_to_end.command_line import TINY, assert_one_line, call, call_here
+from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, call, call_here
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_generate_warns_about_notes_that_the_vocabulary_drops(workplace, monkeyp
 
 
 def test_generate_warns_about_pieces_cut_short_by_the_position_limit(tmp_path, monkeypatch, capsys):
-    arguments = ["train.py", *TINY, "debug=limit", "task_name=short", "position=learnable"]
+    arguments = ["train.py", *TINY, *SHORT, "task_name=short", "position=learnable"]
     arguments += ["model.position.max_length=64", "trainer.max_steps=1"]
     done = call_here(tmp_path, arguments[0], arguments[1:], monkeypatch, capsys)
     assert done.returncode == 0, done.stderr

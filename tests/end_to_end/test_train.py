@@ -14,7 +14,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 
+from musicgen import load
+from musicgen.composer import compose_pop
+from musicgen.midi import write
 from tests.end_to_end.command_line import ROOT, TINY, assert_one_line, call, call_here
 
 
@@ -34,7 +38,7 @@ def test_resume_continues_in_the_same_folder(workplace):
     assert set((workplace / "outputs/tiny").iterdir()) == before
     (run,) = before
     saved = (run / ".hydra/overrides.yaml").read_text().splitlines()
-    assert saved[-1] == "- trainer.max_steps=6"
+    assert [line for line in saved if "max_steps" in line] == ["- trainer.max_steps=6"]
     assert "resume" not in "".join(saved)
     steps = [line.split(",") for line in (run / "metrics.csv").read_text().splitlines()]
     header, rows = steps[0], [dict(zip(steps[0], row, strict=True)) for row in steps[1:]]
@@ -50,7 +54,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 def test_a_refused_resume_changes_nothing(workplace, monkeypatch, capsys):
     (run,) = (workplace / "outputs/tiny").iterdir()
     saved = (run / ".hydra/overrides.yaml").read_text()
-    assert "debug=limit" in saved
+    assert "task_name=tiny" in saved
     before = contents(run)
     (workplace / "empty").mkdir()
     for arguments, parts in (
@@ -150,6 +154,112 @@ def test_the_readme_command_with_a_group_is_parsed(tmp_path, monkeypatch, capsys
     assert "data.group=^([^/]+)/" in arguments
     done = call_here(tmp_path, "train.py", arguments, monkeypatch, capsys)
     assert_one_line(done, "/my/bands: no such folder")
+
+
+def test_a_run_without_a_checkpoint_starts_again(workplace, monkeypatch, capsys):
+    arguments = [*TINY, "task_name=cut", "trainer.max_steps=2"]
+    run = workplace / "outputs/cut/run"
+    kill = "import os; from pytorch_lightning import Callback\n"
+    kill += "class Kill(Callback):\n    def on_train_batch_end(self, *_): os._exit(9)\n"
+    (workplace / "kill.py").write_text(kill)
+    monkeypatch.setenv("PYTHONPATH", str(workplace), prepend=os.pathsep)
+    in_folder = f"hydra.run.dir={run}"
+    killed = call(
+        workplace, "train.py", *arguments, in_folder, "+callbacks.kill={_target_:kill.Kill}"
+    )
+    assert killed.returncode == 9
+    assert not list(run.glob("checkpoints/*"))
+    for again in (["resume=auto", "callbacks.kill=null"], [*arguments, in_folder]):
+        shutil.rmtree(run / "checkpoints", ignore_errors=True)
+        done = call_here(workplace, "train.py", again, monkeypatch, capsys)
+        assert done.returncode == 0, done.stderr
+        assert "outputs/cut/run: stopped before its first checkpoint; it starts again" in (
+            done.stderr
+        )
+        assert (run / "checkpoints/best.ckpt").is_file()
+        steps = [line.split(",")[1] for line in (run / "metrics.csv").read_text().splitlines()[1:]]
+        assert len(set(steps)) == len(steps)
+    refused = call_here(workplace, "train.py", [*arguments, in_folder], monkeypatch, capsys)
+    assert_one_line(refused, "holds another run; continue it with resume=")
+    shutil.rmtree(run)
+
+
+def test_two_processes_do_not_resume_one_run(workplace, monkeypatch, capsys):
+    (run,) = (workplace / "outputs/tiny").iterdir()
+    before = contents(run)
+    with FileLock(run / ".lock"):
+        refused = call_here(workplace, "train.py", [f"resume={run}"], monkeypatch, capsys)
+        assert_one_line(refused, str(run), "another process is training in this folder")
+    (run / ".lock").unlink(missing_ok=True)
+    assert contents(run) == before
+
+
+def test_settings_of_the_optimizer_change_on_resume(workplace, monkeypatch, capsys):
+    (run,) = (workplace / "outputs/tiny").iterdir()
+    shutil.copytree(run, workplace / "retuned")
+    step = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["global_step"]
+    arguments = ["resume=retuned", "optimizer.lr=1e-3", f"trainer.max_steps={step + 1}"]
+    done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^continues retuned/checkpoints/last.ckpt: \d steps on ", done.stderr, re.M)
+    assert f"from step {step} on: optimizer.lr=0.001 (was 0.002), " in done.stderr
+    assert "lr: 0.001" in (workplace / "retuned/config.yaml").read_text()
+    refused = call_here(
+        workplace, "train.py", ["resume=retuned", "optimizer=adamw"], monkeypatch, capsys
+    )
+    assert_one_line(refused, "the run has optimizer=Adam (not AdamW)", "with init=")
+
+
+def test_init_begins_a_new_run_from_another_ones_weights(workplace, monkeypatch, capsys):
+    (first,) = (workplace / "outputs/tiny").iterdir()
+    before = contents(first)
+    for i in range(4):
+        write(compose_pop(4, i), workplace / f"own midi/{i}.mid")
+    own = ["data=midi_folder", "data.root=own midi", "data.batch_size=2", "optimizer=adamw"]
+    arguments = [*own, "trainer.max_steps=2", "model.dropout=0.1", "task_name=tuned"]
+    done = call_here(workplace, "train.py", [f"init={first}", *arguments], monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    assert f"begins with the weights of {first}/checkpoints/best.ckpt: " in done.stderr
+    assert " on ComposedCorpus in " in done.stderr
+    assert contents(first) == before
+    (second,) = (workplace / "outputs/tuned").iterdir()
+    (there, here) = (load(run).content for run in (first, second))
+    assert here.model == {**there.model, "dropout": 0.1}
+    assert here.config["data"]["length"] == there.config["data"]["length"] == 64
+    assert here.config["data"]["root"] == "own midi"
+    assert here.steps == 2
+    # The weights that it began with are those of the other run: two steps change them little.
+    pairs = zip(load(first).model.parameters(), load(second).model.parameters(), strict=True)
+    assert max(float((a - b).detach().abs().max()) for a, b in pairs) < 0.01
+    done = call_here(
+        workplace, "train.py", ["resume=auto", "trainer.max_steps=3"], monkeypatch, capsys
+    )
+    assert done.returncode == 0, done.stderr
+    assert load(second / "checkpoints/last.ckpt").content.model == here.model
+    for refused, parts in (
+        (["position=rope"], ["its model has model.position=SineSPE (not RoPE)"]),
+        (["model.dim=128"], ["its model has model.dim=16 (not 128)"]),
+        (["resume=auto"], ["give either resume"]),
+    ):
+        done = call_here(workplace, "train.py", [f"init={first}", *refused], monkeypatch, capsys)
+        assert_one_line(done, *parts)
+    done = call_here(workplace, "train.py", ["init=no/such"], monkeypatch, capsys)
+    assert_one_line(done, "init=no/such: no such file or folder")
+    shutil.rmtree(second)
+
+
+def test_debug_runs_are_not_the_latest(workplace, monkeypatch, capsys):
+    (run,) = (workplace / "outputs/tiny").iterdir()
+    arguments = [*TINY, "debug=limit", "trainer.max_steps=1"]
+    done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    assert len(list((workplace / "outputs/debug").iterdir())) == 1
+    done = call_here(workplace, "generate.py", ["bars=1", "out=latest"], monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    where = re.escape(f"{run.relative_to(workplace)}/checkpoints/best.ckpt")
+    assert re.search(
+        rf"^{where}: \d steps on ComposedCorpus in .*, tokenizer REMI$", done.stderr, re.M
+    )
 
 
 def test_ctrl_c_saves_and_resume_continues(tmp_path):

@@ -9,7 +9,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
-from musicgen.checkpoints.run_folders import find_run
+from musicgen.checkpoints.run_folders import OVERRIDES, find_run
 from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.resources import CONF
@@ -18,17 +18,18 @@ from musicgen.resources import CONF
 # expressions contain: these values are quoted.
 LITERAL_KEYS = frozenset(
     {
-        *("prompt", "checkpoint", "out", "generated", "references", "resume"),
+        *("prompt", "checkpoint", "out", "generated", "references"),
+        *("init", "resume"),
         *("data.root", "data.group", "data.cache_dir", "paths.data_dir", "paths.output_dir"),
     }
 )
-_OVERRIDES = Path(".hydra", "overrides.yaml")
 
 
 def prepare_arguments(arguments: Sequence[str]) -> list[str]:
     """Return the arguments for Hydra: flags first, paths quoted.
 
-    `resume=` is replaced by the run's own overrides and folder.
+    `resume=` is replaced by the run's own overrides and folder. A run that was stopped before its
+    first checkpoint starts again.
     """
     arguments = sorted(arguments, key=is_override)  # Hydra's parser wants flags first
     _check_flags(arguments)
@@ -47,18 +48,27 @@ def prepare_arguments(arguments: Sequence[str]) -> list[str]:
     if resume is None:
         return rest
     folder = find_run(resume)
-    overrides = folder / _OVERRIDES
+    if any(argument.startswith("init=") and argument != "init=null" for argument in rest):
+        raise UserError(
+            "give either resume, which continues a run, or init, which begins a new one from the "
+            "weights of another"
+        )
+    overrides = folder / OVERRIDES
     if not overrides.is_file():
         raise UserError(
             f"resume={resume}: {overrides}, which stores the run's arguments, is missing; copy "
             "runs with their hidden folders"
         )
-    return [
-        *(str(override) for override in OmegaConf.load(overrides)),
-        *rest,
-        f"resume={quote(str(folder / 'checkpoints' / 'last.ckpt'))}",
-        f"hydra.run.dir={quote(str(folder))}",
-    ]
+    stored = [str(override) for override in OmegaConf.load(overrides)]
+    # The run may have been moved since.
+    stored = [override for override in stored if not override.startswith("paths.output_dir=")]
+    in_folder = f"hydra.run.dir={quote(str(folder))}"
+    last = folder / "checkpoints" / "last.ckpt"
+    if not last.is_file():
+        return [*stored, *rest, in_folder]
+    # The weights that the run began from are no longer needed.
+    stored = [override for override in stored if not override.startswith("init=")]
+    return [*stored, *rest, f"resume={quote(str(last))}", in_folder]
 
 
 def is_override(argument: str) -> bool:
@@ -84,7 +94,7 @@ def save_overrides(folder: Path) -> None:
         return
     given = {override.partition("=")[0]: override for override in HydraConfig.get().overrides.task}
     given.pop("resume", None)
-    write_text(folder / _OVERRIDES, OmegaConf.to_yaml(list(given.values())))
+    write_text(folder / OVERRIDES, OmegaConf.to_yaml(list(given.values())))
 
 
 def quote(value: str) -> str:

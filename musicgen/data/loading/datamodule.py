@@ -150,6 +150,8 @@ class MusicDataModule(pl.LightningDataModule):
         return self._loader(windows, batch_sampler=batches)
 
     def val_dataloader(self) -> DataLoader:
+        if self._overfits():  # the question is whether these batches can be learned
+            return self.train_dataloader()
         return self._eval_dataloader("val")
 
     def test_dataloader(self) -> DataLoader:
@@ -170,11 +172,14 @@ class MusicDataModule(pl.LightningDataModule):
 
     def _batches_seen(self) -> int:
         """Return the number of past training batches, also after a resume; 0 when overfitting."""
-        if self.trainer is None or getattr(self.trainer, "overfit_batches", False):
+        if self.trainer is None or self._overfits():
             return 0
         # Not from the optimizer's steps: the last one of an epoch may have fewer batches.
         progress = self.trainer.fit_loop.epoch_loop.batch_progress
         return progress.total.processed  # type: ignore[attr-defined]
+
+    def _overfits(self) -> bool:
+        return bool(self.trainer is not None and getattr(self.trainer, "overfit_batches", 0))
 
     def _loader(self, dataset: TrainingWindows | EvalWindows, **kwargs: object) -> DataLoader:
         on_gpu = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"

@@ -1,0 +1,147 @@
+"""Start training from a checkpoint: resume its run, or begin a new one from its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from musicgen.checkpoints.content import CheckpointContent
+from musicgen.checkpoints.reading import load_weights
+from musicgen.errors import UserError
+from musicgen.text import pluralize
+from musicgen.tokenization.vocabulary import Vocabulary
+
+_MAY_CHANGE = {"dropout", "backend"}  # settings of a model that do not concern its weights
+# Settings of an optimizer that do not concern what it keeps of past steps.
+_MAY_CHANGE_OPTIMIZER = {"lr", "betas", "eps", "weight_decay"}
+# Parameters with one row for each token.
+_TOKEN_ROWS = ("embedding.weight", "head.weight", "head.bias")
+_NUM_TOKENS_NAMED = 4
+
+
+def load_for_resume(
+    checkpoint: Mapping[str, Any], content: CheckpointContent, model: nn.Module
+) -> list[str]:
+    """Load a checkpoint's weights into the model of a run that resumes from it.
+
+    Returns:
+        The settings of the optimizer and the schedule that are new, such as
+        `optimizer.lr=0.001 (was 0.002)`.
+
+    Raises:
+        UserError: the model, tokenizer or kind of optimizer differs: names the settings.
+    """
+    saved = CheckpointContent.from_plain(checkpoint)
+    content.check_same_vocabulary(saved)
+    if differing := _different_model(saved, content):
+        raise UserError(
+            f"the run has {differing}; a resumed run keeps its model and tokenizer, and may change "
+            "trainer, data, optimizer, schedule, logger and callbacks: give the run's settings, "
+            "leave yours out, or begin a new run without resume"
+        )
+    changed = []
+    for section in ("optimizer", "scheduler"):
+        here, there = (_settings(c.config.get(section), section) for c in (content, saved))
+        for name in sorted(here.keys() | there.keys()):
+            new, old = here.get(name), there.get(name)
+            if new == old:
+                continue
+            key = name.rpartition(".")[2]
+            if name == section or (section == "optimizer" and key not in _MAY_CHANGE_OPTIMIZER):
+                raise UserError(
+                    f"the run has {name}={old} (not {new}); a resumed run keeps it, and may change "
+                    f"{', '.join(sorted(_MAY_CHANGE_OPTIMIZER))} and the settings of its schedule: "
+                    "leave it out, or begin a new run from these weights with init="
+                )
+            changed.append(f"{name}={new} (was {old})")
+    load_weights(model, checkpoint)
+    return changed
+
+
+def load_initial(
+    checkpoint: dict[str, Any], content: CheckpointContent, model: nn.Module
+) -> str | None:
+    """Load a checkpoint's weights into the model of a new run.
+
+    If the vocabularies differ, the weights of each token are taken over by its name; those of new
+    tokens stay as they were initialised.
+
+    Returns:
+        What became of which tokens, in one line; None if the vocabulary is the same.
+
+    Raises:
+        UserError: the model differs: names the settings.
+    """
+    saved = CheckpointContent.from_plain(checkpoint)
+    if differing := _different_model(saved, content):
+        raise UserError(
+            f"its model has {differing}; weights fit only the model that they were trained in: "
+            "leave these settings out, or train without init"
+        )
+    if saved.vocabulary_hash == content.vocabulary_hash:
+        load_weights(model, checkpoint)
+        return None
+    old, new = saved.vocabulary, content.vocabulary
+    weights = _with_rows_of(new, old, checkpoint.get("state_dict"), model)
+    load_weights(model, {"state_dict": weights})
+    kept = len(set(old) & set(new))
+    return (
+        f"another vocabulary: {pluralize(kept, 'tokens')} keep their weights by name"
+        f"{_named(new, old, 'new, initialised at random')}{_named(old, new, 'left out')}"
+    )
+
+
+def _named(tokens: Sequence[str], others: Sequence[str], what: str) -> str:
+    """Return how many of the tokens are not among the others, and the first of them."""
+    known = set(others)
+    found = [token for token in tokens if token not in known]
+    if not found:
+        return ""
+    shown = ", ".join(str(token) for token in found[:_NUM_TOKENS_NAMED])
+    return f"; {len(found):,} {what} ({shown}{', …' if len(found) > _NUM_TOKENS_NAMED else ''})"
+
+
+def _with_rows_of(
+    new: Sequence[str], old: Sequence[str], weights: Any, model: nn.Module
+) -> dict[str, Any]:
+    """Return the weights of old tokens with rows for new ones.
+
+    Rows of tokens in both vocabularies come from `weights`, the others from `model`.
+    """
+    old_rows = {token: row for row, token in enumerate((*old, Vocabulary.PAD))}
+    new_rows = {token: row for row, token in enumerate((*new, Vocabulary.PAD))}
+    shared = [token for token in new_rows if token in old_rows]
+    target, source = ([rows[token] for token in shared] for rows in (new_rows, old_rows))
+    initial, mapped = model.state_dict(), {}
+    for name in _TOKEN_ROWS:
+        saved = weights.get(f"model.{name}") if isinstance(weights, Mapping) else None
+        rows = initial[name].clone()
+        if not isinstance(saved, Tensor) or saved.shape != (len(old_rows), *rows.shape[1:]):
+            raise UserError("its weights do not fit its vocabulary; use another")
+        rows[target] = saved[source].to(rows.dtype)
+        mapped[f"model.{name}"] = rows
+    return {**weights, **mapped}
+
+
+def _different_model(saved: CheckpointContent, content: CheckpointContent) -> str:
+    """Return the settings in which a checkpoint's model differs from this run's, else ""."""
+    here, there = _settings(content.model, "model"), _settings(saved.model, "model")
+    differing = [
+        f"{name}={there[name]} (not {here[name]})"
+        for name in there.keys() & here.keys()  # later versions may have more settings
+        if there[name] != here[name] and name.rpartition(".")[2] not in _MAY_CHANGE
+    ]
+    return ", ".join(sorted(differing))
+
+
+def _settings(config: Any, name: str) -> dict[str, Any]:
+    """Return settings by their names on the command line; the value of a group is its class."""
+    if not isinstance(config, Mapping):
+        return {name: config}
+    found = {name: str(config.get("_target_")).rpartition(".")[2]}
+    for key, value in config.items():
+        if not key.startswith("_"):
+            found |= _settings(value, f"{name}.{key}")
+    return found
