@@ -23,6 +23,7 @@ MAY_IMPORT_MIDI_LIBRARIES = {
     "musicgen.midi.io": MIDI_LIBRARIES,
     "musicgen.generation.model": {"miditoolkit", "muspy"},  # type annotations only
     "musicgen.data.corpora.muspy_dataset": {"muspy"},
+    "musicgen.metrics.descriptors": {"muspy"},  # its metrics
 }
 
 

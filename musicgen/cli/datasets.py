@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from musicgen.data.corpora import Corpus
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.model import MusicModel
+from musicgen.midi import Score
 from musicgen.tokenization.base import Tokenizer
 
 # The composed corpus that `kind: null` means for each tokenizer.
@@ -62,3 +64,10 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Mus
             raise ParameterError("data.root", root, "expected a folder that contains the corpus")
         config["corpus"] = {**config["corpus"], "root": str(root)}
     return build_data(config, model.tokenizer)
+
+
+def held_out_pieces(data: MusicDataModule, split: str) -> dict[str, Callable[[], Score]]:
+    """Return functions that read the pieces of `val` or `test`, by name."""
+    paths = {piece.name: piece.path for piece in data.corpus.pieces()}
+    names = [data.cache.names[i] for i in data.split(split)]
+    return {name: partial(data.corpus.read, paths[name]) for name in names}

@@ -6,7 +6,13 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from musicgen.cli.measures import position_loss, position_properties, style
+from musicgen.cli.measures import (
+    descriptors_measure,
+    position_loss,
+    position_properties,
+    style,
+    style_tables,
+)
 from musicgen.cli.output import make_folder
 from musicgen.console import log, stdout
 from musicgen.errors import ParameterError
@@ -21,8 +27,19 @@ _PROPERTIES = (
     "at_zero: the kernel at lag 0; half_width: the lag at which it is half of that, inf if there "
     "is none; the others: musicgen/metrics/position_properties.py"
 )
+_STYLE = (
+    "cosine similarity of note histograms, role by role, with the whole piece of the prompt; "
+    f"skipped: n/a; {_SUMMARY}\n"
+    "same song: the piece's own continuation; chance: pieces of other families of styles"
+)
+_DESCRIPTORS = (
+    "means of the continuations and of the music that follows the prompts in the originals; n: "
+    "continuations with a value; overlap (1 is best) and KL (0 is best) of distances within the "
+    "generated set and to the originals: musicgen/metrics/descriptors.py"
+)
 MEASURES = {  # functions, and legends of their tables
-    "style": (style, _SUMMARY),
+    "style": (style, _STYLE),
+    "descriptors": (descriptors_measure, _DESCRIPTORS),
     "position_loss": (position_loss, f"in nats a token; {_SUMMARY}; {_DRAWS}"),
     "position_properties": (position_properties, _PROPERTIES),
 }
@@ -32,7 +49,7 @@ def main(cfg: DictConfig) -> None:
     """Compute each measure, print its table, and write it as CSV with its plot below `out`."""
     selected = cfg.metrics
     if selected is None:
-        selected = "style" if cfg.generated else "position_loss"
+        selected = "style" if cfg.generated or cfg.references else "position_loss"
     names = [str(name) for name in ([selected] if isinstance(selected, str | int) else selected)]
     if not names:
         raise ParameterError("metrics", "[]", f"expected some of {', '.join(MEASURES)}, or null")
@@ -48,19 +65,25 @@ def main(cfg: DictConfig) -> None:
             measure, legend = MEASURES[name]
             rows = measure(cfg, out)
             write_csv(rows, out / f"{name}.csv")
-            shown = overview(rows) if name == "position_properties" else rows
-            stdout.print(as_table(shown, title=name))
+            tables = TABLES[name](rows) if name in TABLES else {name: rows}
+            for title, table in tables.items():
+                stdout.print(as_table(table, title=title))
             stdout.print(legend, highlight=False, soft_wrap=True)
     log(f"in {out}")
 
 
-def overview(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def overview(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of `position_properties` over all layers and heads, one column a kernel."""
     totals = [row for row in rows if row["layer"] == row["head"] == "all"]
     names = dict.fromkeys(
         key for row in totals for key, value in row.items() if isinstance(value, float)
     )
-    return [
+    table = [
         {"median over heads": name, **{f"{r['kernel']}, {r['lag']}": r.get(name) for r in totals}}
         for name in names
     ]
+    return {"position_properties": table}
+
+
+# Tables by title, for the terminal; of other measures, all rows in one.
+TABLES = {"style": style_tables, "position_properties": overview}

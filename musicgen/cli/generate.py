@@ -11,7 +11,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from musicgen import load
-from musicgen.cli.datasets import open_training_data
+from musicgen.cli.datasets import held_out_pieces, open_training_data
 from musicgen.cli.generated_files import (
     MANIFEST,
     REPORT,
@@ -98,7 +98,11 @@ def main(cfg: DictConfig) -> None:
     if notice := cut_short(model, request.length, pieces):
         warn(notice)
         notices.append(notice)
-    write_manifest(out, done, settings, notices, report=cfg.report)
+    source = None if cfg.prompt is None else str(cfg.prompt)
+    if source not in (None, "val", "test"):
+        source = str(Path(source).expanduser().absolute())
+    provenance = {"tokenizer": model.content.tokenizer, "references": source}
+    write_manifest(out, done, settings, notices, provenance, report=cfg.report)
     log(
         f"{pluralize(len(pieces), 'pieces')}, {pluralize(new_tokens, 'tokens')} added, "
         f"{settings['tokens/s']:,} a second"
@@ -113,10 +117,7 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
     path = Path(cfg.prompt).expanduser()
     sources: dict[str, Callable[[], Score]]
     if cfg.prompt in ("val", "test"):
-        data = open_training_data(model, cfg.data.root)
-        paths = {piece.name: piece.path for piece in data.corpus.pieces()}
-        held_out = [data.cache.names[i] for i in data.split(cfg.prompt)]
-        sources = {name: partial(data.corpus.read, paths[name]) for name in held_out}
+        sources = held_out_pieces(open_training_data(model, cfg.data.root), cfg.prompt)
     elif path.is_dir():
         sources = {f.relative_to(path).as_posix(): partial(read, f) for f in find_midi(path)}
     else:

@@ -13,10 +13,12 @@ from torch.nn.utils.rnn import pad_sequence
 from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation, Length, Prompt
 from musicgen.generation.model import MusicModel
-from musicgen.metrics import style_similarity
-from musicgen.midi import MIDI_SUFFIXES
+from musicgen.metrics import PROFILES
+from musicgen.metrics.style import mean_similarity, style_profiles, why_undefined
+from musicgen.midi import MIDI_SUFFIXES, Score
 from musicgen.report import ReportPiece, render_report
 from musicgen.text import pluralize
+from musicgen.tokenization.base import TICKS_PER_BEAT
 
 MANIFEST = "generation.json"
 REPORT = "report.html"
@@ -43,16 +45,21 @@ def write_manifest(
     continuations: dict[str, Continuation],
     settings: dict[str, Any],
     notices: list[str],
+    provenance: dict[str, Any],
     *,
     report: bool,
 ) -> None:
-    """Write the manifest and, if wanted, the HTML report of continuations by file name."""
+    """Write the manifest and, if wanted, the HTML report of continuations by file name.
+
+    `provenance` is for evaluate.py: the tokenizer's configuration, and where the prompts are.
+    """
     pieces, shown = [], []
     for file, c in continuations.items():
         row, end = describe(c), c.prompt.end_tick
-        pieces.append({"file": file, "prompt end": end, **row})
+        beats = c.prompt.end_tick / TICKS_PER_BEAT
+        pieces.append({"file": file, "prompt end": end, "prompt beats": beats, **row})
         shown.append(ReportPiece(Path(file).stem, c.score, end, file, row))
-    manifest = {"settings": settings, "notices": notices, "pieces": pieces}
+    manifest = {"settings": settings, **provenance, "notices": notices, "pieces": pieces}
     write_text(out / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
     if report:
         page = render_report(
@@ -99,8 +106,21 @@ def describe(continuation: Continuation) -> dict[str, Any]:
         "new notes": new.num_notes,
         "bars": None if bar is None else 1 + last_onset // bar,
     }
-    if prompt.score.num_notes:
-        for profile in ("onset_duration", "time_pitch"):
-            similarity = style_similarity(new, prompt.score, profile)
-            row[f"style, {profile}"] = None if similarity != similarity else similarity
+    if prompt.piece.num_notes:
+        row |= style_rows(new, prompt.piece)
     return row
+
+
+def style_rows(new: Score, piece: Score) -> dict[str, Any]:
+    """Return the style similarities of a continuation to the whole piece of its prompt.
+
+    They are those of evaluate.py. A profile of which the piece has nothing is left out.
+    """
+    rows: dict[str, Any] = {}
+    for profile in PROFILES:
+        profiles, reference = style_profiles(new, profile), style_profiles(piece, profile)
+        if any(histogram.any() for histogram in reference.values()):
+            reason = why_undefined(profiles, reference)
+            similarity = mean_similarity(profiles, reference)
+            rows[f"style, {profile}"] = f"n/a: {reason}" if reason else similarity
+    return rows

@@ -33,6 +33,7 @@ class Prompt:
         end_tick: the same in ticks of a decoded score.
         bar_length: grid steps in its last bar.
         score: the prompt alone, on the grid, with its first tempo and its metre.
+        piece: the same with the rest of the piece that it begins; without music if there is none.
         notice: one line on what the vocabulary cannot express; empty if nothing was lost.
     """
 
@@ -42,6 +43,7 @@ class Prompt:
     end_tick: int
     bar_length: int
     score: Score
+    piece: Score
     notice: str
 
 
@@ -131,25 +133,35 @@ def make_prompt(tokenizer: Tokenizer, score: Score, name: str, num_bars: int | N
         last_bar = tokenizer.bar_length(grid.clip(int(bars[last]) * step, grid.end + 1))
     end_time = int(bars[last] - bars[first]) + last_bar
     start_tick, end_tick = int(bars[first]) * step, end_time * step
+    piece = grid.clip(start_tick, grid.end + 1)
     # Cut as tokens, not as music, so that notes that sound across the end keep their length.
-    tokens = tokenizer.encode(grid.clip(start_tick, grid.end + 1))
+    tokens = tokenizer.encode(piece)
     tokens = tokens[: np.searchsorted(tokenizer.times(tokens), end_time)]
-    # Keep the score's time signature only if its bars are as long as the tokenizer's.
-    common = 4 * tokenizer.steps_per_beat
-    metre = score.time_signatures[:1]
-    if metre and common * metre[0].numerator != bar_length * metre[0].denominator:
-        metre = []
+    frame = _frame(tokenizer, score)
     return Prompt(
         name=name,
         tokens=tokenizer.until_end(tokens),
         end_time=end_time,
         end_tick=end_tick,
         bar_length=last_bar,
-        score=_with_frame(
-            grid.clip(start_tick, start_tick + end_tick), replace(score, time_signatures=metre)
-        ),
+        score=_with_frame(piece.clip(0, end_tick), frame),
+        piece=_with_frame(piece, frame),
         notice=f"{name}: {summary.describe()}" if summary.lossy else "",
     )
+
+
+def on_grid(tokenizer: Tokenizer, score: Score) -> Score:
+    """Return a score as its tokens hold it, with its first tempo and its metre."""
+    return _with_frame(tokenizer.decode(tokenizer.encode(score)), _frame(tokenizer, score))
+
+
+def _frame(tokenizer: Tokenizer, score: Score) -> Score:
+    """Return the score without a metre whose bars are not as long as the tokenizer's."""
+    common, bar_length = 4 * tokenizer.steps_per_beat, tokenizer.bar_length(score)
+    metre = score.time_signatures[:1]
+    if metre and common * metre[0].numerator != bar_length * metre[0].denominator:
+        metre = []
+    return replace(score, time_signatures=metre)
 
 
 def _with_frame(score: Score, frame: Score) -> Score:
@@ -166,7 +178,7 @@ def empty_prompt(tokenizer: Tokenizer) -> Prompt:
     """Return a prompt without music, from which the model starts a piece."""
     score = Score()
     bar_length = tokenizer.bar_length(score)
-    return Prompt("from nothing", tokenizer.start_tokens(), 0, 0, bar_length, score, "")
+    return Prompt("from nothing", tokenizer.start_tokens(), 0, 0, bar_length, score, score, "")
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from musicgen.metrics.ngram import InterpolatedTrigram
 from musicgen.metrics.position_loss import LossCurve, length_summaries, loss_curve
 from musicgen.metrics.position_properties import kernel_properties, property_rows
-from musicgen.metrics.style import chunked_style_similarity, style_similarity
+from musicgen.metrics.style import PROFILES, chunked_style_similarity, style_similarity
 from musicgen.metrics.summary import CONFIDENCE, Summary
 
 __all__ = [
     "CONFIDENCE",
+    "PROFILES",
     "InterpolatedTrigram",
     "LossCurve",
     "Summary",

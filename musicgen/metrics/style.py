@@ -1,8 +1,10 @@
-"""Style similarity of two pieces: cosine similarity of note histograms, track by track.
+"""Style similarity of two pieces: cosine similarity of note histograms, role by role.
 
 Cífka et al. 2019 ("Supervised symbolic music style translation") and 2020 ("Groove2Groove");
 used for continuations by Liutkus et al. 2021 ("Relative positional encoding for Transformers
-with linear complexity", section 3.3 and appendix C.2).
+with linear complexity", section 3.3 and appendix C.2): there, the continuation without its prompt
+is compared with the whole piece from which the prompt was taken, not with the prompt alone, whose
+two bars say little of a style.
 
 Times are binned in integer ticks: with floats, a sixth of the times on a bin's edge would fall into
 the bin below.
@@ -10,6 +12,7 @@ the bin below.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -17,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.metrics.summary import mean_of_valid
-from musicgen.midi import NoteArray, Score, sort_notes
+from musicgen.midi import DRUMS, NoteArray, Score, notes_by_role, sort_notes
 from musicgen.validation import check_choice
 
 Profile = Literal["onset_duration", "time_pitch", "onset_velocity", "onset_drum"]
+PROFILES: tuple[Profile, ...] = get_args(Profile)
 
 BINS_PER_BEAT = 6
 BAR_BEATS = 4  # range of onsets in the bar and of time lags: [0, 4) beats
@@ -29,50 +33,40 @@ MAX_INTERVAL = 20  # semitones, up or down
 VELOCITY_BINS = 8
 
 _NUM_TIMES = BAR_BEATS * BINS_PER_BEAT
+_PAIRS_PER_BLOCK = 2**16
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+Music = Score | Sequence[Score]
+Profiles = Mapping[str, FloatArray]
+"""Histograms by role."""
 
 
-def style_similarity(score_a: Score, score_b: Score, profile: Profile = "onset_duration") -> float:
-    """Compute the mean similarity of two pieces' common tracks, in [0, 1]; NaN without any."""
-    return _mean(track_similarities(score_a, score_b, profile))
-
-
-def track_similarities(
-    score_a: Score, score_b: Score, profile: Profile = "onset_duration"
-) -> dict[str, float]:
-    """Compute the cosine similarity of each track, by name.
-
-    It is NaN if either piece lacks the track or its histogram is empty: MIDI files do not
-    distinguish empty tracks from missing ones.
-    """
-    return _compare(style_profiles(score_a, profile), style_profiles(score_b, profile))
+def style_similarity(music: Music, reference: Music, profile: Profile = "onset_duration") -> float:
+    """Compute the mean similarity of the roles that both have, in [0, 1]; NaN without any."""
+    return mean_similarity(style_profiles(music, profile), style_profiles(reference, profile))
 
 
 def chunked_style_similarity(
-    continuation: Score, reference: Score, profile: Profile = "onset_duration", num_chunks: int = 4
+    continuation: Music, reference: Music, profile: Profile = "onset_duration", num_chunks: int = 4
 ) -> list[float]:
     """Compute the similarity of each of `num_chunks` equally long chunks to all of `reference`.
 
-    A note belongs to the chunk [start, end) of its onset, and keeps its position in the bar.
-
     Args:
         continuation: the generated part alone, with a bar line at tick 0.
-        reference: the prompt, or the piece it was taken from.
+        reference: the piece from which the prompt was taken.
     """
     target = style_profiles(reference, profile)
-    edges = [-(-k * continuation.end // num_chunks) for k in range(num_chunks + 1)]  # rounded up
     return [
-        _mean(_compare(style_profiles(continuation, profile, chunk), target))
-        for chunk in pairwise(edges)
+        mean_similarity(style_profiles(continuation, profile, (k, num_chunks)), target)
+        for k in range(num_chunks)
     ]
 
 
 def style_profiles(
-    score: Score, profile: Profile = "onset_duration", ticks: tuple[int, int] | None = None
-) -> dict[str, FloatArray]:
-    """Compute a normalised histogram of notes for each track name.
+    music: Music, profile: Profile = "onset_duration", chunk: tuple[int, int] = (0, 1)
+) -> Profiles:
+    """Compute a normalised histogram of notes for each role (`musicgen.midi.role`).
 
     - `onset_duration` [24, 12]: onset in the bar × duration, in sixths of a beat. Durations above
       2 beats are dropped; 2 beats count in the last bin. Without drums.
@@ -83,26 +77,64 @@ def style_profiles(
     - `onset_drum` [24, 128]: onset in the bar × drum. Drums only.
 
     Bars follow the score's time signatures (4/4 by default); the fifth beat of a bar counts as the
-    first, and so on. Tracks of the same name are summed. A histogram sums to 1, or to 0 if empty.
+    first, and so on. A histogram sums to 1, or to 0 if empty.
+
+    Tracks of one role are one part: their notes are pooled before pairs are formed. Whether a file
+    writes a piano as one track, as two hands or as melody and accompaniment is not style, and a
+    tokenizer that merges them leaves only the pooled part to compare.
 
     Args:
-        ticks: include only notes with onsets in [start, end).
+        music: a piece, or a group of pieces, such as those of one style: the histograms of a
+            group's pieces are summed.
+        chunk: `(k, n)` includes only the k-th (from 0) of n equally long chunks of each piece. A
+            note belongs to the chunk [start, end) of its onset, and keeps its position in the bar.
     """
-    check_choice("profile", profile, get_args(Profile))
-    bar_starts = score.bar_starts()
+    check_choice("profile", profile, PROFILES)
     counts: dict[str, IntArray] = {}
-    for track in score.tracks:
-        if profile != "onset_velocity" and track.is_drum != (profile == "onset_drum"):
-            continue
-        notes = track.notes
-        if ticks is not None:
-            notes = notes[(notes["onset"] >= ticks[0]) & (notes["onset"] < ticks[1])]
-        if profile == "time_pitch":
-            count = _time_pitch(notes, score.ticks_per_beat)
-        else:
-            count = _onset_histogram(profile, notes, score.ticks_per_beat, bar_starts)
-        counts[track.name] = counts.get(track.name, 0) + count
+    for score in [music] if isinstance(music, Score) else music:
+        bar_starts = score.bar_starts()
+        end = score.end
+        edges = [-(-k * end // chunk[1]) for k in (chunk[0], chunk[0] + 1)]  # rounded up
+        for name, notes in notes_by_role(score).items():
+            if profile != "onset_velocity" and (name == DRUMS) != (profile == "onset_drum"):
+                continue
+            if chunk != (0, 1):
+                notes = notes[(notes["onset"] >= edges[0]) & (notes["onset"] < edges[1])]
+            if profile == "time_pitch":
+                count = _time_pitch(notes, score.ticks_per_beat)
+            else:
+                count = _onset_histogram(profile, notes, score.ticks_per_beat, bar_starts)
+            counts[name] = counts.get(name, 0) + count
     return {name: count / max(1, count.sum()) for name, count in counts.items()}
+
+
+def role_similarities(profiles: Profiles, reference: Profiles) -> dict[str, float]:
+    """Compute the cosine similarity of each role's histograms.
+
+    It is NaN if either music lacks the role or its histogram is empty: MIDI files do not
+    distinguish empty tracks from missing ones.
+    """
+    return {
+        name: _cosine(profiles[name], reference[name])
+        if name in profiles and name in reference
+        else np.nan
+        for name in sorted(profiles.keys() | reference.keys())
+    }
+
+
+def mean_similarity(profiles: Profiles, reference: Profiles) -> float:
+    """Compute the mean over the roles whose histograms both are not empty; NaN without any."""
+    return mean_of_valid(np.array(list(role_similarities(profiles, reference).values())))
+
+
+def why_undefined(profiles: Profiles, reference: Profiles) -> str:
+    """Return why `mean_similarity` is NaN, as part of a sentence; empty if it is defined."""
+    counted, wanted = ([n for n, h in p.items() if h.any()] for p in (profiles, reference))
+    if set(counted) & set(wanted):
+        return ""
+    if counted and wanted:
+        return f"no common role ({', '.join(counted)} against {', '.join(wanted)})"
+    return f"the {'music' if wanted else 'reference'} has no note that this profile counts"
 
 
 def _onset_histogram(
@@ -125,21 +157,29 @@ def _onset_histogram(
 
 def _time_pitch(notes: NoteArray, ticks_per_beat: int) -> IntArray:
     notes = sort_notes(notes)
-    onset, pitch = notes["onset"], notes["pitch"]
-    counts = np.zeros((_NUM_TIMES, 2 * MAX_INTERVAL + 1), np.int64)
-    # Pair each note with the next one, the one after that, …: memory stays linear.
-    for step in range(1, len(notes)):
-        lag = onset[step:] - onset[:-step]
-        near = lag < BAR_BEATS * ticks_per_beat
-        if not near.any():
-            break
-        interval = pitch[step:] - pitch[:-step]
-        near &= abs(interval) <= MAX_INTERVAL
-        lag, interval = lag[near], interval[near]
-        together = lag == 0
-        lag = np.concatenate([lag, lag[together]]) * BINS_PER_BEAT // ticks_per_beat
-        interval = np.concatenate([interval, -interval[together]]) + MAX_INTERVAL
-        counts += _histogram(lag, interval, 2 * MAX_INTERVAL + 1)
+    # Columns of their own are read faster than fields of records.
+    onset, pitch = notes["onset"].copy(), notes["pitch"].copy()
+    first_far = np.searchsorted(onset, onset + BAR_BEATS * ticks_per_beat)
+    num_partners = first_far - np.arange(1, len(notes) + 1)  # later notes less than 4 beats away
+    num_columns = 2 * MAX_INTERVAL + 1
+    counts = np.zeros((_NUM_TIMES, num_columns), np.int64)
+    # Blocks of notes with a bounded number of pairs: memory stays linear.
+    block = np.cumsum(num_partners) // _PAIRS_PER_BLOCK
+    edges = np.searchsorted(block, np.arange(block[-1] + 2 if len(block) else 1))
+    for start, stop in pairwise(edges.tolist()):
+        partners = num_partners[start:stop]
+        first = np.repeat(np.arange(start, stop), partners)
+        before = np.repeat(np.cumsum(partners) - partners, partners)
+        second = first + 1 + np.arange(len(first)) - before
+        interval = pitch[second] - pitch[first]
+        near = abs(interval) <= MAX_INTERVAL
+        interval = interval[near]
+        lag = onset[second[near]] - onset[first[near]]
+        counts += _histogram(
+            lag * BINS_PER_BEAT // ticks_per_beat, interval + MAX_INTERVAL, num_columns
+        )
+        together = -interval[lag == 0]
+        counts[0] += np.bincount(together + MAX_INTERVAL, minlength=num_columns)
     return counts
 
 
@@ -148,17 +188,6 @@ def _histogram(rows: IntArray, columns: IntArray, num_columns: int) -> IntArray:
     return cells.reshape(_NUM_TIMES, num_columns)
 
 
-def _compare(a: dict[str, FloatArray], b: dict[str, FloatArray]) -> dict[str, float]:
-    return {
-        name: _cosine(a[name], b[name]) if name in a and name in b else np.nan
-        for name in sorted(a.keys() | b.keys())
-    }
-
-
 def _cosine(a: FloatArray, b: FloatArray) -> float:
     norm = float(np.linalg.norm(a) * np.linalg.norm(b))
     return min(1.0, float(np.vdot(a, b)) / norm) if norm else np.nan
-
-
-def _mean(similarities: dict[str, float]) -> float:
-    return mean_of_valid(np.array(list(similarities.values())))

@@ -1,6 +1,7 @@
 """Reading and writing of MIDI files as `Score`s."""
 
 from musicgen.midi.io import MIDI_SUFFIXES, as_score, dumps, find_midi, loads, read, write
+from musicgen.midi.roles import DRUMS, PROGRAM_FAMILIES, notes_by_role, role
 from musicgen.midi.score import (
     NOTE,
     TEMPO,
@@ -14,8 +15,10 @@ from musicgen.midi.score import (
 )
 
 __all__ = [
+    "DRUMS",
     "MIDI_SUFFIXES",
     "NOTE",
+    "PROGRAM_FAMILIES",
     "TEMPO",
     "Marker",
     "NoteArray",
@@ -26,8 +29,10 @@ __all__ = [
     "dumps",
     "find_midi",
     "loads",
+    "notes_by_role",
     "notes_from",
     "read",
+    "role",
     "sort_notes",
     "write",
 ]

@@ -6,29 +6,19 @@ from typing import Any
 
 import numpy as np
 
+from musicgen.midi import DRUMS, role
 from musicgen.midi.score import Score, TimeSignature, Track
 
 DEFAULT_BPM = 120.0  # of Standard MIDI Files 1.0
 
-# General MIDI's sixteen program families, each with the voice of the page's synthesiser.
-FAMILIES = (
-    ("Piano", "piano"),
-    ("Chromatic percussion", "piano"),
-    ("Organ", "other"),
-    ("Guitar", "guitar"),
-    ("Bass", "bass"),
-    ("Strings", "strings"),
-    ("Ensemble", "strings"),
-    ("Brass", "other"),
-    ("Reed", "other"),
-    ("Pipe", "other"),
-    ("Synth lead", "other"),
-    ("Synth pad", "strings"),
-    ("Synth effects", "strings"),
-    ("Ethnic", "guitar"),
-    ("Percussive", "other"),
-    ("Sound effects", "other"),
-)
+# The voice of the page's synthesiser for a track's role; "other" for the rest.
+VOICES = {
+    DRUMS: "drums",
+    **dict.fromkeys(("Piano", "Chromatic percussion"), "piano"),
+    **dict.fromkeys(("Guitar", "Ethnic"), "guitar"),
+    "Bass": "bass",
+    **dict.fromkeys(("Strings", "Ensemble", "Synth pad", "Synth effects"), "strings"),
+}
 
 CHORD_SUFFIXES = {quality: quality for quality in ("m", "7", "m7", "sus2", "sus4")}
 CHORD_SUFFIXES |= {"M": "", "M7": "maj7", "o": "dim", "o7": "dim7", "/o7": "m7♭5", "+": "aug"}
@@ -46,7 +36,7 @@ def chord_label(text: str) -> str:
 
 def family(track: Track) -> tuple[str, str]:
     """Return the track's General MIDI family and its synthesiser voice."""
-    return ("Drums", "drums") if track.is_drum else FAMILIES[track.program // 8]
+    return role(track), VOICES.get(role(track), "other")
 
 
 def tempo_map(score: Score) -> list[list[float]]:

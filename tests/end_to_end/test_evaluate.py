@@ -66,8 +66,12 @@ def test_generate_then_evaluate(workplace):
     )
     assert done.returncode == 0, done.stderr
     style = (workplace / "measures/style.csv").read_text()
+    pieces = (workplace / "measures/style_pieces.csv").read_text()
     assert style.splitlines()[0].startswith("measure,n,")
     assert "onset_duration,6,0," in style
+    for row in manifest["pieces"]:
+        assert f"{row['file']},{row['prompt']},onset_duration,all,all" in pieces
+        assert f",{row['style, onset_duration']}," in pieces
     loss = (workplace / "measures/position_loss.csv").read_text()
     for row in ("model, trained", "model, extrapolated 2x", "trigram, trained"):
         assert f'"{row}",' in loss
@@ -85,9 +89,33 @@ def test_evaluate_refuses_a_piece_without_a_reference(workplace, monkeypatch, ca
     arguments = ["generated=new", "references=originals"]
     refused = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
     assert_one_line(
-        refused, "b.mid: ", "no file in references=originals", "folder of the originals"
+        refused, "b.mid: ", "no file named b in references=originals", "folder of the originals"
     )
     assert not list(workplace.glob("evaluated/*"))
+
+
+def test_held_out_prompts_are_found_again(workplace, monkeypatch, capsys):
+    arguments = ["prompt=test", "prompt_bars=2", "bars=2", "max_new_tokens=99", "report=false"]
+    done = call_here(workplace, "generate.py", [*arguments, "out=held out"], monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((workplace / "held out/generation.json").read_text())
+    arguments = ["generated=held out", "out=held out measures"]
+    done = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.split("cosine")[0].splitlines())) <= 100
+    rows = csv.DictReader((workplace / "held out measures/style_pieces.csv").open())
+    found = {
+        (row["piece"], f"style, {row['profile']}"): row["similarity"]
+        for row in rows
+        if row["chunk"] == row["role"] == "all" and row["similarity"]
+    }
+    expected = {
+        (row["file"], name): str(value)
+        for row in manifest["pieces"]
+        for name, value in row.items()
+        if name.startswith("style, ")
+    }
+    assert found == expected != {}
 
 
 def test_position_properties_writes_a_table_and_a_plot(workplace):

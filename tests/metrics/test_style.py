@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musicgen.metrics import chunked_style_similarity, style_similarity
-from musicgen.metrics.style import style_profiles, track_similarities
+from musicgen.metrics import PROFILES, chunked_style_similarity, style_similarity
+from musicgen.metrics.style import role_similarities, style_profiles, why_undefined
 from musicgen.midi import Score, TimeSignature, Track, notes_from
 
 TPB = 480
-PROFILES = ["onset_duration", "time_pitch", "onset_velocity", "onset_drum"]
 
 
 def piano(*rows, name="Piano", is_drum=False, tpb=TPB, **score) -> Score:
@@ -21,9 +20,9 @@ def piano(*rows, name="Piano", is_drum=False, tpb=TPB, **score) -> Score:
     return Score(tpb, [Track(name, 0, is_drum, notes)], **score)
 
 
-def cells(score: Score, profile: str, name: str = "Piano") -> dict[tuple[int, int], float]:
-    """Return the non-zero cells of one track's histogram."""
-    histogram = style_profiles(score, profile)[name]
+def cells(score: Score, profile: str) -> dict[tuple[int, int], float]:
+    """Return the non-zero cells of the only role's histogram."""
+    (histogram,) = style_profiles(score, profile).values()
     return {tuple(map(int, cell)): float(histogram[tuple(cell)]) for cell in np.argwhere(histogram)}
 
 
@@ -58,6 +57,15 @@ def test_time_pitch_matches_its_definition(rows, tpb):
     expected /= max(1, expected.sum())
     got = style_profiles(piano(*rows, tpb=tpb), "time_pitch")["Piano"]
     np.testing.assert_allclose(got, expected, atol=1e-12)
+
+
+def test_pairs_do_not_depend_on_the_blocks(monkeypatch):
+    rng = np.random.default_rng(0)
+    score = piano(*rng.integers(0, [9000, 99, 128], (80, 3)).tolist())
+    expected = style_profiles(score, "time_pitch")["Piano"]
+    for size in 1, 7, 100:
+        monkeypatch.setattr("musicgen.metrics.style._PAIRS_PER_BLOCK", size)
+        np.testing.assert_array_equal(style_profiles(score, "time_pitch")["Piano"], expected)
 
 
 @pytest.mark.parametrize("sixths", range(24))
@@ -114,25 +122,76 @@ def test_similarity_ignores_resolution_transposition_and_bar_shifts(profile):
     assert style_similarity(a, piano(*moved.tolist(), tpb=480), profile) == pytest.approx(1.0)
 
 
-def test_tracks_match_by_name_and_empty_tracks_are_ignored():
+def test_roles_without_notes_in_one_of_the_pieces_do_not_count():
     a = piano((0, TPB, 60))
-    a.tracks += [Track("Bass", notes=notes_from([(0, 9, 40, 64)])), Track("Strings")]
+    a.tracks += [Track("", 33, notes=notes_from([(0, 9, 40, 64)])), Track("", 40)]
     b = piano((0, TPB, 60))
-    b.tracks += [Track("Bass", notes=notes_from([(TPB, 9, 40, 64)])), Track("Brass")]
-    similarities = track_similarities(a, b)
+    b.tracks += [Track("", 39, notes=notes_from([(TPB, 9, 40, 64)])), Track("", 60)]
+    similarities = role_similarities(style_profiles(a), style_profiles(b))
     assert similarities["Piano"] == pytest.approx(1.0)
     assert similarities["Bass"] == 0.0
     assert np.isnan([similarities["Strings"], similarities["Brass"]]).all()
     assert style_similarity(a, b) == pytest.approx(0.5)
 
 
-def test_tracks_of_the_same_name_are_summed():
-    together = piano((0, 9, 60), (TPB, 9, 62))
-    apart = piano((0, 9, 60))
-    apart.tracks += piano((TPB, 9, 62)).tracks
-    np.testing.assert_array_equal(style_profiles(together)["Piano"], style_profiles(apart)["Piano"])
-    # Pairs are formed within tracks.
-    assert not cells(apart, "time_pitch")
+@pytest.mark.parametrize(
+    ("name", "other", "program", "expected"),
+    [
+        ("piano", "Piano", 0, 1.0),
+        ("piano", "MELODY", 0, 1.0),
+        ("Piano", "", 5, 1.0),  # an electric piano
+        ("BB Bass", "Bass", 0, 1.0),
+        ("Piano", "Piano", 32, None),  # a bass
+    ],
+)
+def test_tracks_match_by_role_and_never_by_name(name, other, program, expected):
+    a, b = piano((0, TPB, 60), name=name), piano((0, TPB, 60), name=other)
+    b.tracks[0].program = program
+    assert style_similarity(a, b) == pytest.approx(expected or np.nan, nan_ok=True)
+    reason = why_undefined(style_profiles(a), style_profiles(b))
+    assert reason == ("" if expected else "no common role (Piano against Bass)")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_tracks_of_one_role_are_one_part(profile):
+    is_drum = profile == "onset_drum"
+    together = piano((0, 9, 60, 10), (TPB, 9, 62, 90), is_drum=is_drum)
+    apart = piano((0, 9, 60, 10), name="left", is_drum=is_drum)
+    apart.tracks += piano((TPB, 9, 62, 90), name="right", is_drum=is_drum).tracks
+    assert cells(apart, profile) == cells(together, profile) != {}
+
+
+def test_histograms_of_a_group_are_summed():
+    # Three notes at the first beat and one at the second: (3, 1) against (1, 0).
+    group = [piano((0, 9, 60), (4 * TPB, 9, 60)), piano((0, 9, 60), (TPB, 9, 60))]
+    assert cells(group, "onset_duration") == {(0, 0): 0.75, (6, 0): 0.25}
+    assert style_similarity(group, piano((0, 9, 60))) == pytest.approx(3 / 10**0.5)
+
+
+def test_undefined_similarities_say_why():
+    pitched, drums = piano((0, 9, 60)), piano((0, 9, 36), is_drum=True)
+    reasons = {
+        (profile, a is pitched, b is pitched): why_undefined(
+            style_profiles(a, profile), style_profiles(b, profile)
+        )
+        for profile in ("onset_duration", "onset_drum")
+        for a in (pitched, drums)
+        for b in (pitched, drums)
+    }
+    lacks = "the {} has no note that this profile counts".format
+    assert reasons == {
+        ("onset_duration", True, True): "",
+        ("onset_duration", True, False): lacks("reference"),
+        ("onset_duration", False, True): lacks("music"),
+        ("onset_duration", False, False): lacks("reference"),
+        ("onset_drum", True, True): lacks("reference"),
+        ("onset_drum", True, False): lacks("music"),
+        ("onset_drum", False, True): lacks("reference"),
+        ("onset_drum", False, False): "",
+    }
+    # Notes longer than 2 beats leave the histogram empty.
+    long = style_profiles(piano((0, 3 * TPB, 60)))
+    assert why_undefined(style_profiles(pitched), long) == lacks("reference")
 
 
 def test_pitched_profiles_exclude_drums_and_the_drum_profile_has_only_drums():

@@ -1,11 +1,10 @@
-"""The measures of `evaluate`: each returns the rows of its table."""
+"""The measures of `evaluate` about a checkpoint: its loss and its kernels by position."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
@@ -13,22 +12,17 @@ from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
 from musicgen import load
 from musicgen.cli.datasets import open_training_data
-from musicgen.cli.generated_files import MANIFEST
 from musicgen.cli.output import find_device
 from musicgen.console import log, progress_bar
 from musicgen.errors import UserError
 from musicgen.generation.model import MusicModel
 from musicgen.metrics import (
     InterpolatedTrigram,
-    Summary,
-    chunked_style_similarity,
     kernel_properties,
     length_summaries,
     loss_curve,
     property_rows,
-    style_similarity,
 )
-from musicgen.midi import Score, find_midi, read
 from musicgen.models.position_kernels import kernel_axes, position_kernels
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.plots import KernelPlot, plot_kernels, plot_loss_curves
@@ -37,56 +31,6 @@ from musicgen.text import pluralize
 from musicgen.training.evaluation import position_losses
 
 Row = dict[str, Any]
-PROFILES: tuple[Literal["onset_duration", "time_pitch"], ...] = ("onset_duration", "time_pitch")
-
-
-def style(cfg: DictConfig, out: Path) -> list[Row]:
-    """Compute the style similarity of continuations to their references (Cífka et al. 2020).
-
-    Prompts are cut off at the ends that generate.py's manifest states. Quarters of each
-    continuation are measured as well.
-    """
-    if cfg.generated is None or cfg.references is None:
-        raise UserError("metrics=style needs generated=DIR and references=DIR")
-    pairs = pair_files(Path(cfg.generated).expanduser(), Path(cfg.references).expanduser())
-    rows = []
-    for profile in PROFILES:
-        quarters = np.array([chunked_style_similarity(n, r, profile) for n, r in pairs]).T
-        columns: Row = {profile: [style_similarity(new, ref, profile) for new, ref in pairs]}
-        columns |= {f"{profile}, part {i} of 4": column for i, column in enumerate(quarters, 1)}
-        for name, column in columns.items():
-            rows.append({"measure": name, **asdict(Summary.of(column, seed=cfg.seed))})
-    return rows
-
-
-def pair_files(generated: Path, references: Path) -> list[tuple[Score, Score]]:
-    """Return each generated piece, without its prompt, and its reference.
-
-    The reference is the prompt that the manifest names, else the file with the longest name that
-    the generated file's name starts with.
-    """
-    by_name = {path.relative_to(references).as_posix(): path for path in find_midi(references)}
-    by_stem = {path.stem: path for path in by_name.values()}
-    manifest = generated / MANIFEST
-    try:
-        rows = json.loads(manifest.read_text())["pieces"] if manifest.is_file() else []
-        by_file = {row["file"]: row for row in rows}
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{manifest} is damaged; remove it, or generate again") from None
-    pairs = []
-    for path in find_midi(generated):
-        row = by_file.get(path.name, {})
-        stems = sorted((s for s in by_stem if path.stem.startswith(s)), key=len)
-        reference = by_name.get(row.get("prompt", "")) or (by_stem[stems[-1]] if stems else None)
-        if reference is None:
-            raise UserError(
-                f"{path.name}: its name starts with the name of no file in references="
-                f"{references}; give the folder of the originals, or rename the piece"
-            )
-        score = read(path)
-        start = row.get("prompt end", 0)
-        pairs.append((score.clip(start, score.end + 1), read(reference)))
-    return pairs
 
 
 def position_loss(cfg: DictConfig, out: Path) -> list[Row]:

@@ -1,0 +1,248 @@
+"""Pair generated pieces with the pieces that their prompts were taken from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from omegaconf import DictConfig
+
+from musicgen import load
+from musicgen.checkpoints import build
+from musicgen.cli.datasets import held_out_pieces, open_training_data
+from musicgen.cli.generated_files import MANIFEST
+from musicgen.console import log, warn
+from musicgen.errors import UserError
+from musicgen.generation.continuation import make_prompt, on_grid
+from musicgen.midi import MIDI_SUFFIXES, Score, find_midi, read
+from musicgen.text import pluralize
+from musicgen.tokenization.base import Tokenizer
+from musicgen.validation import check_float, check_int
+
+NUM_SKIPPED_SHOWN = 5
+
+# What tools append to the name of a piece for its samples: song_0, song-2, "song 3", song (4).
+# The one number at the end: song_2_0 is of song_2, not of song.
+_SAMPLE = re.compile(r"(.+)[ _.-]\(?\d+\)?")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What generate.py says about its folder; empty for any other folder of MIDI files.
+
+    Attributes:
+        pieces: rows by file name.
+        tokenizer: of the model; None if unknown.
+        references: the prompts' folder or file, or `val` or `test` of the checkpoint's corpus.
+    """
+
+    pieces: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    tokenizer: Tokenizer | None = None
+    references: str | None = None
+    checkpoint: str | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A generated piece without its prompt, and the piece that its prompt was taken from.
+
+    Attributes:
+        file, name: of the generated piece and of the reference.
+        prompt_beats: beats of the reference, from its beginning, that the model was shown.
+    """
+
+    file: str
+    name: str
+    continuation: Score
+    reference: Score
+    prompt_beats: float
+
+    def own_continuation(self) -> Score:
+        """Return the reference's music after the prompt, as long as the continuation."""
+        ticks, new = self.reference.ticks_per_beat, self.continuation
+        start = round(self.prompt_beats * ticks)
+        return self.reference.clip(start, start + new.end * ticks // new.ticks_per_beat)
+
+
+class References:
+    """The original pieces by name, read once each, through the tokenizer if it is known.
+
+    Quantisation, dropped instruments and metre are then the same on both sides.
+    """
+
+    def __init__(
+        self, sources: Mapping[str, Callable[[], Score]], place: str, tokenizer: Tokenizer | None
+    ) -> None:
+        self.sources, self.place, self.tokenizer = sources, place, tokenizer
+        self._by_stem = defaultdict(list)
+        for name in sources:
+            self._by_stem[_stem(name)].append(name)
+        self._read: dict[str, Score | UserError] = {}
+
+    def read(self, name: str) -> Score:
+        """Return a piece from its first bar with a note on; raise `UserError` if it has none."""
+        if name not in self._read:
+            try:
+                score = self.sources[name]()
+                if self.tokenizer is not None:
+                    score = make_prompt(self.tokenizer, score, name, None).piece
+                self._read[name] = score
+            except UserError as error:
+                self._read[name] = error
+        found = self._read[name]
+        if isinstance(found, UserError):
+            raise found
+        return found
+
+    def find(self, file: str, prompt: str | None) -> str:
+        """Return the name of a generated file's original.
+
+        It is the prompt that the manifest names, otherwise the file of the same name, or of the
+        same name but for a separator and a number at its end.
+
+        Raises:
+            UserError: says why there is none.
+        """
+        if prompt is not None:
+            if prompt in self.sources:
+                return prompt
+            stems, wanted = [_stem(prompt)], f"the prompt {prompt} of {MANIFEST}"
+        else:
+            stem = _stem(file)
+            numbered = _SAMPLE.fullmatch(stem)
+            stems = [stem, *([numbered[1]] if numbered else [])]
+            wanted = " or ".join(stems)
+        for stem in stems:
+            names = self._by_stem.get(stem, [])
+            same_folder = [
+                n for n in names if PurePosixPath(n).parent == PurePosixPath(file).parent
+            ]
+            if len(names) > 1 and len(same_folder) == 1:
+                names = same_folder
+            if len(names) > 1:
+                raise UserError(f"{len(names)} files named {stem} in {self.place}")
+            if names:
+                return names[0]
+        raise UserError(f"no file named {wanted} in {self.place}")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read what generate.py wrote about a folder; an empty manifest if it wrote nothing.
+
+    Raises:
+        UserError: the folder has no MIDI files, or the manifest is damaged, or its tokenizer is not
+            one of musicgen.
+    """
+    find_midi(folder)
+    path = folder / MANIFEST
+    if not path.is_file():
+        return Manifest()
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        pieces = {row["file"]: row for row in content["pieces"]}
+        for row in pieces.values():
+            check_int("prompt end", row.get("prompt end", 0), minimum=0)
+            check_float("prompt beats", row.get("prompt beats", 0))
+            if not isinstance(row.get("prompt", ""), str):
+                raise TypeError
+        checkpoint = content.get("settings", {}).get("checkpoint")
+        config, references = content.get("tokenizer"), content.get("references")
+        if not isinstance(references, str | None) or not isinstance(checkpoint, str | None):
+            raise TypeError
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{path} is damaged; remove it, or generate again") from None
+    try:
+        tokenizer = None if config is None else build(config, Tokenizer)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return Manifest(pieces, tokenizer, references, checkpoint)
+
+
+def open_references(cfg: DictConfig, manifest: Manifest) -> References:
+    """Open references=DIR, a file, or the held-out pieces val or test of a checkpoint's corpus.
+
+    Without the setting, the manifest says where the prompts came from.
+    """
+    place = cfg.references or manifest.references
+    if place is None:
+        raise UserError(
+            "metrics=style needs references=, the folder of the originals (or val or test: "
+            "held-out pieces of the checkpoint's corpus)"
+        )
+    if place in ("val", "test"):
+        checkpoint = manifest.checkpoint
+        if checkpoint is None or not Path(checkpoint).exists():
+            checkpoint = cfg.checkpoint
+        data = open_training_data(load(str(checkpoint)), cfg.data.root)
+        sources = held_out_pieces(data, place)
+        return References(sources, f"references={place}", manifest.tokenizer)
+    path = Path(place).expanduser()
+    paths = {path.name: path}
+    if not path.is_file():
+        paths = {found.relative_to(path).as_posix(): found for found in find_midi(path)}
+    sources = {name: partial(read, found) for name, found in paths.items()}
+    return References(sources, f"references={place}", manifest.tokenizer)
+
+
+def pair_files(
+    folder: Path, manifest: Manifest, references: References
+) -> tuple[list[Pair], dict[str, str]]:
+    """Return the pairs, and for each generated file without a partner the reason.
+
+    Names the files without a partner; raises `UserError` if all are without.
+    """
+    pairs: list[Pair] = []
+    skipped: dict[str, str] = {}
+    for path in find_midi(folder):
+        file = path.relative_to(folder).as_posix()
+        row = manifest.pieces.get(file, {})
+        prompt, end = row.get("prompt"), row.get("prompt end", 0)
+        if row and not row.get("prompt beats", end):
+            skipped[file] = "generated without a prompt"
+            continue
+        try:
+            name = references.find(file, prompt)
+            reference = references.read(name)
+            score = read(path)
+        except UserError as error:
+            skipped[file] = str(error).removeprefix(f"{path}: ")
+            continue
+        score = score.clip(end, score.end + 1)
+        if manifest.tokenizer is not None:
+            score = on_grid(manifest.tokenizer, score)
+        pairs.append(Pair(file, name, score, reference, row.get("prompt beats", 0)))
+    missing = manifest.pieces.keys() - {pair.file for pair in pairs} - skipped.keys()
+    skipped |= dict.fromkeys(sorted(missing), f"named in {MANIFEST}, but not in the folder")
+    _check_pairs(pairs, skipped, folder, references)
+    return pairs, skipped
+
+
+def _check_pairs(
+    pairs: list[Pair], skipped: dict[str, str], folder: Path, references: References
+) -> None:
+    if not pairs:
+        file, reason = next(iter(skipped.items()))
+        more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
+        raise UserError(
+            f"nothing to compare: {file}: {reason}{more}; give the folder of the originals as "
+            "references=DIR, whose files have the names of the generated ones"
+        )
+    for file, reason in list(skipped.items())[:NUM_SKIPPED_SHOWN]:
+        warn(f"left out: {file}: {reason}")
+    if len(skipped) > NUM_SKIPPED_SHOWN:
+        warn(f"and {len(skipped) - NUM_SKIPPED_SHOWN:,} more")
+    how = "as they are" if references.tokenizer is None else "both on the tokenizer's grid"
+    total = len(pairs) + len(skipped)
+    log(f"{pluralize(len(pairs), 'pieces')} of {total} in {folder}, with their originals, {how}")
+
+
+def _stem(name: str) -> str:
+    """Return the name of a file without its folder and its MIDI suffix."""
+    path = PurePosixPath(name)
+    return path.stem if path.suffix.lower() in MIDI_SUFFIXES else path.name

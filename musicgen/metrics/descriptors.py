@@ -1,0 +1,226 @@
+"""Descriptors of single pieces, and distances between the distributions of two sets of pieces.
+
+Values that are undefined, such as those of drums in a piece without drums, are NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from musicgen.midi import DRUMS, NOTE, NoteArray, Score, notes_by_role
+
+FloatArray = NDArray[np.float64]
+
+GROOVE_STEPS = 64  # positions in a bar, as in MusDr
+PITCH_CLASSES = 12
+NUM_GRID_POINTS = 1000
+
+# Probe-tone ratings of Krumhansl & Kessler (1982), from the tonic on.
+_MAJOR = (6.35, 2.23, 3.48, 2.33, 4.38, 4.09, 2.52, 5.19, 2.39, 3.66, 2.29, 2.88)
+_MINOR = (6.33, 2.68, 3.52, 5.38, 2.60, 3.53, 2.54, 4.75, 3.98, 2.69, 3.34, 3.17)
+_MAJOR_SCALE = (0, 2, 4, 5, 7, 9, 11)
+_MINOR_SCALE = (0, 2, 3, 5, 7, 8, 10)  # natural
+
+
+def descriptors(score: Score) -> dict[str, float]:
+    """Compute muspy's metrics (Dong et al. 2020) and those of MusDr (Wu & Yang 2020) of a piece.
+
+    - muspy's: `pitch_range`, `n_pitches_used`, `n_pitch_classes_used`, `polyphony`,
+      `polyphony_rate`, `pitch_entropy`, `pitch_class_entropy`, `scale_consistency`,
+      `empty_beat_rate`, `groove_consistency` (bars of 4 beats), `drum_in_pattern_rate` (duple) and
+      `drum_pattern_consistency`.
+    - `grooving_similarity`: see there.
+    - `pitch_class_entropy_1`, `pitch_class_entropy_4`: see `pitch_class_entropy`.
+    - `self_similarity`: see there.
+    """
+    return {
+        **_muspy_metrics(score),
+        "grooving_similarity": grooving_similarity(score),
+        "pitch_class_entropy_1": pitch_class_entropy(score, 1),
+        "pitch_class_entropy_4": pitch_class_entropy(score, 4),
+        "self_similarity": self_similarity(score),
+    }
+
+
+def grooving_similarity(score: Score) -> float:
+    """Compute how alike the rhythms of bars are: 1 - mean Hamming distance over pairs of bars.
+
+    A bar is a vector of 64 positions, 1 where a note begins (Wu & Yang 2020, eq. 2). NaN with
+    fewer than two bars.
+    """
+    bars = _onset_bars(score)
+    if len(bars) < 2:
+        return np.nan
+    # Over all pairs, a position set in k of n bars differs in k (n - k) of them.
+    count, total = bars.sum(axis=0), len(bars)
+    differing = (count * (total - count)).sum() / (total * (total - 1) / 2)
+    return float(1 - differing / GROOVE_STEPS)
+
+
+def pitch_class_entropy(score: Score, num_bars: int) -> float:
+    """Compute the mean entropy in bits of the pitch classes in windows of `num_bars` bars.
+
+    Windows begin at every bar (Wu & Yang 2020, eq. 1); those without pitched notes are left out.
+    NaN without any.
+    """
+    histograms = _chroma_bars(score)
+    if not len(histograms):
+        return np.nan
+    window = np.ones(min(num_bars, len(histograms)))
+    sums = np.stack([np.convolve(column, window, "valid") for column in histograms.T], axis=1)
+    sums = sums[sums.sum(axis=1) > 0]
+    if not len(sums):
+        return np.nan
+    p = sums / sums.sum(axis=1, keepdims=True)
+    return float(-(p * np.log2(np.where(p > 0, p, 1))).sum(axis=1).mean())
+
+
+def self_similarity(score: Score) -> float:
+    """Compute the mean cosine similarity of the pitch classes of all pairs of bars with notes.
+
+    This is the mean off the diagonal of the self-similarity matrix (Foote 1999). NaN with fewer
+    than two such bars.
+    """
+    bars = _chroma_bars(score)
+    norms = np.linalg.norm(bars, axis=1)
+    unit = bars[norms > 0] / norms[norms > 0, None]
+    n = len(unit)
+    if n < 2:
+        return np.nan
+    return float((np.square(unit.sum(axis=0)).sum() - n) / (n * (n - 1)))
+
+
+def find_key(score: Score) -> tuple[int, bool] | None:
+    """Return tonic (0 is C) and whether the key is major; None without pitched notes.
+
+    The key's profile has the highest correlation with the durations of the pitch classes
+    (Krumhansl & Schmuckler; Krumhansl 1990).
+    """
+    notes = _pitched(score)
+    weights = np.bincount(notes["pitch"] % PITCH_CLASSES, notes["duration"], PITCH_CLASSES)
+    if weights.std() == 0:
+        return None
+    keys = [(tonic, major) for major in (True, False) for tonic in range(PITCH_CLASSES)]
+    fits = [
+        np.corrcoef(np.roll(_MAJOR if major else _MINOR, tonic), weights)[0, 1]
+        for tonic, major in keys
+    ]
+    return keys[int(np.argmax(fits))]
+
+
+def in_key_share(score: Score, key: tuple[int, bool] | None) -> float:
+    """Compute the share of pitched notes in a key's major or natural minor scale; NaN without."""
+    notes = _pitched(score)
+    if key is None or not len(notes):
+        return np.nan
+    tonic, major = key
+    degrees = (notes["pitch"] - tonic) % PITCH_CLASSES
+    return float(np.isin(degrees, _MAJOR_SCALE if major else _MINOR_SCALE).mean())
+
+
+def distribution_distance(generated: FloatArray, reference: FloatArray) -> tuple[float, float]:
+    """Compare the values of a descriptor in two sets: overlapping area and KL divergence.
+
+    As in Yang & Lerch (2020): the distances between all pairs within the generated set, and
+    between the sets, give two densities by Gaussian kernels (Scott's rule). The overlapping area
+    (1 is best) is the integral of their minimum; the divergence, in nats (0 is best), is that of
+    the first from the second, both on one grid of the distances. NaN values are left out.
+
+    Returns:
+        NaN if either density is undefined: fewer than three pieces, or all distances equal.
+    """
+    from scipy.stats import entropy, gaussian_kde  # slow to import
+
+    a, b = (values[~np.isnan(values)] for values in (generated, reference))
+    if len(a) < 3 or not len(b):
+        return np.nan, np.nan
+    within = np.abs(a[:, None] - a)[np.triu_indices(len(a), 1)]
+    between = np.abs(a[:, None] - b).ravel()
+    if min(np.ptp(within), np.ptp(between)) <= 1e-9 * max(within.max(), between.max()):
+        return np.nan, np.nan
+    grid = np.linspace(0, max(within.max(), between.max()), NUM_GRID_POINTS)
+    densities = [gaussian_kde(distances)(grid) for distances in (within, between)]
+    # Normalised on the grid: kernels reach below a distance of 0.
+    first, second = (density / np.trapezoid(density, grid) for density in densities)
+    overlap = np.trapezoid(np.minimum(first, second), grid)
+    return float(overlap), float(entropy(first, second))
+
+
+def _muspy_metrics(score: Score) -> dict[str, float]:
+    import muspy  # slow to import, and large
+
+    music = muspy.Music(
+        resolution=score.ticks_per_beat,
+        tracks=[
+            muspy.Track(
+                program=track.program,
+                is_drum=track.is_drum,
+                notes=[
+                    muspy.Note(time=onset, pitch=pitch, duration=duration, velocity=velocity)
+                    for onset, duration, pitch, velocity in track.notes.tolist()
+                ],
+            )
+            for track in score.tracks
+        ],
+    )
+    bar = 4 * score.ticks_per_beat
+    arguments: dict[str, tuple[Any, ...]] = {
+        "pitch_range": (),
+        "n_pitches_used": (),
+        "n_pitch_classes_used": (),
+        "polyphony": (),
+        "polyphony_rate": (),
+        "pitch_entropy": (),
+        "pitch_class_entropy": (),
+        "scale_consistency": (),
+        "empty_beat_rate": (),
+        "groove_consistency": (bar,),
+        "drum_in_pattern_rate": ("duple",),
+        "drum_pattern_consistency": (),
+    }
+    if not score.num_notes:  # some metrics fail, others return 0
+        return dict.fromkeys(arguments, np.nan)
+    pitched = len(_pitched(score)) > 0
+    rhythmic = ("empty_beat_rate", "groove_consistency")
+    values = {}
+    for name, given in arguments.items():
+        defined = pitched or name in rhythmic or name.startswith("drum")
+        with np.errstate(all="ignore"):
+            values[name] = float(getattr(muspy, name)(music, *given)) if defined else np.nan
+    return values
+
+
+def _pitched(score: Score) -> NoteArray:
+    parts = [notes for name, notes in notes_by_role(score).items() if name != DRUMS]
+    return np.concatenate(parts) if parts else np.empty(0, NOTE)
+
+
+def _bar_of(score: Score, notes: NoteArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the starts of all bars and the bar of each note."""
+    starts = score.bar_starts()
+    return starts, np.searchsorted(starts, notes["onset"], side="right") - 1
+
+
+def _chroma_bars(score: Score) -> FloatArray:
+    """Return the number of notes of each pitch class in each bar. [num_bars, 12]."""
+    notes = _pitched(score)
+    starts, bar = _bar_of(score, notes)
+    cells = bar * PITCH_CLASSES + notes["pitch"] % PITCH_CLASSES
+    counts = np.bincount(cells, minlength=len(starts) * PITCH_CLASSES)
+    return counts.reshape(-1, PITCH_CLASSES).astype(float)
+
+
+def _onset_bars(score: Score) -> NDArray[np.bool_]:
+    """Return in which of 64 positions of each bar a note begins. [num_bars, 64]."""
+    parts = list(notes_by_role(score).values())
+    notes = np.concatenate(parts) if parts else _pitched(score)
+    starts, bar = _bar_of(score, notes)
+    lengths = np.diff(starts, append=starts[-1:] + 1)
+    lengths[-1] = lengths[-2] if len(lengths) > 1 else 4 * score.ticks_per_beat
+    position = (notes["onset"] - starts[bar]) * GROOVE_STEPS // lengths[bar]
+    bars = np.zeros((len(starts), GROOVE_STEPS), bool)
+    bars[bar, np.minimum(position, GROOVE_STEPS - 1)] = True
+    return bars if len(notes) else bars[:0]

@@ -1,0 +1,46 @@
+"""The role of a track: its General MIDI program family, or drums."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from musicgen.midi.score import NoteArray, Score, Track
+
+DRUMS = "Drums"
+PROGRAM_FAMILIES = (
+    "Piano",
+    "Chromatic percussion",
+    "Organ",
+    "Guitar",
+    "Bass",
+    "Strings",
+    "Ensemble",
+    "Brass",
+    "Reed",
+    "Pipe",
+    "Synth lead",
+    "Synth pad",
+    "Synth effects",
+    "Ethnic",
+    "Percussive",
+    "Sound effects",
+)
+"""General MIDI's families of eight programs each, in the order of the programs."""
+
+
+def role(track: Track) -> str:
+    """Return `Drums` for a drum track, otherwise the family of the track's program.
+
+    The name of a track does not count: files name the same part `Piano`, `piano` or `MELODY`.
+    """
+    return DRUMS if track.is_drum else PROGRAM_FAMILIES[track.program // 8]
+
+
+def notes_by_role(score: Score) -> dict[str, NoteArray]:
+    """Return the notes of all tracks of each role, in the order of the tracks."""
+    notes: defaultdict[str, list[NoteArray]] = defaultdict(list)
+    for track in score.tracks:
+        notes[role(track)].append(track.notes)
+    return {name: np.concatenate(parts) for name, parts in notes.items()}

@@ -1,0 +1,296 @@
+"""evaluate.py's style measure: pairs, reading through the tokenizer, and the report's figures."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from musicgen.checkpoints import build
+from musicgen.cli.generated_files import write_manifest
+from musicgen.cli.measures import descriptors_measure, style, style_tables
+from musicgen.cli.measures.references import (
+    Manifest,
+    References,
+    open_references,
+    pair_files,
+    read_manifest,
+)
+from musicgen.composer import compose_groove, compose_pop
+from musicgen.errors import UserError
+from musicgen.generation.continuation import Continuation, make_prompt
+from musicgen.metrics import PROFILES
+from musicgen.midi import Score, TimeSignature, Track, notes_from, write
+from musicgen.tokenization.base import Tokenizer
+
+REMI = {"_target_": "musicgen.tokenization.REMI"}
+METRES = {**REMI, "time_signatures": ["4/4", "3/4", "6/8"]}
+GROOVE = {"_target_": "musicgen.tokenization.Groove2Groove"}
+
+
+def settings(**changed):
+    style_settings = {"pool": None, "pattern": "auto", "anchor_pieces": 10}
+    for key in style_settings.keys() & changed.keys():
+        style_settings[key] = changed.pop(key)
+    defaults = {"generated": None, "references": None, "checkpoint": "latest", "seed": 0}
+    return OmegaConf.create({**defaults, "style": style_settings, **changed})
+
+
+def references(*names: str) -> References:
+    return References(dict.fromkeys(names, Score), "references=R", None)
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("song1.mid", "song1.mid"),
+        ("song10.mid", "song10.mid"),
+        ("song1_0.mid", "song1.mid"),
+        ("song1-12.MIDI", "song1.mid"),
+        ("song1 (2).mid", "song1.mid"),
+        ("song1_0_0.mid", None),  # of a song1_0
+        ("song1_2.mid", "song1_2.mid"),  # itself rather than a sample of song1
+        ("song11.mid", None),
+        ("song.mid", None),
+        ("song1a.mid", None),
+        ("song1_b.mid", None),
+        ("Song1.mid", None),
+        ("twice.mid", None),
+        ("a/twice_3.mid", "a/twice.mid"),
+    ],
+)
+def test_names_pair_only_if_equal_or_numbered(file, expected):
+    found = references("song1.mid", "song10.midi", "song1_2.mid", "a/twice.mid", "b/twice.mid")
+    found.sources["song10.mid"] = found.sources["song10.midi"]
+    if expected is None:
+        match = (
+            "2 files named twice in" if file == "twice.mid" else "no file named .* in references=R"
+        )
+        with pytest.raises(UserError, match=match):
+            found.find(file, None)
+    else:
+        assert found.find(file, None).removesuffix("i") == expected
+
+
+def test_the_prompt_of_the_manifest_decides():
+    found = references("a/x.mid", "y.mid", "deep/folder/z.mid")
+    assert found.find("y_0.mid", "a/x.mid") == "a/x.mid"
+    assert found.find("y_0.mid", "z.mid") == "deep/folder/z.mid"
+    with pytest.raises(UserError, match="no file named the prompt other"):
+        found.find("y_0.mid", "other.mid")
+
+
+def band(metre: tuple[int, int] | None = None) -> Score:
+    """A composed groove off the grid, with a track that no vocabulary here has."""
+    score = compose_groove(3, "funk", 0, 0)
+    for track in score.tracks:
+        track.name = track.name.upper()
+        track.notes["onset"] += np.arange(len(track.notes)) % 5
+    score.tracks.append(Track("gun", 127, notes=notes_from([(0, 60, 60, 90)])))
+    score.time_signatures = [TimeSignature(0, *metre)] if metre else []
+    return score
+
+
+def hands() -> Score:
+    """A piano piece as three tracks, whose file states a useless metre."""
+    score = compose_pop(5, 1)
+    (track,) = (t for t in score.tracks if len(t.notes))
+    parts = [track.notes[i::3].copy() for i in range(3)]
+    for part in parts:
+        part["onset"] += 7
+    names = "MELODY", "BRIDGE", "PIANO"
+    score.tracks = [Track(n, 0, notes=part) for n, part in zip(names, parts, strict=True)]
+    score.time_signatures = [TimeSignature(0, 1, 4)]
+    return score
+
+
+def generate(folder: Path, originals: Path, config: dict, score: Score, bars: int = 2) -> dict:
+    """Write a folder as generate.py does; return the manifest's rows by file.
+
+    One continuation is the piece's own, the other that of a piece moved by a beat.
+    """
+    write(score, originals / "piece.mid")
+    tokenizer = build(config, Tokenizer)
+    prompt = make_prompt(tokenizer, score, "piece.mid", bars)
+    done = {}
+    for sample, moved in enumerate((0, 480)):
+        notes = [t.notes.copy() for t in prompt.piece.tracks]
+        for each in notes:
+            each["onset"] += moved * (each["onset"] >= prompt.end_tick)
+        tracks = [
+            Track(t.name, t.program, t.is_drum, n)
+            for t, n in zip(prompt.piece.tracks, notes, strict=True)
+        ]
+        whole = Score(480, tracks, prompt.piece.tempos, prompt.piece.time_signatures)
+        tokens = tokenizer.encode(whole)
+        decoded = tokenizer.decode(tokens)
+        decoded.time_signatures = decoded.time_signatures or prompt.score.time_signatures
+        file = f"piece_{sample}.mid"
+        write(decoded, folder / file)
+        done[file] = Continuation(prompt, sample, tokens, decoded)
+    provenance = {"tokenizer": config, "references": str(originals)}
+    write_manifest(folder, done, {}, [], provenance, report=False)
+    rows = json.loads((folder / "generation.json").read_text())["pieces"]
+    return {row["file"]: row for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("config", "make", "roles"),
+    [
+        (REMI, hands, {"Piano"}),
+        (REMI, band, {"Piano"}),
+        (METRES, lambda: band((3, 4)), {"Piano"}),
+        (GROOVE, band, {"Bass", "Drums", "Guitar", "Piano", "Ensemble"}),
+        (GROOVE, lambda: band((3, 4)), {"Bass", "Drums", "Guitar", "Piano", "Ensemble"}),
+        (GROOVE, hands, {"Piano"}),
+    ],
+)
+def test_figures_are_those_of_the_report(tmp_path, config, make, roles):
+    rows = generate(tmp_path / "new", tmp_path / "old", config, make())
+    out = tmp_path / "out"
+    out.mkdir()
+    style(settings(generated=str(tmp_path / "new")), out)
+    table = list(csv.DictReader((out / "style_pieces.csv").open()))
+    found = 0
+    for file, row in rows.items():
+        for profile in PROFILES:
+            (mine,) = [
+                each["similarity"]
+                for each in table
+                if (each["piece"], each["profile"]) == (file, profile)
+                and each["role"] == each["chunk"] == "all"
+            ]
+            theirs = row.get(f"style, {profile}")
+            assert mine == ("" if theirs is None else str(theirs))
+            found += mine != ""
+    assert found >= 6
+    assert {each["role"] for each in table if each["similarity"]} <= {*roles, "all"}
+    assert "Piano" in {each["role"] for each in table}
+
+
+def test_the_own_continuation_on_the_grid_is_nearly_the_piece(tmp_path):
+    # The references lie off the grid: read without the tokenizer, hardly a bin would agree.
+    rows = generate(tmp_path / "new", tmp_path / "old", REMI, hands())
+    assert rows["piece_0.mid"]["style, onset_duration"] > 0.9
+    assert rows["piece_1.mid"]["style, onset_duration"] < 0.9
+
+
+def test_without_a_manifest_files_are_compared_as_they_are(tmp_path):
+    write(hands(), tmp_path / "old/x.mid")
+    write(hands(), tmp_path / "new/x_0.mid")
+    found = open_references(settings(references=str(tmp_path / "old")), Manifest())
+    ((pair,), skipped) = pair_files(tmp_path / "new", Manifest(), found)
+    assert pair.continuation == pair.reference
+    assert len(pair.reference.tracks) == 3
+    assert not skipped
+
+
+def test_pieces_without_a_partner_are_listed_with_reasons(tmp_path, capsys):
+    new, old, out = (tmp_path / name for name in ("new", "old", "out"))
+    rows = generate(new, old, REMI, hands())
+    write(hands(), new / "stranger.mid")
+    (new / "piece_9.mid").write_bytes(b"MThd broken")
+    manifest = json.loads((new / "generation.json").read_text())
+    manifest["pieces"] += [
+        {**rows["piece_0.mid"], "file": "gone.mid"},
+        {**rows["piece_0.mid"], "file": "free.mid", "prompt": "from nothing"}
+        | {"prompt end": 0, "prompt beats": 0},
+    ]
+    (new / "generation.json").write_text(json.dumps(manifest))
+    write(hands(), new / "free.mid")
+    out.mkdir()
+    summary = style(settings(generated=str(new)), out)
+    assert summary[0]["n"] == 2
+    listed = {
+        row["piece"]: row["reason"]
+        for row in csv.DictReader((out / "style_pieces.csv").open())
+        if not row["profile"]
+    }
+    assert listed.keys() == {"stranger.mid", "piece_9.mid", "gone.mid", "free.mid"}
+    assert "no file named stranger in references=" in listed["stranger.mid"]
+    assert listed["piece_9.mid"].startswith("not a MIDI file")
+    assert listed["gone.mid"] == "named in generation.json, but not in the folder"
+    assert listed["free.mid"] == "generated without a prompt"
+    said = capsys.readouterr().err
+    assert "left out: stranger.mid: no file named" in said
+    assert "2 pieces of 6 in" in said
+    assert "n/a: onset_drum of 2 pieces: the reference has no note" in said
+
+
+def test_a_folder_without_any_partner_is_refused_in_one_line(tmp_path):
+    write(hands(), tmp_path / "old/song1.mid")
+    write(hands(), tmp_path / "new/song10.mid")
+    write(hands(), tmp_path / "new/song11.mid")
+    cfg = settings(generated=str(tmp_path / "new"), references=str(tmp_path / "old"))
+    with pytest.raises(UserError) as error:
+        style(cfg, tmp_path)
+    message = str(error.value)
+    assert "song10.mid: no file named song10 in references=" in message
+    assert "(and 1 more); give the folder of the originals" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokenizer": {"_target_": "os.system", "command": "true"}}, "os.system, which is not a"),
+        ({"tokenizer": {"_target_": "musicgen.tokenization.REMI", "x": 1}}, "cannot be built"),
+        ({"references": 3}, "is damaged"),
+        ({"pieces": [{"file": "a.mid", "prompt": 3}]}, "is damaged"),
+        ({"pieces": 3}, "is damaged; remove it, or generate again"),
+        ({"pieces": [{"file": "a.mid", "prompt end": "x"}]}, "is damaged"),
+        ({"pieces": [{"file": "a.mid", "prompt end": -1}]}, "is damaged"),
+    ],
+)
+def test_foreign_manifests_are_checked(tmp_path, change, message):
+    write(Score(), tmp_path / "a.mid")
+    content = {"pieces": [], **change}
+    (tmp_path / "generation.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=message) as error:
+        read_manifest(tmp_path)
+    assert "generation.json" in str(error.value)
+
+
+def test_pooled_prompts_and_styles(tmp_path):
+    for style_name in "funk", "rock":
+        for song in range(2):
+            score = compose_groove(0, style_name, 0, song)
+            write(score, tmp_path / f"old/{style_name}/{song}.mid")
+            for sample in range(2):
+                write(score, tmp_path / f"new/{style_name}/{song}_{sample}.mid")
+    out = tmp_path / "out"
+    out.mkdir()
+    cfg = {"generated": str(tmp_path / "new"), "references": str(tmp_path / "old")}
+    for pool, n in (None, 8), ("prompt", 4), ("style", 2):
+        rows = style(settings(pool=pool, **cfg), out)
+        assert rows[0]["measure"] == "onset_duration"
+        assert rows[0]["n"] == n
+        assert rows[0]["mean"] == pytest.approx(1)
+    means = {row["measure"]: row["mean"] for row in rows}
+    for profile in "onset_duration", "onset_drum":
+        anchors = [means[f"{profile}, anchor: {a}"] for a in ("chance", "same style", "same song")]
+        assert anchors == sorted(anchors)
+        assert anchors[2] == pytest.approx(1)
+    tables = style_tables(rows)
+    assert [len(table) for table in tables.values()] == [4, 4, 4, 4]
+    parts = [f"{k} of 4" for k in (1, 2, 3, 4)]
+    assert list(tables["by part of the continuation"][0]) == ["measure", "mean", *parts]
+
+
+def test_descriptors_of_the_own_continuation_are_the_originals(tmp_path):
+    generate(tmp_path / "new", tmp_path / "old", REMI, hands())
+    table = descriptors_measure(settings(generated=str(tmp_path / "new")), tmp_path)
+    own, moved = csv.DictReader((tmp_path / "descriptors_pieces.csv").open())
+    rows = {row["descriptor"]: row for row in table}
+    assert rows["in_key_share"]["originals"] > 0.8  # composed in one key
+    for name, row in rows.items():
+        if "drum" in name:
+            assert row["n"] == 0
+            assert own[name] == ""
+        else:
+            assert float(own[name]) == pytest.approx(row["originals"])
+            assert (float(own[name]) + float(moved[name])) / 2 == pytest.approx(row["generated"])

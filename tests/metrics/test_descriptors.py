@@ -1,0 +1,158 @@
+"""Descriptors against hand-computed cases, their definitions, and muspy."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from musicgen.metrics.descriptors import (
+    descriptors,
+    distribution_distance,
+    find_key,
+    grooving_similarity,
+    in_key_share,
+    pitch_class_entropy,
+    self_similarity,
+)
+from musicgen.midi import Score, TimeSignature, Track, notes_from
+
+TPB = 480
+BAR = 4 * TPB
+
+
+def piano(*rows, is_drum=False) -> Score:
+    """Create a score of one track from rows (onset in ticks, pitch)."""
+    return Score(TPB, [Track("", 0, is_drum, notes_from([(t, 60, p, 64) for t, p in rows]))])
+
+
+note_rows = st.lists(
+    st.tuples(st.integers(0, 5 * BAR - 61), st.integers(0, 127)), min_size=1, max_size=30
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(rows=note_rows)
+def test_bar_measures_match_their_definitions(rows):
+    rows = [*rows, (4 * BAR, 60)]  # five bars
+    grid, chroma = np.zeros((5, 64)), np.zeros((5, 12))
+    for onset, pitch in rows:
+        bar, within = divmod(onset, BAR)
+        grid[bar, within * 64 // BAR] = 1
+        chroma[bar, pitch % 12] += 1
+    pairs = [1 - np.abs(a - b).mean() for a, b in combinations(grid, 2)]
+    assert grooving_similarity(piano(*rows)) == pytest.approx(np.mean(pairs))
+
+    cosines = [
+        a @ b / np.sqrt((a @ a) * (b @ b))
+        for a, b in combinations(chroma, 2)
+        if a.any() and b.any()
+    ]
+    expected = np.mean(cosines) if cosines else np.nan
+    assert self_similarity(piano(*rows)) == pytest.approx(expected, nan_ok=True)
+
+    for length in 1, 4:
+        entropies = []
+        for start in range(5 - length + 1):
+            window = chroma[start : start + length].sum(0)
+            p = window[window > 0] / max(1, window.sum())
+            entropies += [-(p * np.log2(p)).sum()] if len(p) else []
+        assert pitch_class_entropy(piano(*rows), length) == pytest.approx(np.mean(entropies))
+
+
+def test_entropy_of_all_bars_is_that_of_muspy():
+    score = piano((0, 60), (10, 64), (BAR, 67), (3 * BAR, 72))
+    assert pitch_class_entropy(score, 4) == pytest.approx(1.5)  # ½, ¼, ¼
+    assert descriptors(score)["pitch_class_entropy"] == pytest.approx(1.5)
+
+
+def test_bars_follow_the_time_signature():
+    waltz = piano(*((3 * TPB * bar, 60) for bar in range(6)))
+    assert grooving_similarity(waltz) < 1
+    waltz.time_signatures = [TimeSignature(0, 3, 4)]
+    assert grooving_similarity(waltz) == 1
+
+
+@pytest.mark.parametrize("tonic", range(12))
+@pytest.mark.parametrize("major", [True, False])
+def test_keys_of_scales_with_their_chords(tonic, major):
+    # A scale whose tonic triad sounds three times.
+    scale = [0, 2, 4, 5, 7, 9, 11] if major else [0, 2, 3, 5, 7, 8, 10]
+    notes = [*scale, *2 * [scale[0], scale[2], scale[4]]]
+    score = piano(*((i * 60, 48 + tonic + step) for i, step in enumerate(notes)))
+    key = find_key(score)
+    assert key == (tonic, major)
+    assert in_key_share(score, key) == 1
+    # Of the five other pitch classes, none is in the key.
+    chromatic = piano(*((i * 60, 60 + i) for i in range(12)))
+    assert in_key_share(chromatic, key) == pytest.approx(7 / 12)
+
+
+def test_undefined_values_are_nan():
+    drums = descriptors(piano((0, 36), (BAR, 38), is_drum=True))
+    pitched = descriptors(piano((0, 60), (BAR, 62)))
+    empty = descriptors(Score())
+    assert np.isnan(list(empty.values())).all()
+    assert {name for name, value in pitched.items() if np.isnan(value)} == {
+        "drum_in_pattern_rate",
+        "drum_pattern_consistency",
+    }
+    assert {name for name, value in drums.items() if not np.isnan(value)} == {
+        *("drum_in_pattern_rate", "drum_pattern_consistency", "empty_beat_rate"),
+        *("groove_consistency", "grooving_similarity"),
+    }
+    assert find_key(piano((0, 36), is_drum=True)) is None
+    assert np.isnan(in_key_share(piano((0, 60)), None))
+    assert np.isnan(in_key_share(Score(), (0, True)))
+    assert np.isnan(grooving_similarity(piano((0, 60))))
+
+
+def test_muspys_values_by_hand():
+    # C and E together, C, and G, at beats 0, 1 and 7 of eight.
+    score = piano((0, 60), (0, 64), (TPB, 60), (7 * TPB, 67))
+    found = descriptors(score)
+    assert found["n_pitches_used"] == 3
+    assert found["n_pitch_classes_used"] == 3
+    assert found["pitch_range"] == 7
+    assert found["polyphony"] == pytest.approx(4 / 3)
+    assert found["empty_beat_rate"] == pytest.approx(5 / 8)
+    assert found["scale_consistency"] == 1
+
+
+def test_equal_sets_overlap_more_than_distant_ones():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 60))
+    overlap, divergence = distribution_distance(a, b)
+    assert overlap > 0.9
+    assert divergence < 0.05
+    far_overlap, far_divergence = distribution_distance(a, b + 30)
+    assert far_overlap < 0.01
+    assert far_divergence > 5
+    # Units do not matter, and NaN values are left out.
+    scaled = distribution_distance(np.append(7 * a, np.nan), 7 * b)
+    assert scaled == pytest.approx((overlap, divergence))
+
+
+def test_overlap_of_known_densities():
+    # Gaussian kernels, as wide as Scott's rule says, at the distances within and between.
+    a, b = np.array([0.0, 1.0, 3.0]), np.array([9.0])
+    within, between = np.array([1.0, 2.0, 3.0]), np.array([9.0, 8.0, 6.0])
+    grid = np.linspace(0, 9, 200_001)
+
+    def density(values):
+        width = values.std(ddof=1) * len(values) ** (-1 / 5)
+        kernels = np.exp(-0.5 * ((grid[:, None] - values) / width) ** 2).sum(1)
+        return kernels / (kernels.sum() * (grid[1] - grid[0]))
+
+    p, q = density(within), density(between)
+    step = grid[1] - grid[0]
+    overlap, divergence = distribution_distance(a, b)
+    assert overlap == pytest.approx(np.minimum(p, q).sum() * step, abs=2e-3)
+    assert divergence == pytest.approx((p * np.log(p / q)).sum() * step, rel=5e-3)
+
+
+@pytest.mark.parametrize("values", [[], [1.0, 2.0], [3.0, 3.0, 3.0], [np.nan] * 5])
+def test_distances_of_too_few_or_equal_values_are_nan(values):
+    found = distribution_distance(np.array(values), np.array([1.0, 2.0, 4.0]))
+    assert np.isnan(found).all()
