@@ -10,6 +10,7 @@ from musicgen.checkpoints.reading import errors_name, read_checkpoint, rebuild
 from musicgen.checkpoints.realizations import with_realizations
 from musicgen.checkpoints.run_folders import find_checkpoint, find_run
 from musicgen.checkpoints.starting import load_for_resume, load_initial
+from musicgen.checkpoints.writing import store_sampling
 
 __all__ = [
     "CONTENT_KEY",
@@ -24,5 +25,6 @@ __all__ = [
     "migrate",
     "read_checkpoint",
     "rebuild",
+    "store_sampling",
     "with_realizations",
 ]

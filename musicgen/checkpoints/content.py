@@ -22,6 +22,7 @@ class CheckpointContent:
         model, tokenizer: their configurations, with `_target_`s.
         vocabulary: the tokens in id order; its hash is `Vocabulary.hash`.
         config: the resolved configuration of the run.
+        sampling: the sampling that was chosen after training, see `store_sampling`; else None.
         steps: optimizer steps taken; stored by Lightning, not among this data.
     """
 
@@ -30,6 +31,7 @@ class CheckpointContent:
     vocabulary: list[str]
     vocabulary_hash: str
     config: dict[str, Any]
+    sampling: dict[str, Any] | None = None
     format_version: int = FORMAT_VERSION
     steps: int = 0
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 from omegaconf import DictConfig
 
@@ -18,23 +19,25 @@ from musicgen.cli.generated_files import (
     cut_short,
     file_names,
     num_grammatical,
+    with_cures,
     write_manifest,
 )
 from musicgen.cli.output import find_device, make_folder
 from musicgen.console import log, progress_bar, warn
 from musicgen.errors import UserError, parameter_of
-from musicgen.files import remove_if_empty
+from musicgen.files import remove_if_empty, write_bytes
 from musicgen.generation.continuation import (
     Continuation,
     ContinuationRequest,
-    Prompt,
+    KeepPrompt,
+    MidiFile,
     continue_prompts,
-    empty_prompt,
 )
 from musicgen.generation.model import MusicModel
-from musicgen.midi import Score, find_midi, read, write
+from musicgen.generation.prompts import Prompt, empty_prompt
+from musicgen.midi import Score, find_midi
 from musicgen.text import pluralize
-from musicgen.validation import check_bool, check_int
+from musicgen.validation import check_bool, check_choice, check_int
 
 NUM_NOTICES_SHOWN = 3
 
@@ -43,6 +46,7 @@ def main(cfg: DictConfig) -> None:
     """Continue prompts; write MIDI files as they finish, then the manifest and the report."""
     check_int("num_prompts", cfg.num_prompts, none_means="all")
     check_int("prompt_bars", cfg.prompt_bars, none_means="all")
+    check_choice("keep_prompt", cfg.keep_prompt, get_args(KeepPrompt))
     check_bool("report", cfg.report)
     model = load(cfg.checkpoint).to(find_device(cfg.device))
     log(model.content.describe(model.path))
@@ -54,11 +58,13 @@ def main(cfg: DictConfig) -> None:
         num_samples=cfg.num_samples,
         batch_size=cfg.batch_size,
         allow_end=cfg.allow_end,
+        hold_tempo=cfg.hold_tempo,
+        hold_metre=cfg.hold_metre,
         seed=cfg.seed,
         compile=cfg.compile,
     )
     prompts = read_prompts(model, cfg)
-    notices = [prompt.notice for prompt in prompts if prompt.notice]
+    notices = [with_cures(prompt.notice) for prompt in prompts if prompt.notice]
     for notice in notices[:NUM_NOTICES_SHOWN]:
         warn(notice)
     if len(notices) > NUM_NOTICES_SHOWN:
@@ -69,14 +75,15 @@ def main(cfg: DictConfig) -> None:
         if (out / name).exists():
             raise UserError(f"{out / name} exists already; give another folder with out=DIR")
 
-    done: dict[str, Continuation] = {}
+    done: dict[str, tuple[Continuation, MidiFile]] = {}
     start = time.monotonic()
     with remove_if_empty(out):
         try:
             for continuation in continuations(model, prompts, request):
                 name = names[id(continuation.prompt), continuation.sample]
-                write(continuation.score, out / name)
-                done[name] = continuation
+                written = continuation.midi_file(cfg.keep_prompt)
+                write_bytes(out / name, written.data)
+                done[name] = continuation, written
         except KeyboardInterrupt:
             if not done:
                 raise
@@ -84,12 +91,13 @@ def main(cfg: DictConfig) -> None:
     seconds = time.monotonic() - start
 
     done = {name: done[name] for name in names.values() if name in done}
-    pieces = list(done.values())
+    pieces = [continuation for continuation, _ in done.values()]
     new_tokens = sum(piece.num_new_tokens for piece in pieces)
     settings = {
         "checkpoint": str(model.path),
         "seed": cfg.seed,
         **asdict(sampling),
+        "hold tempo, metre": f"{cfg.hold_tempo}, {cfg.hold_metre}".lower(),
         "training length": model.training_length,
         "new tokens": new_tokens,
         "ungrammatical pieces": len(pieces) - num_grammatical(model, pieces),
@@ -98,11 +106,14 @@ def main(cfg: DictConfig) -> None:
     if notice := cut_short(model, request.length, pieces):
         warn(notice)
         notices.append(notice)
+    for notice in dict.fromkeys(written.notice for _, written in done.values() if written.notice):
+        warn(notice)
+        notices.append(notice)
     source = None if cfg.prompt is None else str(cfg.prompt)
     if source not in (None, "val", "test"):
         source = str(Path(source).expanduser().absolute())
     provenance = {"tokenizer": model.content.tokenizer, "references": source}
-    write_manifest(out, done, settings, notices, provenance, report=cfg.report)
+    write_manifest(out, done, settings, provenance, notices, report=cfg.report)
     log(
         f"{pluralize(len(pieces), 'pieces')}, {pluralize(new_tokens, 'tokens')} added, "
         f"{settings['tokens/s']:,} a second"
@@ -115,13 +126,13 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
     if cfg.prompt is None:
         return [empty_prompt(model.tokenizer)]
     path = Path(cfg.prompt).expanduser()
-    sources: dict[str, Callable[[], Score]]
+    sources: dict[str, Callable[[], Score | Path]]
     if cfg.prompt in ("val", "test"):
         sources = held_out_pieces(open_training_data(model, cfg.data.root), cfg.prompt)
     elif path.is_dir():
-        sources = {f.relative_to(path).as_posix(): partial(read, f) for f in find_midi(path)}
+        sources = {f.relative_to(path).as_posix(): partial(Path, f) for f in find_midi(path)}
     else:
-        sources = {path.name: partial(read, path)}
+        sources = {path.name: partial(Path, path)}
     names = list(sources)
     if cfg.num_prompts is not None and cfg.num_prompts < len(names):
         names = [names[i * len(names) // cfg.num_prompts] for i in range(cfg.num_prompts)]
@@ -130,7 +141,7 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
         try:
             prompts.append(model.prompt(sources[name](), name, cfg.prompt_bars))
         except UserError as error:
-            errors.append(str(error))
+            errors.append(with_cures(str(error)))
     if not prompts:
         others = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise UserError(f"nothing to continue: {errors[0]}{others}")

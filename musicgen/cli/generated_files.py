@@ -7,15 +7,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.files import write_text
-from musicgen.generation.continuation import Continuation, Length, Prompt
+from musicgen.generation.continuation import Continuation, Length, MidiFile
 from musicgen.generation.model import MusicModel
+from musicgen.generation.prompts import Prompt
 from musicgen.metrics import PROFILES
 from musicgen.metrics.style import mean_similarity, style_profiles, why_undefined
-from musicgen.midi import MIDI_SUFFIXES, Score
+from musicgen.midi import MIDI_SUFFIXES, Score, loads
 from musicgen.report import ReportPiece, render_report
 from musicgen.text import pluralize
 from musicgen.tokenization.base import TICKS_PER_BEAT
@@ -42,28 +44,31 @@ def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[int, int],
 
 def write_manifest(
     out: Path,
-    continuations: dict[str, Continuation],
+    pieces: dict[str, tuple[Continuation, MidiFile]],
     settings: dict[str, Any],
-    notices: list[str],
     provenance: dict[str, Any],
+    notices: list[str],
     *,
     report: bool,
 ) -> None:
-    """Write the manifest and, if wanted, the HTML report of continuations by file name.
+    """Write the manifest and, if wanted, the HTML report of the pieces by file name.
 
-    `provenance` is for evaluate.py: the tokenizer's configuration, and where the prompts are.
+    Args:
+        provenance: the tokenizer's configuration and the place of the prompts, with which
+            evaluate.py reads references as the model does.
     """
-    pieces, shown = [], []
-    for file, c in continuations.items():
-        row, end = describe(c), c.prompt.end_tick
-        beats = c.prompt.end_tick / TICKS_PER_BEAT
-        pieces.append({"file": file, "prompt end": end, "prompt beats": beats, **row})
-        shown.append(ReportPiece(Path(file).stem, c.score, end, file, row))
-    manifest = {"settings": settings, **provenance, "notices": notices, "pieces": pieces}
+    rows, shown = [], []
+    for file, (continuation, written) in pieces.items():
+        score = loads(written.data)
+        row = describe(continuation, score)
+        beats = continuation.prompt.end_tick / TICKS_PER_BEAT
+        rows.append({"file": file, "prompt end": written.prompt_end, "prompt beats": beats, **row})
+        shown.append(ReportPiece(Path(file).stem, score, written.prompt_end, file, row))
+    manifest = {"settings": settings, **provenance, "notices": notices, "pieces": rows}
     write_text(out / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
     if report:
         page = render_report(
-            title=pluralize(len(continuations), "continuations"),
+            title=pluralize(len(pieces), "continuations"),
             pieces=shown,
             metadata=settings,
             notices=notices,
@@ -92,21 +97,22 @@ def num_grammatical(model: MusicModel, continuations: list[Continuation]) -> int
     return int(model.tokenizer.grammar().accepts(padded).sum())
 
 
-def describe(continuation: Continuation) -> dict[str, Any]:
+def describe(continuation: Continuation, written: Score) -> dict[str, Any]:
     """Return a piece's row in the manifest and the report."""
     prompt, new = continuation.prompt, continuation.new_score
-    tracks = continuation.score.tracks
-    last_onset = max((int(t.notes["onset"].max()) for t in tracks if len(t.notes)), default=0)
-    bar = prompt.end_tick * prompt.bar_length // prompt.end_time if prompt.end_time else None
+    last_onset = max((int(t.notes["onset"].max(initial=0)) for t in written.tracks), default=0)
     row: dict[str, Any] = {
         "prompt": prompt.name,
         "sample": continuation.sample,
         "tokens": len(continuation.tokens),
         "new tokens": continuation.num_new_tokens,
         "new notes": new.num_notes,
-        "bars": None if bar is None else 1 + last_onset // bar,
+        "bars": int(np.searchsorted(written.bar_starts(), last_onset, side="right")),
     }
-    if prompt.piece.num_notes:
+    if prompt.score.num_notes:
+        row["notes shown to the model"] = (
+            f"{prompt.summary.notes_kept:,} of {prompt.summary.notes_read:,}"
+        )
         row |= style_rows(new, prompt.piece)
     return row
 
@@ -124,3 +130,14 @@ def style_rows(new: Score, piece: Score) -> dict[str, Any]:
             similarity = mean_similarity(profiles, reference)
             rows[f"style, {profile}"] = f"n/a: {reason}" if reason else similarity
     return rows
+
+
+def with_cures(text: str) -> str:
+    """Return a line on what a vocabulary cannot express, with the settings that can; "" for ""."""
+    known = {
+        " read as ": "tokenizer=remi_metres",
+        "of drums dropped": "task=groove",
+        "without an instrument dropped": "task=groove tokenizer=groove2groove_band",
+    }
+    cures = [cure for loss, cure in known.items() if loss in text]
+    return f"{text}; a model trained with {' or '.join(cures)} keeps them" if cures else text

@@ -27,6 +27,7 @@ from musicgen.cli.datasets import build_data
 from musicgen.cli.output import command
 from musicgen.cli.run_recorder import RunRecorder
 from musicgen.cli.runner.checkpoint_settings import adopt_settings
+from musicgen.cli.sampling_choice import check_choose, choose_for_run
 from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import ParameterError, UserError
@@ -53,6 +54,7 @@ def _train(cfg: DictConfig) -> float | None:
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
     check_int("seed", cfg.seed, minimum=0, maximum=2**32 - 1)
+    check_choose(cfg.sampling.choose)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     source = _read_source(cfg)
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
@@ -92,6 +94,14 @@ def _train(cfg: DictConfig) -> float | None:
             log(f"{parameter_count(model):,} parameters; the run's folder is {recorder.folder}")
         if cfg.train:
             _fit(trainer, module, data, recorder)
+            if trainer.is_global_zero:
+                choose_for_run(
+                    recorder.folder / "checkpoints",
+                    data,
+                    cfg.sampling.choose,
+                    steps=trainer.global_step,
+                    device=trainer.strategy.root_device.type,
+                )
         if cfg.test:
             best = getattr(trainer.checkpoint_callback, "best_model_path", None) or None
             trainer.test(module, datamodule=data, ckpt_path=best, verbose=trainer.is_global_zero)

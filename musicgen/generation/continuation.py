@@ -1,11 +1,12 @@
-"""Continue pieces of music: prompts are cut at a bar, continuations end at a bar or a length."""
+"""Continue pieces of music; continuations end at a bar or a length."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -13,43 +14,37 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musicgen.errors import UserError
+from musicgen.files import write_bytes
 from musicgen.generation.decoding import TokenPrompt, generate_tokens
 from musicgen.generation.engines import make_engine
+from musicgen.generation.prompts import Prompt, PromptSource, with_frame
 from musicgen.generation.sampling import SamplingParams
-from musicgen.midi import Score
+from musicgen.midi import Score, dumps, extend, loads
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey
 from musicgen.tokenization.base import Tokenizer
-from musicgen.validation import check_bool, check_int
+from musicgen.validation import check_bool, check_choice, check_int
+
+KeepPrompt = Literal["original", "tokens"]
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """The beginning of a piece.
+class MidiFile(NamedTuple):
+    """A piece as it is written.
 
     Attributes:
-        tokens: [L] ids.
-        end_time: musical time in grid steps at which the continuation begins.
-        end_tick: the same in ticks of a decoded score.
-        bar_length: grid steps in its last bar.
-        score: the prompt alone, on the grid, with its first tempo and its metre.
-        piece: the same with the rest of the piece that it begins; without music if there is none.
-        notice: one line on what the vocabulary cannot express; empty if nothing was lost.
+        data: the bytes of the file.
+        prompt_end: its tick at which the continuation begins.
+        notice: one line if the prompt's own file could not be kept; else empty.
     """
 
-    name: str
-    tokens: NDArray[np.int64]
-    end_time: int
-    end_tick: int
-    bar_length: int
-    score: Score
-    piece: Score
-    notice: str
+    data: bytes
+    prompt_end: int
+    notice: str = ""
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """A prompt with a continuation: `tokens` [L] and `score` hold both."""
+    """A prompt with a continuation: `tokens` [L] and `score` hold both, as the model sees them."""
 
     prompt: Prompt
     sample: int
@@ -64,6 +59,51 @@ class Continuation:
     def new_score(self) -> Score:
         """The continuation alone, starting at tick 0."""
         return self.score.clip(self.prompt.end_tick, self.score.end + 1)
+
+    def midi_file(self, keep_prompt: KeepPrompt = "original") -> MidiFile:
+        """Return the piece as a MIDI file.
+
+        Args:
+            keep_prompt: `original` appends the continuation to the file that the prompt was read
+                from, see `musicgen.midi.extend`; a prompt without one, and every prompt with
+                `tokens`, is written as the model saw it.
+        """
+        check_choice("keep_prompt", keep_prompt, get_args(KeepPrompt))
+        source, notice = self.prompt.source, ""
+        if keep_prompt == "original" and source is not None:
+            try:
+                data = extend(
+                    source.data,
+                    source.end,
+                    self._added(source),
+                    source.find_track,
+                    whole=source.whole,
+                )
+                loads(data)
+                return MidiFile(data, source.end)
+            except UserError as error:
+                notice = f"{self.prompt.name}: written as the model saw it, since {error}"
+        return MidiFile(dumps(self.score), self.prompt.end_tick, notice)
+
+    def save(self, path: str | Path, keep_prompt: KeepPrompt = "original") -> None:
+        """Write the piece as a MIDI file, creating its folder. See `midi_file`."""
+        write_bytes(path, self.midi_file(keep_prompt).data)
+
+    def _added(self, source: PromptSource) -> Score:
+        """Return the continuation alone, with the changes of tempo, metre and chord in it."""
+        start = self.prompt.end_tick
+        tempos = self.score.tempos[self.score.tempos["tick"] >= start].copy()
+        tempos["tick"] -= start
+
+        def changes(events: Sequence[Any]) -> list[Any]:
+            return [
+                event._replace(tick=event.tick - start) for event in events if event.tick >= start
+            ]
+
+        signatures, markers = changes(self.score.time_signatures), changes(self.score.markers)
+        if source.metre is not None and not (signatures and signatures[0].tick == 0):
+            signatures.insert(0, source.metre)
+        return replace(self.new_score, tempos=tempos, time_signatures=signatures, markers=markers)
 
 
 @dataclass(frozen=True)
@@ -109,78 +149,6 @@ class Length:
         return None if self.bars is None else prompt.end_time + self.bars * prompt.bar_length
 
 
-def make_prompt(tokenizer: Tokenizer, score: Score, name: str, num_bars: int | None) -> Prompt:
-    """Return the first `num_bars` of a piece (None: all) from the first bar that has a note."""
-    check_int("num_bars", num_bars, none_means="all")
-    bar_length = tokenizer.bar_length(score)
-    encoded, summary = tokenizer.encode_with_summary(score)
-    grid = tokenizer.decode(encoded)
-    if grid.num_notes == 0:
-        raise UserError(
-            f"{name}: no note that the {tokenizer.name} vocabulary can represent "
-            f"({summary.describe()})"
-        )
-    step = grid.ticks_per_beat // tokenizer.steps_per_beat  # ticks
-    bars = tokenizer.bar_starts(encoded, bar_length)
-    onsets = np.concatenate([track.notes["onset"] for track in grid.tracks]) // step
-    first, last = np.searchsorted(bars, [onsets.min(), onsets.max()], side="right") - 1
-    if num_bars is not None:
-        last = min(first + num_bars - 1, last)
-    last_bar = bar_length
-    if last + 1 < len(bars):
-        last_bar = int(bars[last + 1] - bars[last])
-    elif grid.time_signatures:  # the tokens hold each bar's metre
-        last_bar = tokenizer.bar_length(grid.clip(int(bars[last]) * step, grid.end + 1))
-    end_time = int(bars[last] - bars[first]) + last_bar
-    start_tick, end_tick = int(bars[first]) * step, end_time * step
-    piece = grid.clip(start_tick, grid.end + 1)
-    # Cut as tokens, not as music, so that notes that sound across the end keep their length.
-    tokens = tokenizer.encode(piece)
-    tokens = tokens[: np.searchsorted(tokenizer.times(tokens), end_time)]
-    frame = _frame(tokenizer, score)
-    return Prompt(
-        name=name,
-        tokens=tokenizer.until_end(tokens),
-        end_time=end_time,
-        end_tick=end_tick,
-        bar_length=last_bar,
-        score=_with_frame(piece.clip(0, end_tick), frame),
-        piece=_with_frame(piece, frame),
-        notice=f"{name}: {summary.describe()}" if summary.lossy else "",
-    )
-
-
-def on_grid(tokenizer: Tokenizer, score: Score) -> Score:
-    """Return a score as its tokens hold it, with its first tempo and its metre."""
-    return _with_frame(tokenizer.decode(tokenizer.encode(score)), _frame(tokenizer, score))
-
-
-def _frame(tokenizer: Tokenizer, score: Score) -> Score:
-    """Return the score without a metre whose bars are not as long as the tokenizer's."""
-    common, bar_length = 4 * tokenizer.steps_per_beat, tokenizer.bar_length(score)
-    metre = score.time_signatures[:1]
-    if metre and common * metre[0].numerator != bar_length * metre[0].denominator:
-        metre = []
-    return replace(score, time_signatures=metre)
-
-
-def _with_frame(score: Score, frame: Score) -> Score:
-    """Return the score with the first tempo and metre of `frame` where it has none."""
-    tempos = score.tempos
-    if not len(tempos):
-        tempos = frame.tempos[:1].copy()
-        tempos["tick"] = 0
-    signatures = score.time_signatures or [s._replace(tick=0) for s in frame.time_signatures[:1]]
-    return replace(score, tempos=tempos, time_signatures=signatures)
-
-
-def empty_prompt(tokenizer: Tokenizer) -> Prompt:
-    """Return a prompt without music, from which the model starts a piece."""
-    score = Score()
-    bar_length = tokenizer.bar_length(score)
-    return Prompt("from nothing", tokenizer.start_tokens(), 0, 0, bar_length, score, score, "")
-
-
 @dataclass(frozen=True)
 class ContinuationRequest:
     """How `continue_prompts` continues each prompt.
@@ -189,6 +157,8 @@ class ContinuationRequest:
         num_samples: continuations of each prompt.
         batch_size: rows to compute at a time.
         allow_end: whether the model may end a piece before its length.
+        hold_tempo: whether the prompt's last tempo stays, see `Grammar.hold`.
+        hold_metre: whether its last metre stays.
         seed: decides the draws of tokens and of the positional encoding.
         compile: whether to compile steps, see `make_engine`.
     """
@@ -198,6 +168,8 @@ class ContinuationRequest:
     num_samples: int = 1
     batch_size: int = 32
     allow_end: bool = False
+    hold_tempo: bool = False
+    hold_metre: bool = False
     seed: int = 0
     compile: str | bool = "auto"
 
@@ -205,6 +177,8 @@ class ContinuationRequest:
         check_int("num_samples", self.num_samples)
         check_int("batch_size", self.batch_size)
         check_bool("allow_end", self.allow_end)
+        check_bool("hold_tempo", self.hold_tempo)
+        check_bool("hold_metre", self.hold_metre)
         check_int("seed", self.seed, minimum=0)
 
 
@@ -248,12 +222,14 @@ def continue_prompts(
                 request.sampling,
                 batch,
                 allow_end=request.allow_end,
+                hold_tempo=request.hold_tempo,
+                hold_metre=request.hold_metre,
                 seed=request.seed,
             )
             for row, new in _finished_rows(steps, tokenizer.vocabulary.pad_id, on_step):
                 prompt, sample = rows[row]
                 tokens = np.concatenate([prompt.tokens, np.array(new, dtype=np.int64)])
-                score = _with_frame(tokenizer.decode(tokens), prompt.score)
+                score = with_frame(tokenizer.decode(tokens), prompt.score)
                 yield Continuation(prompt, sample, tokens, score)
 
 

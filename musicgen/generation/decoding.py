@@ -44,6 +44,8 @@ def generate_tokens(
     samples: Sequence[int],
     *,
     allow_end: bool,
+    hold_tempo: bool = False,
+    hold_metre: bool = False,
     seed: int,
 ) -> Iterator[Tensor]:
     """Continue each prompt, once per sample; iterating is streaming.
@@ -54,6 +56,7 @@ def generate_tokens(
     Args:
         samples: numbers of the samples of each prompt.
         allow_end: whether the model may end a piece before its time or length.
+        hold_tempo, hold_metre: see `Grammar.hold`.
 
     Yields:
         [B] token ids on the CPU; a row that has ended yields the pad id. Stops when all have.
@@ -73,6 +76,7 @@ def generate_tokens(
     states = [grammar.start(prompt.tokens[None]) for prompt in prompts]
     rows = torch.arange(len(prompts)).repeat_interleave(len(samples))
     grammar_state = type(states[0]).cat(states).select(rows)
+    grammar_state = grammar.hold(grammar_state, tempo=hold_tempo, metre=hold_metre)
     logits, state = prefill(engine, prompts, rows)
     num_left = torch.tensor([prompt.max_new_tokens for prompt in prompts])[rows]
     starts = torch.tensor([prompt.start_time for prompt in prompts])[rows]

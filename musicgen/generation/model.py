@@ -12,13 +12,11 @@ from musicgen.generation.continuation import (
     Continuation,
     ContinuationRequest,
     Length,
-    Prompt,
     continue_prompts,
-    empty_prompt,
-    make_prompt,
 )
+from musicgen.generation.prompts import Prompt, empty_prompt, make_prompt
 from musicgen.generation.sampling import SamplingParams
-from musicgen.midi import Score, as_score
+from musicgen.midi import Score, as_score, read_with_data
 from musicgen.models import Transformer
 from musicgen.tokenization.base import IntArray, Tokenizer
 from musicgen.tokenization.chords.recognition import with_chords
@@ -54,18 +52,41 @@ class MusicModel:
         """Return the positions that the model reads: ids [L] -> [L, P]."""
         return self.tokenizer.positions(tokens)[:, : self.model.num_position_columns]
 
-    def prompt(self, score: Score, name: str, num_bars: int | None = None) -> Prompt:
-        """Return the first bars of a piece, with chords from the source used in training."""
+    def prompt(
+        self,
+        music: Score | str | Path | Any,
+        name: str | None = None,
+        num_bars: int | None = None,
+    ) -> Prompt:
+        """Return the first bars of a piece, with chords from the source used in training.
+
+        Args:
+            music: a Score, an object of miditoolkit or muspy, or the path of a MIDI file, which
+                continuations can then be appended to.
+            name: None takes that of the file.
+        """
+        data = None
+        if isinstance(music, str | Path):
+            score, data = read_with_data(music)
+            name = name or Path(music).name
+        else:
+            score = as_score(music)
         if self.tokenizer.chords:
             # Runs from before this setting read the markers.
             score = with_chords(score, self.content.config["data"].get("chords", "markers"))
-        return make_prompt(self.tokenizer, score, name, num_bars)
+        return make_prompt(self.tokenizer, score, name or "prompt", num_bars, data)
 
     def sampling(self, **overrides: Any) -> SamplingParams:
-        """Return the sampling of the training configuration, with overrides that are not None."""
-        defaults = self.content.config.get("sampling") or {}
+        """Return the model's own sampling, with overrides that are not None.
+
+        It is the one chosen after training, or else that of the training configuration.
+        """
+        configured = {**(self.content.config.get("sampling") or {}), "choose": None}
+        chosen = self.content.sampling or {}
         given = {key: value for key, value in overrides.items() if value is not None}
-        return SamplingParams(**{**defaults, **given})
+        values = {**configured, **chosen, **given}
+        del values["choose"]  # whether train.py chooses, not how to sample
+        return SamplingParams(**values)
 
     def length(
         self,
@@ -93,6 +114,8 @@ class MusicModel:
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
+        hold_tempo: bool = True,
+        hold_metre: bool = True,
         seed: int = 0,
         compile: str | bool = "auto",  # noqa: A002, as on the command line
     ) -> list[Continuation]:
@@ -103,14 +126,17 @@ class MusicModel:
             prompt_bars: bars of each prompt to keep; None keeps all.
             bars: bars to add; 16 if `length_factor` is not given either.
             length_factor: tokens in all, as a multiple of the training length.
-            temperature, top_k, top_p: see `SamplingParams`; None takes the training
-                configuration's.
+            temperature, top_k, top_p: see `SamplingParams`; None takes the model's own, see
+                `sampling`.
+            hold_tempo, hold_metre: whether the prompt's last tempo and metre stay. The published
+                experiments hold neither.
             seed: decides all random draws. The positional encoding's noise is drawn once for a
                 call: its pieces share it, as one piece keeps it from token to token.
             compile: true, false, or `auto`, see `make_engine`.
 
         Returns:
-            Continuations by prompt, then sample; `.score` is the music, prompt included.
+            Continuations by prompt, then sample; `.score` is the music, prompt included, and
+            `.save(path)` writes it, behind the prompt's own file if it has one.
 
         Raises:
             ValueError: names the parameter.
@@ -119,13 +145,17 @@ class MusicModel:
         if isinstance(prompts, str) or not isinstance(prompts, Sequence):
             prompts = [prompts]
         made = [
-            self.prompt(as_score(prompt), f"prompt {i}", prompt_bars)
+            self.prompt(
+                prompt, None if isinstance(prompt, str | Path) else f"prompt {i}", prompt_bars
+            )
             for i, prompt in enumerate(prompts)
         ] or [empty_prompt(self.tokenizer)]
         request = ContinuationRequest(
             self.length(bars, length_factor),
             self.sampling(temperature=temperature, top_k=top_k, top_p=top_p),
             num_samples=num_samples,
+            hold_tempo=hold_tempo,
+            hold_metre=hold_metre,
             seed=seed,
             compile=compile,
         )

@@ -1,6 +1,16 @@
 """Reading and writing of MIDI files as `Score`s."""
 
-from musicgen.midi.io import MIDI_SUFFIXES, as_score, dumps, find_midi, loads, read, write
+from musicgen.midi.extension import extend
+from musicgen.midi.io import (
+    MIDI_SUFFIXES,
+    as_score,
+    dumps,
+    find_midi,
+    loads,
+    read,
+    read_with_data,
+    write,
+)
 from musicgen.midi.roles import DRUMS, PROGRAM_FAMILIES, notes_by_role, role
 from musicgen.midi.score import (
     NOTE,
@@ -27,11 +37,13 @@ __all__ = [
     "Track",
     "as_score",
     "dumps",
+    "extend",
     "find_midi",
     "loads",
     "notes_by_role",
     "notes_from",
     "read",
+    "read_with_data",
     "role",
     "sort_notes",
     "write",

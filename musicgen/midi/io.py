@@ -36,9 +36,15 @@ MIDI_SUFFIXES = frozenset({".mid", ".midi"})
 
 def read(path: str | Path) -> Score:
     """Read a MIDI file; raise `UserError`, which names the file, if `loads` cannot read it."""
+    return read_with_data(path)[0]
+
+
+def read_with_data(path: str | Path) -> tuple[Score, bytes]:
+    """Read a MIDI file as `read` does; return its bytes, too."""
     path = Path(path)
     try:
-        return loads(path.read_bytes())
+        data = path.read_bytes()
+        return loads(data), data
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a MIDI file") from None
     except UserError as error:

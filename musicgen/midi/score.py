@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from musicgen.text import pluralize
+
 NOTE = np.dtype([("onset", "i8"), ("duration", "i8"), ("pitch", "i8"), ("velocity", "i8")])
 """Onset and duration in ticks, MIDI pitch and velocity 0–127."""
 
@@ -60,7 +62,7 @@ class Track:
         return same and np.array_equal(sort_notes(self.notes), sort_notes(other.notes))
 
 
-@dataclass
+@dataclass(repr=False)
 class Score:
     """A piece of music, with events sorted by tick.
 
@@ -84,9 +86,31 @@ class Score:
         plain = ({**vars(s), "tempos": s.tempos.tolist(), "repairs": None} for s in (self, other))
         return next(plain) == next(plain)
 
+    def __repr__(self) -> str:
+        """Return one line, such as `Score(3 tracks, 1,204 notes, 64 bars, 3/4, 96 bpm)`."""
+        sizes = {"tracks": len(self.tracks), "notes": self.num_notes}
+        sizes["bars"] = len(self.bar_starts()) if self.num_notes else 0
+        parts = [pluralize(count, nouns) for nouns, count in sizes.items()]
+        _, numerator, denominator = self.metre_at(0)
+        parts.append(f"{numerator}/{denominator}")
+        if len(self.tempos):
+            parts.append(f"{self.tempos['bpm'][0]:g} bpm")
+        return f"Score({', '.join(parts)})"
+
+    def metre_at(self, tick: int) -> TimeSignature:
+        """Return the time signature in force at a tick: 4/4 before the first."""
+        before = [signature for signature in self.time_signatures if signature.tick <= tick]
+        return before[-1] if before else TimeSignature(0, 4, 4)
+
     @property
     def num_notes(self) -> int:
         return sum(len(track.notes) for track in self.tracks)
+
+    @property
+    def start(self) -> int:
+        """Tick at which the first note begins; 0 without notes."""
+        onsets = [int(track.notes["onset"].min()) for track in self.tracks if len(track.notes)]
+        return min(onsets, default=0)
 
     @property
     def end(self) -> int:

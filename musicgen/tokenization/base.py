@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from musicgen.errors import UserError
-from musicgen.midi import Score
+from musicgen.midi import Score, Track
 from musicgen.text import pluralize
 from musicgen.tokenization.grammar import Grammar
 from musicgen.tokenization.vocabulary import (
@@ -161,7 +161,14 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def bar_length(self, score: Score) -> int:
-        """Return the grid steps in a bar of this piece."""
+        """Return the grid steps in a bar of this piece, in the metre of its first note."""
+
+    @abstractmethod
+    def find_track(self, track: Track) -> int | None:
+        """Return the index of the decoded track that a Score's track becomes, if any.
+
+        A track's program, name and drum flag decide, not its notes.
+        """
 
     @abstractmethod
     def grammar(self) -> Grammar:

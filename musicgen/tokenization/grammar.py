@@ -122,6 +122,14 @@ class Grammar(ABC, Generic[S]):
             )
         return self._after_prompt(state, rows).to(prompts.device)
 
+    def hold(self, state: S, *, tempo: bool, metre: bool) -> S:
+        """Return a state from which all continuations keep the tempo, or the metre, of their row.
+
+        A row without notes may still take its first tempo. Sequences without tokens of tempo or
+        metre keep both in any case.
+        """
+        return state
+
     def accepts(self, rows: Tensor) -> Tensor:
         """Return whether each row [B, L] is a prefix of a piece, then PAD. -> [B], on the CPU."""
         rows = rows.detach().cpu().long()

@@ -22,8 +22,8 @@ from musicgen.generation.continuation import (
     ContinuationRequest,
     Length,
     continue_prompts,
-    empty_prompt,
 )
+from musicgen.generation.prompts import empty_prompt
 from musicgen.generation.sampling import SamplingParams
 from musicgen.models import Transformer
 

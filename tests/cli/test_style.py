@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -22,9 +23,11 @@ from musicgen.cli.measures.references import (
 )
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.errors import UserError
-from musicgen.generation.continuation import Continuation, make_prompt
+from musicgen.files import write_bytes
+from musicgen.generation.continuation import Continuation, KeepPrompt
+from musicgen.generation.prompts import make_prompt
 from musicgen.metrics import PROFILES
-from musicgen.midi import Score, TimeSignature, Track, notes_from, write
+from musicgen.midi import Score, TimeSignature, Track, loads, notes_from, write
 from musicgen.tokenization.base import Tokenizer
 
 REMI = {"_target_": "musicgen.tokenization.REMI"}
@@ -108,14 +111,22 @@ def hands() -> Score:
     return score
 
 
-def generate(folder: Path, originals: Path, config: dict, score: Score, bars: int = 2) -> dict:
+def generate(
+    folder: Path,
+    originals: Path,
+    config: dict,
+    score: Score,
+    bars: int = 2,
+    keep_prompt: KeepPrompt = "original",
+) -> dict:
     """Write a folder as generate.py does; return the manifest's rows by file.
 
     One continuation is the piece's own, the other that of a piece moved by a beat.
     """
     write(score, originals / "piece.mid")
     tokenizer = build(config, Tokenizer)
-    prompt = make_prompt(tokenizer, score, "piece.mid", bars)
+    data = (originals / "piece.mid").read_bytes()
+    prompt = make_prompt(tokenizer, loads(data), "piece.mid", bars, data)
     done = {}
     for sample, moved in enumerate((0, 480)):
         notes = [t.notes.copy() for t in prompt.piece.tracks]
@@ -130,14 +141,16 @@ def generate(folder: Path, originals: Path, config: dict, score: Score, bars: in
         decoded = tokenizer.decode(tokens)
         decoded.time_signatures = decoded.time_signatures or prompt.score.time_signatures
         file = f"piece_{sample}.mid"
-        write(decoded, folder / file)
-        done[file] = Continuation(prompt, sample, tokens, decoded)
+        continuation = Continuation(prompt, sample, tokens, decoded)
+        done[file] = continuation, continuation.midi_file(keep_prompt)
+        write_bytes(folder / file, done[file][1].data)
     provenance = {"tokenizer": config, "references": str(originals)}
-    write_manifest(folder, done, {}, [], provenance, report=False)
+    write_manifest(folder, done, {}, provenance, [], report=False)
     rows = json.loads((folder / "generation.json").read_text())["pieces"]
     return {row["file"]: row for row in rows}
 
 
+@pytest.mark.parametrize("keep_prompt", get_args(KeepPrompt))
 @pytest.mark.parametrize(
     ("config", "make", "roles"),
     [
@@ -149,8 +162,8 @@ def generate(folder: Path, originals: Path, config: dict, score: Score, bars: in
         (GROOVE, hands, {"Piano"}),
     ],
 )
-def test_figures_are_those_of_the_report(tmp_path, config, make, roles):
-    rows = generate(tmp_path / "new", tmp_path / "old", config, make())
+def test_figures_are_those_of_the_report(tmp_path, keep_prompt, config, make, roles):
+    rows = generate(tmp_path / "new", tmp_path / "old", config, make(), keep_prompt=keep_prompt)
     out = tmp_path / "out"
     out.mkdir()
     style(settings(generated=str(tmp_path / "new")), out)

@@ -44,6 +44,34 @@ def test_generate_warns_about_notes_that_the_vocabulary_drops(workplace, monkeyp
     assert len(notices) == 5
 
 
+def test_a_prompt_file_is_kept_or_written_as_the_model_saw_it(workplace, monkeypatch, capsys):
+    """`tokens` and damaged headers give a piano alone; the manifest's figures are of the file."""
+    source = workplace / "kept/band.mid"
+    write(compose_groove(0, "bossa", 0, 0), source)
+    data = source.read_bytes()
+    (workplace / "kept/separate.mid").write_bytes(data[:8] + b"\0\2" + data[10:])  # format 2
+    for choice, kept in (("original", True), ("tokens", False)):
+        arguments = ["prompt=kept", "prompt_bars=2", "bars=1", f"keep_prompt={choice}"]
+        done = call_here(
+            workplace, "generate.py", [*arguments, f"out={choice}"], monkeypatch, capsys
+        )
+        assert done.returncode == 0, done.stderr
+        line = "separate.mid: written as the model saw it, since its tracks are separate pieces"
+        assert done.stderr.count(line) == kept
+        manifest = json.loads((workplace / choice / "generation.json").read_text())
+        assert manifest["tokenizer"]["_target_"] == "musicgen.tokenization.REMI"
+        for piece, is_original in zip(manifest["pieces"], (kept, False), strict=True):
+            score = read(workplace / choice / piece["file"])
+            assert (len(score.tracks) > 1) == is_original
+            assert piece["prompt end"] == 8 * score.ticks_per_beat
+            before, original = (s.clip(0, piece["prompt end"]) for s in (score, read(source)))
+            assert (before.num_notes == original.num_notes) == is_original
+            assert piece["bars"] == 3
+            shown, _, all_notes = piece["notes shown to the model"].split()
+            assert 0 < int(shown) < int(all_notes) == original.num_notes
+    assert "a model trained with task=groove keeps them" in done.stderr
+
+
 def test_generate_warns_about_pieces_cut_short_by_the_position_limit(tmp_path, monkeypatch, capsys):
     arguments = ["train.py", *TINY, *SHORT, "task_name=short", "position=learnable"]
     arguments += ["model.position.max_length=64", "trainer.max_steps=1"]
@@ -102,6 +130,8 @@ def test_generate_errors_are_one_line(workplace, monkeypatch, capsys):
         (["num_samples=1.5"], ["num_samples=1.5: expected an integer >= 1"]),
         (["seed=x"], ["seed=x: expected an integer >= 0"]),
         (["num_prompts=0"], ["num_prompts=0"]),
+        (["keep_prompt=both"], ["keep_prompt=both: expected one of original, tokens"]),
+        (["hold_tempo=3"], ["hold_tempo=3: expected true or false"]),
         (["max_new_tokens=0"], ["max_new_tokens=0"]),
         (["out=bad.mid"], ["bad.mid", "cannot be created", "give another folder"]),
     ):

@@ -15,11 +15,10 @@ from musicgen.generation.continuation import (
     ContinuationRequest,
     Length,
     continue_prompts,
-    empty_prompt,
-    make_prompt,
 )
 from musicgen.generation.decoding import TokenPrompt, prefill
 from musicgen.generation.engines import PackedCpuEngine, make_engine
+from musicgen.generation.prompts import empty_prompt, make_prompt
 from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import dumps, loads
 from musicgen.models import Transformer

@@ -1,12 +1,13 @@
-"""Prompts of pieces whose metre changes are cut at their own bars."""
+"""What prompts hold of pieces whose metre changes, and what is counted as lost."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from musicgen.generation.continuation import make_prompt
-from musicgen.midi import Score, TimeSignature, Track, notes_from
-from musicgen.tokenization import METRES, REMI
+from musicgen.generation.prompts import make_prompt
+from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from
+from musicgen.tokenization import METRES, REMI, Groove2Groove
 
 BEAT = 480
 METRE_CHANGES = [TimeSignature(0, 4, 4), TimeSignature(4 * BEAT, 3, 4)]
@@ -23,3 +24,37 @@ def test_a_prompt_ends_where_its_bar_does(num_bars, end_beat, last_bar):
     assert prompt.end_tick == end_beat * prompt.score.ticks_per_beat
     assert prompt.bar_length == last_bar
     assert prompt.score.num_notes == end_beat
+
+
+def band(num_bars: int) -> Score:
+    """Piano and drums in quarters; 3/4 from the third bar on."""
+    rows = [(beat * BEAT, BEAT // 2, 60 + beat % 12, 64) for beat in range(4 * num_bars)]
+    tracks = [Track("Piano", notes=notes_from(rows)), Track("Drums", 0, True, notes_from(rows))]
+    return Score(BEAT, tracks, time_signatures=[TimeSignature(8 * BEAT, 3, 4)])
+
+
+def test_losses_are_counted_in_the_bars_used():
+    prompt = make_prompt(REMI(chords=False), band(9), "song", 2)
+    assert prompt.notice == "song: 8 notes of drums dropped"
+    assert (prompt.summary.notes_kept, prompt.summary.notes_read) == (8, 16)
+    assert "3/4 read as 4/4" in make_prompt(REMI(chords=False), band(9), "song", 3).notice
+
+
+def test_bars_are_in_the_metre_of_the_first_note():
+    """A time signature after the beginning does not apply to it; one in a count-in does."""
+    score = band(9)
+    for tokenizer in (REMI(time_signatures=METRES), Groove2Groove()):
+        assert tokenizer.bar_length(score) == 4 * tokenizer.steps_per_beat
+        later = score.clip(8 * BEAT, score.end)
+        later.time_signatures = [TimeSignature(0, 4, 4), TimeSignature(4, 3, 4)]
+        for track in later.tracks:
+            track.notes["onset"] += 4
+        assert tokenizer.bar_length(later) == 3 * tokenizer.steps_per_beat
+
+
+def test_a_prompt_keeps_its_tempi_if_tokens_have_none():
+    score = band(4)
+    score.ticks_per_beat = 240  # so that a bar has two notes
+    score.tempos = np.array([(0, 90.0), (2 * 240, 99.0), (30 * 240, 60.0)], dtype=TEMPO)
+    prompt = make_prompt(Groove2Groove(), score, "song", 1)
+    assert prompt.score.tempos.tolist() == [(0, 90.0), (960, 99.0)]

@@ -17,7 +17,7 @@ from musicgen.tokenization import REMI, Groove2Groove
 
 
 def prompt(score, tokenizer, **data):
-    content = SimpleNamespace(config={"data": {"length": 16, **data}})
+    content = SimpleNamespace(config={"data": {"length": 16, **data}}, sampling=None)
     return MusicModel(None, tokenizer, content, Path("model.ckpt")).prompt(score, "p", 2)
 
 
@@ -35,7 +35,7 @@ def test_a_prompt_gets_chords_as_the_training_pieces_did(data, has_chords):
 
 def test_one_prompt_needs_no_list(tmp_path, monkeypatch):
     tokenizer = REMI()
-    content = SimpleNamespace(config={"data": {"length": 16}})
+    content = SimpleNamespace(config={"data": {"length": 16}}, sampling=None)
     model = MusicModel(None, tokenizer, content, Path("model.ckpt"))
     asked = []
     monkeypatch.setattr(

@@ -146,3 +146,19 @@ def test_equality_compares_every_part(score):
 def test_end_and_number_of_notes(score):
     assert (score.num_notes, score.end) == (4, 970)
     assert (Score().num_notes, Score().end) == (0, 0)
+
+
+def test_repr_is_one_line():
+    score = Score(480, [Track(notes=notes_from([(0, 480, 60, 64), (4800, 480, 62, 64)]))])
+    assert repr(score) == "Score(1 track, 2 notes, 3 bars, 4/4)"
+    score.time_signatures = [TimeSignature(0, 3, 4)]
+    score.tempos = np.array([(0, 96.5)], dtype=TEMPO)
+    assert repr(score) == "Score(1 track, 2 notes, 4 bars, 3/4, 96.5 bpm)"
+    assert repr(Score()) == "Score(0 tracks, 0 notes, 0 bars, 4/4)"
+
+
+def test_the_metre_in_force():
+    score = Score(480, time_signatures=[TimeSignature(960, 3, 4), TimeSignature(4800, 6, 8)])
+    assert [score.metre_at(tick)[1:] for tick in (0, 959, 960, 4800)] == [
+        *((4, 4), (4, 4), (3, 4), (6, 8)),
+    ]

@@ -19,7 +19,7 @@ from musicgen.cli.datasets import held_out_pieces, open_training_data
 from musicgen.cli.generated_files import MANIFEST
 from musicgen.console import log, warn
 from musicgen.errors import UserError
-from musicgen.generation.continuation import make_prompt, on_grid
+from musicgen.generation.prompts import make_prompt, on_grid
 from musicgen.midi import MIDI_SUFFIXES, Score, find_midi, read
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer

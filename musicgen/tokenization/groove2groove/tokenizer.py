@@ -97,10 +97,11 @@ class Groove2Groove(Tokenizer):
         return np.array([self.vocabulary.id("BOS")])
 
     def bar_length(self, score: Score) -> int:
-        if not score.time_signatures:
-            return 4 * self.steps_per_beat
-        _, numerator, denominator = score.time_signatures[0]
+        _, numerator, denominator = score.metre_at(score.start)
         return max(1, 4 * self.steps_per_beat * numerator // denominator)
+
+    def find_track(self, track: Track) -> int | None:
+        return find_instrument(track, self.instruments)
 
     def encode_with_summary(self, score: Score) -> tuple[IntArray, EncodingSummary]:
         summary = EncodingSummary(notes_read=score.num_notes)

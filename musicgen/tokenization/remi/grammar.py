@@ -39,6 +39,9 @@ class REMIState(GrammarState):
     tempo: Tensor  # current index
     chord: Tensor  # current index
     chords: Tensor  # whether Chord tokens are allowed
+    metre: Tensor  # current index
+    hold_tempo: Tensor  # whether the tempo stays once there is one, or a note
+    hold_metre: Tensor  # whether the metre stays
 
 
 class _Tables(NamedTuple):
@@ -95,6 +98,9 @@ class REMIGrammar(Grammar[REMIState]):
             tempo=none,
             chord=none,
             chords=torch.ones_like(zeros, dtype=torch.bool),
+            metre=none,
+            hold_tempo=torch.zeros_like(zeros, dtype=torch.bool),
+            hold_metre=torch.zeros_like(zeros, dtype=torch.bool),
         )
 
     def _after_prompt(self, state: REMIState, prompts: Tensor) -> REMIState:
@@ -102,11 +108,20 @@ class REMIGrammar(Grammar[REMIState]):
         no_note = ~self._is("Pitch", family).any(dim=1)
         return replace(state, chords=self._is("Chord", family).any(dim=1) | no_note)
 
+    def hold(self, state: REMIState, *, tempo: bool, metre: bool) -> REMIState:
+        return replace(
+            state,
+            hold_tempo=torch.full_like(state.hold_tempo, tempo),
+            hold_metre=torch.full_like(state.hold_metre, metre),
+        )
+
     def _allowed(self, state: REMIState) -> Tensor:
         tables = self._on(state.last.device)
         mask = tables.follow[state.last]  # [B, V], a copy
 
         new_tempo = self._columns(tables.rank, "Tempo") != state.tempo[:, None]
+        has_tempo = (state.tempo >= 0) | (state.ends > 0).any(dim=1)
+        new_tempo &= ~(state.hold_tempo & has_tempo)[:, None]
         self._columns(mask, "Tempo").logical_and_(new_tempo)
         new_chord = self._columns(tables.rank, "Chord") != state.chord[:, None]
         new_chord &= state.chords[:, None]
@@ -125,7 +140,10 @@ class REMIGrammar(Grammar[REMIState]):
         self._columns(mask, "Beat").logical_and_(beat)
         num_more = self.max_bars - 1 - state.num_bars[:, None]
         end = bar_end + tables.bar_lengths + num_more * self.longest_bar
-        self._columns(mask, "Bar").logical_and_((num_more >= 0) & (end > ready))
+        bar = (num_more >= 0) & (end > ready)
+        held = (state.hold_metre & (state.metre >= 0))[:, None]
+        bar &= ~held | (self._columns(tables.rank, "Bar") == state.metre[:, None])
+        self._columns(mask, "Bar").logical_and_(bar)
         return mask
 
     def _time_tokens(self, state: REMIState, until: Tensor) -> Tensor:
@@ -156,6 +174,9 @@ class REMIGrammar(Grammar[REMIState]):
             tempo=torch.where(self._is("Tempo", family), rank, state.tempo),
             chord=torch.where(self._is("Chord", family), rank, state.chord),
             chords=state.chords,
+            metre=torch.where(bar, rank, state.metre),
+            hold_tempo=state.hold_tempo,
+            hold_metre=state.hold_metre,
         )
 
     def _on(self, device: torch.device) -> _Tables:

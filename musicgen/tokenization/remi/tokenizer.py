@@ -13,7 +13,7 @@ from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, Rng, Tok
 from musicgen.tokenization.chords.symbols import CHORDS, NO_CHORD, QUALITIES
 from musicgen.tokenization.quantization import parse_bins
 from musicgen.tokenization.remi.grammar import REMIGrammar
-from musicgen.tokenization.remi.metre import COMMON_TIME, METRES, Metres
+from musicgen.tokenization.remi.metre import METRES, Metres
 from musicgen.tokenization.remi.score_reader import ScoreReader
 from musicgen.tokenization.vocabulary import IntArray, assign_ids, within
 from musicgen.validation import check_bool, check_int
@@ -117,8 +117,10 @@ class REMI(Tokenizer):
         return np.array([self.families["Bar"].start])
 
     def bar_length(self, score: Score) -> int:
-        signature = score.time_signatures[0][1:] if score.time_signatures else COMMON_TIME
-        return int(self.metres.lengths[self.metres.find(signature)])
+        return int(self.metres.lengths[self.metres.find(score.metre_at(score.start)[1:])])
+
+    def find_track(self, track: Track) -> int | None:
+        return None if track.is_drum else 0
 
     def encode_with_summary(self, score: Score) -> tuple[IntArray, EncodingSummary]:
         summary = EncodingSummary()

@@ -1,0 +1,177 @@
+"""The choice of a trained model's sampling temperature on its validation pieces."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from musicgen.checkpoints import store_sampling
+from musicgen.console import log
+from musicgen.data.loading import MusicDataModule
+from musicgen.errors import ParameterError, UserError
+from musicgen.generation.continuation import ContinuationRequest, Length, continue_prompts
+from musicgen.generation.model import MusicModel, load
+from musicgen.generation.prompts import Prompt, make_prompt
+from musicgen.metrics.key import find_scale, in_scale_share, pitch_class_entropy
+from musicgen.midi import Score
+from musicgen.text import pluralize
+
+TEMPERATURES = (0.6, 0.7, 0.8, 1.0, 1.2)
+PROMPT_BARS, NEW_BARS = 4, 4
+NUM_PIECES, NUM_SAMPLES = 8, 2
+MAX_TOKENS_PER_BAR = 128  # of grooves with many instruments, about a bar
+MAX_SECONDS = 60.0
+MIN_STEPS = 100
+"""After fewer steps `auto` does not choose: such models do not know their pieces yet."""
+
+# Features of a continuation, and differences of their means that do not matter.
+_FEATURES = {"notes in the prompt's scale": 0.02, "notes a bar": 0.5, "pitch-class entropy": 0.1}
+
+FloatArray = NDArray[np.float64]
+
+
+class Choice(NamedTuple):
+    """A temperature, and the shares of notes in the prompts' scales of its music and the real."""
+
+    temperature: float
+    in_scale: float
+    in_scale_of_pieces: float
+    num_pieces: int
+
+
+def check_choose(choose: Any) -> None:
+    if choose not in ("auto", True, False):
+        raise ParameterError("sampling.choose", choose, "expected auto, true or false")
+
+
+def choose_for_run(
+    checkpoints: Path, data: MusicDataModule, choose: str | bool, *, steps: int, device: str
+) -> None:
+    """Choose the temperature for a run's best model, and store it in the run's checkpoints.
+
+    With `auto`, runs of fewer than `MIN_STEPS` steps keep the configured sampling; so do runs
+    without validation pieces, and those where Ctrl-C, an error or the time prevents the choice.
+    """
+    pieces = data.cache.pieces("val")
+    files = [path for name in ("best", "last") if (path := checkpoints / f"{name}.ckpt").is_file()]
+    if not (choose and pieces and files) or (choose == "auto" and steps < MIN_STEPS):
+        return
+    try:
+        model = load(files[0]).to(device)
+        scores = (data.tokenizer.decode(data.cache[i]) for i in pieces)
+        choice = choose_temperature(model, real_continuations(model, scores))
+        if choice is None:
+            return
+        for file in files:
+            store_sampling(file, {"temperature": choice.temperature})
+    except (KeyboardInterrupt, UserError, OSError) as error:
+        reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+        log(f"no sampling temperature chosen ({reason}): generate.py takes the configured one")
+        return
+    shares = (
+        f": {choice.in_scale:.0%} of its notes in the prompt's scale (of the pieces' own: "
+        f"{choice.in_scale_of_pieces:.0%})"
+    )
+    log(
+        f"sampling temperature {choice.temperature:g}, chosen on "
+        f"{pluralize(choice.num_pieces, 'validation pieces')}"
+        + ("" if np.isnan(choice.in_scale + choice.in_scale_of_pieces) else shares)
+    )
+
+
+def real_continuations(model: MusicModel, scores: Any) -> list[tuple[Prompt, Score]]:
+    """Return prompts from the beginnings of pieces, each with the bars that follow in the piece."""
+    pairs = []
+    for score in scores:
+        try:
+            prompt = make_prompt(model.tokenizer, score, "", PROMPT_BARS)
+        except UserError:  # no note
+            continue
+        end = prompt.end_tick + NEW_BARS * _bar_ticks(prompt)
+        following = prompt.piece.clip(prompt.end_tick, end)
+        if following.num_notes:
+            pairs.append((prompt, following))
+        if len(pairs) == NUM_PIECES:
+            break
+    return pairs
+
+
+def choose_temperature(
+    model: MusicModel,
+    pairs: Sequence[tuple[Prompt, Score]],
+    *,
+    temperatures: Sequence[float] = TEMPERATURES,
+    max_seconds: float = MAX_SECONDS,
+) -> Choice | None:
+    """Return the temperature whose continuations are nearest to the real ones; None if it is late.
+
+    The distance of a temperature is the mean over features of |m - r| / s: m and r are the means of
+    the feature over the generated and the real continuations, s is its standard deviation over the
+    real ones (at least a difference that does not matter). This compares the distributions of
+    features of two sets of music, as in Yang and Lerch 2020 ("On the evaluation of generative
+    models in music").
+
+    Args:
+        pairs: prompts, and the real continuations.
+    """
+    if not pairs:
+        return None
+    deadline = time.monotonic() + max_seconds
+    real = np.array([_features(music, prompt) for prompt, music in pairs])
+    prompts = [prompt for prompt, _ in pairs]
+    distances, in_scale = [], []
+    for temperature in temperatures:
+        request = ContinuationRequest(
+            Length(bars=NEW_BARS, max_new_tokens=NEW_BARS * MAX_TOKENS_PER_BAR),
+            model.sampling(temperature=temperature),
+            num_samples=NUM_SAMPLES,
+            hold_tempo=True,
+            hold_metre=True,
+            compile=False,
+        )
+
+        def check_time(num_tokens: int) -> None:
+            if time.monotonic() > deadline:
+                raise UserError(f"it takes more than {max_seconds:g} s")
+
+        done = continue_prompts(model.model, model.tokenizer, prompts, request, on_step=check_time)
+        generated = np.array([_features(c.new_score, c.prompt) for c in done])
+        distances.append(_distance(generated, real))
+        in_scale.append(_mean(generated)[0])
+    best = int(np.argmin(distances))
+    return Choice(temperatures[best], in_scale[best], _mean(real)[0], len(pairs))
+
+
+def _bar_ticks(prompt: Prompt) -> int:
+    return prompt.end_tick * prompt.bar_length // prompt.end_time
+
+
+def _features(music: Score, prompt: Prompt) -> tuple[float, ...]:
+    """Return the values of `_FEATURES`; NaN where there is no melodic note."""
+    return (
+        in_scale_share(music, find_scale(prompt.score)),
+        music.num_notes / NEW_BARS,
+        pitch_class_entropy(music),
+    )
+
+
+def _mean(features: FloatArray) -> FloatArray:
+    """Return the mean of each feature over the rows that have it: [N, F] -> [F]."""
+    valid = ~np.isnan(features)
+    sums = np.where(valid, features, 0).sum(0)
+    return np.where(valid.any(0), sums / np.maximum(1, valid.sum(0)), np.nan)
+
+
+def _distance(generated: FloatArray, real: FloatArray) -> float:
+    means = _mean(real)
+    deviations = np.sqrt(_mean((real - means) ** 2))
+    differences = np.abs(_mean(generated) - means)
+    distances = differences / np.maximum(deviations, list(_FEATURES.values()))
+    # A feature that the generated music lacks altogether counts most; one of neither does not.
+    distances = np.where(np.isnan(_mean(generated)), np.inf, distances)
+    return float(distances[~np.isnan(means)].mean())

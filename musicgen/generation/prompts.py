@@ -1,0 +1,173 @@
+"""Prompts: the beginning of a piece, cut at a bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from musicgen.errors import UserError
+from musicgen.midi import Score, TimeSignature, Track
+from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, Tokenizer
+from musicgen.validation import check_int
+
+
+@dataclass(frozen=True)
+class PromptSource:
+    """The MIDI file that a prompt was read from, and how it is continued.
+
+    Attributes:
+        data: the file.
+        end: its tick at which the continuation begins: at the prompt's end, or in the first bar
+            after all notes of the file if the prompt is the whole piece.
+        whole: whether the prompt is the whole piece.
+        metre: the metre of the continuation, if its bars have another length than the file's.
+        find_track: see `Tokenizer.find_track`.
+    """
+
+    data: bytes
+    end: int
+    whole: bool
+    metre: TimeSignature | None
+    find_track: Callable[[Track], int | None]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The beginning of a piece.
+
+    Attributes:
+        tokens: [L] ids.
+        end_time: musical time in grid steps at which the continuation begins.
+        end_tick: the same in ticks of a decoded score.
+        bar_length: grid steps in its last bar.
+        score: the prompt alone, on the grid, with its tempi and its metre.
+        piece: the same with the rest of the piece that it begins; without music if there is none.
+        summary: what the vocabulary cannot express of its bars.
+        source: the file that it was read from; None if there is none.
+    """
+
+    name: str
+    tokens: NDArray[np.int64]
+    end_time: int
+    end_tick: int
+    bar_length: int
+    score: Score
+    piece: Score
+    summary: EncodingSummary
+    source: PromptSource | None = None
+
+    @property
+    def notice(self) -> str:
+        """One line on what the vocabulary cannot express; empty if nothing was lost."""
+        return f"{self.name}: {self.summary.describe()}" if self.summary.lossy else ""
+
+
+def make_prompt(
+    tokenizer: Tokenizer,
+    score: Score,
+    name: str,
+    num_bars: int | None,
+    data: bytes | None = None,
+) -> Prompt:
+    """Return the first `num_bars` of a piece (None: all) from the first bar that has a note.
+
+    Args:
+        data: the MIDI file that the score was read from.
+    """
+    check_int("num_bars", num_bars, none_means="all")
+    bar_length = tokenizer.bar_length(score)
+    encoded, summary = tokenizer.encode_with_summary(score)
+    grid = tokenizer.decode(encoded)
+    if grid.num_notes == 0:
+        raise UserError(
+            f"{name}: no note that the {tokenizer.name} vocabulary can represent "
+            f"({summary.describe()})"
+        )
+    step = grid.ticks_per_beat // tokenizer.steps_per_beat  # ticks
+    bars = tokenizer.bar_starts(encoded, bar_length)
+    onsets = np.concatenate([track.notes["onset"] for track in grid.tracks]) // step
+    first, final = np.searchsorted(bars, [onsets.min(), onsets.max()], side="right") - 1
+    last = final if num_bars is None else min(first + num_bars - 1, final)
+    last_bar = bar_length
+    if last + 1 < len(bars):
+        last_bar = int(bars[last + 1] - bars[last])
+    elif grid.time_signatures:  # the tokens hold each bar's metre
+        last_bar = tokenizer.bar_length(grid.clip(int(bars[last]) * step, grid.end + 1))
+    start_time = int(bars[first])
+    end_time = int(bars[last]) - start_time + last_bar
+    end_tick = end_time * step
+    piece = grid.clip(start_time * step, grid.end + 1)
+    # Cut as tokens, not as music, so that notes that sound across the end keep their length.
+    tokens = tokenizer.encode(piece)
+    tokens = tokens[: np.searchsorted(tokenizer.times(tokens), end_time)]
+
+    def own_tick(time: int) -> int:
+        return round(time * score.ticks_per_beat / tokenizer.steps_per_beat)
+
+    from_start = score.clip(own_tick(start_time), score.end + 1)
+    piece = with_frame(piece, _frame(tokenizer, from_start))
+    used = from_start.clip(0, own_tick(end_time))
+    source = None
+    if data is not None:
+        end = own_tick(start_time + end_time)
+        if last == final:
+            latest = max(int(t.notes["onset"].max(initial=0)) for t in score.tracks)
+            bars_after = -(-max(0, latest + 1 - end) // own_tick(last_bar))
+            end = own_tick(start_time + end_time + bars_after * last_bar)
+        metre = _metre(score.metre_at(end), last_bar, tokenizer.steps_per_beat)
+        source = PromptSource(data, end, bool(last == final), metre, tokenizer.find_track)
+    return Prompt(
+        name=name,
+        tokens=tokenizer.until_end(tokens),
+        end_time=end_time,
+        end_tick=end_tick,
+        bar_length=last_bar,
+        score=piece.clip(0, end_tick),
+        piece=piece,
+        summary=tokenizer.encode_with_summary(used)[1],
+        source=source,
+    )
+
+
+def _metre(metre: TimeSignature, bar_length: int, steps_per_beat: int) -> TimeSignature | None:
+    """Return the metre of bars of `bar_length` grid steps; None if they are in `metre`."""
+    whole_note = 4 * steps_per_beat
+    if metre.numerator * whole_note == bar_length * metre.denominator:
+        return None
+    denominator = 4
+    while bar_length * denominator % whole_note:
+        denominator *= 2
+    return TimeSignature(0, bar_length * denominator // whole_note, denominator)
+
+
+def on_grid(tokenizer: Tokenizer, score: Score) -> Score:
+    """Return a score as its tokens hold it, with its tempi and its metre."""
+    return with_frame(tokenizer.decode(tokenizer.encode(score)), _frame(tokenizer, score))
+
+
+def _frame(tokenizer: Tokenizer, score: Score) -> Score:
+    """Return the tempi of a score, and its first metre if the tokenizer's bars are as long."""
+    tempos = score.tempos.copy()
+    tempos["tick"] = tempos["tick"] * TICKS_PER_BEAT // score.ticks_per_beat
+    metre = score.metre_at(score.start)._replace(tick=0)
+    bar_length = tokenizer.bar_length(score)
+    fits = score.time_signatures and _metre(metre, bar_length, tokenizer.steps_per_beat) is None
+    return Score(TICKS_PER_BEAT, tempos=tempos, time_signatures=[metre] if fits else [])
+
+
+def with_frame(score: Score, frame: Score) -> Score:
+    """Return the score with the tempi and metres of `frame` where it has none."""
+    tempos = score.tempos if len(score.tempos) else frame.tempos
+    signatures = score.time_signatures or frame.time_signatures
+    return replace(score, tempos=tempos, time_signatures=signatures)
+
+
+def empty_prompt(tokenizer: Tokenizer) -> Prompt:
+    """Return a prompt without music, from which the model starts a piece."""
+    score = Score()
+    bar_length = tokenizer.bar_length(score)
+    tokens = tokenizer.start_tokens()
+    return Prompt("from nothing", tokens, 0, 0, bar_length, score, score, EncodingSummary())

@@ -1,0 +1,291 @@
+"""Music appended to a MIDI file whose own events stay as they are, byte by byte."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from musicgen.errors import UserError
+from musicgen.midi.damaged_files import check_chunks
+from musicgen.midi.events import END_OF_TRACK, META, Event, find_chunks, find_events, number_bytes
+from musicgen.midi.score import Score, Track
+
+MIN_TICKS_PER_BEAT = 24
+"""Coarser files cannot hold the rhythms of a continuation."""
+
+_DRUM_CHANNEL = 9
+_PEDALS = (64, 66)
+_TRACK_NAME, _MARKER, _TEMPO, _TIME_SIGNATURE = 0x03, 0x06, 0x51, 0x58
+_CENTRE = (0, 64)  # of the pitch wheel
+# The order of events at one tick.
+_OFF, _SETTING, _ON = range(3)
+
+Key = tuple[int, int]  # channel and pitch
+
+
+@dataclass(eq=False)
+class _FileTrack:
+    """What a track holds before the end, and the events that follow there."""
+
+    before: bytes = b""  # the events before the end, unchanged
+    last_tick: int = 0  # of them
+    end_of_track: int = 0  # its tick, in the file
+    name: str = ""
+    programs: dict[int, int] = field(default_factory=dict)  # by channel, at the end
+    channels: set[int] = field(default_factory=set)  # with notes, anywhere
+    channels_before: set[int] = field(default_factory=set)  # with notes before the end
+    open: Counter[Key] = field(default_factory=Counter)  # notes that sound at the end
+    held: dict[Key, int] = field(default_factory=dict)  # ticks of pedals, and of wheels as -1
+    after: list[tuple[int, int, bytes]] = field(default_factory=list)  # tick, order, event
+
+    def add(self, tick: int, order: int, event: Iterable[int]) -> None:
+        self.after.append((tick, order, bytes(event)))
+
+    def chunk(self) -> bytes:
+        body, last = self.before, self.last_tick
+        for tick, _, event in sorted(self.after, key=lambda row: row[:2]):
+            body += number_bytes(tick - last) + event
+            last = tick
+        # At its own tick, unless that was cut off.
+        end = max(last, self.end_of_track)
+        body += number_bytes(end - last) + bytes([META, END_OF_TRACK, 0])
+        return b"MTrk" + len(body).to_bytes(4, "big") + body
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The notes of a channel in a track of the file."""
+
+    file_track: _FileTrack
+    channel: int
+
+    def as_track(self, programs: dict[int, int]) -> Track:
+        own = self.file_track.programs
+        program = own.get(self.channel, programs.get(self.channel, 0))
+        return Track(self.file_track.name, program, self.channel == _DRUM_CHANNEL)
+
+
+def extend(
+    data: bytes,
+    end: int,
+    music: Score,
+    find_track: Callable[[Track], int | None],
+    *,
+    whole: bool,
+) -> bytes:
+    """Return a MIDI file that begins as `data` does, and goes on with `music` from tick `end`.
+
+    All events before `end` keep their bytes and their tracks. Notes that sound at `end` keep their
+    length, unless the music strikes them again; notes that never end in the file, held pedals and
+    bent pitches end there. Notes are added to the one part (track and channel) of the file that
+    has their role, or else to new tracks on free channels; a file of format 0 then becomes one of
+    format 1.
+
+    Args:
+        music: from tick 0 on, in any resolution; its tempi and metres are changes.
+        find_track: returns the index of the track of `music` with the role of a part, None if there
+            is none.
+        whole: keep the file's events from `end` on, too; without it, they are left out.
+
+    Raises:
+        UserError: the file cannot be extended: says why.
+    """
+    data = check_chunks(data)
+    header = bytearray(data[:14])
+    ticks_per_beat = int.from_bytes(header[12:14], "big")
+    if header[8:10] == b"\0\2":
+        raise UserError("its tracks are separate pieces (format 2)")
+    if not MIN_TICKS_PER_BEAT <= ticks_per_beat < 1 << 15:
+        raise UserError(f"it has fewer than {MIN_TICKS_PER_BEAT} ticks in a beat")
+    pieces: list[bytes | _FileTrack] = []
+    for start, stop in find_chunks(data):
+        is_track = data[start : start + 4] == b"MTrk"
+        pieces.append(_read(data, start + 8, stop, end, whole) if is_track else data[start:stop])
+    file_tracks = [piece for piece in pieces if isinstance(piece, _FileTrack)]
+    if not file_tracks:
+        raise UserError("it has no track")
+
+    music = _moved(music, end, ticks_per_beat)
+    placed = _place(music.tracks, file_tracks, find_track, end)
+    _end_before_struck_again(file_tracks, placed)
+    for track, part in placed:
+        for onset, duration, pitch, velocity in track.notes.tolist():
+            part.file_track.add(onset, _ON, (0x90 | part.channel, pitch, max(1, velocity)))
+            part.file_track.add(onset + duration, _OFF, (0x80 | part.channel, pitch, 64))
+    for tick, bpm in music.tempos.tolist():
+        tempo = min(round(60e6 / bpm), 2**24 - 1).to_bytes(3, "big")
+        file_tracks[0].add(tick, _SETTING, (META, _TEMPO, 3, *tempo))
+    for tick, numerator, denominator in music.time_signatures:
+        signature = (numerator, denominator.bit_length() - 1, 24, 8)
+        file_tracks[0].add(tick, _SETTING, (META, _TIME_SIGNATURE, 4, *signature))
+    for tick, text in music.markers:
+        file_tracks[0].add(tick, _SETTING, _text(_MARKER, text))
+
+    added = [part.file_track for _, part in placed if part.file_track not in file_tracks]
+    if added:
+        header[8:10] = b"\0\1"
+        header[10:12] = (len(file_tracks) + len(added)).to_bytes(2, "big")
+    pieces[0] = bytes(header) + data[14 : next(find_chunks(data))[1]]
+    return b"".join(p.chunk() if isinstance(p, _FileTrack) else p for p in [*pieces, *added])
+
+
+def _read(data: bytes, start: int, stop: int, end: int, whole: bool) -> _FileTrack:
+    """Read the track in `data[start:stop]`."""
+    track = _FileTrack()
+    kept = start  # where the events before the end stop
+    closing: Counter[Key] = Counter()
+    for event in find_events(data, start, stop):
+        content = data[event.content : event.stop]
+        if event.status == META and content[0] == END_OF_TRACK:
+            if whole or event.tick < end:
+                track.end_of_track = event.tick
+            break
+        kind, channel = event.status >> 4, event.status & 0xF
+        is_note = kind in (8, 9)
+        is_on = kind == 9 and content[1] > 0
+        if is_on:
+            track.channels.add(channel)
+        if event.tick < end:
+            kept, track.last_tick = event.stop, event.tick
+            _follow(track, event, content)
+        elif (
+            is_note and not is_on and closing[channel, content[0]] < track.open[channel, content[0]]
+        ):
+            closing[channel, content[0]] += 1
+            track.add(event.tick, _OFF, (event.status, *content))
+        elif whole:
+            track.add(event.tick, _OFF, (event.status, *content))
+            if kind in (0xB, 0xE):
+                _follow(track, event, content)
+    track.before = data[start:kept]
+    for (channel, pitch), count in (track.open - closing).items():
+        for _ in range(count):
+            track.add(end, _OFF, (0x80 | channel, pitch, 64))
+    for (channel, control), tick in track.held.items():
+        status, values = (0xE0, _CENTRE) if control < 0 else (0xB0, (control, 0))
+        track.add(max(end, tick), _OFF, (status | channel, *values))
+    return track
+
+
+def _follow(track: _FileTrack, event: Event, content: bytes) -> None:
+    """Record what an event leaves behind."""
+    kind, channel = event.status >> 4, event.status & 0xF
+    if event.status == META:
+        if content[0] == _TRACK_NAME and not track.name:
+            track.name = content[2 if content[1] < 0x80 else 3 :].decode("utf-8", "replace")
+    elif kind in (8, 9):
+        if kind == 9 and content[1]:
+            track.open[channel, content[0]] += 1
+            track.channels_before.add(channel)
+        elif track.open[channel, content[0]]:
+            track.open[channel, content[0]] -= 1
+    elif kind == 0xC:
+        track.programs[channel] = content[0]
+    elif kind == 0xE or (kind == 0xB and content[0] in _PEDALS):
+        key = (channel, -1 if kind == 0xE else content[0])
+        track.held.pop(key, None)
+        bent_or_down = tuple(content) != _CENTRE if kind == 0xE else content[1] >= 64
+        if bent_or_down:
+            track.held[key] = event.tick
+
+
+def _moved(music: Score, end: int, ticks_per_beat: int) -> Score:
+    """Return the music from tick `end` on, in the resolution of the file."""
+
+    def move(ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+        return end + _rounded(ticks * ticks_per_beat, music.ticks_per_beat)
+
+    tracks = []
+    for track in music.tracks:
+        notes = track.notes.copy()
+        notes["onset"] = move(track.notes["onset"])
+        notes["duration"] = move(track.notes["onset"] + track.notes["duration"]) - notes["onset"]
+        notes["duration"] = np.maximum(notes["duration"], 1)
+        tracks.append(replace(track, notes=notes))
+    tempos = music.tempos.copy()
+    tempos["tick"] = move(tempos["tick"])
+
+    def move_events(events: Sequence[Any]) -> list[Any]:
+        return [event._replace(tick=int(move(np.array(event.tick)))) for event in events]
+
+    signatures, markers = move_events(music.time_signatures), move_events(music.markers)
+    return Score(ticks_per_beat, tracks, tempos, signatures, markers)
+
+
+def _rounded(numerator: NDArray[np.int64], denominator: int) -> NDArray[np.int64]:
+    return (2 * numerator + denominator) // (2 * denominator)
+
+
+def _place(
+    tracks: Sequence[Track],
+    file_tracks: Sequence[_FileTrack],
+    find_track: Callable[[Track], int | None],
+    end: int,
+) -> list[tuple[Track, _Part]]:
+    """Return the tracks that have notes, with the parts that the notes are added to."""
+    programs = {c: program for track in file_tracks for c, program in track.programs.items()}
+    parts = [_Part(track, channel) for track in file_tracks for channel in sorted(track.channels)]
+    roles = [find_track(part.as_track(programs)) for part in parts]
+    found: dict[int, _Part] = {}
+    for index, track in enumerate(tracks):
+        matches = [part for part, role in zip(parts, roles, strict=True) if role == index]
+        if len(matches) > 1:
+            named = [p for p in matches if p.file_track.name.strip().lower() == track.name.lower()]
+            sounding = [p for p in matches if p.channel in p.file_track.channels_before]
+            matches = named or sounding
+        if len(matches) == 1:
+            found[index] = matches[0]
+
+    played = {part.channel for part in found.values()}
+    used = {*programs, *(part.channel for part in parts)}
+    melodic = [channel for channel in range(16) if channel != _DRUM_CHANNEL]
+    free = [c for c in melodic if c not in used]
+    # After the end nothing else plays on the other channels, so that a program may change there.
+    free += [c for c in melodic if c in used and c not in played]
+    placed = []
+    for index, track in enumerate(tracks):
+        if not len(track.notes):
+            continue
+        if index not in found:
+            if not (track.is_drum or free):
+                raise UserError("it leaves too few MIDI channels for the continuation")
+            channel = _DRUM_CHANNEL if track.is_drum else free.pop(0)
+            found[index] = _Part(_new_track(track, channel, end if channel in used else 0), channel)
+        placed.append((track, found[index]))
+    return placed
+
+
+def _new_track(track: Track, channel: int, program_tick: int) -> _FileTrack:
+    new = _FileTrack()
+    new.add(0, _SETTING, _text(_TRACK_NAME, track.name))
+    if not track.is_drum:
+        new.add(program_tick, _SETTING, (0xC0 | channel, track.program))
+    return new
+
+
+def _text(kind: int, text: str) -> bytes:
+    encoded = text.encode()
+    return bytes([META, kind]) + number_bytes(len(encoded)) + encoded
+
+
+def _end_before_struck_again(
+    file_tracks: Sequence[_FileTrack], placed: Sequence[tuple[Track, _Part]]
+) -> None:
+    """End the file's notes at the latest where their keys are struck again on their channels."""
+    struck: dict[Key, int] = {}
+    for track, part in placed:
+        for onset, _, pitch, _ in track.notes.tolist():
+            key = part.channel, pitch
+            struck[key] = min(onset, struck.get(key, onset))
+    for file_track in file_tracks:
+        file_track.after = [
+            (min(tick, struck.get((event[0] & 0xF, event[1]), tick)), order, event)
+            if event[0] >> 4 == 8 or (event[0] >> 4 == 9 and event[2] == 0)
+            else (tick, order, event)
+            for tick, order, event in file_track.after
+        ]

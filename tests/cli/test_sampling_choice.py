@@ -1,0 +1,139 @@
+"""The choice of the sampling temperature after training, with pieces in place of a model's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from musicgen.cli import sampling_choice
+from musicgen.cli.sampling_choice import Choice, choose_for_run, choose_temperature
+from musicgen.errors import UserError
+from musicgen.generation.model import load
+from musicgen.generation.prompts import make_prompt
+from musicgen.generation.sampling import SamplingParams
+from musicgen.midi import Score, Track, notes_from
+from musicgen.tokenization import REMI
+from tests.checkpoints.test_checkpoint import checkpoint, saved  # noqa: F401, a fixture
+
+ROOT = Path(__file__).parents[2]
+IN_SCALE, OUTSIDE = 60, 61
+
+
+def piece(share: float, bars: int = 8) -> Score:
+    """Eighths, of which a share is in C major; the prompt's bars are in it altogether."""
+    num_notes, outside = 8 * bars, round((1 - share) * 4 * 8)
+    pitches = [IN_SCALE + (0, 2, 4, 5, 7, 9, 11)[i % 7] for i in range(num_notes)]
+    pitches[num_notes - outside :] = [OUTSIDE] * outside
+    rows = [(240 * i, 240, pitch, 64) for i, pitch in enumerate(pitches)]
+    return Score(480, [Track("Piano", notes=notes_from(rows))])
+
+
+@pytest.fixture
+def model(monkeypatch):
+    """A model that leaves the scale the more the hotter it is: half of its notes at 1.0."""
+
+    def continue_prompts(model, tokenizer, prompts, request, *, on_step):
+        on_step(1)
+        share = 1 - request.sampling.temperature / 2
+        for prompt in prompts:
+            music = piece(share).clip(prompt.end_tick, 10**9)
+            yield SimpleNamespace(new_score=music, prompt=prompt)
+
+    monkeypatch.setattr(sampling_choice, "continue_prompts", continue_prompts)
+    return SimpleNamespace(
+        model=None,
+        tokenizer=REMI(),
+        sampling=lambda temperature: SamplingParams(temperature=temperature),
+    )
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.7, 0.6), (0.5, 1.0), (0.6, 0.8), (0.0, 1.2)])
+def test_the_temperature_nearest_to_the_real_pieces_is_chosen(model, share, expected):
+    pairs = sampling_choice.real_continuations(model, [piece(share)] * 3 + [Score()])
+    assert len(pairs) == 3
+    choice = choose_temperature(model, pairs)
+    assert choice.temperature == expected
+    assert choice.in_scale == pytest.approx(1 - expected / 2, abs=0.02)
+    assert choice.in_scale_of_pieces == pytest.approx(share, abs=0.02)
+
+
+def test_the_distance_is_in_standard_deviations_of_the_real_pieces():
+    real = np.array([[0.9, 10, 3.0], [0.7, 14, np.nan]])  # deviations 0.1, 2, 0: at least 0.1
+    generated = np.array([[0.6, 11, 3.1], [0.6, 11, 3.3]])
+    assert sampling_choice._distance(generated, real) == pytest.approx((2 + 0.5 + 2) / 3)
+
+
+def test_no_real_continuation_or_no_time(model):
+    assert sampling_choice.real_continuations(model, [piece(1, bars=4)]) == []
+    assert choose_temperature(model, []) is None
+    pairs = [(make_prompt(model.tokenizer, piece(1), "", 4), piece(1))]
+    with pytest.raises(UserError, match="more than 0 s"):
+        choose_temperature(model, pairs, max_seconds=0)
+
+
+@pytest.fixture
+def run_folder(checkpoint, tmp_path, monkeypatch):  # noqa: F811
+    data, _ = checkpoint
+    for name in ("best", "last"):
+        saved(data, tmp_path).rename(tmp_path / f"{name}.ckpt")
+    data_module = SimpleNamespace(
+        cache=SimpleNamespace(pieces=lambda split: [0]), tokenizer=SimpleNamespace()
+    )
+    monkeypatch.setattr(sampling_choice, "real_continuations", lambda *_: [])
+    return tmp_path, data_module, data
+
+
+def test_the_choice_is_stored_in_all_checkpoints_of_a_run(run_folder, monkeypatch, capsys):
+    folder, data, content = run_folder
+    monkeypatch.setattr(sampling_choice, "choose_temperature", lambda *_: Choice(0.9, 0.8, 0.9, 5))
+    choose_for_run(folder, data, "auto", steps=99, device="cpu")
+    choose_for_run(folder, data, False, steps=100, device="cpu")
+    assert load(folder / "best.ckpt").sampling().temperature == 0.7  # as configured
+    choose_for_run(folder, data, "auto", steps=100, device="cpu")
+    assert "0.9, chosen on 5 validation pieces: 80% of its notes" in capsys.readouterr().err
+    for name in ("best", "last"):
+        model = load(folder / f"{name}.ckpt")
+        assert model.sampling().temperature == 0.9
+        assert model.sampling(temperature=0.5).temperature == 0.5
+        assert model.content.config["sampling"] == {"temperature": 0.7}
+        after = torch.load(folder / f"{name}.ckpt")["state_dict"]
+        assert after.keys() == content["state_dict"].keys()
+        assert all(torch.equal(after[key], content["state_dict"][key]) for key in after)
+    assert {path.name for path in folder.iterdir()} == {"best.ckpt", "last.ckpt"}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), UserError("training diverged")])
+def test_a_choice_that_fails_changes_nothing(run_folder, monkeypatch, capsys, error):
+    folder, data, _ = run_folder
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(sampling_choice, "choose_temperature", fail)
+    before = (folder / "best.ckpt").read_bytes()
+    choose_for_run(folder, data, True, steps=1, device="cpu")
+    assert (folder / "best.ckpt").read_bytes() == before
+    assert capsys.readouterr().err.startswith("no sampling temperature chosen (")
+
+
+EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf/experiment/spe2021").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("experiment", [e for e in EXPERIMENTS if not e.endswith("_base")])
+def test_published_experiments_keep_the_published_sampling(config, experiment):
+    sampling = config("train", f"experiment=spe2021/{experiment}").sampling
+    temperature, top_p = (0.6, 1.0) if "groove" in experiment else (1.2, 0.9)
+    published = {"temperature": temperature, "top_k": None, "top_p": top_p, "choose": False}
+    assert sampling == published
+
+
+def test_small_models_begin_with_a_low_temperature(config):
+    for choice in ((), ("task=groove",)):
+        sampling = config("train", *choice).sampling
+        assert 0.6 <= sampling.temperature <= 0.8
+        assert sampling.choose == "auto"
+    assert config("train", "debug=limit").sampling.choose is False

@@ -1,0 +1,150 @@
+"""MIDI files as lists of events, whose bytes are known without a parser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mido.midifiles.meta import encode_variable_int
+
+BEAT, BAR = 480, 1920
+END_OF_TRACK = b"\xff\x2f\x00"
+EventList = list[tuple[int, bytes]]
+
+
+@dataclass(frozen=True)
+class PromptFile:
+    """A file with its tracks as (tick, event); the events may use running status."""
+
+    tracks: list[EventList]
+    bars: int | None = 2
+    format: int = 1
+    beat: int = BEAT
+    name: str = "song.mid"
+    kind: str = "remi"
+    end_of_track: bytes = END_OF_TRACK
+    between: bytes = b""  # chunks of another kind
+    after: bytes = b""
+
+    def data(self) -> bytes:
+        header = b"MThd" + (6).to_bytes(4, "big")
+        for number in (self.format, len(self.tracks), self.beat):
+            header += number.to_bytes(2, "big")
+        chunks = []
+        for track in self.tracks:
+            body = track_bytes(track) + (b"\0" + self.end_of_track if self.end_of_track else b"")
+            chunks.append(b"MTrk" + len(body).to_bytes(4, "big") + body)
+        return header + self.between.join(chunks) + self.after
+
+
+def track_bytes(events: EventList) -> bytes:
+    out, last = b"", 0
+    for tick, event in sorted(events, key=lambda row: row[0]):
+        out += bytes(encode_variable_int(tick - last)) + event
+        last = tick
+    return out
+
+
+def notes(*rows, channel=0, length=BEAT, off=None) -> EventList:
+    """Rows of (tick, pitch) or (tick, pitch, length)."""
+    events = []
+    for tick, pitch, *given in rows:
+        on = bytes([0x90 | channel, pitch, 70])
+        end = off(pitch) if off else bytes([0x80 | channel, pitch, 0])
+        events += [(tick, on), (tick + (given[0] if given else length), end)]
+    return events
+
+
+def scale(bars=4, beat=BEAT, root=60, channel=0, **kwargs) -> EventList:
+    rows = [(i * beat, root + 2 * i % 12) for i in range(4 * bars)]
+    return notes(*rows, channel=channel, length=beat - beat // 8, **kwargs)
+
+
+def meta(tick: int, kind: int, data: bytes) -> EventList:
+    return [(tick, bytes([0xFF, kind, len(data)]) + data)]
+
+
+def program(number: int, channel: int) -> EventList:
+    return [(0, bytes([0xC0 | channel, number]))]
+
+
+def tempo(tick: int, bpm: float) -> EventList:
+    return meta(tick, 0x51, round(60e6 / bpm).to_bytes(3, "big"))
+
+
+def metre(tick: int, top: int, power: int) -> EventList:
+    return meta(tick, 0x58, bytes([top, power, 24, 8]))
+
+
+def drums(bars=4) -> EventList:
+    return notes(*[(i * BEAT, 36 if i % 2 else 42) for i in range(4 * bars)], channel=9, length=60)
+
+
+def running(bars=3) -> EventList:
+    """Only the first event has its status; notes end by velocity 0."""
+    events = [
+        (i * BEAT + d, bytes([60 + i % 5, v]))
+        for i in range(4 * bars)
+        for d, v in ((0, 70), (400, 0))
+    ]
+    return [(0, b"\x90" + events[0][1]), *events[1:]]
+
+
+CONDUCTOR = [*tempo(0, 97), *metre(0, 4, 2)]
+BAND = [
+    [*meta(0, 3, b"Bass"), *program(33, 1), *scale(root=36, channel=1)],
+    [*meta(0, 3, b"Kit"), *drums()],
+    [*meta(0, 3, b"EP"), *program(4, 2), *scale(root=60, channel=2)],
+]
+FILES = {
+    "type 0": PromptFile([[*CONDUCTOR, *scale()]], format=0),
+    "one note": PromptFile([notes((0, 60))], bars=None),
+    "twenty tracks": PromptFile(
+        [
+            CONDUCTOR,
+            *([*program(i, i % 16), *scale(root=40 + i, channel=i % 16)] for i in range(20)),
+        ]
+    ),
+    "3/4": PromptFile([[*metre(0, 3, 2), *scale()]]),
+    "drums only": PromptFile([CONDUCTOR, drums()], kind="groove2groove"),
+    "unicode name": PromptFile([scale()], name="Ünïcødé ♫ 夜.mid"),
+    "quotes in the name": PromptFile([scale()], name='it\'s "quoted" `song`.mid'),
+    "3,000 bars": PromptFile([scale(bars=3000)], bars=1),
+    "tempo changes": PromptFile([[*tempo(0, 90), *tempo(500, 180.5), *tempo(9000, 60)], scale()]),
+    "triplets": PromptFile([notes(*[(160 * i, 60 + i % 12, 150) for i in range(36)])], bars=None),
+    "960 ticks a beat": PromptFile([scale(beat=960)], beat=960),
+    "96 ticks a beat": PromptFile([scale(beat=96)], beat=96, bars=None),
+    "SysEx": PromptFile([[(0, b"\xf0\x05\x7e\x7f\x09\x01\xf7"), *scale()]]),
+    "lyrics": PromptFile(
+        [CONDUCTOR, [*scale(), *meta(480, 5, "là".encode()), *meta(5000, 5, b"la")]]
+    ),
+    "running status": PromptFile([CONDUCTOR, running()]),
+    "running status to the end": PromptFile([CONDUCTOR, running()], bars=None),
+    "pedal and bend": PromptFile(
+        [[*scale(), (480, b"\xb0\x40\x7f"), (960, b"\xe0\x00\x50"), (6000, b"\xb0\x40\x00")]]
+    ),
+    "notes across the cut": PromptFile([[*scale(), *notes((3000, 48, 5000), (3600, 50, 800))]]),
+    "a note without an end": PromptFile([[*scale(bars=2), (960, b"\x90\x30\x50")]], bars=None),
+    "band in type 0": PromptFile(
+        [[e for t in BAND for e in t[1:]]], format=0, kind="groove2groove"
+    ),
+    "band": PromptFile([CONDUCTOR, *BAND], kind="groove2groove", bars=None),
+    "all channels": PromptFile(
+        [[*program(c, c), *scale(root=48, channel=c)] for c in range(16)], kind="groove2groove"
+    ),
+    "other chunks": PromptFile([CONDUCTOR, scale()], between=b"XFIH\0\0\0\2ab", after=b"garbage"),
+    "two silent bars": PromptFile([[(t + 2 * BAR, e) for t, e in scale()]]),
+    "drums go on": PromptFile([CONDUCTOR, scale(bars=2), drums(bars=5)], bars=None),
+    "metre changes": PromptFile(
+        [[*metre(0, 4, 2), *metre(BAR, 6, 3), *scale()]], kind="remi_metres"
+    ),
+    "no end of track": PromptFile([scale()], end_of_track=b"", bars=None),
+    "POP909": PromptFile(
+        [
+            CONDUCTOR,
+            *(
+                [*meta(0, 3, n), *scale(root=r, channel=i)]
+                for i, (n, r) in enumerate(((b"MELODY", 72), (b"BRIDGE", 60), (b"PIANO", 48)))
+            ),
+        ]
+    ),
+}

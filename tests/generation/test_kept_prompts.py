@@ -1,0 +1,153 @@
+"""Continuations behind the prompt's own file: its bytes stay, whatever the file holds."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import mido
+import pytest
+import torch
+
+from musicgen.generation.continuation import ContinuationRequest, Length, continue_prompts
+from musicgen.generation.model import MusicModel
+from musicgen.generation.sampling import SamplingParams
+from musicgen.midi import loads
+from musicgen.tokenization import METRES, REMI, Groove2Groove
+from tests.generation.kept_prompts import FILES, PromptFile, track_bytes
+from tests.generation.test_continuation import small_model
+
+TOKENIZERS = {
+    "remi": REMI(),
+    "remi_metres": REMI(time_signatures=METRES),
+    "groove2groove": Groove2Groove(),
+}
+CONTENT = SimpleNamespace(config={"data": {"length": 16, "chords": "none"}}, sampling=None)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """The continuation of each file, with the file as it is written."""
+    folder, out = tmp_path_factory.mktemp("prompts"), {}
+    torch.manual_seed(0)
+    for kind, tokenizer in TOKENIZERS.items():
+        model = MusicModel(small_model(tokenizer), tokenizer, CONTENT, Path("model.ckpt"))
+        prompts = []
+        for number, (title, file) in enumerate(FILES.items()):
+            if file.kind == kind:
+                path = folder / str(number) / file.name
+                path.parent.mkdir()
+                path.write_bytes(file.data())
+                prompts.append((title, model.prompt(path, title, file.bars)))
+        request = ContinuationRequest(
+            Length(bars=9, max_new_tokens=60), SamplingParams(), hold_tempo=True, hold_metre=True
+        )
+        for c in continue_prompts(model.model, tokenizer, [p for _, p in prompts], request):
+            out[c.prompt.name] = c, c.midi_file()
+    return out
+
+
+def chunks(data: bytes) -> list[bytes]:
+    """The bodies of the tracks."""
+    found, at = [], 0
+    while at + 8 <= len(data):
+        size = int.from_bytes(data[at + 4 : at + 8], "big")
+        if data[at : at + 4] == b"MTrk":
+            found.append(data[at + 8 : at + 8 + size])
+        at += 8 + size
+    return found
+
+
+def parse(data: bytes, file: PromptFile) -> mido.MidiFile:
+    if file.between:  # which mido does not read
+        data = data.replace(file.between, b"")
+    return mido.MidiFile(file=io.BytesIO(data))
+
+
+def timed(track) -> list[tuple[int, mido.Message]]:
+    tick, found = 0, []
+    for message in track:
+        tick += message.time
+        found.append((tick, message.copy(time=0)))
+    return found
+
+
+@pytest.mark.parametrize("title", FILES)
+def test_a_prompt_keeps_its_bytes_and_the_continuation_begins_at_its_end(done, title):
+    file, (continuation, written) = FILES[title], done[title]
+    assert written.notice == ""
+    end, old, new = written.prompt_end, file.tracks, chunks(written.data)
+    assert end % file.beat == 0
+    for events, body in zip(old, new, strict=False):
+        assert body.startswith(track_bytes([row for row in events if row[0] < end]))
+    parsed = parse(written.data, file)
+    assert len(parsed.tracks) == len(new) >= len(old)
+    assert parsed.type == (file.format if len(new) == len(old) else 1)
+    if file.between:
+        assert written.data.count(file.between) == len(old) - 1
+
+    sounding, added = Counter(), Counter()
+    for number, track in enumerate(parsed.tracks):
+        before = sum(tick < end for tick, _ in old[number]) if number < len(old) else 0
+        for tick, message in timed(track)[before:]:
+            is_setting = message.type in ("track_name", "program_change") and number >= len(old)
+            assert tick >= end or is_setting or message.type == "end_of_track"
+            if message.type == "note_on" and message.velocity:
+                added[tick - end, message.note, message.channel == 9] += 1
+        for _, message in timed(track):  # every note ends
+            if message.type in ("note_on", "note_off"):
+                key = number, message.channel, message.note
+                struck = message.type == "note_on" and message.velocity > 0
+                sounding[key] = max(0, sounding[key] + (1 if struck else -1))
+    assert not +sounding
+
+    expected = Counter(
+        ((2 * n["onset"] * file.beat + 480) // 960, int(n["pitch"]), track.is_drum)
+        for track in continuation.new_score.tracks
+        for n in track.notes
+    )
+    assert added == expected
+    assert expected
+    assert loads(written.data).num_notes == loads(file.data()).clip(0, end).num_notes + sum(
+        expected.values()
+    )
+
+
+@pytest.mark.parametrize("title", [title for title, file in FILES.items() if file.bars is None])
+def test_a_whole_prompt_keeps_all_its_events(done, title):
+    """Only ends of notes may move, to where a key is struck again."""
+    file, (_, written) = FILES[title], done[title]
+    tracks = parse(file.data(), file).tracks
+    for old, track in zip(tracks, parse(written.data, file).tracks, strict=False):
+        for tick, message in timed(old):
+            assert tick < written.prompt_end or message.type != "note_on" or not message.velocity
+        kept = Counter(str(row) for row in timed(track))
+        assert not Counter(str(row) for row in timed(old) if not row[1].is_meta) - kept
+
+
+PARTS = {  # for the added notes, their track in the file and their channel, with its program
+    "type 0": {(0, 0): 0},
+    "twenty tracks": {(21, 0): 0},
+    "band": {(1, 1): 33, (2, 9): None, (3, 2): 4, (4, 0): 27, (5, 3): 48},
+    "band in type 0": {(0, 1): 33, (0, 9): None, (0, 2): 4, (1, 0): 27, (2, 3): 48},
+    "drums only": {(1, 9): None, (2, 0): 33, (3, 1): 27, (4, 2): 0, (5, 3): 48},
+    "POP909": {(3, 2): 0},
+}
+
+
+@pytest.mark.parametrize("title", PARTS)
+def test_notes_go_to_the_part_of_their_role_or_to_a_track_of_their_own(done, title):
+    _, written = done[title]
+    found, programs = set(), {}
+    for number, track in enumerate(parse(written.data, FILES[title]).tracks):
+        for tick, message in timed(track):
+            if message.type == "program_change":
+                programs[message.channel] = message.program
+            if tick >= written.prompt_end and message.type == "note_on":
+                found.add((number, message.channel))
+    assert found == set(PARTS[title])
+    assert {part: programs.get(part[1], 0) for part in found if part[1] != 9} == {
+        part: program for part, program in PARTS[title].items() if program is not None
+    }

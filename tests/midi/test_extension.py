@@ -1,0 +1,89 @@
+"""Music behind a file: what ends and what is set at the cut. Whole files: tests/generation."""
+
+from __future__ import annotations
+
+import io
+
+import mido
+import numpy as np
+import pytest
+
+from musicgen.errors import UserError
+from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track, extend, loads, notes_from
+from tests.generation.kept_prompts import BAR, FILES, PromptFile, notes, scale
+
+END = 2 * BAR
+
+
+def music(*rows, **fields) -> Score:
+    """Rows of (onset, duration, pitch) at 960 ticks a beat."""
+    played = notes_from([(*row, 64) for row in rows])
+    return Score(960, [Track("Piano", notes=played)], **fields)
+
+
+def extended(tracks, new: Score) -> list[tuple]:
+    """Tick and event of all that follows END, without ends of tracks."""
+    data = PromptFile(tracks).data()
+    rows = []
+    parsed = mido.MidiFile(file=io.BytesIO(extend(data, END, new, lambda _: 0, whole=False)))
+    for track in parsed.tracks:
+        tick = 0
+        for message in track:
+            tick += message.time
+            if tick >= END and message.type != "end_of_track":
+                rows.append((tick - END, message.type, *message.bytes()[1:]))
+    return rows
+
+
+def test_a_sounding_note_ends_where_its_key_is_struck_again():
+    file = [notes((END - 480, 60, 4000), (END - 480, 62, 960))]
+    assert extended(file, music((960, 480, 60))) == [
+        (480, "note_off", 62, 0),  # where it was
+        (480, "note_off", 60, 0),  # at 3520 in the file
+        (480, "note_on", 60, 64),
+        (720, "note_off", 60, 64),
+    ]
+
+
+def test_pedals_and_wheels_are_released_and_later_events_left_out():
+    events = [(0, b"\xb0\x40\x7f"), (9, b"\xe0\x00\x50"), (END, b"\xb0\x07\x01"), *scale(1)]
+    assert extended([[*events, (END + 9, b"\x90\x40\x40")]], music((0, 960, 72))) == [
+        (0, "control_change", 64, 0),
+        (0, "pitchwheel", 0, 64),
+        (0, "note_on", 72, 64),
+        (480, "note_off", 72, 64),
+    ]
+
+
+def test_changes_of_tempo_metre_and_chord_are_written():
+    changes = {
+        "tempos": np.array([(1920, 100.0)], dtype=TEMPO),
+        "time_signatures": [TimeSignature(0, 6, 8)],
+        "markers": [Marker(3840, "C_M")],
+    }
+    data = extend(
+        PromptFile([scale()]).data(), END, music((0, 960, 72), **changes), lambda _: 0, whole=False
+    )
+    score = loads(data)
+    assert score.tempos.tolist() == [(END + 960, 100.0)]
+    assert score.time_signatures == [TimeSignature(END, 6, 8)]
+    assert score.markers == [Marker(END + 1920, "C_M")]
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        (PromptFile([scale()], format=2), "separate pieces"),
+        (PromptFile([scale()], beat=12), "fewer than 24 ticks in a beat"),
+        (PromptFile([]), "no track"),
+    ],
+)
+def test_files_that_cannot_be_extended(file, reason):
+    with pytest.raises(UserError, match=reason):
+        extend(file.data(), END, music((0, 960, 72)), lambda _: 0, whole=False)
+
+
+def test_more_new_tracks_than_channels():
+    new = Score(480, [Track(str(i), notes=notes_from([(0, 9, 60, 64)])) for i in range(16)])
+    with pytest.raises(UserError, match="too few MIDI channels"):
+        extend(FILES["type 0"].data(), END, new, lambda _: None, whole=False)
