@@ -13,7 +13,7 @@ from musicgen.composer.groove.song import compose_groove
 from musicgen.composer.pop.song import compose_pop
 from musicgen.console import progress_bar
 from musicgen.errors import UserError
-from musicgen.files import write_bytes
+from musicgen.files import write_text
 from musicgen.midi import Score, write
 from musicgen.validation import check_choice, check_int
 
@@ -30,11 +30,11 @@ def compose_corpus(
 
     Pop pieces are `pop_0007.mid`; grooves are `FAMILY/STYLE_SONG.mid`, such as
     `funk/funk-02_1.mid`. The families vary fastest, then styles, then songs, so that a larger
-    corpus contains every smaller one. A corpus of other settings in the folder is replaced; other
-    files are kept.
+    corpus contains every smaller one. A corpus of other settings in the folder is replaced; files
+    added to it are kept.
 
     Args:
-        root: the folder, created if missing.
+        root: a folder that `may_compose_in` accepts, created if missing.
         num_pieces: >= 1.
         seed: >= 0.
 
@@ -42,7 +42,8 @@ def compose_corpus(
         The files in order of composition.
 
     Raises:
-        UserError: an invalid parameter, or a folder that cannot be created.
+        UserError: an invalid parameter, or a folder that cannot be created or has other files;
+            then nothing is written.
     """
     check_choice("kind", kind, ("pop", "groove"))
     check_int("num_pieces", num_pieces)
@@ -51,6 +52,8 @@ def compose_corpus(
     plan = dict(_pop_plan(seed, num_pieces) if kind == "pop" else _groove_plan(seed, num_pieces))
     paths = [root / name for name in plan]
     settings = {"kind": kind, "num_pieces": num_pieces, "seed": seed, "version": VERSION}
+    if not may_compose_in(root):
+        raise UserError(f"{root}: holds files that the composer did not write; give another folder")
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -59,18 +62,24 @@ def compose_corpus(
     before = _read_manifest(manifest)
     if before.get("settings") == settings and all(path.is_file() for path in paths):
         return paths
-    # Without a manifest an incomplete corpus is not mistaken for a complete one.
-    manifest.unlink(missing_ok=True)
+    # Without settings an incomplete corpus is not mistaken for a complete one.
     stale = set(before.get("files", ())) - set(plan)
+    _write_manifest(manifest, {"files": [*plan, *sorted(stale)]})
     for path in root.rglob("*.mid"):
         if path.relative_to(root).as_posix() in stale:
             path.unlink()
     with progress_bar() as progress:
         for name, compose in progress.track(plan.items(), description=f"Composing {kind}"):
             write(compose(), root / name)
-    content = {"settings": settings, "files": list(plan)}
-    write_bytes(manifest, (json.dumps(content, indent=1) + "\n").encode())
+    _write_manifest(manifest, {"settings": settings, "files": list(plan)})
     return paths
+
+
+def may_compose_in(folder: Path) -> bool:
+    """Return whether a folder is absent, empty (but for hidden files), or a composed corpus."""
+    if not folder.is_dir() or (folder / MANIFEST).is_file():
+        return True
+    return all(path.name.startswith(".") for path in folder.iterdir())
 
 
 def _pop_plan(seed: int, num_pieces: int) -> Iterator[tuple[str, Callable[[], Score]]]:
@@ -88,6 +97,10 @@ def _groove_plan(seed: int, num_pieces: int) -> Iterator[tuple[str, Callable[[],
             f"{family}/{family}-{style:02d}_{song}.mid",
             partial(compose_groove, seed, family, style, song),
         )
+
+
+def _write_manifest(path: Path, content: dict) -> None:
+    write_text(path, json.dumps(content, indent=1) + "\n")
 
 
 def _read_manifest(path: Path) -> dict:

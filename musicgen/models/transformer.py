@@ -59,6 +59,7 @@ class Transformer(nn.Module):
         num_heads: H; the head width is K = D / H.
         ff_dim: hidden width of the feed-forward networks.
         dropout: probability, on the embedding, attention output, feed-forward hidden and output.
+        layer_dropout: the probability in the layers, if it differs from that on the embedding.
         position: builds the positional encoding from `num_layers, num_heads, width, model_dim`.
             It acts on vectors of that width: K, or the feature map's M.
         attention: builds a layer's attention from `encoded_dim, logit_scale, num_heads, site`.
@@ -87,6 +88,7 @@ class Transformer(nn.Module):
         attention: Callable[..., Attention],
         span: Callable[..., AttentionSpan] | None = None,
         dropout: float = 0.1,
+        layer_dropout: float | None = None,
         causal: bool = True,
         norm_first: bool = False,
         init_std: float = 0.01,
@@ -96,6 +98,7 @@ class Transformer(nn.Module):
         for name, size in sizes.items():
             check_int(name, size)
         check_float("dropout", dropout, below=1)
+        check_float("layer_dropout", layer_dropout, below=1, none_means="dropout")
         site = check_compatible(position, attention, span, causal=causal)
         if dim % num_heads:
             divisor = next(heads for heads in range(num_heads, 0, -1) if dim % heads == 0)
@@ -111,13 +114,14 @@ class Transformer(nn.Module):
                 self.position = position(width=width, **encoding_sizes)
             encoded_dim, logit_scale = self.position.encoded_dim, self.position.logit_scale
         layers = []
+        in_layers = dropout if layer_dropout is None else layer_dropout
         for _ in range(num_layers):
             with parameter_of("attention"):
                 layer_attention = attention(encoded_dim, logit_scale, num_heads, site=site)
             with parameter_of("span"):
                 layer_span = None if span is None else span()
             parts = layer_attention, layer_span
-            layers.append(Layer(dim, num_heads, ff_dim, dropout, norm_first, *parts))
+            layers.append(Layer(dim, num_heads, ff_dim, in_layers, norm_first, *parts))
         if site == Site.FEATURE:
             with parameter_of("position"):
                 self.position = position(width=layer_attention.feature_dim, **encoding_sizes)

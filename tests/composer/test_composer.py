@@ -252,8 +252,8 @@ def test_complete_corpora_are_kept_and_others_replaced(tmp_path):
     assert not paths[2].exists()
     assert (tmp_path / "mine.mid").exists()
 
-    paths[0].write_bytes(b"")  # interrupted: no manifest yet
-    (tmp_path / "composed.json").unlink()
+    paths[0].write_bytes(b"")  # interrupted: no settings yet
+    (tmp_path / "composed.json").write_text('{"files": []}')
     assert compose_corpus(tmp_path, num_pieces=2, **settings_)[0].stat().st_size > 0
 
     (tmp_path / "composed.json").write_text("{")  # damaged
@@ -279,6 +279,29 @@ def test_a_file_instead_of_the_folder_raises(tmp_path):
     (tmp_path / "taken").touch()
     with pytest.raises(UserError, match="taken: cannot be made"):
         compose_corpus(tmp_path / "taken", kind="pop", num_pieces=1, seed=0)
+
+
+def test_an_interrupted_corpus_is_the_composers_own(tmp_path, monkeypatch):
+    def fail(*args):
+        raise KeyboardInterrupt
+
+    compose_corpus(tmp_path / "c", kind="pop", num_pieces=3, seed=0)
+    with monkeypatch.context() as patch:
+        patch.setattr("musicgen.composer.corpus.write", fail)
+        for folder in ("c", "new"):
+            with pytest.raises(KeyboardInterrupt):
+                compose_corpus(tmp_path / folder, kind="pop", num_pieces=2, seed=1)
+    for folder in ("c", "new"):
+        paths = compose_corpus(tmp_path / folder, kind="pop", num_pieces=2, seed=1)
+        assert find_midi(tmp_path / folder) == paths, "pieces of the first corpus are removed"
+        assert paths[1].read_bytes() == dumps(compose_pop(1, 1))
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path):
+    (tmp_path / "song.mid").touch()
+    with pytest.raises(UserError, match="files that the composer did not write"):
+        compose_corpus(tmp_path, kind="pop", num_pieces=1, seed=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["song.mid"]
 
 
 def test_unknown_family():

@@ -87,6 +87,14 @@ ERRORS = {
         ["none of 1", "cut short"],
     ),
     "no POP909": (["train.py", "data=pop909"], ["POP909", "GitHub"]),
+    "own files without data=midi_folder": (
+        ["train.py", "data.root=mine"],
+        ["mine: holds other files (song.mid)", "data=midi_folder data.root=mine"],
+    ),
+    "own files for POP909": (
+        ["train.py", "data=pop909", "data.root=mine"],
+        ["root=mine: expected song folders", "data=midi_folder data.root=mine"],
+    ),
     "nothing to resume": (["train.py", "resume=auto"], ["train.py"]),
     "no such run": (["train.py", "resume=no/such"], ["no/such", "resume=auto"]),
     "resume of the best": (["train.py", "resume=run/best.ckpt"], ["resumes from its last.ckpt"]),
@@ -118,8 +126,11 @@ def test_errors_are_one_line(tmp_path, error, monkeypatch, capsys):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/x.mid").write_bytes(b"MThd\0\0\0\6\0\1\0\1\1\xe0MTrk\0\0\xff\xff")
     (tmp_path / "text.ckpt").write_text("hello")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/song.mid").touch()
     (script, *arguments), parts = ERRORS[error]
     assert_one_line(call_here(tmp_path, script, arguments, monkeypatch, capsys), *parts)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["song.mid"]
 
 
 def test_a_failed_command_leaves_no_output_folder(workplace, monkeypatch, capsys):

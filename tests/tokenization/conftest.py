@@ -1,5 +1,6 @@
 """Reference grammars of both tokenizers in plain Python, and random walks under the grammars."""
 
+import math
 from fractions import Fraction
 
 import pytest
@@ -57,7 +58,7 @@ def groove_error(names, settings, *, complete):
     """The first error in a sequence of Groove2Groove token names; None if it is valid."""
     tracks = {track["name"]: index for index, track in enumerate(settings["tracks"])}
     beat, tick = 0, 0
-    sounding = set()
+    sounding = {}  # (track, key) -> tick by which it ends
     phase, last_voice, last_shift = "", None, None
     for at, name in enumerate(names):
         family, _, value = name.partition("_")
@@ -70,10 +71,13 @@ def groove_error(names, settings, *, complete):
             if family == "NoteOn":
                 valid = phase != "" and ascending and voice not in sounding
                 valid = valid and beat < settings["max_beats"]
-                sounding.add(voice)
+                valid = valid and 12 * beat + tick < min(sounding.values(), default=math.inf)
+                drums = settings["tracks"][voice[0]]["is_drum"]
+                longest = settings["max_drum_beats" if drums else "max_note_beats"]
+                sounding[voice] = 12 * (beat + longest) + tick if longest else math.inf
             else:
                 valid = phase not in ("", "NoteOn") and ascending and voice in sounding
-                sounding.discard(voice)
+                sounding.pop(voice, None)
             last_voice = voice
         elif family == "TimeShift":
             beats, target = map(int, value.split("_"))
@@ -81,6 +85,7 @@ def groove_error(names, settings, *, complete):
             valid = valid and (beats > 0 or target > tick)
             beat, tick, last_shift = beat + beats, target, (beats, target)
             valid = valid and 12 * beat + tick <= 12 * settings["max_beats"]
+            valid = valid and 12 * beat + tick <= min(sounding.values(), default=math.inf)
         elif family == "BOS":
             valid = at == 0
         elif family == "EOS":

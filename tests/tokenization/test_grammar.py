@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.errors import UserError
 from musicgen.midi import dumps
-from musicgen.tokenization import REMI, Groove2Groove
+from musicgen.tokenization import REMI, Groove2Groove, frozen_tokenizers
 from musicgen.tokenization.grammar import GrammarState
 
 # Short pieces reach the maximum length; few tokens repeat often.
@@ -17,6 +17,12 @@ TINY_REMI = REMI(
     pitch_range=(60, 63), velocity_bins=(64, 64, 1), tempo_bins=(90, 93, 3), max_bars=3
 )
 TINY_GROOVE = Groove2Groove(tracks=[{"name": "Bass"}], max_beats=5)
+TINY_SHORT_NOTES = Groove2Groove(
+    tracks=[{"name": "Bass"}, {"name": "Drums", "is_drum": True}],
+    max_beats=9,
+    max_note_beats=3,
+    max_drum_beats=1,
+)
 TINY_METRES = REMI(
     time_signatures=("3/4", "6/8", "2/4"),
     positions_per_beat=2,
@@ -26,9 +32,9 @@ TINY_METRES = REMI(
     chords=False,
     max_bars=4,
 )
-TINY = [TINY_REMI, TINY_GROOVE, TINY_METRES]
+TINY = [TINY_REMI, TINY_GROOVE, TINY_METRES, TINY_SHORT_NOTES]
 TOKENIZERS = [REMI(), Groove2Groove(), *TINY]
-IDS = ["remi", "groove", "tiny remi", "tiny groove", "tiny metres"]
+IDS = ["remi", "groove", "tiny remi", "tiny groove", "tiny metres", "tiny short notes"]
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=IDS)
@@ -271,6 +277,69 @@ def test_the_maximum_length_is_reached_only_to_close_notes():
     at_limit = grammar.advance(sounding, torch.tensor([to_limit]))
     first_off = TINY_GROOVE.vocabulary.id("NoteOff_Bass_40")
     assert grammar.allowed(at_limit)[0].nonzero().tolist() == [[first_off]]
+
+
+def test_a_note_of_maximum_length_is_closed_before_anything_else():
+    tokenizer = TINY_SHORT_NOTES  # 3 beats, drums 1
+    text = "BOS NoteOn_Bass_40 NoteOn_Bass_41 NoteOn_Drums_36 TimeShift_0_6"
+
+    def allowed(more, **kwargs):
+        grammar = tokenizer.grammar()
+        mask = grammar.allowed(grammar.start(ids(tokenizer, f"{text} {more}")), **kwargs)[0]
+        return {tokenizer.vocabulary.token(i) for i in mask.nonzero()[:, 0].tolist()}
+
+    def shifts(names):
+        return {name for name in names if name.startswith("TimeShift")}
+
+    # The drum ends at tick 12, before which time may pass at will, and basses at tick 36.
+    assert shifts(allowed("NoteOn_Drums_38")) == {f"TimeShift_0_{t}" for t in range(7, 12)} | {
+        "TimeShift_1_0"
+    }
+    late = torch.tensor([60])
+    assert allowed("NoteOn_Drums_38", not_before=late) == {"TimeShift_1_0"}
+    at_12 = "NoteOn_Drums_38 TimeShift_1_0"
+    offs = {f"NoteOff_{voice}" for voice in ("Bass_40", "Bass_41", "Drums_36")}
+    assert allowed(at_12) == allowed(at_12, not_before=late) == offs
+    # A later voice would pass over the one that must end.
+    assert "NoteOff_Drums_38" not in allowed(at_12)
+    after = allowed(f"{at_12} NoteOff_Drums_36")
+    assert "NoteOff_Drums_38" in after
+    assert "NoteOn_Drums_36" in after
+    assert shifts(after) == {f"TimeShift_0_{tick}" for tick in range(1, 7)}  # 38 ends at tick 18
+
+
+@pytest.mark.parametrize("name", ["groove2groove", "groove2groove_band"])
+def test_pieces_with_long_notes_are_accepted(name):
+    """Notes beyond the maximum are cut on encoding, so that every piece has a place in the grammar."""
+    tokenizer = frozen_tokenizers()[name]
+    score = compose_groove(0, "funk", 0, 0)
+    for track in score.tracks:
+        track.notes["duration"] *= 40
+    tokens, summary = tokenizer.encode_with_summary(score)
+    assert summary.clipped["notes longer than the maximum"]
+    assert tokenizer.grammar().accepts(torch.from_numpy(tokens)[None]).all()
+
+
+def test_no_note_hangs_under_random_logits():
+    """Without any note-off of its own, a walk has no note beyond the maximum."""
+    tokenizer = Groove2Groove(max_note_beats=2, max_drum_beats=1)
+    grammar, pad = tokenizer.grammar(), tokenizer.vocabulary.pad_id
+    random = torch.Generator().manual_seed(0)
+    offs = torch.zeros(pad + 1)
+    offs[tokenizer.families["NoteOff"].start : tokenizer.families["NoteOff"].stop] = -1e6
+    offs[tokenizer.families["TimeShift"].start : tokenizer.families["TimeShift"].stop] = 6
+    state = grammar.start(torch.tensor([[tokenizer.vocabulary.id("BOS")]]).repeat(8, 1))
+    columns = []
+    for _ in range(600):
+        logits = offs + 3 * torch.randn(8, pad + 1, generator=random)
+        token = logits.masked_fill(~grammar.allowed(state, end=False), -torch.inf).argmax(dim=1)
+        state = grammar.advance(state, token)
+        columns.append(token)
+    for row in torch.stack(columns, dim=1).numpy():
+        score = tokenizer.decode(row)
+        assert score.num_notes > 50
+        for track in score.tracks:
+            assert track.notes["duration"].max(initial=0) == 480 * (1 if track.is_drum else 2)
 
 
 @pytest.mark.parametrize(

@@ -123,10 +123,31 @@ def test_empty_scores():
 
 def test_a_long_gap_is_cut_off():
     notes = notes_from([(0, 200_000_000, 40, 60), (200_000_000, 10, 60, 60)])
-    tokens, summary = groove.encode_with_summary(Score(480, [Track("Bass", notes=notes)]))
+    unlimited = Groove2Groove(max_note_beats=None)
+    tokens, summary = unlimited.encode_with_summary(Score(480, [Track("Bass", notes=notes)]))
     assert len(tokens) == 16384 / 2 + 4
     assert summary.dropped == {"notes beyond beat 16384": 1}
     assert summary.clipped == {"notes lasting beyond beat 16384": 1}
+
+
+def test_notes_are_cut_at_their_maximum_length():
+    rows = [(0, 12 * 16 + 1, 40, 80), (12, 12 * 16, 41, 80), (24, 12 * 99, 42, 80)]
+    rows.append((24 + 12 * 10, 6, 42, 80))  # struck again before the maximum: not cut by it
+    drums = notes_from([(0, 13, 36, 80), (0, 12, 38, 80)])
+    score = Score(12, [Track("Piano", notes=notes_from(rows)), Track("Drums", notes=drums)])
+    tokens, summary = groove.encode_with_summary(score)
+    assert summary.clipped == {
+        "notes struck again while sounding": 1,
+        "notes longer than the maximum": 2,
+    }
+    assert summary.notes_kept == 6
+    assert groove.decode(tokens) == decoded(
+        Piano=[(0, 192, 40), (12, 192, 41), (24, 120, 42), (144, 6, 42)],
+        Drums=[(0, 12, 36), (0, 12, 38)],
+    )
+    unlimited = Groove2Groove(max_note_beats=None, max_drum_beats=None)
+    assert unlimited.decode(unlimited.encode(score)).end == 40 * 12 * 16 + 40 * 12
+    assert unlimited.vocabulary.hash == groove.vocabulary.hash
 
 
 def test_bar_length_follows_the_first_time_signature():

@@ -35,6 +35,8 @@ GROOVES = st.builds(
     Groove2Groove,
     tracks=st.lists(st.sampled_from(TRACKS), min_size=1, unique_by=lambda track: track["name"]),
     max_beats=st.sampled_from([1, 5, 16384]),
+    max_note_beats=st.sampled_from([1, 2, 16, None]),
+    max_drum_beats=st.sampled_from([1, 4, None]),
     max_transposition=st.integers(0, 12),
     drop_track_probability=st.floats(0, 1),
     skip_bar_probability=st.floats(0, 1),
@@ -186,9 +188,11 @@ def groove_grid(score, own):
     tracks = []
     for setting, notes in zip(own["tracks"], kept, strict=True):
         rows = []
+        longest = own["max_drum_beats" if setting["is_drum"] else "max_note_beats"]
         for (pitch, step), steps in notes.items():
             later = [s - step for p, s in notes if p == pitch and s > step]
-            rows.append((40 * step, 40 * min([steps, *later]), pitch, 80))
+            steps = min([steps, *later, 12 * (longest or limit)])
+            rows.append((40 * step, 40 * steps, pitch, 80))
         tracks.append(
             Track(setting["name"], setting["program"], setting["is_drum"], notes_from(rows))
         )

@@ -314,6 +314,14 @@ def test_settings_rebuild_the_tokenizer(tokenizer):
     assert rebuilt.settings() == tokenizer.settings()
 
 
+def test_tokenizers_from_before_the_maximum_length_of_notes_load():
+    content = Groove2Groove().to_json()
+    for name in ("max_note_beats", "max_drum_beats"):
+        del content["settings"][name]
+    content["hash"] = content_hash({k: v for k, v in content.items() if k != "hash"})
+    assert Tokenizer.from_json(content).settings() == Groove2Groove().settings()
+
+
 def test_augmentation_does_not_change_the_vocabulary():
     assert REMI(max_transposition=0).vocabulary.hash == HASHES["remi"]
     quiet = Groove2Groove(max_transposition=0, drop_track_probability=0, skip_bar_probability=0)
@@ -332,6 +340,8 @@ def test_augmentation_does_not_change_the_vocabulary():
         lambda: REMI(max_bars=0),
         lambda: REMI(max_transposition=-1),
         lambda: Groove2Groove(max_beats=0),
+        lambda: Groove2Groove(max_note_beats=0),
+        lambda: Groove2Groove(max_drum_beats=1.5),
         lambda: Groove2Groove(skip_bar_probability=1.5),
         lambda: Groove2Groove(tracks=[{"name": "Bass", "program": 128}]),
         lambda: Groove2Groove(tracks=[{"name": "Bass", "takes": [32, 39]}]),

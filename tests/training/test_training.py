@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from musicgen import load
@@ -237,18 +236,3 @@ def test_runs_without_validation_pieces(run, tmp_path, capsys):
     assert "(5 train, 0 val, 1 test)" in shown
     assert "no val pieces among 6: all pieces are used" in shown
     assert float(rows[2]["val/loss"]) > 0
-
-
-def test_experiments_compose(config):
-    folder = Path(__file__).parents[2] / "conf/experiment"
-    experiments = sorted(folder.rglob("*.yaml"))
-    assert experiments
-    for path in experiments:
-        name = path.relative_to(folder).with_suffix("").as_posix()
-        cfg = config("train", f"experiment={name}")
-        assert cfg.trainer.max_steps > 0
-        if path.stem.endswith("_base"):
-            continue
-        first = path.read_text().splitlines()[:3]
-        assert first[1].startswith(f"# python train.py experiment={name} "), path
-        instantiate(cfg.model.position)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from musicgen.composer.corpus import compose_corpus
-from musicgen.data.corpora.base import Piece
+from musicgen.composer.corpus import compose_corpus, may_compose_in
+from musicgen.data.corpora.base import Piece, midi_folder_cure
 from musicgen.data.corpora.midi_folder import MidiFolder
+from musicgen.errors import UserError
 from musicgen.validation import check_choice, check_int
 
 
@@ -15,7 +16,8 @@ class ComposedCorpus(MidiFolder):
     """Pieces by the project's own composer; grooves are split by family of styles.
 
     Args:
-        root: folder for the MIDI files.
+        root: folder for composed corpora, each in a folder of its own. It must not hold other
+            files, which somebody may have meant to train on.
         kind: pop (piano) or groove (multi-track).
         corpus_seed: seed of the composer.
     """
@@ -32,9 +34,23 @@ class ComposedCorpus(MidiFolder):
         check_int("num_pieces", num_pieces, minimum=3)  # one for each split
         check_int("corpus_seed", corpus_seed, minimum=0)
         super().__init__(Path(root) / f"{kind}-{num_pieces}-seed{corpus_seed}")
+        self.composed = self.root.parent
         self.kind, self.num_pieces, self.corpus_seed = kind, num_pieces, corpus_seed
 
     def pieces(self) -> list[Piece]:
+        """List the pieces, composed first if necessary.
+
+        Raises:
+            ValueError: `root` holds other files; nothing is written.
+        """
+        entries = sorted(self.composed.iterdir()) if self.composed.is_dir() else []
+        for entry in entries:
+            is_corpus = entry.is_dir() and may_compose_in(entry)
+            if not is_corpus and not entry.name.startswith("."):
+                raise UserError(
+                    f"{self.composed}: holds other files ({entry.name}), so that no corpus is "
+                    f"composed there; {midi_folder_cure(self.composed)}"
+                )
         paths = compose_corpus(
             self.root, kind=self.kind, num_pieces=self.num_pieces, seed=self.corpus_seed
         )

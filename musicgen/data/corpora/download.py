@@ -76,10 +76,12 @@ def download_archive(archive: Archive, folder: Path, *, only: str = "*") -> None
         folder: receives the contents of the archive's single top folder, or all of its files.
         only: pattern on the archive's paths (top folder included); other files are not unpacked.
     """
+    if _holds_files(folder):  # nothing to write, not even a lock
+        return
     folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.parent / archive.name
     with FileLock(path.with_name(f".{path.name}.lock")):
-        if folder.is_dir() and any(folder.iterdir()):
+        if _holds_files(folder):
             return
         if not path.is_file():
             _download(archive, path)
@@ -141,6 +143,10 @@ def _fetch(archive: Archive, part: Path) -> None:
                 progress.advance(bar, len(block))
     if total is not None and _length(part) < total:
         raise http.client.IncompleteRead(b"", total - _length(part))
+
+
+def _holds_files(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
 
 
 def _length(path: Path) -> int:

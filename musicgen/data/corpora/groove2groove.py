@@ -6,9 +6,11 @@ data"; prepared as for Liutkus et al. 2021 (appendix, "Training data").
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -49,6 +51,9 @@ class Groove2GrooveMIDI(Corpus):
         val_families, test_families: numbers of held-out families.
         split_seed: seed of the split; 0 draws the paper's families.
         skip_bars: bars of count-in to leave out.
+        tracks: `all` five, or `trio`: Bass, Drums and one of the others that has notes, as
+            Accompaniment. It is drawn for each file from its name and `split_seed`. (The SPE paper
+            draws it anew in each epoch.)
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class Groove2GrooveMIDI(Corpus):
         test_families: int = 25,
         split_seed: int = 0,
         skip_bars: int = 2,
+        tracks: Literal["all", "trio"] = "all",
     ) -> None:
         super().__init__(root)
         check_choice("split_by", split_by, ("families", "folders"))
@@ -68,9 +74,10 @@ class Groove2GrooveMIDI(Corpus):
         check_int("test_families", test_families, minimum=0)
         check_int("split_seed", split_seed, minimum=0)
         check_int("skip_bars", skip_bars, minimum=0)
+        check_choice("tracks", tracks, ("all", "trio"))
         self.download, self.split_by, self.split_seed = download, split_by, split_seed
         self.held_out = {"val": val_families, "test": test_families}
-        self.skip_bars = skip_bars
+        self.skip_bars, self.tracks = skip_bars, tracks
 
     def pieces(self) -> list[Piece]:
         if self.download:
@@ -86,7 +93,7 @@ class Groove2GrooveMIDI(Corpus):
         return [self._piece(path, split) for split in SPLITS for path in find_midi(folders[split])]
 
     def read(self, path: Path) -> Score:
-        """Read one accompaniment, as the tracks Bass, Drums, Guitar, Piano and Strings.
+        """Read one accompaniment, as the tracks Bass, Drums, Guitar, Piano and Strings, or a trio.
 
         Tracks of one name are merged, and missing ones are added without notes. The bars of the
         count-in are cut off with every note that begins in them.
@@ -108,10 +115,13 @@ class Groove2GrooveMIDI(Corpus):
                 track.notes = sort_notes(np.concatenate([same.notes, track.notes]))
             tracks[track.name] = track
         score.tracks = list(tracks.values())
+        if self.tracks == "trio":
+            score.tracks = draw_trio(score.tracks, f"{path.name} {self.split_seed}")
         return score.clip(int(bars[self.skip_bars]), score.end + 1)
 
     def reader_id(self) -> str:
-        return f"groove2groove skip_bars={self.skip_bars}"
+        trio = f" trio={self.split_seed}" if self.tracks == "trio" else ""
+        return f"groove2groove skip_bars={self.skip_bars}{trio}"
 
     def _piece(self, path: Path, split: str) -> Piece:
         return Piece(path.relative_to(self.root / "midi").as_posix(), path, _style(path)[0], split)
@@ -131,6 +141,19 @@ class Groove2GrooveMIDI(Corpus):
             if len(songs) == 2
             for path in (songs if split_of[family] == "train" else songs[:1])
         ]
+
+
+def draw_trio(tracks: list[Track], key: str) -> list[Track]:
+    """Return Bass, Drums and, as Accompaniment, one of the other tracks, drawn by a hash of `key`.
+
+    A track without notes is taken only if all others have none.
+    """
+    others = [track for track in tracks if track.name not in ("Bass", "Drums")]
+    others = [track for track in others if len(track.notes)] or others
+    digest = hashlib.blake2b(key.encode(errors="surrogateescape"), digest_size=8).digest()
+    drawn = others[int.from_bytes(digest) % len(others)]
+    rhythm = [track for track in tracks if track.name in ("Bass", "Drums")]
+    return [*rhythm, replace(drawn, name="Accompaniment")]
 
 
 def split_families(families: Iterable[str], held_out: dict[str, int], seed: int) -> dict[str, str]:

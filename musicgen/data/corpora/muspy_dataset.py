@@ -141,14 +141,18 @@ def _open(name: str, root: Path) -> Any:
         return dataset()
     info = dataset.info()
     cure = "set download=true" if info.license else f"get them from {info.homepage}"
-    missing = missing_corpus(root, f"the files of muspy's dataset {name}", cure)
+    expected = f"the files of muspy's dataset {name}"
     if not _holds_files(root):
-        raise missing
-    (root / ".muspy.success").touch()  # muspy requires it
+        raise missing_corpus(root, expected, cure)
+    mark = root / ".muspy.success"  # muspy requires it
+    marked = mark.exists()
+    mark.touch()
     try:
         return dataset(root, use_converted=False)
     except ValueError:  # no file of its format
-        raise missing from None
+        if not marked:
+            mark.unlink()
+        raise missing_corpus(root, expected, cure) from None
 
 
 def _holds_files(root: Path) -> bool:

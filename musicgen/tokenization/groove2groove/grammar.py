@@ -10,79 +10,107 @@ from torch import Tensor
 
 from musicgen.tokenization.grammar import Grammar, GrammarState
 from musicgen.tokenization.groove2groove.note_events import STEPS_PER_BEAT
-from musicgen.tokenization.vocabulary import Vocabulary
+from musicgen.tokenization.vocabulary import IntArray, Vocabulary
 
 
 @dataclass
 class GrooveState(GrammarState):
     """The state of Groove2Groove sequences."""
 
-    sounding: Tensor  # whether each voice (track and key) sounds [B, num_voices]
+    ends: Tensor  # time by which each voice (track and key) must end, 0 if silent [B, num_voices]
 
 
 class GrooveGrammar(Grammar[GrooveState]):
     """BOS; at each time note-offs, then note-ons, both ascending; EOS once nothing sounds.
 
-    A shift may follow another only if that was the longest one. At the maximum length no note
-    begins, and all sounding ones are closed.
+    A shift may follow another only if that was the longest one. No note outlasts its maximum
+    length or that of the piece: time passes at most to the end of the next such note, where it is
+    closed before anything else. At the maximum length of a piece no note begins.
+
+    Args:
+        max_durations: maximum length of a note of each voice, in ticks. [num_voices]
+        limit: maximum length of a piece, in ticks.
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, families: Mapping[str, range], max_beats: int
+        self,
+        vocabulary: Vocabulary,
+        families: Mapping[str, range],
+        max_durations: IntArray,
+        limit: int,
     ) -> None:
         super().__init__(vocabulary)
         self.bos = vocabulary.id("BOS")
         self.num_voices = len(families["NoteOn"])
         self.shifts = families["TimeShift"]
         self.longest_shift = self.shifts.stop - 1
-        self.limit = max_beats * STEPS_PER_BEAT
+        self.limit = limit
+        self._max_durations = {torch.device("cpu"): torch.from_numpy(max_durations)}
 
     def _initial_state(self, num_rows: int) -> GrooveState:
-        sounding = torch.zeros(num_rows, self.num_voices, dtype=torch.bool)
-        return GrooveState(**self._initial_fields(num_rows), sounding=sounding)
+        ends = torch.zeros(num_rows, self.num_voices, dtype=torch.long)
+        return GrooveState(**self._initial_fields(num_rows), ends=ends)
 
     def _allowed(self, state: GrooveState) -> Tensor:
-        num_voices, sounding, device = self.num_voices, state.sounding, state.last.device
+        num_voices, device = self.num_voices, state.last.device
         last, time = state.last[:, None], state.time[:, None]  # [B, 1]
         after_on = last < num_voices
         after_off = (last >= num_voices) & (last < 2 * num_voices)
         begun = last != self.pad
+        sounding = state.ends > 0
         any_sounding = sounding.any(dim=1, keepdim=True)
-        at_limit = time >= self.limit
+        next_end = self._next_end(state)
+        is_due = next_end <= time
         voice = torch.arange(num_voices, device=device)
 
         lowest_on = torch.where(after_on, last + 1, 0)
-        on = ~sounding & (voice >= lowest_on) & begun & ~at_limit
+        on = ~sounding & (voice >= lowest_on) & begun & ~is_due
 
         lowest_off = torch.where(after_off, last - num_voices + 1, 0)
         off = sounding & (voice >= lowest_off) & ~after_on
-        # At the limit every sounding voice must be closed: there is no later time.
-        first_sounding = sounding.to(torch.uint8).argmax(dim=1, keepdim=True)
-        off &= ~at_limit | (voice == first_sounding)
+        # Offs ascend, so that none may pass over a voice that must end now.
+        first_due = (sounding & (state.ends <= time)).to(torch.uint8).argmax(dim=1, keepdim=True)
+        off &= ~is_due | (voice <= first_due)
 
         forward = torch.arange(1, len(self.shifts) + 1, device=device)
         tick = time % STEPS_PER_BEAT
         arrival = time - tick + forward
         may_shift = after_on | after_off | (last == self.longest_shift) | (last == self.bos)
         shift = may_shift & (forward > tick)
-        shift &= (arrival < self.limit) | ((arrival == self.limit) & any_sounding)
+        # Without a note to close there, nothing can follow at the limit.
+        shift &= arrival < next_end + any_sounding
 
         eos = ~any_sounding & (after_off | (last == self.bos))
         return torch.cat([on, off, shift, eos, ~begun, torch.zeros_like(begun)], dim=1)
 
     def _time_tokens(self, state: GrooveState, until: Tensor) -> Tensor:
         tokens = torch.arange(len(self.vocabulary), device=state.last.device)
+        next_end, time = self._next_end(state), state.time[:, None]
         # An event must follow any shift but the longest.
-        ready = self._arrival(state.time[:, None], tokens) >= until[:, None]
-        return self._is_shift(tokens) & (ready | (tokens == self.longest_shift))
+        ready = self._arrival(time, tokens) >= torch.minimum(until[:, None], next_end)
+        closes = (tokens >= self.num_voices) & (tokens < 2 * self.num_voices) & (next_end <= time)
+        return self._is_shift(tokens) & (ready | (tokens == self.longest_shift)) | closes
 
     def advance(self, state: GrooveState, tokens: Tensor) -> GrooveState:
         event_voice = torch.where(tokens < 2 * self.num_voices, tokens % self.num_voices, -1)
         toggled = torch.arange(self.num_voices, device=tokens.device) == event_voice[:, None]
         arrival = self._arrival(state.time, tokens)
         time = torch.where(self._is_shift(tokens), arrival, state.time)
+        end = (time[:, None] + self._max_durations_on(tokens.device)).clamp(max=self.limit)
+        begun = torch.where((tokens < self.num_voices)[:, None], end, 0)
         fields = self._next_fields(state, tokens, time)
-        return GrooveState(**fields, sounding=state.sounding ^ toggled)
+        return GrooveState(**fields, ends=torch.where(toggled, begun, state.ends))
+
+    def _next_end(self, state: GrooveState) -> Tensor:
+        """Return the time by which a note or else the piece must end. [B, 1]."""
+        ends = torch.where(state.ends > 0, state.ends, self.limit)
+        return ends.amin(dim=1, keepdim=True)
+
+    def _max_durations_on(self, device: torch.device) -> Tensor:
+        if device not in self._max_durations:
+            on_cpu = self._max_durations[torch.device("cpu")]
+            self._max_durations[device] = on_cpu.to(device)
+        return self._max_durations[device]
 
     def _is_shift(self, tokens: Tensor) -> Tensor:
         return (tokens >= self.shifts.start) & (tokens < self.shifts.stop)

@@ -40,6 +40,10 @@ class Groove2Groove(Tokenizer):
         tracks: the instruments, as mappings with the attributes of `Instrument`; only the name is
             required.
         max_beats: later onsets are dropped, notes that last longer are cut.
+        max_note_beats, max_drum_beats: longer notes, and longer notes of drums, are cut, and the
+            grammar closes them, so that no generated note hangs; None for no maximum. (Of 3.6 M
+            pitched notes in 2,622 multi-track accompaniments .11% last longer than 16 beats, and of
+            1.9 M drum notes .03% longer than 1.)
         max_transposition: training crops are shifted by up to this many semitones, except drums.
         drop_track_probability: of dropping each track of a training crop; one always stays.
         skip_bar_probability: of cutting each bar but the first out of a training crop.
@@ -53,16 +57,21 @@ class Groove2Groove(Tokenizer):
         *,
         tracks: Sequence[Mapping[str, Any]] = DEFAULT_TRACKS,
         max_beats: int = 16384,
+        max_note_beats: int | None = 16,
+        max_drum_beats: int | None = 1,
         max_transposition: int = 5,
         drop_track_probability: float = 0.1,
         skip_bar_probability: float = 0.05,
     ) -> None:
         check_int("max_beats", max_beats)
+        check_int("max_note_beats", max_note_beats, none_means="no maximum")
+        check_int("max_drum_beats", max_drum_beats, none_means="no maximum")
         check_int("max_transposition", max_transposition, 0)
         check_float("drop_track_probability", drop_track_probability, maximum=1)
         check_float("skip_bar_probability", skip_bar_probability, maximum=1)
         self.instruments = instruments_of(tracks)
         self.max_beats = max_beats
+        self.max_note_beats, self.max_drum_beats = max_note_beats, max_drum_beats
         self.max_transposition = max_transposition
         self.drop_track_probability = drop_track_probability
         self.skip_bar_probability = skip_bar_probability
@@ -79,19 +88,25 @@ class Groove2Groove(Tokenizer):
         frozen = (n for n, tracks in FROZEN_TRACKS.items() if [t["name"] for t in tracks] == names)
         self.vocabulary, self.families = assign_ids(families, next(frozen, None))
         self.events = NoteEvents(len(voices))
+        longest = [max_drum_beats if i.is_drum else max_note_beats for i in self.instruments]
+        beats = [min(each or max_beats, max_beats) for each in longest]
+        self._max_durations = np.repeat(beats, NUM_KEYS) * STEPS_PER_BEAT  # of each voice, in ticks
 
     def settings(self) -> dict[str, Any]:
         tracks = [{**i._asdict(), "takes": list(map(list, i.takes))} for i in self.instruments]
         return {
             "tracks": tracks,
             "max_beats": self.max_beats,
+            "max_note_beats": self.max_note_beats,
+            "max_drum_beats": self.max_drum_beats,
             "max_transposition": self.max_transposition,
             "drop_track_probability": self.drop_track_probability,
             "skip_bar_probability": self.skip_bar_probability,
         }
 
     def grammar(self) -> GrooveGrammar:
-        return GrooveGrammar(self.vocabulary, self.families, self.max_beats)
+        limit = self.max_beats * STEPS_PER_BEAT
+        return GrooveGrammar(self.vocabulary, self.families, self._max_durations, limit)
 
     def start_tokens(self) -> IntArray:
         return np.array([self.vocabulary.id("BOS")])
@@ -131,7 +146,10 @@ class Groove2Groove(Tokenizer):
 
         columns = GridNotes(voice[inside], onset, duration, notes["velocity"][inside])
         kept = remove_overlaps(columns, summary)
-        events = self.events.sort(kept.voice, kept.onset, kept.onset + kept.duration)
+        longest = self._max_durations[kept.voice]
+        summary.clip("notes longer than the maximum", (kept.duration > longest).sum())
+        duration = np.minimum(kept.duration, longest)
+        events = self.events.sort(kept.voice, kept.onset, kept.onset + duration)
         return self._frame(events, end=True), summary
 
     def decode(self, tokens: IntArray) -> Score:

@@ -37,3 +37,24 @@ def test_grooves_of_one_family_stay_in_one_split(tmp_path):
 def test_invalid_settings(tmp_path, wrong, reason):
     with pytest.raises(UserError, match=reason):
         ComposedCorpus(tmp_path, **wrong)
+
+
+@pytest.mark.parametrize("name", ["my song.mid", "album/song.mid", "notes.txt"])
+def test_nothing_is_composed_among_other_files(tmp_path, name):
+    root = tmp_path / "my music"
+    file = root / name
+    file.parent.mkdir(parents=True)
+    file.touch()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match="holds other files") as refusal:
+        ComposedCorpus(root, num_pieces=3).pieces()
+    assert f"data=midi_folder 'data.root={root}'" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_composed_corpora_lie_side_by_side(tmp_path):
+    (tmp_path / ".DS_Store").touch()
+    for kind in ("pop", "groove", "pop"):
+        assert len(ComposedCorpus(tmp_path, kind=kind, num_pieces=3).pieces()) == 3
+    assert len(ComposedCorpus(tmp_path / "new/folder", num_pieces=3).pieces()) == 3

@@ -8,7 +8,7 @@ from musicgen.data.corpora.groove2groove import Groove2GrooveMIDI, split_familie
 from musicgen.data.preparation import PreparationRequest, prepare_corpus
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from, write
-from musicgen.tokenization import Groove2Groove
+from musicgen.tokenization import PUBLISHED_TRACKS, Groove2Groove
 
 BEAT = 120
 NAMES = ["Bass", "Drums", "Guitar", "Piano", "Strings"]
@@ -184,3 +184,27 @@ def test_download_requests_the_published_archive(tmp_path, monkeypatch):
     monkeypatch.setattr(groove2groove, "download_archive", download_archive)
     assert corpus(tmp_path, download=True).pieces()
     assert asked == [("groove2groove-data-v1.0.0.tar.gz", 236_114_569, "*/midi/*/fixed/*")]
+
+
+def test_trios_are_bass_drums_and_a_drawn_track(tmp_path):
+    drawn = set()
+    for number in range(40):
+        path = tmp_path / f"{number}.mid"
+        rows = [(0, 960, 60, 80)]
+        tracks = [Track(name, 5, name == "Drums", notes_from(rows)) for name in NAMES]
+        tracks[2].notes = notes_from([])  # no guitar
+        tracks[4].program = 48
+        write(Score(BEAT, tracks), path)
+        score = read_song(path, skip_bars=0, tracks="trio")
+        assert [track.name for track in score.tracks] == ["Bass", "Drums", "Accompaniment"]
+        assert all(len(track.notes) == 1 for track in score.tracks)
+        assert read_song(path, skip_bars=0, tracks="trio") == score
+        assert Groove2Groove(tracks=PUBLISHED_TRACKS).encode_with_summary(score)[1].dropped == {}
+        other = read_song(path, skip_bars=0, tracks="trio", split_seed=1)
+        drawn.add((score.tracks[2].program, other.tracks[2].program))
+    assert drawn == {(a, b) for a in (5, 48) for b in (5, 48)}
+    ids = {
+        Groove2GrooveMIDI(tmp_path, **settings).reader_id()
+        for settings in ({}, {"tracks": "trio"}, {"tracks": "trio", "split_seed": 1})
+    }
+    assert len(ids) == 3, "token caches differ"
