@@ -21,6 +21,7 @@ FRAMEWORKS = {"hydra", "omegaconf", "pytorch_lightning"}
 MIDI_LIBRARIES = {"symusic", "miditoolkit", "muspy", "mido", "pretty_midi"}
 MAY_IMPORT_MIDI_LIBRARIES = {
     "musicgen.midi.io": MIDI_LIBRARIES,
+    "musicgen.midi.audio": {"symusic"},
     "musicgen.generation.model": {"miditoolkit", "muspy"},  # type annotations only
     "musicgen.data.corpora.muspy_dataset": {"muspy"},
     "musicgen.metrics.descriptors": {"muspy"},  # its metrics

@@ -39,7 +39,7 @@ def with_realizations(
     attention = config["attention"]
     feature_map = attention.get("feature_map") or {}
     if "num_features" in feature_map:
-        num_features = model.layers[0].attention.feature_dim
+        num_features = next(m.feature_dim for m in model.modules() if isinstance(m, FeatureMap))
         feature_map = {**feature_map, "num_features": num_features}
         config["attention"] = {**attention, "feature_map": feature_map}
     changed: Transformer = build(config, Transformer, vocab_size=model.head.out_features)

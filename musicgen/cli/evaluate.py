@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig
 
+from musicgen.cli.generated_files import write_blind_page
 from musicgen.cli.measures import (
     descriptors_measure,
     position_loss,
@@ -37,11 +39,23 @@ _DESCRIPTORS = (
     "continuations with a value; overlap (1 is best) and KL (0 is best) of distances within the "
     "generated set and to the originals: musicgen/metrics/descriptors.py"
 )
+_BLIND = "open blind.html to compare them by ear: it collects votes and shows their result"
+
+
+def blind(cfg: DictConfig, out: Path) -> list[dict[str, Any]]:
+    """Write `blind.html` and return the pairs to compare."""
+    folders = cfg.compare
+    if not isinstance(folders, ListConfig) or len(set(folders)) < max(2, len(folders)):
+        raise ParameterError("compare", folders, "expected different folders: [DIR1,DIR2]")
+    return write_blind_page([str(folder) for folder in folders], out / "blind.html")
+
+
 MEASURES = {  # functions, and legends of their tables
     "style": (style, _STYLE),
     "descriptors": (descriptors_measure, _DESCRIPTORS),
     "position_loss": (position_loss, f"in nats a token; {_SUMMARY}; {_DRAWS}"),
     "position_properties": (position_properties, _PROPERTIES),
+    "blind": (blind, _BLIND),
 }
 
 
@@ -49,7 +63,8 @@ def main(cfg: DictConfig) -> None:
     """Compute each measure, print its table, and write it as CSV with its plot below `out`."""
     selected = cfg.metrics
     if selected is None:
-        selected = "style" if cfg.generated or cfg.references else "position_loss"
+        given = cfg.generated or cfg.references
+        selected = "style" if given else "blind" if cfg.compare else "position_loss"
     names = [str(name) for name in ([selected] if isinstance(selected, str | int) else selected)]
     if not names:
         raise ParameterError("metrics", "[]", f"expected some of {', '.join(MEASURES)}, or null")

@@ -16,6 +16,7 @@ from musicgen.cli.datasets import held_out_pieces, open_training_data
 from musicgen.cli.generated_files import (
     MANIFEST,
     REPORT,
+    audio_name,
     cut_short,
     file_names,
     num_grammatical,
@@ -35,7 +36,8 @@ from musicgen.generation.continuation import (
 )
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt, empty_prompt
-from musicgen.midi import Score, find_midi
+from musicgen.midi import Score, find_midi, loads
+from musicgen.midi.audio import Soundfont
 from musicgen.text import pluralize
 from musicgen.validation import check_bool, check_choice, check_int
 
@@ -63,6 +65,7 @@ def main(cfg: DictConfig) -> None:
         seed=cfg.seed,
         compile=cfg.compile,
     )
+    soundfont = None if cfg.soundfont is None else Soundfont(cfg.soundfont)
     prompts = read_prompts(model, cfg)
     notices = [with_cures(prompt.notice) for prompt in prompts if prompt.notice]
     for notice in notices[:NUM_NOTICES_SHOWN]:
@@ -83,6 +86,8 @@ def main(cfg: DictConfig) -> None:
                 name = names[id(continuation.prompt), continuation.sample]
                 written = continuation.midi_file(cfg.keep_prompt)
                 write_bytes(out / name, written.data)
+                if soundfont:
+                    soundfont.write_wav(loads(written.data), out / audio_name(name))
                 done[name] = continuation, written
         except KeyboardInterrupt:
             if not done:

@@ -1,5 +1,7 @@
-"""Results for people: an HTML page about generated music, plots and tables."""
+"""Results for people: HTML pages about generated music, plots and tables."""
 
+from musicgen.report.blind import BlindTrial, render_blind
 from musicgen.report.html import ReportPiece, render_report
+from musicgen.report.measures import Anchor, Measure
 
-__all__ = ["ReportPiece", "render_report"]
+__all__ = ["Anchor", "BlindTrial", "Measure", "ReportPiece", "render_blind", "render_report"]

@@ -1,44 +1,62 @@
-"""Self-contained HTML page about generated music: piano rolls, a player, metadata.
+"""Self-contained HTML page about generated music: piano rolls, a player, measures.
 
-Text is escaped here, music is embedded as JSON, style and script are inlined.
+Text is escaped, music is embedded as JSON, style and script are inlined.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
-from importlib.resources import files
-from numbers import Integral, Real
 from pathlib import PurePath
 from string import Template
 from urllib.parse import quote
 
 from musicgen.midi.score import Score, Track
+from musicgen.report.facts import compare_sections
+from musicgen.report.markup import (
+    Metadata,
+    asset,
+    embedded_json,
+    fold,
+    metadata_list,
+    render_page,
+    text,
+)
+from musicgen.report.measures import Measure, format_figure, measure_list
 from musicgen.report.payload import family, score_payload
 from musicgen.text import pluralize
 
-Value = str | int | float | None
-Metadata = Mapping[str, Value]  # by label
-
-SCRIPTS = ("score.js", "synth.js", "roll.js", "player.js")
+SCRIPTS = ("score.js", "synth.js", "roll.js", "player.js", "report.js")
 NUM_COLOURS = 8  # --track-0 … --track-7 in style.css
+NUM_NOTICES_SHOWN = 2  # more are folded
+OVERVIEW_FACTS = ("key (estimated)", "tempo (bpm)", "metre", "bars", "notes a bar")
 
 
 @dataclass(frozen=True)
 class ReportPiece:
-    """One piece of the report."""
+    """One piece of the report.
+
+    Attributes:
+        title: what was continued, such as the prompt's name.
+        score: prompt and continuation together.
+        prompt_end: the tick at which the continuation begins; 0 without a prompt.
+        midi_file: relative to the report; None for no link.
+        metadata: technical details, folded.
+        measures: with their anchors, shown.
+        notices: what a listener must know about this piece.
+        audio_file: a rendering such as a WAV file, like `midi_file`.
+    """
 
     title: str
-    score: Score  # prompt and continuation together
-    prompt_end: int  # the tick at which the continuation begins; 0 without a prompt
-    midi_file: str | None  # relative to the report; None for no link
+    score: Score
+    prompt_end: int
+    midi_file: str | None
     metadata: Metadata
+    measures: Sequence[Measure] = ()
+    notices: Sequence[str] = ()
+    audio_file: str | None = None
 
 
 def render_report(
@@ -51,36 +69,62 @@ def render_report(
     """Return the page as text.
 
     Args:
-        metadata: of all pieces: settings, seed, checkpoint, speed.
-        notices: highlighted sentences, such as a limit that was reached.
+        metadata: of all pieces: settings, seed, checkpoint, speed; folded.
+        notices: sentences about all pieces, such as a limit that was reached.
     """
-    style = _asset("style.css")
-    script = "\n".join(_asset(name) for name in SCRIPTS)
-    return Template(_asset("page.html")).substitute(
-        title=_text(title),
-        style=style,
-        style_hash=_content_hash(style),
-        script=script,
-        script_hash=_content_hash(script),
-        notices="".join(f'<p class="notice">{_text(notice)}</p>\n' for notice in notices),
-        metadata=_metadata_list(metadata),
+    return render_page(
+        "page.html",
+        styles=("style.css",),
+        scripts=SCRIPTS,
+        title=text(title),
+        notices=_notices(notices) + _notices_of_pieces(pieces),
+        metadata=fold("How these were made", metadata_list(metadata)),
         contents=_contents_table(pieces) if len(pieces) > 1 else "",
         pieces="\n".join(_piece(index, piece) for index, piece in enumerate(pieces)),
     )
 
 
+def _notices(notices: Sequence[str]) -> str:
+    """Return paragraphs of a few notices; many are folded under their number."""
+    if len(notices) <= NUM_NOTICES_SHOWN:
+        return "".join(f'<p class="notice">{text(notice)}</p>\n' for notice in notices)
+    entries = "\n".join(
+        f"<li>{text(notice)}{f' (×{count})' if count > 1 else ''}</li>"
+        for notice, count in Counter(notices).items()
+    )
+    return fold(pluralize(len(notices), "notices"), f"<ul>\n{entries}\n</ul>", "notice") + "\n"
+
+
+def _notices_of_pieces(pieces: Sequence[ReportPiece]) -> str:
+    """Return how many pieces have notices, with links to them folded; none for a single piece."""
+    numbers = [i for i, piece in enumerate(pieces) if piece.notices]
+    if len(pieces) < 2 or not numbers:
+        return ""
+    links = "\n".join(
+        f'<li><a href="#piece-{i}">{text(pieces[i].title)}</a>: '
+        f"{text('; '.join(pieces[i].notices))}</li>"
+        for i in numbers
+    )
+    summary = f"Notices about {len(numbers)} of {len(pieces)} pieces"
+    return fold(summary, f"<ul>\n{links}\n</ul>", "notice")
+
+
 def _piece(index: int, piece: ReportPiece) -> str:
     score = piece.score
-    payload = score_payload(score, piece.prompt_end)
-    data = json.dumps(payload, separators=(",", ":"), allow_nan=False)
-    return Template(_asset("piece.html")).substitute(
+    facts = compare_sections(score, piece.prompt_end)
+    return Template(asset("piece.html")).substitute(
         index=index,
-        title=_text(piece.title),
+        title=text(piece.title),
         summary=_summary(score, piece.prompt_end),
-        download=_download(piece),
+        jump=_jump_button(piece),
+        downloads=_download(piece, piece.midi_file, "MIDI")
+        + _download(piece, piece.audio_file, "WAV"),
+        notices=_notices(piece.notices),
         legend="\n".join(_legend_entry(*entry) for entry in enumerate(score.tracks)),
-        metadata=_metadata_list(piece.metadata),
-        data=data.replace("<", "\\u003c"),  # so that no text can close the script element
+        facts=metadata_list(facts) if score.num_notes else "",
+        measures=measure_list(piece.measures),
+        metadata=fold("Details", metadata_list(piece.metadata)),
+        data=embedded_json(score_payload(score, piece.prompt_end)),
     )
 
 
@@ -101,10 +145,19 @@ def _summary(score: Score, prompt_end: int) -> str:
     )
 
 
+def _jump_button(piece: ReportPiece) -> str:
+    if piece.prompt_end <= 0:
+        return ""
+    return (
+        '<button type="button" class="jump" title="Play from where the continuation begins" '
+        f'aria-label="Play the continuation of {text(piece.title)}">Continuation</button>'
+    )
+
+
 def _legend_entry(number: int, track: Track) -> str:
     kind = family(track)[0]
     name = track.name.strip()
-    label = _text(name or kind)
+    label = text(name or kind)
     detail = pluralize(len(track.notes), "notes")
     if name and kind.casefold() not in name.casefold():
         detail = f"{kind}, {detail}"
@@ -119,65 +172,36 @@ def _legend_entry(number: int, track: Track) -> str:
     )
 
 
-def _download(piece: ReportPiece) -> str:
-    if piece.midi_file is None:
+def _download(piece: ReportPiece, file: str | None, kind: str) -> str:
+    if file is None:
         return ""
-    assert not PurePath(piece.midi_file).is_absolute(), "midi_file is relative to the report"
+    assert not PurePath(file).is_absolute(), "files are relative to the report"
     # Quoted, so that a colon ends no URL scheme; as bytes, as file names may be invalid Unicode.
-    address = quote(os.fsencode(piece.midi_file))
+    address = quote(os.fsencode(file))
     return (
         f'<a class="download" href="{address}" download '
-        f'aria-label="Download MIDI of {_text(piece.title)}">MIDI</a>'
+        f'aria-label="Download {kind} of {text(piece.title)}">{kind}</a>\n'
     )
 
 
 def _contents_table(pieces: Sequence[ReportPiece]) -> str:
-    """Return a table with one row per piece, under the labels of all pieces' metadata."""
-    labels = list(dict.fromkeys(label for piece in pieces for label in piece.metadata))
-    head = "".join(f'<th scope="col">{_text(label)}</th>' for label in labels)
-    rows = "\n".join(
-        f'<tr><th scope="row"><a href="#piece-{index}">{_text(piece.title)}</a></th>'
-        + "".join(f"<td>{_value(piece.metadata.get(label))}</td>" for label in labels)
+    """Return a table with one row per piece: what it is, then its measures."""
+    rows: list[dict[str, str]] = []
+    for piece in pieces:
+        facts = compare_sections(piece.score, piece.prompt_end)
+        row = {label: facts[label] for label in OVERVIEW_FACTS}
+        row |= {m.name: format_figure(m.value) for m in piece.measures}
+        rows.append(row)
+    labels = list(dict.fromkeys(label for row in rows for label in row))
+    head = "".join(f'<th scope="col">{text(label)}</th>' for label in labels)
+    body = "\n".join(
+        f'<tr><th scope="row"><a href="#piece-{index}">{text(piece.title)}</a></th>'
+        + "".join(f"<td>{text(row.get(label, 'n/a'))}</td>" for label in labels)
         + "</tr>"
-        for index, piece in enumerate(pieces)
+        for index, (piece, row) in enumerate(zip(pieces, rows, strict=True))
     )
     return (
         '<nav class="contents" aria-label="Pieces" tabindex="0"><table>\n'
         f'<thead><tr><th scope="col">Piece</th>{head}</tr></thead>\n'
-        f"<tbody>\n{rows}\n</tbody></table></nav>"
+        f"<tbody>\n{body}\n</tbody></table></nav>"
     )
-
-
-def _metadata_list(metadata: Metadata) -> str:
-    if not metadata:
-        return ""
-    entries = "\n".join(
-        f"<div><dt>{_text(label)}</dt><dd>{_value(value)}</dd></div>"
-        for label, value in metadata.items()
-    )
-    return f'<dl class="metadata">\n{entries}\n</dl>'
-
-
-def _value(value: Value) -> str:
-    """Format integers in full (seeds are copied), floats to four significant digits."""
-    if isinstance(value, Real) and not isinstance(value, Integral):
-        value = float(value)
-        if math.isnan(value):
-            return "n/a"
-        return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
-    return "n/a" if value is None else _text(str(value))
-
-
-def _text(text: str) -> str:
-    """Escape text for elements and quoted attributes; bytes that are not Unicode become `?`."""
-    return escape(text.encode("utf-8", "replace").decode())
-
-
-def _content_hash(text: str) -> str:
-    """Return a Content-Security-Policy source that allows only this inline text."""
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def _asset(name: str) -> str:
-    return files("musicgen.report").joinpath("page", name).read_text(encoding="utf-8")

@@ -17,6 +17,7 @@ from musicgen.files import write_text
 Row = Mapping[str, object]
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_LATEX["±"] = r"$\pm$"
 _LATEX |= {character: "\\" + character for character in "&%$#_{}"}
 
 
@@ -55,7 +56,10 @@ def write_latex(rows: Sequence[Row], path: str | Path) -> None:
         return "".join(_LATEX.get(character, character) for character in text)
 
     columns = _columns(rows)
-    lines = [columns, *([row.get(name) for name in columns] for row in rows)]
+    lines: list[Sequence[object]] = [
+        columns,
+        *([row.get(name) for name in columns] for row in rows),
+    ]
     head, *body = (" & ".join(map(cell, line)) + r" \\" for line in lines)
     rules = [rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}", r"\toprule", head, r"\midrule"]
     ends = [r"\bottomrule", r"\end{tabular}", ""]

@@ -162,7 +162,7 @@ def test_several_runs_and_numbers_of_realizations(workplace, monkeypatch, capsys
     copy = workplace / "copy.ckpt"
     copy.write_bytes((run / "checkpoints/last.ckpt").read_bytes())
     arguments = [f"runs=[{run.relative_to(workplace)},copy.ckpt]", "num_realizations=[4,null]"]
-    arguments += ["num_draws=2", "max_factor=4", "out=grid"]
+    arguments += ["num_draws=2", "max_factor=4", "out=grid", "split=train"]
     done = call_here(
         workplace, "evaluate.py", ["metrics=position_loss", *arguments], monkeypatch, capsys
     )
@@ -182,7 +182,12 @@ def test_several_runs_and_numbers_of_realizations(workplace, monkeypatch, capsys
     curve = content["curves"]["copy.ckpt, R = exact"]
     assert curve["position"][-1] > 3 * 64
     assert len(curve["loss"]) == len(curve["position"]) == len(curve["num_targets"])
-    assert (workplace / "grid/position_loss.tex").read_text().startswith(r"\begin{tabular}")
+    table = (workplace / "grid/position_loss.tex").read_text()
+    row = next(row for row in rows if row["measure"] == "copy.ckpt, R = 4, trained")
+    mean, low, high, deviation = (float(row[k]) for k in ("mean", "low", "high", "draw_std"))
+    expected = f"copy.ckpt, R = 4 & {mean:.3f} [{low:.3f}, {high:.3f}] $\\pm$ {deviation:.3f} & "
+    assert table.count("\n") == 6 + 5
+    assert expected in table
 
     checkpoint = torch.load(copy)
     checkpoint["musicgen"]["config"]["data"]["test_fraction"] = 0.3

@@ -15,7 +15,7 @@ import pytest
 
 from musicgen.files import write_text
 from musicgen.midi.score import TEMPO, Marker, Score, Track, notes_from
-from musicgen.report import ReportPiece, render_report
+from musicgen.report import Anchor, Measure, ReportPiece, render_report
 
 HOSTILE = """</script><script>alert(1)</script><img src=x onerror=alert(2)>'"&amp;$title {x} <!--"""
 
@@ -68,8 +68,20 @@ def score(**changes) -> Score:
     return Score(**(settings | changes))
 
 
-def piece(title="song.mid", music=None, prompt_end=1_920, midi_file="song.mid", **metadata):
-    return ReportPiece(title, music or score(), prompt_end, midi_file, metadata)
+def piece(
+    title="song.mid",
+    music=None,
+    prompt_end=1_920,
+    midi_file="song.mid",
+    *,
+    measures=(),
+    notices=(),
+    audio_file=None,
+    **metadata,
+):
+    return ReportPiece(
+        title, music or score(), prompt_end, midi_file, metadata, measures, notices, audio_file
+    )
 
 
 def page(*pieces, title="Title", metadata=None, notices=()) -> Page:
@@ -84,7 +96,7 @@ def test_page_loads_no_external_resources():
         assert "src" not in attributes
         assert "srcset" not in attributes
         if "href" in attributes:
-            expected = {"link": "data:,", "a": ("song.mid", "#piece-0", "#piece-1")}[tag]
+            expected = {"link": ("data:,",), "a": ("song.mid", "#piece-0", "#piece-1")}[tag]
             assert attributes["href"] in expected
 
 
@@ -101,15 +113,25 @@ def test_content_security_policy_allows_only_the_inlined_style_and_script():
 
 def test_html_in_text_is_escaped():
     music = score(tracks=[Track(HOSTILE, 0, False)], markers=[Marker(0, HOSTILE)])
-    hostile = piece(HOSTILE, music, midi_file=HOSTILE, **{HOSTILE: HOSTILE})
+    hostile = piece(
+        HOSTILE,
+        music,
+        midi_file=HOSTILE,
+        measures=[Measure(HOSTILE, 0.5, [Anchor(HOSTILE, 0.5)], ends=(HOSTILE, ""))],
+        notices=[HOSTILE],
+        **{HOSTILE: HOSTILE},
+    )
     parsed = page(hostile, hostile, title=HOSTILE, metadata={HOSTILE: HOSTILE}, notices=[HOSTILE])
     assert len(parsed.scripts) == 3
     assert not parsed.named("img")
     assert parsed.payloads[0]["markers"] == [[0, HOSTILE]]
     assert not any(name.startswith("on") for _, a in parsed.elements for name in a)
-    # Title, heading, notice, label and value (5); table: label, two links, two values (5);
-    # each piece: heading, legend, label, value (8). Track details are separate texts.
-    assert parsed.text.count(HOSTILE) == 18
+    # Title, heading, notice, label and value (5); notices of pieces: two links (2); table: the
+    # measure and two links (3); each piece: heading, notice, legend, measure, label, value (12).
+    assert parsed.text.count(HOSTILE) == 22
+    mixed = [text for text in parsed.text if HOSTILE in text and text != HOSTILE]
+    # The notices beside the links, each verdict, each list of anchors.
+    assert len(mixed) == 6
 
 
 @pytest.mark.parametrize(
@@ -151,7 +173,7 @@ def test_pieces_keep_their_order_and_ids():
     assert [a["id"] for a in parsed.named("article")] == [f"piece-{i}" for i in range(5)]
     ids = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
-    links = [a["href"] for a in parsed.named("a")]
+    links = [a["href"] for a in parsed.named("a") if "href" in a]
     assert links[:5] == [f"#piece-{i}" for i in range(5)]
     assert links[5:] == [f"{i}.mid" for i in range(5)]
     assert len(parsed.payloads) == 5
@@ -160,6 +182,38 @@ def test_pieces_keep_their_order_and_ids():
 def test_contents_table_needs_several_pieces():
     assert not page(piece()).named("nav")
     assert page(piece(a=1), piece(b=2)).named("nav")
+
+
+def test_many_notices_are_folded_with_their_number():
+    few = page(piece(), notices=["one", "two"])
+    assert not [a for a in few.named("details") if a.get("class") == "notice"]
+    many = page(piece(), notices=[f"notice {i % 12}" for i in range(24)])
+    assert len([a for a in many.named("details") if a.get("class") == "notice"]) == 1
+    # One paragraph is for browsers without JavaScript.
+    assert len([a for a in many.named("p") if a.get("class") == "notice"]) == 1
+    assert "24 notices" in many.text
+    assert many.text.count("notice 7 (×2)") == 1
+
+
+def test_notices_of_pieces_are_counted_and_linked():
+    parsed = page(piece("a", notices=["x"]), piece("b"), piece("c", notices=["y", "z"]))
+    assert "Notices about 2 of 3 pieces" in parsed.text
+    links = [a["href"] for a in parsed.named("a") if a.get("href", "").startswith("#")]
+    assert links == ["#piece-0", "#piece-2", "#piece-0", "#piece-1", "#piece-2"]
+    assert ": y; z" in parsed.text
+    alone = page(piece("a", notices=["x"]))
+    assert "x" in alone.text  # beside the piece
+    assert not any("Notices about" in text for text in alone.text)
+
+
+def test_a_jump_to_the_continuation_needs_a_prompt():
+    assert [a for a in page(piece()).named("button") if a.get("class") == "jump"]
+    assert not [a for a in page(piece(prompt_end=0)).named("button") if a.get("class") == "jump"]
+
+
+def test_audio_files_are_linked_beside_midi():
+    links = [a for a in page(piece(audio_file="a b.wav")).named("a") if "download" in a]
+    assert [a["href"] for a in links] == ["song.mid", "a%20b.wav"]
 
 
 def test_metadata_values_are_readable():

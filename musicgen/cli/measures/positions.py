@@ -37,8 +37,8 @@ def position_loss(cfg: DictConfig, out: Path) -> list[Row]:
     """Compute the loss by position over held-out pieces, of models and of a trigram model.
 
     Each piece has noise of its own in each draw. The trigram model is interpolated (Witten-Bell)
-    and fitted on the training pieces. The table is also written as LaTeX, and with the loss by
-    position as JSON.
+    and fitted on the training pieces. The table is also written as LaTeX, a row for each model, and
+    with the loss by position as JSON.
     """
     models = compared_models(cfg)
     first = next(iter(models.values()))
@@ -46,7 +46,8 @@ def position_loss(cfg: DictConfig, out: Path) -> list[Row]:
     indices = data.split(cfg.split)[: cfg.max_pieces]
     trigram = InterpolatedTrigram(len(first.tokenizer.vocabulary))
     trigram.fit([data.cache[i] for i in data.split("train")])
-    rows, curves, trained = [], {}, {}
+    rows: list[Row] = []
+    curves, trained = {}, {}
     columns = MofNCompleteColumn(), TimeRemainingColumn()
     with progress_bar(*columns) as progress:
         for name, model in [*models.items(), ("trigram", first)]:
@@ -70,7 +71,7 @@ def position_loss(cfg: DictConfig, out: Path) -> list[Row]:
             curves[name] = loss_curve(losses, max(1, first.training_length // 16))
             trained[name] = parts["trained"].mean
     plot_loss_curves(curves, out / "position_loss.png", training_length=first.training_length)
-    write_latex(rows, out / "position_loss.tex")
+    write_latex(_by_model(rows), out / "position_loss.tex")
     arrays = {name: {k: v.tolist() for k, v in c._asdict().items()} for name, c in curves.items()}
     write_json({"rows": rows, "curves": arrays}, out / "position_loss.json")
     for name in models:
@@ -104,6 +105,20 @@ def compared_models(cfg: DictConfig) -> dict[str, MusicModel]:
             changed = number != "trained"
             models[name] = trained.with_realizations(number, seed=cfg.seed) if changed else trained
     return models
+
+
+def _by_model(rows: list[Row]) -> list[Row]:
+    """Return a row for each model, with mean, interval and deviation over draws of each range."""
+    table: dict[str, Row] = {}
+    for row in rows:
+        name, _, part = row["measure"].rpartition(", ")
+        text = f"{row['mean']:.3f}"
+        if row["n"] > 1:
+            text += f" [{row['low']:.3f}, {row['high']:.3f}]"
+        if row["draws"] > 1:
+            text += f" ± {row['draw_std']:.3f}"
+        table.setdefault(name, {"model": name})[part] = text
+    return list(table.values())
 
 
 def _held_out(model: MusicModel) -> list[Any]:

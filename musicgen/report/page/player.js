@@ -1,5 +1,5 @@
-// One player for all pieces of the page. Notes are scheduled ahead of the audio clock, far enough
-// for tabs in the background, whose timers run once a second.
+// One player for all pieces of the page, without any element of it. Notes are scheduled ahead of
+// the audio clock, far enough for tabs in the background, whose timers run once a second.
 
 const LOOKAHEAD = 1.3; // s
 const TIMER_INTERVAL = 250; // ms
@@ -10,16 +10,12 @@ function clockText(seconds) {
   return `${Math.floor(total / 60)}:${String(total % 60).padStart(2, "0")}`;
 }
 
-/** One piece on the page: its score, its piano roll and the mute and solo state of its tracks. */
-class Card {
-  constructor(element) {
-    this.element = element;
-    this.title = element.querySelector("h2").textContent;
-    this.button = element.querySelector(".play");
-    this.score = new Score(JSON.parse(element.querySelector("script").textContent));
-    this.switches = this.score.tracks.map(() => ({ mute: false, solo: false }));
+/** A score to play, and what the listener set for it. */
+class Piece {
+  constructor(score) {
+    this.score = score;
+    this.switches = score.tracks.map(() => ({ mute: false, solo: false }));
     this.position = 0; // s
-    this.roll = new Roll(element.querySelector(".roll"), this.score, (track) => this.audible(track));
   }
 
   audible(track) {
@@ -35,13 +31,16 @@ class Card {
 }
 
 class Player {
-  constructor(cards, controls) {
-    this.cards = cards;
-    this.controls = controls;
-    this.volume = Number(controls.volume.value);
+  /**
+   * @param card the piece selected at first
+   * @param view told of changes: show(), selected(previous), moved() by a jump, played() for each frame
+   */
+  constructor(card, volume, view) {
+    this.card = card;
+    this.volume = volume;
+    this.view = view;
     this.looping = false;
     this.session = null; // schedule of the playing piece; null when paused
-    this.select(cards[0]);
   }
 
   get playing() {
@@ -60,11 +59,10 @@ class Player {
   select(card) {
     if (card === this.card) return;
     if (this.playing) this.pause();
-    this.card?.element.removeAttribute("aria-current");
+    const previous = this.card;
     this.card = card;
-    card.element.setAttribute("aria-current", "true");
-    this.controls.seek.max = card.score.duration;
-    this.show();
+    this.view.selected(previous);
+    this.view.show();
   }
 
   toggle(card = this.card) {
@@ -100,14 +98,14 @@ class Player {
     this.#scheduleAhead();
     this.timer = setInterval(() => this.#scheduleAhead(), TIMER_INTERVAL);
     this.#animate();
-    this.show();
+    this.view.show();
   }
 
   pause() {
     this.card.position = this.position;
     this.#end();
     this.synth.stop();
-    this.show();
+    this.view.show();
   }
 
   stop() {
@@ -121,8 +119,21 @@ class Player {
     if (playing) this.pause();
     this.card.position = Math.max(0, Math.min(this.card.score.duration, position));
     if (playing) this.play();
-    this.show();
-    this.card.roll.reveal();
+    this.view.show();
+    this.view.moved();
+  }
+
+  /** Move to where the continuation begins. */
+  jump() {
+    this.seek(this.card.score.promptSeconds);
+  }
+
+  /** Move by whole bars; half a second into a bar, the previous bar is its own beginning. */
+  skipBars(count) {
+    const { score } = this.card;
+    const tick = score.tickAt(this.position + (count > 0 ? 0.001 : -0.5));
+    const bar = score.barAt(tick) - 1 + Math.max(0, count);
+    this.seek(bar < score.bars.length ? score.secondsAt(score.bars[bar]) : score.duration);
   }
 
   setLooping(looping) {
@@ -143,28 +154,6 @@ class Player {
       const level = this.card.audible(track) ? 1 : 0;
       channel.gain.setTargetAtTime(level, this.context.currentTime, 0.01);
     });
-  }
-
-  show() {
-    const { play, seek, now, clock, loop } = this.controls;
-    const { score, title, roll } = this.card;
-    const position = this.position;
-    const tick = score.tickAt(position);
-    roll.moveCursor(tick);
-    seek.value = position;
-    seek.setAttribute("aria-valuetext", `bar ${score.barAt(tick)}, ${clockText(position)}`);
-    clock.textContent = `bar ${score.barAt(tick)} · ${clockText(position)} / ${clockText(score.duration)}`;
-    if (now.textContent !== title) now.textContent = title;
-    loop.textContent = score.promptEnd > 0 ? "Loop continuation" : "Loop";
-    loop.disabled = this.card.loopSpan === null;
-    play.disabled = !score.notes.length;
-    play.setAttribute("aria-label", this.playing ? "Pause" : "Play");
-    play.classList.toggle("playing", this.playing);
-    for (const card of this.cards) {
-      const active = this.playing && card === this.card;
-      card.button.classList.toggle("playing", active);
-      card.button.setAttribute("aria-label", `${active ? "Pause" : "Play"} ${card.title}`);
-    }
   }
 
   #startPosition() {
@@ -207,15 +196,14 @@ class Player {
     const session = this.session;
     const frame = () => {
       if (this.session !== session) return;
-      const previous = this.card.roll.cursorTick;
       if (!session.loop && this.position >= this.card.score.duration) {
         this.#end(); // the last notes ring out
         this.card.position = this.#startPosition();
       } else {
         requestAnimationFrame(frame);
       }
-      this.show();
-      this.card.roll.follow(previous);
+      this.view.show();
+      this.view.played();
     };
     requestAnimationFrame(frame);
   }
@@ -226,61 +214,3 @@ class Player {
   }
 }
 
-function connect() {
-  const elements = [...document.querySelectorAll(".piece")];
-  if (!elements.length) return null;
-  const controls = Object.fromEntries(
-    ["play", "stop", "seek", "now", "clock", "loop", "volume"].map((id) => [id, document.getElementById(id)])
-  );
-  const cards = elements.map((element) => new Card(element));
-  const player = new Player(cards, controls);
-  document.getElementById("player").hidden = false;
-
-  controls.play.addEventListener("click", () => player.toggle());
-  controls.stop.addEventListener("click", () => player.stop());
-  controls.seek.addEventListener("input", () => player.seek(Number(controls.seek.value)));
-  controls.volume.addEventListener("input", () => player.setVolume(Number(controls.volume.value)));
-  controls.loop.addEventListener("click", () => {
-    player.setLooping(!player.looping);
-    controls.loop.setAttribute("aria-pressed", player.looping);
-  });
-
-  for (const card of cards) {
-    card.button.disabled = !card.score.notes.length;
-    card.button.addEventListener("click", () => player.toggle(card));
-    card.roll.element.addEventListener("click", (event) => {
-      const playing = player.playing;
-      player.select(card);
-      player.seek(card.score.secondsAt(card.roll.tickOfPointer(event)));
-      if (playing && !player.playing) player.play();
-    });
-    for (const button of card.element.querySelectorAll(".zoom")) {
-      button.addEventListener("click", () => card.roll.zoom(Number(button.dataset.factor)));
-    }
-    for (const button of card.element.querySelectorAll(".mute, .solo")) {
-      button.addEventListener("click", () => {
-        const track = button.closest("li").dataset.track;
-        const name = button.className;
-        const pressed = (card.switches[track][name] = !card.switches[track][name]);
-        button.setAttribute("aria-pressed", pressed);
-        card.roll.redraw();
-        if (card === player.card) player.refreshChannels();
-      });
-    }
-  }
-
-  document.addEventListener("keydown", (event) => {
-    // The space bar has its own meaning on buttons, links and sliders.
-    const control = event.target.closest("button, a, input, summary");
-    if (event.key !== " " || event.repeat || control || event.ctrlKey || event.altKey || event.metaKey) return;
-    event.preventDefault();
-    const element = event.target.closest(".piece");
-    player.toggle(cards.find((card) => card.element === element));
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const card of cards) card.roll.redraw();
-  });
-  return player;
-}
-
-const player = connect();

@@ -1,6 +1,5 @@
 // The piano roll of one piece. The canvas is as wide as the window and stays in place while the
 // wider extent scrolls; only the visible part is drawn.
-
 const GUTTER = 50; // px, left: pitch names and drum names
 const LANE = 18; // px, one line of text
 const DRUM_ROW = 11; // px
@@ -57,8 +56,8 @@ class Roll {
   }
 
   redraw() {
-    if (!this.visible || this.frame) return;
-    this.frame = requestAnimationFrame(() => {
+    if (!this.visible) return;
+    this.frame ||= requestAnimationFrame(() => {
       this.frame = 0;
       this.#draw();
     });
@@ -239,12 +238,13 @@ class Roll {
   }
 
   #drawMarkers(g, colours, width) {
-    let free = -Infinity; // x of the next text; markers without room for text keep their tick mark
+    let free = -Infinity; // x of the next text; markers without room have a short mark below it
     for (const [tick, text] of this.score.markers) {
       const x = this.#x(tick);
       if (x > width) break;
       g.fillStyle = colours.accent;
-      g.fillRect(Math.round(x), this.markerTop + 2, 1, LANE - 4);
+      const top = x < free ? LANE - 5 : 2;
+      g.fillRect(Math.round(x), this.markerTop + top, 1, LANE - 2 - top);
       if (x < free) continue;
       g.fillStyle = colours.ink;
       g.fillText(text, x + 4, this.markerTop + LANE / 2);

@@ -1,0 +1,69 @@
+"""Blind comparison: one HTML page on which a listener votes between continuations of several runs.
+
+The runs' names stay hidden until the votes are counted; pairs come in random order, on random
+sides. The page saves a listener's votes as a file, and counts the files of other listeners too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from musicgen.errors import ParameterError
+from musicgen.midi.score import Score
+from musicgen.report.markup import embedded_json, render_page, text
+from musicgen.report.payload import score_payload
+
+SCRIPTS = ("score.js", "synth.js", "player.js", "votes.js", "blind.js")
+QUESTION = "Which continuation do you prefer?"
+
+
+@dataclass(frozen=True)
+class BlindTrial:
+    """One prompt, continued by every run.
+
+    Attributes:
+        title: what was continued, such as the prompt's name.
+        versions: each run's score, and the tick at which its continuation begins.
+    """
+
+    title: str
+    versions: Sequence[tuple[Score, int]]
+
+
+def render_blind(
+    *, title: str, runs: Sequence[str], trials: Sequence[BlindTrial], question: str = QUESTION
+) -> str:
+    """Return the page as text.
+
+    Args:
+        runs: their names, in the order of each trial's versions.
+        question: asked about every pair.
+    """
+    if len(set(runs)) < max(2, len(runs)):
+        raise ParameterError("runs", ", ".join(runs), "expected two or more different names")
+    if not trials:
+        raise ParameterError("trials", "[]", "expected one or more")
+    assert all(len(trial.versions) == len(runs) for trial in trials), "a version for every run"
+    content = {
+        "runs": list(runs),
+        "trials": [
+            {
+                "title": trial.title,
+                "versions": [score_payload(score, end) for score, end in trial.versions],
+            }
+            for trial in trials
+        ],
+    }
+    # Votes belong to this page's music; a file of votes for another page is refused.
+    identity = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    return render_page(
+        "blind.html",
+        styles=("style.css", "blind.css"),
+        scripts=SCRIPTS,
+        title=text(title),
+        question=text(question),
+        data=embedded_json({"page": identity, **content}),
+    )

@@ -1,0 +1,85 @@
+"""Escaped text, values, lists and assets of the HTML pages."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from numbers import Integral, Real
+from string import Template
+from typing import Any
+
+Value = str | int | float | None
+Metadata = Mapping[str, Value]  # by label
+
+
+def render_page(
+    template: str, *, scripts: Sequence[str], styles: Sequence[str], **fields: str
+) -> str:
+    """Return the page of a template, with its scripts and styles inlined and allowed by hash.
+
+    Args:
+        template, scripts, styles: names of files in `page/`.
+        fields: the template's other fields, as HTML.
+    """
+    style = "\n".join(asset(name) for name in styles)
+    script = "\n".join(asset(name) for name in scripts)
+    return Template(asset(template)).substitute(
+        fields,
+        style=style,
+        style_hash=_content_hash(style),
+        script=script,
+        script_hash=_content_hash(script),
+    )
+
+
+def metadata_list(metadata: Metadata) -> str:
+    if not metadata:
+        return ""
+    entries = "\n".join(
+        f"<div><dt>{text(label)}</dt><dd>{format_value(value)}</dd></div>"
+        for label, value in metadata.items()
+    )
+    return f'<dl class="metadata">\n{entries}\n</dl>'
+
+
+def fold(summary: str, body: str, kind: str = "") -> str:
+    """Return a closed `details` element of two pieces of HTML; nothing without a body."""
+    if not body:
+        return ""
+    attribute = f' class="{kind}"' if kind else ""
+    return f"<details{attribute}><summary>{summary}</summary>\n{body}\n</details>"
+
+
+def format_value(value: Value) -> str:
+    """Format integers in full (seeds are copied), floats to four significant digits."""
+    if isinstance(value, Real) and not isinstance(value, Integral):
+        value = float(value)
+        if math.isnan(value):
+            return "n/a"
+        return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
+    return "n/a" if value is None else text(str(value))
+
+
+def text(text: str) -> str:
+    """Escape text for elements and quoted attributes; bytes that are not Unicode become `?`."""
+    return escape(text.encode("utf-8", "replace").decode())
+
+
+def embedded_json(data: Any) -> str:
+    """Return JSON in which no text can close the script element around it."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def asset(name: str) -> str:
+    return files("musicgen.report").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _content_hash(content: str) -> str:
+    """Return a Content-Security-Policy source that allows only this inline text."""
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -1,0 +1,119 @@
+"""Measures beside what they are to be compared with: a figure alone says little."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from musicgen.report.markup import format_value, text
+
+MARK = 1.2  # width in per cent of the scale
+
+
+class Anchor(NamedTuple):
+    """What a known kind of music scores, such as `another song of the style`."""
+
+    words: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure about a piece.
+
+    Attributes:
+        name: what it measures, in a musician's words.
+        value: None or NaN if it is undefined for the piece.
+        anchors: in any order; those without a value are left out.
+        low, high: ends of the scale, which anchors and value may extend.
+        ends: what they mean.
+        reason: why there is no value.
+    """
+
+    name: str
+    value: float | None
+    anchors: Sequence[Anchor] = ()
+    low: float = 0.0
+    high: float = 1.0
+    ends: tuple[str, str] = ("", "")
+    reason: str = ""
+
+    @property
+    def known(self) -> bool:
+        return self.value is not None and math.isfinite(self.value)
+
+
+def verdict(measure: Measure) -> str:
+    """Say where the value lies among its anchors; empty without value or anchors."""
+    anchors = _sorted(measure)
+    value = measure.value
+    if value is None or not measure.known or not anchors:
+        return ""
+    if value <= anchors[0].value:
+        return f"{'below' if value < anchors[0].value else 'like'} {anchors[0].words}"
+    if value >= anchors[-1].value:
+        return f"{'above' if value > anchors[-1].value else 'like'} {anchors[-1].words}"
+    above = next(i for i, anchor in enumerate(anchors) if anchor.value > value)
+    low, high = anchors[above - 1 : above + 1]
+    if value - low.value > high.value - value:
+        low, high = high, low
+    return f"nearer to {low.words} than to {high.words}"
+
+
+def measure_list(measures: Sequence[Measure]) -> str:
+    """Return the measures as HTML: name, value and verdict, a scale, and its anchors."""
+    if not measures:
+        return ""
+    rows = "\n".join(_measure(measure) for measure in measures)
+    return f'<dl class="measures">\n{rows}\n</dl>'
+
+
+def _measure(measure: Measure) -> str:
+    name = f"<dt>{text(measure.name)}</dt>"
+    if not measure.known:
+        reason = f" ({text(measure.reason)})" if measure.reason else ""
+        return f"<div>{name}<dd>n/a{reason}</dd></div>"
+    words = verdict(measure)
+    value = f"<strong>{format_figure(measure.value)}</strong>{f': {text(words)}' if words else ''}"
+    low, high = (
+        [Anchor(words, end)] if words else []
+        for words, end in zip(measure.ends, (measure.low, measure.high), strict=True)
+    )
+    anchors = " · ".join(
+        f"{text(anchor.words)} {format_figure(anchor.value)}"
+        for anchor in [*low, *_sorted(measure), *high]
+    )
+    # The text says it all: the scale is a picture of it.
+    return (
+        f"<div>{name}<dd>{value}{_scale(measure)}"
+        + (f"<small>{anchors}</small>" if anchors else "")
+        + "</dd></div>"
+    )
+
+
+def _scale(measure: Measure) -> str:
+    assert measure.value is not None
+    points = [anchor.value for anchor in _sorted(measure)]
+    low = min(measure.low, measure.value, *points)
+    high = max(measure.high, measure.value, *points)
+
+    def bar(kind: str, value: float) -> str:
+        left = (100 - MARK) * (value - low) / ((high - low) or 1)
+        return f'<rect class="{kind}" x="{left:.1f}" width="{MARK}" height="12"/>'
+
+    marks = "".join([*(bar("anchor", point) for point in points), bar("value", measure.value)])
+    return (
+        '<svg class="scale" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="line" y="5" width="100" height="2"/>{marks}</svg>'
+    )
+
+
+def _sorted(measure: Measure) -> list[Anchor]:
+    known = (anchor for anchor in measure.anchors if math.isfinite(anchor.value))
+    return sorted(known, key=lambda anchor: anchor.value)
+
+
+def format_figure(value: float | None) -> str:
+    return format_value(value if value is None else float(f"{value:.2g}"))

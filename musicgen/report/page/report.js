@@ -1,0 +1,158 @@
+"use strict";
+
+// The page of a report: its pieces, the bar of controls and the keyboard.
+
+/** One piece on the page, with its piano roll. */
+class Card extends Piece {
+  constructor(element) {
+    super(new Score(JSON.parse(element.querySelector("script").textContent)));
+    this.element = element;
+    this.title = element.querySelector("h2").textContent;
+    this.button = element.querySelector(".play");
+    this.roll = new Roll(element.querySelector(".roll"), this.score, (track) => this.audible(track));
+  }
+}
+
+/** The bar of controls and the buttons of the cards. */
+class View {
+  constructor(cards, controls) {
+    this.cards = cards;
+    this.controls = controls;
+    this.player = new Player(cards[0], Number(controls.volume.value), this);
+    this.selected(null);
+    this.show();
+  }
+
+  selected(previous) {
+    const { element, score } = this.player.card;
+    previous?.element.removeAttribute("aria-current");
+    element.setAttribute("aria-current", "true");
+    this.controls.seek.max = score.duration;
+  }
+
+  moved() {
+    this.player.card.roll.reveal();
+  }
+
+  played() {
+    this.player.card.roll.follow(this.previousTick);
+  }
+
+  show() {
+    const { play, seek, now, clock, loop, jump } = this.controls;
+    const { card, position, playing } = this.player;
+    const { score, title, roll } = card;
+    const tick = score.tickAt(position);
+    this.previousTick = roll.cursorTick;
+    roll.moveCursor(tick);
+    seek.value = position;
+    const bar = `bar ${score.barAt(tick)}`;
+    seek.setAttribute("aria-valuetext", `${bar}, ${clockText(position)}`);
+    clock.textContent = `${bar} · ${clockText(position)} / ${clockText(score.duration)}`;
+    if (now.textContent !== title) {
+      now.textContent = title;
+      now.href = `#${card.element.id}`;
+    }
+    loop.textContent = score.promptEnd > 0 ? "Loop continuation" : "Loop";
+    loop.disabled = card.loopSpan === null;
+    jump.disabled = !score.promptEnd;
+    play.disabled = !score.notes.length;
+    play.setAttribute("aria-label", playing ? "Pause" : "Play");
+    play.classList.toggle("playing", playing);
+    for (const each of this.cards) {
+      const active = playing && each === card;
+      each.button.classList.toggle("playing", active);
+      each.button.setAttribute("aria-label", `${active ? "Pause" : "Play"} ${each.title}`);
+    }
+  }
+}
+
+function connect() {
+  const elements = [...document.querySelectorAll(".piece")];
+  if (!elements.length) return null;
+  const controls = Object.fromEntries(
+    ["play", "stop", "jump", "seek", "now", "clock", "loop", "volume"].map((id) => [id, document.getElementById(id)])
+  );
+  const cards = elements.map((element) => new Card(element));
+  const { player } = new View(cards, controls);
+  document.getElementById("player").hidden = false;
+
+  controls.play.addEventListener("click", () => player.toggle());
+  controls.stop.addEventListener("click", () => player.stop());
+  controls.jump.addEventListener("click", () => player.jump());
+  controls.seek.addEventListener("input", () => player.seek(Number(controls.seek.value)));
+  controls.volume.addEventListener("input", () => player.setVolume(Number(controls.volume.value)));
+  controls.loop.addEventListener("click", () => {
+    player.setLooping(!player.looping);
+    controls.loop.setAttribute("aria-pressed", player.looping);
+  });
+  for (const card of cards) connectCard(card, player);
+  document.addEventListener("keydown", (event) => pressKey(event, cards, player));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    for (const card of cards) card.roll.redraw();
+  });
+  return player;
+}
+
+function connectCard(card, player) {
+  const { element, roll, score } = card;
+  const playFrom = (seconds) => {
+    player.select(card);
+    player.seek(seconds);
+    if (!player.playing) player.play();
+  };
+  card.button.disabled = !score.notes.length;
+  card.button.addEventListener("click", () => player.toggle(card));
+  element.querySelector(".jump")?.addEventListener("click", () => playFrom(score.promptSeconds));
+  roll.element.addEventListener("click", (event) => {
+    const seconds = score.secondsAt(roll.tickOfPointer(event));
+    if (player.playing) {
+      playFrom(seconds);
+    } else {
+      player.select(card);
+      player.seek(seconds);
+    }
+  });
+  for (const button of element.querySelectorAll(".zoom")) {
+    button.addEventListener("click", () => roll.zoom(Number(button.dataset.factor)));
+  }
+  for (const button of element.querySelectorAll(".mute, .solo")) {
+    button.addEventListener("click", () => {
+      const track = button.closest("li").dataset.track;
+      const name = button.className;
+      const pressed = (card.switches[track][name] = !card.switches[track][name]);
+      button.setAttribute("aria-pressed", pressed);
+      roll.redraw();
+      if (card === player.card) player.refreshChannels();
+    });
+  }
+}
+
+function pressKey(event, cards, player) {
+  if (event.ctrlKey || event.altKey || event.metaKey) return;
+  // Space and arrows have their own meaning on controls and where something scrolls.
+  const control = event.target.closest("button, a, input, summary");
+  const scrolls = event.target.closest("input, .roll, .contents");
+  const element = event.target.closest(".piece");
+  const neighbour = (step) => {
+    const next = cards[cards.indexOf(player.card) + step];
+    if (!next) return;
+    player.select(next);
+    next.element.scrollIntoView({ block: "nearest" });
+  };
+  const actions = {
+    " ": () => player.toggle(cards.find((card) => card.element === element)),
+    c: () => player.jump(),
+    n: () => neighbour(1),
+    p: () => neighbour(-1),
+    ArrowLeft: () => player.skipBars(-1),
+    ArrowRight: () => player.skipBars(1),
+  };
+  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  const taken = key === " " ? control || event.repeat : key.startsWith("Arrow") && scrolls;
+  if (taken || !Object.hasOwn(actions, key)) return;
+  event.preventDefault();
+  actions[key]();
+}
+
+const player = connect();

@@ -1,0 +1,78 @@
+"""What generate.py and evaluate.py write to listen to: the report, WAV files, the blind page."""
+
+from __future__ import annotations
+
+import wave
+
+import pytest
+
+from musicgen.composer import compose_pop
+from musicgen.midi import write
+from tests.end_to_end.command_line import assert_one_line, call_here
+from tests.midi.test_audio import soundfont_bytes
+
+
+@pytest.fixture
+def run(workplace, monkeypatch, capsys):
+    """Run a command in the workplace."""
+    for i in range(2):
+        write(compose_pop(5, i), workplace / f"songs/song {i}.mid")
+    return lambda script, *arguments: call_here(
+        workplace, script, list(arguments), monkeypatch, capsys
+    )
+
+
+GENERATE = ("generate.py", "prompt=songs", "prompt_bars=1", "bars=1")
+
+
+def test_report_says_what_was_continued_and_links_audio(run, workplace):
+    (workplace / "s.sf2").write_bytes(soundfont_bytes())
+    done = run(*GENERATE, "num_samples=2", "soundfont=s.sf2", "out=heard")
+    assert done.returncode == 0, done.stderr
+    with wave.open(str(workplace / "heard/song 1_1.wav")) as file:
+        assert file.getnframes() > file.getframerate()
+    page = (workplace / "heard/report.html").read_text()
+    assert "<h1>4 continuations of song 0 and song 1</h1>" in page
+    assert ">song 1, continuation 2</h2>" in page
+    assert 'href="song%201_1.wav"' in page
+    assert "rhythm like the original&#x27;s" in page
+    assert "two different originals" in page
+
+
+def test_without_a_prompt_the_report_says_so(run, workplace):
+    done = run("generate.py", "bars=1", "num_samples=2", "out=nothing")
+    assert done.returncode == 0, done.stderr
+    page = (workplace / "nothing/report.html").read_text()
+    assert "<h1>2 pieces from nothing</h1>" in page
+    assert '.wav"' not in page
+
+
+def test_missing_soundfont_is_one_line(run):
+    done = run(*GENERATE, "soundfont=no.sf2", "out=silent")
+    assert_one_line(done, "no.sf2", "a .sf2 file")
+
+
+def test_blind_comparison_of_two_folders(run, workplace):
+    for seed in (1, 2):
+        assert run(*GENERATE, f"seed={seed}", f"out=take {seed}").returncode == 0
+    done = run("evaluate.py", "compare=['take 1','take 2']", "out=compared")
+    assert done.returncode == 0, done.stderr
+    page = (workplace / "compared/blind.html").read_text()
+    assert '"runs":["take 1","take 2"]' in page
+    assert page.count('"versions":') == 2
+    assert (workplace / "compared/blind.csv").read_text().splitlines()[1:] == [
+        "song 0.mid,0,2",
+        "song 1.mid,0,2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("folders", "parts"),
+    [
+        ("one", ["compare=one", "different folders"]),
+        ("[songs,songs]", ["different folders"]),
+        ("[songs,nowhere]", ["songs: no generation.json"]),
+    ],
+)
+def test_blind_comparison_needs_folders_of_generate(run, folders, parts):
+    assert_one_line(run("evaluate.py", f"compare={folders}", "metrics=blind"), *parts)
