@@ -17,11 +17,17 @@ def load(checkpoint: str | Path) -> MusicModel:
     Args:
         checkpoint: a .ckpt, a run's folder (its best), or `latest`, the newest below `outputs/`.
 
+    Beside other busy programs, torch's waiting threads slow each other down: call
+    `torch.set_num_threads(1)`, or set OMP_WAIT_POLICY=passive in the environment before Python
+    starts. The commands choose the number of threads themselves.
+
     Raises:
         UserError: the file is missing, or not a checkpoint of musicgen.
     """
-    # Here, so that `import musicgen` alone does not import torch.
-    from musicgen.checkpoints import find_checkpoint
+    # Here, so that `import musicgen` alone does not import torch, nor a path that is missing.
+    from musicgen.run_folders import find_checkpoint
+
+    path = find_checkpoint(str(checkpoint))
     from musicgen.generation.model import load as load_model
 
-    return load_model(find_checkpoint(str(checkpoint)))
+    return load_model(path)

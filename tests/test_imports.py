@@ -87,7 +87,7 @@ def test_imports_follow_the_table(module):
     imported = imports(modules()[module])
     rooms = {room(name) for name in imported if name.split(".")[0] == "musicgen"} - {""}
     here = room(module)
-    allowed = TABLE[here] | {here} if here else {"checkpoints", "generation"}
+    allowed = TABLE[here] | {here} if here else {"generation", "run_folders"}
     assert rooms <= allowed | (BASE if here not in BASE else set())
     libraries = {name.split(".")[0] for name in imported}
     assert not (here in PURE and libraries & FRAMEWORKS)

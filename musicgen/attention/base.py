@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from musicgen.attention.span import LayerSpan
-from musicgen.position.base import LayerCode, Site
+from musicgen.position.base import LayerCode, Site, at_least_fp32
 from musicgen.random import NoiseKey
 
 
@@ -90,10 +90,10 @@ class FeatureMap(nn.Module, ABC):
         self.feature_dim, self.logit_scale = dim, logit_scale
 
     def forward(self, q: Tensor, k: Tensor, code: LayerCode) -> tuple[Tensor, Tensor]:
-        """Encode by position, then map, in fp32: [B, L, H, K] -> [B, L, H, M] each."""
-        q, k = code.encode(q, k)
+        """Encode by position, then map, in fp32 or fp64: [B, L, H, K] -> [B, L, H, M] each."""
+        q, k = at_least_fp32(*code.encode(q, k))
         with torch.autocast(q.device.type, enabled=False):
-            return self.queries(q.float()), self.keys(k.float())
+            return self.queries(q), self.keys(k)
 
     @abstractmethod
     def queries(self, q: Tensor) -> Tensor:

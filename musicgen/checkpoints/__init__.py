@@ -8,9 +8,9 @@ from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
 from musicgen.checkpoints.migration import migrate
 from musicgen.checkpoints.reading import errors_name, read_checkpoint, rebuild
 from musicgen.checkpoints.realizations import with_realizations
-from musicgen.checkpoints.run_folders import find_checkpoint, find_run
 from musicgen.checkpoints.starting import load_for_resume, load_initial
 from musicgen.checkpoints.writing import store_sampling
+from musicgen.run_folders import find_checkpoint, find_run
 
 __all__ = [
     "CONTENT_KEY",

@@ -1,32 +1,29 @@
-"""Entry points of the commands, which import libraries late to respond fast to Ctrl-C."""
+"""Entry points of the commands, which import libraries late to respond fast."""
 
 from __future__ import annotations
 
 import importlib
-import os
-import signal
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from musicgen.cli.runner.interrupts import exit_on_interrupt
 
-def _exit(*_: Any) -> None:
-    os.write(2, b"interrupted\n")
-    os._exit(130)  # the module that is being imported could catch an exception
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 def _run(name: str) -> None:
-    # Otherwise Ctrl-C is ignored, or handled elsewhere.
-    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if is_default:
-        signal.signal(signal.SIGINT, _exit)
-    try:
-        from musicgen.cli.runner.run import run
+    with exit_on_interrupt():
+        from musicgen.cli.runner.checks import CHECKS
+        from musicgen.cli.runner.run import output_folder, run
 
-        command = importlib.import_module(f"musicgen.cli.{name}")
-    finally:
-        if is_default:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-    run(command.main, name)
+    def main(cfg: DictConfig) -> Any:
+        CHECKS[name](cfg)
+        with exit_on_interrupt(output_folder()):
+            command = importlib.import_module(f"musicgen.cli.{name}")
+        return command.main(cfg)
+
+    run(main, name)
 
 
 train = partial(_run, "train")

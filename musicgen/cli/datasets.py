@@ -1,22 +1,26 @@
-"""Build the data module of a configuration."""
+"""Build the corpus or the data module of a configuration."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
 from musicgen.checkpoints import check_targets
 from musicgen.data.corpora import Corpus
-from musicgen.data.loading import MusicDataModule
-from musicgen.errors import ParameterError, UserError, parameter_of
+from musicgen.data.preparation import EncodedCorpus
+from musicgen.errors import ParameterError, parameter_of
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score
 from musicgen.tokenization.base import Tokenizer
+
+if TYPE_CHECKING:
+    from musicgen.data.loading import MusicDataModule
 
 # The composed corpus that `kind: null` means for each tokenizer.
 _KINDS = {"remi": "pop", "groove2groove": "groove"}
@@ -30,43 +34,57 @@ def build_data(
     The settings of the corpus stand in the section itself, where users set them (`data.root=…`);
     its `corpus` lists which of them they are. The others are settings of the data module.
     """
-    plain: Any = config
-    if isinstance(config, DictConfig):
-        for key in map(str, config):
-            if OmegaConf.is_missing(config, key):
-                raise UserError(f"data.{key} is missing; give data.{key}=FOLDER")
-        plain = OmegaConf.to_container(config, resolve=True)
-    corpus_settings = dict(plain["corpus"])
-    settings = {k: v for k, v in plain.items() if k != "corpus" and k not in corpus_settings}
-    corpus_class = get_class(corpus_settings.pop("_target_"))
-    module_class = get_class(plain["_target_"])
-    if "kind" in corpus_settings:
-        corpus_settings["kind"] = corpus_settings["kind"] or _KINDS[tokenizer.name]
+    module_class: type[MusicDataModule] = get_class(config["_target_"])
     with parameter_of("data"):
+        corpus, settings = _build_corpus(config, tokenizer)
         return module_class(
-            corpus_class(**corpus_settings),
-            tokenizer,
-            num_position_columns=num_position_columns,
-            **settings,
+            corpus, tokenizer, num_position_columns=num_position_columns, **settings
         )
 
 
-def open_training_data(model: MusicModel, root: str | Path | None = None) -> MusicDataModule:
+def build_encoded_corpus(
+    config: DictConfig | Mapping[str, Any], tokenizer: Tokenizer
+) -> EncodedCorpus:
+    """Build the corpus of a `data` section without its loader, which needs Lightning."""
+    with parameter_of("data"):
+        corpus, settings = _build_corpus(config, tokenizer)
+        names = inspect.signature(EncodedCorpus).parameters
+        settings = {name: value for name, value in settings.items() if name in names}
+        return EncodedCorpus(corpus, tokenizer, **settings)
+
+
+def _build_corpus(
+    config: DictConfig | Mapping[str, Any], tokenizer: Tokenizer
+) -> tuple[Corpus, dict[str, Any]]:
+    """Return the corpus of a `data` section, and the settings that are not the corpus's."""
+    plain: Any = config
+    if isinstance(config, DictConfig):
+        plain = OmegaConf.to_container(config, resolve=True)
+    corpus_settings = dict(plain["corpus"])
+    kept = plain.keys() - corpus_settings.keys() - {"corpus", "_target_"}
+    corpus_class = get_class(corpus_settings.pop("_target_"))
+    if "kind" in corpus_settings:
+        corpus_settings["kind"] = corpus_settings["kind"] or _KINDS[tokenizer.name]
+    return corpus_class(**corpus_settings), {name: plain[name] for name in plain if name in kept}
+
+
+def open_training_data(model: MusicModel, root: str | Path | None = None) -> EncodedCorpus:
     """Open the corpus that a model was trained on; `root` is its folder now, if it was moved.
 
     Raises:
         ValueError: the folder is missing, or the checkpoint names no corpus of musicgen.
     """
     config = dict(model.content.config["data"])
-    check_targets(config, (MusicDataModule, Corpus))
+    config.pop("_target_")  # the loader's class, which is not needed
+    check_targets(config, (Corpus,))
     if root is not None:
         if not Path(root).expanduser().is_dir():
             raise ParameterError("data.root", root, "expected a folder that contains the corpus")
         config["corpus"] = {**config["corpus"], "root": str(root)}
-    return build_data(config, model.tokenizer)
+    return build_encoded_corpus(config, model.tokenizer)
 
 
-def held_out_pieces(data: MusicDataModule, split: str) -> dict[str, Callable[[], Score]]:
+def held_out_pieces(data: EncodedCorpus, split: str) -> dict[str, Callable[[], Score]]:
     """Return functions that read the pieces of `val` or `test`, by name."""
     paths = {piece.name: piece.path for piece in data.corpus.pieces()}
     names = [data.cache.names[i] for i in data.split(split)]

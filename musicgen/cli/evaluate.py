@@ -16,12 +16,13 @@ from musicgen.cli.measures import (
     style_tables,
 )
 from musicgen.cli.output import make_folder
+from musicgen.cli.runner.threads import use_free_cores
 from musicgen.console import log, stdout
 from musicgen.errors import ParameterError
 from musicgen.files import remove_if_empty
 from musicgen.metrics import CONFIDENCE
 from musicgen.report.tables import as_table, write_csv
-from musicgen.validation import check_choice, check_float, check_int
+from musicgen.validation import check_choice
 
 _SUMMARY = f"n: pieces; low, high: {CONFIDENCE:.0%} confidence interval of the mean (bootstrap)"
 _DRAWS = "draw_std: deviation of the mean over draws of the positional encoding's noise"
@@ -61,6 +62,7 @@ MEASURES = {  # functions, and legends of their tables
 
 def main(cfg: DictConfig) -> None:
     """Compute each measure, print its table, and write it as CSV with its plot below `out`."""
+    use_free_cores()
     selected = cfg.metrics
     if selected is None:
         given = cfg.generated or cfg.references
@@ -70,10 +72,6 @@ def main(cfg: DictConfig) -> None:
         raise ParameterError("metrics", "[]", f"expected some of {', '.join(MEASURES)}, or null")
     for name in names:
         check_choice("metrics", name, MEASURES)
-    check_float("max_factor", cfg.max_factor, minimum=1)
-    check_int("max_pieces", cfg.max_pieces, none_means="all")
-    check_int("seed", cfg.seed, minimum=0)
-    check_int("num_draws", cfg.num_draws)
     out = make_folder(cfg.out, "evaluated")
     with remove_if_empty(out):
         for name in names:

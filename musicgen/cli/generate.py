@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 from omegaconf import DictConfig
 
@@ -24,32 +23,29 @@ from musicgen.cli.generated_files import (
     write_manifest,
 )
 from musicgen.cli.output import find_device, make_folder
+from musicgen.cli.prompt_files import SPLITS, absolute_prompts, prompt_files
+from musicgen.cli.runner.threads import use_free_cores
 from musicgen.console import log, progress_bar, warn
 from musicgen.errors import UserError, parameter_of
 from musicgen.files import remove_if_empty, write_bytes
 from musicgen.generation.continuation import (
     Continuation,
     ContinuationRequest,
-    KeepPrompt,
     MidiFile,
     continue_prompts,
 )
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt, empty_prompt
-from musicgen.midi import Score, find_midi, loads
+from musicgen.midi import Score, loads
 from musicgen.midi.audio import Soundfont
+from musicgen.models import parameter_count
 from musicgen.text import pluralize
-from musicgen.validation import check_bool, check_choice, check_int
 
 NUM_NOTICES_SHOWN = 3
 
 
 def main(cfg: DictConfig) -> None:
     """Continue prompts; write MIDI files as they finish, then the manifest and the report."""
-    check_int("num_prompts", cfg.num_prompts, none_means="all")
-    check_int("prompt_bars", cfg.prompt_bars, none_means="all")
-    check_choice("keep_prompt", cfg.keep_prompt, get_args(KeepPrompt))
-    check_bool("report", cfg.report)
     model = load(cfg.checkpoint).to(find_device(cfg.device))
     log(model.content.describe(model.path))
     with parameter_of("sampling"):
@@ -67,6 +63,8 @@ def main(cfg: DictConfig) -> None:
     )
     soundfont = None if cfg.soundfont is None else Soundfont(cfg.soundfont)
     prompts = read_prompts(model, cfg)
+    rows = min(cfg.batch_size, cfg.num_samples * len(prompts))
+    use_free_cores(decoded=rows * parameter_count(model.model))
     notices = [with_cures(prompt.notice) for prompt in prompts if prompt.notice]
     for notice in notices[:NUM_NOTICES_SHOWN]:
         warn(notice)
@@ -114,10 +112,8 @@ def main(cfg: DictConfig) -> None:
     for notice in dict.fromkeys(written.notice for _, written in done.values() if written.notice):
         warn(notice)
         notices.append(notice)
-    source = None if cfg.prompt is None else str(cfg.prompt)
-    if source not in (None, "val", "test"):
-        source = str(Path(source).expanduser().absolute())
-    provenance = {"tokenizer": model.content.tokenizer, "references": source}
+    references = absolute_prompts(cfg.prompt)
+    provenance = {"tokenizer": model.content.tokenizer, "references": references}
     write_manifest(out, done, settings, provenance, notices, report=cfg.report)
     log(
         f"{pluralize(len(pieces), 'pieces')}, {pluralize(new_tokens, 'tokens')} added, "
@@ -130,14 +126,11 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
     """Return the prompts; unreadable files of a folder are left out with a warning."""
     if cfg.prompt is None:
         return [empty_prompt(model.tokenizer)]
-    path = Path(cfg.prompt).expanduser()
-    sources: dict[str, Callable[[], Score | Path]]
-    if cfg.prompt in ("val", "test"):
+    sources: Mapping[str, Callable[[], Score | Path]]
+    if cfg.prompt in SPLITS:
         sources = held_out_pieces(open_training_data(model, cfg.data.root), cfg.prompt)
-    elif path.is_dir():
-        sources = {f.relative_to(path).as_posix(): partial(Path, f) for f in find_midi(path)}
     else:
-        sources = {path.name: partial(Path, path)}
+        sources = {name: partial(Path, path) for name, path in prompt_files(cfg.prompt).items()}
     names = list(sources)
     if cfg.num_prompts is not None and cfg.num_prompts < len(names):
         names = [names[i * len(names) // cfg.num_prompts] for i in range(cfg.num_prompts)]

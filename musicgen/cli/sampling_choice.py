@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.checkpoints import store_sampling
-from musicgen.console import log
+from musicgen.console import log, progress_bar
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import ParameterError, UserError
 from musicgen.generation.continuation import ContinuationRequest, Length, continue_prompts
@@ -64,7 +65,9 @@ def choose_for_run(
     try:
         model = load(files[0]).to(device)
         scores = (data.tokenizer.decode(data.cache[i]) for i in pieces)
-        choice = choose_temperature(model, real_continuations(model, scores))
+        with progress_bar() as progress:
+            temperatures = progress.track(TEMPERATURES, description="choosing a temperature")
+            choice = choose_temperature(model, real_continuations(model, scores), temperatures)
         if choice is None:
             return
         for file in files:
@@ -104,8 +107,8 @@ def real_continuations(model: MusicModel, scores: Any) -> list[tuple[Prompt, Sco
 def choose_temperature(
     model: MusicModel,
     pairs: Sequence[tuple[Prompt, Score]],
+    temperatures: Iterable[float] = TEMPERATURES,
     *,
-    temperatures: Sequence[float] = TEMPERATURES,
     max_seconds: float = MAX_SECONDS,
 ) -> Choice | None:
     """Return the temperature whose continuations are nearest to the real ones; None if it is late.
@@ -124,7 +127,7 @@ def choose_temperature(
     deadline = time.monotonic() + max_seconds
     real = np.array([_features(music, prompt) for prompt, music in pairs])
     prompts = [prompt for prompt, _ in pairs]
-    distances, in_scale = [], []
+    found = []  # distance, temperature, share of notes in scale
     for temperature in temperatures:
         request = ContinuationRequest(
             Length(bars=NEW_BARS, max_new_tokens=NEW_BARS * MAX_TOKENS_PER_BAR),
@@ -141,10 +144,9 @@ def choose_temperature(
 
         done = continue_prompts(model.model, model.tokenizer, prompts, request, on_step=check_time)
         generated = np.array([_features(c.new_score, c.prompt) for c in done])
-        distances.append(_distance(generated, real))
-        in_scale.append(_mean(generated)[0])
-    best = int(np.argmin(distances))
-    return Choice(temperatures[best], in_scale[best], _mean(real)[0], len(pairs))
+        found.append((_distance(generated, real), temperature, _mean(generated)[0]))
+    _, temperature, in_scale = min(found, key=itemgetter(0))
+    return Choice(temperature, in_scale, _mean(real)[0], len(pairs))
 
 
 def _bar_ticks(prompt: Prompt) -> int:

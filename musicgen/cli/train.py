@@ -25,8 +25,9 @@ from musicgen.checkpoints import (
 )
 from musicgen.cli.datasets import build_data
 from musicgen.cli.output import command
-from musicgen.cli.run_recorder import RunRecorder
 from musicgen.cli.runner.checkpoint_settings import adopt_settings
+from musicgen.cli.runner.run_recorder import RunRecorder
+from musicgen.cli.runner.threads import use_free_cores
 from musicgen.cli.sampling_choice import check_choose, choose_for_run
 from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
@@ -36,7 +37,6 @@ from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 from musicgen.training.checkpoint_files import AtomicCheckpointIO
 from musicgen.training.module import TrainingModule
-from musicgen.validation import check_int
 
 
 def main(cfg: DictConfig) -> float | None:
@@ -53,8 +53,8 @@ def _train(cfg: DictConfig) -> float | None:
     # Users cannot act on the libraries' warnings about each other.
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
-    check_int("seed", cfg.seed, minimum=0, maximum=2**32 - 1)
     check_choose(cfg.sampling.choose)
+    use_free_cores()
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     source = _read_source(cfg)
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
@@ -81,6 +81,7 @@ def _train(cfg: DictConfig) -> float | None:
         cfg.seed,
     )
     notes = [] if source is None else _load_weights(source, cfg, content, model)
+    del source  # it is large
     recorder = RunRecorder(cfg)
     callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
     trainer: pl.Trainer = instantiate(
@@ -119,7 +120,9 @@ def _read_source(cfg: DictConfig) -> tuple[Path, dict[str, Any]] | None:
         return None
     checkpoint = read_checkpoint(path)
     with errors_name(path):
-        adopt_settings(cfg, CheckpointContent.from_plain(checkpoint))
+        saved = CheckpointContent.from_plain(checkpoint)
+        adopt_settings(cfg, saved)
+    cfg.init = str(path) if cfg.resume is None else saved.config.get("init")  # for the record
     return path, checkpoint
 
 

@@ -1,5 +1,10 @@
 """Measures: pure functions of Scores and arrays."""
 
+from musicgen.metrics.attention_invariance import (
+    by_offset,
+    monotonicity,
+    translation_invariance,
+)
 from musicgen.metrics.ngram import InterpolatedTrigram
 from musicgen.metrics.position_loss import LossCurve, length_summaries, loss_curve
 from musicgen.metrics.position_properties import kernel_properties, property_rows
@@ -12,10 +17,13 @@ __all__ = [
     "InterpolatedTrigram",
     "LossCurve",
     "Summary",
+    "by_offset",
     "chunked_style_similarity",
     "kernel_properties",
     "length_summaries",
     "loss_curve",
+    "monotonicity",
     "property_rows",
     "style_similarity",
+    "translation_invariance",
 ]

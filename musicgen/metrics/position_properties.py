@@ -3,7 +3,7 @@
 A kernel p_d(τ), d < K', is a function of the lag τ = m − n of a query at m and a key at n; τ > 0
 looks back. Its profile p(τ) summarises the dimensions. Wang et al. 2021 ("On position embeddings
 in BERT") study monotonicity, symmetry and translation invariance of position embeddings; a function
-of τ is translation invariant by construction. The formulas are defined here.
+of τ is translation invariant by construction. The formulas are defined here, but for monotonicity.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from musicgen.metrics.attention_invariance import monotonicity
 
 FloatArray = NDArray[np.floating]
 # Variation below this share of a kernel's energy is rounding error.
@@ -29,8 +31,8 @@ class KernelProperties(NamedTuple):
         half_width: the first lag τ ≥ 0 at which |p(τ)| ≤ |p(0)| / 2, linearly interpolated;
             infinite if there is none, NaN if p(0) = 0.
         variation: Σ_d Var p_d / Σ_d mean p_d² over 0 ≤ τ < N: 0 if the kernel ignores the lag.
-        monotonicity: Σ falls / Σ |p(τ + 1) − p(τ)| over 0 ≤ τ < N − 1: 1 if p never rises with
-            the distance, 0 if it never falls.
+        monotonicity: share of pairs of lags 0 ≤ τ < τ' < N with p(τ') > p(τ), as Wang et al.'s:
+            0 if p never rises with the distance, 1 if it always does.
         symmetry: Σ e_d² / Σ (e_d² + o_d²) of the even and odd parts of p_d minus its mean, over
             |τ| < N and all d: 1 if p_d(−τ) = p_d(τ), 0 if p_d(−τ) = −p_d(τ). Causal models do not
             use τ < 0: for them it describes the formula only.
@@ -68,9 +70,9 @@ def kernel_properties(
     trained = back[..., :length]
     energy = np.square(trained).mean(-1).sum(-1)
     variance = trained.var(-1).sum(-1)
-    steps = np.diff(profile[..., zero : zero + length])
-    total = np.abs(steps).sum(-1)
-    total = np.where(total < 1e-6 * length * np.abs(profile).max(-1), 0, total)
+    of_lag = profile[..., None, zero : zero + length]
+    rounding = 1e-6 * np.abs(profile).max(-1)
+    constant = np.ptp(of_lag[..., 0, :], axis=-1) <= rounding
     around = values[..., zero - length + 1 : zero + length]
     around = around - around.mean(-1, keepdims=True)
     even, odd = (np.square(around + sign * around[..., ::-1]).sum((-1, -2)) / 4 for sign in (1, -1))
@@ -80,7 +82,7 @@ def kernel_properties(
         at_zero=profile[..., zero],
         half_width=_half_width(np.abs(profile[..., zero:])),
         variation=_ratio(variance, energy),
-        monotonicity=_ratio(-steps.clip(max=0).sum(-1), total),
+        monotonicity=np.where(constant, np.nan, monotonicity(of_lag, rounding)),
         symmetry=_ratio(even, power),
         period=period,
         periodicity=periodicity,

@@ -33,6 +33,12 @@ def product_dtype(device: torch.device) -> torch.dtype:
     return torch.get_autocast_dtype(device.type) if enabled else torch.float32
 
 
+def at_least_fp32(*tensors: Tensor) -> list[Tensor]:
+    """Return tensors in one dtype: fp64 if one of them is, else fp32."""
+    dtype = torch.float64 if any(x.dtype == torch.float64 for x in tensors) else torch.float32
+    return [x.to(dtype) for x in tensors]
+
+
 class Projection(NamedTuple):
     """Encoded queries or keys, as random features see them."""
 
@@ -67,8 +73,9 @@ class LayerCode:
         """Encode, and multiply by directions [E, M]; codes of a large E form no encoded arrays."""
         encoded = self.encode(q, k)
         with torch.autocast(q.device.type, enabled=False):
-            q, k = (x.float() for x in encoded)
+            q, k = at_least_fp32(*encoded)
             q_norm, k_norm = (x.square().sum(-1, keepdim=True) for x in (q, k))
+            directions = directions.to(q.dtype)
             return Projection(q @ directions, q_norm), Projection(k @ directions, k_norm)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,8 +31,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     ) -> None:
         """Write a checkpoint; raise `UserError`, with the old file unchanged, if that fails."""
         path = Path(path)
-        for orphan in path.parent.glob(f".{glob.escape(path.stem)}-*{path.suffix}"):
-            orphan.unlink(missing_ok=True)  # of a process that was killed here
+        for unfinished in path.parent.glob(f".*{path.suffix}"):  # of a process that was killed
+            unfinished.unlink(missing_ok=True)
         try:
             with atomic_path(path) as temporary, temporary.open("wb") as file:
                 torch.save(checkpoint, file)

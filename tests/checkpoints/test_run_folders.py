@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from musicgen.checkpoints import find_checkpoint, find_run
-from musicgen.checkpoints.run_folders import record_start
 from musicgen.errors import UserError
+from musicgen.run_folders import record_start
 
 
 def make_run(folder: Path, started: str | None, *files: str, debug: bool = False) -> Path:

@@ -229,6 +229,38 @@ def test_outputs_stay_near_the_values_at_any_logits(model, request):
             assert out.abs().max() <= 3 * v.abs().max()
 
 
+def test_queries_that_see_no_key_give_zero(model):
+    attention, span = model.layers[0].attention, model.layers[0].span
+    positions = torch.arange(TRAINING_LENGTH)[None, :, None]
+    code = model.position(positions, noise=NOISE)[0][0]
+    key_mask = torch.ones(2, TRAINING_LENGTH, dtype=torch.bool)
+    key_mask[0, :5], key_mask[1] = False, False
+    for causal in (True, False):
+        if not causal and attention.log_decay is not None:
+            continue
+        q, k, v = (x.requires_grad_() for x in torch.randn(3, 2, TRAINING_LENGTH, 2, 8))
+        mask = AttentionMask(causal, key_mask, None if span is None else span(positions))
+        out, _ = attention(q, k, v, code, mask)
+        assert (out[1] == 0).all()
+        assert (out[0, 5:].abs().amax(-1) > 0).all()
+        if causal:
+            assert (out[0, :5] == 0).all()
+        grads = torch.autograd.grad(out.square().sum(), (q, k, v))
+        assert all(grad.isfinite().all() for grad in grads)
+
+
+@torch.no_grad()
+def test_double_precision_stays_near_single(model):
+    ids = tokens(TRAINING_LENGTH)
+    expected = model(ids, noise=NOISE)
+    model.double()
+    out, state = model.forward_with_state(ids[:, :-1], noise=NOISE)
+    last = decode(model, ids[:, -1:], state)
+    found = torch.cat((out, last), dim=1)
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found.float(), expected, atol=1e-4, rtol=0)
+
+
 def test_bf16_autocast_stays_near_fp32(model):
     ids = tokens(TRAINING_LENGTH)
     losses = []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from musicgen.cli.runner.arguments import prepare_arguments
+from musicgen.errors import UserError
 
 
 def test_flags_may_come_last():
@@ -19,3 +22,23 @@ def test_null_selects_none_in_groups_that_have_it():
 def test_folders_are_quoted():
     for key in ("out", "data.cache_dir", "paths.data_dir", "paths.output_dir"):
         assert prepare_arguments([f"{key}=/a,b & c"]) == [f"{key}='/a,b & c'"]
+
+
+def test_resume_becomes_the_arguments_of_its_run(tmp_path):
+    run, last = tmp_path / "moved", tmp_path / "moved/checkpoints/last.ckpt"
+    (run / ".hydra").mkdir(parents=True)
+    stored = ["seed=1", "+trainer.limit_val_batches=1", "paths.output_dir=/old", "init='/first'"]
+    (run / ".hydra/overrides.yaml").write_text("".join(f'- "{line}"\n' for line in stored))
+    in_folder = f"hydra.run.dir='{run}'"
+    # It was stopped before its first checkpoint: it begins as it did.
+    began = ["+trainer.limit_val_batches=1", "init='/first'", "seed=2", in_folder]
+    assert prepare_arguments([f"resume={run}", "seed=2"]) == began
+    last.parent.mkdir()
+    last.touch()
+    prepared = ["+trainer.limit_val_batches=1", "seed=2", f"resume='{last}'", in_folder]
+    assert prepare_arguments([f"resume={run}", "seed=2"]) == prepared
+    # Lightning starts the other processes of DDP with the prepared arguments.
+    assert sorted(prepare_arguments(prepared)) == sorted([*prepared, in_folder])
+    with pytest.raises(UserError, match="give either resume"):
+        prepare_arguments([f"resume={run}", "init=latest"])
+    assert prepare_arguments([f"resume={run}", "init=", "seed=2"])[-2:] == prepared[-2:]

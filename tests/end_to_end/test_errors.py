@@ -22,6 +22,29 @@ ERRORS = {
     "key misspelt": (["train.py", "model.demi=3", "-m"], ["did you mean model.dim?"]),
     "group misspelt": (["train.py", "positon=rope"], ["did you mean position?"]),
     "group of another script": (["generate.py", "data=pop909"], ["did you mean data.root?"]),
+    "learning rate": (["train.py", "learning_rate=.1"], ["give optimizer.lr=.1"]),
+    "lr": (["train.py", "lr=.1"], ["give optimizer.lr=.1"]),
+    "batch size": (["train.py", "batch_size=4"], ["did you mean data.batch_size?"]),
+    "steps": (["train.py", "max_steps=4"], ["give trainer.max_steps=4"]),
+    "epochs": (["train.py", "epochs=4"], ["trainer.max_epochs=4 trainer.max_steps=-1"]),
+    "path of the data": (
+        ["train.py", "data.path=/my/midi"],
+        ["give data=midi_folder data.root=/my/midi"],
+    ),
+    "folder for a corpus": (
+        ["train.py", "data=/my/midi"],
+        ["error: data=/my/midi: ", "give data=midi_folder data.root=/my/midi"],
+    ),
+    "folder alone": (["train.py", "empty"], ["give data=midi_folder data.root=empty"]),
+    "kind of model": (["train.py", "model=performer"], ["small", "attention=favor is the"]),
+    "argument of the trainer misspelt": (
+        ["train.py", "trainer.max_step=3"],
+        ["did you mean trainer.max_steps?"],
+    ),
+    "model to generate with": (["generate.py", "model=x.ckpt"], ["give checkpoint=x.ckpt"]),
+    "file to continue": (["generate.py", "file=x.mid"], ["give prompt=x.mid"]),
+    "prompts in two ways": (["generate.py", "x.mid", "prompt=y.mid"], ["x.mid: ", "not both"]),
+    "prompt missing": (["generate.py", "no/such.mid"], ["error: no/such.mid: cannot be read"]),
     "flag": (["train.py", "--position", "rope"], ["--position", "give position=rope"]),
     "flag with a value": (["train.py", "--seed=3", "model.dim=3"], ["give seed=3"]),
     "no value": (["train.py", "rope"], ["rope: not a valid override; use NAME=VALUE"]),
@@ -168,7 +191,7 @@ def heeds_ctrl_c():
 @pytest.mark.usefixtures("heeds_ctrl_c")
 @pytest.mark.parametrize(
     ("script", "imported"),
-    [("train.py", "pytorch_lightning"), ("generate.py", "torch"), ("evaluate.py", "numpy")],
+    [("train.py", "pytorch_lightning"), ("train.py", "hydra"), ("evaluate.py", "numpy")],
 )
 def test_ctrl_c_during_imports(tmp_path, script, imported, monkeypatch):
     interrupt = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
@@ -176,6 +199,7 @@ def test_ctrl_c_during_imports(tmp_path, script, imported, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     done = call(tmp_path, script)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+    assert not list(tmp_path.glob("outputs/*/*"))
 
 
 def test_full_traceback_on_request(tmp_path, monkeypatch):

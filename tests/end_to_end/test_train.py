@@ -235,7 +235,9 @@ def test_init_begins_a_new_run_from_another_ones_weights(workplace, monkeypatch,
         workplace, "train.py", ["resume=auto", "trainer.max_steps=3"], monkeypatch, capsys
     )
     assert done.returncode == 0, done.stderr
-    assert load(second / "checkpoints/last.ckpt").content.model == here.model
+    resumed = load(second / "checkpoints/last.ckpt").content
+    assert resumed.model == here.model
+    assert resumed.config["init"] == here.config["init"] == f"{first}/checkpoints/best.ckpt"
     for refused, parts in (
         (["position=rope"], ["its model has model.position=SineSPE (not RoPE)"]),
         (["model.dim=128"], ["its model has model.dim=16 (not 128)"]),

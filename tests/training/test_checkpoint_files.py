@@ -41,8 +41,8 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path):
 
 
 def test_files_of_a_killed_process_are_removed(tmp_path):
-    (tmp_path / ".last-k1ll3d.ckpt").write_bytes(b"half")
-    (tmp_path / ".best-k1ll3d.ckpt").write_bytes(b"half")  # goes when the best is written
-    for name in ("last.ckpt", "best.ckpt"):
-        AtomicCheckpointIO().save_checkpoint({"weights": torch.zeros(3)}, tmp_path / name)
+    for name in (".last-k1ll3d.ckpt", ".best-k1ll3d.ckpt"):
+        (tmp_path / name).write_bytes(b"half")
+    (tmp_path / "best.ckpt").write_bytes(b"whole")
+    AtomicCheckpointIO().save_checkpoint({"weights": torch.zeros(3)}, tmp_path / "last.ckpt")
     assert {path.name for path in tmp_path.iterdir()} == {"last.ckpt", "best.ckpt"}

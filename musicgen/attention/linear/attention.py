@@ -17,7 +17,7 @@ from musicgen.attention.linear.product import (
 from musicgen.attention.linear.state import LinearState
 from musicgen.attention.linear.step import linear_attention_step
 from musicgen.errors import parameter_of
-from musicgen.position.base import LayerCode, Site
+from musicgen.position.base import LayerCode, Site, at_least_fp32
 from musicgen.validation import check_choice
 
 
@@ -61,7 +61,7 @@ class LinearAttention(Attention):
 
     @property
     def log_decay(self) -> Tensor | None:
-        return None if self.decay is None else -self.decay.float().exp()
+        return None if self.decay is None else -at_least_fp32(self.decay)[0].exp()
 
     def forward(
         self,

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from musicgen.attention.base import FeatureMap
 from musicgen.errors import ParameterError
-from musicgen.position.base import LayerCode
+from musicgen.position.base import LayerCode, at_least_fp32
 from musicgen.random import NoiseKey
 
 
@@ -64,17 +64,17 @@ class FAVOR(FeatureMap):
         return self._exponents(queries.product), self._exponents(*keys)
 
     def queries(self, q: Tensor) -> Tensor:
-        return self._exponents(q @ self._directions)
+        return self._exponents(q @ self._directions.to(q.dtype))
 
     def keys(self, k: Tensor) -> Tensor:
-        return self._exponents(k @ self._directions, k.square().sum(-1, keepdim=True))
+        return self._exponents(k @ self._directions.to(k.dtype), k.square().sum(-1, keepdim=True))
 
     @property
     def _directions(self) -> Tensor:
-        return self.omega.float() * math.sqrt(self.logit_scale)
+        return at_least_fp32(self.omega)[0] * math.sqrt(self.logit_scale)
 
     def _exponents(self, u: Tensor, squared_norm: Tensor | None = None) -> Tensor:
-        u = u.float()
+        (u,) = at_least_fp32(u)
         if squared_norm is None:
             return torch.cat((u, -u), dim=-1)
         half_square = squared_norm * (self.logit_scale / 2)

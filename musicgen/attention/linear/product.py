@@ -14,7 +14,7 @@ from musicgen.attention.linear.state import (
     RescalePoints,
     normaliser,
 )
-from musicgen.position.base import LayerCode
+from musicgen.position.base import LayerCode, at_least_fp32
 
 
 def causal_linear_attention(
@@ -57,7 +57,7 @@ def causal_linear_attention(
     """
     compute = select_backend(backend, q, log_decay)
     with torch.autocast(q.device.type, enabled=False):
-        q, k, v = (at_least_fp32(x) for x in (q, k, v))
+        q, k, v = at_least_fp32(q, k, v)
         rate = None if log_decay is None else log_decay.to(q.dtype)
         rescale_points: RescalePoints = {}
         log_scale = None
@@ -84,7 +84,7 @@ def bidirectional_linear_attention(
 ) -> Tensor:
     """Compute bidirectional linear attention; arguments as of `causal_linear_attention`."""
     with torch.autocast(q.device.type, enabled=False):
-        q, k, v = (at_least_fp32(x) for x in (q, k, v))
+        q, k, v = at_least_fp32(q, k, v)
         if log_features:
             q, k = stabilise_bidirectional(q, k, key_mask, per_head=code is not None)
             eps = eps if may_vanish(code) else 0
@@ -114,7 +114,3 @@ def may_vanish(code: LayerCode | None) -> bool:
 
 def _encodes_normaliser(code: LayerCode) -> bool:
     return code.keeps_sign if code.encodes_normaliser is None else code.encodes_normaliser
-
-
-def at_least_fp32(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from musicgen.attention.linear.product import at_least_fp32, encode_features, may_vanish
+from musicgen.attention.linear.product import encode_features, may_vanish
 from musicgen.attention.linear.stabilise import stabilise_step
 from musicgen.attention.linear.state import (
     LinearState,
     normaliser,
 )
-from musicgen.position.base import LayerCode
+from musicgen.position.base import LayerCode, at_least_fp32
 
 
 def linear_attention_step(
@@ -29,7 +29,7 @@ def linear_attention_step(
     q and k are logarithms of features if those of the state were.
     """
     with torch.autocast(q.device.type, enabled=False):
-        q, k, v = (at_least_fp32(x)[:, 0] for x in (q, k, v))  # [B, H, ·]
+        q, k, v = (x[:, 0] for x in at_least_fp32(q, k, v))  # [B, H, ·]
         rate = None if log_decay is None else log_decay.to(q.dtype)
         log_scale = state.log_scale
         if log_scale is not None:

@@ -32,7 +32,7 @@ def blockwise_attention(
 
     Args:
         q, k, v: [B, H, Lq, K], [B, H, Lk, K] and [B, H, Lk, V], the queries scaled.
-        pattern: visible pairs. Queries that see nothing average over any keys.
+        pattern: visible pairs. Queries that see nothing give 0.
         position_query: [B, H, Lq, K'], scaled, with `table`.
 
     Returns:
@@ -88,7 +88,10 @@ class _Plan:
                 logits = torch.addcmul(offset, logits, log_gauss.exp())
             else:
                 logits = logits + log_gauss.masked_fill(hidden, torch.finfo(dtype).min)
-        return logits.softmax(-1)
+        weights = logits.softmax(-1)
+        if self.pattern.key_mask is None:  # each query sees itself
+            return weights
+        return weights.masked_fill(hidden.all(-1, keepdim=True), 0)
 
     def slices(self, block: tuple[Index, Index]) -> list[Any]:
         """Return the indices of a block's part of each further argument of `weights`."""

@@ -17,6 +17,7 @@ from musicgen import load
 from musicgen.checkpoints import build
 from musicgen.cli.datasets import held_out_pieces, open_training_data
 from musicgen.cli.generated_files import MANIFEST
+from musicgen.cli.prompt_files import SPLITS, prompt_files
 from musicgen.console import log, warn
 from musicgen.errors import UserError
 from musicgen.generation.prompts import make_prompt, on_grid
@@ -39,12 +40,13 @@ class Manifest:
     Attributes:
         pieces: rows by file name.
         tokenizer: of the model; None if unknown.
-        references: the prompts' folder or file, or `val` or `test` of the checkpoint's corpus.
+        references: the prompts' folder or file, a list of these, or `val` or `test` of the
+            checkpoint's corpus.
     """
 
     pieces: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     tokenizer: Tokenizer | None = None
-    references: str | None = None
+    references: str | list[str] | None = None
     checkpoint: str | None = None
 
 
@@ -153,7 +155,8 @@ def read_manifest(folder: Path) -> Manifest:
                 raise TypeError
         checkpoint = content.get("settings", {}).get("checkpoint")
         config, references = content.get("tokenizer"), content.get("references")
-        if not isinstance(references, str | None) or not isinstance(checkpoint, str | None):
+        paths = references if isinstance(references, list) else [references]
+        if not all(isinstance(text, str | None) for text in (*paths, checkpoint)):
             raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path} is damaged; remove it, or generate again") from None
@@ -175,18 +178,14 @@ def open_references(cfg: DictConfig, manifest: Manifest) -> References:
             "metrics=style needs references=, the folder of the originals (or val or test: "
             "held-out pieces of the checkpoint's corpus)"
         )
-    if place in ("val", "test"):
+    if place in SPLITS:
         checkpoint = manifest.checkpoint
         if checkpoint is None or not Path(checkpoint).exists():
             checkpoint = cfg.checkpoint
         data = open_training_data(load(str(checkpoint)), cfg.data.root)
         sources = held_out_pieces(data, place)
         return References(sources, f"references={place}", manifest.tokenizer)
-    path = Path(place).expanduser()
-    paths = {path.name: path}
-    if not path.is_file():
-        paths = {found.relative_to(path).as_posix(): found for found in find_midi(path)}
-    sources = {name: partial(read, found) for name, found in paths.items()}
+    sources = {name: partial(read, path) for name, path in prompt_files(place).items()}
     return References(sources, f"references={place}", manifest.tokenizer)
 
 

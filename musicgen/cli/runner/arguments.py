@@ -9,10 +9,10 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
-from musicgen.checkpoints.run_folders import OVERRIDES, find_run
 from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.resources import CONF
+from musicgen.run_folders import OVERRIDES, find_run
 
 # Hydra's grammar rejects commas, brackets and ampersands, which file names and regular
 # expressions contain: these values are quoted.
@@ -48,7 +48,8 @@ def prepare_arguments(arguments: Sequence[str]) -> list[str]:
     if resume is None:
         return rest
     folder = find_run(resume)
-    if any(argument.startswith("init=") and argument != "init=null" for argument in rest):
+    given = {_key(argument) for argument in rest if argument not in ("init=", "init=null")}
+    if "init" in given:
         raise UserError(
             "give either resume, which continues a run, or init, which begins a new one from the "
             "weights of another"
@@ -59,16 +60,21 @@ def prepare_arguments(arguments: Sequence[str]) -> list[str]:
             f"resume={resume}: {overrides}, which stores the run's arguments, is missing; copy "
             "runs with their hidden folders"
         )
-    stored = [str(override) for override in OmegaConf.load(overrides)]
-    # The run may have been moved since.
-    stored = [override for override in stored if not override.startswith("paths.output_dir=")]
-    in_folder = f"hydra.run.dir={quote(str(folder))}"
     last = folder / "checkpoints" / "last.ckpt"
-    if not last.is_file():
-        return [*stored, *rest, in_folder]
-    # The weights that the run began from are no longer needed.
-    stored = [override for override in stored if not override.startswith("init=")]
-    return [*stored, *rest, f"resume={quote(str(last))}", in_folder]
+    # The run may have been moved since; and what its weights began from is no longer needed.
+    dropped = given | {"paths.output_dir"} | ({"init"} if last.is_file() else set())
+    stored = [str(override) for override in OmegaConf.load(overrides)]
+    resumed = [f"resume={quote(str(last))}"] if last.is_file() else []
+    return [
+        *(override for override in stored if _key(override) not in dropped),
+        *rest,
+        *resumed,
+        f"hydra.run.dir={quote(str(folder))}",
+    ]
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0]
 
 
 def is_override(argument: str) -> bool:
@@ -92,7 +98,7 @@ def save_overrides(folder: Path) -> None:
     """Write the command line's overrides for `resume=`, the last one of each setting."""
     if not HydraConfig.initialized():
         return
-    given = {override.partition("=")[0]: override for override in HydraConfig.get().overrides.task}
+    given = {_key(override): override for override in HydraConfig.get().overrides.task}
     given.pop("resume", None)
     write_text(folder / OVERRIDES, OmegaConf.to_yaml(list(given.values())))
 

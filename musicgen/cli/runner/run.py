@@ -20,9 +20,17 @@ from omegaconf.errors import OmegaConfBaseException
 
 from musicgen.cli.runner.arguments import prepare_arguments
 from musicgen.cli.runner.error_messages import one_line
+from musicgen.cli.runner.help import help_text
+from musicgen.cli.runner.newcomers import (
+    accept_trainer_arguments,
+    as_setting,
+    check_folders,
+    split_prompts,
+)
 from musicgen.cli.runner.suggestions import raise_with_suggestions
 from musicgen.console import log, warn
 from musicgen.errors import UserError
+from musicgen.files import remove_if_empty
 from musicgen.resources import CONF
 
 _FULL_ERROR, _INTERRUPTED = "HYDRA_FULL_ERROR", 130
@@ -49,7 +57,7 @@ def run(main: Callable[[DictConfig], Any], config_name: str) -> None:
             os.environ.pop(_FULL_ERROR, None)
         # Handle errors here: Hydra would announce a failed job first.
         try:
-            with errors(cfg), _isolated_job():
+            with errors(cfg), _isolated_job(), _no_empty_folder():
                 return main(cfg)
         except SystemExit as stop:
             if stop.code == _INTERRUPTED or HydraConfig.get().mode != RunMode.MULTIRUN:
@@ -60,7 +68,12 @@ def run(main: Callable[[DictConfig], Any], config_name: str) -> None:
     decorate = hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)
     try:
         with errors():
-            sys.argv = [sys.argv[0], *prepare_arguments(sys.argv[1:])]
+            given = sys.argv[1:]
+            if {"-h", "--help"} & set(given):
+                given = [a for a in given if a not in ("-h", "--help")]
+                print(help_text(config_name, prepare_arguments(given)))
+                return
+            sys.argv = [sys.argv[0], *_arguments(config_name, given)]
             try:
                 decorate(job)()
             except ConfigCompositionException as error:
@@ -71,6 +84,28 @@ def run(main: Callable[[DictConfig], Any], config_name: str) -> None:
     finally:
         if not full_error:
             os.environ.pop(_FULL_ERROR, None)
+
+
+def _arguments(config_name: str, given: list[str]) -> list[str]:
+    """Return the command line's arguments for Hydra."""
+    if config_name == "generate":
+        given, paths = split_prompts(given)
+        return [*prepare_arguments(given), *as_setting(paths)]
+    if config_name == "evaluate":
+        return prepare_arguments(given)
+    check_folders(given)
+    return accept_trainer_arguments(prepare_arguments(given))
+
+
+def output_folder() -> str | None:
+    """Return the folder that Hydra made for a job, if it made one for it alone."""
+    folder: str = HydraConfig.get().runtime.output_dir
+    return None if Path(folder) == Path.cwd() else folder
+
+
+def _no_empty_folder() -> contextlib.AbstractContextManager[None]:
+    folder = output_folder()
+    return contextlib.nullcontext() if folder is None else remove_if_empty(Path(folder))
 
 
 @contextlib.contextmanager
@@ -114,10 +149,11 @@ def _isolated_job() -> Iterator[None]:
     try:
         yield
     finally:
-        from torch import distributed
+        if "torch" in sys.modules:  # else the job failed before it could start processes
+            from torch import distributed
 
-        if distributed.is_initialized():
-            distributed.destroy_process_group()
+            if distributed.is_initialized():
+                distributed.destroy_process_group()
         os.environ.clear()
         os.environ.update(environment)
 

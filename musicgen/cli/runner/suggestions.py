@@ -12,8 +12,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from musicgen.cli.runner.arguments import is_override
 from musicgen.cli.runner.error_messages import UNKNOWN_KEY, one_line
+from musicgen.cli.runner.newcomers import cure
 from musicgen.errors import UserError
 from musicgen.resources import CONF
+
+_PERFORMER = ("model", "performer")
 
 
 def raise_with_suggestions(
@@ -25,8 +28,11 @@ def raise_with_suggestions(
         files = (path.relative_to(CONF / group) for path in (CONF / group).rglob("*.yaml"))
         options = sorted(path.with_suffix("").as_posix() for path in files)
         if name and options:
-            raise UserError(f"{group}={name}: expected one of {', '.join(options)}")
+            hint = "; attention=favor is the Performer" if (group, name) == _PERFORMER else ""
+            raise UserError(f"{group}={name}: expected one of {', '.join(options)}{hint}")
     unknown = UNKNOWN_KEY.search(str(error))
+    if unknown and (meant := cure(config_name, unknown[1], arguments)):
+        raise UserError(f"{unknown[1]}: no such setting; give {meant}")
     near = _nearest(unknown[1], config_name, arguments) if unknown else []
     if near:
         raise UserError(f"{one_line(error)}; did you mean {' or '.join(near)}?")

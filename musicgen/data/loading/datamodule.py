@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -10,44 +9,32 @@ from typing import Any, get_args
 import pytorch_lightning as pl
 from torch.utils.data import DataLoader
 
-from musicgen.console import warn
-from musicgen.data.corpora.base import SPLITS, Corpus
+from musicgen.data.corpora.base import Corpus
 from musicgen.data.loading.batch import collate
 from musicgen.data.loading.windows import EvalWindows, StreamBatches, TrainingWindows, WindowStart
-from musicgen.data.preparation.prepare import prepare_corpus, prepare_shard
-from musicgen.data.preparation.request import Limits, PreparationRequest
-from musicgen.data.preparation.splits import Shard
-from musicgen.data.preparation.token_cache import TokenCache
-from musicgen.errors import ParameterError, parameter_of
+from musicgen.data.preparation.encoded_corpus import EncodedCorpus
+from musicgen.errors import ParameterError
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chords.recognition import ChordSource
 from musicgen.validation import check_choice, check_float, check_int
 
 
-class MusicDataModule(pl.LightningDataModule):
+class MusicDataModule(EncodedCorpus, pl.LightningDataModule):
     """Batches of a corpus's tokens.
 
     Training uses bar-aligned crops with the tokenizer's augmentations, see `TrainingWindows`;
     validation and test use the beginning of each piece.
 
     Args:
-        cache_dir: folder of the token caches.
         length: L, tokens in a training window.
         batch_size: windows in a batch, per process.
         batches_per_epoch: None makes an epoch one crop of each piece.
         window, skip_beginning: where training windows begin; see `TrainingWindows`.
-        val_fraction, test_fraction: parts of the corpus, by group, if it has no split of its own;
-            0 makes no such split, and all pieces are used for it.
         seed: decides crops and augmentations.
         num_workers: loader processes; 0 loads in the training process; None uses 2 for a GPU,
             and 0 otherwise.
-        limits: limits of a piece; see `Limits`.
-        prepare_workers: processes that encode the corpus; None uses one per core.
-        chords: source of the chords, if the tokenizer has chords: the scores' `markers`, `auto`
-            (recognised from the notes of scores without such markers), `recognised` (always), or
-            `none`.
         num_position_columns: columns of `Batch.positions`: 1 is the token index, 2 adds the musical
             time.
+        encoding: as for `EncodedCorpus`.
     """
 
     def __init__(
@@ -61,16 +48,13 @@ class MusicDataModule(pl.LightningDataModule):
         batches_per_epoch: int | None = None,
         window: WindowStart = "random",
         skip_beginning: float = 0.0,
-        val_fraction: float = 0.05,
-        test_fraction: float = 0.05,
         seed: int = 0,
         num_workers: int | None = None,
-        limits: Limits | Mapping[str, Any] | None = None,
-        prepare_workers: int | None = None,
-        chords: ChordSource = "auto",
         num_position_columns: int = 1,
+        **encoding: Any,
     ) -> None:
-        super().__init__()
+        pl.LightningDataModule.__init__(self)
+        EncodedCorpus.__init__(self, corpus, tokenizer, cache_dir, **encoding)
         check_int("length", length)
         check_int("batch_size", batch_size)
         check_int("batches_per_epoch", batches_per_epoch, none_means="one crop of each piece")
@@ -80,56 +64,17 @@ class MusicDataModule(pl.LightningDataModule):
             raise ParameterError(
                 "skip_beginning", skip_beginning, "expected 0, or window=beginning"
             )
-        check_float("val_fraction", val_fraction, below=1)
-        check_float("test_fraction", test_fraction, below=1)
-        if val_fraction + test_fraction >= 1:
-            expected = f"expected less than 1 together with val_fraction={val_fraction}"
-            raise ParameterError("test_fraction", test_fraction, expected)
         check_int("seed", seed, 0)
         check_int("num_workers", num_workers, 0, none_means="2 for a GPU, otherwise none")
-        check_int("prepare_workers", prepare_workers, none_means="one per core")
-        check_choice("chords", chords, get_args(ChordSource))
         check_int("num_position_columns", num_position_columns)
-        with parameter_of("limits"):
-            limits = Limits.of(limits)
-        self.corpus, self.tokenizer = corpus, tokenizer
         self.length, self.batch_size, self.seed = length, batch_size, seed
         self.batches_per_epoch, self.num_workers = batches_per_epoch, num_workers
         self.window, self.skip_beginning = window, skip_beginning
         self.num_position_columns = num_position_columns
-        fractions = val_fraction, test_fraction
-        self._request = PreparationRequest(
-            corpus, tokenizer, Path(cache_dir), fractions, limits, chords, prepare_workers
-        )
-        self._cache: TokenCache | None = None
 
     def prepare_data(self) -> None:
         """Encode the corpus, in one process."""
         _ = self.cache
-
-    @property
-    def cache(self) -> TokenCache:
-        """The encoded corpus; encodes it first if necessary."""
-        if self._cache is None:
-            self._cache = prepare_corpus(self._request)
-        return self._cache
-
-    def prepare_shard(self, shard: Shard) -> TokenCache | None:
-        """Encode a part of the corpus; return the cache once all parts are done."""
-        self._cache = prepare_shard(self._request, shard)
-        return self._cache
-
-    def split(self, name: str) -> list[int]:
-        """Return the cache's pieces of a split; all of them if the split is empty."""
-        check_choice("split", name, SPLITS)
-        pieces = self.cache.pieces(name)
-        if pieces:
-            return pieces
-        warn(
-            f"no {name} pieces among {len(self.cache)}: all pieces are used, so the loss does not "
-            "measure generalisation"
-        )
-        return list(range(len(self.cache)))
 
     def train_dataloader(self) -> DataLoader:
         pieces = self.split("train")

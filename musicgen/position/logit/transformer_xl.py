@@ -31,4 +31,4 @@ class TransformerXL(RelativeEncoding):
     def encodings(self, lags: Tensor, layer: int) -> Tensor:
         width = -(-self.model_dim // self.num_dims)
         waves = sinusoids(lags[..., None], width).flatten(-2)[..., : self.model_dim]
-        return F.linear(waves, self.weight[layer], self.bias[layer])
+        return F.linear(waves.to(self.weight.dtype), self.weight[layer], self.bias[layer])

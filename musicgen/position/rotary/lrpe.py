@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from musicgen.errors import ParameterError
-from musicgen.position.base import LayerCode, PositionalEncoding, Site
+from musicgen.position.base import LayerCode, PositionalEncoding, Site, at_least_fp32
 from musicgen.position.rotary.bases import Basis, Fourier, Householder, Identity, OddEven
 from musicgen.random import NoiseKey
 from musicgen.validation import check_bool, check_choice
@@ -132,7 +132,7 @@ class LRPECode(LayerCode):
     def apply(self, x: Tensor) -> Tensor:
         """Encode vectors in fp32 or fp64: [B, L, H, M] -> [B, L, H, E]."""
         with torch.autocast(x.device.type, enabled=False):
-            x = x if x.dtype == torch.float64 else x.float()
+            (x,) = at_least_fp32(x)
             return self.transform(self.basis(x, self.index)).to(x.dtype)
 
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

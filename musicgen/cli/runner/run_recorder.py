@@ -13,11 +13,11 @@ from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from musicgen.checkpoints.run_folders import OVERRIDES, RECORD, has_checkpoint, record_start
 from musicgen.cli.runner.arguments import save_overrides
 from musicgen.console import log
 from musicgen.errors import UserError
 from musicgen.files import write_text
+from musicgen.run_folders import OVERRIDES, RECORD, has_checkpoint, record_start
 
 CONFIG, LOCK = "config.yaml", ".lock"
 

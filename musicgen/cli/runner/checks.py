@@ -1,0 +1,70 @@
+"""Checks of arguments and files, before libraries that take seconds to import.
+
+The libraries check their parameters themselves; here stands what a user mistakes most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from musicgen.cli.prompt_files import SPLITS, prompt_files
+from musicgen.errors import UserError
+from musicgen.midi import read
+from musicgen.run_folders import find_checkpoint
+from musicgen.validation import check_bool, check_choice, check_float, check_int
+
+
+def _check_data(cfg: DictConfig) -> None:
+    for key in map(str, cfg.data):
+        if OmegaConf.is_missing(cfg.data, key):
+            raise UserError(f"data.{key} is missing; give data.{key}=FOLDER")
+    is_folder = cfg.data.corpus._target_.endswith(".MidiFolder")
+    if is_folder and not Path(cfg.data.root).expanduser().is_dir():
+        raise UserError(f"data.root={cfg.data.root}: no such folder; give one with MIDI files")
+
+
+def _check_train(cfg: DictConfig) -> None:
+    check_int("seed", cfg.seed, minimum=0, maximum=2**32 - 1)
+    if cfg.init is not None:
+        find_checkpoint(str(cfg.init), setting="init")
+    _check_data(cfg)
+
+
+def _check_generate(cfg: DictConfig) -> None:
+    check_int("num_prompts", cfg.num_prompts, none_means="all")
+    check_int("prompt_bars", cfg.prompt_bars, none_means="all")
+    check_int("bars", cfg.bars, none_means="")
+    check_int("num_samples", cfg.num_samples)
+    check_int("batch_size", cfg.batch_size)
+    check_int("seed", cfg.seed, minimum=0)
+    check_choice("keep_prompt", cfg.keep_prompt, ("original", "tokens"))
+    check_bool("report", cfg.report)
+    if cfg.prompt is not None and cfg.prompt not in SPLITS:
+        files = list(prompt_files(cfg.prompt).values())
+        if len(files) == 1:
+            read(files[0])
+    find_checkpoint(str(cfg.checkpoint))
+
+
+def _check_evaluate(cfg: DictConfig) -> None:
+    for name in ("generated", "references"):
+        folder = cfg[name]
+        if folder is not None and folder not in SPLITS and not Path(folder).expanduser().exists():
+            raise UserError(f"{name}={folder}: no such folder; give one that holds .mid files")
+    check_float("max_factor", cfg.max_factor, minimum=1)
+    check_int("max_pieces", cfg.max_pieces, none_means="all")
+    check_int("num_draws", cfg.num_draws)
+    check_int("seed", cfg.seed, minimum=0)
+    if not (cfg.generated or cfg.references or cfg.compare or cfg.metrics):
+        find_checkpoint(str(cfg.checkpoint))
+
+
+CHECKS: dict[str, Callable[[DictConfig], None]] = {
+    "train": _check_train,
+    "generate": _check_generate,
+    "evaluate": _check_evaluate,
+    "prepare": _check_data,
+}

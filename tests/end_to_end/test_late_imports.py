@@ -1,0 +1,89 @@
+"""Commands answer before they import what takes seconds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from musicgen.composer import compose_pop
+from musicgen.midi import write
+from tests.end_to_end.command_line import ROOT
+
+# Runs a command, and prints which of the named libraries it imported.
+CODE = """
+import atexit, sys
+from musicgen.cli import commands
+slow = ("torch", "pytorch_lightning", "scipy", "matplotlib")
+atexit.register(lambda: print("imported:", *(name for name in slow if name in sys.modules)))
+name, *sys.argv[1:] = sys.argv[1:]
+sys.argv[0] = f"musicgen-{name}"
+getattr(commands, name)()
+"""
+
+
+def run(folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], set[str]]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", CODE, *arguments]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240
+    )
+    *_, last = done.stdout.splitlines()
+    assert last.startswith("imported:"), done.stderr
+    return done, set(last.split()[1:])
+
+
+@pytest.mark.parametrize("command", ["train", "generate", "evaluate", "prepare"])
+def test_help_imports_no_slow_library(tmp_path, command):
+    done, imported = run(tmp_path, command, "--help")
+    assert (done.returncode, done.stderr, imported) == (0, "", set())
+    assert f"musicgen-{command}" in done.stdout
+    assert f"{command}.py" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["generate", "missing.mid"], "missing.mid: cannot be read"),
+        (["generate", "bad.mid"], "bad.mid: not a MIDI file"),
+        (["generate", "checkpoint=missing"], "checkpoint=missing: no such file"),
+        (["generate", "bars=0"], "bars=0: expected"),
+        (["evaluate", "generated=missing", "references=."], "missing"),
+        (["evaluate"], "no checkpoint"),
+        (["train", "data=midi_folder", "data.root=missing"], "data.root=missing: no such folder"),
+        (["train", "data=midi_folder"], "data.root is missing"),
+        (["train", "resume=missing"], "resume=missing"),
+        (["train", "learning_rate=1"], "optimizer.lr=1"),
+        (["prepare", "data=midi_folder", "data.root=missing"], "data.root=missing"),
+    ],
+)
+def test_errors_in_arguments_come_before_slow_imports(tmp_path, arguments, message):
+    (tmp_path / "bad.mid").write_bytes(b"hello")
+    done, imported = run(tmp_path, *arguments)
+    assert (done.returncode, imported) == (2, set())
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert not list(tmp_path.glob("outputs/*/*"))
+
+
+def test_neither_generating_nor_evaluating_imports_lightning(workplace):
+    write(compose_pop(3, 0), workplace / "one.mid")
+    write(compose_pop(4, 0), workplace / "two.mid")
+    short = ("prompt_bars=1", "bars=1")
+    done, imported = run(workplace, "generate", "one.mid", "two.mid", *short, "out=from two")
+    assert done.returncode == 0, done.stderr
+    assert "torch" in imported
+    assert "pytorch_lightning" not in imported
+    names = {path.name for path in (workplace / "from two").glob("*.mid")}
+    assert names == {"one_0.mid", "two_0.mid"}
+    for arguments in (
+        ("generate", "prompt=test", "num_prompts=1", *short, "out=held out"),
+        ("evaluate", "metrics=position_loss", "max_pieces=1", "out=measured"),
+    ):
+        done, imported = run(workplace, *arguments)
+        assert done.returncode == 0, done.stderr
+        assert "pytorch_lightning" not in imported

@@ -1,0 +1,63 @@
+"""T and M against hand-computed cases and a closed form by pairs."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from musicgen.metrics import by_offset, monotonicity, translation_invariance
+
+LENGTH = 40
+OFFSETS = np.subtract.outer(np.arange(LENGTH), np.arange(LENGTH))
+
+
+def scores(attention, queries=slice(None), max_offset=LENGTH, **options) -> tuple[float, float]:
+    weights = by_offset(attention, queries, max_offset, **options)
+    return float(translation_invariance(weights)), float(monotonicity(weights))
+
+
+def test_toeplitz_matrices():
+    decaying = 0.9**OFFSETS
+    assert scores(decaying) == pytest.approx((0, 0), abs=1e-12)
+    assert scores(1 / decaying) == pytest.approx((0, 1), abs=1e-12)
+    assert scores(decaying, slice(20, 40), 7) == pytest.approx((0, 0), abs=1e-12)
+    # Normalising divides each row by another sum: M is the same, T is not.
+    t, m = scores(decaying, normalise_rows=True)
+    assert t > 0.01
+    assert m == 0
+
+
+def test_by_hand():
+    attention = np.array([[1.0, 9, 9], [2, 3, 9], [6, 4, 5]])
+    # Offsets 0: 1, 3, 5; 1: 2, 4; 2: 6. Their variances 8/3, 1, 0, of all six 35/12.
+    t = (3 * 8 / 3 + 2 * 1) / 6 / (35 / 12)
+    # Rows from the nearest key on: 1; 3, 2; 5, 4, 6: two inversions of 0 + 1 + 3 pairs.
+    assert scores(attention) == pytest.approx((t, 2 / 4))
+    # Offsets below 2 of the last two queries: 3, 2 and 5, 4.
+    t = (2 * 1 + 2 * 1) / 4 / np.var([3, 2, 5, 4])
+    assert scores(attention, slice(1, 3), 2) == pytest.approx((t, 0))
+    normalised = by_offset(attention, slice(2, 3), 3, normalise_rows=True)
+    np.testing.assert_allclose(normalised, [[5 / 15, 4 / 15, 6 / 15]])
+
+
+def test_random_matrices_equal_the_definition():
+    attention = np.random.default_rng(1).random((2, 3, LENGTH, LENGTH))
+    weights = by_offset(attention, slice(10, 30), 12)
+    for index in np.ndindex(2, 3):
+        a = attention[index]
+        diagonals = [[a[m, m - d] for m in range(10, 30) if m >= d] for d in range(12)]
+        number = sum(map(len, diagonals))
+        t = sum(len(x) * np.var(x) for x in diagonals) / number / np.var(np.concatenate(diagonals))
+        assert translation_invariance(weights)[index] == pytest.approx(t)
+        rows = [[a[m, m - d] for d in range(12) if m >= d] for m in range(10, 30)]
+        pairs = [far > near for row in rows for near, far in itertools.combinations(row, 2)]
+        assert monotonicity(weights)[index] == pytest.approx(np.mean(pairs))
+
+
+def test_undefined_values_are_nan():
+    weights = by_offset(np.ones((2, 2)), slice(None), 2)
+    assert np.isnan(translation_invariance(weights))
+    assert monotonicity(weights) == 0
+    assert np.isnan(monotonicity(weights[:1]))
