@@ -128,9 +128,10 @@ ERRORS = {
         ["text.ckpt", "not a checkpoint"],
     ),
     "nothing to evaluate": (["evaluate.py"], ["python train.py"]),
-    "no references": (["evaluate.py", "generated=empty"], ["references"]),
-    "unknown metric": (["evaluate.py", "metrics=beauty"], ["beauty", "style, position_loss"]),
-    "no metric": (["evaluate.py", "metrics=[]"], ["metrics=[]", "style, position_loss"]),
+    "nothing generated": (["evaluate.py", "generated=empty"], ["empty", "no .mid"]),
+    "no references": (["evaluate.py", "generated=mine"], ["references"]),
+    "unknown metric": (["evaluate.py", "metrics=beauty"], ["beauty", "style, descriptors"]),
+    "no metric": (["evaluate.py", "metrics=[]"], ["metrics=[]", "style, descriptors"]),
     "invalid factor": (
         ["evaluate.py", "max_factor=-1"],
         ["max_factor=-1: expected a number >= 1"],

@@ -58,7 +58,7 @@ def _check_evaluate(cfg: DictConfig) -> None:
     check_int("max_pieces", cfg.max_pieces, none_means="all")
     check_int("num_draws", cfg.num_draws)
     check_int("seed", cfg.seed, minimum=0)
-    if not (cfg.generated or cfg.references or cfg.compare or cfg.metrics):
+    if cfg.metrics is None and not (cfg.generated or cfg.references or cfg.compare):
         find_checkpoint(str(cfg.checkpoint))
 
 
