@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -13,15 +14,25 @@ from musicgen.errors import UserError
 from musicgen.files import write_text
 
 OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
-RECORD = "run.json"  # when the run started, and whether it is a debug run
+RECORD = "run.json"  # when the run started, with how many threads, whether it is a debug run
 _LAST = Path("checkpoints", "last.ckpt")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d")
 
 
-def record_start(folder: Path, debug: bool) -> None:
-    """Record the start of a new run, for `latest` and `auto`."""
+def record_start(folder: Path, debug: bool, threads: int | None = None) -> None:
+    """Record the start of a new run, for `latest` and `auto`, and its threads, for `resume`."""
     started = datetime.now().astimezone().isoformat()
-    write_text(folder / RECORD, json.dumps({"started": started, "debug": debug}) + "\n")
+    record = {"started": started, "debug": debug, "threads": threads}
+    write_text(folder / RECORD, json.dumps(record) + "\n")
+
+
+def recorded_threads(folder: Path) -> int | None:
+    """Return the number of threads that a run began with; None if it is unknown."""
+    try:
+        threads = json.loads((folder / RECORD).read_text(encoding="utf-8"))["threads"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return threads if isinstance(threads, int) and 0 < threads <= (os.cpu_count() or 1) else None
 
 
 def has_checkpoint(folder: Path) -> bool:

@@ -7,12 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from musicgen.cli.runner.interrupts import exit_on_interrupt
+from musicgen.cli.runner.threads import spin_briefly
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
 def _run(name: str) -> None:
+    spin_briefly()
     with exit_on_interrupt():
         from musicgen.cli.runner.checks import CHECKS
         from musicgen.cli.runner.run import output_folder, run

@@ -33,6 +33,7 @@ from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import ParameterError, UserError
 from musicgen.models import Transformer, parameter_count
+from musicgen.run_folders import recorded_threads
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 from musicgen.training.checkpoint_files import AtomicCheckpointIO
@@ -54,7 +55,9 @@ def _train(cfg: DictConfig) -> float | None:
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
     check_choose(cfg.sampling.choose)
-    use_free_cores()
+    use_free_cores(
+        recorded=None if cfg.resume is None else recorded_threads(Path(cfg.paths.output_dir))
+    )
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     source = _read_source(cfg)
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")

@@ -6,9 +6,17 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from musicgen.cli.runner import threads
-from musicgen.cli.runner.threads import WORK_FOR_THREADS, busy_cores, num_threads
+from musicgen.cli.runner.threads import (
+    WORK_FOR_THREADS,
+    busy_cores,
+    num_threads,
+    spin_briefly,
+    use_free_cores,
+)
+from musicgen.run_folders import record_start, recorded_threads
 
 
 def test_the_number_of_threads():
@@ -20,6 +28,28 @@ def test_the_number_of_threads():
     assert num_threads(2, 2, 0.3, {}, large) == 2
     assert num_threads(2, 2, 0.3, {}, small) == 1
     assert num_threads(2, 2, 9.0, {"OMP_NUM_THREADS": "2"}, small) == 2
+
+
+def test_spinning_is_shorter_unless_the_user_chose():
+    for given in ({"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "5"}):
+        environment = dict(given)
+        spin_briefly(environment)
+        assert environment == given
+    environment = {}
+    spin_briefly(environment)
+    assert int(environment["GOMP_SPINCOUNT"]) < 300_000
+
+
+def test_a_resumed_run_keeps_its_threads(tmp_path, monkeypatch):
+    used = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    assert recorded_threads(tmp_path) is None
+    record_start(tmp_path, False, threads=1)
+    monkeypatch.setattr(threads, "busy_cores", lambda: 0.0)
+    for name in threads._SET_BY_USER:
+        monkeypatch.delenv(name, raising=False)
+    use_free_cores(recorded=recorded_threads(tmp_path))
+    assert used == [1]
 
 
 @pytest.mark.skipif(not threads._LOADAVG.is_file(), reason="counts running threads on Linux only")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -69,7 +70,7 @@ class RunRecorder(pl.Callback):
             log(f"{self.folder}: stopped before its first checkpoint; it starts again")
             (self.folder / "metrics.csv").unlink(missing_ok=True)
         debug = HydraConfig.initialized() and HydraConfig.get().runtime.choices.get("debug")
-        record_start(self.folder, debug not in (False, None, "null"))
+        record_start(self.folder, debug not in (False, None, "null"), torch.get_num_threads())
         self.write()
 
     def write(self) -> None:
