@@ -10,6 +10,7 @@ from omegaconf import DictConfig, ListConfig
 from musicgen.cli.generated_files import write_blind_page
 from musicgen.cli.measures import (
     descriptors_measure,
+    originality,
     position_loss,
     position_properties,
     style,
@@ -40,6 +41,11 @@ _DESCRIPTORS = (
     "continuations with a value; overlap (1 is best) and KL (0 is best) of distances within the "
     "generated set and to the originals: musicgen/metrics/descriptors.py"
 )
+_ORIGINALITY = (
+    "notes of the longest passage of a piece that the training set has too, in any key; n: pieces; "
+    "held-out: pieces that the model never saw, cut to as many notes as the continuations have: "
+    "much longer passages than theirs are copied; where they are from: originality_pieces.csv"
+)
 _BLIND = "open blind.html to compare them by ear: it collects votes and shows their result"
 
 
@@ -54,6 +60,7 @@ def blind(cfg: DictConfig, out: Path) -> list[dict[str, Any]]:
 MEASURES = {  # functions, and legends of their tables
     "style": (style, _STYLE),
     "descriptors": (descriptors_measure, _DESCRIPTORS),
+    "originality": (originality, _ORIGINALITY),
     "position_loss": (position_loss, f"in nats a token; {_SUMMARY}; {_DRAWS}"),
     "position_properties": (position_properties, _PROPERTIES),
     "blind": (blind, _BLIND),

@@ -179,14 +179,23 @@ def open_references(cfg: DictConfig, manifest: Manifest) -> References:
             "held-out pieces of the checkpoint's corpus)"
         )
     if place in SPLITS:
-        checkpoint = manifest.checkpoint
-        if checkpoint is None or not Path(checkpoint).exists():
-            checkpoint = cfg.checkpoint
-        data = open_training_data(load(str(checkpoint)), cfg.data.root)
+        data = open_training_data(load(source_checkpoint(cfg, manifest)), cfg.data.root)
         sources = held_out_pieces(data, place)
         return References(sources, f"references={place}", manifest.tokenizer)
     sources = {name: partial(read, path) for name, path in prompt_files(place).items()}
     return References(sources, f"references={place}", manifest.tokenizer)
+
+
+def source_checkpoint(cfg: DictConfig, manifest: Manifest) -> str:
+    """Return the checkpoint of the pieces, if it is still there, else the setting's."""
+    known = manifest.checkpoint
+    return known if known is not None and Path(known).exists() else str(cfg.checkpoint)
+
+
+def read_continuation(score: Score, prompt_end: int, tokenizer: Tokenizer | None) -> Score:
+    """Return the music of a file after its prompt, on the tokenizer's grid if it is known."""
+    continuation = score.clip(prompt_end, score.end + 1)
+    return continuation if tokenizer is None else on_grid(tokenizer, continuation)
 
 
 def pair_files(
@@ -212,10 +221,8 @@ def pair_files(
         except UserError as error:
             skipped[file] = str(error).removeprefix(f"{path}: ")
             continue
-        score = score.clip(end, score.end + 1)
-        if manifest.tokenizer is not None:
-            score = on_grid(manifest.tokenizer, score)
-        pairs.append(Pair(file, name, score, reference, row.get("prompt beats", 0)))
+        continuation = read_continuation(score, end, manifest.tokenizer)
+        pairs.append(Pair(file, name, continuation, reference, row.get("prompt beats", 0)))
     missing = manifest.pieces.keys() - {pair.file for pair in pairs} - skipped.keys()
     skipped |= dict.fromkeys(sorted(missing), f"named in {MANIFEST}, but not in the folder")
     _check_pairs(pairs, skipped, folder, references)

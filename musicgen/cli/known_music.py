@@ -1,0 +1,94 @@
+"""What music shares with the training set of its model: the longest passage, and where it lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from musicgen.data.preparation import EncodedCorpus
+from musicgen.metrics.originality import GRID, Notes, Passage, PassageIndex, passage_notes
+from musicgen.midi import Score
+from musicgen.text import pluralize
+
+MAX_HELD_OUT = 100  # pieces that the report compares with
+
+
+@dataclass(frozen=True)
+class KnownPassage:
+    """The longest passage that a piece shares with the training set.
+
+    Attributes:
+        num_notes: in it; 0 without one.
+        num_own: notes of the piece.
+        source_bar: bar of the source, from 1, in which it begins.
+    """
+
+    num_notes: int
+    num_own: int
+    passage: Passage | None = None
+    source_bar: int = 0
+
+    def ticks(self, ticks_per_beat: int) -> tuple[int, int]:
+        """Return where its first and its last note begin, from the beginning of the piece."""
+        assert self.passage is not None
+        edges = self.passage.onset, self.passage.last_onset
+        first, last = (round(edge * ticks_per_beat / GRID) for edge in edges)
+        return first, last
+
+    def source(self) -> str:
+        """Say where it is from, in words."""
+        if (passage := self.passage) is None:
+            return "none"
+        shift = passage.transposition
+        key = f"{pluralize(abs(shift), 'semitones')} {'higher' if shift > 0 else 'lower'}"
+        text = f"{passage.source} from bar {self.source_bar}, {key if shift else 'in its key'}"
+        others = passage.num_sources - 1
+        return text + (f", and in {others:,} more" if others else "")
+
+
+class KnownMusic:
+    """The training set of a model, and the held-out pieces as a scale.
+
+    Args:
+        max_held_out: pieces of val and test to use, evenly spaced; None uses all.
+    """
+
+    def __init__(self, data: EncodedCorpus, max_held_out: int | None = None) -> None:
+        self.data = data
+        self.index = PassageIndex(
+            {data.cache.names[i]: self._notes(i) for i in data.split("train")}
+        )
+        held_out = [i for i, split in enumerate(data.cache.splits) if split != "train"]
+        count = min(len(held_out), len(held_out) if max_held_out is None else max_held_out)
+        self.held_out = [held_out[i * len(held_out) // count] for i in range(count)]
+
+    def find(self, score: Score) -> KnownPassage:
+        """Find the longest passage of a score."""
+        return self._find(passage_notes(score))
+
+    def held_out_passages(self, num_notes: int) -> dict[str, KnownPassage]:
+        """Return those of the held-out pieces by name, each of `num_notes` from its middle.
+
+        More notes have longer passages: compare music of equal size.
+        """
+        found = {}
+        for i in self.held_out:
+            notes = self._notes(i)
+            middle = notes[max(0, len(notes) - num_notes) // 2 :][:num_notes]
+            found[self.data.cache.names[i]] = self._find(middle)
+        return found
+
+    def _find(self, notes: Notes) -> KnownPassage:
+        passage = self.index.longest_passage(notes)
+        if passage is None:
+            return KnownPassage(0, len(notes))
+        tokenizer, cache = self.data.tokenizer, self.data.cache
+        piece = cache.names.index(passage.source)
+        bars = tokenizer.bar_starts(cache[piece], cache.bar_lengths[piece])
+        step = passage.source_onset * tokenizer.steps_per_beat / GRID
+        bar = int(np.searchsorted(bars, step, side="right"))
+        return KnownPassage(passage.num_notes, len(notes), passage, bar)
+
+    def _notes(self, piece: int) -> Notes:
+        return passage_notes(self.data.tokenizer.decode(self.data.cache[piece]))

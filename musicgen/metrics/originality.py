@@ -1,0 +1,169 @@
+"""Originality: the longest passage that music shares with a collection, in any transposition.
+
+The notes of all pitched tracks, by onset and then pitch, are read as steps: from each note to the
+next, an interval in semitones and a time on a grid. Music with equal steps is the same in any key
+and at any place of the bar, whatever its durations, velocities and instruments. Drums are left out,
+and notes of equal onset and pitch are one. Notes between those of a passage end it: a copied melody
+with another accompaniment is not found.
+
+Passages are found in a suffix array (Manber & Myers 1993, "Suffix arrays: a new method for on-line
+string searches"), built by prefix doubling.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from musicgen.midi.score import NOTE, Score
+
+GRID = 24  # grid steps in a quarter note
+
+_PITCHES = 128
+_SYMBOL = np.dtype(">u4")  # big-endian: bytes compare like numbers
+
+Notes = NDArray[np.int64]
+"""Onset in grid steps and pitch of each note, by onset and then pitch: [N, 2]."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A passage that occurs in the collection.
+
+    Attributes:
+        first: index of its first note.
+        num_notes: in it, two or more.
+        onset, last_onset: of its first and last note, in grid steps.
+        source: name of the first piece that has it.
+        source_onset: where it begins there, in grid steps.
+        transposition: semitones from the source to the passage.
+        num_sources: pieces that have it.
+    """
+
+    first: int
+    num_notes: int
+    onset: int
+    last_onset: int
+    source: str
+    source_onset: int
+    transposition: int
+    num_sources: int
+
+    @property
+    def beats(self) -> float:
+        """Quarter notes from the first onset to the last."""
+        return (self.last_onset - self.onset) / GRID
+
+
+def passage_notes(score: Score) -> Notes:
+    """Return the notes of all pitched tracks, without doubled ones."""
+    tracks = [track.notes for track in score.tracks if not track.is_drum]
+    notes = np.concatenate([np.empty(0, NOTE), *tracks])
+    onset = (2 * GRID * notes["onset"] + score.ticks_per_beat) // (2 * score.ticks_per_beat)
+    return np.stack(np.divmod(np.unique(onset * _PITCHES + notes["pitch"]), _PITCHES), axis=1)
+
+
+class PassageIndex:
+    """The passages of a collection.
+
+    Args:
+        pieces: notes by name.
+    """
+
+    def __init__(self, pieces: Mapping[str, Notes]) -> None:
+        self.names = list(pieces)
+        self._notes = np.concatenate([np.empty((0, 2), np.int64), *pieces.values()])
+        lengths = [len(notes) for notes in pieces.values()]
+        self._starts = np.append(0, np.cumsum(lengths)).astype(np.int64)
+        # A step for each note; that of a piece's last note, smaller than all others, ends it.
+        steps = [np.append(_steps(notes), -1) for notes in pieces.values() if len(notes)]
+        joined = np.concatenate([np.empty(0, np.int64), *steps])
+        self._alphabet, text = np.unique(joined, return_inverse=True)
+        self._suffixes = suffix_array(text, max(lengths, default=0))
+        self._text = text.astype(_SYMBOL).tobytes()
+
+    def longest_passage(self, notes: Notes) -> Passage | None:
+        """Return the longest passage of `notes` in the collection, of equal ones the first.
+
+        None if not even two notes in a row occur in it.
+        """
+        steps = _steps(notes)
+        symbols = np.searchsorted(self._alphabet, steps)
+        known = np.append(self._alphabet, -1)[symbols] == steps
+        query = np.where(known, symbols, len(self._alphabet)).astype(_SYMBOL).tobytes()
+        size, length, first = _SYMBOL.itemsize, 0, 0
+        for start in range(len(steps)):
+            # Passages that are no longer than the best need no search.
+            while start + length < len(steps) and self._contains(
+                query[size * start : size * (start + length + 1)]
+            ):
+                length, first = length + 1, start
+        if not length:
+            return None
+        return self._passage(notes, first, query[size * first : size * (first + length)])
+
+    def _passage(self, notes: Notes, first: int, passage: bytes) -> Passage:
+        places = self._places(passage)
+        place = int(places.min())
+        pieces = np.searchsorted(self._starts, places, side="right") - 1
+        num_notes = len(passage) // _SYMBOL.itemsize + 1
+        onset, pitch = notes[first].tolist()
+        source_onset, source_pitch = self._notes[place].tolist()
+        return Passage(
+            first=first,
+            num_notes=num_notes,
+            onset=onset,
+            last_onset=int(notes[first + num_notes - 1, 0]),
+            source=self.names[int(pieces.min())],
+            source_onset=source_onset,
+            transposition=pitch - source_pitch,
+            num_sources=len(np.unique(pieces)),
+        )
+
+    def _contains(self, passage: bytes) -> bool:
+        prefix = self._prefix(len(passage))
+        low = bisect_left(self._suffixes, passage, key=prefix)
+        return low < len(self._suffixes) and prefix(self._suffixes[low]) == passage
+
+    def _places(self, passage: bytes) -> NDArray[np.int64]:
+        """Return the indices of the notes with which a passage begins."""
+        prefix = self._prefix(len(passage))
+        low = bisect_left(self._suffixes, passage, key=prefix)
+        return self._suffixes[low : bisect_right(self._suffixes, passage, low, key=prefix)]
+
+    def _prefix(self, size: int) -> Callable[[int], bytes]:
+        """Return a function from a place to the text there, of `size` bytes."""
+        return lambda place: self._text[(start := _SYMBOL.itemsize * place) : start + size]
+
+
+def suffix_array(text: NDArray[np.integer], length: int | None = None) -> NDArray[np.int64]:
+    """Return where the suffixes of a text begin, in lexicographic order.
+
+    Args:
+        text: symbols, at least 0. [N]
+        length: suffixes are compared up to at least this many symbols; None compares them wholly.
+    """
+    rank = np.unique(text, return_inverse=True)[1] + 1
+    order = np.argsort(rank, kind="stable")
+    length = len(text) if length is None else length
+    compared = 1
+    while compared < length and rank.max(initial=0) < len(text):
+        # Ranks by the first `compared` symbols give those by twice as many.
+        after = np.zeros_like(rank)
+        after[:-compared] = rank[compared:]
+        key = rank * (len(text) + 1) + after
+        order = np.argsort(key, kind="stable")
+        ordered = key[order]
+        rank[order] = np.cumsum(np.append(True, ordered[1:] != ordered[:-1]))
+        compared *= 2
+    return order
+
+
+def _steps(notes: Notes) -> NDArray[np.int64]:
+    """Return a number >= 0 for each time and interval from a note to the next. [N - 1]"""
+    time, interval = np.diff(notes, axis=0).T
+    return time * 2 * _PITCHES + interval + _PITCHES
