@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig
 
-from musicgen.cli.generated_files import write_blind_page
 from musicgen.cli.measures import (
+    blind,
     descriptors_measure,
     originality,
     position_loss,
@@ -47,14 +46,6 @@ _ORIGINALITY = (
     "much longer passages than theirs are copied; where they are from: originality_pieces.csv"
 )
 _BLIND = "open blind.html to compare them by ear: it collects votes and shows their result"
-
-
-def blind(cfg: DictConfig, out: Path) -> list[dict[str, Any]]:
-    """Write `blind.html` and return the pairs to compare."""
-    folders = cfg.compare
-    if not isinstance(folders, ListConfig) or len(set(folders)) < max(2, len(folders)):
-        raise ParameterError("compare", folders, "expected different folders: [DIR1,DIR2]")
-    return write_blind_page([str(folder) for folder in folders], out / "blind.html")
 
 
 MEASURES = {  # functions, and legends of their tables

@@ -22,6 +22,7 @@ from musicgen.cli.generated_files import (
     with_cures,
     write_manifest,
 )
+from musicgen.cli.known_music import known_music
 from musicgen.cli.output import find_device, make_folder
 from musicgen.cli.prompt_files import SPLITS, absolute_prompts, prompt_files
 from musicgen.cli.runner.threads import use_free_cores
@@ -63,6 +64,7 @@ def main(cfg: DictConfig) -> None:
     )
     soundfont = None if cfg.soundfont is None else Soundfont(cfg.soundfont)
     prompts = read_prompts(model, cfg)
+    known = known_music(model, cfg.originality, cfg.data.root)
     rows = min(cfg.batch_size, cfg.num_samples * len(prompts))
     use_free_cores(decoded=rows * parameter_count(model.model))
     notices = [with_cures(prompt.notice) for prompt in prompts if prompt.notice]
@@ -114,7 +116,12 @@ def main(cfg: DictConfig) -> None:
         notices.append(notice)
     references = absolute_prompts(cfg.prompt)
     provenance = {"tokenizer": model.content.tokenizer, "references": references}
-    write_manifest(out, done, settings, provenance, notices, report=cfg.report)
+    originality = None
+    if known is not None:
+        originality = known.originality({name: c.new_score for name, (c, _) in done.items()})
+    write_manifest(
+        out, done, settings, provenance, notices, report=cfg.report, originality=originality
+    )
     log(
         f"{pluralize(len(pieces), 'pieces')}, {pluralize(new_tokens, 'tokens')} added, "
         f"{settings['tokens/s']:,} a second"

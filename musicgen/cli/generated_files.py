@@ -6,23 +6,24 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from musicgen.errors import UserError
+from musicgen.cli.known_music import KnownPassage, Originality
 from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation, Length, MidiFile
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
-from musicgen.metrics import PROFILES, style_similarity
-from musicgen.metrics.style import Profile, mean_similarity, style_profiles, why_undefined
-from musicgen.midi import MIDI_SUFFIXES, Score, loads, read
-from musicgen.report import Anchor, BlindTrial, Measure, ReportPiece, render_blind, render_report
+from musicgen.metrics import PROFILES
+from musicgen.metrics.style import mean_similarity, style_profiles, why_undefined
+from musicgen.metrics.style_anchors import anchor_similarities, style_labels
+from musicgen.metrics.summary import mean_of_valid
+from musicgen.midi import MIDI_SUFFIXES, Score, loads
+from musicgen.report import Anchor, Mark, Measure, ReportPiece, render_report
 from musicgen.text import pluralize
 from musicgen.tokenization.base import TICKS_PER_BEAT
 
@@ -36,6 +37,12 @@ STYLE_NAMES = {  # of the columns of a piece's row, in a musician's words
     "style, onset_velocity": "accents like the original's",
     "style, onset_drum": "drumming like the original's",
 }
+ANCHOR_NAMES = {
+    "chance": "an unrelated piece",
+    "same family": "a related style",
+    "same style": "another piece of the style",
+}
+KNOWN, SOURCE = "longest known passage (notes)", "known from"
 
 
 def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[int, int], str]:
@@ -67,6 +74,7 @@ def write_manifest(
     notices: list[str],
     *,
     report: bool,
+    originality: Originality | None = None,
 ) -> None:
     """Write the manifest and, if wanted, the HTML report of the pieces by file name.
 
@@ -76,20 +84,32 @@ def write_manifest(
     """
     rows, shown = [], []
     continuations = [continuation for continuation, _ in pieces.values()]
-    anchors = chance_anchors([continuation.prompt for continuation in continuations])
+    anchors = style_anchors(continuations)
     for file, (continuation, written) in pieces.items():
         score = loads(written.data)
         row = describe(continuation, score)
+        known = originality.passages[file] if originality else None
+        if known:
+            row |= {KNOWN: known.num_notes, SOURCE: known.source()}
         beats = continuation.prompt.end_tick / TICKS_PER_BEAT
         rows.append({"file": file, "prompt end": written.prompt_end, "prompt beats": beats, **row})
         audio = audio_name(file)
-        piece = report_piece(file, continuation, row, anchors)
+        piece = report_piece(file, continuation, row, anchors.get(continuation.prompt.name, {}))
+        measures, marks = list(piece.measures), []
+        if originality and known:
+            measures.append(known_measure(known, originality.held_out))
+            if known.passage:
+                first, last = known.ticks(score.ticks_per_beat)
+                edges = written.prompt_end + first, written.prompt_end + last
+                marks.append(Mark(*edges, f"{known.num_notes} notes as in {known.passage.source}"))
         shown.append(
             replace(
                 piece,
                 score=score,
                 prompt_end=written.prompt_end,
                 audio_file=audio if (out / audio).exists() else None,
+                measures=measures,
+                marks=marks,
             )
         )
     manifest = {"settings": settings, **provenance, "notices": notices, "pieces": rows}
@@ -105,11 +125,11 @@ def write_manifest(
 
 
 def report_piece(
-    file: str, continuation: Continuation, row: dict[str, Any], anchors: dict[str, Anchor]
+    file: str, continuation: Continuation, row: dict[str, Any], anchors: dict[str, list[Anchor]]
 ) -> ReportPiece:
     """Return a piece of the report from its row in the manifest and the anchors by column."""
     prompt = continuation.prompt
-    details = {key: value for key, value in row.items() if key not in STYLE_NAMES}
+    details = {key: value for key, value in row.items() if key not in (*STYLE_NAMES, KNOWN, SOURCE)}
     measures = []
     for key, name in STYLE_NAMES.items():
         value = row.get(key)
@@ -117,10 +137,9 @@ def report_piece(
             measures.append(Measure(name, None, reason=value.removeprefix("n/a: ")))
         elif key in row:
             ends = "nothing in common", "the same"
-            known = [anchors[key]] if key in anchors else []
-            measures.append(Measure(name, value, known, ends=ends))
+            measures.append(Measure(name, value, anchors.get(key, ()), ends=ends))
     return ReportPiece(
-        title=f"{_without_suffix(prompt.name)}, {'continuation' if prompt.end_tick else 'piece'} "
+        title=f"{without_suffix(prompt.name)}, {'continuation' if prompt.end_tick else 'piece'} "
         f"{continuation.sample + 1}",
         score=continuation.score,
         prompt_end=prompt.end_tick,
@@ -131,58 +150,48 @@ def report_piece(
     )
 
 
-def chance_anchors(prompts: list[Prompt]) -> dict[str, Anchor]:
-    """Return what unrelated pieces score: the mean over neighbours among different prompts."""
-    scores = [prompt.piece for prompt in {id(prompt): prompt for prompt in prompts}.values()]
-    anchors = {}
-    for key in STYLE_NAMES:
-        profile = cast("Profile", key.removeprefix("style, "))
-        values = np.array([style_similarity(a, b, profile) for a, b in pairwise(scores)])
-        if not np.isnan(values).all():
-            anchors[key] = Anchor("two different originals", float(np.nanmean(values)))
+def style_anchors(continuations: list[Continuation]) -> dict[str, dict[str, list[Anchor]]]:
+    """Return what real music scores, by prompt and by column of its row.
+
+    The music after a prompt, as long as its continuation, is compared with its own piece, and with
+    other prompts' pieces; see `musicgen.metrics.style_anchors`.
+    """
+    prompted = {c.prompt.name: c for c in reversed(continuations) if c.prompt.end_tick}
+    parts = {
+        name: c.prompt.piece.clip(c.prompt.end_tick, c.prompt.end_tick + c.new_score.end)
+        for name, c in prompted.items()
+    }
+    found = anchor_similarities(
+        parts.items(), style_labels(parts), lambda name: prompted[name].prompt.piece, PROFILES
+    )
+    anchors: dict[str, dict[str, list[Anchor]]] = {name: {} for name in parts}
+    for profile, values in found.items():
+        for number, name in enumerate(parts):
+            anchors[name][f"style, {profile}"] = [
+                Anchor(words, mean_of_valid(np.array(values[anchor])))
+                for anchor, words in ANCHOR_NAMES.items()
+            ] + [Anchor("the original's own continuation", values["same song"][number])]
     return anchors
 
 
-def write_blind_page(folders: Sequence[str | Path], path: Path) -> list[dict[str, Any]]:
-    """Write a page for the blind comparison of folders that `generate` wrote.
-
-    Returns a row for each trial: a prompt and sample that all folders have.
-    """
-    names = [str(folder) for folder in folders]
-    runs = [_read_run(Path(folder).expanduser()) for folder in folders]
-    keys = [key for key in (runs[0] if runs else {}) if all(key in run for run in runs)]
-    if not keys:
-        raise UserError(
-            f"compare=[{', '.join(names)}]: no prompt that all continue; "
-            "generate with the same prompts"
-        )
-    trials = [
-        BlindTrial(_without_suffix(prompt), [(read(file), end) for file, end in versions])
-        for prompt, sample in keys
-        for versions in [[run[prompt, sample] for run in runs]]
-    ]
-    title = f"Blind comparison of {pluralize(len(runs), 'runs')}"
-    write_text(path, render_blind(title=title, runs=names, trials=trials))
-    return [{"prompt": prompt, "sample": sample, "runs": len(runs)} for prompt, sample in keys]
-
-
-def _read_run(folder: Path) -> dict[tuple[str, int], tuple[Path, int]]:
-    """Return the files and the ends of prompts, by prompt and sample."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except OSError:
-        raise UserError(
-            f"compare: {folder}: no {MANIFEST}; give folders that generate.py wrote"
-        ) from None
-    return {
-        (piece["prompt"], piece["sample"]): (folder / piece["file"], piece["prompt end"])
-        for piece in manifest["pieces"]
-    }
+def known_measure(found: KnownPassage, scale: Sequence[int]) -> Measure:
+    """Return the measure of a piece's longest known passage, beside those of held-out pieces."""
+    name = "longest passage known from the training music, in notes"
+    if found.num_own < 2:
+        return Measure(name, None, reason="fewer than two notes")
+    anchors = []
+    if scale:
+        anchors = [
+            Anchor("the average of unheard pieces", float(np.mean(scale))),
+            Anchor(f"the longest of {len(scale)} unheard pieces", max(scale)),
+        ]
+    detail = f"as in: {found.source()}" if found.passage else ""
+    return Measure(name, found.num_notes, anchors, high=0, detail=detail)
 
 
 def report_title(continuations: list[Continuation]) -> str:
     """Say what was continued: the prompts' names, or how many there are."""
-    names = list(dict.fromkeys(_without_suffix(c.prompt.name) for c in continuations))
+    names = list(dict.fromkeys(without_suffix(c.prompt.name) for c in continuations))
     if all(c.prompt.end_tick == 0 for c in continuations):
         return f"{pluralize(len(continuations), 'pieces')} {names[0]}"
     count = pluralize(len(continuations), "continuations")
@@ -191,7 +200,7 @@ def report_title(continuations: list[Continuation]) -> str:
     return f"{count} of {' and '.join(names)}"
 
 
-def _without_suffix(name: str) -> str:
+def without_suffix(name: str) -> str:
     """Return a prompt's name without the suffix of its file."""
     path = PurePosixPath(name)
     return str(path.with_suffix("")) if path.suffix.lower() in MIDI_SUFFIXES else name

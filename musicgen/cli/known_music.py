@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from musicgen.cli.datasets import open_training_data
 from musicgen.data.preparation import EncodedCorpus
+from musicgen.errors import UserError
+from musicgen.generation.model import MusicModel
 from musicgen.metrics.originality import GRID, Notes, Passage, PassageIndex, passage_notes
 from musicgen.midi import Score
 from musicgen.text import pluralize
 
-MAX_HELD_OUT = 100  # pieces that the report compares with
+MAX_HELD_OUT = 100  # pieces that a report compares with
+MAX_TOKENS = 20_000_000  # of a training set that is searched without being asked for: 10 seconds
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,13 @@ class KnownPassage:
         return text + (f", and in {others:,} more" if others else "")
 
 
+class Originality(NamedTuple):
+    """The known passages of pieces, by file name, and the lengths of those of held-out pieces."""
+
+    passages: Mapping[str, KnownPassage]
+    held_out: Sequence[int]
+
+
 class KnownMusic:
     """The training set of a model, and the held-out pieces as a scale.
 
@@ -79,6 +92,13 @@ class KnownMusic:
             found[self.data.cache.names[i]] = self._find(middle)
         return found
 
+    def originality(self, scores: Mapping[str, Score]) -> Originality:
+        """Find the longest passages of scores, by name, and of held-out pieces of their size."""
+        found = {name: self.find(score) for name, score in scores.items()}
+        size = int(np.median([passage.num_own for passage in found.values()]))
+        held_out = self.held_out_passages(size)
+        return Originality(found, [passage.num_notes for passage in held_out.values()])
+
     def _find(self, notes: Notes) -> KnownPassage:
         passage = self.index.longest_passage(notes)
         if passage is None:
@@ -92,3 +112,24 @@ class KnownMusic:
 
     def _notes(self, piece: int) -> Notes:
         return passage_notes(self.data.tokenizer.decode(self.data.cache[piece]))
+
+
+def known_music(model: MusicModel, wanted: bool | str, root: str | None) -> KnownMusic | None:
+    """Return the music that a model knows; None if it is not `wanted`.
+
+    Args:
+        wanted: True, False, or `auto`: if the corpus is here and encoded, and not large.
+        root: the corpus's folder, if it was moved.
+    """
+    if wanted is False:
+        return None
+    try:
+        data = open_training_data(model, root)
+        found = data.cache if wanted is True else data.find_cache()
+    except UserError:
+        if wanted is True:
+            raise
+        return None
+    if found is None or (wanted == "auto" and found.lengths.sum() > MAX_TOKENS):
+        return None
+    return KnownMusic(data, MAX_HELD_OUT)

@@ -3,5 +3,14 @@
 from musicgen.report.blind import BlindTrial, render_blind
 from musicgen.report.html import ReportPiece, render_report
 from musicgen.report.measures import Anchor, Measure
+from musicgen.report.payload import Mark
 
-__all__ = ["Anchor", "BlindTrial", "Measure", "ReportPiece", "render_blind", "render_report"]
+__all__ = [
+    "Anchor",
+    "BlindTrial",
+    "Mark",
+    "Measure",
+    "ReportPiece",
+    "render_blind",
+    "render_report",
+]

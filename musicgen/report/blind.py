@@ -16,7 +16,7 @@ from musicgen.midi.score import Score
 from musicgen.report.markup import embedded_json, render_page, text
 from musicgen.report.payload import score_payload
 
-SCRIPTS = ("score.js", "synth.js", "player.js", "votes.js", "blind.js")
+SCRIPTS = ("score.js", "synth.js", "player.js", "blind/votes.js", "blind/blind.js")
 QUESTION = "Which continuation do you prefer?"
 
 
@@ -60,8 +60,8 @@ def render_blind(
     # Votes belong to this page's music; a file of votes for another page is refused.
     identity = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     return render_page(
-        "blind.html",
-        styles=("style.css", "blind.css"),
+        "blind/blind.html",
+        styles=("style.css", "blind/blind.css"),
         scripts=SCRIPTS,
         title=text(title),
         question=text(question),

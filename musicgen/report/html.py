@@ -25,10 +25,10 @@ from musicgen.report.markup import (
     text,
 )
 from musicgen.report.measures import Measure, format_figure, measure_list
-from musicgen.report.payload import family, score_payload
+from musicgen.report.payload import Mark, family, score_payload
 from musicgen.text import pluralize
 
-SCRIPTS = ("score.js", "synth.js", "roll.js", "player.js", "report.js")
+SCRIPTS = ("score.js", "synth.js", "colours.js", "roll.js", "player.js", "report.js")
 NUM_COLOURS = 8  # --track-0 … --track-7 in style.css
 NUM_NOTICES_SHOWN = 2  # more are folded
 OVERVIEW_FACTS = ("key (estimated)", "tempo (bpm)", "metre", "bars", "notes a bar")
@@ -45,6 +45,7 @@ class ReportPiece:
         midi_file: relative to the report; None for no link.
         metadata: technical details, folded.
         measures: with their anchors, shown.
+        marks: passages to mark on the piano roll.
         notices: what a listener must know about this piece.
         audio_file: a rendering such as a WAV file, like `midi_file`.
     """
@@ -55,6 +56,7 @@ class ReportPiece:
     midi_file: str | None
     metadata: Metadata
     measures: Sequence[Measure] = ()
+    marks: Sequence[Mark] = ()
     notices: Sequence[str] = ()
     audio_file: str | None = None
 
@@ -124,7 +126,7 @@ def _piece(index: int, piece: ReportPiece) -> str:
         facts=metadata_list(facts) if score.num_notes else "",
         measures=measure_list(piece.measures),
         metadata=fold("Details", metadata_list(piece.metadata)),
-        data=embedded_json(score_payload(score, piece.prompt_end)),
+        data=embedded_json(score_payload(score, piece.prompt_end, piece.marks)),
     )
 
 

@@ -30,6 +30,7 @@ class Measure:
         low, high: ends of the scale, which anchors and value may extend.
         ends: what they mean.
         reason: why there is no value.
+        detail: a line below, such as what the value was found at.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Measure:
     high: float = 1.0
     ends: tuple[str, str] = ("", "")
     reason: str = ""
+    detail: str = ""
 
     @property
     def known(self) -> bool:
@@ -89,6 +91,7 @@ def _measure(measure: Measure) -> str:
     return (
         f"<div>{name}<dd>{value}{_scale(measure)}"
         + (f"<small>{anchors}</small>" if anchors else "")
+        + (f"<small>{text(measure.detail)}</small>" if measure.detail else "")
         + "</dd></div>"
     )
 
@@ -116,4 +119,6 @@ def _sorted(measure: Measure) -> list[Anchor]:
 
 
 def format_figure(value: float | None) -> str:
-    return format_value(value if value is None else float(f"{value:.2g}"))
+    """Format counts in full, other numbers to two significant digits."""
+    rounded = value if value is None or isinstance(value, int) else float(f"{value:.2g}")
+    return format_value(rounded)

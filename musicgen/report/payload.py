@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,14 @@ VOICES = {
 
 CHORD_SUFFIXES = {quality: quality for quality in ("m", "7", "m7", "sus2", "sus4")}
 CHORD_SUFFIXES |= {"M": "", "M7": "maj7", "o": "dim", "o7": "dim7", "/o7": "m7♭5", "+": "aug"}
+
+
+class Mark(NamedTuple):
+    """A marked passage of the piano roll, in ticks, with a short text."""
+
+    start: int
+    end: int
+    text: str
 
 
 def chord_label(text: str) -> str:
@@ -65,7 +74,7 @@ def meters(score: Score) -> list[list[Any]]:
     ]
 
 
-def score_payload(score: Score, prompt_end: int) -> dict[str, Any]:
+def score_payload(score: Score, prompt_end: int, marks: Sequence[Mark] = ()) -> dict[str, Any]:
     """Return the piece as JSON-ready data: times in ticks.
 
     Onsets and bar starts are differences, which have fewer digits.
@@ -91,5 +100,6 @@ def score_payload(score: Score, prompt_end: int) -> dict[str, Any]:
         "meters": meters(score),
         "bars": np.diff(score.bar_starts(), prepend=0).tolist(),
         "markers": [[int(tick), chord_label(text)] for tick, text in score.markers],
+        "marks": [list(mark) for mark in marks],
         "tracks": tracks,
     }

@@ -73,7 +73,7 @@ def scripts(wheel, tmp_path_factory) -> Path:
 def test_the_wheel_carries_configurations_and_vocabularies(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert wheel.name.startswith("musicgen_symbolic-")  # the import stays musicgen
-    assert "musicgen/report/page/blind.js" in names
+    assert "musicgen/report/page/blind/blind.js" in names
     assert not any(name.startswith("notebooks/") for name in names)
     for folder, packaged in (("conf", "conf"), ("tokenizers", "vocabularies")):
         for pattern in ("*.yaml", "vocab.json"):

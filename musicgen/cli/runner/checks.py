@@ -42,6 +42,7 @@ def _check_generate(cfg: DictConfig) -> None:
     check_int("seed", cfg.seed, minimum=0)
     check_choice("keep_prompt", cfg.keep_prompt, ("original", "tokens"))
     check_bool("report", cfg.report)
+    check_choice("originality", cfg.originality, ("auto", True, False))
     if cfg.prompt is not None and cfg.prompt not in SPLITS:
         files = list(prompt_files(cfg.prompt).values())
         if len(files) == 1:

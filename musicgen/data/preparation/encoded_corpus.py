@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from musicgen.console import warn
 from musicgen.data.corpora.base import SPLITS, Corpus
-from musicgen.data.preparation.prepare import prepare_corpus, prepare_shard
+from musicgen.data.preparation.prepare import find_cache, prepare_corpus, prepare_shard
 from musicgen.data.preparation.request import Limits, PreparationRequest
 from musicgen.data.preparation.splits import Shard
 from musicgen.data.preparation.token_cache import TokenCache
@@ -65,6 +65,13 @@ class EncodedCorpus:
         """The encoded corpus; encodes it first if necessary."""
         if self._cache is None:
             self._cache = prepare_corpus(self._request)
+        return self._cache
+
+    def find_cache(self) -> TokenCache | None:
+        """Return the encoded corpus if there is one; encode, compose and download nothing."""
+        request = self._request
+        if self._cache is None and request.corpus.root.is_dir() and request.cache_dir.is_dir():
+            self._cache = find_cache(request)
         return self._cache
 
     def prepare_shard(self, shard: Shard) -> TokenCache | None:

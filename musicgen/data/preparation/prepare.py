@@ -62,6 +62,11 @@ def prepare_corpus(request: PreparationRequest) -> TokenCache:
     return cache
 
 
+def find_cache(request: PreparationRequest) -> TokenCache | None:
+    """Return the cache of a corpus; None if there is none, or a file of it has changed."""
+    return _Job(request).find_cache()
+
+
 def prepare_shard(request: PreparationRequest, shard: Shard) -> TokenCache | None:
     """Encode a part of a corpus; return the cache if all other parts are done.
 

@@ -3,31 +3,11 @@
 const GUTTER = 50; // px, left: pitch names and drum names
 const LANE = 18; // px, one line of text
 const DRUM_ROW = 11; // px
-const NUM_TRACK_COLOURS = 8;
 const BLACK_KEYS = new Set([1, 3, 6, 8, 10]);
 const DRUM_ROWS = { // from top to bottom
   cymbal: "cymbal", openHat: "open hat", hat: "hi-hat", tom: "toms",
   percussion: "perc.", snare: "snare", kick: "kick",
 };
-
-function readColours() {
-  const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-  const names = ["surface", "ink", "muted", "line", "bar", "row", "prompt", "accent", "accent-soft"];
-  const colours = Object.fromEntries(names.map((name) => [name, colour(name)]));
-  colours.tracks = Array.from({ length: NUM_TRACK_COLOURS }, (_, i) => colour(`track-${i}`));
-  colours.mutedTracks = colours.tracks.map((track) => mix(track, colours.muted, 0.65));
-  return colours;
-}
-
-/** Mix two colours #rrggbb; `share` is the share of the second. */
-function mix(first, second, share) {
-  const channel = (hex, i) => parseInt(hex.slice(1 + 2 * i, 3 + 2 * i), 16);
-  const mixed = [0, 1, 2].map((i) =>
-    Math.round(channel(first, i) * (1 - share) + channel(second, i) * share)
-  );
-  return `rgb(${mixed.join(" ")})`;
-}
 
 class Roll {
   /**
@@ -105,9 +85,9 @@ class Roll {
     return (x + this.element.scrollLeft - GUTTER) / this.pixelsPerTick;
   }
 
-  /** Compute the vertical layout: sections, bar numbers, markers, pitches, drums. */
+  /** Compute the vertical layout: sections, bar numbers, marks, markers, pitches, drums. */
   #layOut() {
-    const { notes, markers, promptEnd } = this.score;
+    const { notes, markers, marks, promptEnd } = this.score;
     const pitches = notes.filter((note) => !note.drum).map((note) => note.pitch);
     const drums = new Set(notes.filter((note) => note.drum).map((note) => drumKind(note.pitch)));
     let y = 0;
@@ -118,6 +98,7 @@ class Roll {
     };
     this.sectionTop = lane(promptEnd > 0 ? LANE : 0);
     this.rulerTop = lane(LANE);
+    this.markTop = lane(marks.length ? LANE : 0);
     this.markerTop = lane(markers.length ? LANE : 0);
     this.pitchTop = lane(0);
     let lowest = pitches.reduce((a, b) => Math.min(a, b), 127);
@@ -167,6 +148,7 @@ class Roll {
     this.#drawRows(g, colours, width);
     this.#drawSections(g, colours, width);
     this.#drawBars(g, colours, width);
+    this.#drawMarks(g, colours, width);
     this.#drawMarkers(g, colours, width);
     this.#drawNotes(g, colours, width);
     this.#drawBoundary(g, colours);
@@ -235,6 +217,24 @@ class Roll {
 
   #verticalLine(g, tick) {
     g.fillRect(Math.round(this.#x(tick)), this.rulerTop, 1, this.height);
+  }
+
+  /** Draw marked passages: a shade behind the notes, a line above them, and a text. */
+  #drawMarks(g, colours, width) {
+    for (const [start, end, text] of this.score.marks) {
+      const left = this.#x(start);
+      const right = Math.max(left + 4, this.#x(end));
+      if (right < GUTTER || left > width) continue;
+      g.fillStyle = colours.mark;
+      g.globalAlpha = 0.25;
+      g.fillRect(left, this.markerTop, right - left, this.height);
+      g.globalAlpha = 1;
+      g.fillRect(left, this.markTop + LANE - 4, right - left, 3);
+      g.fillStyle = colours.ink;
+      // To the left of its beginning where there is no room on the right.
+      const x = Math.min(left, width - g.measureText(text).width - 8);
+      g.fillText(text, Math.max(GUTTER + 4, x), this.markTop + LANE / 2 - 2);
+    }
   }
 
   #drawMarkers(g, colours, width) {

@@ -21,7 +21,7 @@ function runningSum(differences) {
 
 class Score {
   constructor(data) {
-    Object.assign(this, data); // ticksPerBeat, end, promptEnd, tempo, meters, markers, tracks
+    Object.assign(this, data); // ticksPerBeat, end, promptEnd, tempo, meters, markers, marks, tracks
     this.bars = runningSum(data.bars);
     this.notes = data.tracks.flatMap((track, number) =>
       runningSum(track.onset).map((onset, i) => {

@@ -1,0 +1,62 @@
+"""The blind comparison of `evaluate`: a page on which listeners vote between runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig
+
+from musicgen.cli.generated_files import MANIFEST, without_suffix
+from musicgen.errors import ParameterError, UserError
+from musicgen.files import write_text
+from musicgen.midi import read
+from musicgen.report import BlindTrial, render_blind
+from musicgen.text import pluralize
+
+
+def blind(cfg: DictConfig, out: Path) -> list[dict[str, Any]]:
+    """Write `blind.html` and return the pairs to compare."""
+    folders = cfg.compare
+    if not isinstance(folders, ListConfig) or len(set(folders)) < max(2, len(folders)):
+        raise ParameterError("compare", folders, "expected different folders: [DIR1,DIR2]")
+    return write_blind_page([str(folder) for folder in folders], out / "blind.html")
+
+
+def write_blind_page(folders: Sequence[str | Path], path: Path) -> list[dict[str, Any]]:
+    """Write a page for the blind comparison of folders that `generate` wrote.
+
+    Returns a row for each trial: a prompt and sample that all folders have.
+    """
+    names = [str(folder) for folder in folders]
+    runs = [_read_run(Path(folder).expanduser()) for folder in folders]
+    keys = [key for key in (runs[0] if runs else {}) if all(key in run for run in runs)]
+    if not keys:
+        raise UserError(
+            f"compare=[{', '.join(names)}]: no prompt that all continue; "
+            "generate with the same prompts"
+        )
+    trials = [
+        BlindTrial(without_suffix(prompt), [(read(file), end) for file, end in versions])
+        for prompt, sample in keys
+        for versions in [[run[prompt, sample] for run in runs]]
+    ]
+    title = f"Blind comparison of {pluralize(len(runs), 'runs')}"
+    write_text(path, render_blind(title=title, runs=names, trials=trials))
+    return [{"prompt": prompt, "sample": sample, "runs": len(runs)} for prompt, sample in keys]
+
+
+def _read_run(folder: Path) -> dict[tuple[str, int], tuple[Path, int]]:
+    """Return the files and the ends of prompts, by prompt and sample."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except OSError:
+        raise UserError(
+            f"compare: {folder}: no {MANIFEST}; give folders that generate.py wrote"
+        ) from None
+    return {
+        (piece["prompt"], piece["sample"]): (folder / piece["file"], piece["prompt end"])
+        for piece in manifest["pieces"]
+    }
