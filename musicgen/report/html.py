@@ -45,9 +45,9 @@ class ReportPiece:
         midi_file: relative to the report; None for no link.
         metadata: technical details, folded.
         measures: with their anchors, shown.
-        marks: passages to mark on the piano roll.
         notices: what a listener must know about this piece.
         audio_file: a rendering such as a WAV file, like `midi_file`.
+        marks: passages to mark on the piano roll.
     """
 
     title: str
@@ -56,9 +56,9 @@ class ReportPiece:
     midi_file: str | None
     metadata: Metadata
     measures: Sequence[Measure] = ()
-    marks: Sequence[Mark] = ()
     notices: Sequence[str] = ()
     audio_file: str | None = None
+    marks: Sequence[Mark] = ()
 
 
 def render_report(
