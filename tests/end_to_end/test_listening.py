@@ -36,7 +36,7 @@ def test_report_says_what_was_continued_and_links_audio(run, workplace):
     assert ">song 1, continuation 2</h2>" in page
     assert 'href="song%201_1.wav"' in page
     assert "rhythm like the original&#x27;s" in page
-    assert "two different originals" in page
+    assert "an unrelated piece" in page
 
 
 def test_without_a_prompt_the_report_says_so(run, workplace):
