@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import shutil
 import wave
 
 import pytest
@@ -76,3 +78,17 @@ def test_blind_comparison_of_two_folders(run, workplace):
 )
 def test_blind_comparison_needs_folders_of_generate(run, folders, parts):
     assert_one_line(run("evaluate.py", f"compare={folders}", "metrics=blind"), *parts)
+
+
+def test_copied_music_is_found_with_its_source(run, workplace):
+    assert run(*GENERATE, "originality=true", "out=known").returncode == 0
+    page = (workplace / "known/report.html").read_text()
+    assert "unheard pieces" in page
+    for song in (workplace / "data").rglob("pop_*.mid"):
+        shutil.copy(song, (workplace / "known"))
+    done = run("evaluate.py", "metrics=originality", "generated=known", "out=original")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((workplace / "original/originality_pieces.csv").open()))
+    whole = [row for row in rows if row["pieces"] == "generated" and row["notes"] == row["known"]]
+    assert whole
+    assert all((row["source"], row["transposition"]) == (row["piece"], "0") for row in whole)
