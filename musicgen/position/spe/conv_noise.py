@@ -108,8 +108,10 @@ class SequenceNoise(ConvNoise):
         key, shape = self.key.fold(head), (self.width, self.side, self.num_realizations)
         stop = self.blocks.stop + self.patch_side // self.side - 1
         drawn = range(self.blocks.start, stop)
-        draws = [key.fold(block).normal(*shape, device=self.device) for block in drawn]
-        return torch.cat(draws, dim=1) * self.scale  # [K, positions, R]
+        z = torch.empty(shape[0], len(drawn), *shape[1:], device=self.device)
+        for i, block in enumerate(drawn):
+            torch.mul(key.fold(block).normal(*shape, device=self.device), self.scale, out=z[:, i])
+        return z.flatten(1, 2)  # [K, positions, R]
 
     def patches(self, z: Tensor) -> Iterator[tuple[slice, Tensor]]:
         for start in range(0, self.num_positions, self.side):

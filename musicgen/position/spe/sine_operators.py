@@ -39,9 +39,10 @@ class Sines(NamedTuple):
         n = positions.movedim(-1, 0)[:, :, None, :, None, None]  # [P, 1|B, 1, L, 1, 1]
         with torch.autocast(positions.device.type, enabled=False):
             angle = angles_at(zip(n, f, strict=True))
-            q, k = (
-                torch.cat((gain * a.cos(), gain * a.sin()), dim=-2) for a in (angle + theta, angle)
-            )
+            cos, sin = angle.cos(), angle.sin()
+            k = torch.cat((gain * cos, gain * sin), dim=-2)
+            a, b = gain * theta.cos(), gain * theta.sin()  # rotate by θ: faster than more sines
+            q = torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-2)
         if self.class_omega is None:
             return q, k
         positioned = (positions >= 0).all(-1)[:, None, :, None, None]
@@ -65,9 +66,15 @@ class Omega:
     """
 
     def __init__(self, positions: Tensor, sines: Sines) -> None:
-        dtype = product_dtype(positions.device)
+        heads, width, num_sines = sines.gain.shape
+        shape = *positions.shape[:1], heads, positions.shape[1], 2 * num_sines, width
+        device = positions.device
+        self.q, self.k = (
+            torch.empty(shape, dtype=product_dtype(device), device=device) for _ in range(2)
+        )
         with torch.no_grad():
-            self.q, self.k = (x.to(dtype) for x in sines.omega(positions))
+            for part in blocks(positions):
+                self.q[:, :, part], self.k[:, :, part] = sines.omega(positions[:, part])
         self.grad_q, self.grad_k = (
             PassLocal(partial(torch.zeros_like, x, dtype=torch.float32)) for x in (self.q, self.k)
         )
@@ -109,10 +116,11 @@ class _OmegaBackward(torch.autograd.Function):
         positions, *sines = ctx.saved_tensors
         grads = ctx.omega.grad_q.take(), ctx.omega.grad_k.take()
         leaves: list[Any] = [None if p is None else p.detach().requires_grad_() for p in sines]
-        with torch.enable_grad():
-            omega = Sines(*leaves).omega(positions)
-        found = torch.autograd.grad(omega, [p for p in leaves if p is not None], grads)
-        return None, None, *found, *(None,) * (len(leaves) - len(found))
+        for part in blocks(positions):
+            with torch.enable_grad():
+                omega = Sines(*leaves).omega(positions[:, part])
+            torch.autograd.backward(omega, [grad[:, :, part] for grad in grads])
+        return None, None, *(None if p is None else p.grad for p in leaves)
 
 
 class Fused:
@@ -148,35 +156,32 @@ class Fused:
 
 
 @Fused
-def expand(x: Tensor, position: Tensor | None, omega: Tensor) -> Tensor:
-    """Return vec(x_d a_d Ω_d): Ω [H, 1|B, T, 2K', K] -> [H, B·T, 2K'·K]."""
-    u = x if position is None else x * position[:, None, None]
-    return (u[..., None, :] * omega).flatten(3).flatten(1, 2)
+def expand(x: Tensor, omega: Tensor) -> Tensor:
+    """Return vec(x_d Ω_d): Ω [H, 1|B, T, 2K', K] -> [H, B·T, 2K'·K]."""
+    return (x[..., None, :] * omega).flatten(3).flatten(1, 2)
 
 
 @Fused
-def contract(
-    x: Tensor, position: Tensor | None, omega: Tensor, grad: Tensor, grad_omega: Tensor | None
-) -> Tensor:
-    """Return the gradient of x a, [H, B, T, K], from that of `expand`'s output.
+def contract(x: Tensor, omega: Tensor, grad: Tensor, grad_omega: Tensor | None) -> Tensor:
+    """Return the gradient of x, [H, B, T, K], from that of `expand`'s output, which it may change.
 
     The gradient of Ω is added to `grad_omega` in place.
     """
     grad = grad.view(*x.shape[:3], *omega.shape[3:])
     if grad_omega is not None:
-        u = x if position is None else x * position[:, None, None]
         if grad_omega.shape[1] == x.shape[1]:
-            grad_omega.addcmul_(grad, u[..., None, :])
+            grad_omega.addcmul_(grad, x[..., None, :])
         else:
-            grad_omega += (grad * u[..., None, :]).sum(1, keepdim=True)
-    return (grad * omega).sum(-2)
+            grad_omega += (grad * x[..., None, :]).sum(1, keepdim=True)
+    # In place on a CPU, whose cache a second array would leave; compiled, there is no such array.
+    return (grad * omega if grad.is_cuda else grad.mul_(omega)).sum(-2)
 
 
 class Project(torch.autograd.Function):
     """x̂ = vec(x_d a_d Ω_d(n)) z + (x c) ε, by blocks of positions.
 
     x [B, L, H, K]; a, c [H, K] or None for ones and zeros; z [H, 2K', K, R]; ε [H, K, R].
-    x̂ is computed and returned in Ω's dtype.
+    x̂ is computed and returned in Ω's dtype. The gate scales z and ε, which are smaller than x.
 
     The backward keeps only x: it recomputes the vector of width 2K'·K by blocks, within a CPU's
     cache.
@@ -195,21 +200,18 @@ class Project(torch.autograd.Function):
         epsilon: Tensor | None,
     ) -> Tensor:
         ctx.x_dtype = x.dtype
-        x, z = x.to(omega.dtype), z.to(omega.dtype)
-        position, constant, epsilon = (
-            None if p is None else p.to(omega.dtype) for p in (position, constant, epsilon)
-        )
+        x = x.to(omega.dtype)
         ctx.save_for_backward(x, position, constant, omega, z, epsilon)
         ctx.grad_omega = grad_omega
         batch, length, heads, _ = x.shape
-        flat_z = z.flatten(1, 2)  # [H, 2K'·K, R]
         out = x.new_empty(batch, length, heads, z.shape[-1])
         with torch.autocast(x.device.type, enabled=False):
+            z, epsilon = _gated(position, constant, z, epsilon, omega.dtype)
             for part in blocks(x):
                 x_h = x[:, part].permute(2, 0, 1, 3)  # [H, B, T, K]
-                y = expand(x_h, position, omega[:, :, part].transpose(0, 1)) @ flat_z
-                if constant is not None and epsilon is not None:
-                    y = y.baddbmm_((x_h * constant[:, None, None]).flatten(1, 2), epsilon)
+                y = expand(x_h, omega[:, :, part].transpose(0, 1)) @ z
+                if epsilon is not None:
+                    y = y.baddbmm_(x_h.flatten(1, 2), epsilon)
                 out[:, part] = y.unflatten(1, (batch, -1)).permute(1, 2, 0, 3)
         return out
 
@@ -218,9 +220,9 @@ class Project(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, position, constant, omega, z, epsilon = ctx.saved_tensors
         grad_omega = ctx.grad_omega.get() if ctx.needs_input_grad[3] else None
-        batch = x.shape[0]
-        flat_z = z.flatten(1, 2).transpose(1, 2)
+        z, epsilon = _gated(position, constant, z, epsilon, omega.dtype)
         grad_x = torch.empty_like(x)
+        # By the logarithms of the factors: Σ x ∂x of each part.
         grad_position, grad_constant = (
             None if p is None else torch.zeros_like(p, dtype=torch.float32)
             for p in (position, constant)
@@ -230,16 +232,32 @@ class Project(torch.autograd.Function):
             g_h = grad[:, part].permute(2, 0, 1, 3).flatten(1, 2)  # [H, B·T, R]
             omega_h = omega[:, :, part].transpose(0, 1)
             into = None if grad_omega is None else grad_omega[:, :, part].transpose(0, 1)
-            g_u = contract(x_h, position, omega_h, g_h @ flat_z, into)
-            g_x = g_u
+            g_x = contract(x_h, omega_h, g_h @ z.mT, into)
             if epsilon is not None:
-                g_c = (g_h @ epsilon.transpose(1, 2)).unflatten(1, (batch, -1))
-                g_x = g_u * position[:, None, None] + g_c * constant[:, None, None]
-                grad_position += (g_u * x_h).sum((1, 2))
+                g_c = (g_h @ epsilon.mT).view_as(g_x)
+                grad_position += (g_x * x_h).sum((1, 2))
                 grad_constant += (g_c * x_h).sum((1, 2))
+                g_x = g_x + g_c
             grad_x[:, part] = g_x.permute(1, 2, 0, 3)
         grad_anchor = grad.new_zeros(1, dtype=torch.float32)
+        if epsilon is not None:  # a factor that rounds to 0 has no gradient here
+            grad_position /= position.clamp(min=torch.finfo(torch.float32).tiny)
+            grad_constant /= constant.clamp(min=torch.finfo(torch.float32).tiny)
         return grad_x.to(ctx.x_dtype), grad_position, grad_constant, grad_anchor, *(None,) * 4
+
+
+def _gated(
+    position: Tensor | None,
+    constant: Tensor | None,
+    z: Tensor,
+    epsilon: Tensor | None,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor | None]:
+    """Return a z, [H, 2K'·K, R], and c ε, or z and None without a gate."""
+    if position is None or constant is None or epsilon is None:
+        return z.flatten(1, 2).to(dtype), None
+    z = (z * position[:, None, :, None]).flatten(1, 2).to(dtype)
+    return z, (epsilon * constant[..., None]).to(dtype)
 
 
 def blocks(x: Tensor) -> list[slice]:
