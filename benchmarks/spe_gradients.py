@@ -141,9 +141,8 @@ class _Correlate(torch.autograd.Function):
         noise, grads = ctx.noise, []
         for grad in (grad_q, grad_k):
             heads = range(grad.shape[1])
-            grads.append(
-                torch.stack([noise.taps_gradient(noise.draw(h), grad[:, h]) for h in heads])
-            )
+            by_head = [noise.taps_gradient(noise.draw(h), grad[:, h].__getitem__) for h in heads]
+            grads.append(torch.stack(by_head))
         return grads[0], grads[1], None
 
 

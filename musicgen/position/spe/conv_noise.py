@@ -8,7 +8,7 @@ the patch of noise that the filters cover at that row.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -38,8 +38,12 @@ class ConvNoise(ABC):
 
     @property
     def side(self) -> int:
-        """Positions along a side of a block, and in a row."""
+        """Positions along a side of a block."""
         return BLOCK_SIDES[self.num_dims - 1]
+
+    @property
+    def row_length(self) -> int:
+        return self.side
 
     @property
     def patch_side(self) -> int:
@@ -60,7 +64,7 @@ class ConvNoise(ABC):
 
     def toeplitz(self, taps: Tensor) -> Tensor:
         """Return the matrices whose row i holds the taps from position i on: [K, row, patch]."""
-        padded = F.pad(taps, (self.side - 1, self.patch_side - self.filter_length))
+        padded = F.pad(taps, (self.row_length - 1, self.patch_side - self.filter_length))
         return padded.unfold(-1, self.patch_side, 1).flip(-2).movedim(-2, 1).flatten(2)
 
     def transposed_toeplitz(self, matrix: Tensor) -> Tensor:
@@ -68,8 +72,8 @@ class ConvNoise(ABC):
         others = (self.filter_length,) * (self.num_dims - 1)
         matrix = matrix.unflatten(-1, (*others, self.patch_side)).movedim(1, -2)
         # Entry (i, i + p) of rows of width w lies at i·(w + 1) + p: in rows of w + 1, at column p.
-        skewed = F.pad(matrix.flatten(-2), (0, self.side))
-        skewed = skewed.unflatten(-1, (self.side, self.patch_side + 1))
+        skewed = F.pad(matrix.flatten(-2), (0, self.row_length))
+        skewed = skewed.unflatten(-1, (self.row_length, self.patch_side + 1))
         return skewed.sum(-2)[..., : self.filter_length]
 
     def correlate(self, z: Any, taps: Tensor, out: Tensor) -> None:
@@ -83,30 +87,35 @@ class ConvNoise(ABC):
         _, patch = next(self.patches(z))
         return (self.toeplitz(taps)[:, :1] @ patch)[:, 0]
 
-    def taps_gradient(self, z: Any, grad: Tensor) -> Tensor:
-        """Return the gradient of the taps, [K, *F], from that of `correlate`'s output."""
+    def taps_gradient(self, z: Any, grad_at: Callable[[slice], Tensor]) -> Tensor:
+        """Return the gradient of the taps, [K, *F], from that of `correlate`'s output, by rows."""
         matrix: Tensor | None = None
         for row, patch in self.patches(z):
-            g, transposed = grad[row].transpose(0, 1), patch.transpose(1, 2)
+            g, transposed = grad_at(row).transpose(0, 1), patch.transpose(1, 2)
             matrix = g @ transposed if matrix is None else matrix.baddbmm_(g, transposed)
         assert matrix is not None
         return self.transposed_toeplitz(matrix)
 
 
 class SequenceNoise(ConvNoise):
-    """Noise in one dimension, over a range of adjacent blocks, each of which is a row."""
+    """Noise in one dimension, over a range of adjacent blocks."""
 
     blocks: range
 
     @property
+    def row_length(self) -> int:
+        # Fewer entries of the Toeplitz matrices of short rows are zeros, but a GPU waits for each.
+        return 32 if self.device.type == "cpu" else self.side
+
+    @property
     def patch_side(self) -> int:
-        """A block, and as many whole blocks after it as filters reach into."""
-        return self.side * (1 - (1 - self.filter_length) // self.side)
+        """A row, and as many whole rows after it as filters reach into."""
+        return self.row_length * (1 - (1 - self.filter_length) // self.row_length)
 
     def draw(self, head: int) -> Tensor:
         """Draw the noise of the blocks and of those after them that filters reach into."""
         key, shape = self.key.fold(head), (self.width, self.side, self.num_realizations)
-        stop = self.blocks.stop + self.patch_side // self.side - 1
+        stop = self.blocks.stop - (1 - self.filter_length) // self.side
         drawn = range(self.blocks.start, stop)
         z = torch.empty(shape[0], len(drawn), *shape[1:], device=self.device)
         for i, block in enumerate(drawn):
@@ -114,8 +123,8 @@ class SequenceNoise(ConvNoise):
         return z.flatten(1, 2)  # [K, positions, R]
 
     def patches(self, z: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        for start in range(0, self.num_positions, self.side):
-            yield slice(start, start + self.side), z[:, start : start + self.patch_side]
+        for start in range(0, self.num_positions, self.row_length):
+            yield slice(start, start + self.row_length), z[:, start : start + self.patch_side]
 
 
 class GridNoise(ConvNoise):

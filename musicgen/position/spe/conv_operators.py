@@ -6,12 +6,14 @@ The gradient of the codes is formed once, from all layers' contributions:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from musicgen.position.base import LayerCode, product_dtype
 from musicgen.position.spe.backward_pass import PassLocal
@@ -150,18 +152,20 @@ class _FiltersBackward(torch.autograd.Function):
         return *grads, None, None
 
 
-def _code_gradient(contributions: list[Contribution], head: int, num_slots: int) -> Tensor:
-    """Return Σ over layers and rows of u gᵀ at each slot, for one head: [N, K, R]."""
+def _code_gradient(
+    contributions: list[Contribution], head: int, num_slots: int
+) -> Callable[[slice], Tensor]:
+    """Return Σ over layers and rows of u gᵀ for one head, as a function of slots: [T, K, R]."""
     u = torch.cat([c.u[:, :, head] for c in contributions])  # [layers·B, L, K]
     g = torch.cat([c.grad[:, :, head] for c in contributions])
-    total = u.new_zeros((num_slots, u.shape[-1], g.shape[-1]), dtype=torch.float32)
     slots = contributions[0].slots  # the same for all layers of a forward
-    if slots is None:
-        total[: u.shape[1]] = u.permute(1, 2, 0) @ g.transpose(0, 1)
-        return total
+    if slots is None:  # by parts, which fit a CPU's cache
+        u, g = (F.pad(x, (0, 0, 0, num_slots - x.shape[1])) for x in (u, g))
+        return lambda part: (u[:, part].permute(1, 2, 0) @ g[:, part].transpose(0, 1)).float()
+    total = u.new_zeros((num_slots, u.shape[-1], g.shape[-1]), dtype=torch.float32)
     # Several tokens may share a slot; a token has the same slot in all layers.
     u, g = (x.unflatten(0, (-1, len(slots))).permute(1, 2, 3, 0) for x in (u, g))
     for part in blocks(u):
         outer = u[:, part] @ g[:, part].transpose(-1, -2)  # [1|B, T, K, R]
         total.index_add_(0, slots[:, part].flatten(), outer.flatten(0, 1).float())
-    return total
+    return total.__getitem__
