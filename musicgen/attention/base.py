@@ -103,5 +103,9 @@ class FeatureMap(nn.Module, ABC):
         """Compute φ(k): [..., E] -> [..., M]. The default treats keys as queries."""
         return self.queries(k)
 
+    def left_out(self, q: Tensor) -> Tensor:
+        """Return the logarithm of the factor that `queries` leaves out: [..., E] -> [..., 1]."""
+        return torch.zeros_like(q[..., :1])
+
     def redraw(self, key: NoiseKey) -> None:
         """Redraw random features, if there are any."""

@@ -7,6 +7,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from musicgen.cli.measures import (
+    attention_properties,
+    attention_tables,
     blind,
     descriptors_measure,
     originality,
@@ -29,6 +31,10 @@ _DRAWS = "draw_std: deviation of the mean over draws of the positional encoding'
 _PROPERTIES = (
     "at_zero: the kernel at lag 0; half_width: the lag at which it is half of that, inf if there "
     "is none; the others: musicgen/metrics/position_properties.py"
+)
+_ATTENTION = (
+    "translation invariance T and monotonicity M of attention between copies of one token, lower "
+    "is better: musicgen/metrics/attention_invariance.py"
 )
 _STYLE = (
     "cosine similarity of note histograms, role by role, with the whole piece of the prompt; "
@@ -54,6 +60,7 @@ MEASURES = {  # functions, and legends of their tables
     "originality": (originality, _ORIGINALITY),
     "position_loss": (position_loss, f"in nats a token; {_SUMMARY}; {_DRAWS}"),
     "position_properties": (position_properties, _PROPERTIES),
+    "attention_properties": (attention_properties, _ATTENTION),
     "blind": (blind, _BLIND),
 }
 
@@ -97,4 +104,8 @@ def overview(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 # Tables by title, for the terminal; of other measures, all rows in one.
-TABLES = {"style": style_tables, "position_properties": overview}
+TABLES = {
+    "style": style_tables,
+    "position_properties": overview,
+    "attention_properties": attention_tables,
+}

@@ -2,6 +2,7 @@
 
 from musicgen.metrics.attention_invariance import (
     by_offset,
+    invariance_rows,
     monotonicity,
     translation_invariance,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "Summary",
     "by_offset",
     "chunked_style_similarity",
+    "invariance_rows",
     "kernel_properties",
     "length_summaries",
     "loss_curve",

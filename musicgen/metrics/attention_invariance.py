@@ -7,10 +7,15 @@ apart, before its rows are normalised, so that a row's size plays no part.
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.floating]
+# Differences below this share of the largest weight are rounding errors of fp64.
+_ROUNDING = 1e-9
 
 
 def by_offset(
@@ -35,7 +40,7 @@ def by_offset(
     return np.where(n >= 0, attention[..., m, n.clip(min=0)], np.nan)
 
 
-def translation_invariance(weights: FloatArray) -> FloatArray:
+def translation_invariance(weights: FloatArray, tolerance: FloatArray | float = 0) -> FloatArray:
     """Compute T: the mean variance of weights of one offset, over the variance of all weights.
 
     0 if weights depend on the offset alone. Variances are of populations, and offsets count by
@@ -43,6 +48,7 @@ def translation_invariance(weights: FloatArray) -> FloatArray:
 
     Args:
         weights: see `by_offset`. [..., Q, T]
+        tolerance: weights that deviate from their mean by no more are equal to it. [...]
 
     Returns:
         [...].
@@ -53,9 +59,10 @@ def translation_invariance(weights: FloatArray) -> FloatArray:
     mean = filled.sum(-2) / np.maximum(count, 1)
     within = np.where(present, (weights - mean[..., None, :]) ** 2, 0).sum((-1, -2))
     total = filled.sum((-1, -2)) / np.maximum(count.sum(-1), 1)
-    around = np.where(present, (weights - total[..., None, None]) ** 2, 0).sum((-1, -2))
+    squares = np.where(present, (weights - total[..., None, None]) ** 2, 0)
+    around, largest = squares.sum((-1, -2)), squares.max((-1, -2))
     nan = np.full(np.shape(around), np.nan)
-    return np.divide(within, around, out=nan, where=around > 0)
+    return np.divide(within, around, out=nan, where=largest > np.square(tolerance))
 
 
 def monotonicity(weights: FloatArray, tolerance: FloatArray | float = 0) -> FloatArray:
@@ -78,3 +85,38 @@ def monotonicity(weights: FloatArray, tolerance: FloatArray | float = 0) -> Floa
         rises = weights[..., i + 1 :] - weights[..., i, None] > limit
         inversions += rises.sum((-1, -2))
     return np.divide(inversions, pairs, out=np.full(np.shape(pairs), np.nan), where=pairs > 0)
+
+
+def invariance_rows(attention: FloatArray, training_length: int) -> list[dict[str, Any]]:
+    """Return T and M of each head in the ranges of Liutkus et al.'s table 7.
+
+    With the training length N, queries are those before N/2, from there to N, and beyond; keys are
+    fewer than N/16, N/4 and N/2 tokens before them.
+
+    Args:
+        attention: matrices of heads, not normalised or normalised. [H, L, L]
+        training_length: N.
+
+    Returns:
+        For each head and range: `head`, `first_query`, `last_query`, `offsets_below`, and both.
+    """
+    half, length = training_length // 2, attention.shape[-1]
+    starts = [start for start in (0, half, training_length, length) if start <= length]
+    rows = []
+    for start, stop in pairwise(starts):
+        if start == stop:
+            continue
+        for divisor in (16, 4, 2):
+            max_offset = min(max(2, training_length // divisor), stop)
+            weights = by_offset(attention, slice(start, stop), max_offset)
+            tolerance = _ROUNDING * np.nanmax(np.abs(weights), (-1, -2))
+            measures = zip(
+                translation_invariance(weights, tolerance),
+                monotonicity(weights, tolerance),
+                strict=True,
+            )
+            for head, (t, m) in enumerate(measures):
+                ranges = {"first_query": start, "last_query": stop - 1, "offsets_below": max_offset}
+                both = {"translation_invariance": float(t), "monotonicity": float(m)}
+                rows.append({"head": head, **ranges, **both})
+    return rows

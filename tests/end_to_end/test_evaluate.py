@@ -6,6 +6,7 @@ import csv
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -130,6 +131,49 @@ def test_position_properties_writes_a_table_and_a_plot(workplace):
     assert {row["translation_invariant"] for row in rows} == {"expected"}
     assert {row["training_length"] for row in rows} == {"64"}
     assert (out / "position_properties.png").stat().st_size > 10_000
+    assert (out / "position_templates.png").stat().st_size > 10_000
+    profiles = list(csv.DictReader((out / "position_kernels.csv").open()))
+    assert [int(row["lag"]) for row in profiles] == list(range(-63, 128))
+    content = json.loads((out / "position_properties.json").read_text())
+    assert len(content["properties"]) == len(rows)
+    arrays = np.load(out / "position_kernels.npz")
+    values = arrays["sine_spe, tokens"]  # [layers, H, K, lags]
+    assert values.shape == (2, 2, 8, 191)
+    for row, lag in zip(profiles, range(191), strict=True):
+        expected = values[1, 0, :, lag].mean()
+        assert float(row["layer 1, head 0"]) == pytest.approx(expected, abs=1e-5)
+
+
+def test_attention_properties(workplace, monkeypatch, capsys):
+    arguments = ["metrics=attention_properties", "attention.num_tokens=3", "split=train", "out=att"]
+    done = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    assert "best heads of layer 0" in done.stdout
+    rows = list(csv.DictReader((workplace / "att/attention_properties.csv").open()))
+    assert len(rows) == 2 * 2 * 9  # layers, heads, ranges
+    for row in rows:
+        assert 0 <= float(row["translation_invariance"]) <= 1
+        assert 0 <= float(row["monotonicity"]) <= 1
+    content = json.loads((workplace / "att/attention_properties.json").read_text())
+    of_range = [row for row in content["rows"] if row["layer"] == 0][:2]  # both heads
+    best = content["best_heads"][0]
+    for name in ("translation_invariance", "monotonicity"):
+        assert best[name] == min(row[name] for row in of_range)
+    arrays = np.load(workplace / "att/attention.npz")
+    assert arrays["identical_tokens"].shape == (2, 2, 80, 80)
+    maps = arrays["piece"]
+    np.testing.assert_allclose(maps.sum(-1), 1, rtol=1e-5)
+    by_offset = content["piece"]["model"]["mean_by_offset"][1][0]
+    assert by_offset[1] == pytest.approx(np.diagonal(maps[1, 0], -1).mean(), rel=1e-4)
+    table = (workplace / "att/attention_properties.tex").read_text()
+    assert table.count("model &") == 1 + 3  # the header and ranges of queries
+    pictures = {path.name for path in (workplace / "att").glob("*.png")}
+    maps, tokens = "attention_maps.png", "attention_identical_tokens.png"
+    assert pictures == {"attention_properties.png", maps, tokens}
+
+    arguments = [*arguments[:-1], "out=bad", "attention.layers=[5]"]
+    refused = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    assert_one_line(refused, "attention.layers=[5]", "expected some of the layers 0 to 1")
 
 
 def test_position_properties_in_musical_time_and_without_a_kernel(workplace, monkeypatch, capsys):
@@ -179,6 +223,12 @@ def test_several_runs_and_numbers_of_realizations(workplace, monkeypatch, capsys
         assert (float(row["draw_std"]) > 0) if noisy else (row["draw_std"] == "")
     content = json.loads((workplace / "grid/position_loss.json").read_text())
     assert len(content["rows"]) == 20
+    grid = list(csv.DictReader((workplace / "grid/realizations.csv").open()))
+    numbers = [(row["R in training"], row["R in evaluation"]) for row in grid]
+    assert numbers == 2 * [("64", "4"), ("64", "exact")]
+    by_name = {row["measure"]: row["mean"] for row in rows}
+    assert grid[2]["extrapolated 4x"] == by_name["copy.ckpt, R = 4, extrapolated 4x"]
+    assert (workplace / "grid/realizations.png").stat().st_size > 5_000
     curve = content["curves"]["copy.ckpt, R = exact"]
     assert curve["position"][-1] > 3 * 64
     assert len(curve["loss"]) == len(curve["position"]) == len(curve["num_targets"])

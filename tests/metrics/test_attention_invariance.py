@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from musicgen.metrics import by_offset, monotonicity, translation_invariance
+from musicgen.metrics import by_offset, invariance_rows, monotonicity, translation_invariance
 
 LENGTH = 40
 OFFSETS = np.subtract.outer(np.arange(LENGTH), np.arange(LENGTH))
@@ -61,3 +61,24 @@ def test_undefined_values_are_nan():
     assert np.isnan(translation_invariance(weights))
     assert monotonicity(weights) == 0
     assert np.isnan(monotonicity(weights[:1]))
+
+
+def test_ranges_of_queries_and_offsets():
+    decaying = 0.9**OFFSETS
+    rows = invariance_rows(np.stack((decaying, 1 / decaying)), 32)
+    assert [row["head"] for row in rows] == 9 * [0, 1]
+    ranges = [(r["first_query"], r["last_query"], r["offsets_below"]) for r in rows[::2]]
+    queries = [(0, 15), (16, 31), (32, 39)]
+    assert ranges == [(*each, offsets) for each in queries for offsets in (2, 8, 16)]
+    for row in rows:
+        both = row["translation_invariance"], row["monotonicity"]
+        assert both == pytest.approx((0, row["head"]), abs=1e-12)
+    (row,) = invariance_rows(decaying[None, :5, :5], 8)[4:5]  # nothing beyond the training length
+    assert (row["first_query"], row["last_query"], row["offsets_below"]) == (4, 4, 2)
+
+
+def test_rounding_errors_are_no_differences():
+    noise = 1 + 1e-12 * np.random.default_rng(0).random((1, LENGTH, LENGTH))
+    for row in invariance_rows(noise, 32):
+        assert np.isnan(row["translation_invariance"])
+        assert row["monotonicity"] == 0

@@ -75,7 +75,7 @@ class LinearAttention(Attention):
         return_state: bool = False,
     ) -> tuple[Tensor, LinearState | None]:
         assert mask.span is None, "linear attention has no span"
-        phi_q, phi_k, feature_code, log_decay = self._features(q, k, code)
+        phi_q, phi_k, feature_code, log_decay = self.features(q, k, code)
         options: dict[str, Any] = {
             "log_features": self.feature_map.log_features,
             "code": feature_code,
@@ -91,10 +91,10 @@ class LinearAttention(Attention):
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, code: LayerCode, mask: AttentionMask, state: Any
     ) -> tuple[Tensor, LinearState]:
-        phi_q, phi_k, feature_code, log_decay = self._features(q, k, code)
+        phi_q, phi_k, feature_code, log_decay = self.features(q, k, code)
         return linear_attention_step(phi_q, phi_k, v, state, log_decay=log_decay, code=feature_code)
 
-    def _features(
+    def features(
         self, q: Tensor, k: Tensor, code: LayerCode
     ) -> tuple[Tensor, Tensor, LayerCode | None, Tensor | None]:
         """Compute φ(q) and φ(k); return the code if it acts on them, and the total decay."""

@@ -69,6 +69,10 @@ class FAVOR(FeatureMap):
     def keys(self, k: Tensor) -> Tensor:
         return self._exponents(k @ self._directions.to(k.dtype), k.square().sum(-1, keepdim=True))
 
+    def left_out(self, q: Tensor) -> Tensor:
+        half_square = q.square().sum(-1, keepdim=True) * (self.logit_scale / 2)
+        return -half_square - math.log(self.feature_dim)
+
     @property
     def _directions(self) -> Tensor:
         return at_least_fp32(self.omega)[0] * math.sqrt(self.logit_scale)
