@@ -63,15 +63,13 @@ def main(cfg: DictConfig) -> None:
         compile=cfg.compile,
     )
     soundfont = None if cfg.soundfont is None else Soundfont(cfg.soundfont)
-    prompts = read_prompts(model, cfg)
+    prompts, left_out = read_prompts(model, cfg)
     known = known_music(model, cfg.originality, cfg.data.root)
     rows = min(cfg.batch_size, cfg.num_samples * len(prompts))
     use_free_cores(decoded=rows * parameter_count(model.model))
+    show_notices(left_out)
     notices = [with_cures(prompt.notice) for prompt in prompts if prompt.notice]
-    for notice in notices[:NUM_NOTICES_SHOWN]:
-        warn(notice)
-    if len(notices) > NUM_NOTICES_SHOWN:
-        warn(f"and {len(notices) - NUM_NOTICES_SHOWN:,} more like these, in {MANIFEST}")
+    show_notices(notices)
     names = file_names(prompts, cfg.num_samples)
     out = make_folder(cfg.out, "generated")
     for name in (MANIFEST, *names.values()):
@@ -111,9 +109,10 @@ def main(cfg: DictConfig) -> None:
     if notice := cut_short(model, request.length, pieces):
         warn(notice)
         notices.append(notice)
-    for notice in dict.fromkeys(written.notice for _, written in done.values() if written.notice):
-        warn(notice)
-        notices.append(notice)
+    altered = list(dict.fromkeys(file.notice for _, file in done.values() if file.notice))
+    show_notices(altered)
+    notices += altered
+    notices = [*left_out, *notices]
     references = absolute_prompts(cfg.prompt)
     provenance = {"tokenizer": model.content.tokenizer, "references": references}
     originality = None
@@ -129,10 +128,18 @@ def main(cfg: DictConfig) -> None:
     log(f"in {out}" + (f"; open {out / REPORT}" if cfg.report else ""))
 
 
-def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
-    """Return the prompts; unreadable files of a folder are left out with a warning."""
+def show_notices(notices: list[str]) -> None:
+    """Print the first notices, and how many more the manifest lists."""
+    for notice in notices[:NUM_NOTICES_SHOWN]:
+        warn(notice)
+    if len(notices) > NUM_NOTICES_SHOWN:
+        warn(f"and {len(notices) - NUM_NOTICES_SHOWN:,} more like these, in {MANIFEST}")
+
+
+def read_prompts(model: MusicModel, cfg: DictConfig) -> tuple[list[Prompt], list[str]]:
+    """Return the prompts, and a notice for each file that is left out as unreadable."""
     if cfg.prompt is None:
-        return [empty_prompt(model.tokenizer)]
+        return [empty_prompt(model.tokenizer)], []
     sources: Mapping[str, Callable[[], Score | Path]]
     if cfg.prompt in SPLITS:
         sources = held_out_pieces(open_training_data(model, cfg.data.root), cfg.prompt)
@@ -150,9 +157,7 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> list[Prompt]:
     if not prompts:
         others = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise UserError(f"nothing to continue: {errors[0]}{others}")
-    for error_message in errors:
-        warn(f"left out: {error_message}")
-    return prompts
+    return prompts, [f"left out: {error}" for error in errors]
 
 
 def continuations(

@@ -20,7 +20,6 @@ from musicgen.generation.model import MusicModel, load
 from musicgen.generation.prompts import Prompt, make_prompt
 from musicgen.metrics.key import find_scale, in_scale_share, pitch_class_entropy
 from musicgen.midi import Score
-from musicgen.text import pluralize
 
 TEMPERATURES = (0.6, 0.7, 0.8, 1.0, 1.2)
 PROMPT_BARS, NEW_BARS = 4, 4
@@ -82,7 +81,7 @@ def choose_for_run(
     )
     log(
         f"sampling temperature {choice.temperature:g}, chosen on "
-        f"{pluralize(choice.num_pieces, 'validation pieces')}"
+        f"{choice.num_pieces} validation piece{'' if choice.num_pieces == 1 else 's'}"
         + ("" if np.isnan(choice.in_scale + choice.in_scale_of_pieces) else shares)
     )
 

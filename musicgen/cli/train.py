@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shlex
 import time
 import warnings
 from pathlib import Path
@@ -106,6 +107,8 @@ def _train(cfg: DictConfig) -> float | None:
                     steps=trainer.global_step,
                     device=trainer.strategy.root_device.type,
                 )
+                folder = shlex.quote(str(recorder.folder))
+                log(f"next: {command('generate')} checkpoint={folder} prompt=song.mid")
         if cfg.test:
             best = getattr(trainer.checkpoint_callback, "best_model_path", None) or None
             trainer.test(module, datamodule=data, ckpt_path=best, verbose=trainer.is_global_zero)
@@ -171,7 +174,7 @@ def _fit(
         saved = (recorder.folder / "checkpoints" / "last.ckpt").is_file()
         if trainer.is_global_zero:
             if saved and (recorder.steps_taken or interrupted):
-                log(f"to continue: {command('train')} resume={recorder.folder}")
+                log(f"to continue: {command('train')} resume={shlex.quote(str(recorder.folder))}")
             elif not saved and not recorder.steps_taken:
                 recorder.discard()
         if isinstance(error, SystemExit):  # Lightning exits on Ctrl-C
@@ -183,4 +186,3 @@ def _fit(
         seconds = time.monotonic() - start
         duration = f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
         log(f"{pluralize(trainer.global_step, 'steps')} in {duration}{validation}")
-        log(f"next: {command('generate')} checkpoint={recorder.folder} prompt=song.mid")

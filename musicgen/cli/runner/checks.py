@@ -21,13 +21,22 @@ def _check_data(cfg: DictConfig) -> None:
     for key in map(str, cfg.data):
         if OmegaConf.is_missing(cfg.data, key):
             raise UserError(f"data.{key} is missing; give data.{key}=FOLDER")
-    is_folder = cfg.data.corpus._target_.endswith(".MidiFolder")
-    if is_folder and not Path(cfg.data.root).expanduser().is_dir():
-        raise UserError(f"data.root={cfg.data.root}: no such folder; give one with MIDI files")
+    target = cfg.data.corpus._target_
+    if target.endswith(".MidiFolder"):
+        root = Path(cfg.data.root).expanduser()
+        if not root.is_dir():
+            problem = "a file, not a folder" if root.exists() else "no such folder"
+            raise UserError(f"data.root={cfg.data.root}: {problem}; give a folder with MIDI files")
+    elif target.endswith(".ComposedCorpus") and Path(cfg.data.root).is_dir():
+        from musicgen.data.corpora.composed import check_composable
+
+        check_composable(Path(cfg.data.root))
 
 
 def _check_train(cfg: DictConfig) -> None:
     check_int("seed", cfg.seed, minimum=0, maximum=2**32 - 1)
+    check_int("trainer.max_steps", cfg.trainer.max_steps, minimum=-1)
+    check_float("optimizer.lr", cfg.optimizer.lr, above=0)
     if cfg.init is not None:
         find_checkpoint(str(cfg.init), setting="init")
     _check_data(cfg)
@@ -37,6 +46,8 @@ def _check_generate(cfg: DictConfig) -> None:
     check_int("num_prompts", cfg.num_prompts, none_means="all")
     check_int("prompt_bars", cfg.prompt_bars, none_means="all")
     check_int("bars", cfg.bars, none_means="")
+    check_float("length_factor", cfg.length_factor, above=0, none_means="")
+    check_float("sampling.temperature", cfg.sampling.temperature, none_means="")
     check_int("num_samples", cfg.num_samples)
     check_int("batch_size", cfg.batch_size)
     check_int("seed", cfg.seed, minimum=0)
@@ -55,12 +66,14 @@ def _check_evaluate(cfg: DictConfig) -> None:
         folder = cfg[name]
         if folder is not None and folder not in SPLITS and not Path(folder).expanduser().exists():
             raise UserError(f"{name}={folder}: no such folder; give one that holds .mid files")
+    check_choice("split", cfg.split, SPLITS)
     check_float("max_factor", cfg.max_factor, minimum=1)
     check_int("max_pieces", cfg.max_pieces, none_means="all")
     check_int("num_draws", cfg.num_draws)
     check_int("seed", cfg.seed, minimum=0)
     if cfg.metrics is None and not (cfg.generated or cfg.references or cfg.compare):
-        find_checkpoint(str(cfg.checkpoint))
+        for run in [cfg.checkpoint] if cfg.runs is None else cfg.runs:
+            find_checkpoint(str(run), setting="checkpoint" if cfg.runs is None else "runs")
 
 
 CHECKS: dict[str, Callable[[DictConfig], None]] = {

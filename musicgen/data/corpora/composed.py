@@ -12,6 +12,17 @@ from musicgen.errors import UserError
 from musicgen.validation import check_choice, check_int
 
 
+def check_composable(root: Path) -> None:
+    """Raise `UserError` if a folder holds other files than composed corpora."""
+    for entry in sorted(root.iterdir()) if root.is_dir() else []:
+        is_corpus = entry.is_dir() and may_compose_in(entry)
+        if not is_corpus and not entry.name.startswith("."):
+            raise UserError(
+                f"{root}: holds other files ({entry.name}), so that no corpus is "
+                f"composed there; {midi_folder_cure(root)}"
+            )
+
+
 class ComposedCorpus(MidiFolder):
     """Pieces by the project's own composer; grooves are split by family of styles.
 
@@ -43,14 +54,7 @@ class ComposedCorpus(MidiFolder):
         Raises:
             ValueError: `root` holds other files; nothing is written.
         """
-        entries = sorted(self.composed.iterdir()) if self.composed.is_dir() else []
-        for entry in entries:
-            is_corpus = entry.is_dir() and may_compose_in(entry)
-            if not is_corpus and not entry.name.startswith("."):
-                raise UserError(
-                    f"{self.composed}: holds other files ({entry.name}), so that no corpus is "
-                    f"composed there; {midi_folder_cure(self.composed)}"
-                )
+        check_composable(self.composed)
         paths = compose_corpus(
             self.root, kind=self.kind, num_pieces=self.num_pieces, seed=self.corpus_seed
         )
