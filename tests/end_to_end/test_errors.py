@@ -76,7 +76,15 @@ ERRORS = {
     ),
     "unknown group": (["train.py", "colour=red"], ["colour"]),
     "syntax": (["train.py", "model.dim=[1"], ["model.dim"]),
-    "wrong type": (["train.py", "trainer.max_steps=many"], ["error: trainer: ", "'str' and 'int'"]),
+    "wrong type": (
+        ["train.py", "trainer.max_steps=many"],
+        ["trainer.max_steps=many: expected an integer >= -1"],
+    ),
+    "a file as the folder": (
+        ["train.py", "data=midi_folder", f"data.root={__file__}"],
+        ["a file, not a folder"],
+    ),
+    "missing runs": (["evaluate.py", "runs=[a,b]"], ["runs=a: no such file or folder"]),
     "key of a group's class": (
         ["train.py", "model.position.coordinates=x"],
         ["error: model.position.coordinates=x: "],
