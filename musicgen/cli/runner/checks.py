@@ -66,7 +66,6 @@ def _check_evaluate(cfg: DictConfig) -> None:
         folder = cfg[name]
         if folder is not None and folder not in SPLITS and not Path(folder).expanduser().exists():
             raise UserError(f"{name}={folder}: no such folder; give one that holds .mid files")
-    check_choice("split", cfg.split, SPLITS)
     check_float("max_factor", cfg.max_factor, minimum=1)
     check_int("max_pieces", cfg.max_pieces, none_means="all")
     check_int("num_draws", cfg.num_draws)
