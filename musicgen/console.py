@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich import progress
 from rich.console import Console
 
@@ -17,6 +19,14 @@ def log(text: str, style: str | None = None) -> None:
 def warn(text: str) -> None:
     """Print a warning on standard error, in yellow."""
     log(text, "yellow")
+
+
+def warn_of_first(texts: Sequence[str], count: int, rest: str = "more") -> None:
+    """Print the first `count` warnings, and the number of the `rest`."""
+    for text in texts[:count]:
+        warn(text)
+    if len(texts) > count:
+        warn(f"and {len(texts) - count:,} {rest}")
 
 
 def progress_bar(*columns: progress.ProgressColumn | str) -> progress.Progress:

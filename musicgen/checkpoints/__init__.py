@@ -9,7 +9,7 @@ from musicgen.checkpoints.migration import migrate
 from musicgen.checkpoints.reading import errors_name, read_checkpoint, rebuild
 from musicgen.checkpoints.realizations import with_realizations
 from musicgen.checkpoints.starting import load_for_resume, load_initial
-from musicgen.checkpoints.writing import store_sampling
+from musicgen.checkpoints.writing import store_sampling, write_checkpoint
 from musicgen.run_folders import find_checkpoint, find_run
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "rebuild",
     "store_sampling",
     "with_realizations",
+    "write_checkpoint",
 ]

@@ -1,7 +1,9 @@
-"""Changes of checkpoints that exist."""
+"""Writing of checkpoint files, whole or not at all."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,25 @@ from musicgen.checkpoints.reading import read_checkpoint
 from musicgen.files import atomic_path
 
 
+def write_checkpoint(checkpoint: Mapping[str, Any], path: Path) -> None:
+    """Write a checkpoint beside its place, to the disk, and then rename it.
+
+    What a killed process left unfinished in the folder is removed.
+    """
+    for unfinished in path.parent.glob(f".*{path.suffix}"):
+        unfinished.unlink(missing_ok=True)
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        torch.save(checkpoint, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def store_sampling(path: Path, sampling: dict[str, Any]) -> None:
-    """Store the sampling that suits a model in its checkpoint, atomically.
+    """Store the sampling that suits a model in its checkpoint.
 
     Raises:
         UserError: the file is not a checkpoint.
     """
     checkpoint = read_checkpoint(path)
     checkpoint[CONTENT_KEY] = {**checkpoint[CONTENT_KEY], "sampling": sampling}
-    with atomic_path(path) as temporary:
-        torch.save(checkpoint, temporary)
+    write_checkpoint(checkpoint, path)

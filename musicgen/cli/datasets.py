@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
@@ -21,6 +21,8 @@ from musicgen.tokenization.base import Tokenizer
 
 if TYPE_CHECKING:
     from musicgen.data.loading import MusicDataModule
+
+T = TypeVar("T")
 
 # The composed corpus that `kind: null` means for each tokenizer.
 _KINDS = {"remi": "pop", "groove2groove": "groove"}
@@ -82,6 +84,13 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
             raise ParameterError("data.root", root, "expected a folder that contains the corpus")
         config["corpus"] = {**config["corpus"], "root": str(root)}
     return build_encoded_corpus(config, model.tokenizer)
+
+
+def evenly_spaced(items: Sequence[T], count: int | None) -> list[T]:
+    """Return `count` of the items, evenly spaced; all of them if there are fewer, or for None."""
+    if count is None or count >= len(items):
+        return list(items)
+    return [items[i * len(items) // count] for i in range(count)]
 
 
 def held_out_pieces(data: EncodedCorpus, split: str) -> dict[str, Callable[[], Score]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from musicgen import load
-from musicgen.cli.datasets import held_out_pieces, open_training_data
+from musicgen.cli.datasets import evenly_spaced, held_out_pieces, open_training_data
 from musicgen.cli.generated_files import (
     MANIFEST,
     REPORT,
@@ -26,7 +26,7 @@ from musicgen.cli.known_music import known_music
 from musicgen.cli.output import find_device, make_folder
 from musicgen.cli.prompt_files import SPLITS, absolute_prompts, prompt_files
 from musicgen.cli.runner.threads import use_free_cores
-from musicgen.console import log, progress_bar, warn
+from musicgen.console import log, progress_bar, warn, warn_of_first
 from musicgen.errors import UserError, parameter_of
 from musicgen.files import remove_if_empty, write_bytes
 from musicgen.generation.continuation import (
@@ -130,10 +130,7 @@ def main(cfg: DictConfig) -> None:
 
 def show_notices(notices: list[str]) -> None:
     """Print the first notices, and how many more the manifest lists."""
-    for notice in notices[:NUM_NOTICES_SHOWN]:
-        warn(notice)
-    if len(notices) > NUM_NOTICES_SHOWN:
-        warn(f"and {len(notices) - NUM_NOTICES_SHOWN:,} more like these, in {MANIFEST}")
+    warn_of_first(notices, NUM_NOTICES_SHOWN, f"more like these, in {MANIFEST}")
 
 
 def read_prompts(model: MusicModel, cfg: DictConfig) -> tuple[list[Prompt], list[str]]:
@@ -145,9 +142,7 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> tuple[list[Prompt], list
         sources = held_out_pieces(open_training_data(model, cfg.data.root), cfg.prompt)
     else:
         sources = {name: partial(Path, path) for name, path in prompt_files(cfg.prompt).items()}
-    names = list(sources)
-    if cfg.num_prompts is not None and cfg.num_prompts < len(names):
-        names = [names[i * len(names) // cfg.num_prompts] for i in range(cfg.num_prompts)]
+    names = evenly_spaced(list(sources), cfg.num_prompts)
     prompts, errors = [], []
     for name in names:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -50,9 +49,7 @@ def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[int, int],
     names: dict[tuple[int, int], str] = {}
     stems: Counter[str] = Counter()
     for prompt in prompts:
-        stem = prompt.name.replace("/", "_")
-        if Path(stem).suffix.lower() in MIDI_SUFFIXES:
-            stem = stem.rsplit(".", 1)[0]
+        stem = without_suffix(prompt.name.replace("/", "_"))
         stems[stem.lower()] += 1
         if stems[stem.lower()] > 1:  # a/b.mid and a_b.mid, or x.mid and x.MID
             stem += f" ({stems[stem.lower()]})"
@@ -93,22 +90,27 @@ def write_manifest(
             row |= {KNOWN: known.num_notes, SOURCE: known.source()}
         beats = continuation.prompt.end_tick / TICKS_PER_BEAT
         rows.append({"file": file, "prompt end": written.prompt_end, "prompt beats": beats, **row})
-        audio = audio_name(file)
-        piece = report_piece(file, continuation, row, anchors.get(continuation.prompt.name, {}))
-        measures, marks = list(piece.measures), []
+        measures = style_measures(row, anchors.get(continuation.prompt.name, {}))
+        marks = []
         if originality and known:
-            measures.append(known_measure(known, originality.held_out))
+            lengths = [passage.num_notes for passage in originality.held_out.values()]
+            measures.append(known_measure(known, lengths))
             if known.passage:
                 first, last = known.ticks(score.ticks_per_beat)
                 edges = written.prompt_end + first, written.prompt_end + last
                 marks.append(Mark(*edges, f"{known.num_notes} notes as in {known.passage.source}"))
+        prompt, audio = continuation.prompt, audio_name(file)
+        kind = "continuation" if prompt.end_tick else "piece"
         shown.append(
-            replace(
-                piece,
+            ReportPiece(
+                title=f"{without_suffix(prompt.name)}, {kind} {continuation.sample + 1}",
                 score=score,
                 prompt_end=written.prompt_end,
-                audio_file=audio if (out / audio).exists() else None,
+                midi_file=file,
+                metadata={k: v for k, v in row.items() if k not in (*STYLE_NAMES, KNOWN, SOURCE)},
                 measures=measures,
+                notices=[with_cures(prompt.notice)] if prompt.notice else [],
+                audio_file=audio if (out / audio).exists() else None,
                 marks=marks,
             )
         )
@@ -124,12 +126,8 @@ def write_manifest(
         write_text(out / REPORT, page)
 
 
-def report_piece(
-    file: str, continuation: Continuation, row: dict[str, Any], anchors: dict[str, list[Anchor]]
-) -> ReportPiece:
-    """Return a piece of the report from its row in the manifest and the anchors by column."""
-    prompt = continuation.prompt
-    details = {key: value for key, value in row.items() if key not in (*STYLE_NAMES, KNOWN, SOURCE)}
+def style_measures(row: dict[str, Any], anchors: dict[str, list[Anchor]]) -> list[Measure]:
+    """Return the measures of a piece's style from its row, with the anchors by column."""
     measures = []
     for key, name in STYLE_NAMES.items():
         value = row.get(key)
@@ -138,16 +136,7 @@ def report_piece(
         elif key in row:
             ends = "nothing in common", "the same"
             measures.append(Measure(name, value, anchors.get(key, ()), ends=ends))
-    return ReportPiece(
-        title=f"{without_suffix(prompt.name)}, {'continuation' if prompt.end_tick else 'piece'} "
-        f"{continuation.sample + 1}",
-        score=continuation.score,
-        prompt_end=prompt.end_tick,
-        midi_file=file,
-        metadata=details,
-        measures=measures,
-        notices=[with_cures(prompt.notice)] if prompt.notice else [],
-    )
+    return measures
 
 
 def style_anchors(continuations: list[Continuation]) -> dict[str, dict[str, list[Anchor]]]:

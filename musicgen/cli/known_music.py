@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from musicgen.cli.datasets import open_training_data
+from musicgen.cli.datasets import evenly_spaced, open_training_data
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
 from musicgen.generation.model import MusicModel
@@ -54,10 +55,14 @@ class KnownPassage:
 
 
 class Originality(NamedTuple):
-    """The known passages of pieces, by file name, and the lengths of those of held-out pieces."""
+    """The known passages of pieces and of held-out pieces, by name.
+
+    `size` is the median number of notes of the pieces, to which the held-out ones are cut.
+    """
 
     passages: Mapping[str, KnownPassage]
-    held_out: Sequence[int]
+    held_out: Mapping[str, KnownPassage]
+    size: int
 
 
 class KnownMusic:
@@ -69,12 +74,14 @@ class KnownMusic:
 
     def __init__(self, data: EncodedCorpus, max_held_out: int | None = None) -> None:
         self.data = data
-        self.index = PassageIndex(
-            {data.cache.names[i]: self._notes(i) for i in data.split("train")}
-        )
         held_out = [i for i, split in enumerate(data.cache.splits) if split != "train"]
-        count = min(len(held_out), len(held_out) if max_held_out is None else max_held_out)
-        self.held_out = [held_out[i * len(held_out) // count] for i in range(count)]
+        self.held_out = evenly_spaced(held_out, max_held_out)
+
+    @cached_property
+    def index(self) -> PassageIndex:
+        """The training set's passages, which take seconds to sort."""
+        data = self.data
+        return PassageIndex({data.cache.names[i]: self._notes(i) for i in data.split("train")})
 
     def find(self, score: Score) -> KnownPassage:
         """Find the longest passage of a score."""
@@ -94,10 +101,12 @@ class KnownMusic:
 
     def originality(self, scores: Mapping[str, Score]) -> Originality:
         """Find the longest passages of scores, by name, and of held-out pieces of their size."""
-        found = {name: self.find(score) for name, score in scores.items()}
-        size = int(np.median([passage.num_own for passage in found.values()]))
-        held_out = self.held_out_passages(size)
-        return Originality(found, [passage.num_notes for passage in held_out.values()])
+        return self.beside_held_out({name: self.find(score) for name, score in scores.items()})
+
+    def beside_held_out(self, passages: Mapping[str, KnownPassage]) -> Originality:
+        """Return the passages with those of held-out pieces of their size."""
+        size = int(np.median([passage.num_own for passage in passages.values()]))
+        return Originality(passages, self.held_out_passages(size), size)
 
     def _find(self, notes: Notes) -> KnownPassage:
         passage = self.index.longest_passage(notes)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor
 
-from musicgen.checkpoints import read_checkpoint
+from musicgen.checkpoints import read_checkpoint, write_checkpoint
 from musicgen.console import warn
 from musicgen.errors import UserError
-from musicgen.files import atomic_path
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Write each checkpoint beside its place, to the disk, and then rename it.
+    """Write checkpoints by `write_checkpoint`.
 
     Lightning stages files in the system's temporary folder; from another device, they are then
     copied over the old ones, which a kill or a full disk cuts short.
@@ -30,14 +27,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
         """Write a checkpoint; raise `UserError`, with the old file unchanged, if that fails."""
-        path = Path(path)
-        for unfinished in path.parent.glob(f".*{path.suffix}"):  # of a process that was killed
-            unfinished.unlink(missing_ok=True)
         try:
-            with atomic_path(path) as temporary, temporary.open("wb") as file:
-                torch.save(checkpoint, file)
-                file.flush()
-                os.fsync(file.fileno())
+            write_checkpoint(checkpoint, Path(path))
         except (OSError, RuntimeError) as error:
             cause = error if isinstance(error, OSError) else error.__context__
             if not isinstance(cause, OSError):

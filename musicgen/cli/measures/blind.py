@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig
 
 from musicgen.cli.generated_files import MANIFEST, without_suffix
+from musicgen.cli.measures.references import read_manifest
 from musicgen.errors import ParameterError, UserError
 from musicgen.files import write_text
 from musicgen.midi import read
@@ -50,13 +50,9 @@ def write_blind_page(folders: Sequence[str | Path], path: Path) -> list[dict[str
 
 def _read_run(folder: Path) -> dict[tuple[str, int], tuple[Path, int]]:
     """Return the files and the ends of prompts, by prompt and sample."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except OSError:
-        raise UserError(
-            f"compare: {folder}: no {MANIFEST}; give folders that generate.py wrote"
-        ) from None
+    if not (folder / MANIFEST).is_file():
+        raise UserError(f"compare: {folder}: no {MANIFEST}; give folders that generate.py wrote")
     return {
-        (piece["prompt"], piece["sample"]): (folder / piece["file"], piece["prompt end"])
-        for piece in manifest["pieces"]
+        (row.get("prompt", file), row.get("sample", 0)): (folder / file, row.get("prompt end", 0))
+        for file, row in read_manifest(folder).pieces.items()
     }

@@ -50,8 +50,7 @@ def originality(cfg: DictConfig, out: Path) -> list[Row]:
             details.append(_row("generated", file, found[file], _bar(score, end, found[file])))
     if not found:
         raise UserError(f"generated={folder}: no file can be read")
-    size = int(np.median([passage.num_own for passage in found.values()]))
-    held_out = known.held_out_passages(size)
+    _, held_out, size = known.beside_held_out(found)
     details += [_row("held-out", name, passage) for name, passage in held_out.items()]
     write_csv(details, out / "originality_pieces.csv")
     file, longest = max(found.items(), key=lambda item: item[1].num_notes)

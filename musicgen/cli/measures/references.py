@@ -16,12 +16,12 @@ from omegaconf import DictConfig
 from musicgen import load
 from musicgen.checkpoints import build
 from musicgen.cli.datasets import held_out_pieces, open_training_data
-from musicgen.cli.generated_files import MANIFEST
+from musicgen.cli.generated_files import MANIFEST, without_suffix
 from musicgen.cli.prompt_files import SPLITS, prompt_files
-from musicgen.console import log, warn
+from musicgen.console import log, warn_of_first
 from musicgen.errors import UserError
 from musicgen.generation.prompts import make_prompt, on_grid
-from musicgen.midi import MIDI_SUFFIXES, Score, find_midi, read
+from musicgen.midi import Score, find_midi, read
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 from musicgen.validation import check_float, check_int
@@ -239,10 +239,8 @@ def _check_pairs(
             f"nothing to compare: {file}: {reason}{more}; give the folder of the originals as "
             "references=DIR, whose files have the names of the generated ones"
         )
-    for file, reason in list(skipped.items())[:NUM_SKIPPED_SHOWN]:
-        warn(f"left out: {file}: {reason}")
-    if len(skipped) > NUM_SKIPPED_SHOWN:
-        warn(f"and {len(skipped) - NUM_SKIPPED_SHOWN:,} more")
+    left_out = [f"left out: {file}: {reason}" for file, reason in skipped.items()]
+    warn_of_first(left_out, NUM_SKIPPED_SHOWN)
     how = "as they are" if references.tokenizer is None else "both on the tokenizer's grid"
     total = len(pairs) + len(skipped)
     log(f"{pluralize(len(pairs), 'pieces')} of {total} in {folder}, with their originals, {how}")
@@ -250,5 +248,4 @@ def _check_pairs(
 
 def _stem(name: str) -> str:
     """Return the name of a file without its folder and its MIDI suffix."""
-    path = PurePosixPath(name)
-    return path.stem if path.suffix.lower() in MIDI_SUFFIXES else path.name
+    return without_suffix(PurePosixPath(name).name)
