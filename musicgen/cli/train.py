@@ -26,7 +26,7 @@ from musicgen.checkpoints import (
 )
 from musicgen.cli.datasets import build_data
 from musicgen.cli.output import command
-from musicgen.cli.runner.checkpoint_settings import adopt_settings
+from musicgen.cli.resume.checkpoint_settings import adopt_settings
 from musicgen.cli.runner.run_recorder import RunRecorder
 from musicgen.cli.runner.threads import use_free_cores
 from musicgen.cli.sampling_choice import check_choose, choose_for_run

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from musicgen.cli.runner.arguments import prepare_arguments
@@ -42,3 +44,51 @@ def test_resume_becomes_the_arguments_of_its_run(tmp_path):
     with pytest.raises(UserError, match="give either resume"):
         prepare_arguments([f"resume={run}", "init=latest"])
     assert prepare_arguments([f"resume={run}", "init=", "seed=2"])[-2:] == prepared[-2:]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "callbacks.x={_target_: os.system, command: ls}",
+        "+callbacks={x: {y: [{_target_: os.system}]}}",
+        "callbacks.x._target_=pytorch_lightning.callbacks.model_checkpoint.os.system",
+        "+optimizer._args_=[1]",
+        "callbacks.x=${oc.decode:'{_target_: os.system}'}",
+        "hydra/launcher=submitit",
+        "hydra.callbacks.x._target_=os.system",
+        "resume=/other",
+        "experiment=../../../elsewhere",
+        "--config-dir=/elsewhere",
+        "--experimental-rerun",
+        "seed=1,2",
+    ],
+)
+def test_stored_arguments_that_could_run_code_are_refused(tmp_path, line):
+    arguments = tmp_path / ".hydra/overrides.yaml"
+    arguments.parent.mkdir()
+    arguments.write_text(json.dumps(["seed=1", line]))
+    with pytest.raises(UserError, match="refused"):
+        prepare_arguments([f"resume={tmp_path}"])
+
+
+def test_stored_arguments_of_users_are_accepted(tmp_path):
+    lines = [
+        "data.root='/a b, c'",
+        "data.group='^(.*)/'",
+        "paths.data_dir=${oc.env:HOME}",
+        "~logger",
+        "optimizer.betas=[0.9,0.99]",
+        "optimizer._target_=torch.optim.SGD",
+        "+callbacks.stop={_target_: pytorch_lightning.callbacks.EarlyStopping, monitor: val/loss}",
+        "model.attention._target_=musicgen.attention.SoftmaxAttention",
+        "experiment=spe2021/pop_piano_sine_spe",
+    ]
+    arguments = tmp_path / ".hydra/overrides.yaml"
+    arguments.parent.mkdir()
+    arguments.write_text(json.dumps(lines))
+    assert prepare_arguments([f"resume={tmp_path}"])[:-1] == lines
+
+    # Whoever wrote a class of their own repeats it.
+    own = "+callbacks.x={_target_: mine.Callback}"
+    arguments.write_text(json.dumps([*lines, own]))
+    assert prepare_arguments([f"resume={tmp_path}", own])[:-1] == [*lines, own]

@@ -169,7 +169,7 @@ def test_a_run_without_a_checkpoint_starts_again(workplace, monkeypatch, capsys)
     )
     assert killed.returncode == 9
     assert not list(run.glob("checkpoints/*"))
-    for again in (["resume=auto", "callbacks.kill=null"], [*arguments, in_folder]):
+    for again in (["resume=auto", "+callbacks.kill=null"], [*arguments, in_folder]):
         shutil.rmtree(run / "checkpoints", ignore_errors=True)
         done = call_here(workplace, "train.py", again, monkeypatch, capsys)
         assert done.returncode == 0, done.stderr

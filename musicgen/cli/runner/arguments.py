@@ -9,6 +9,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
+from musicgen.cli.resume.stored_overrides import override_key, read_overrides
 from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.resources import CONF
@@ -48,7 +49,7 @@ def prepare_arguments(arguments: Sequence[str]) -> list[str]:
     if resume is None:
         return rest
     folder = find_run(resume)
-    given = {_key(argument) for argument in rest if argument not in ("init=", "init=null")}
+    given = {override_key(argument) for argument in rest if argument not in ("init=", "init=null")}
     if "init" in given:
         raise UserError(
             "give either resume, which continues a run, or init, which begins a new one from the "
@@ -63,18 +64,13 @@ def prepare_arguments(arguments: Sequence[str]) -> list[str]:
     last = folder / "checkpoints" / "last.ckpt"
     # The run may have been moved since; and what its weights began from is no longer needed.
     dropped = given | {"paths.output_dir"} | ({"init"} if last.is_file() else set())
-    stored = [str(override) for override in OmegaConf.load(overrides)]
     resumed = [f"resume={quote(str(last))}"] if last.is_file() else []
     return [
-        *(override for override in stored if _key(override) not in dropped),
+        *read_overrides(overrides, dropped),
         *rest,
         *resumed,
         f"hydra.run.dir={quote(str(folder))}",
     ]
-
-
-def _key(override: str) -> str:
-    return override.partition("=")[0]
 
 
 def is_override(argument: str) -> bool:
@@ -98,7 +94,7 @@ def save_overrides(folder: Path) -> None:
     """Write the command line's overrides for `resume=`, the last one of each setting."""
     if not HydraConfig.initialized():
         return
-    given = {_key(override): override for override in HydraConfig.get().overrides.task}
+    given = {override_key(override): override for override in HydraConfig.get().overrides.task}
     given.pop("resume", None)
     write_text(folder / OVERRIDES, OmegaConf.to_yaml(list(given.values())))
 

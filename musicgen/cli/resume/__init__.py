@@ -1,0 +1,1 @@
+"""Settings of earlier runs, which may come from an untrusted source."""
