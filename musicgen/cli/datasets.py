@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,9 +17,9 @@ from omegaconf import DictConfig, OmegaConf
 from musicgen.checkpoints import check_targets
 from musicgen.data.corpora import Corpus
 from musicgen.data.preparation import EncodedCorpus
-from musicgen.errors import ParameterError, parameter_of
+from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.model import MusicModel
-from musicgen.midi import Score
+from musicgen.midi import Score, find_midi
 from musicgen.tokenization.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ T = TypeVar("T")
 
 # The composed corpus that `kind: null` means for each tokenizer.
 _KINDS = {"remi": "pop", "groove2groove": "groove"}
+_CACHE = "data/cache"  # of corpora whose own cache is not here
+_MATCHING_SECONDS = 10
 
 
 def build_data(
@@ -73,17 +78,64 @@ def _build_corpus(
 def open_training_data(model: MusicModel, root: str | Path | None = None) -> EncodedCorpus:
     """Open the corpus that a model was trained on; `root` is its folder now, if it was moved.
 
+    The checkpoint may come from an untrusted source: nothing is downloaded, no folder is made but
+    below the current one, and a regular expression must end.
+
     Raises:
         ValueError: the folder is missing, or the checkpoint names no corpus of musicgen.
     """
     config = dict(model.content.config["data"])
     config.pop("_target_")  # the loader's class, which is not needed
     check_targets(config, (Corpus,))
+    corpus = dict(config["corpus"])
     if root is not None:
         if not Path(root).expanduser().is_dir():
             raise ParameterError("data.root", root, "expected a folder that contains the corpus")
-        config["corpus"] = {**config["corpus"], "root": str(root)}
-    return build_encoded_corpus(config, model.tokenizer)
+        corpus["root"] = str(root)
+    elif "kind" in corpus and not _is_ours(Path(corpus["root"])):  # it would be composed there
+        raise UserError(
+            f"the model's corpus was composed in {corpus['root']}, which is not here; give another "
+            "folder: data.root=data/composed"
+        )
+    if "download" in corpus:
+        corpus["download"] = False
+    cache = Path(config["cache_dir"])
+    if not _is_ours(cache, f"{model.tokenizer.name}-*"):
+        config["cache_dir"] = _CACHE
+    if group := corpus.get("group"):
+        check_expression(group, Path(corpus["root"]).expanduser())
+    return build_encoded_corpus(config | {"corpus": corpus}, model.tokenizer)
+
+
+def _is_ours(folder: Path, content: str = "*") -> bool:
+    """Return whether a folder is below the current one, or exists and holds something."""
+    here, folder = Path.cwd().resolve(), folder.expanduser()
+    return (here / folder).resolve().is_relative_to(here) or any(folder.glob(content))
+
+
+def check_expression(pattern: str, root: Path) -> None:
+    """Match a regular expression to the names below a folder in a process, with a time limit.
+
+    Some expressions take years, and cannot be interrupted in this process.
+
+    Raises:
+        UserError: it does not end in time.
+    """
+    names = [path.relative_to(root).as_posix() for path in find_midi(root)]
+    script = "import json, re, sys\npattern, names = json.load(sys.stdin)\n"
+    script += "for name in names: re.search(pattern, name)"
+    try:
+        subprocess.run(
+            [sys.executable, "-I", "-c", script],
+            input=json.dumps([pattern, names]).encode(),
+            timeout=_MATCHING_SECONDS,
+            capture_output=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(
+            f"the model's data.group={pattern} does not end on the files below {root}; use another "
+            "checkpoint"
+        ) from None
 
 
 def evenly_spaced(items: Sequence[T], count: int | None) -> list[T]:

@@ -1,15 +1,20 @@
 """Data modules and preparation from configurations."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hydra.utils import instantiate
+from omegaconf import OmegaConf
 
-from musicgen.cli.datasets import build_data
+from musicgen.cli import datasets
+from musicgen.cli.datasets import build_data, open_training_data
 from musicgen.cli.prepare import main as prepare
 from musicgen.data.corpora import Corpus
 from musicgen.data.loading import MusicDataModule
-from musicgen.errors import ParameterError
+from musicgen.errors import ParameterError, UserError
 from musicgen.midi import Score, Track, dumps, notes_from
+from musicgen.tokenization import REMI
 from tests.conftest import ROOT
 
 LENGTH = 16
@@ -89,3 +94,57 @@ def test_a_corpus_is_prepared_in_parts(tmp_path, config, capsys):
         assert ("ready: 12 pieces" in capsys.readouterr().err) == (number == 2)
     (cache,) = tmp_path.rglob("index.json")
     assert "12 pieces" in (cache.parent / "summary.txt").read_text()
+
+
+def trained_on(config, *overrides):
+    """A model whose checkpoint holds the data section of these overrides."""
+    data = OmegaConf.to_container(config("train", *overrides).data, resolve=True)
+    return SimpleNamespace(tokenizer=REMI(), content=SimpleNamespace(config={"data": data}))
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path
+
+
+def test_a_checkpoint_composes_nothing_elsewhere(workplace, config):
+    folder = workplace / "elsewhere"
+    model = trained_on(config, "data=composer", f"data.root={folder}", "data.num_pieces=3")
+    with pytest.raises(UserError, match="is not here; give another folder"):
+        open_training_data(model)
+    assert not folder.exists()
+    model.content.config["data"]["corpus"]["root"] = "data/composed"
+    assert len(open_training_data(model).corpus.pieces()) == 3
+
+
+def test_a_checkpoint_makes_no_cache_elsewhere(workplace, config):
+    (workplace / "midi").mkdir()
+    (workplace / "midi/a.mid").write_bytes(melody(0))
+    overrides = "data=midi_folder", f"data.root={workplace / 'midi'}"
+    model = trained_on(config, *overrides, f"data.cache_dir={workplace / 'cache'}")
+    assert len(open_training_data(model).cache) == 1
+    assert not (workplace / "cache").exists()
+    (workplace / "here/data/cache").rename(workplace / "cache")
+    assert len(open_training_data(model).cache) == 1  # it is used where it exists
+    assert not (workplace / "here/data/cache").exists()
+
+
+def test_a_checkpoint_downloads_nothing(workplace, config):
+    overrides = "data=groove2groove", "data.root=missing", "data.download=true"
+    data = open_training_data(trained_on(config, *overrides))
+    assert data.corpus.download is False
+
+
+def test_an_endless_expression_of_a_checkpoint_is_stopped(workplace, config, monkeypatch):
+    (workplace / "midi").mkdir()
+    (workplace / "midi" / ("a" * 64 + ".mid")).write_bytes(melody(0))
+    overrides = "data=midi_folder", f"data.root={workplace / 'midi'}"
+    model = trained_on(config, *overrides, "data.group='^(a|a)*b'")
+    monkeypatch.setattr(datasets, "_MATCHING_SECONDS", 0.5)
+    with pytest.raises(UserError, match="does not end"):
+        open_training_data(model)
+    monkeypatch.setattr(datasets, "_MATCHING_SECONDS", 60)
+    model.content.config["data"]["corpus"]["group"] = "^a"
+    assert len(open_training_data(model).cache) == 1
