@@ -5,7 +5,7 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
-.PHONY: help setup demo test bench bench-gpu lint clean
+.PHONY: help setup doctor demo test bench bench-gpu lint clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -18,6 +18,9 @@ $(STAMP): pyproject.toml setup.py constraints.txt
 	@touch $(STAMP)
 
 setup: $(STAMP) ## Create .venv with everything for use and development
+
+doctor: $(STAMP) ## Check devices, kernels and compiler: every backend's correctness and speed here
+	$(RUN) -m musicgen.doctor
 
 demo: $(STAMP) ## Train a small model, continue held-out pieces, evaluate, write a report to see and hear
 	$(RUN) train.py task_name=demo trainer.max_steps=500 model.position.num_realizations=32 model.attention.decay=learned
