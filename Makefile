@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+DEVICE := cuda
+MINUTES := 8
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
-.PHONY: help setup doctor demo test bench bench-gpu lint clean
+.PHONY: help setup doctor demo test bench bench-gpu gpu-check lint clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -37,6 +39,9 @@ bench: $(STAMP) ## Measure speed and memory; write benchmarks/results/
 
 bench-gpu: $(STAMP) ## Run the benchmarks on an NVIDIA GPU, in bf16
 	for name in $(BENCHMARKS); do $(RUN) -m benchmarks.$$name --device cuda || exit 1; done
+
+gpu-check: $(STAMP) ## Check a GPU: correctness, speed, then the paper's models for MINUTES=8; call it again to go on
+	$(RUN) -m benchmarks.gpu_check --device $(DEVICE) --minutes $(MINUTES) $(if $(ROOT),--root $(ROOT))
 
 lint: $(STAMP) ## Check style and types
 	$(RUN) -m ruff check .

@@ -1,6 +1,6 @@
 """Shared by the benchmarks: time and memory of the sides of a comparison, and result tables."""
 
-from benchmarks.measure.results import RESULTS, compare, machine, row, save_results
+from benchmarks.measure.results import RESULTS, compare, machine, row, save_results, write_results
 from benchmarks.measure.sides import (
     arguments,
     interleaved,
@@ -26,4 +26,5 @@ __all__ = [
     "side",
     "sides",
     "synchronise",
+    "write_results",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import sys
@@ -14,7 +15,9 @@ from typing import Any
 
 import torch
 
-RESULTS = Path(__file__).parents[1] / "results"
+from musicgen.files import write_text
+
+RESULTS = Path(os.environ.get("BENCHMARK_RESULTS", Path(__file__).parents[1] / "results"))
 PACKAGES = (
     "torch",
     "pytorch-fast-transformers",
@@ -55,14 +58,19 @@ def save_results(script: str, rows: list[dict[str, Any]], args: argparse.Namespa
             f"{entry['ratio']:.3f}{spread} (target: {entry['target']})",
             flush=True,
         )
-    RESULTS.mkdir(exist_ok=True)
+    write_results(script, {"rows": rows}, args)
+
+
+def write_results(script: str, content: dict[str, Any], args: argparse.Namespace) -> None:
+    """Write a script's results, with the machine and the command, to results/."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
     name = Path(script).stem + ("" if args.device == "cpu" else f"-{args.device}")
     content = {
         "command": f"python -m benchmarks.{Path(script).stem} " + " ".join(sys.argv[1:]),
         "machine": machine(args.device),
-        "rows": rows,
+        **content,
     }
-    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+    write_text(RESULTS / f"{name}.json", json.dumps(content, indent=1) + "\n")
 
 
 def machine(device: str) -> dict[str, str | int]:

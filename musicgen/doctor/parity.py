@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,29 +25,55 @@ from musicgen.attention import (
 from musicgen.errors import UserError
 from musicgen.generation.engines import CudaGraphEngine, Engine, PackedCpuEngine
 from musicgen.models import Transformer
-from musicgen.position import ALiBi, NoPosition, RoPE, SineSPE, TransformerXL
+from musicgen.position import ALiBi, NoPosition, PositionalEncoding, RoPE, SineSPE, TransformerXL
 from musicgen.random import NoiseKey
 
 VOCAB, LENGTH, NOISE = 50, 333, NoiseKey((0,))
 NUM_STEPS = 40  # of decoding
 TOLERANCE = 2e-3  # of outputs and gradients, relative to the largest; fp32 or TF32
 TOLERANCE_BF16 = 5e-2
+Cases = Mapping[str, Callable[[], Transformer]]
+"""Functions that make models in evaluation mode on the CPU, by name."""
+
+LINEAR_BACKENDS = ("chunked", "fla", "fast_transformers")
+
+
+def small_model(
+    position: Callable[..., PositionalEncoding],
+    attention: Callable[..., Attention],
+    span: Callable[..., AttentionSpan] | None = None,
+) -> Transformer:
+    """Build a model in evaluation mode, with weights large enough that attention matters."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"dim": 64, "num_layers": 2, "num_heads": 2, "ff_dim": 128}
+    parts: dict[str, Any] = {"position": position, "attention": attention, "span": span}
+    model = Transformer(VOCAB, **sizes, **parts, dropout=0.0, init_std=0.15)
+    update_windows(model)
+    return model.eval()
+
+
+def update_windows(model: Transformer) -> None:
+    """Compute the windows of spans, as training does after each step."""
+    for module in model.modules():
+        if isinstance(module, AttentionSpan):
+            module.update_window()
+
 
 _FAVOR = partial(LinearAttention, feature_map=partial(FAVOR, num_features=32))
 _SPE = partial(SineSPE, num_sines=5, num_realizations=16)
-# Position, attention and span of each case.
-CASES: dict[str, tuple[Callable, Callable, Callable | None]] = {
-    "favor": (NoPosition, _FAVOR, None),
-    "favor, decay=learned": (NoPosition, partial(_FAVOR, decay="learned"), None),
-    "favor, sine_spe": (_SPE, _FAVOR, None),
-    "elu, rope": (RoPE, partial(LinearAttention, feature_map=ELU), None),
-    "softmax": (NoPosition, SoftmaxAttention, None),
-    "softmax, rope": (RoPE, SoftmaxAttention, None),
-    "softmax, alibi": (ALiBi, SoftmaxAttention, None),
-    "softmax, transformer_xl": (TransformerXL, SoftmaxAttention, None),
-    "softmax, span": (NoPosition, SoftmaxAttention, partial(GaussianSpan, training_length=LENGTH)),
+CASES: Cases = {
+    "favor": partial(small_model, NoPosition, _FAVOR),
+    "favor, decay=learned": partial(small_model, NoPosition, partial(_FAVOR, decay="learned")),
+    "favor, sine_spe": partial(small_model, _SPE, _FAVOR),
+    "elu, rope": partial(small_model, RoPE, partial(LinearAttention, feature_map=ELU)),
+    "softmax": partial(small_model, NoPosition, SoftmaxAttention),
+    "softmax, rope": partial(small_model, RoPE, SoftmaxAttention),
+    "softmax, alibi": partial(small_model, ALiBi, SoftmaxAttention),
+    "softmax, transformer_xl": partial(small_model, TransformerXL, SoftmaxAttention),
+    "softmax, span": partial(
+        small_model, NoPosition, SoftmaxAttention, partial(GaussianSpan, training_length=LENGTH)
+    ),
 }
-LINEAR_BACKENDS = ("chunked", "fla", "fast_transformers")
 
 
 class Result(NamedTuple):
@@ -64,10 +90,10 @@ class Result(NamedTuple):
         return self.error is not None and not self.error <= self.tolerance  # NaN fails
 
 
-def check_training(device: str) -> Iterator[Result]:
+def check_training(device: str, cases: Cases | None = None) -> Iterator[Result]:
     """Compare logits and gradients of every backend, with an odd length; time a training step."""
-    for name, parts in CASES.items():
-        model = make_model(*parts)
+    for name, make in (cases or CASES).items():
+        model = make()
         expected = logits_and_gradients(_reference(model), tokens())
         precisions = ("fp32", "bf16") if device == "cuda" else ("fp32",)
         for backend in LINEAR_BACKENDS if "softmax" not in name else ("",):
@@ -85,10 +111,10 @@ def check_training(device: str) -> Iterator[Result]:
                 yield Result(label, error, tolerance, _seconds(run, device))
 
 
-def check_decoding(device: str) -> Iterator[Result]:
+def check_decoding(device: str, cases: Cases | None = None) -> Iterator[Result]:
     """Compare each decoding engine's logits, after a prefill, with one parallel pass."""
-    for name, parts in CASES.items():
-        model = make_model(*parts)
+    for name, make in (cases or CASES).items():
+        model = make()
         ids = tokens()
         with torch.no_grad():
             expected = _reference(model)(ids, noise=NOISE)[:, -NUM_STEPS:]
@@ -98,19 +124,6 @@ def check_decoding(device: str) -> Iterator[Result]:
                 relative_error([_decode(engine, ids.to(device))], [expected]),
                 TOLERANCE,
             )
-
-
-def make_model(position: Callable, attention: Callable, span: Callable | None) -> Transformer:
-    torch.manual_seed(0)
-    sizes: dict[str, Any] = {"dim": 64, "num_layers": 2, "num_heads": 2, "ff_dim": 128}
-    options: dict[str, Any] = {"dropout": 0.0, "init_std": 0.15}  # so that attention matters
-    model = Transformer(
-        VOCAB, **sizes, **options, position=position, attention=attention, span=span
-    )
-    for module in model.modules():
-        if isinstance(module, AttentionSpan):
-            module.update_window()
-    return model.eval()
 
 
 def tokens() -> Tensor:
