@@ -66,7 +66,10 @@ def main() -> None:
             continue
         if left < 10:
             break
-        save(folder, part.name, run(part, min(left, part.limit)))
+        outcome = run(part, min(left, part.limit))
+        if outcome["status"] == "stopped" and left < part.limit:
+            break  # it has all its time in the next call
+        save(folder, part.name, outcome)
     while (left := end - time.monotonic() - _STOPPING) > 30:
         for name in MODELS:
             train(name, args, folder, min(_PER_MODEL, left / len(MODELS)))
@@ -100,8 +103,9 @@ def run(part: Part, limit: float) -> dict[str, Any]:
     try:
         code = subprocess.run(part.command, timeout=limit).returncode
     except subprocess.TimeoutExpired:
-        return {"status": f"stopped after {limit:.0f} s"}
-    status = "ok" if code == 0 else f"failed with status {code}"
+        status = "stopped"
+    else:
+        status = "ok" if code == 0 else f"failed with status {code}"
     return {"status": status, "seconds": round(time.monotonic() - start)}
 
 

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from rich import progress
 from rich.console import Console
 
+from musicgen.text import printable
+
 console = Console(stderr=True)
 stdout = Console()
 
 
 def log(text: str, style: str | None = None) -> None:
     """Print a message on standard error, verbatim and unwrapped so that paths can be copied."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def warn(text: str) -> None:

@@ -7,3 +7,17 @@ def pluralize(count: int, nouns: str) -> str:
     """Format a count of `nouns`, which begin with a plural: `1 piece`, `1,234 notes of drums`."""
     noun, space, rest = nouns.partition(" ")
     return f"{count:,} {noun.removesuffix('s') if count == 1 else noun}{space}{rest}"
+
+
+def printable(text: str) -> str:
+    """Replace what terminals would obey, such as escape sequences in file names, by `?`."""
+    return "".join(c if c.isprintable() or c in "\n\t\xa0" else "?" for c in text)
+
+
+def csv_cell(value: object) -> object:
+    """Return a value for a CSV file that spreadsheets do not run as a formula.
+
+    Text that begins like a formula, as names of files may, gets an apostrophe in front.
+    """
+    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if formula else value

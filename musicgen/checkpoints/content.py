@@ -65,11 +65,10 @@ class CheckpointContent:
         names = (str(part.get("_target_")).rpartition(".")[2] for part in (corpus, self.tokenizer))
         corpus_name, tokenizer_name = names
         where = f" in {corpus['root']}" if corpus.get("root") else ""
-        line = (
+        return (
             f"{path}: {pluralize(self.steps, 'steps')} on {corpus_name}{where}, "
             f"tokenizer {tokenizer_name}"
         )
-        return "".join(c if c.isprintable() else "?" for c in line)  # it may be a stranger's
 
     def check_same_vocabulary(self, saved: CheckpointContent) -> None:
         """Raise `UserError` if saved weights belong to another vocabulary."""

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from musicgen.files import write_text
+from musicgen.text import csv_cell, printable
 
 Row = Mapping[str, object]
 
@@ -29,7 +30,9 @@ def write_csv(rows: Sequence[Row], path: str | Path) -> None:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, _columns(rows), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({k: "" if _missing(v) else v for k, v in row.items()} for row in rows)
+    writer.writerows(
+        {k: "" if _missing(v) else csv_cell(v) for k, v in row.items()} for row in rows
+    )
     write_text(path, text.getvalue())
 
 
@@ -73,7 +76,7 @@ def as_table(rows: Sequence[Row], title: str | None = None) -> Table:
         if _missing(value):
             return Text("n/a")
         # Text, because file names may contain rich's markup.
-        return Text(f"{value:.4f}" if isinstance(value, float) else str(value))
+        return Text(f"{value:.4f}" if isinstance(value, float) else printable(str(value)))
 
     columns = _columns(rows)
     table = Table(title=title)

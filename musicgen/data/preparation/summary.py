@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from musicgen.data.corpora.base import SPLITS
 from musicgen.data.preparation.encoding import PieceRecord
-from musicgen.text import pluralize
+from musicgen.text import csv_cell, pluralize
 from musicgen.tokenization.base import EncodingSummary, Vocabulary
 
 TABLE, SUMMARY = "report.csv", "summary.txt"
@@ -41,7 +41,8 @@ def write_table(
             per_bar = round(tokens / bars, 1) if bars else 0
             counts = [tokens, bars, per_bar, encoding.notes_read, encoding.notes_kept]
             notes = record.skipped or encoding.describe()
-            writer.writerow([record.name, not record.skipped, split, *counts, original, notes])
+            row = [record.name, not record.skipped, split, *counts, original, notes]
+            writer.writerow(map(csv_cell, row))
 
 
 def summarise(
