@@ -1,4 +1,4 @@
-# Every target installs its requirements into .venv; only Python 3.11 or newer is needed.
+# Every target installs its requirements into .venv; only Python 3.11.4 or newer is needed.
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -13,7 +13,7 @@ help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
 
 $(STAMP): pyproject.toml setup.py constraints.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else "Python 3.11 or newer is needed, not %d.%d; set PYTHON=" % v[:2])'
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11, 4) else "Python 3.11.4 or newer is needed, not %d.%d.%d; set PYTHON=" % v[:3])'
 	@echo "Creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
