@@ -40,8 +40,11 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` to `path` atomically, as UTF-8."""
-    write_bytes(path, text.encode())
+    """Write `text` to `path` atomically, as UTF-8.
+
+    Bytes of file names that are not UTF-8 are escaped as JSON does.
+    """
+    write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from musicgen.tokenization.base import TICKS_PER_BEAT
 MANIFEST = "generation.json"
 REPORT = "report.html"
 
+MAX_STEM_BYTES = 200  # of a file's name: most file systems allow 255 in all
 NUM_NAMES = 2  # of prompts in the report's title
 STYLE_NAMES = {  # of the columns of a piece's row, in a musician's words
     "style, onset_duration": "rhythm like the original's",
@@ -50,6 +51,7 @@ def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[int, int],
     stems: Counter[str] = Counter()
     for prompt in prompts:
         stem = without_suffix(prompt.name.replace("/", "_"))
+        stem = stem.encode()[:MAX_STEM_BYTES].decode(errors="ignore")
         stems[stem.lower()] += 1
         if stems[stem.lower()] > 1:  # a/b.mid and a_b.mid, or x.mid and x.MID
             stem += f" ({stems[stem.lower()]})"

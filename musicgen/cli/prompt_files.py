@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,5 +37,16 @@ def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
             found.append((path.name, path))
         else:
             raise UserError(f"{path}: cannot be read (no such file or folder)")
-    count = Counter(name for name, _ in found)
-    return {name if count[name] == 1 else path.as_posix(): path for name, path in found}
+    count = Counter(_readable(name) for name, _ in found)
+    names: dict[str, Path] = {}
+    for name, path in found:
+        unique = _readable(name if count[_readable(name)] == 1 else path.as_posix())
+        while names.get(unique, path) != path:
+            unique += " (again)"
+        names[unique] = path
+    return names
+
+
+def _readable(name: str) -> str:
+    """Return a file's name as valid Unicode: names need not be UTF-8."""
+    return os.fsencode(name).decode(errors="replace")

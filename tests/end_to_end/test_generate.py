@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
 
 from musicgen.composer import compose_groove, compose_pop
-from musicgen.midi import read, write
+from musicgen.midi import dumps, read, write
 from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, call, call_here
 
 
@@ -27,6 +28,29 @@ def test_prompt_file_names_may_hold_special_characters(workplace, name):
     assert read(file).num_notes > 0
     page = (workplace / out / "report.html").read_text()
     assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_names_that_are_too_long_or_not_utf8(workplace, monkeypatch, capsys):
+    folder = os.fsencode(workplace / "odd")
+    os.mkdir(folder)  # noqa: PTH102, as these names are bytes
+    data = dumps(compose_pop(3, 0))
+    names = [
+        b"caf\xe9.mid",
+        b"caf\xe8.mid",
+        b"n" * 250 + b".mid",
+        "\u00e9".encode() * 125 + b".mid",
+    ]
+    for name in names:
+        with open(folder + b"/" + name, "wb") as file:  # noqa: PTH123
+            file.write(data)
+    arguments = ["prompt=odd", "prompt_bars=1", "bars=1", "out=from odd"]
+    done = call_here(workplace, "generate.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    files = {path.name for path in (workplace / "from odd").glob("*.mid")}
+    manifest = json.loads((workplace / "from odd/generation.json").read_text())
+    assert files == {piece["file"] for piece in manifest["pieces"]}
+    assert len(files) == len(names)
+    assert (workplace / "from odd/report.html").read_text()
 
 
 def test_generate_warns_about_notes_that_the_vocabulary_drops(workplace, monkeypatch, capsys):
