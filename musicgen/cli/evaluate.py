@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import nullcontext
 
 from omegaconf import DictConfig
 
@@ -10,11 +10,16 @@ from musicgen.cli.measures import (
     attention_properties,
     attention_tables,
     blind,
+    chunk_tables,
     descriptors_measure,
+    loss_tables,
     originality,
     position_loss,
     position_properties,
+    property_tables,
+    resources,
     style,
+    style_over_time,
     style_tables,
 )
 from musicgen.cli.output import make_folder
@@ -27,7 +32,10 @@ from musicgen.report.tables import as_table, write_csv
 from musicgen.validation import check_choice
 
 _SUMMARY = f"n: pieces; low, high: {CONFIDENCE:.0%} confidence interval of the mean (bootstrap)"
-_DRAWS = "draw_std: deviation of the mean over draws of the positional encoding's noise"
+_DEVIATIONS = (
+    "draw_std: deviation of the mean over draws of the positional encoding's noise; seed_std: over "
+    "runs that differ in their seeds alone, of which low and high know nothing"
+)
 _PROPERTIES = (
     "at_zero: the kernel at lag 0; half_width: the lag at which it is half of that, inf if there "
     "is none; the others: musicgen/metrics/position_properties.py"
@@ -40,6 +48,14 @@ _STYLE = (
     "cosine similarity of note histograms, role by role, with the whole piece of the prompt; "
     f"skipped: n/a; {_SUMMARY}\n"
     "same song: the piece's own continuation; chance: pieces of other families of styles"
+)
+_STYLE_PARTS = (
+    "mean over styles of the cosine similarity of note histograms of a quarter of the continuation "
+    "with the whole piece of the prompt"
+)
+_RESOURCES = (
+    "until the lowest validation loss: epochs begun, hours with validations, most memory of "
+    "tensors on a GPU, else of the whole process; n/a: the run did not record it"
 )
 _DESCRIPTORS = (
     "means of the continuations and of the music that follows the prompts in the originals; n: "
@@ -56,11 +72,13 @@ _BLIND = "open blind.html to compare them by ear: it collects votes and shows th
 
 MEASURES = {  # functions, and legends of their tables
     "style": (style, _STYLE),
+    "style_over_time": (style_over_time, _STYLE_PARTS),
     "descriptors": (descriptors_measure, _DESCRIPTORS),
     "originality": (originality, _ORIGINALITY),
-    "position_loss": (position_loss, f"in nats a token; {_SUMMARY}; {_DRAWS}"),
+    "position_loss": (position_loss, f"in nats a token; {_SUMMARY}; {_DEVIATIONS}"),
     "position_properties": (position_properties, _PROPERTIES),
     "attention_properties": (attention_properties, _ATTENTION),
+    "resources": (resources, _RESOURCES),
     "blind": (blind, _BLIND),
 }
 
@@ -78,7 +96,7 @@ def main(cfg: DictConfig) -> None:
     for name in names:
         check_choice("metrics", name, MEASURES)
     out = make_folder(cfg.out, "evaluated")
-    with remove_if_empty(out):
+    with remove_if_empty(out.parent) if cfg.out is None else nullcontext(), remove_if_empty(out):
         for name in names:
             measure, legend = MEASURES[name]
             rows = measure(cfg, out)
@@ -90,22 +108,11 @@ def main(cfg: DictConfig) -> None:
     log(f"in {out}")
 
 
-def overview(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of `position_properties` over all layers and heads, one column a kernel."""
-    totals = [row for row in rows if row["layer"] == row["head"] == "all"]
-    names = dict.fromkeys(
-        key for row in totals for key, value in row.items() if isinstance(value, float)
-    )
-    table = [
-        {"median over heads": name, **{f"{r['kernel']}, {r['lag']}": r.get(name) for r in totals}}
-        for name in names
-    ]
-    return {"position_properties": table}
-
-
 # Tables by title, for the terminal; of other measures, all rows in one.
 TABLES = {
     "style": style_tables,
-    "position_properties": overview,
+    "style_over_time": chunk_tables,
+    "position_loss": loss_tables,
+    "position_properties": property_tables,
     "attention_properties": attention_tables,
 }

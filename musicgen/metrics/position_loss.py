@@ -28,23 +28,26 @@ class LossCurve(NamedTuple):
 
 @dataclass(frozen=True)
 class LossSummary(Summary):
-    """Pieces' mean losses, each the mean over the draws of the encoding's noise.
+    """Pieces' mean losses, each the mean over seeds and over draws of the encoding's noise.
 
-    If pieces have draws of their own, the interval over pieces covers the noise as well.
+    If pieces have draws of their own, the interval over pieces covers the noise as well. It does
+    not cover other seeds of training: `seed_std` tells them.
     """
 
     draws: int
-    draw_std: float  # of the mean over pieces, over draws: divisor draws - 1
+    draw_std: float  # of a seed's mean over pieces, over draws: divisor draws - 1; seeds' RMS
+    seeds: int
+    seed_std: float  # of the mean over pieces and draws, over seeds: divisor seeds - 1
 
 
 def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> LossCurve:
     """Compute the mean loss over all pieces in each bucket of `bucket` positions.
 
     Args:
-        losses: one array [length] or [draws, length] for each piece, in nats: entry n belongs to
-            the target at position n. NaN marks padding.
+        losses: one array [length], [draws, length] or [seeds, draws, length] for each piece, in
+            nats: entry n belongs to the target at position n. NaN marks padding.
     """
-    pieces = [np.atleast_2d(piece).mean(0) for piece in losses]
+    pieces = [piece.reshape(-1, piece.shape[-1]).mean(0) for piece in losses]
     loss = np.concatenate([np.empty(0), *pieces])
     index = np.concatenate([np.empty(0, np.int64), *(np.arange(len(x)) for x in pieces)]) // bucket
     num_buckets = int(index.max(initial=-1)) + 1
@@ -76,15 +79,20 @@ def length_summaries(
         f"extrapolated {factor:g}x": (training_length, round(factor * training_length))
         for factor in factors
     }
+    pieces = [piece.reshape((1,) * (3 - piece.ndim) + piece.shape) for piece in losses]
     summaries = {}
     for name, (start, end) in ranges.items():
-        # [pieces, draws]
+        # [pieces, seeds, draws]
         means = np.array(
-            [[mean_of_valid(draw[start:end]) for draw in np.atleast_2d(piece)] for piece in losses]
+            [np.apply_along_axis(mean_of_valid, -1, piece[..., start:end]) for piece in pieces]
         )
-        over_draws = [mean_of_valid(column) for column in means.T]
-        draws = len(over_draws)
-        draw_std = float(np.std(over_draws, ddof=1)) if draws > 1 else np.nan
-        summary = Summary.of(means.mean(1), seed=seed)
-        summaries[name] = LossSummary(**asdict(summary), draws=draws, draw_std=draw_std)
+        over_pieces = np.apply_along_axis(mean_of_valid, 0, means)
+        seeds, draws = over_pieces.shape
+        summaries[name] = LossSummary(
+            **asdict(Summary.of(means.mean((1, 2)), seed=seed)),
+            draws=draws,
+            draw_std=float(np.sqrt(over_pieces.var(1, ddof=1).mean())) if draws > 1 else np.nan,
+            seeds=seeds,
+            seed_std=float(over_pieces.mean(1).std(ddof=1)) if seeds > 1 else np.nan,
+        )
     return summaries

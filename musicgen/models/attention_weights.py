@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,10 @@ from musicgen.attention import Attention
 from musicgen.attention.pair_weights import pair_weights
 from musicgen.models.transformer import Transformer
 from musicgen.random import NoiseKey
+
+
+class _Finished(Exception):  # noqa: N818, not an error
+    """The layers that follow are not needed."""
 
 
 @torch.no_grad()
@@ -37,19 +41,24 @@ def attention_weights(
         positions, noise: as of `Transformer.hidden`.
     """
     inputs: dict[int, tuple[Any, ...]] = {}
+    attentions = [module for module in model.layers.modules() if isinstance(module, Attention)]
+    wanted = range(len(attentions)) if layers is None else layers
 
     def keep(layer: int, _: Any, args: tuple[Any, ...]) -> None:
         q, k, _, code, mask = args
         inputs[layer] = q, k, code, mask
+        if layer == max(wanted):
+            raise _Finished
 
-    attentions = [module for module in model.layers.modules() if isinstance(module, Attention)]
     hooks = [a.register_forward_pre_hook(partial(keep, i)) for i, a in enumerate(attentions)]
     try:
         model.hidden(tokens, positions=positions, noise=noise)
+    except _Finished:
+        pass
     finally:
         for hook in hooks:
             hook.remove()
-    for layer in range(len(attentions)) if layers is None else layers:
+    for layer in wanted:
         q, k, code, mask = inputs[layer]
         yield pair_weights(attentions[layer], q, k, code, mask, form)
 
@@ -57,7 +66,7 @@ def attention_weights(
 @torch.no_grad()
 def identical_token_weights(
     model: Transformer,
-    token_ids: Sequence[int],
+    token_ids: Iterable[int],
     length: int,
     noise: NoiseKey,
     *,
@@ -83,7 +92,8 @@ def identical_token_weights(
     positions = torch.arange(length, device=device)[None, :, None]
     positions = positions.expand(-1, -1, model.num_position_columns)
     totals: list[tuple[Tensor, Tensor]] = []
-    for token in token_ids:
+    count = 0
+    for count, token in enumerate(token_ids, 1):  # noqa: B007, used after the loop
         tokens = torch.full((1, length), token, device=device)
         options: dict[str, Any] = {"form": form, "layers": layers, "positions": positions}
         found = attention_weights(model, tokens, **options, noise=noise.fold(token))
@@ -96,4 +106,4 @@ def identical_token_weights(
             total *= (before - common).exp()[:, None, None]
             total += weights[0] * (scale[0] - common).exp()[:, None, None]
             totals[i] = total, common
-    return torch.stack([total for total, _ in totals]) / len(token_ids)
+    return torch.stack([total for total, _ in totals]).div_(count)

@@ -56,7 +56,7 @@ def plot_attention(
     from matplotlib.figure import Figure  # slow to import; pyplot would keep global state
 
     num_layers, heads, length, _ = brightness.shape
-    height = PANEL * num_layers + 0.4 + 0.15 * num_layers * bool(notes)
+    height = PANEL * num_layers + 0.7 + 0.15 * num_layers * bool(notes)
     figure = Figure(figsize=(PANEL * heads + 0.6, height), layout="constrained")
     if title:
         figure.suptitle(title, fontsize="medium")

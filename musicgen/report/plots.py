@@ -41,6 +41,50 @@ def plot_loss_curves(
         figure.savefig(temporary, dpi=150)
 
 
+def plot_over_chunks(points: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+    """Plot the style similarity of continuations by part, as Liutkus et al., figure 5.
+
+    A dot is a style, and a line connects the means of a model. The file is written like that of
+    `plot_loss_curves`.
+
+    Args:
+        points: with `generated` (the model), `profile`, `chunk`, which are sorted by
+            name, and `similarity`; NaN is left out.
+    """
+    from matplotlib.figure import Figure
+
+    chunks = sorted({point["chunk"] for point in points})
+    points = [point for point in points if not np.isnan(point["similarity"])]
+    models, profiles = (
+        list(dict.fromkeys(point[key] for point in points)) for key in ("generated", "profile")
+    )
+    figure = Figure(figsize=(0.6 + 3.4 * len(profiles), 3.6), layout="constrained")
+    panels = figure.subplots(1, len(profiles), sharey=True, squeeze=False)[0]
+    for axes, profile in zip(panels, profiles, strict=True):
+        for number, model in enumerate(models):
+            shift = 0.6 * ((number + 0.5) / len(models) - 0.5)
+            values = [
+                [
+                    p["similarity"]
+                    for p in points
+                    if key == (p["generated"], p["profile"], p["chunk"])
+                ]
+                for key in ((model, profile, chunk) for chunk in chunks)
+            ]
+            places = [i + shift for i, found in enumerate(values) if found]
+            means = [np.mean(found) for found in values if found]
+            (line,) = axes.plot(places, means, marker="_", markersize=12, label=model)
+            dots = [(i + shift, value) for i, found in enumerate(values) for value in found]
+            axes.scatter(*zip(*dots, strict=True), s=6, alpha=0.4, color=line.get_color())
+        axes.set_xticks(range(len(chunks)), chunks)
+        axes.set(title=profile.replace("_", "–"), xlabel="part of the continuation")
+        axes.grid(alpha=0.3)
+    panels[0].set(ylabel="style similarity (1 is best)", ylim=(0, 1.02))
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=150)
+
+
 class KernelPlot(NamedTuple):
     """Kernels of the layers and heads of one model part."""
 

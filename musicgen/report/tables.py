@@ -55,7 +55,7 @@ def write_latex(rows: Sequence[Row], path: str | Path) -> None:
     def cell(value: object) -> str:
         if _missing(value):
             return "n/a"
-        text = f"{value:.3f}" if isinstance(value, float) else str(value)
+        text = f"{value:z.3f}" if isinstance(value, float) else str(value)
         return "".join(_LATEX.get(character, character) for character in text)
 
     columns = _columns(rows)
@@ -76,7 +76,7 @@ def as_table(rows: Sequence[Row], title: str | None = None) -> Table:
         if _missing(value):
             return Text("n/a")
         # Text, because file names may contain rich's markup.
-        return Text(f"{value:.4f}" if isinstance(value, float) else printable(str(value)))
+        return Text(f"{value:z.4f}" if isinstance(value, float) else printable(str(value)))
 
     columns = _columns(rows)
     table = Table(title=title)

@@ -1,8 +1,9 @@
-"""Callbacks: feature redraws, span windows, last checkpoint, validation, throughput."""
+"""Callbacks: feature redraws, span windows, last checkpoint, validation, throughput, resources."""
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from typing import Any
@@ -183,3 +184,43 @@ class Throughput(pl.Callback):
 
     def on_validation_start(self, *args: Any) -> None:
         self._tokens = 0
+
+
+class Resources(pl.Callback):
+    """Log with each validation how long training has taken, and how much memory.
+
+    Hours are the wall clock's, with validations, summed over the sessions of a resumed run. Memory
+    is the most so far in this session: of tensors on a GPU, otherwise of the whole process.
+    """
+
+    def __init__(self) -> None:
+        self._before, self._start = 0.0, time.monotonic()
+
+    def on_train_start(self, *args: Any) -> None:
+        self._start = time.monotonic()
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        pl_module.log("train/hours", self._seconds() / 3600, rank_zero_only=True)
+        if (memory := _peak_memory(pl_module.device)) is not None:
+            pl_module.log("train/gigabytes", memory / 1e9, rank_zero_only=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seconds": self._seconds()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._before = state_dict["seconds"]
+
+    def _seconds(self) -> float:
+        return self._before + time.monotonic() - self._start
+
+
+def _peak_memory(device: torch.device) -> int | None:
+    """Return the most memory in bytes that was in use; None on a system that does not say."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024)

@@ -81,7 +81,7 @@ def test_generate_then_evaluate(workplace):
     gain = float(re.search(r"the model is (\S+) (?:better|worse)$", done.stderr, re.M)[1])
     assert gain > 0  # which of the two the word says
     assert "low, high: 95% confidence interval of the mean" in done.stdout
-    assert "model, trained" in done.stdout
+    assert "position_loss, trained" in done.stdout
 
 
 def test_evaluate_refuses_a_piece_without_a_reference(workplace, monkeypatch, capsys):
@@ -92,7 +92,7 @@ def test_evaluate_refuses_a_piece_without_a_reference(workplace, monkeypatch, ca
     assert_one_line(
         refused, "b.mid: ", "no file named b in references=originals", "folder of the originals"
     )
-    assert not list(workplace.glob("evaluated/*"))
+    assert not (workplace / "evaluated").exists()
 
 
 def test_held_out_prompts_are_found_again(workplace, monkeypatch, capsys):
@@ -174,6 +174,10 @@ def test_attention_properties(workplace, monkeypatch, capsys):
     arguments = [*arguments[:-1], "out=bad", "attention.layers=[5]"]
     refused = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
     assert_one_line(refused, "attention.layers=[5]", "expected some of the layers 0 to 1")
+    arguments[-1] = "attention.length=300000"
+    refused = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    assert_one_line(refused, "attention.length=300000", "11,520.0 GB of the machine's")
+    assert not (workplace / "bad").exists()
 
 
 def test_position_properties_in_musical_time_and_without_a_kernel(workplace, monkeypatch, capsys):
@@ -246,3 +250,94 @@ def test_several_runs_and_numbers_of_realizations(workplace, monkeypatch, capsys
         workplace, "evaluate.py", ["metrics=position_loss", *arguments], monkeypatch, capsys
     )
     assert_one_line(refused, "copy.ckpt", "another vocabulary, corpus or split")
+
+
+def test_resources_until_the_best_validation(workplace, monkeypatch, capsys):
+    (run,) = workplace.glob("outputs/tiny/*")
+    arguments = ["metrics=resources", f"runs=[{run}]", "out=took"]
+    done = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    (row,) = csv.DictReader((workplace / "took/resources.csv").open())
+    logged = [r for r in csv.DictReader((run / "metrics.csv").open()) if r["val/loss"]]
+    assert [r["step"] for r in logged] == ["1", "3"]
+    best = min(logged, key=lambda r: float(r["val/loss"]))
+    assert row["steps"] == str(int(best["step"]) + 1)
+    assert row["epochs"] == str(int(best["epoch"]) + 1)
+    assert float(row["hours"]) == float(best["train/hours"]) > 0
+    assert float(row["GB"]) == float(best["train/gigabytes"]) > 0
+    assert float(row["validation loss"]) == float(best["val/loss"])
+    assert "hours" in (workplace / "took/resources.tex").read_text()
+
+    (workplace / "alone").mkdir()
+    alone = workplace / "alone/last.ckpt"
+    alone.write_bytes((run / "checkpoints/last.ckpt").read_bytes())
+    arguments = ["metrics=resources", f"checkpoint={alone}", "out=none"]
+    refused = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    assert_one_line(refused, f"checkpoint={alone}", "metrics.csv cannot be read", "logger=csv")
+
+
+def test_runs_that_differ_in_their_seeds_are_one_row(workplace, monkeypatch, capsys):
+    (run,) = workplace.glob("outputs/tiny/*")
+    checkpoint = torch.load(run / "checkpoints/last.ckpt")
+    paths = []
+    for seed in (1, 2):
+        config = checkpoint["musicgen"]["config"]
+        config["seed"] = config["data"]["seed"] = seed
+        config["data"]["cache_dir"] += str(seed)
+        checkpoint["state_dict"]["model.head.weight"][seed] *= 9
+        paths.append(workplace / f"seed {seed}.ckpt")
+        torch.save(checkpoint, paths[-1])
+    position = {"_target_": "musicgen.position.NoPosition", "_partial_": True}
+    checkpoint["musicgen"]["model"]["position"] = position
+    config["model"]["position"] = position
+    for name in [name for name in checkpoint["state_dict"] if "position." in name]:
+        del checkpoint["state_dict"][name]
+    feature_map = {"_target_": "musicgen.attention.ReLU", "_partial_": True}
+    for each in (checkpoint["musicgen"]["model"], config["model"]):
+        each["attention"]["feature_map"] = feature_map
+    for name in [name for name in checkpoint["state_dict"] if "feature_map" in name]:
+        del checkpoint["state_dict"][name]
+    paths.append(workplace / "none.ckpt")
+    torch.save(checkpoint, paths[-1])
+
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = ",".join(path.name for path in paths)
+    arguments = [f"runs=[{listed}]", "num_draws=2", "max_factor=4", "split=train", "out=seeds"]
+    done = call_here(
+        workplace, "evaluate.py", ["metrics=position_loss", *arguments], monkeypatch, capsys
+    )
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.partition("in nats a token")[0]
+    assert max(map(len, table.splitlines())) <= 80
+    header = next(line for line in table.splitlines() if "mean" in line)
+    assert [cell.strip() for cell in header.split("┃")[1:-1]] == [
+        *("model", "n", "mean", "low", "high", "draw_std", "seed_std")
+    ]
+    rows = {
+        row["measure"]: row
+        for row in csv.DictReader((workplace / "seeds/position_loss.csv").open())
+    }
+    assert len(rows) == 3 * 4  # two groups and the trigram model
+    pooled = rows["SineSPE, extrapolated 4x"]
+    assert (pooled["seeds"], pooled["draws"]) == ("2", "2")
+    content = json.loads((workplace / "seeds/position_loss.json").read_text())
+    single = [run["rows"][-1] for run in content["runs"] if run["group"] == "SineSPE"]
+    assert [run["seed"] for run in content["runs"]] == [1, 2, 2]
+    means = [row["mean"] for row in single]
+    assert means[0] != means[1]
+    assert float(pooled["mean"]) == pytest.approx(np.mean(means))
+    assert float(pooled["seed_std"]) == pytest.approx(np.std(means, ddof=1))
+    deviation = np.sqrt(np.mean([row["draw_std"] ** 2 for row in single]))
+    assert float(pooled["draw_std"]) == pytest.approx(deviation)
+    assert list(content["curves"]) == ["SineSPE", "NoPosition", "trigram"]
+    curves = [run["curve"]["loss"] for run in content["runs"][:2]]
+    np.testing.assert_allclose(content["curves"]["SineSPE"]["loss"], np.mean(curves, 0))
+    latex = (workplace / "seeds/position_loss.tex").read_text()
+    assert latex.count("\nSineSPE") == 1
+    assert f"$\\pm$ {np.std(means, ddof=1):.3f} over seeds" in latex
+
+    twice = [*arguments[1:-1], "out=twice", f"runs=[{paths[0].name},{paths[0].name}]"]
+    refused = call_here(
+        workplace, "evaluate.py", ["metrics=position_loss", *twice], monkeypatch, capsys
+    )
+    assert_one_line(refused, f"{paths[0].name} is given twice")

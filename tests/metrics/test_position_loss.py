@@ -59,5 +59,19 @@ def test_draws_by_hand():
 
 def test_one_draw_has_no_deviation():
     (trained, *_) = length_summaries([np.array([1.0, 2.0])], training_length=2).values()
-    assert trained.draws == 1
+    assert trained.draws == trained.seeds == 1
     assert math.isnan(trained.draw_std)
+    assert math.isnan(trained.seed_std)
+
+
+def test_seeds_by_hand():
+    first = np.array([[[1.0, 3.0], [3.0, 5.0]], [[5.0, 7.0], [9.0, 11.0]]])  # [seeds, draws, L]
+    second = np.array([[[2.0], [5.0]], [[6.0], [6.0]]])
+    trained = length_summaries([first, second], training_length=2)["trained"]
+    # A piece's figure is its mean over both seeds and both draws.
+    assert (trained.n, trained.mean) == (2, pytest.approx((5.5 + 4.75) / 2))
+    # Means over pieces: 2 and 4.5 in the draws of the first seed, 6 and 8 in those of the second.
+    assert trained.seeds == trained.draws == 2
+    assert trained.seed_std == pytest.approx((7 - 3.25) / math.sqrt(2))
+    assert trained.draw_std == pytest.approx(math.sqrt((2.5**2 / 2 + 2**2 / 2) / 2))
+    np.testing.assert_allclose(loss_curve([first, second], bucket=2).loss, [(4.5 + 6.5 + 4.75) / 3])

@@ -20,7 +20,7 @@ def read(path):
 def check_outputs(cells):
     for number, cell in enumerate(cells, 1):
         assert cell.execution_count == number
-        draws = "plt.subplots" in cell.source
+        draws = "plt.subplots" in cell.source or "\nImage(" in cell.source
         images = [out for out in cell.outputs if "image/png" in out.get("data", {})]
         assert len(images) == draws
         assert ("print(" in cell.source) == any(out.get("name") == "stdout" for out in cell.outputs)

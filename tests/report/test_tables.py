@@ -51,3 +51,16 @@ def test_table_shows_every_cell():
     lines = capture.get().splitlines()
     assert any("a,b [x].mid" in line and "1.2500" in line and "n/a" in line for line in lines)
     assert any("Señor" in line and "n/a" in line and "3" in line for line in lines)
+
+
+def test_a_value_that_rounds_to_zero_has_no_sign(tmp_path):
+    rows = [{"piece": "a", "loss": -1e-9}, {"piece": "b", "loss": -0.25}]
+    shown = io.StringIO()
+    Console(file=shown, width=80).print(as_table(rows))
+    write_latex(rows, tmp_path / "t.tex")
+    latex = (tmp_path / "t.tex").read_text()
+    assert " 0.0000 " in shown.getvalue()
+    assert "-0.2500" in shown.getvalue()
+    assert r"a & 0.000 \\" in latex
+    assert r"b & -0.250 \\" in latex
+    assert "-0.0000" not in shown.getvalue() + latex

@@ -200,6 +200,20 @@ def test_throughput_is_logged_once_per_step():
     assert len(logged) == 2  # after steps 2 and 4
 
 
+def test_hours_and_memory_of_training_are_logged_with_each_validation(run, tmp_path):
+    arguments = ("scheduler.max_steps=4", "trainer.val_check_interval=2")
+    rows = run("first", "trainer.max_steps=2", *arguments)
+    first = float(rows[1]["train/hours"])
+    assert 0 < first < 0.1
+    assert 0.1 < float(rows[1]["train/gigabytes"]) < 100
+    last = tmp_path / "first/checkpoints/last.ckpt"
+    checkpoint = torch.load(last, weights_only=True)
+    checkpoint["callbacks"]["Resources"]["seconds"] += 3600  # as if it had run for an hour more
+    torch.save(checkpoint, last)
+    rows = run("second", "trainer.max_steps=4", *arguments, resume=last)
+    assert 1 + first < float(rows[3]["train/hours"]) < 1.1 + first
+
+
 def test_schedule_by_hand():
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
     scheduler = warmup_cosine(optimizer, warmup_steps=4, max_steps=14, min_lr=1.0)

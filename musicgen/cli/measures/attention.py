@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from omegaconf import DictConfig
+from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
 from musicgen.attention.pair_weights import FORMS
 from musicgen.cli.datasets import open_training_data
-from musicgen.cli.measures.positions import compared_models
-from musicgen.console import log
+from musicgen.cli.measures.compared import compared_models
+from musicgen.console import log, progress_bar
 from musicgen.errors import ParameterError, parameter_of
 from musicgen.files import atomic_path
 from musicgen.generation.model import MusicModel
@@ -32,6 +34,7 @@ from musicgen.report.tables import write_json, write_latex
 from musicgen.validation import check_choice, check_int
 
 Row = dict[str, Any]
+_COPIES = 4  # of the matrices of identical tokens, at most at a time
 _MEASURES = ("translation_invariance", "monotonicity")
 
 
@@ -48,11 +51,12 @@ def attention_properties(cfg: DictConfig, out: Path) -> list[Row]:
         check_int(f"attention.{key}", settings[key], none_means=meaning)
     check_int("attention.map_length", settings.map_length, minimum=2)
     models = compared_models(cfg)
-    data = open_training_data(next(iter(models.values())).model, cfg.data.root)
+    data = open_training_data(models[0].model, cfg.data.root)
     piece = data.cache[data.split(cfg.split)[0]][: settings.map_length]
     rows: list[Row] = []
     by_distance = {}
-    for number, (name, compared) in enumerate(models.items()):
+    for number, compared in enumerate(models):
+        name = compared.name
         suffix = f"_{number}" if len(models) > 1 else ""
         trained, network = compared.model, copy.deepcopy(compared.model.model).cpu().double()
         layers = _layers(settings.layers, network)
@@ -108,13 +112,33 @@ def _probe(
     settings = cfg.attention
     length = settings.length or round(1.25 * model.training_length)
     length = min(length, network.position.max_length or length)
+    heads = model.content.model["num_heads"]
+    _check_memory(len(layers) * heads * length**2 * 8, length)
     size = len(model.tokenizer.vocabulary)
     count = min(settings.num_tokens or size, size)
     ids = np.linspace(0, size - 1, count).round().astype(int).tolist()
     log(f"{count} sequences of {length:,} copies of a token")
     noise = NoiseKey((cfg.seed, RandomStream.EVALUATION))
     options = {"form": settings.form, "layers": layers}
-    return identical_token_weights(network, ids, length, noise, **options).numpy()
+    with progress_bar(MofNCompleteColumn(), TimeRemainingColumn()) as progress:
+        tracked = progress.track(ids, description="tokens")
+        return identical_token_weights(network, tracked, length, noise, **options).numpy()
+
+
+def _check_memory(size: int, length: int) -> None:
+    """Refuse matrices of `size` bytes that will not fit; a few copies of them are needed."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # a system that does not say
+        return
+    needed = _COPIES * size
+    if needed > memory:
+        raise ParameterError(
+            "length",
+            length,
+            "expected a smaller one, or fewer attention.layers, such as [0]: the matrices need "
+            f"about {needed / 1e9:,.1f} GB of the machine's {memory / 1e9:,.1f} GB",
+        )
 
 
 def _maps(

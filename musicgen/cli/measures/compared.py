@@ -1,0 +1,151 @@
+"""The models that a measure compares: runs, each with the numbers of realizations that are asked.
+
+Runs of one setting, with different seeds, form a group.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omegaconf import DictConfig, OmegaConf
+
+from musicgen import load
+from musicgen.cli.output import find_device
+from musicgen.console import log
+from musicgen.errors import UserError
+from musicgen.generation.model import MusicModel
+
+# What a run's configuration holds beside its setting: its seeds, places, records and sampling.
+_INCIDENTAL = {
+    *("seed", "task_name", "tags", "train", "test", "resume", "logger", "paths", "sampling"),
+    *("root", "cache_dir", "download", "num_workers", "prepare_workers"),
+    *("dirpath", "path", "default_root_dir"),
+    *("progress", "throughput", "resources"),  # callbacks that only report
+}
+
+
+class Compared(NamedTuple):
+    """A model to compare with others."""
+
+    model: MusicModel
+    name: str  # of the run, with R if there are several
+    group: str  # the same for runs that differ in their seeds alone
+    run: str  # the path of its checkpoint
+    trained_realizations: int | None  # SPE's R in training; None: exact, or another encoding
+
+
+def compared_models(cfg: DictConfig) -> list[Compared]:
+    """Return the models to compare: each run with each number of realizations.
+
+    Raises:
+        UserError: runs have other held-out pieces than the first, or one is given twice.
+    """
+    device = find_device(cfg.device)
+    paths = [str(path) for path in cfg.runs or [cfg.checkpoint]]
+    given = cfg.num_realizations
+    numbers = list(given) if OmegaConf.is_list(given) else [given]
+    if len(set(paths)) < len(paths):
+        raise UserError(f"runs: {max(paths, key=paths.count)} is given twice; give each run once")
+    runs: list[MusicModel] = []
+    for path in paths:
+        runs.append(load(path).to(device))
+        log(runs[-1].content.describe(runs[-1].path))
+        if _held_out(runs[-1], cfg) != _held_out(runs[0], cfg):
+            raise UserError(
+                f"runs: {path} was trained with another vocabulary, corpus or split than "
+                f"{paths[0]}; compare runs with the same held-out pieces"
+            )
+    names = name_runs(paths, [run.content.config for run in runs])
+    compared = []
+    for path, run, (group, name) in zip(paths, runs, names, strict=True):
+        realizations = getattr(run.model.position, "num_realizations", None)
+        for number in numbers:
+            label = "exact" if number is None else number
+            suffix = f", R = {label}" if len(numbers) > 1 else ""
+            model = run
+            if number != "trained":
+                model = run.with_realizations(number, seed=cfg.seed)
+            compared.append(Compared(model, name + suffix, group + suffix, path, realizations))
+    return compared
+
+
+def _held_out(model: MusicModel, cfg: DictConfig) -> list[Any]:
+    """Return what decides the tokens of the held-out pieces."""
+    data = model.content.config["data"]
+    corpus = dict(data.get("corpus") or {})
+    if cfg.data.root is not None:
+        corpus["root"] = None  # that of all
+    settings = [data.get(key) for key in ("val_fraction", "test_fraction", "chords")]
+    return [model.content.vocabulary_hash, corpus, *settings]
+
+
+def name_runs(paths: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Name each run's group and the run itself, by what differs in their configurations.
+
+    Runs whose settings are equal are a group if their seeds differ. Runs that have the same setting
+    and seed, such as two checkpoints of one run, are named by their paths and not grouped.
+    """
+    settings = [_without_incidental(config) for config in configs]
+    labels = _describe(settings)
+    files = _shorten(paths)
+    seeds = [str(config.get("seed")) for config in configs]
+    names = []
+    for label, file, seed in zip(labels, files, seeds, strict=True):
+        others = [s for each, s in zip(labels, seeds, strict=True) if each == label]
+        group = label or "model"
+        if len(set(others)) < len(others):
+            group = f"{label}, {file}" if label else file
+            names.append((group, group))
+        else:
+            names.append((group, f"{group}, seed {seed}" if len(others) > 1 else group))
+    return names
+
+
+def _without_incidental(node: Any) -> Any:
+    if not isinstance(node, Mapping):
+        return node
+    return {k: _without_incidental(v) for k, v in node.items() if k not in _INCIDENTAL}
+
+
+def _describe(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return labels that tell settings apart: by the encoding, if that will do."""
+    wanted = len({json.dumps(setting, sort_keys=True) for setting in settings})
+    models = [setting.get("model", {}) for setting in settings]
+    labels: list[str] = []
+    for nodes in ([model.get("position", {}) for model in models], models, settings):
+        labels = _differences(nodes)
+        if len(set(labels)) == wanted:
+            break
+    return labels
+
+
+def _differences(nodes: Sequence[Any], key: str = "") -> list[str]:
+    """Say in what each node differs from the others: the name of its class, or its settings."""
+    if all(node == nodes[0] for node in nodes):
+        return [""] * len(nodes)
+    if not all(isinstance(node, Mapping) for node in nodes):
+        return [f"{key}={_class_name(node) or node}" for node in nodes]
+    classes = [_class_name(node) for node in nodes]
+    parts: list[list[str]] = [[] if len(set(classes)) == 1 else [name] for name in classes]
+    for name in dict.fromkeys(classes):
+        members = [i for i, each in enumerate(classes) if each == name]
+        for child in dict.fromkeys(k for i in members for k in nodes[i] if k != "_target_"):
+            found = _differences([nodes[i].get(child) for i in members], child)
+            for i, part in zip(members, found, strict=True):
+                parts[i].append(part)
+    return [", ".join(dict.fromkeys(filter(None, part))) for part in parts]
+
+
+def _class_name(node: Any) -> str:
+    return str(node.get("_target_", "")).rpartition(".")[2] if isinstance(node, Mapping) else ""
+
+
+def _shorten(paths: Sequence[str]) -> list[str]:
+    """Leave out the folders at the beginning that all have, and `checkpoints`."""
+    parts = [[p for p in Path(path).parts if p != "checkpoints"] for path in paths]
+    while len(parts) > 1 and all(len(p) > 1 and p[0] == parts[0][0] for p in parts):
+        parts = [p[1:] for p in parts]
+    return [str(Path(*p)) for p in parts]

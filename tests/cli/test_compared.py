@@ -1,0 +1,71 @@
+"""Names and groups of the runs that a measure compares."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from musicgen.cli.measures.compared import name_runs
+
+
+def config(target: str = "SineSPE", seed: int = 1, lr: float = 0.1, **position: Any):
+    return {
+        "seed": seed,
+        "task_name": f"{target}_{seed}",
+        "data": {"seed": seed, "cache_dir": f"cache{seed}", "length": 64, "num_workers": seed},
+        "model": {"dim": 8, "position": {"_target_": f"musicgen.position.{target}", **position}},
+        "optimizer": {"lr": lr},
+        "callbacks": {"best": {"dirpath": f"runs/{seed}"}, "redraw_features": {"seed": seed}},
+        "paths": {"output_dir": f"runs/{seed}"},
+    }
+
+
+def names(*configs: dict[str, Any], paths: list[str] | None = None):
+    return name_runs(paths or [f"outputs/{i}" for i in range(len(configs))], configs)
+
+
+def test_runs_that_differ_in_their_seeds_alone_are_a_group():
+    found = names(config(seed=1), config("Sinusoidal"), config(seed=2))
+    assert found == [
+        ("SineSPE", "SineSPE, seed 1"),
+        ("Sinusoidal", "Sinusoidal"),
+        ("SineSPE", "SineSPE, seed 2"),
+    ]
+    assert names(config(seed=1), config(seed=2)) == [
+        ("model", "model, seed 1"),
+        ("model", "model, seed 2"),
+    ]
+    assert names(config()) == [("model", "model")]
+
+
+def test_groups_are_named_by_what_differs():
+    gates = names(config(gated=True), config(gated=False), config("ConvSPE", gated=True))
+    assert [group for group, _ in gates] == [
+        "SineSPE, gated=True",
+        "SineSPE, gated=False",
+        "ConvSPE",
+    ]
+    rates = names(config(lr=0.1), config(lr=0.2, seed=2))
+    assert [group for group, _ in rates] == ["lr=0.1", "lr=0.2"]
+    spans: list[Any] = [config(), config()]
+    spans[1]["model"]["span"] = {"_target_": "musicgen.attention.GaussianSpan", "max": 3}
+    assert [group for group, _ in names(*spans)] == ["span=None", "span=GaussianSpan"]
+
+
+def test_every_other_setting_separates_runs():
+    first = config()
+    for section, key in (("data", "length"), ("model", "dim"), ("optimizer", "lr")):
+        other = copy.deepcopy(first) | {"seed": 2}
+        other[section][key] = 99
+        assert len({group for group, _ in names(first, other)}) == 2, key
+
+
+def test_checkpoints_of_one_seed_are_named_by_their_files():
+    paths = ["outputs/a/checkpoints/best.ckpt", "outputs/a/checkpoints/last.ckpt"]
+    assert names(config(), config(), paths=paths) == [(f, f) for f in ("best.ckpt", "last.ckpt")]
+    mixed = names(config(), config(), config("ConvSPE"), paths=[*paths, "outputs/b"])
+    assert mixed == [
+        ("SineSPE, a/best.ckpt", "SineSPE, a/best.ckpt"),
+        ("SineSPE, a/last.ckpt", "SineSPE, a/last.ckpt"),
+        ("ConvSPE", "ConvSPE"),
+    ]

@@ -1,0 +1,86 @@
+"""evaluate.py's measure of style by part of the continuation, over several folders."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from musicgen.cli.measures import chunk_tables, style_over_time
+from musicgen.composer import compose_groove
+from musicgen.errors import UserError
+from musicgen.metrics import chunked_style_similarity
+from musicgen.midi import write
+
+
+def settings(**changed):
+    style = {"pattern": "auto"}
+    defaults = {"generated": None, "compare": None, "references": None, "seed": 0, "style": style}
+    return OmegaConf.create({**defaults, "checkpoint": "latest", **changed})
+
+
+def test_each_style_of_each_folder_by_hand(tmp_path):
+    originals, other = {}, compose_groove(seed=5, family="funk", style=0, song=0)
+    for style in (0, 1):
+        for song in range(2):
+            score = compose_groove(seed=0, family="rock", style=style, song=song)
+            originals[style, song] = score
+            name = f"rock/style{style}/s{style}{song}.mid"
+            write(score, tmp_path / "R" / name)
+            write(score, tmp_path / "A" / name)
+            write(other, tmp_path / "B" / name)
+    folders = [str(tmp_path / "A"), str(tmp_path / "B")]
+    cfg = settings(compare=folders, references=str(tmp_path / "R"))
+    rows = style_over_time(cfg, tmp_path)
+    with (tmp_path / "style_over_time_styles.csv").open() as file:
+        points = {
+            (p["generated"], p["profile"], p["style"], p["chunk"]): p for p in csv.DictReader(file)
+        }
+    assert len(points) == 2 * 4 * 2 * 4  # folders, profiles, styles, parts
+    for folder, music in zip(folders, (originals, dict.fromkeys(originals, other)), strict=True):
+        for style in (0, 1):
+            found = [
+                chunked_style_similarity(music[style, song], originals[style, song], "time_pitch")
+                for song in range(2)
+            ]
+            for part, expected in enumerate(np.mean(found, 0), 1):
+                point = points[folder, "time_pitch", f"rock/style{style}", f"{part} of 4"]
+                assert float(point["similarity"]) == pytest.approx(expected)
+                assert point["pieces"] == "2"
+    (table,) = chunk_tables(rows).values()
+    by_name = {(row["generated"], row["profile"]): row for row in table}
+    for part in ("1 of 4", "4 of 4"):
+        mean = np.mean(
+            [
+                float(points[folders[0], "onset_duration", f"rock/style{s}", part]["similarity"])
+                for s in (0, 1)
+            ]
+        )
+        assert by_name[folders[0], "onset_duration"][part] == pytest.approx(mean)
+        assert mean > by_name[folders[1], "onset_duration"][part]
+    assert (tmp_path / "style_over_time.png").stat().st_size > 10_000
+    assert (tmp_path / "style_over_time.tex").is_file()
+    with pytest.raises(UserError, match="give generated=DIR"):
+        style_over_time(settings(), tmp_path)
+
+
+def test_a_part_without_notes_is_na_and_keeps_its_place(tmp_path):
+    score = compose_groove(seed=0, family="rock", style=0, song=0)
+    write(score, tmp_path / "R/song.mid")
+    quarter = score.end // 4
+    for track in score.tracks:
+        onset = track.notes["onset"]
+        kept = track.notes[(onset < quarter) | (onset >= 3 * quarter)]
+        object.__setattr__(track, "notes", kept)
+    write(score, tmp_path / "A/song.mid")
+    cfg = settings(generated=str(tmp_path / "A"), references=str(tmp_path / "R"))
+    (table,) = chunk_tables(style_over_time(cfg, tmp_path)).values()
+    assert [list(row)[2:] for row in table] == [["1 of 4", "2 of 4", "3 of 4", "4 of 4"]] * 4
+    assert [np.isnan(table[0][f"{part} of 4"]) for part in (1, 2, 3, 4)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
