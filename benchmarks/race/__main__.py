@@ -6,8 +6,15 @@ On POP909 without transposition, in batches of 8, with FAVOR+ of 64 features; tr
 measured in float32. `decay`: 4 layers, width 192, 6 heads, 800 steps of 512 tokens; encodings with
 and without learned decay. `sites`: the same size; rotary encodings on queries and keys, and on
 features. `musical_time`: 4 layers, width 128, 4 heads, 600 steps of 256 tokens; encodings by index
-and by musical time. Finished entries are kept in results/, interrupted ones are resumed; several
-processes may run different entries at once.
+and by musical time.
+
+On the JSB chorales (--root is their JSON file), trained in float32 on 4 transposed whole pieces a
+step: `jsb`, 4 layers, width 128, 4 heads, 600 steps; encodings of softmax attention, and of FAVOR+
+with learned decay, with and without cycles. Measured in nats per note on the validation pieces;
+differences are paired per piece.
+
+Finished entries are kept in results/, interrupted ones are resumed; several processes may run
+different entries at once.
 """
 
 from __future__ import annotations
@@ -29,13 +36,20 @@ from benchmarks.race.entries import RACES, Race
 from musicgen import load
 from musicgen.cli.datasets import open_training_data
 from musicgen.files import write_text
+from musicgen.metrics import Summary
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.training.evaluation import position_losses
+
+PER_NOTE = "nats per note"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--root", required=True, help="POP909's folder")
+    parser.add_argument(
+        "--root",
+        required=True,
+        help="the corpus: POP909's folder, or the JSON file of the JSB chorales",
+    )
     parser.add_argument("--race", default="decay", choices=RACES)
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--entries", help="a selection, such as none,sine_spe+decay")
@@ -65,7 +79,7 @@ def run(race: Race, entry: str, seed: int, root: str) -> dict[str, Any]:
     duration = time.monotonic() - start
     model = load(folder / "checkpoints" / "last.ckpt")
     data = open_training_data(model)
-    pieces = [data.cache[i][: 4 * race.length + 1] for i in data.split("test")]
+    pieces = [data.cache[i][: 4 * race.length + 1] for i in data.split(race.split)]
     losses = []
     for i, piece in enumerate(pieces):
         noise = NoiseKey((seed, RandomStream.EVALUATION, i))
@@ -75,6 +89,11 @@ def run(race: Race, entry: str, seed: int, root: str) -> dict[str, Any]:
     for name, (start_at, end) in race.ranges.items():
         means = [x[start_at:end].mean() for x in losses if len(x) >= end]
         row[name] = round(float(np.mean(means)), 4)
+    if race.whole:  # without the end token, as published
+        notes = [model.tokenizer.num_notes(piece) for piece in pieces]
+        nats = [float(x[:-1].sum()) for x in losses]
+        row[PER_NOTE] = round(sum(nats) / sum(notes), 4)
+        row["by piece"] = [round(n / count, 4) for n, count in zip(nats, notes, strict=True)]
     return row
 
 
@@ -94,19 +113,43 @@ def save_row(race: Race, row: dict[str, Any]) -> None:
 
 
 def as_markdown(race: Race, runs: list[dict[str, Any]]) -> str:
-    """Return a table of each entry's mean over seeds ± standard deviation."""
-    lines = [f"| | seeds | {' | '.join(race.ranges)} |", "|---" * (2 + len(race.ranges)) + "|"]
+    """Return a table of each entry's mean over seeds ± standard deviation.
+
+    Where pieces are saved, also the mean difference from the best entry, paired per piece.
+    """
+    columns = [PER_NOTE] if race.whole else list(race.ranges)
+    differences = paired_differences(runs) if race.whole else {}
+    heads = [*columns, *(["more than the best, paired per piece"] if differences else [])]
+    lines = [f"| | seeds | {' | '.join(heads)} |", "|---" * (2 + len(heads)) + "|"]
     for entry in race.entries:
         rows = [row for row in runs if row["entry"] == entry]
         if not rows:
             continue
         cells = []
-        for name in race.ranges:
+        for name in columns:
             values = [row[name] for row in rows]
             deviation = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
             cells.append(f"{statistics.mean(values):.3f}{deviation}")
+        if differences:
+            found = differences[entry]
+            cells.append(f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]")
         lines.append(f"| {entry} | {len(rows)} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def paired_differences(runs: list[dict[str, Any]]) -> dict[str, Summary]:
+    """Return, for each entry, the nats per note above the best entry's, over pieces.
+
+    The value of a piece is its mean over seeds; the intervals are bootstrap ones over pieces, and
+    do not cover other seeds.
+    """
+    names = dict.fromkeys(row["entry"] for row in runs)
+    pieces = {
+        name: np.mean([row["by piece"] for row in runs if row["entry"] == name], axis=0)
+        for name in names
+    }
+    best = min(pieces.values(), key=lambda values: float(values.mean()), default=None)
+    return {name: Summary.of(values - best) for name, values in pieces.items()}
 
 
 if __name__ == "__main__":

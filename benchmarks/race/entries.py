@@ -20,26 +20,52 @@ ENCODINGS = {
     "lrpe_orthogonal": ["position=lrpe_orthogonal"],
     "lrpe_permutation": ["position=lrpe_permutation"],
 }
+SOFTMAX_ENCODINGS = {
+    f"softmax_{name}": ["attention=softmax", f"position={name}"]
+    for name in ("none", "sinusoidal", "rope", "alibi", "transformer_xl", "siren")
+}
 # An entry is an encoding and variants of it, such as none+decay or rope@feature@time.
 VARIANTS = {
     "+decay": "model.attention.decay=learned",
     "@time": "model.position.coordinates=time",
     "@feature": "model.position.site=feature",
+    "+cycles": "model.cycles=[4,16,64]",
 }
 DECAYING = ("none", "sinusoidal", "sine_spe", "exact_sine_spe", "conv_spe")
 TIMED = ("exact_sine_spe", "sine_spe_64", "rope", "lrpe_orthogonal")
 ROTARY = ("rope", "lrpe_unitary", "lrpe_orthogonal", "lrpe_permutation")
+FAVOR = ("none", "sinusoidal", "sine_spe", "exact_sine_spe", "conv_spe", *ROTARY)
+POP909 = ("data=pop909", "tokenizer.max_transposition=0")
+JSB = (
+    "data=jsb_chorales",
+    "tokenizer=chorale",
+    "tokenizer.max_transposition=5",
+    "data.batch_size=4",
+    "optimizer=adamw",
+    "model.dropout=0.1",
+)
 
 
 @dataclass(frozen=True)
 class Race:
-    """Entries of one race, their training and their model."""
+    """Entries of one race, their training and their model.
+
+    Attributes:
+        data: the arguments of train.py for the corpus and its preparation.
+        split: held-out pieces that are measured.
+        whole: measure whole pieces in nats per note, each piece for itself; else ranges of lengths.
+        precision: of training.
+    """
 
     name: str
     steps: int
     length: int
     dim: int
     entries: tuple[str, ...]
+    data: tuple[str, ...] = POP909
+    split: str = "test"
+    whole: bool = False
+    precision: str = "bf16-mixed"
 
     @property
     def runs(self) -> Path:
@@ -53,6 +79,8 @@ class Race:
     def ranges(self) -> dict[str, tuple[int, int]]:
         """Target positions, in tokens, over which a piece's loss is averaged."""
         n = self.length
+        if self.whole:
+            return {}
         return {
             f"≤ {n} (trained)": (0, n),
             f"{n}–{2 * n}": (n, 2 * n),
@@ -63,23 +91,27 @@ class Race:
         """Return the arguments of train.py for an entry."""
         name, *variants = re.split(r"(?=[+@])", entry)
         return [
-            "data=pop909",
+            *self.data,
             f"data.root={root}",
             f"data.length={self.length}",
-            "tokenizer.max_transposition=0",
             f"model.dim={self.dim}",
             f"model.num_heads={self.dim // 32}",
             f"model.ff_dim={4 * self.dim}",
             "model.num_layers=4",
-            "model.attention.feature_map.num_features=64",
-            *ENCODINGS[name],
+            *self._attention(name),
             *(VARIANTS[variant] for variant in variants),
             f"seed={seed}",
-            "trainer.precision=bf16-mixed",
+            f"trainer.precision={self.precision}",
             f"trainer.max_steps={self.steps}",
             f"trainer.val_check_interval={self.steps // 2}",
             f"hydra.run.dir={folder}",
         ]
+
+    def _attention(self, name: str) -> list[str]:
+        """Return the arguments for the attention and the encoding of an entry."""
+        if name in SOFTMAX_ENCODINGS:
+            return SOFTMAX_ENCODINGS[name]
+        return ["model.attention.feature_map.num_features=64", *ENCODINGS[name]]
 
 
 def each(encodings: tuple[str, ...], *variants: str) -> tuple[str, ...]:
@@ -98,5 +130,19 @@ RACES = {
             (*each(TIMED, "", "@time"), *each(TIMED[2:], "@feature", "@feature@time")),
         ),
         Race("sites", 800, 512, 192, ("none", *each(ROTARY, "", "@feature"))),
+        Race(
+            "jsb",
+            600,
+            2561,
+            128,
+            (
+                *each(tuple(SOFTMAX_ENCODINGS), "", "+cycles"),
+                *each(FAVOR, "+decay", "+decay+cycles"),
+            ),
+            JSB,
+            split="val",
+            whole=True,
+            precision="32-true",
+        ),
     )
 }

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # The composed corpus that `kind: null` means for each tokenizer.
-_KINDS = {"remi": "pop", "groove2groove": "groove"}
+_KINDS = {"remi": "pop", "groove2groove": "groove", "chorale": "pop"}
 _CACHE = "data/cache"  # of corpora whose own cache is not here
 _MATCHING_SECONDS = 10
 
@@ -88,11 +88,12 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
     config.pop("_target_")  # the loader's class, which is not needed
     check_targets(config, (Corpus,))
     corpus = dict(config["corpus"])
+    composed = "kind" in corpus
     if root is not None:
-        if not Path(root).expanduser().is_dir():
+        if not composed and not Path(root).expanduser().exists():
             raise ParameterError("data.root", root, "expected a folder that contains the corpus")
         corpus["root"] = str(root)
-    elif "kind" in corpus and not _is_ours(Path(corpus["root"])):  # it would be composed there
+    elif composed and not _is_ours(Path(corpus["root"])):  # it would be composed there
         raise UserError(
             f"the model's corpus was composed in {corpus['root']}, which is not here; give another "
             "folder: data.root=data/composed"
@@ -147,6 +148,6 @@ def evenly_spaced(items: Sequence[T], count: int | None) -> list[T]:
 
 def held_out_pieces(data: EncodedCorpus, split: str) -> dict[str, Callable[[], Score]]:
     """Return functions that read the pieces of `val` or `test`, by name."""
-    paths = {piece.name: piece.path for piece in data.corpus.pieces()}
+    pieces = {piece.name: piece for piece in data.corpus.pieces()}
     names = [data.cache.names[i] for i in data.split(split)]
-    return {name: partial(data.corpus.read, paths[name]) for name in names}
+    return {name: partial(data.corpus.read_piece, pieces[name]) for name in names}

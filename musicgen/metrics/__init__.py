@@ -7,6 +7,7 @@ from musicgen.metrics.attention_invariance import (
     translation_invariance,
 )
 from musicgen.metrics.ngram import InterpolatedTrigram
+from musicgen.metrics.note_loss import unit_summary
 from musicgen.metrics.position_loss import LossCurve, length_summaries, loss_curve
 from musicgen.metrics.position_properties import kernel_properties, property_rows
 from musicgen.metrics.style import PROFILES, chunked_style_similarity, style_similarity
@@ -28,4 +29,5 @@ __all__ = [
     "property_rows",
     "style_similarity",
     "translation_invariance",
+    "unit_summary",
 ]

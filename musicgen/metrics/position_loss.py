@@ -39,6 +39,24 @@ class LossSummary(Summary):
     seeds: int
     seed_std: float  # of the mean over pieces and draws, over seeds: divisor seeds - 1
 
+    @classmethod
+    def of_runs(cls, values: FloatArray, *, seed: int = 0) -> LossSummary:
+        """Summarise one value of each piece, seed and draw; NaN ones of pieces are skipped.
+
+        Args:
+            values: [pieces, seeds, draws].
+            seed: of the bootstrap interval.
+        """
+        over_pieces = np.apply_along_axis(mean_of_valid, 0, values)
+        seeds, draws = over_pieces.shape
+        return cls(
+            **asdict(Summary.of(values.mean((1, 2)), seed=seed)),
+            draws=draws,
+            draw_std=float(np.sqrt(over_pieces.var(1, ddof=1).mean())) if draws > 1 else np.nan,
+            seeds=seeds,
+            seed_std=float(over_pieces.mean(1).std(ddof=1)) if seeds > 1 else np.nan,
+        )
+
 
 def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> LossCurve:
     """Compute the mean loss over all pieces in each bucket of `bucket` positions.
@@ -86,13 +104,5 @@ def length_summaries(
         means = np.array(
             [np.apply_along_axis(mean_of_valid, -1, piece[..., start:end]) for piece in pieces]
         )
-        over_pieces = np.apply_along_axis(mean_of_valid, 0, means)
-        seeds, draws = over_pieces.shape
-        summaries[name] = LossSummary(
-            **asdict(Summary.of(means.mean((1, 2)), seed=seed)),
-            draws=draws,
-            draw_std=float(np.sqrt(over_pieces.var(1, ddof=1).mean())) if draws > 1 else np.nan,
-            seeds=seeds,
-            seed_std=float(over_pieces.mean(1).std(ddof=1)) if seeds > 1 else np.nan,
-        )
+        summaries[name] = LossSummary.of_runs(means, seed=seed)
     return summaries

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from musicgen.attention import Attention, AttentionMask, AttentionSpan
 from musicgen.errors import ParameterError, parameter_of
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.dropout import Dropout
+from musicgen.models.phases import PhaseEmbedding
 from musicgen.position import LayerCode, PositionalEncoding, Site
 from musicgen.random import NoiseKey
 from musicgen.validation import check_float, check_int
@@ -67,6 +68,7 @@ class Transformer(nn.Module):
         causal: whether a token sees only itself and those before it.
         norm_first: pre-norm (Xiong et al. 2020) instead of post-norm.
         init_std: standard deviation of linear and embedding weights.
+        cycles: lengths in tokens of the cycles of a `PhaseEmbedding`; none: no such embedding.
 
     Attributes:
         num_position_columns: number of coordinates that `positions` must have; 1: token indices are
@@ -92,6 +94,7 @@ class Transformer(nn.Module):
         causal: bool = True,
         norm_first: bool = False,
         init_std: float = 0.01,
+        cycles: Sequence[int] = (),
     ) -> None:
         super().__init__()
         sizes = {"num_layers": num_layers, "num_heads": num_heads, "ff_dim": ff_dim, "dim": dim}
@@ -106,6 +109,7 @@ class Transformer(nn.Module):
             raise ParameterError("num_heads", num_heads, expected)
         self.dim, self.causal = dim, causal
         self.embedding = nn.Embedding(vocab_size, dim)
+        self.phases = PhaseEmbedding(cycles, dim)
         width = dim // num_heads
         encoded_dim, logit_scale = width, width**-0.5
         encoding_sizes = {"num_layers": num_layers, "num_heads": num_heads, "model_dim": dim}
@@ -194,7 +198,7 @@ class Transformer(nn.Module):
             noise=noise or NoiseKey((0,)),
             state=None if state is None else state.position,
         )
-        x = self.embedding(tokens) * math.sqrt(self.dim)
+        x = self.phases(self.embedding(tokens), positions) * math.sqrt(self.dim)
         x = self.dropout(self.position.embed(x, positions))
         mask = AttentionMask(self.causal, key_mask)
         layer_states: list[Any] = []

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track
@@ -20,6 +21,7 @@ from musicgen.tokenization.vocabulary import (
     content_hash,
     load_json,
     save_json,
+    within,
 )
 
 Rng = np.random.Generator
@@ -76,12 +78,14 @@ class Tokenizer(ABC):
         families: ids of each family of tokens, such as `Pitch`.
         steps_per_beat: grid steps in a quarter note.
         max_transposition: largest transposition of a training crop, in semitones.
+        note_families: families of which each token begins a note, as losses per note count notes.
     """
 
     name: ClassVar[str]
     vocabulary: Vocabulary
     families: dict[str, range]
     steps_per_beat: int
+    note_families: ClassVar[tuple[str, ...]]
     chords: bool = False
     max_transposition: int
 
@@ -227,6 +231,10 @@ class Tokenizer(ABC):
             down = min(down, int(pitches.min()))
             up = min(up, num_pitches - 1 - int(pitches.max()))
         return int(rng.integers(-down, up + 1))
+
+    def num_notes(self, tokens: NDArray[Any]) -> int:
+        """Return the number of ids that begin a note, of any shape; other integers do not count."""
+        return sum(int(within(tokens, self.families[name]).sum()) for name in self.note_families)
 
     def positions(self, tokens: IntArray) -> IntArray:
         """Return token index and musical time in grid steps. [L] -> [L, 2]."""

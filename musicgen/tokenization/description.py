@@ -63,6 +63,8 @@ def _describe_token(name: str, steps_per_beat: int) -> str:
             return f" {value}"
         case "Duration":
             return f" {_mixed_number(Fraction(value) / steps_per_beat)}"
+        case "Silence":
+            return "  -"
         case "Tempo":
             return f"  {value} bpm"
         case "Chord":

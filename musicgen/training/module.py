@@ -92,26 +92,39 @@ class TrainingModule(pl.LightningModule):
         self._add_losses(batch, batch_idx)
 
     def on_validation_epoch_end(self) -> None:
-        self._log_mean("val/loss")
+        self._log_means("val")
 
     def on_test_epoch_end(self) -> None:
-        self._log_mean("test/loss")
+        self._log_means("test")
 
     def _add_losses(self, batch: Batch, batch_idx: int) -> None:
         if batch_idx == 0:
-            self._nats, self._tokens = 0.0, 0
-        count = int(batch.num_targets)
-        if count:  # none on a process without a piece
+            self._nats = self._note_nats = 0.0
+            self._tokens = self._notes = 0
+        if batch.num_targets:  # none on a process without a piece
             # Each batch has noise of its own, the same in every validation.
             noise = NoiseKey((self.seed, RandomStream.EVALUATION, self.global_rank, batch_idx))
-            self._nats += float(self.task.loss(self.model, batch, noise)) * count
-            self._tokens += count
+            losses = self.task.token_losses(self.model, batch, noise)
+            self._nats += float(losses.sum())
+            self._tokens += int(batch.num_targets)
+            self._add_notes(losses, batch.targets)
 
-    def _log_mean(self, name: str) -> None:
-        """Log the loss per token over all batches and ranks."""
-        totals = torch.tensor([self._nats, self._tokens], device=self.device)
-        nats, tokens = self._sum_over_ranks(totals)
-        self.log(name, nats / tokens, prog_bar=True)
+    def _add_notes(self, losses: Tensor, targets: Tensor) -> None:
+        """Add the nats of all targets but end tokens, and the notes, if a tokenizer is at hand."""
+        data = getattr(self.trainer, "datamodule", None)
+        if data is not None:
+            is_end = targets == data.tokenizer.vocabulary.id("EOS")
+            self._note_nats += float(losses[~is_end].sum())
+            self._notes += data.tokenizer.num_notes(targets.cpu().numpy())
+
+    def _log_means(self, split: str) -> None:
+        """Log the loss per token and per note over all batches and ranks."""
+        totals = [self._nats, self._tokens, self._note_nats, self._notes]
+        sums = self._sum_over_ranks(torch.tensor(totals, device=self.device))
+        nats, tokens, note_nats, notes = sums
+        self.log(f"{split}/loss", nats / tokens, prog_bar=True)
+        if notes:
+            self.log(f"{split}/nats_per_note", note_nats / notes)
 
     def _sum_over_ranks(self, values: Tensor) -> Tensor:
         reduced = self.trainer.strategy.reduce(values.clone(), reduce_op="sum")

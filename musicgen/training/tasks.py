@@ -15,7 +15,19 @@ class LanguageModeling:
 
     def loss(self, model: Transformer, batch: Batch, noise: NoiseKey | None) -> Tensor:
         """Compute the mean cross-entropy in nats per token. []"""
+        return self._cross_entropy(model, batch, noise, "mean")
+
+    def token_losses(self, model: Transformer, batch: Batch, noise: NoiseKey | None) -> Tensor:
+        """Compute the cross-entropy in nats of each target, 0 without one. [B, L]"""
+        return self._cross_entropy(model, batch, noise, "none").view_as(batch.targets)
+
+    def _cross_entropy(
+        self, model: Transformer, batch: Batch, noise: NoiseKey | None, reduction: str
+    ) -> Tensor:
         logits = model(batch.tokens, positions=batch.positions, noise=noise)
         return F.cross_entropy(
-            logits.flatten(0, 1).float(), batch.targets.flatten(), ignore_index=IGNORED
+            logits.flatten(0, 1).float(),
+            batch.targets.flatten(),
+            ignore_index=IGNORED,
+            reduction=reduction,
         )

@@ -115,6 +115,7 @@ def test_a_checkpoint_composes_nothing_elsewhere(workplace, config):
     with pytest.raises(UserError, match="is not here; give another folder"):
         open_training_data(model)
     assert not folder.exists()
+    assert len(open_training_data(model, "data/composed").corpus.pieces()) == 3
     model.content.config["data"]["corpus"]["root"] = "data/composed"
     assert len(open_training_data(model).corpus.pieces()) == 3
 

@@ -83,6 +83,8 @@ SPANNED = [
 ]
 PAIRS = [(p, a, v) for p in POSITIONS for a in ATTENTIONS for v in variants(p)] + DECAYED + SPANNED
 PAIRS += OTHER_SITE
+# With cycles of the token index: absolute, as this encoding is.
+PAIRS += [("sinusoidal", a, ("model.cycles=[4,7]",)) for a in ("softmax", "favor")]
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: "-".join((*pair[:2], *pair[2][-3:])))

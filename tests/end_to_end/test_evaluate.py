@@ -82,6 +82,8 @@ def test_generate_then_evaluate(workplace):
     assert gain > 0  # which of the two the word says
     assert "low, high: 95% confidence interval of the mean" in done.stdout
     assert "position_loss, trained" in done.stdout
+    assert "position_loss, nats per note" in done.stdout
+    assert "position_loss, nats per bar" in done.stdout
 
 
 def test_evaluate_refuses_a_piece_without_a_reference(workplace, monkeypatch, capsys):
@@ -218,15 +220,18 @@ def test_several_runs_and_numbers_of_realizations(workplace, monkeypatch, capsys
     rows = list(csv.DictReader((workplace / "grid/position_loss.csv").open()))
     parts = ["trained", "extrapolated 1.5x", "extrapolated 2x", "extrapolated 4x"]
     assert [row["measure"] for row in rows if row["measure"].startswith("copy.ckpt")] == [
-        f"copy.ckpt, R = {number}, {part}" for number in ("4", "exact") for part in parts
+        f"copy.ckpt, R = {number}, {part}"
+        for group in (parts, ["nats per note", "nats per bar"])
+        for number in ("4", "exact")
+        for part in group
     ]
-    assert len(rows) == 5 * 4
+    assert len(rows) == 5 * 6
     for row in rows:
         noisy = "R = 4" in row["measure"]
         assert row["draws"] == ("2" if noisy else "1")
         assert (float(row["draw_std"]) > 0) if noisy else (row["draw_std"] == "")
     content = json.loads((workplace / "grid/position_loss.json").read_text())
-    assert len(content["rows"]) == 20
+    assert len(content["rows"]) == 30
     grid = list(csv.DictReader((workplace / "grid/realizations.csv").open()))
     numbers = [(row["R in training"], row["R in evaluation"]) for row in grid]
     assert numbers == 2 * [("64", "4"), ("64", "exact")]
@@ -317,11 +322,15 @@ def test_runs_that_differ_in_their_seeds_are_one_row(workplace, monkeypatch, cap
         row["measure"]: row
         for row in csv.DictReader((workplace / "seeds/position_loss.csv").open())
     }
-    assert len(rows) == 3 * 4  # two groups and the trigram model
+    assert len(rows) == 3 * 6  # two groups and the trigram model; ranges, notes and bars
     pooled = rows["SineSPE, extrapolated 4x"]
     assert (pooled["seeds"], pooled["draws"]) == ("2", "2")
     content = json.loads((workplace / "seeds/position_loss.json").read_text())
-    single = [run["rows"][-1] for run in content["runs"] if run["group"] == "SineSPE"]
+    single = [
+        next(row for row in run["rows"] if row["measure"].endswith("extrapolated 4x"))
+        for run in content["runs"]
+        if run["group"] == "SineSPE"
+    ]
     assert [run["seed"] for run in content["runs"]] == [1, 2, 2]
     means = [row["mean"] for row in single]
     assert means[0] != means[1]

@@ -1,4 +1,4 @@
-"""Reference grammars of both tokenizers in plain Python, and random walks under the grammars."""
+"""Reference grammars of the tokenizers in plain Python, and random walks under the grammars."""
 
 import math
 from fractions import Fraction
@@ -99,13 +99,36 @@ def groove_error(names, settings, *, complete):
     return "no EOS" if complete and phase != "end" else None
 
 
+def chorale_error(names, settings, *, complete):
+    """The first error in a sequence of Chorale token names; None if it is valid."""
+    frame = []  # of the last, complete or incomplete frame
+    num_frames = 0
+    for at, name in enumerate(names):
+        silent = set(frame) == {"Silence"}
+        if at == 0:
+            valid = name == "BOS"
+        elif name == "EOS":
+            valid = len(frame) in (0, 4) and not silent and at == len(names) - 1
+        elif name in ("BOS", "PAD"):
+            valid = False
+        else:
+            frame = [name] if len(frame) == 4 else [*frame, name]
+            num_frames += len(frame) == 1
+            last = num_frames == 4 * settings["max_beats"] and frame == ["Silence"] * 4
+            valid = num_frames <= 4 * settings["max_beats"] and not last
+        if not valid:
+            return f"{name} at {at}"
+    return "no EOS" if complete and names[-1] != "EOS" else None
+
+
 @pytest.fixture(scope="session")
 def grammar_error():
     """`grammar_error(tokenizer, tokens, complete=False)`: the first error in ids, or None."""
 
     def find(tokenizer, tokens, *, complete=False):
         names = [tokenizer.vocabulary.token(int(token)) for token in tokens]
-        reference = {"remi": remi_error, "groove2groove": groove_error}[tokenizer.name]
+        references = {"remi": remi_error, "groove2groove": groove_error, "chorale": chorale_error}
+        reference = references[tokenizer.name]
         return reference(names, tokenizer.settings(), complete=complete)
 
     return find

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.errors import UserError
 from musicgen.midi import dumps
-from musicgen.tokenization import REMI, Groove2Groove, frozen_tokenizers
+from musicgen.tokenization import REMI, Chorale, Groove2Groove, frozen_tokenizers
 from musicgen.tokenization.grammar import GrammarState
 
 # Short pieces reach the maximum length; few tokens repeat often.
@@ -32,9 +32,11 @@ TINY_METRES = REMI(
     chords=False,
     max_bars=4,
 )
-TINY = [TINY_REMI, TINY_GROOVE, TINY_METRES, TINY_SHORT_NOTES]
-TOKENIZERS = [REMI(), Groove2Groove(), *TINY]
+TINY_CHORALE = Chorale(max_beats=2)
+TINY = [TINY_REMI, TINY_GROOVE, TINY_METRES, TINY_SHORT_NOTES, TINY_CHORALE]
+TOKENIZERS = [REMI(), Groove2Groove(), *TINY, Chorale()]
 IDS = ["remi", "groove", "tiny remi", "tiny groove", "tiny metres", "tiny short notes"]
+IDS += ["tiny chorale", "chorale"]
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=IDS)
@@ -61,7 +63,7 @@ def test_walks_decode_and_encode_to_themselves(tokenizer, seed, grammar_error, w
     assert strikes == score.num_notes
 
 
-@pytest.mark.parametrize("tokenizer", TINY, ids=IDS[2:])
+@pytest.mark.parametrize("tokenizer", TINY, ids=IDS[2:-1])
 @pytest.mark.parametrize("steps", [3, 12, 40])
 def test_the_grammar_accepts_exactly_the_encodings(tokenizer, steps, walk):
     """Pieces with one random error are accepted if and only if they decode and encode to themselves."""

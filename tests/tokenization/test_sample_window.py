@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from musicgen.midi import Score, Track, notes_from
-from musicgen.tokenization import REMI, Groove2Groove
+from musicgen.tokenization import REMI, Chorale, Groove2Groove
 
 NAMES = ["Bass", "Drums", "Guitar", "Piano", "Strings"]
 BARS = 12
@@ -34,7 +34,9 @@ def rows_of(tokenizer, tokens):
     ]
 
 
-@pytest.mark.parametrize("tokenizer", [REMI(), Groove2Groove()], ids=["remi", "groove"])
+@pytest.mark.parametrize(
+    "tokenizer", [REMI(), Groove2Groove(), Chorale()], ids=["remi", "groove", "chorale"]
+)
 @pytest.mark.parametrize("length", [1, 2, 37, 512, 100_000])
 @pytest.mark.parametrize("augment", [False, True])
 def test_windows_are_grammatical_and_within_length(tokenizer, length, augment, grammar_error):
@@ -58,7 +60,7 @@ def test_windows_are_grammatical_and_within_length(tokenizer, length, augment, g
 @pytest.mark.parametrize("augment", [False, True])
 def test_pieces_without_notes(augment):
     rng = np.random.default_rng(0)
-    for tokenizer in (REMI(), Groove2Groove()):
+    for tokenizer in (REMI(), Groove2Groove(), Chorale()):
         empty = tokenizer.encode(Score())
         window = tokenizer.sample_window(empty, rng, 9, bar_length=16, augment=augment)
         assert np.array_equal(window, empty)

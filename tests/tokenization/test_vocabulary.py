@@ -15,6 +15,7 @@ from musicgen.midi import TEMPO, Score, Track, notes_from
 from musicgen.tokenization import (
     PUBLISHED_TRACKS,
     REMI,
+    Chorale,
     Groove2Groove,
     Tokenizer,
     Vocabulary,
@@ -31,8 +32,10 @@ HASHES = {  # of the vocabularies, as in checkpoints
     "remi_fine": "4a7ac1e9c82cbce4f1e153749b06aa4735f83799f8e289ee83cc07e245359c77",
     "remi_metres": "0e804944049e17d5244b36f3d0eaf13babfb55a3a283583d8c99026c23e300da",
     "groove2groove_band": "9b2c2745b64eb9f80d6f32678a3e5978461def0183f1ceb0ad507574c8bedd7d",
+    "chorale": "6dfefd8e9ea2b2f74c36a8fed5acd0766be2d23b17c73d290962cd3f797d650b",
 }
 FILES = {  # SHA-256 of tokenizers/NAME/vocab.json
+    "chorale": "dbd2693614e850b89967fe888842be1a522c227f32409909c82339a5e0c6e91b",
     "groove2groove": "625a4dca61f9fdbb55626adcba37caedcfa26790cb22698bdf8dec276dc401d3",
     "groove2groove_band": "05e80b4775a9686ecba99f23577f35e1cc2f139fc044adce9d6b9c49575b2e03",
     "groove2groove_published": "b1a9b301aab3aa9a313aa4cb8496080598396b549e928f926d42fb3b891d50c7",
@@ -154,6 +157,11 @@ def test_groove_has_the_documented_tokens(name, tracks):
     tokens += [f"TimeShift_1_{tick}" for tick in range(12)]
     tokens += ["TimeShift_2_0", "EOS", "BOS"]
     assert list(frozen_tokenizers()[name].vocabulary.tokens) == tokens
+
+
+def test_chorale_has_the_documented_tokens():
+    tokens = [f"Pitch_{pitch}" for pitch in range(21, 109)] + ["Silence", "EOS", "BOS"]
+    assert list(frozen_tokenizers()["chorale"].vocabulary.tokens) == tokens
 
 
 def test_remi_has_the_families_of_the_paper():
@@ -305,6 +313,7 @@ def test_a_tokenizer_of_another_version_raises(change):
         ),
         Groove2Groove(),
         Groove2Groove(tracks=PUBLISHED_TRACKS, max_beats=8, drop_track_probability=0.5),
+        Chorale(max_beats=8, max_transposition=3),
     ],
 )
 def test_settings_rebuild_the_tokenizer(tokenizer):
@@ -339,6 +348,8 @@ def test_augmentation_does_not_change_the_vocabulary():
         lambda: REMI(tempo_bins=(1, 200, 1)),  # slower than MIDI can store
         lambda: REMI(max_bars=0),
         lambda: REMI(max_transposition=-1),
+        lambda: Chorale(max_beats=0),
+        lambda: Chorale(max_transposition=-1),
         lambda: Groove2Groove(max_beats=0),
         lambda: Groove2Groove(max_note_beats=0),
         lambda: Groove2Groove(max_drum_beats=1.5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -10,11 +11,11 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from musicgen.cli.datasets import build_data
+from musicgen.models.transformer import parameter_count
 
 
-def experiments():
-    folder = Path(__file__).parents[2] / "conf/experiment"
-    paths = sorted(folder.rglob("*.yaml"))
+def experiments(name):
+    paths = sorted((Path(__file__).parents[2] / "conf/experiment" / name).glob("*.yaml"))
     return [path for path in paths if not path.stem.endswith("_base")]
 
 
@@ -65,7 +66,7 @@ def published(name):
     return expected, shape
 
 
-@pytest.mark.parametrize("path", experiments(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", experiments("spe2021"), ids=lambda path: path.stem)
 def test_experiments_have_the_published_settings(config, tmp_path, path):
     name = f"{path.parent.name}/{path.stem}"
     command = path.read_text().splitlines()[1].removeprefix("# python train.py ")
@@ -90,6 +91,25 @@ def test_experiments_have_the_published_settings(config, tmp_path, path):
     for key in ("num_realizations", "num_sines", "filter_length"):
         if (value := expected.get(f"model.position.{key}")) is not None:
             assert getattr(model.position, key) == value, key
+
+
+@pytest.mark.parametrize("path", experiments("bench"), ids=lambda path: path.stem)
+def test_models_of_the_jsb_chorales_are_small_and_read_whole_pieces(config, tmp_path, path):
+    command = path.read_text().splitlines()[1].removeprefix("# python train.py ").split()
+    assert command[0] == f"experiment=bench/{path.stem}"
+    frames = [[60, 60, 55, 48]] * 640  # the longest chorale
+    content = {"train": [frames, frames[:50]], "valid": [frames]}
+    root = tmp_path / "Jsb16thSeparated.json"
+    root.write_text(json.dumps(content))
+    cfg = config("train", command[0], f"data.root={root}", f"paths.data_dir={tmp_path}")
+    tokenizer = instantiate(cfg.tokenizer, _convert_="all")
+    model = instantiate(cfg.model, vocab_size=len(tokenizer.vocabulary))
+    assert parameter_count(model) <= 4_000_000
+    data = build_data(cfg.data, tokenizer)
+    (batch,) = data.val_dataloader()
+    assert batch.tokens.shape == (1, 1 + 4 * 640)
+    assert batch.targets[0, -1] == tokenizer.vocabulary.id("EOS")
+    assert cfg.model.cycles == [4, 16, 64]
 
 
 def test_the_protocol_of_groove_continuations(config):

@@ -126,11 +126,13 @@ def test_saves_are_between_steps_when_gradients_are_accumulated(tmp_path):
 def test_overfit_trains_and_validates_on_one_batch(run, monkeypatch):
     seen = []
 
-    def loss(task, model, batch, noise, loss=LanguageModeling.loss):
-        seen.append((model.training, batch.tokens.tolist()))
-        return loss(task, model, batch, noise)
+    compute = LanguageModeling._cross_entropy
 
-    monkeypatch.setattr(LanguageModeling, "loss", loss)
+    def losses(task, model, batch, noise, reduction):
+        seen.append((model.training, batch.tokens.tolist()))
+        return compute(task, model, batch, noise, reduction)
+
+    monkeypatch.setattr(LanguageModeling, "_cross_entropy", losses)
     short = ("trainer.max_steps=5", "trainer.val_check_interval=2")
     rows = run("run", "debug=overfit", *short)
     assert [training for training, _ in seen] == [True, True, False, True, True, False, True]

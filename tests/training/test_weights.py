@@ -136,18 +136,25 @@ def test_the_validation_loss_is_total_nats_over_total_tokens(folder):
     corpus = MidiFolder(folder / "midi")
     options = {"length": 64, "val_fraction": 0.5, "test_fraction": 0}
     quiet = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
-    losses, nats, tokens = [], 0.0, 0
+    losses, per_note, nats, tokens, note_nats, notes = [], [], 0.0, 0, 0.0, 0
     for batch_size in (1, 3, 7, 100):
         data = MusicDataModule(corpus, REMI(), folder / "c", batch_size=batch_size, **options)
         trainer = pl.Trainer(accelerator="cpu", **quiet)
         (found,) = trainer.validate(module, datamodule=data, verbose=False)
         losses.append(found["val/loss"])
+        per_note.append(found["val/nats_per_note"])
     for piece in data.split("val"):
         ids = torch.from_numpy(data.cache[piece][:65])
         logits = module.model(ids[None, :-1])[0]
         nats += float(F.cross_entropy(logits, ids[1:], reduction="sum"))
         tokens += len(ids) - 1
+        names = [REMI().vocabulary.token(i) for i in ids[1:].tolist()]
+        note_nats += float(F.cross_entropy(logits, ids[1:], reduction="sum"))
+        if names[-1] == "EOS":
+            note_nats -= float(F.cross_entropy(logits[-1], ids[-1]))
+        notes += sum(name.startswith("Pitch") for name in names)
     assert losses == pytest.approx([nats / tokens] * 4, abs=1e-6)
+    assert per_note == pytest.approx([note_nats / notes] * 4, rel=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -156,8 +163,8 @@ def test_each_validation_batch_has_noise_of_its_own_the_same_every_time(folder, 
     keys = []
     monkeypatch.setattr(
         LanguageModeling,
-        "loss",
-        lambda task, model, batch, noise, loss=LanguageModeling.loss: (
+        "token_losses",
+        lambda task, model, batch, noise, loss=LanguageModeling.token_losses: (
             keys.append(noise.seed) or loss(task, model, batch, noise)
         ),
     )

@@ -15,7 +15,14 @@ from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 from musicgen.cli.datasets import open_training_data
 from musicgen.cli.measures.compared import Compared, compared_models
 from musicgen.console import log, progress_bar
-from musicgen.metrics import InterpolatedTrigram, LossCurve, length_summaries, loss_curve
+from musicgen.data.preparation import EncodedCorpus
+from musicgen.metrics import (
+    InterpolatedTrigram,
+    LossCurve,
+    length_summaries,
+    loss_curve,
+    unit_summary,
+)
 from musicgen.position import SPE
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.matrix_plots import plot_realizations
@@ -75,9 +82,10 @@ def position_loss(cfg: DictConfig, out: Path) -> list[Row]:
     bucket = max(1, first.training_length // 16)
     curves = {each.name: loss_curve(each.losses, bucket) for each in results}
     rows = _rows(results, cfg.seed)
+    grid = _by_realizations(compared, rows)
+    rows += _unit_rows(results, data, indices, cfg.seed)
     plot_loss_curves(curves, out / "position_loss.png", training_length=first.training_length)
     write_latex(_by_model(rows), out / "position_loss.tex")
-    grid = _by_realizations(compared, rows)
     if len({row["R in evaluation"] for row in grid}) > 1:
         write_csv(grid, out / "realizations.csv")
         _plot_grid(grid, out / "realizations.png")
@@ -87,7 +95,7 @@ def position_loss(cfg: DictConfig, out: Path) -> list[Row]:
             "name": each.name,
             "group": each.group,
             "seed": each.model.content.config.get("seed"),
-            "rows": _rows([run], cfg.seed),
+            "rows": _rows([run], cfg.seed) + _unit_rows([run], data, indices, cfg.seed),
             "curve": _plain(loss_curve(run.losses, bucket)),
         }
         for each, run in zip(compared, runs, strict=True)
@@ -124,6 +132,27 @@ def _rows(results: Sequence[Result], seed: int) -> list[Row]:
         factors = tuple(f for f in (1.5, 2.0, 4.0) if f * training_length <= length)
         parts = length_summaries(losses, training_length, factors, seed=seed)
         rows += [{"measure": f"{name}, {part}", **asdict(s)} for part, s in parts.items()]
+    return rows
+
+
+def _unit_rows(
+    results: Sequence[Result], data: EncodedCorpus, indices: Sequence[int], seed: int
+) -> list[Row]:
+    """Return rows of the nats per note and per bar of each result, over all tokens that it reads.
+
+    The notes are those of `Tokenizer.num_notes`. The end token belongs to none, nor to a bar.
+    """
+    rows: list[Row] = []
+    tokenizer, cache = data.tokenizer, data.cache
+    for name, losses, _, length in results:
+        pieces = [tokenizer.until_end(cache[i][: length + 1]) for i in indices]
+        kept = [x[..., : len(piece) - 1] for x, piece in zip(losses, pieces, strict=True)]
+        bar_lengths = [cache.bar_lengths[i] for i in indices]
+        bars = [len(tokenizer.bar_starts(*x)) for x in zip(pieces, bar_lengths, strict=True)]
+        units = {"note": [tokenizer.num_notes(piece) for piece in pieces], "bar": bars}
+        for unit, counts in units.items():
+            summary = unit_summary(kept, counts, seed=seed)
+            rows.append({"measure": f"{name}, nats per {unit}", **asdict(summary)})
     return rows
 
 

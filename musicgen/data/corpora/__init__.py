@@ -3,6 +3,7 @@
 from musicgen.data.corpora.base import SPLITS, Corpus, Piece
 from musicgen.data.corpora.composed import ComposedCorpus
 from musicgen.data.corpora.groove2groove import Groove2GrooveMIDI
+from musicgen.data.corpora.jsb_chorales import JSBChorales
 from musicgen.data.corpora.midi_folder import MidiFolder
 from musicgen.data.corpora.muspy_dataset import MuspyDataset
 from musicgen.data.corpora.pop1k7 import Pop1K7
@@ -14,6 +15,7 @@ __all__ = [
     "ComposedCorpus",
     "Corpus",
     "Groove2GrooveMIDI",
+    "JSBChorales",
     "MidiFolder",
     "MuspyDataset",
     "Piece",

@@ -12,6 +12,8 @@ from musicgen.errors import ParameterError, UserError
 from musicgen.midi import Score, find_midi
 
 SPLITS = ("train", "val", "test")
+SPLIT_NAMES = {name: name for name in SPLITS} | {"valid": "val", "validation": "val"}
+"""The splits by the names that corpora give them."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,10 @@ class Piece:
 
 
 class Corpus(ABC):
-    """A source of music: it knows no tokenizer, and can be pickled for worker processes."""
+    """A source of music: it knows no tokenizer, and can be pickled for worker processes.
+
+    A corpus implements `read`, or `read_piece` if a file holds several pieces.
+    """
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root).expanduser()
@@ -40,9 +45,13 @@ class Corpus(ABC):
     def pieces(self) -> list[Piece]:
         """List the pieces; if the corpus is missing, raise a ValueError that says how to get it."""
 
-    @abstractmethod
+    def read_piece(self, piece: Piece) -> Score:
+        """Read a piece; raise a ValueError if it cannot be read."""
+        return self.read(piece.path)
+
     def read(self, path: Path) -> Score:
         """Read the music at a piece's path; raise a ValueError if it cannot be read."""
+        raise NotImplementedError
 
     @abstractmethod
     def reader_id(self) -> str:
@@ -50,6 +59,10 @@ class Corpus(ABC):
 
         Token caches are keyed by it: change it whenever `read` returns something else.
         """
+
+    def missing_split(self, split: str) -> str:
+        """Return the error if a split is empty; none, the default: all pieces replace it."""
+        return ""
 
 
 def missing_corpus(root: str | Path, expected: str, cure: str) -> ParameterError:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from musicgen.data.corpora.base import SPLITS, Corpus, Piece
+from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece
 from musicgen.errors import ParameterError
 from musicgen.midi import Score, find_midi, read
-
-_SPLIT_FOLDERS = {name: name for name in SPLITS} | {"valid": "val", "validation": "val"}
 
 
 class MidiFolder(Corpus):
@@ -38,7 +36,7 @@ class MidiFolder(Corpus):
         for path in find_midi(self.root):
             name = path.relative_to(self.root).as_posix()
             top = name.split("/")[0].lower() if "/" in name else ""
-            pieces.append(Piece(name, path, self._group_of(name), _SPLIT_FOLDERS.get(top)))
+            pieces.append(Piece(name, path, self._group_of(name), SPLIT_NAMES.get(top)))
         return pieces
 
     def _group_of(self, name: str) -> str:

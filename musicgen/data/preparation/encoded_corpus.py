@@ -12,7 +12,7 @@ from musicgen.data.preparation.prepare import find_cache, prepare_corpus, prepar
 from musicgen.data.preparation.request import Limits, PreparationRequest
 from musicgen.data.preparation.splits import Shard
 from musicgen.data.preparation.token_cache import TokenCache
-from musicgen.errors import ParameterError, parameter_of
+from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource
 from musicgen.validation import check_choice, check_float, check_int
@@ -70,7 +70,7 @@ class EncodedCorpus:
     def find_cache(self) -> TokenCache | None:
         """Return the encoded corpus if there is one; encode, compose and download nothing."""
         request = self._request
-        if self._cache is None and request.corpus.root.is_dir() and request.cache_dir.is_dir():
+        if self._cache is None and request.corpus.root.exists() and request.cache_dir.is_dir():
             self._cache = find_cache(request)
         return self._cache
 
@@ -80,11 +80,17 @@ class EncodedCorpus:
         return self._cache
 
     def split(self, name: str) -> list[int]:
-        """Return the cache's pieces of a split; all of them if the split is empty."""
+        """Return the cache's pieces of a split; all of them if the split is empty.
+
+        Raises:
+            UserError: the split is empty, and the corpus has a published split without it.
+        """
         check_choice("split", name, SPLITS)
         pieces = self.cache.pieces(name)
         if pieces:
             return pieces
+        if error := self.corpus.missing_split(name):
+            raise UserError(error)
         warn(
             f"no {name} pieces among {len(self.cache)}: all pieces are used, so the loss does not "
             "measure generalisation"

@@ -84,7 +84,7 @@ def encode_piece(
         record.skipped = f"larger than limits.max_megabytes={limits.max_megabytes:g}"
         return skipped
     try:
-        score = request.corpus.read(piece.path)
+        score = request.corpus.read_piece(piece)
         if tokenizer.chords:
             score = with_chords(score, request.chords)
     except UserError as error:

@@ -50,6 +50,7 @@ class Groove2Groove(Tokenizer):
     """
 
     name: ClassVar[str] = "groove2groove"
+    note_families = ("NoteOn",)
     steps_per_beat = STEPS_PER_BEAT
 
     def __init__(

@@ -54,6 +54,7 @@ class REMI(Tokenizer):
     """
 
     name: ClassVar[str] = "remi"
+    note_families = ("Pitch",)
 
     def __init__(
         self,

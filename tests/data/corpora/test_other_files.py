@@ -2,7 +2,14 @@
 
 import pytest
 
-from musicgen.data.corpora import POP909, ComposedCorpus, Groove2GrooveMIDI, MuspyDataset, Pop1K7
+from musicgen.data.corpora import (
+    POP909,
+    ComposedCorpus,
+    Groove2GrooveMIDI,
+    JSBChorales,
+    MuspyDataset,
+    Pop1K7,
+)
 from musicgen.errors import UserError
 
 CORPORA = {
@@ -10,6 +17,7 @@ CORPORA = {
     "pop909": POP909,
     "pop909, downloaded": lambda root: POP909(root, download=True),
     "pop1k7": Pop1K7,
+    "jsb_chorales": JSBChorales,
     "groove2groove": Groove2GrooveMIDI,
     "groove2groove by folders": lambda root: Groove2GrooveMIDI(root, split_by="folders"),
     "groove2groove, downloaded": lambda root: Groove2GrooveMIDI(root, download=True),

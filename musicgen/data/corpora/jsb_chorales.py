@@ -1,0 +1,107 @@
+"""The JSB chorales: 382 chorales by J. S. Bach in four voices on the grid of sixteenths.
+
+Boulanger-Lewandowski et al. 2012 ("Modeling temporal dependencies in high-dimensional sequences")
+published the split, C.-Z. A. Huang the voices (Huang et al. 2017, "Counterpoint by convolution").
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece, missing_corpus
+from musicgen.errors import UserError
+from musicgen.midi import Score
+from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
+from musicgen.tokenization.chorale.voices import NUM_VOICES
+
+SOURCE = "Jsb16thSeparated.json of https://github.com/czhuang/JSB-Chorales-dataset"
+FILES = ("Jsb16thSeparated.json", "jsb-chorales-16th.json", "jsb_chorales.json")
+"""Names of the file in a folder; each may end with `.xz`."""
+
+
+class JSBChorales(Corpus):
+    """The chorales of one JSON file, in the published split.
+
+    The file maps the splits to pieces, a piece is a list of frames `[S, A, T, B]` of a sixteenth,
+    and a frame has MIDI pitches, -1 for silence. A split may be absent.
+
+    Args:
+        root: the file (`.json` or `.json.xz`), or a folder with one of `FILES` in it.
+    """
+
+    def pieces(self) -> list[Piece]:
+        path = self._find()
+        names = [
+            (split, f"{split}/{number:03}")
+            for split, chorales in _read_file(path, _version(path)).items()
+            for number in range(len(chorales))
+        ]
+        return [Piece(name, path, name, split) for split, name in names]
+
+    def read_piece(self, piece: Piece) -> Score:
+        """Return four tracks, Soprano to Bass; a pitch held over several frames is one note."""
+        split, _, number = piece.name.partition("/")
+        frames = _read_file(piece.path, _version(piece.path))[split][int(number)]
+        return score_of_frames(frames)
+
+    def reader_id(self) -> str:
+        return "jsb_chorales"
+
+    def missing_split(self, split: str) -> str:
+        return (
+            f"{self._find()}: has no {split} pieces, and pieces of other splits do not replace "
+            f"them; get {SOURCE}, which has all three splits, or use another split"
+        )
+
+    def _find(self) -> Path:
+        if self.root.is_file():
+            return self.root
+        names = [name + suffix for name in FILES for suffix in ("", ".xz")]
+        found = [self.root / name for name in names if (self.root / name).is_file()]
+        if not found:
+            raise missing_corpus(self.root, FILES[0], f"download {SOURCE} and put it here")
+        return found[0]
+
+
+def _version(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
+
+
+@lru_cache(maxsize=2)
+def _read_file(path: Path, version: tuple[int, int]) -> dict[str, list[NDArray[np.int64]]]:
+    """Return the frames of each piece [num_frames, 4] by split; `version` changes with the file."""
+    try:
+        data = path.read_bytes()
+        content = json.loads(lzma.decompress(data) if path.suffix == ".xz" else data)
+    except (OSError, ValueError, lzma.LZMAError, RecursionError):
+        raise UserError(f"{path}: not JSON, or not complete; get {SOURCE}") from None
+    names = content if isinstance(content, dict) else {}
+    splits = {SPLIT_NAMES[name]: names[name] for name in names if name in SPLIT_NAMES}
+    if not any(splits.values()) or not all(isinstance(x, list) for x in splits.values()):
+        raise UserError(
+            f"{path}: expected lists of pieces by the keys train, valid and test; get {SOURCE}"
+        )
+    return {
+        split: [_frames(piece, f"{path}: {split}/{n:03}") for n, piece in enumerate(pieces)]
+        for split, pieces in splits.items()
+    }
+
+
+def _frames(piece: object, place: str) -> NDArray[np.int64]:
+    """Return a piece as an array of pitches and `SILENCE`. [num_frames, 4]."""
+    try:
+        frames = np.array(piece)
+    except ValueError:  # frames of different lengths
+        frames = np.empty(0)
+    valid = frames.ndim == 2 and frames.shape[1] == NUM_VOICES and frames.dtype.kind == "i"
+    if not valid or frames.min() < SILENCE or frames.max() > 127:
+        expected = f"frames of {NUM_VOICES} MIDI pitches, or {SILENCE} for silence"
+        raise UserError(f"{place}: expected {expected}, soprano first; get {SOURCE}")
+    return frames

@@ -1,0 +1,112 @@
+"""Frames: the pitch of each of four voices in every sixteenth."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from musicgen.midi import NOTE, Score, Track, notes_from
+from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary
+from musicgen.tokenization.chorale.voices import (
+    NUM_VOICES,
+    VOICES,
+    lead_voices,
+    voices_of_tracks,
+)
+from musicgen.tokenization.chords.symbols import pitch_name
+from musicgen.tokenization.quantization import to_grid
+from musicgen.tokenization.vocabulary import IntArray
+
+SILENCE = -1
+STEPS_PER_BEAT = 4
+
+_PROGRAM = 52  # Choir Aahs
+_VELOCITY = 80
+_STEP = TICKS_PER_BEAT // STEPS_PER_BEAT  # in ticks
+
+
+def score_of_frames(frames: IntArray) -> Score:
+    """Return four tracks, one for each voice, of pitches or `SILENCE` [num_frames, 4].
+
+    A pitch that a voice keeps over several frames is one long note.
+    """
+    tracks = []
+    for name, pitches in zip(VOICES, frames.T, strict=True):
+        changes = np.flatnonzero(np.diff(pitches)) + 1
+        starts = np.concatenate([[0], changes]) if len(pitches) else changes
+        lengths = np.diff(np.append(starts, len(pitches)))
+        sounds = pitches[starts] != SILENCE
+        columns = [x[sounds].tolist() for x in (starts * _STEP, lengths * _STEP, pitches[starts])]
+        rows = [(*note, _VELOCITY) for note in zip(*columns, strict=True)]
+        tracks.append(Track(name, _PROGRAM, notes=notes_from(rows)))
+    return Score(TICKS_PER_BEAT, tracks)
+
+
+def frames_of_score(
+    score: Score, pitches: range, max_beats: int, summary: EncodingSummary
+) -> IntArray:
+    """Return the frames of a Score until its last note ends [num_frames, 4], and fill `summary`.
+
+    Tracks of voices keep their notes; other notes are led as `lead_voices` describes.
+
+    Args:
+        pitches: the range of pitches to keep.
+        max_beats: number of beats to keep.
+    """
+    summary.notes_read = score.num_notes
+    parts = [track for track in score.tracks if not track.is_drum and len(track.notes)]
+    notes = np.concatenate([np.empty(0, NOTE), *(part.notes for part in parts)])
+    summary.drop("notes of drums", summary.notes_read - len(notes))
+    track = np.repeat(np.arange(len(parts)), [len(part.notes) for part in parts])
+    pitch, limit = notes["pitch"], max_beats * STEPS_PER_BEAT
+    onset = to_grid(notes["onset"], STEPS_PER_BEAT, score.ticks_per_beat)
+    length = to_grid(notes["duration"], STEPS_PER_BEAT, score.ticks_per_beat)
+    end = onset + np.maximum(length, 1)
+
+    in_range = (pitch >= pitches[0]) & (pitch <= pitches[-1])
+    names = f"{pitch_name(pitches[0])}-{pitch_name(pitches[-1])}"
+    summary.drop(f"notes outside {names}", (~in_range).sum())
+    inside = (onset >= 0) & (onset < limit)
+    summary.drop(f"notes beyond beat {max_beats}", (in_range & ~inside).sum())
+    kept = in_range & inside
+    summary.clip(f"notes lasting beyond beat {max_beats}", (kept & (end > limit)).sum())
+    track, pitch, onset, end = track[kept], pitch[kept], onset[kept], np.minimum(end, limit)[kept]
+
+    present = np.unique(track).tolist()
+    own = [track == i for i in present]
+    labels = [parts[i].name for i in present]
+    voices = voices_of_tracks(labels, [pitch[x] for x in own], [onset[x] for x in own])
+    if voices is None:
+        voice = lead_voices(pitch, onset, end)
+        sung = voice >= 0
+        summary.drop("notes beyond four voices", (~sung).sum())
+        voice, pitch, onset, end = voice[sung], pitch[sung], onset[sung], end[sung]
+    else:
+        voice = np.zeros(len(track), np.int64)
+        for each, notes_of_track in zip(voices, own, strict=True):
+            voice[notes_of_track] = each
+    return _fill(voice, pitch, onset, end, summary)
+
+
+def _fill(
+    voice: IntArray, pitch: IntArray, onset: IntArray, end: IntArray, summary: EncodingSummary
+) -> IntArray:
+    """Return the frames of notes, of which each voice sings one at a time, the latest."""
+    order = np.lexsort((pitch, onset, voice))
+    voice, pitch, onset, end = voice[order], pitch[order], onset[order], end[order]
+    highest = np.ones(len(voice), bool)
+    highest[:-1] = (voice[1:] != voice[:-1]) | (onset[1:] != onset[:-1])
+    summary.drop("notes below another of their voice", (~highest).sum())
+    voice, pitch, onset, end = voice[highest], pitch[highest], onset[highest], end[highest]
+    summary.notes_kept = len(voice)
+
+    same = voice[1:] == voice[:-1]
+    cut = same & (end[:-1] > onset[1:])
+    summary.clip("notes overlapping the next of their voice", cut.sum())
+    end[:-1][cut] = onset[1:][cut]
+    joined = same & (end[:-1] == onset[1:]) & (pitch[1:] == pitch[:-1])
+    summary.drop("onsets of repeated notes", joined.sum())
+    frames = np.full((int(end.max(initial=0)), NUM_VOICES), SILENCE, np.int64)
+    columns = (x.tolist() for x in (voice, pitch, onset, end))
+    for v, p, first, stop in zip(*columns, strict=True):
+        frames[first:stop, v] = p
+    return frames

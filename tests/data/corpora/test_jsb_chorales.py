@@ -1,0 +1,132 @@
+"""The reader of the JSB chorales on small made-up files in the published layout."""
+
+import json
+import lzma
+
+import numpy as np
+import pytest
+
+from musicgen.data.corpora import JSBChorales
+from musicgen.data.preparation import EncodedCorpus
+from musicgen.errors import ParameterError, UserError
+from musicgen.tokenization import REMI, Chorale
+
+FIRST = [[72, 67, 64, 48], [72, 67, 64, -1], [74, 67, 62, 50]]
+
+
+def chorales(num, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(40, 80, (rng.integers(20, 60), 4)).tolist() for _ in range(num)]
+
+
+@pytest.fixture
+def content():
+    return {"train": [FIRST, *chorales(4)], "valid": chorales(2, 1), "test": chorales(1, 2)}
+
+
+def write(path, content):
+    text = json.dumps(content).encode()
+    path.write_bytes(lzma.compress(text) if path.suffix == ".xz" else text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["Jsb16thSeparated.json", "jsb-chorales-16th.json.xz", "my.json"])
+def test_a_file_or_its_folder_keeps_the_published_split(tmp_path, content, name):
+    path = write(tmp_path / name, content)
+    roots = [path] if name == "my.json" else [path, tmp_path]
+    for root in roots:
+        corpus = JSBChorales(root)
+        pieces = corpus.pieces()
+        assert [piece.name for piece in pieces] == [
+            *(f"train/00{i}" for i in range(5)),
+            *("val/000", "val/001", "test/000"),
+        ]
+        assert [piece.split for piece in pieces] == ["train"] * 5 + ["val"] * 2 + ["test"]
+        score = corpus.read_piece(pieces[0])
+        assert [(track.name, track.notes["pitch"].tolist()) for track in score.tracks] == [
+            ("Soprano", [72, 74]),
+            ("Alto", [67]),
+            ("Tenor", [64, 62]),
+            ("Bass", [48, 50]),
+        ]
+        assert score.tracks[3].notes["onset"].tolist() == [0, 240]
+        assert score.tracks[1].notes["duration"].tolist() == [360]
+
+
+@pytest.mark.parametrize("name", ["valid", "val", "validation"])
+def test_other_names_of_the_validation_split(tmp_path, name):
+    path = write(tmp_path / "my.json", {"train": [FIRST], name: [FIRST]})
+    assert [piece.split for piece in JSBChorales(path).pieces()] == ["train", "val"]
+
+
+def test_the_encoded_corpus_has_four_tokens_a_frame(tmp_path, content):
+    path = write(tmp_path / "my.json", content)
+    tokenizer = Chorale()
+    data = EncodedCorpus(JSBChorales(path), tokenizer, tmp_path / "cache", prepare_workers=1)
+    assert [data.split(name) for name in ("train", "val", "test")] == [
+        [0, 1, 2, 3, 4],
+        [5, 6],
+        [7],
+    ]
+    for index, frames in enumerate([*content["train"], *content["valid"], *content["test"]]):
+        names = [tokenizer.vocabulary.token(int(token)) for token in data.cache[index]]
+        pitches = ["Silence" if p < 0 else f"Pitch_{p}" for frame in frames for p in frame]
+        assert names == ["BOS", *pitches, "EOS"]
+    # Other tokenizers read the same notes.
+    remi = EncodedCorpus(JSBChorales(path), REMI(), tmp_path / "cache", prepare_workers=1)
+    assert len(remi.cache) == 8
+
+
+def test_a_file_without_test_pieces_has_no_test_split(tmp_path, content):
+    del content["test"]
+    path = write(tmp_path / "my.json", content)
+    data = EncodedCorpus(JSBChorales(path), Chorale(), tmp_path / "cache", prepare_workers=1)
+    assert len(data.split("val")) == 2
+    with pytest.raises(UserError, match=r"my\.json: has no test pieces.*Jsb16thSeparated\.json"):
+        data.split("test")
+
+
+def test_a_changed_file_is_read_again(tmp_path, content):
+    path = write(tmp_path / "my.json", content)
+    corpus = JSBChorales(path)
+    (first, *_) = corpus.pieces()
+    before = corpus.read_piece(first)
+    content["train"][0] = FIRST[:2]
+    write(path, content)
+    assert corpus.read_piece(first) != before
+
+
+def test_a_missing_corpus_says_how_to_get_it(tmp_path):
+    with pytest.raises(ParameterError, match=r"root=.*download Jsb16thSeparated\.json of https"):
+        JSBChorales(tmp_path).pieces()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([FIRST], "expected lists of pieces by the keys train, valid and test"),
+        ({"songs": [FIRST]}, "expected lists of pieces"),
+        ({"train": []}, "expected lists of pieces"),
+        ({"train": [FIRST, [[60, 60, 60]]]}, "train/001: expected frames of 4 MIDI pitches"),
+        ({"train": [[[60, 60, 60, 60], [60]]]}, "train/000: expected frames"),
+        ({"train": [[[60, 60, 60, 128]]]}, "train/000: expected frames"),
+        ({"train": [[[60, 60, 60, -2]]]}, "train/000: expected frames"),
+        ({"train": [[[60, 60, 60, 60.5]]]}, "train/000: expected frames"),
+        ({"train": [[[60, 60, 60, None]]]}, "train/000: expected frames"),
+        ({"train": [[]]}, "train/000: expected frames"),
+        ({"train": 5}, "expected lists of pieces"),
+    ],
+)
+def test_other_json_raises_one_clear_line(tmp_path, content, message):
+    path = write(tmp_path / "my.json", content)
+    with pytest.raises(UserError, match=rf"^{path}: .*{message}.*get Jsb16th"):
+        JSBChorales(path).pieces()
+
+
+@pytest.mark.parametrize("data", [b"", b"[1", b"\x80\x04pickle", b"\xfd7zXZ\x00broken"])
+@pytest.mark.parametrize("name", ["my.json", "my.json.xz"])
+def test_damaged_files_raise(tmp_path, data, name):
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="not JSON, or not complete"):
+        JSBChorales(path).pieces()

@@ -1,0 +1,230 @@
+"""Chorale's tokens by hand, the division of notes among voices, and its crops."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from musicgen.errors import UserError
+from musicgen.midi import Score, TimeSignature, Track, dumps, loads, notes_from
+from musicgen.tokenization import Chorale
+from musicgen.tokenization.chorale.frames import score_of_frames
+from musicgen.tokenization.description import describe_tokens
+
+chorale = Chorale()
+FRAMES = [[72, 67, 64, 48], [72, 67, 64, -1], [74, 67, 62, -1], [74, 67, 62, 50], [74, 67, 62, 50]]
+NAMES = """
+    BOS Pitch_72 Pitch_67 Pitch_64 Pitch_48 Pitch_72 Pitch_67 Pitch_64 Silence
+    Pitch_74 Pitch_67 Pitch_62 Silence Pitch_74 Pitch_67 Pitch_62 Pitch_50
+    Pitch_74 Pitch_67 Pitch_62 Pitch_50 EOS
+"""
+# Held pitches are single notes: (onset, duration, pitch, velocity) in ticks of 1/480.
+VOICES = {
+    "Soprano": [(0, 240, 72, 80), (240, 360, 74, 80)],
+    "Alto": [(0, 600, 67, 80)],
+    "Tenor": [(0, 240, 64, 80), (240, 360, 62, 80)],
+    "Bass": [(0, 120, 48, 80), (360, 240, 50, 80)],
+}
+SCORE = Score(480, [Track(name, 52, notes=notes_from(rows)) for name, rows in VOICES.items()])
+
+FRAME = st.lists(st.sampled_from([-1, 21, 60, 61, 108]), min_size=4, max_size=4)
+PIECES = st.lists(FRAME, max_size=24).map(lambda rows: np.array(rows, np.int64).reshape(-1, 4))
+
+
+def names_of(tokens):
+    return [chorale.vocabulary.token(int(token)) for token in tokens]
+
+
+def frames_of(score):
+    """The frames of an encoding as lists; -1 for silence."""
+    pitches = [int(name.partition("_")[2] or -1) for name in names_of(chorale.encode(score))[1:-1]]
+    return [pitches[i : i + 4] for i in range(0, len(pitches), 4)]
+
+
+def test_tokens_by_hand():
+    tokens, summary = chorale.encode_with_summary(SCORE)
+    assert names_of(tokens) == NAMES.split()
+    assert not summary.lossy
+    assert (summary.notes_read, summary.notes_kept) == (7, 7)
+    assert chorale.decode(tokens) == SCORE == score_of_frames(np.array(FRAMES))
+    assert chorale.times(tokens).tolist() == [0] * 5 + [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4 + [5]
+    assert chorale.positions(tokens)[:, 0].tolist() == list(range(22))
+    assert list(describe_tokens(chorale, tokens[:5], 16)) == ["   1 1         BOS  C5  G4  E4  C3"]
+
+
+@settings(deadline=None)
+@given(PIECES)
+def test_frames_encode_to_themselves_up_to_silence_at_the_end(frames):
+    tokens, summary = chorale.encode_with_summary(score_of_frames(frames))
+    sounding = np.flatnonzero((frames >= 0).any(axis=1))
+    kept = frames[: sounding[-1] + 1] if len(sounding) else frames[:0]
+    expected = ["Silence" if pitch < 0 else f"Pitch_{pitch}" for pitch in kept.ravel()]
+    assert names_of(tokens) == ["BOS", *expected, "EOS"]
+    assert not summary.lossy
+    assert chorale.grammar().accepts(torch.from_numpy(tokens)[None]).all()
+    assert np.array_equal(chorale.encode(chorale.decode(tokens)), tokens)
+    if len(kept):
+        assert np.array_equal(chorale.encode(loads(dumps(chorale.decode(tokens)))), tokens)
+
+
+NOTES = st.lists(
+    st.tuples(st.integers(0, 2000), st.integers(0, 900), st.integers(0, 127), st.just(64)),
+    max_size=20,
+)
+TRACKS = st.lists(
+    st.builds(
+        lambda name, drum, rows: Track(name, 0, drum, notes_from(rows)),
+        st.sampled_from(["", "Alto", " bass", "Piano"]),
+        st.booleans(),
+        NOTES,
+    ),
+    max_size=5,
+)
+
+
+@settings(deadline=None)
+@given(TRACKS, st.sampled_from([1, 2, 16384]), st.sampled_from([24, 100, 480]))
+def test_any_score_has_an_encoding_that_stays_the_same(tracks, max_beats, ticks_per_beat):
+    tokenizer = Chorale(max_beats=max_beats)
+    tokens, summary = tokenizer.encode_with_summary(Score(ticks_per_beat, tracks))
+    assert tokenizer.grammar().accepts(torch.from_numpy(tokens)[None]).all()
+    assert tokens[-1] == tokenizer.vocabulary.id("EOS")
+    decoded = tokenizer.decode(tokens)
+    again, second = tokenizer.encode_with_summary(decoded)
+    assert np.array_equal(again, tokens)
+    assert not second.lossy
+    lost_onsets = "onsets of repeated notes"
+    dropped = sum(count for reason, count in summary.dropped.items() if reason != lost_onsets)
+    assert summary.notes_read == sum(len(track.notes) for track in tracks)
+    assert summary.notes_kept == summary.notes_read - dropped
+    assert decoded.num_notes == summary.notes_kept - summary.dropped.get(lost_onsets, 0)
+
+
+@given(st.lists(st.integers(0, 127)), st.integers(0, 91))
+def test_decoding_never_raises(rows, token):
+    chorale.decode(np.array([*rows, token]).clip(max=91))
+
+
+def test_an_incomplete_frame_is_left_out():
+    tokens = chorale.encode(SCORE)
+    for cut in range(9, 13):
+        assert chorale.decode(tokens[:cut]) == chorale.decode(tokens[:9])
+
+
+def part(name, *rows, program=0, drum=False):
+    return Track(name, program, drum, notes_from([(*row, 64) for row in rows]))
+
+
+def test_tracks_without_chords_are_voices_by_height():
+    low, high = part("Cello", (0, 4, 48)), part("Violin", (0, 2, 76), (2, 2, 62))
+    assert frames_of(Score(4, [low, high])) == [[76, -1, -1, 48]] * 2 + [[62, -1, -1, 48]] * 2
+    middle = part("Viola", (1, 2, 60))
+    assert frames_of(Score(4, [low, middle, high])) == [
+        [76, -1, -1, 48],
+        [76, -1, 60, 48],
+        [62, -1, 60, 48],
+        [62, -1, -1, 48],
+    ]
+
+
+def test_names_of_voices_precede_their_height():
+    score = Score(4, [part("soprano", (0, 1, 40)), part(" BASS ", (0, 1, 80), (0, 1, 60))])
+    _tokens, summary = chorale.encode_with_summary(score)
+    assert frames_of(score) == [[40, -1, -1, 80]]
+    assert summary.describe() == "1 note below another of their voice dropped"
+    assert [chorale.find_track(track) for track in score.tracks] == [0, 3]
+    assert chorale.find_track(Track("Alto", is_drum=True)) is None
+    assert chorale.find_track(Track("Piano")) is None
+
+
+def test_chords_of_one_track_are_led_as_voices():
+    # The held C keeps its voice while others move; of six notes the outer ones are kept.
+    held = [(0, 4, 72), (0, 1, 64), (0, 1, 48), (1, 2, 65), (1, 2, 50), (3, 1, 60)]
+    assert frames_of(Score(4, [part("Piano", *held)])) == [
+        [72, 64, -1, 48],
+        [72, 65, -1, 50],
+        [72, 65, -1, 50],
+        [72, -1, 60, -1],
+    ]
+    cluster = part("Piano", *((0, 1, pitch) for pitch in (50, 55, 60, 64, 67, 72)))
+    _tokens, summary = chorale.encode_with_summary(Score(4, [cluster]))
+    assert frames_of(Score(4, [cluster])) == [[72, 67, 55, 50]]
+    assert summary.describe() == "2 notes beyond four voices dropped"
+
+
+def test_what_is_lost_is_counted():
+    rows = [(0, 3, 60), (2, 2, 60), (4, 4, 60), (8, 1, 62), (39, 9, 62), (40, 1, 62), (9, 1, 20)]
+    score = Score(4, [part("Flute", *rows), part("Drums", (0, 1, 38), drum=True)])
+    tokens, summary = Chorale(max_beats=10).encode_with_summary(score)
+    assert len(tokens) == 2 + 4 * 40
+    assert summary.dropped == {
+        "notes of drums": 1,
+        "notes outside A0-C8": 1,
+        "notes beyond beat 10": 1,
+        "onsets of repeated notes": 2,
+    }
+    assert summary.clipped == {
+        "notes lasting beyond beat 10": 1,
+        "notes overlapping the next of their voice": 1,
+    }
+    assert (summary.notes_read, summary.notes_kept) == (8, 5)
+
+
+def test_bars_and_crops():
+    frames = np.arange(60, 77)[:, None].repeat(4, axis=1)  # 17 frames: a bar and a sixteenth
+    tokens = chorale.encode(score_of_frames(frames))
+    assert chorale.bar_length(SCORE) == 16
+    assert chorale.bar_length(Score(480, time_signatures=[TimeSignature(0, 3, 4)])) == 12
+    assert chorale.bar_starts(tokens, 16).tolist() == [0, 16]
+    assert chorale.bar_starts(tokens[:1], 16).tolist() == [0]
+    starts = chorale.crop_starts(tokens, bar_length=16)
+    assert starts.tolist() == [[0, 0], [64, -16]]
+    assert [chorale.times(tokens)[i + 1] + offset for i, offset in starts.tolist()] == [0, 0]
+    rng = np.random.default_rng(0)
+    window = chorale.sample_window(tokens, rng, 99, bar_length=16, augment=False, bar=1)
+    assert names_of(window) == ["BOS", *["Pitch_76"] * 4, "EOS"]
+
+
+def test_transposition_stays_within_the_vocabulary():
+    tokens = chorale.encode(score_of_frames(np.array([[107, 60, -1, 22]])))
+    rng = np.random.default_rng(0)
+    shifts = set()
+    for _ in range(40):
+        window = chorale.sample_window(tokens, rng, 9, bar_length=16, augment=True)
+        assert names_of(window)[3] == "Silence"
+        shifts.add(tuple((window - tokens).tolist()))
+    assert shifts == {(0, s, s, 0, s, 0) for s in (-1, 0, 1)}
+
+
+def test_before_a_given_time_only_silence_fills_the_frames():
+    grammar = chorale.grammar()
+    tokens = torch.from_numpy(chorale.encode(SCORE)[:-1])[None]  # five frames
+
+    def allowed(row, until):
+        mask = grammar.allowed(grammar.start(row), not_before=torch.tensor([until]))[0]
+        return {
+            chorale.vocabulary.token(i).partition("_")[0] for i in mask.nonzero()[:, 0].tolist()
+        }
+
+    assert allowed(tokens, 6) == {"Silence"}
+    assert allowed(tokens, 5) == {"Pitch", "Silence", "EOS"}
+    assert allowed(tokens[:, :-1], 5) == {"Silence"}
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("Pitch_60", 0),
+        ("BOS BOS", 1),
+        ("BOS Silence Silence Silence Silence EOS", 5),
+        ("BOS Pitch_60 EOS", 2),
+        ("BOS EOS Pitch_60", 2),
+    ],
+)
+def test_malformed_prompts_raise(text, position):
+    row = torch.tensor([[chorale.vocabulary.id(name) for name in text.split()]])
+    with pytest.raises(
+        UserError, match=f"prompt 0, position {position}: {text.split()[position]} "
+    ):
+        chorale.grammar().start(row)
