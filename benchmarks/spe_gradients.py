@@ -55,7 +55,7 @@ class _SineSPE(SineSPE):
 
     def forward(self, positions: Tensor, *, noise: NoiseKey, state: Any = None) -> Any:
         z = self.draw_noise(noise, 0, positions.device)
-        product, arrays = self.product(z), self.arrays(self.read(positions))
+        product, arrays = self.product(z), self.arrays(self.by_head(self.read(positions)))
         gates = self.gates(noise, positions.device)
         return [_PlainCode(gate, product, *arrays) for gate in gates], None
 

@@ -5,8 +5,9 @@
 On POP909 without transposition, in batches of 8, with FAVOR+ of 64 features; trained in bf16-mixed,
 measured in float32. `decay`: 4 layers, width 192, 6 heads, 800 steps of 512 tokens; encodings with
 and without learned decay. `sites`: the same size; rotary encodings on queries and keys, and on
-features. `musical_time`: 4 layers, width 128, 4 heads, 600 steps of 256 tokens; encodings by index
-and by musical time.
+features. `coordinates`: the same size; encodings by index, musical time, several coordinates, and
+one for each head. `musical_time`: 4 layers, width 128, 4 heads, 600 steps of 256 tokens; encodings
+by index and by musical time.
 
 On the JSB chorales (--root is their JSON file), trained in float32 on 4 transposed whole pieces a
 step: `jsb`, 4 layers, width 128, 4 heads, 600 steps; encodings of softmax attention, and of FAVOR+
@@ -79,11 +80,13 @@ def run(race: Race, entry: str, seed: int, root: str) -> dict[str, Any]:
     duration = time.monotonic() - start
     model = load(folder / "checkpoints" / "last.ckpt")
     data = open_training_data(model)
-    pieces = [data.cache[i][: 4 * race.length + 1] for i in data.split(race.split)]
+    pieces = data.split(race.split)
     losses = []
-    for i, piece in enumerate(pieces):
-        noise = NoiseKey((seed, RandomStream.EVALUATION, i))
-        (draw,) = position_losses(model.model, piece, noise, positions=model.positions(piece))
+    for number, i in enumerate(pieces):
+        piece = data.cache[i][: 4 * race.length + 1]
+        noise = NoiseKey((seed, RandomStream.EVALUATION, number))
+        positions = model.positions(piece, data.cache.bar_lengths[i])
+        (draw,) = position_losses(model.model, piece, noise, positions=positions)
         losses.append(draw)
     row = {"entry": entry, "seed": seed, "pieces": len(pieces), "seconds": round(duration)}
     for name, (start_at, end) in race.ranges.items():

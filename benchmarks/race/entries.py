@@ -26,11 +26,29 @@ SOFTMAX_ENCODINGS = {
 }
 # An entry is an encoding and variants of it, such as none+decay or rope@feature@time.
 VARIANTS = {
-    "+decay": "model.attention.decay=learned",
-    "@time": "model.position.coordinates=time",
-    "@feature": "model.position.site=feature",
-    "+cycles": "model.cycles=[4,16,64]",
+    "+decay": ["model.attention.decay=learned"],
+    "+cycles": ["model.cycles=[4,16,64]"],
+    "@time": ["model.position.coordinates=time"],
+    "@feature": ["model.position.site=feature"],
+    "@index_beat": ["model.position.coordinates=[index,beat]"],
+    "@time_pitch": ["model.position.coordinates=[time,pitch]"],
+    "@index_beat_pitch_by_head": [
+        "model.position.coordinates=[index,beat,pitch]",
+        "model.position.per_head=true",
+    ],
+    "@time_chord_by_head": [
+        "model.position.coordinates=[time,chord]",
+        "model.position.per_head=true",
+    ],
 }
+COORDINATES = (
+    "",
+    "@time",
+    "@index_beat",
+    "@time_pitch",
+    "@index_beat_pitch_by_head",
+    "@time_chord_by_head",
+)
 DECAYING = ("none", "sinusoidal", "sine_spe", "exact_sine_spe", "conv_spe")
 TIMED = ("exact_sine_spe", "sine_spe_64", "rope", "lrpe_orthogonal")
 ROTARY = ("rope", "lrpe_unitary", "lrpe_orthogonal", "lrpe_permutation")
@@ -99,7 +117,7 @@ class Race:
             f"model.ff_dim={4 * self.dim}",
             "model.num_layers=4",
             *self._attention(name),
-            *(VARIANTS[variant] for variant in variants),
+            *(override for variant in variants for override in VARIANTS[variant]),
             f"seed={seed}",
             f"trainer.precision={self.precision}",
             f"trainer.max_steps={self.steps}",
@@ -144,5 +162,6 @@ RACES = {
             whole=True,
             precision="32-true",
         ),
+        Race("coordinates", 800, 512, 192, each(("exact_sine_spe", "rope"), *COORDINATES)),
     )
 }

@@ -99,10 +99,10 @@ def _softmax(
         values = _products(q, k) * scale
     else:
         values = _products(logits.term.content_query(q), k) * scale
-        pattern = _pattern(k, AttentionMask(False), logits.columns.stop, logits.positions)
-        table = logits.table(pattern.lag_bounds()[logits.columns])
+        pattern = _pattern(k, AttentionMask(False), logits.num_columns, logits.positions)
+        table = logits.table(logits.bounds(pattern.lag_bounds()))
         query = _by_head(logits.term.position_query(q, scale))
-        rows = table.rows(lags)[:, None].expand(len(q), q.shape[2], -1, -1)
+        rows = table.rows(lags).expand(len(q), q.shape[2], -1, -1)
         values = values + (query @ table.values.mT.to(query.dtype)).gather(-1, rows)
     if mask.span is not None:
         decay = mask.span.decay

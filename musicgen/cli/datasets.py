@@ -34,7 +34,9 @@ _MATCHING_SECONDS = 10
 
 
 def build_data(
-    config: DictConfig | Mapping[str, Any], tokenizer: Tokenizer, num_position_columns: int = 1
+    config: DictConfig | Mapping[str, Any],
+    tokenizer: Tokenizer,
+    coordinates: Sequence[str] = ("index",),
 ) -> MusicDataModule:
     """Build the corpus and the data module of a `data` section.
 
@@ -44,9 +46,7 @@ def build_data(
     module_class: type[MusicDataModule] = get_class(config["_target_"])
     with parameter_of("data"):
         corpus, settings = _build_corpus(config, tokenizer)
-        return module_class(
-            corpus, tokenizer, num_position_columns=num_position_columns, **settings
-        )
+        return module_class(corpus, tokenizer, coordinates=coordinates, **settings)
 
 
 def build_encoded_corpus(

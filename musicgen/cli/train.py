@@ -32,7 +32,7 @@ from musicgen.cli.runner.threads import use_free_cores
 from musicgen.cli.sampling_choice import check_choose, choose_for_run
 from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
-from musicgen.errors import ParameterError, UserError
+from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models import Transformer, parameter_count
 from musicgen.run_folders import recorded_threads
 from musicgen.text import pluralize
@@ -67,7 +67,9 @@ def _train(cfg: DictConfig) -> float | None:
     if max_length is not None and cfg.data.length > max_length:
         expected = f"expected at least data.length={cfg.data.length}"
         raise ParameterError("model.position.max_length", max_length, expected)
-    data = build_data(cfg.data, tokenizer, model.num_position_columns)
+    with parameter_of("model.position"):
+        tokenizer.check_coordinates(model.coordinate_names)
+    data = build_data(cfg.data, tokenizer, model.coordinate_names)
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     content = CheckpointContent(
         model=config["model"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
@@ -198,13 +199,17 @@ def continue_prompts(
         warn: called with one line if a requested compilation is not possible.
     """
     length, max_length = request.length, model.position.max_length
+    names = model.coordinate_names
     token_prompts = [  # all of them before any work
         TokenPrompt(
             torch.from_numpy(prompt.tokens),
-            torch.from_numpy(tokenizer.positions(prompt.tokens)),
+            torch.from_numpy(
+                tokenizer.coordinates(prompt.tokens, names, bar_length=prompt.bar_length)
+            ),
             max_new_tokens=length.limit(prompt, max_length),
             start_time=prompt.end_time,
             end_time=length.end_time(prompt),
+            bar_length=prompt.bar_length,
         )
         for prompt in prompts
     ]
@@ -225,6 +230,7 @@ def continue_prompts(
                 hold_tempo=request.hold_tempo,
                 hold_metre=request.hold_metre,
                 seed=request.seed,
+                next_positions=partial(tokenizer.next_coordinates, names),
             )
             for row, new in _finished_rows(steps, tokenizer.vocabulary.pad_id, on_step):
                 prompt, sample = rows[row]

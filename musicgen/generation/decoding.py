@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -23,9 +23,10 @@ class TokenPrompt:
 
     Attributes:
         tokens: [L] ids, one or more.
-        positions: [L, 2], index and musical time of each token.
+        positions: [L, P], of each token, as the model reads them.
         start_time: musical time in grid steps before which nothing may be added.
         end_time: musical time at which continuations end, without the token that reaches it.
+        bar_length: grid steps in a bar, if bars are not among the tokens.
     """
 
     tokens: Tensor
@@ -33,6 +34,7 @@ class TokenPrompt:
     max_new_tokens: int
     start_time: int = 0
     end_time: int | None = None
+    bar_length: int = 1
 
 
 @torch.inference_mode()
@@ -47,6 +49,7 @@ def generate_tokens(
     hold_tempo: bool = False,
     hold_metre: bool = False,
     seed: int,
+    next_positions: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
 ) -> Iterator[Tensor]:
     """Continue each prompt, once per sample; iterating is streaming.
 
@@ -57,6 +60,7 @@ def generate_tokens(
         samples: numbers of the samples of each prompt.
         allow_end: whether the model may end a piece before its time or length.
         hold_tempo, hold_metre: see `Grammar.hold`.
+        next_positions: `TokenCoordinates.next_coordinates` of the coordinates that the model reads.
 
     Yields:
         [B] token ids on the CPU; a row that has ended yields the pad id. Stops when all have.
@@ -82,6 +86,8 @@ def generate_tokens(
     starts = torch.tensor([prompt.start_time for prompt in prompts])[rows]
     never = torch.iinfo(torch.long).max
     ends = torch.tensor([never if p.end_time is None else p.end_time for p in prompts])[rows]
+    bar_lengths = torch.tensor([prompt.bar_length for prompt in prompts])[rows]
+    positions = torch.stack([prompt.positions[-1] for prompt in prompts])[rows]
     active = torch.arange(len(rows))
     for uniform in _uniforms(seed, samples):
         allowed = grammar.allowed(grammar_state, end=allow_end, not_before=starts)
@@ -100,10 +106,11 @@ def generate_tokens(
             return
         if len(kept) < len(active):  # compute no further tokens of rows that have ended
             active, token, num_left = active[kept], token[kept], num_left[kept]
-            starts, ends = starts[kept], ends[kept]
+            starts, ends, bar_lengths = starts[kept], ends[kept], bar_lengths[kept]
+            positions = positions[kept]
             grammar_state = grammar_state.select(kept)
             state = state.select(kept.to(engine.device))
-        positions = grammar_state.positions[:, : engine.model.num_position_columns]
+        positions = next_positions(positions, token, grammar_state.positions, bar_lengths)
         on_device, state = engine.step(token.to(engine.device), positions.to(engine.device), state)
         logits = on_device.cpu()
 
@@ -120,7 +127,6 @@ def prefill(
     for _, group in groupby((prompts[i] for i in order), lambda prompt: len(prompt.tokens)):
         pairs = [(prompt.tokens, prompt.positions) for prompt in group]
         tokens, positions = map(torch.stack, zip(*pairs, strict=True))
-        positions = positions[..., : engine.model.num_position_columns]
         outputs.append(engine.prefill(tokens.to(engine.device), positions.to(engine.device)))
     rows = torch.tensor(order).argsort()[rows]
     logits = torch.cat([logits for logits, _ in outputs])

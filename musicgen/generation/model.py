@@ -48,9 +48,14 @@ class MusicModel:
         """Tokens in a training window."""
         return int(self.content.config["data"]["length"])
 
-    def positions(self, tokens: IntArray) -> IntArray:
-        """Return the positions that the model reads: ids [L] -> [L, P]."""
-        return self.tokenizer.positions(tokens)[:, : self.model.num_position_columns]
+    def positions(self, tokens: IntArray, bar_length: int | None = None) -> IntArray:
+        """Return the positions that the model reads: ids [L] -> [L, P].
+
+        Args:
+            bar_length: grid steps in a bar, for tokens without bars; None: four quarters.
+        """
+        names = self.model.coordinate_names
+        return self.tokenizer.coordinates(tokens, names, bar_length=bar_length)
 
     def prompt(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,7 +63,8 @@ def position_kernels(
 
     Args:
         lags: query position minus key position: [N].
-        axis: the coordinate of the lags; lags of other coordinates are 0.
+        axis: the coordinate of the lags, as a column of positions; lags of other coordinates are 0.
+            Heads that do not read it are constant.
     """
     steps = torch.from_numpy(lags).to(next(model.parameters()).device)
     kernels = []
@@ -96,7 +97,7 @@ class _Source(NamedTuple):
 
     name: str
     function: Callable[[Tensor, int], Any]
-    axes: range = range(1)
+    axes: Sequence[int] = (0,)
     effect: str = "factor on attention weights, by head"
     relative: str = "exact"
     shared: bool = False  # by all layers
@@ -107,7 +108,7 @@ def _sources(model: Transformer) -> list[_Source]:
     """Return the parts of the model that have a function of the lag."""
     position, layers = model.position, list[Any](model.layers)
     name, site, span = position.name, layers[0].attention.site, layers[0].span
-    axes = range(position.columns.start, position.columns.stop)
+    axes = position.columns
     # Encodings take the lags of one coordinate as [N].
     sources = [
         _Source(

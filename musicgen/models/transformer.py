@@ -17,6 +17,7 @@ from musicgen.models.compatibility import check_compatible
 from musicgen.models.dropout import Dropout
 from musicgen.models.phases import PhaseEmbedding
 from musicgen.position import LayerCode, PositionalEncoding, Site
+from musicgen.position.coordinates import NAMES
 from musicgen.random import NoiseKey
 from musicgen.validation import check_float, check_int
 
@@ -73,6 +74,7 @@ class Transformer(nn.Module):
     Attributes:
         num_position_columns: number of coordinates that `positions` must have; 1: token indices are
             enough.
+        coordinate_names: their names, see `PositionalEncoding`.
 
     Raises:
         ValueError: a size is invalid, or `position`, `attention` and `span` do not go together.
@@ -132,6 +134,9 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(layers)
         span_dims = 0 if layer_span is None else layer_span.num_dims
         self.num_position_columns = max(self.position.num_columns, span_dims)
+        self.coordinate_names = self.position.coordinate_names
+        if span_dims > 1 and len(self.coordinate_names) == 1:
+            self.coordinate_names = NAMES[:2]  # a span takes the first coordinates
         self.norm = nn.LayerNorm(dim) if norm_first else nn.Identity()
         self.dropout = Dropout(dropout)
         self.head = nn.Linear(dim, vocab_size)

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from musicgen.errors import ParameterError, UserError
-from musicgen.position.logit.term import Columns, LayerLogits
+from musicgen.position.coordinates import Coordinates, find_columns
+from musicgen.position.logit.term import LayerLogits
 from musicgen.random import NoiseKey
-
-_COLUMNS: dict[str, Columns] = {"index": slice(0, 1), "time": slice(1, 2), "both": slice(0, 2)}
+from musicgen.validation import check_bool
 
 
 class Site(StrEnum):
@@ -86,8 +86,11 @@ class PositionalEncoding(nn.Module, ABC):
 
     Args:
         width: width of the encoded vectors: the head width K at `Site.QUERY_KEY`.
-        coordinates: the coordinates to read of a position: `index`, the first; `time`, the second,
-            which in music is musical time; `both`; or their number, for example 2 for images.
+        coordinates: the coordinates to read of a position: a name or a list of names of
+            `index, time, bar, beat, pitch, chord`; `both`, index and time; or their number, for
+            example 2 for images.
+        per_head: each head reads one of several coordinates, in turn, as an encoding of that
+            coordinate alone would (after RotIE, Schön & Tompits 2026). Else all heads read all.
 
     Attributes:
         sites: where the encoding may act. If it takes a `site`, that chooses one of them.
@@ -98,8 +101,10 @@ class PositionalEncoding(nn.Module, ABC):
         max_length: positions from here on have no encoding; None: no limit.
         encoded_dim: width E of an encoded query or key.
         logit_scale: factor on q·k in softmax attention and FAVOR+.
-        columns, num_dims: the coordinates to read, and their number.
-        num_columns: number of coordinates that positions must have, the first ones included.
+        columns, num_coordinates: the columns of positions to read, and their number.
+        num_dims: number of coordinates that one head reads.
+        num_columns: number of columns that positions must have.
+        coordinate_names: their names: `index`; then `time`, if more is read; then the others.
     """
 
     name: ClassVar[str]
@@ -116,31 +121,43 @@ class PositionalEncoding(nn.Module, ABC):
         width: int,
         model_dim: int,
         *,
-        coordinates: str | int = "index",
+        coordinates: Coordinates = "index",
+        per_head: bool = False,
     ) -> None:
         super().__init__()
-        if isinstance(coordinates, str) and coordinates in _COLUMNS:
-            self.columns = _COLUMNS[coordinates]
-        elif isinstance(coordinates, int) and coordinates >= 1:
-            self.columns = slice(0, coordinates)
-        else:
-            expected = "expected index, time, both or a number of coordinates"
-            raise ParameterError("coordinates", coordinates, expected)
-        self.num_columns = self.columns.stop
-        self.num_dims = self.num_columns - self.columns.start
+        self.columns, self.num_columns, self.coordinate_names = find_columns(coordinates)
+        self.num_coordinates = len(self.columns)
+        check_bool("per_head", per_head)
+        if per_head and not 2 <= self.num_coordinates <= num_heads:
+            expected = f"expected false, or from 2 coordinates to one for each of {num_heads} heads"
+            raise ParameterError("per_head", per_head, expected)
+        self.per_head = per_head
+        self.num_dims = 1 if per_head else self.num_coordinates
         self.num_layers, self.num_heads = num_layers, num_heads
         self.width, self.model_dim = width, model_dim
         self.encoded_dim = width
         self.logit_scale = width**-0.5
 
     def read(self, positions: Tensor) -> Tensor:
-        """Return the coordinates to read of positions [1|B, L, P]: [1|B, L, num_dims]."""
+        """Return the coordinates to read of positions [1|B, L, P]: [1|B, L, num_coordinates]."""
         if positions.shape[-1] < self.num_columns:
+            names = ", ".join(self.coordinate_names) if self.coordinate_names[1:] else "more"
             raise UserError(
                 f"{self.name} reads coordinate {self.num_columns} of each position, but positions "
-                f"have {positions.shape[-1]}. Give positions with more, or use coordinates=index"
+                f"have {positions.shape[-1]}. Give positions with {names}, or use coordinates=index"
             )
-        return positions[..., self.columns]
+        # Not indexed by a list, whose copy to a GPU waits.
+        return torch.stack([positions[..., column] for column in self.columns], dim=-1)
+
+    def by_head(self, coordinates: Tensor) -> Tensor:
+        """Return the coordinates that each head reads: [..., num_coordinates] -> [..., 1|H, P].
+
+        P is `num_dims`; the dimension of heads is 1 if all read the same.
+        """
+        if not self.per_head:
+            return coordinates[..., None, :]
+        columns = [head % self.num_coordinates for head in range(self.num_heads)]
+        return torch.stack([coordinates[..., column] for column in columns], dim=-1)[..., None]
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Encode the embedding: [B, L, D] and positions [1|B, L, P] -> [B, L, D]."""
@@ -150,8 +167,8 @@ class PositionalEncoding(nn.Module, ABC):
         """Return the factor on content at the lags m − n of a query at m and a key at n.
 
         It multiplies each dimension of the products q_d k_d, or of a query at `Site.LOGIT`:
-        lags [N], or [N, num_dims] for several coordinates -> [H, K', N] for K' dimensions. It is
-        None if it is not a function of the lag. `layer=None` is the first layer.
+        lags [N], or [N, num_coordinates] for several -> [H, K', N] for K' dimensions. It is None if
+        it is not a function of the lag. `layer=None` is the first layer.
         """
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,15 +14,9 @@ from numpy.typing import NDArray
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track
 from musicgen.text import pluralize
+from musicgen.tokenization.coordinates import TokenCoordinates
 from musicgen.tokenization.grammar import Grammar
-from musicgen.tokenization.vocabulary import (
-    IntArray,
-    Vocabulary,
-    content_hash,
-    load_json,
-    save_json,
-    within,
-)
+from musicgen.tokenization.vocabulary import IntArray, content_hash, load_json, save_json, within
 
 Rng = np.random.Generator
 
@@ -67,7 +61,7 @@ class EncodingSummary:
         return ", ".join(kept + dropped + clipped + self.rules)
 
 
-class Tokenizer(ABC):
+class Tokenizer(TokenCoordinates):
     """Conversion between Scores and sequences of token ids.
 
     `decode(encode(score))` is the score on the tokenizer's grid, for any score.
@@ -82,9 +76,6 @@ class Tokenizer(ABC):
     """
 
     name: ClassVar[str]
-    vocabulary: Vocabulary
-    families: dict[str, range]
-    steps_per_beat: int
     note_families: ClassVar[tuple[str, ...]]
     chords: bool = False
     max_transposition: int
@@ -151,10 +142,6 @@ class Tokenizer(ABC):
     @abstractmethod
     def start_tokens(self) -> IntArray:
         """Return the first ids of every piece with notes, in the first metre. [L]."""
-
-    @abstractmethod
-    def times(self, tokens: IntArray) -> IntArray:
-        """Return the musical time of each id, in grid steps from the first bar. [L] -> [L]."""
 
     @abstractmethod
     def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
@@ -235,10 +222,6 @@ class Tokenizer(ABC):
     def num_notes(self, tokens: NDArray[Any]) -> int:
         """Return the number of ids that begin a note, of any shape; other integers do not count."""
         return sum(int(within(tokens, self.families[name]).sum()) for name in self.note_families)
-
-    def positions(self, tokens: IntArray) -> IntArray:
-        """Return token index and musical time in grid steps. [L] -> [L, 2]."""
-        return np.stack([np.arange(len(tokens)), self.times(tokens)], axis=1)
 
     def until_end(self, tokens: IntArray) -> IntArray:
         """Return the ids before the first EOS, without PAD. [L] -> [<= L]."""

@@ -15,7 +15,7 @@ from musicgen.attention import GaussianSpan, LayerSpan
 from musicgen.attention.softmax.blockwise import blockwise_attention
 from musicgen.attention.softmax.flex import expand_bounds, flex_attention_with_span
 from musicgen.attention.softmax.pattern import AttentionPattern
-from musicgen.position import LagTable
+from musicgen.position.logit.term import LagTable, LayerLogits, LogitTerm
 
 
 def _positions(kind: str) -> Tensor:
@@ -24,7 +24,7 @@ def _positions(kind: str) -> Tensor:
     if kind == "image":
         return torch.cartesian_prod(torch.arange(19), torch.arange(17))[None]
     time = torch.randint(0, 3, (2, 256)).cumsum(1)
-    if kind == "time under a span of the index":
+    if kind.endswith("under a span of the index"):
         return torch.stack((torch.arange(256).expand(2, -1), time), dim=-1)
     return time[..., None]
 
@@ -32,14 +32,23 @@ def _positions(kind: str) -> Tensor:
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("multiply", [True, False])
-@pytest.mark.parametrize("kind", ["index", "image", "time", "time under a span of the index"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "index",
+        "image",
+        "time",
+        "time under a span of the index",
+        "by head under a span of the index",
+    ],
+)
 @torch.no_grad()
 def test_fused_form_equals_the_form_in_blocks(kind, multiply, causal):
     positions = _positions(kind)
     num_dims, length = positions.shape[-1], positions.shape[1]
-    span_dims, columns = num_dims, slice(0, num_dims)
-    if kind.startswith("time under"):
-        span_dims, columns = 1, slice(1, 2)
+    span_dims, columns = num_dims, (tuple(range(num_dims)),)
+    if kind.endswith("under a span of the index"):
+        span_dims, columns = 1, ((1,), (0,), (1,)) if kind.startswith("by head") else ((1,),)
     span = GaussianSpan(training_length=[100] * span_dims, sigma=0.05)
     layer_span = replace(span(positions), multiply=multiply)
     last = torch.arange(length)[None] if causal else None
@@ -50,7 +59,8 @@ def test_fused_form_equals_the_form_in_blocks(kind, multiply, causal):
         pattern = AttentionPattern(positions, positions, last, mask, layer_span, num_dims, True)
         options, expanded = {}, {}
         if with_position:
-            bounds = pattern.lag_bounds()[columns]
+            logits = LayerLogits(LogitTerm(), positions, columns, [])
+            bounds = logits.bounds(pattern.lag_bounds())
             expanded_bounds = expand_bounds(bounds)
             values = torch.randn(3, *(high - low + 1 for low, high in expanded_bounds), 16)
             inner = tuple(

@@ -36,11 +36,11 @@ def build(cfg, **kwargs):
 def test_every_configuration_builds_a_data_module(config, tmp_path, name):
     extra = ["data.name=jsb"] if name == "muspy_dataset" else []
     cfg = config("train", f"data={name}", f"data.root={tmp_path}", "data.seed=3", *extra)
-    data = build(cfg, num_position_columns=2)
+    data = build(cfg, coordinates=["index", "beat"])
     assert isinstance(data, MusicDataModule)
     assert isinstance(data.corpus, Corpus)
     assert tmp_path in [data.corpus.root, data.corpus.root.parent]
-    assert (data.length, data.seed, data.num_position_columns) == (512, 3, 2)
+    assert (data.length, data.seed, data.coordinates) == (512, 3, ("index", "beat"))
 
 
 def test_corpus_settings_of_the_section_reach_the_corpus(config):

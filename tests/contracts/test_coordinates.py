@@ -1,4 +1,4 @@
-"""Contracts of every encoding in conf/position that reads musical time."""
+"""Contracts of every encoding in conf/position that reads coordinates."""
 
 from __future__ import annotations
 
@@ -33,14 +33,23 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "exact": ("model.position.num_realizations=null",),
 }
 ONE_DIMENSION = ("conv_spe", "lrpe_permutation", "permute")
-SIREN_LENGTH = {"index": "40", "time": "40", "both": "[40,40]"}
+SIREN_LENGTH = {"index": "40", "time": "40"}  # else of two coordinates
+COORDINATES = {  # and whether the heads take them in turn
+    "time": ("time", "false"),
+    "list": ("[time,pitch]", "false"),
+    "per_head": ("[pitch,index]", "true"),
+}
 
 
-def build(config, position: str, attention: str, coordinates: str) -> Transformer:
+def build(
+    config, position: str, attention: str, coordinates: str, per_head: str = "false"
+) -> Transformer:
     more = VARIANTS.get(position, ())
     position = "sine_spe" if position == "exact" else position
     if position == "siren":
-        more = (f"model.position.training_length={SIREN_LENGTH[coordinates]}",)
+        more = (f"model.position.training_length={SIREN_LENGTH.get(coordinates, '[40,40]')}",)
+    if per_head == "true":
+        more += ("model.position.per_head=true",)
     cfg = config(
         "train",
         f"position={position}",
@@ -67,24 +76,26 @@ def attention(request) -> str:
     return request.param
 
 
-@pytest.fixture(params=["time", "both"])
+@pytest.fixture(params=COORDINATES)
 def model(request, config, position, attention) -> Transformer:
-    if request.param == "both" and position in ONE_DIMENSION:
+    refused = {"list": ONE_DIMENSION, "per_head": ("conv_spe",)}
+    if position in refused.get(request.param, ()):
         pytest.skip("refused: see below")
-    return build(config, position, attention, request.param)
+    return build(config, position, attention, *COORDINATES[request.param])
 
 
 def music(seed: int = 3) -> tuple[Tensor, Tensor]:
-    """Tokens [2, L] and their positions [2, L, 2]: many at one time, and steps over others."""
+    """Tokens [2, L] and their positions [2, L, 3]: index, time with rests, and pitch."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(VOCAB, (2, LENGTH), generator=generator)
     steps = torch.tensor([0, 0, 0, 1, 2, 5])[torch.randint(6, (2, LENGTH), generator=generator)]
     index = torch.arange(LENGTH).expand(2, -1)
-    return ids, torch.stack((index, steps.cumsum(1)), dim=-1)
+    pitch = torch.randint(0, 20, (2, LENGTH), generator=generator)
+    return ids, torch.stack((index, steps.cumsum(1), pitch), dim=-1)
 
 
 @torch.no_grad()
-def test_recurrent_equals_parallel_in_musical_time(model):
+def test_recurrent_equals_parallel(model):
     ids, positions = music()
     parallel = model(ids, positions=positions, noise=NOISE)
     assert parallel.std() > 0.1
@@ -125,7 +136,7 @@ def test_shifted_positions_change_nothing_where_the_encoding_is_exactly_relative
         pytest.skip("relative in expectation only")
     ids, positions = music()
     here = model(ids, positions=positions)
-    there = model(ids, positions=positions + torch.tensor([3, 11]))
+    there = model(ids, positions=positions + torch.tensor([3, 11, 5]))
     torch.testing.assert_close(there, here, atol=1e-4, rtol=0)
 
 
@@ -171,6 +182,6 @@ def test_invalid_coordinates_are_refused(config, position):
     position = "sine_spe" if position == "exact" else position
     cfg = config("train", f"position={position}", "model.position.coordinates=bars")
     with pytest.raises(
-        UserError, match=r"^coordinates=bars: expected index, time, both or a number"
+        UserError, match=r"^coordinates=bars: expected index, time, .*, both .* or a number"
     ):
         instantiate(cfg.model.position)(2, 2, 8, 16)

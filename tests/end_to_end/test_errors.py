@@ -89,6 +89,10 @@ ERRORS = {
         ["train.py", "model.position.coordinates=x"],
         ["error: model.position.coordinates=x: "],
     ),
+    "coordinate that no token tells": (
+        ["train.py", "tokenizer=groove2groove", "model.position.coordinates=[index,chord]"],
+        ["error: model.position.coordinates=chord: expected some of index, time, bar, beat, pitch"],
+    ),
     "wrong type of a nested setting": (
         ["train.py", "optimizer.lr=true"],
         ["error: optimizer.lr=true: expected a number > 0"],

@@ -195,6 +195,15 @@ def test_position_properties_in_musical_time_and_without_a_kernel(workplace, mon
     assert 0 < int(row["training_length"]) < 64  # steps that 64 tokens take
     assert float(row["period"]) == pytest.approx(4 * float(row["period_in_beats"]))
 
+    content["model"]["position"]["coordinates"] = "beat"
+    torch.save(checkpoint, workplace / "beat.ckpt")
+    arguments[0] = "checkpoint=beat.ckpt"
+    done = call_here(workplace, "evaluate.py", [*arguments, "out=b"], monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    row = next(csv.DictReader((workplace / "b/position_properties.csv").open()))
+    assert row["lag"] == "grid steps in the bar"
+    assert 8 < int(row["training_length"]) <= 16
+
     content["model"]["position"] = {"_target_": "musicgen.position.NoPosition", "_partial_": True}
     feature_map = {"_target_": "musicgen.attention.ReLU", "_partial_": True}
     content["model"]["attention"]["feature_map"] = feature_map

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -244,13 +245,17 @@ def test_empty_music_is_no_prompt(tokenizer):
         make_prompt(tokenizer, score, "silence.mid", 4)
 
 
-@pytest.mark.parametrize("coordinates", ["time", "both"])
+@pytest.mark.parametrize(
+    ("coordinates", "per_head"),
+    [("time", False), (["pitch", "bar", "index"], False), (["beat", "pitch"], True)],
+)
 @pytest.mark.parametrize("attention", [None, SoftmaxAttention])
 @torch.inference_mode()
-def test_musical_time_when_decoding_is_that_of_the_whole_piece(
-    tokenizer, attention, coordinates, monkeypatch
+def test_coordinates_when_decoding_are_those_of_the_whole_piece(
+    tokenizer, attention, coordinates, per_head, monkeypatch
 ):
-    model = small_model(tokenizer, partial(RoPE, coordinates=coordinates), attention)
+    position = partial(RoPE, coordinates=coordinates, per_head=per_head)
+    model = small_model(tokenizer, position, attention)
     found = []
 
     def step(self, *args, step=PackedCpuEngine.step):
@@ -259,8 +264,13 @@ def test_musical_time_when_decoding_is_that_of_the_whole_piece(
         return logits, state
 
     monkeypatch.setattr(PackedCpuEngine, "step", step)
-    (done,) = run(tokenizer, model, length=Length(bars=2))
-    positions = torch.from_numpy(tokenizer.positions(done.tokens))[None]
+    prompt = make_prompt(tokenizer, SCORES[tokenizer.name], "p", 2)
+    if tokenizer.name == "groove2groove":  # whose tokens do not tell it
+        prompt = replace(prompt, bar_length=36)
+    (done,) = run(tokenizer, model, [prompt], length=Length(bars=2))
+    names, bar_length = model.coordinate_names, prompt.bar_length
+    coordinates = tokenizer.coordinates(done.tokens, names, bar_length=bar_length)
+    positions = torch.from_numpy(coordinates)[None]
     expected = model(torch.from_numpy(done.tokens)[None], positions=positions)[0]
     start = len(done.prompt.tokens)
     assert len(found) > 20

@@ -45,7 +45,7 @@ class SoftmaxAttention(Attention):
         q, k = q.to(v.dtype), k.to(v.dtype)
         # Number of coordinates of the lags that logits depend on.
         span_dims = 0 if span is None else len(span.decay)
-        num_dims = max(span_dims, 0 if logits is None else logits.columns.stop)
+        num_dims = max(span_dims, 0 if logits is None else logits.num_columns)
         source = span or logits
         positions = k.new_empty(1, k.shape[1], 0) if source is None else source.positions
         k_positions = positions
@@ -85,7 +85,7 @@ class SoftmaxAttention(Attention):
         if logits is not None:
             position_query = logits.term.position_query(q, self.logit_scale).transpose(1, 2)
             q = logits.term.content_query(q)
-            bounds = pattern.lag_bounds()[logits.columns]
+            bounds = logits.bounds(pattern.lag_bounds())
             table = logits.table(expand_bounds(bounds) if use_flex else bounds)
         attend = flex_attention_with_span if use_flex else blockwise_attention
         q = (q * self.logit_scale).transpose(1, 2)

@@ -72,8 +72,7 @@ class _Plan:
         logits = logits.to(dtype)
         lags = self.pattern.lags(*block)
         if position_query is not None and values is not None:
-            products = position_query @ values.transpose(-1, -2)  # [B, H, C, N]
-            logits = logits + self._by_lag(products, lags).to(dtype)
+            logits = logits + self._by_lag(position_query, values, lags).to(dtype)
         # [1|B, 1, C, W] each: small arrays are combined first, so that large ones are read once.
         hidden = ~self.pattern.visible(*block, lags)[:, None]
         offset = torch.zeros_like(hidden, dtype=dtype)
@@ -106,17 +105,22 @@ class _Plan:
             rows = slice(first, first + (queries.stop - queries.start) + (keys.stop - keys.start))
         return [_tokens(queries), _tokens(keys), _tokens(queries), (slice(None), rows), ...]
 
-    def _by_lag(self, products: Tensor, lags: Tensor) -> Tensor:
-        """Arrange products of queries and table rows [B, H, C, N] by keys: [B, H, C, W]."""
+    def _by_lag(self, query: Tensor, values: Tensor, lags: Tensor) -> Tensor:
+        """Return products of queries [B, H, C, K'] and each pair's table row: [B, H, C, W]."""
         num_queries, num_keys = lags.shape[1:3]
         if self.pattern.consecutive:
+            products = query @ values.mT  # [B, H, C, N]
             # Pair (c, w) has row w + (C − 1) − c. In rows of N, at c·N + w + (C − 1) − c, which
             # from C − 1 on is (c, w) in rows of N − 1.
             rows = products.shape[-1] - 1
             flat = products.flatten(-2)[..., num_queries - 1 :][..., : num_queries * rows]
             return flat.unflatten(-1, (num_queries, rows))[..., :num_keys]
         assert self.table is not None
-        index = self.table.rows(lags)[:, None]
+        index = self.table.rows(lags)
+        if num_keys * values.shape[-1] < values.shape[-2]:  # less than products with all rows
+            heads = torch.arange(len(values), device=index.device)[:, None, None]
+            return (query[..., None, :] @ values[heads, index].mT).squeeze(-2)
+        products = query @ values.mT
         return products.gather(-1, index.expand(*products.shape[:3], num_keys))
 
 

@@ -50,7 +50,8 @@ def flex_attention_with_span(
         products = position_query @ table.values.to(q.dtype).transpose(-1, -2)
         products = products.float()  # [B, H, L, N]; its gradient is summed pair by pair
         bounds = torch.tensor(table.bounds, device=q.device)
-    encoded = positions if table is None else positions[..., table.columns]
+    columns = torch.tensor([[0]] if table is None else table.columns, device=q.device)
+    columns = columns.expand(q.shape[1], -1)  # [H, num_dims]
     table_dims, span_dims, multiply = len(bounds), len(reach), span.multiply
 
     # Window and bounds are tensors: it would be compiled again whenever a number changes.
@@ -59,7 +60,8 @@ def flex_attention_with_span(
             row = torch.zeros_like(i)
             for dim in range(table_dims):  # as `LagTable.rows`
                 low, high = bounds[dim, 0], bounds[dim, 1]
-                lag = encoded[b, j, dim] - encoded[b, i, dim]
+                column = columns[h, dim]
+                lag = positions[b, j, column] - positions[b, i, column]
                 row = row * (high - low + 1) + torch.minimum(torch.maximum(lag, low), high) - low
             logit = logit + products[b, h, i, row]
         log_gauss = torch.zeros_like(logit)

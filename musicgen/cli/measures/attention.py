@@ -52,7 +52,8 @@ def attention_properties(cfg: DictConfig, out: Path) -> list[Row]:
     check_int("attention.map_length", settings.map_length, minimum=2)
     models = compared_models(cfg)
     data = open_training_data(models[0].model, cfg.data.root)
-    piece = data.cache[data.split(cfg.split)[0]][: settings.map_length]
+    index = data.split(cfg.split)[0]
+    piece, bar_length = data.cache[index][: settings.map_length], data.cache.bar_lengths[index]
     rows: list[Row] = []
     by_distance = {}
     for number, compared in enumerate(models):
@@ -76,7 +77,8 @@ def attention_properties(cfg: DictConfig, out: Path) -> list[Row]:
         brightness = (attention_brightness if normalised else relative_brightness)(probe)
         path = out / f"attention_identical_tokens{suffix}.png"
         plot_attention(brightness, path, notes=notes, title=name, **shown)
-        maps = _maps(trained, network, cfg, piece, layers)
+        positions = torch.from_numpy(trained.positions(piece, bar_length))[None]
+        maps = _maps(network, cfg, piece, positions, layers)
         path = out / f"attention_maps{suffix}.png"
         plot_attention(attention_brightness(maps), path, title=name, **shown)
         with atomic_path(out / f"attention{suffix}.npz") as temporary:
@@ -142,16 +144,15 @@ def _check_memory(size: int, length: int) -> None:
 
 
 def _maps(
-    model: MusicModel,
     network: Transformer,
     cfg: DictConfig,
     piece: NDArray[np.int64],
+    positions: torch.Tensor,
     layers: list[int],
 ) -> NDArray[np.float64]:
     """Return the normalised attention of a piece: [layers, H, L, L]."""
     tokens = torch.from_numpy(piece)[None]
     noise = NoiseKey((cfg.seed, RandomStream.EVALUATION))
-    positions = torch.from_numpy(model.positions(piece))[None]
     found = attention_weights(network, tokens, layers=layers, positions=positions, noise=noise)
     return torch.cat([weights for weights, _ in found]).numpy()
 

@@ -70,7 +70,8 @@ def position_loss(cfg: DictConfig, out: Path) -> list[Row]:
             for i in progress.track(indices, description=each.name):
                 piece = pieces[i][: length + 1]
                 noise = NoiseKey((cfg.seed, RandomStream.EVALUATION, i))
-                options = {"positions": each.model.positions(piece), "num_draws": cfg.num_draws}
+                positions = each.model.positions(piece, data.cache.bar_lengths[i])
+                options = {"positions": positions, "num_draws": cfg.num_draws}
                 losses.append(position_losses(each.model.model, piece, noise, **options))
             runs.append(Result(each.name, losses, each.model.training_length, length))
         losses = [

@@ -23,13 +23,22 @@ from musicgen.report.tables import write_csv, write_json
 
 Row = dict[str, Any]
 MAX_TEMPLATE = 512  # positions in the pictures of kernels as matrices
+# Names of lags along coordinates; those of one unit are told apart.
+_UNITS = {
+    "index": "tokens",
+    "time": "grid steps",
+    "bar": "bars",
+    "beat": "grid steps in the bar",
+    "pitch": "semitones",
+    "chord": "chord numbers",
+}
 
 
 def position_properties(cfg: DictConfig, out: Path) -> list[Row]:
     """Measure and plot how the positional encoding, spans and decays weigh a lag.
 
-    Lags are in tokens or in grid steps of musical time; the lag of the other coordinate is 0. The
-    heads' profiles are written as CSV and JSON, and the kernels of all dimensions as arrays.
+    Lags are along one coordinate, in its unit; those of the other coordinates are 0. The heads'
+    profiles are written as CSV and JSON, and the kernels of all dimensions as arrays.
     """
     model = load(cfg.checkpoint).to(find_device(cfg.device))
     log(model.content.describe(model.path))
@@ -37,9 +46,9 @@ def position_properties(cfg: DictConfig, out: Path) -> list[Row]:
     profiles: list[Row] = []
     arrays: dict[str, NDArray[np.generic]] = {}
     for axis in kernel_axes(model.model):
-        in_time = axis == 1
-        unit = "grid steps" if in_time else "tokens"
-        length = time_length(model, cfg) if in_time else model.training_length
+        coordinate = model.model.coordinate_names[axis]
+        unit = _UNITS[coordinate]
+        length = coordinate_length(model, cfg, axis) if axis else model.training_length
         reach = max(length, round(cfg.max_factor * length))
         lags = np.arange(1 - (length if model.model.causal else reach), reach)
         drawn = slice(length - 1 if model.model.causal else 0, None)
@@ -48,7 +57,7 @@ def position_properties(cfg: DictConfig, out: Path) -> list[Row]:
             found = property_rows([kernel_properties(lags, *layer, length) for layer in layers])
             for row in found:
                 row |= {"training_length": length, "translation_invariant": kernel.relative}
-                if in_time:
+                if coordinate in ("time", "beat"):
                     row["period_in_beats"] = row["period"] / model.tokenizer.steps_per_beat
                 rows.append({"kernel": kernel.name, "lag": unit, **row})
             title = f"{kernel.name}: {kernel.effect}"
@@ -86,12 +95,14 @@ def _by_dimension(values: NDArray[np.floating]) -> dict[str, NDArray[np.floating
     return {f"layer {i}, head {h}, d = {d}": values[i, h, d] for i, h, d in indices}
 
 
-def time_length(model: MusicModel, cfg: DictConfig) -> int:
-    """Return the median number of grid steps in the first training window of a piece."""
+def coordinate_length(model: MusicModel, cfg: DictConfig, axis: int) -> int:
+    """Return the median range of a coordinate over the first training windows of pieces."""
     data = open_training_data(model, cfg.data.root)
-    pieces = [data.cache[i] for i in data.split(cfg.split)[: cfg.max_pieces]]
-    times = [model.tokenizer.times(piece[: model.training_length]) for piece in pieces]
-    return int(np.median([time.max() for time in times])) + 1
+    ranges = []
+    for i in data.split(cfg.split)[: cfg.max_pieces]:
+        window = data.cache[i][: model.training_length]
+        ranges.append(np.ptp(model.positions(window, data.cache.bar_lengths[i])[:, axis]))
+    return int(np.median(ranges)) + 1
 
 
 def property_tables(rows: list[Row]) -> dict[str, list[Row]]:

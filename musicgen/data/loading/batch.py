@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ class Batch:
     Attributes:
         tokens: [B, L].
         targets: the next token of each position, `IGNORED` where there is none. [B, L]
-        positions: token index, and musical time if the model reads it. [1|B, L, P]
+        positions: the coordinates that the model reads, from the token index on. [1|B, L, P]
     """
 
     tokens: Tensor
@@ -42,12 +42,12 @@ class Batch:
 def collate(
     windows: Sequence[NDArray[np.int64]],
     pad_id: int,
-    positions: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
+    positions: Sequence[NDArray[np.int64]] | None = None,
 ) -> Batch:
     """Collate windows of up to L + 1 tokens into a batch, padded at the end.
 
     Args:
-        positions: computes the positions of a window, [L] -> [L, P]; None counts tokens.
+        positions: those of each window's inputs, up to [L, P]; None counts tokens.
     """
     length = max(len(window) for window in windows) - 1
     tokens = torch.full((len(windows), length), pad_id)
@@ -58,5 +58,13 @@ def collate(
         targets[row, : len(ids) - 1] = ids[1:]
     if positions is None:
         return Batch(tokens, targets, torch.arange(length)[None, :, None])
-    rows = [torch.from_numpy(positions(window[:-1])) for window in windows]
+    rows = [torch.from_numpy(own) for own in positions]
     return Batch(tokens, targets, pad_sequence(rows, batch_first=True))
+
+
+def collate_positioned(
+    items: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]], pad_id: int
+) -> Batch:
+    """Collate items of `PositionedWindows`."""
+    windows, positions = zip(*items, strict=True)
+    return collate(windows, pad_id, positions)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import pytorch_lightning as pl
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from musicgen.data.corpora.base import Corpus
-from musicgen.data.loading.batch import collate
-from musicgen.data.loading.windows import EvalWindows, StreamBatches, TrainingWindows, WindowStart
+from musicgen.data.loading.batch import Batch, collate, collate_positioned
+from musicgen.data.loading.windows import (
+    EvalWindows,
+    PositionedWindows,
+    StreamBatches,
+    TrainingWindows,
+    WindowStart,
+)
 from musicgen.data.preparation.encoded_corpus import EncodedCorpus
 from musicgen.errors import ParameterError
 from musicgen.tokenization.base import Tokenizer
@@ -32,8 +39,7 @@ class MusicDataModule(EncodedCorpus, pl.LightningDataModule):
         seed: decides crops and augmentations.
         num_workers: loader processes; 0 loads in the training process; None uses 2 for a GPU,
             and 0 otherwise.
-        num_position_columns: columns of `Batch.positions`: 1 is the token index, 2 adds the musical
-            time.
+        coordinates: names of the columns of `Batch.positions`, see `TokenCoordinates`.
         encoding: as for `EncodedCorpus`.
     """
 
@@ -50,7 +56,7 @@ class MusicDataModule(EncodedCorpus, pl.LightningDataModule):
         skip_beginning: float = 0.0,
         seed: int = 0,
         num_workers: int | None = None,
-        num_position_columns: int = 1,
+        coordinates: Sequence[str] = ("index",),
         **encoding: Any,
     ) -> None:
         pl.LightningDataModule.__init__(self)
@@ -66,11 +72,11 @@ class MusicDataModule(EncodedCorpus, pl.LightningDataModule):
             )
         check_int("seed", seed, 0)
         check_int("num_workers", num_workers, 0, none_means="2 for a GPU, otherwise none")
-        check_int("num_position_columns", num_position_columns)
+        tokenizer.check_coordinates(coordinates)
         self.length, self.batch_size, self.seed = length, batch_size, seed
         self.batches_per_epoch, self.num_workers = batches_per_epoch, num_workers
         self.window, self.skip_beginning = window, skip_beginning
-        self.num_position_columns = num_position_columns
+        self.coordinates = tuple(coordinates)
 
     def prepare_data(self) -> None:
         """Encode the corpus, in one process."""
@@ -132,10 +138,14 @@ class MusicDataModule(EncodedCorpus, pl.LightningDataModule):
         if num_workers is None:
             num_workers = 2 if on_gpu else 0
         pad_id = self.tokenizer.vocabulary.pad_id
-        positions = self.tokenizer.positions if self.num_position_columns > 1 else None
+        items: Dataset = dataset
+        collate_items: Callable[..., Batch] = collate
+        if self.coordinates != ("index",):
+            items = PositionedWindows(dataset, self.tokenizer, self.coordinates)
+            collate_items = collate_positioned
         return DataLoader(
-            dataset,
-            collate_fn=partial(collate, pad_id=pad_id, positions=positions),
+            items,
+            collate_fn=partial(collate_items, pad_id=pad_id),
             num_workers=num_workers,
             persistent_workers=num_workers > 0,
             prefetch_factor=4 if num_workers else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -58,11 +58,7 @@ class TrainingWindows(Dataset):
 
     def __getitem__(self, item: int) -> NDArray[np.int64]:
         """Return up to `length` + 1 tokens."""
-        epoch, index = divmod(item, len(self.pieces))
-        if self._last_order[0] != epoch:  # cached, since large ones are slow
-            rng = np.random.default_rng((self.seed, 0, epoch))
-            self._last_order = epoch, rng.permutation(len(self.pieces))
-        piece = self.pieces[self._last_order[1][index]]
+        piece = self.piece(item)
         tokens, starts = self.cache.mapped(piece), self.cache.crop_starts(piece)
         rng = np.random.default_rng((self.seed, 1, item))
 
@@ -93,6 +89,14 @@ class TrainingWindows(Dataset):
             window = earlier
         return window
 
+    def piece(self, item: int) -> int:
+        """Return the piece of an item."""
+        epoch, index = divmod(item, len(self.pieces))
+        if self._last_order[0] != epoch:  # cached, since large ones are slow
+            rng = np.random.default_rng((self.seed, 0, epoch))
+            self._last_order = epoch, rng.permutation(len(self.pieces))
+        return self.pieces[self._last_order[1][index]]
+
     def _num_skipped(self, num_bars: int, rng: np.random.Generator) -> int:
         """Draw the number of bars to leave out at the beginning."""
         most = min(MAX_SKIPPED, num_bars // 2) // SKIP_MULTIPLE
@@ -117,6 +121,36 @@ class EvalWindows(Dataset):
 
     def __getitem__(self, item: int) -> NDArray[np.int64]:
         return self.cache.mapped(self.pieces[item])[: self.length + 1].astype(np.int64)
+
+    def piece(self, item: int) -> int:
+        """Return the piece of an item."""
+        return self.pieces[item]
+
+
+class PositionedWindows(Dataset):
+    """Windows, each with the positions of its inputs: up to [L + 1] and [L, P].
+
+    Args:
+        coordinates: their names, see `TokenCoordinates`; bars and times count from the window's
+            first bar.
+    """
+
+    def __init__(
+        self,
+        windows: TrainingWindows | EvalWindows,
+        tokenizer: Tokenizer,
+        coordinates: Sequence[str],
+    ) -> None:
+        self.windows, self.tokenizer, self.coordinates = windows, tokenizer, coordinates
+
+    def __len__(self) -> int:
+        return len(self.windows)  # type: ignore[arg-type]  # training windows have none
+
+    def __getitem__(self, item: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        window = self.windows[item]
+        bar_length = self.windows.cache.bar_lengths[self.windows.piece(item)]
+        positions = self.tokenizer.coordinates(window[:-1], self.coordinates, bar_length=bar_length)
+        return window, positions
 
 
 class StreamBatches(Sampler[list[int]]):

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from musicgen.data.corpora.base import SPLITS
 from musicgen.data.preparation.encoding import PieceRecord
 from musicgen.text import csv_cell, pluralize
-from musicgen.tokenization.base import EncodingSummary, Vocabulary
+from musicgen.tokenization.base import EncodingSummary
+from musicgen.tokenization.vocabulary import Vocabulary
 
 TABLE, SUMMARY = "report.csv", "summary.txt"
 _BLOCKS = " ▁▂▃▄▅▆▇█"

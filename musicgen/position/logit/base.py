@@ -12,7 +12,7 @@ query. Heads take slices of u, v and P, as they do of q and k.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -42,22 +42,33 @@ class LogitEncoding(PositionalEncoding):
         encoding = self.logit_term(layer or 0).encoding
         if encoding is None:
             return None
-        return encoding(-lags.reshape(-1, self.num_dims)).mT * self.logit_scale
+        return self._at(lags, encoding).mT * self.logit_scale
 
     def logit_bias(self, lags: Tensor, layer: int | None = None) -> Tensor:
         """Return the term of a query of zeros at the lags: [H, 1, N]."""
         term = self.logit_term(layer or 0)
-        values = term.values(-lags.reshape(-1, self.num_dims))  # key minus query: [H, N, K']
+        values = self._at(lags, term.values)  # [H, N, K']
         q = values.new_zeros(1, self.num_heads, self.width)
         return term.position_query(q, self.logit_scale).transpose(0, 1) @ values.mT
+
+    def _at(self, lags: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return a part of a term at lags, query minus key: [N], or [N, num_coordinates]."""
+        steps = self.by_head(-lags.reshape(-1, self.num_coordinates)).unbind(1)
+        if not self.per_head:
+            return function(steps[0])
+        return torch.stack([function(own)[head] for head, own in enumerate(steps)])
 
     def forward(
         self, positions: Tensor, *, noise: NoiseKey, state: Any = None
     ) -> tuple[Sequence[LayerCode], Any]:
         self.read(positions)  # checks them; codes keep all, as a span may read other coordinates
         caches: list[list[LagTable]] = state or [[] for _ in range(self.num_layers)]
+        columns = [self.columns]
+        if self.per_head:
+            heads = range(self.num_heads)
+            columns = [(self.columns[h % self.num_coordinates],) for h in heads]
         logits = (
-            LayerLogits(self.logit_term(layer), positions, self.columns, cache)
+            LayerLogits(self.logit_term(layer), positions, tuple(columns), cache)
             for layer, cache in enumerate(caches)
         )
         return [LayerCode(logits=of_layer) for of_layer in logits], caches
@@ -77,10 +88,16 @@ class RelativeEncoding(LogitEncoding):
 
     @abstractmethod
     def encodings(self, lags: Tensor, layer: int) -> Tensor:
-        """Compute a layer's P in fp32: integer lags [N, num_dims] -> [N, D]."""
+        """Compute a layer's P in fp32: integer lags [N, num_dims] -> [N, D].
+
+        Heads take slices of the last dimension; of [H, N, D], each its own.
+        """
 
     def logit_term(self, layer: int) -> LogitTerm:
         def encoding(lags: Tensor) -> Tensor:
-            return self.encodings(lags, layer).unflatten(-1, (self.num_heads, -1)).transpose(0, 1)
+            values = self.encodings(lags, layer).unflatten(-1, (self.num_heads, -1))
+            if values.dim() == 3:
+                return values.transpose(0, 1)
+            return torch.stack([own[:, head] for head, own in enumerate(values)])
 
         return LogitTerm(self.content_bias[layer], self.position_bias[layer], encoding)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from musicgen.errors import ParameterError
+from musicgen.position.coordinates import Coordinates
 from musicgen.position.logit.base import RelativeEncoding
 from musicgen.validation import check_int
 
@@ -21,7 +22,8 @@ class SIREN(RelativeEncoding):
     to |x| ≤ 1: lags beyond the training length share the encoding of the furthest one.
 
     Args:
-        training_length: N, one number for each coordinate; of musical time, in its grid steps.
+        training_length: N, one number for each coordinate, in its own unit: grid steps of musical
+            time, or semitones of pitch.
         depth: layers of the network, the last of them linear.
         omega_first, omega: ω of the first layer's sines, and of the other layers'.
 
@@ -38,20 +40,22 @@ class SIREN(RelativeEncoding):
         depth: int = 3,
         omega_first: float = 10.0,
         omega: float = 10.0,
-        coordinates: str | int = "index",
+        coordinates: Coordinates = "index",
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, coordinates=coordinates, **kwargs)
         sizes = [training_length] if isinstance(training_length, int) else list(training_length)
-        if len(sizes) != self.num_dims:
-            expected = f"expected as many numbers as coordinates={coordinates} has, {self.num_dims}"
+        if len(sizes) != self.num_coordinates:
+            number = self.num_coordinates
+            expected = f"expected as many numbers as coordinates={coordinates} has, {number}"
             raise ParameterError("training_length", training_length, expected)
         check_int("depth", depth, minimum=2)
         self.omegas = [omega_first, *[omega] * (depth - 2)]
         self.register_buffer("reach", torch.tensor(sizes).float().sub(1).clamp(min=1))
         # Not nn.Linear, whose weights a model initialises in its own way.
         layers, dim = self.num_layers, self.model_dim
-        first = torch.empty(layers, dim, len(sizes)).uniform_(-1, 1) / len(sizes)
+        dims = self.num_dims
+        first = torch.empty(layers, dim, dims).uniform_(-1, 1) / dims
         limit = (6 / dim) ** 0.5 / omega
         hidden = torch.empty(depth - 2, layers, dim, dim).uniform_(-limit, limit)
         last = torch.randn(layers, dim, dim) * (2 / dim) ** 0.5
@@ -59,7 +63,8 @@ class SIREN(RelativeEncoding):
         self.biases = nn.ParameterList([torch.zeros(layers, dim) for _ in range(depth)])
 
     def encodings(self, lags: Tensor, layer: int) -> Tensor:
-        x = (lags / self.reach).clamp(-1, 1)
+        reach = self.by_head(self.reach)  # [1|H, num_dims]
+        x = (lags / (reach[:, None] if self.per_head else reach)).clamp(-1, 1)
         *sines, last = (
             (w[layer], b[layer]) for w, b in zip(self.weights, self.biases, strict=True)
         )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-Columns: TypeAlias = "slice[int, int, None]"  # coordinates of positions
+from musicgen.errors import UserError
+
+MAX_LAGS = 1 << 20
+"""Rows of a table in several dimensions; each may hold a vector of the model's width."""
+
 LagBounds = tuple[tuple[int, int], ...]  # first and last lag of each dimension
 
 
@@ -56,14 +61,22 @@ class LagTable(NamedTuple):
 
     values: Tensor  # [H, N, K']
     bounds: LagBounds
-    columns: Columns
+    columns: tuple[
+        tuple[int, ...], ...
+    ]  # of positions, for each head, or once if all read the same
 
     def rows(self, lags: Tensor) -> Tensor:
-        """Return the rows of lags [..., P]; lags outside of the bounds take the nearest row."""
-        row = torch.zeros_like(lags[..., 0])
-        for i, (low, high) in enumerate(self.bounds, start=self.columns.start):
-            row = row * (high - low + 1) + (lags[..., i].clamp(low, high) - low)
-        return row
+        """Return the rows of lags [B, Lq, Lk, P]: [B, 1|H, Lq, Lk].
+
+        Lags outside of the bounds take the nearest row.
+        """
+        rows = []
+        for columns in self.columns:
+            row = torch.zeros_like(lags[..., 0])
+            for column, (low, high) in zip(columns, self.bounds, strict=True):
+                row = row * (high - low + 1) + (lags[..., column].clamp(low, high) - low)
+            rows.append(row)
+        return torch.stack(rows, dim=1)
 
 
 @dataclass(frozen=True)
@@ -72,8 +85,21 @@ class LayerLogits:
 
     term: LogitTerm
     positions: Tensor  # [1|B, L, P]
-    columns: Columns
+    columns: tuple[tuple[int, ...], ...]  # see `LagTable`
     cache: list[LagTable]  # the last table computed for this sequence
+
+    @property
+    def num_columns(self) -> int:
+        """Number of coordinates, from the first on, that contain all that are read."""
+        return 1 + max(map(max, self.columns))
+
+    def bounds(self, of_columns: LagBounds) -> LagBounds:
+        """Return the bounds of the lags that one head reads, from those of all coordinates."""
+        of_heads = [[of_columns[column] for column in columns] for columns in self.columns]
+        return tuple(
+            (min(low for low, _ in each), max(high for _, high in each))
+            for each in zip(*of_heads, strict=True)
+        )
 
     def table(self, bounds: LagBounds) -> LagTable:
         """Return the values of all lags within the bounds, or the cached table if it has them."""
@@ -84,13 +110,24 @@ class LayerLogits:
             ):
                 return table
         if self.cache:  # a growing sequence asks for more lags with every token
-            bounds = tuple((-_next_power_of_two(-low), _next_power_of_two(h)) for low, h in bounds)
+            wide = tuple((-_next_power_of_two(-low), _next_power_of_two(h)) for low, h in bounds)
+            bounds = wide if len(wide) == 1 or _size(wide) <= MAX_LAGS else bounds
+        if len(bounds) > 1 and _size(bounds) > MAX_LAGS:
+            raise UserError(
+                f"encodings of attention logits have a table of all lags: {_size(bounds):,} of "
+                "these coordinates together. Use per_head=true, fewer coordinates or shorter "
+                "sequences"
+            )
         device = self.positions.device
         axes = [torch.arange(low, high + 1, device=device) for low, high in bounds]
         lags = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
         with torch.autocast(device.type, enabled=False):
             self.cache[:] = [LagTable(self.term.values(lags), bounds, self.columns)]
         return self.cache[0]
+
+
+def _size(bounds: LagBounds) -> int:
+    return math.prod(high - low + 1 for low, high in bounds)
 
 
 def _next_power_of_two(number: int) -> int:

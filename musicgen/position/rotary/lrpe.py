@@ -45,6 +45,8 @@ class LRPE(PositionalEncoding):
             its sign is kept, and 1e-6 is added to its magnitude. None: `encoded` where features
             stay positive, else `unencoded`.
 
+    `coordinates` and `per_head` are `PositionalEncoding`'s.
+
     Raises:
         ValueError: `basis` is not one of `bases`, or `learned_basis` with a basis that has no
             parameters; `site` or `normaliser` is none of the words above.
@@ -67,9 +69,9 @@ class LRPE(PositionalEncoding):
         shared: bool = True,
         site: str | None = None,
         normaliser: str | None = None,
-        coordinates: str | int = "index",
+        **reading: Any,
     ) -> None:
-        super().__init__(num_layers, num_heads, width, model_dim, coordinates=coordinates)
+        super().__init__(num_layers, num_heads, width, model_dim, **reading)
         check_choice("basis", basis, self.bases)
         check_choice("site", site, (None, "query_key", "feature"))
         check_choice("normaliser", normaliser, (None, "unencoded", "encoded"))
@@ -90,12 +92,16 @@ class LRPE(PositionalEncoding):
 
     @abstractmethod
     def transform(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
-        """Return Λ^(s) at positions [1|B, L, num_dims]: Px [B, L, H, M] -> [B, L, H, E]."""
+        """Return Λ^(s) at positions [1|B, L, 1|H, num_dims]: Px [B, L, H, M] -> [B, L, H, E]."""
 
     def forward(
         self, positions: Tensor, *, noise: NoiseKey | None = None, state: Any = None
     ) -> tuple[Sequence[LRPECode], Any]:
-        positions = self.read(positions)
+        return self._codes(self.read(positions)), None
+
+    def _codes(self, coordinates: Tensor) -> Sequence[LRPECode]:
+        """Return one code per layer for coordinates [1|B, L, num_coordinates]."""
+        positions = self.by_head(coordinates)
         with torch.autocast(positions.device.type, enabled=False):
             transforms = [self.transform(positions, code) for code in range(self.num_codes)]
         shared: dict[str, Any] = {
@@ -104,19 +110,18 @@ class LRPE(PositionalEncoding):
             "log_decay": self.log_decay(),
         }
         codes = [LRPECode(self.basis, i, t, **shared) for i, t in enumerate(transforms)]
-        return codes * (self.num_layers // self.num_codes), None
+        return codes * (self.num_layers // self.num_codes)
 
     def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
         """Return the diagonal of W_τ, the product of each feature with itself at lag τ: [H, M, N].
 
         It compares to the P_d of SPE.
         """
-        steps = lags.reshape(-1, self.num_dims)
-        positions = F.pad(steps, (self.columns.start, 0, 1, 0))[None]  # [1, 1 + N, columns.stop]
-        code = self(positions)[0][layer or 0]
+        steps = lags.reshape(-1, self.num_coordinates)
+        code = self._codes(F.pad(steps, (0, 0, 1, 0))[None])[layer or 0]
         dtype = torch.promote_types(lags.dtype, torch.float32)
         units = torch.eye(self.width, dtype=dtype, device=lags.device)[:, None, None]
-        units = units.expand(-1, positions.shape[1], self.num_heads, -1)
+        units = units.expand(-1, 1 + len(steps), self.num_heads, -1)
         encoded = code.apply(units)  # [M, 1 + N, H, E]
         return (encoded[:, :1] * encoded[:, 1:]).sum(-1).permute(2, 0, 1)
 

@@ -16,7 +16,7 @@ class PermutationLRPE(LRPE):
     """Type 3: Λ^(s) = (I)_{π^s}, x_j -> x_{π^s(j)}, with a random π for each head (eq. 24).
 
     Raises:
-        ValueError: `coordinates` reads more than one coordinate.
+        ValueError: a head reads more than one coordinate.
     """
 
     name = "lrpe_permutation"
@@ -26,7 +26,10 @@ class PermutationLRPE(LRPE):
     def __init__(self, *args: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.num_dims > 1:
-            expected = "expected index or time: a permutation has one power"
+            expected = (
+                "expected index or time or another name alone, as a permutation has one power; "
+                "several with per_head=true, or rope"
+            )
             raise ParameterError("coordinates", kwargs["coordinates"], expected)
         count = self.num_codes * self.num_heads
         drawn = [find_cycles(torch.randperm(self.width)) for _ in range(count)]
@@ -34,7 +37,7 @@ class PermutationLRPE(LRPE):
         self.register_buffer("cycles", cycles)
 
     def transform(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
-        exponents = positions[..., None].long()
+        exponents = positions.long()  # [1|B, L, 1|H, 1]
         index = permutation_power(self.cycles[:, code], exponents)  # [1|B, L, H, M]
         return lambda x: x.gather(-1, index.expand(len(x), -1, -1, -1))
 
@@ -63,7 +66,7 @@ def find_cycles(permutation: Tensor) -> Tensor:
 def permutation_power(cycles: Tensor, exponents: Tensor) -> Tensor:
     """Return π_h^s(j) for exponents s of either sign, at a cost that does not depend on s.
 
-    cycles [4, H, M], one permutation for each head; exponents [..., 1, 1] -> [..., H, M].
+    cycles [4, H, M], one permutation for each head; exponents [..., 1|H, 1] -> [..., H, M].
     """
     order, start, length, offset = cycles
     index = start + (offset + exponents) % length

@@ -53,10 +53,10 @@ class Rotation(LRPE):
         return to_fp64(self.log_alpha[code]).exp() / (2 * math.pi)
 
     def cos_sin(self, positions: Tensor, code: int) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines of s·α_t: [1|B, L, P] -> [1|B, L, 1|H, A] each."""
+        """Return cosines and sines of s·α_t: [1|B, L, 1|H, P] -> [1|B, L, 1|H, A] each."""
         given = torch.float32 if self.log_alpha is None else self.log_alpha.dtype
         dtype = torch.promote_types(given, torch.float32)
-        angle = angles_at([(positions[..., None, self.dims], self._frequency(code))], dtype)
+        angle = angles_at([(positions[..., self.dims], self._frequency(code))], dtype)
         return angle.cos(), angle.sin()
 
 

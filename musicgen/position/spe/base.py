@@ -8,7 +8,7 @@ E[q̄[m, d, r] k̄[n, d, r]] ∝ P_d(m − n), so that q̂·k̂ estimates Σ_d q
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,8 @@ class SPE(PositionalEncoding):
             read. If gated, the code of such a token is the gate's ε: its expected products are
             δ q·k. If ungated, it is a learned code, made of the same noise as the codes of
             positions.
+
+    `coordinates` and `per_head` are `PositionalEncoding`'s.
     """
 
     sites = frozenset({Site.QUERY_KEY})
@@ -48,9 +50,9 @@ class SPE(PositionalEncoding):
         gated: bool = True,
         shared: bool = True,
         class_token: bool = False,
-        coordinates: str | int = "index",
+        **reading: Any,
     ) -> None:
-        super().__init__(num_layers, num_heads, width, model_dim, coordinates=coordinates)
+        super().__init__(num_layers, num_heads, width, model_dim, **reading)
         check_int("num_realizations", num_realizations, none_means="the exact limit")
         for name, value in (("gated", gated), ("shared", shared), ("class_token", class_token)):
             check_bool(name, value)
@@ -66,12 +68,13 @@ class SPE(PositionalEncoding):
         self.gate = nn.Parameter(torch.randn(num_layers, num_heads, width)) if gated else None
 
     def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
-        """Return the expected kernel P_d at the lags m − n: [N], or [N, P] -> [H, K, N].
+        """Return the expected kernel P_d at the lags m − n: [N], or [N, coordinates] -> [H, K, N].
 
         `layer` gives the code and the gate; None is the first code, ungated.
         """
-        assert lags.dim() == (1 if self.num_dims == 1 else 2)
-        kernel = self.code_kernel(lags.reshape(-1, self.num_dims), (layer or 0) % self.num_codes)
+        assert lags.dim() == (1 if self.num_coordinates == 1 else 2)
+        steps = self.by_head(lags.reshape(-1, self.num_coordinates))
+        kernel = self.code_kernel(steps, (layer or 0) % self.num_codes)
         if layer is None or self.gate is None:
             return kernel
         delta = self.gate[layer].sigmoid()[..., None]
@@ -79,7 +82,7 @@ class SPE(PositionalEncoding):
 
     @abstractmethod
     def code_kernel(self, lags: Tensor, code: int) -> Tensor:
-        """Return the ungated P_d of one code: [N, num_dims] -> [H, K, N]."""
+        """Return the ungated P_d of one code: [N, 1|H, num_dims] -> [H, K, N]."""
 
     def gates(self, noise: NoiseKey, device: torch.device) -> list[Gate | None]:
         """Return each layer's gate with its noise ε, drawn per layer (eqs. 23–25)."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from musicgen.errors import ParameterError
 from musicgen.position.base import LayerCode
+from musicgen.position.coordinates import Coordinates
 from musicgen.position.spe.base import SPE, Gate
 from musicgen.position.spe.conv_noise import BLOCK_SIDES, ConvNoise, GridNoise, SequenceNoise
 from musicgen.position.spe.conv_operators import CodeArrays, ConvCode
@@ -35,8 +36,8 @@ class ConvSPE(SPE):
     The other arguments are `SPE`'s.
 
     Raises:
-        ValueError: `num_realizations` is None, or `coordinates` are not a grid of up to three
-            dimensions.
+        ValueError: `num_realizations` is None; `coordinates` are neither one name nor a grid of up
+            to three dimensions; or they differ by head.
     """
 
     name = "conv_spe"
@@ -45,7 +46,7 @@ class ConvSPE(SPE):
         self,
         *args: int,
         filter_length: int = 128,
-        coordinates: str | int = "index",
+        coordinates: Coordinates = "index",
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, coordinates=coordinates, **kwargs)
@@ -53,9 +54,13 @@ class ConvSPE(SPE):
             expected = "expected an integer: only sine_spe has an exact limit"
             raise ParameterError("num_realizations", None, expected)
         check_int("filter_length", filter_length)
-        if coordinates == "both" or self.num_dims > len(BLOCK_SIDES):
-            expected = f"expected index, time or at most {len(BLOCK_SIDES)} coordinates of a grid; "
-            raise ParameterError("coordinates", coordinates, expected + "sine_spe has no limit")
+        is_grid = isinstance(coordinates, int) and self.num_dims <= len(BLOCK_SIDES)
+        if self.num_coordinates > 1 and (self.per_head or not is_grid):
+            expected = (
+                "expected index, time or another name alone, or at most "
+                f"{len(BLOCK_SIDES)} coordinates of a grid; sine_spe takes any, also by head"
+            )
+            raise ParameterError("coordinates", coordinates, expected)
         self.filter_length = filter_length
         taps = (filter_length,) * self.num_dims
         shape = (self.num_codes, self.num_heads, self.width, *taps)
@@ -75,6 +80,7 @@ class ConvSPE(SPE):
             for filters in (self.filter_q, self.filter_k)
         )
         all_lags = torch.fft.irfftn(q.conj() * k, period, dims)
+        lags = lags.squeeze(1)
         inside = lags.abs() < self.filter_length  # [N, P]
         index = (lags * inside).long()
         return all_lags[:, :, *index.unbind(-1)] * inside.all(-1)

@@ -49,6 +49,19 @@ def chord_index(marker: str) -> int | None:
     return root % len(ROOTS) * len(QUALITIES) + QUALITIES.index(match[2])
 
 
+def chord_number(index: int) -> int:
+    """Return the coordinate of a chord of `CHORDS`: 0 for no chord, else from 1 to 132.
+
+    It is 12 times the quality, plus the root on the circle of fifths, from D# (E flat) to G#. Equal
+    chords have equal numbers (as Agarwal et al. 2025 number repeated ones), and the lag of two
+    chords modulo 12 is the number of fifths between their roots, in any key.
+    """
+    if index == NO_CHORD:
+        return 0
+    root, quality = divmod(index, len(QUALITIES))
+    return 1 + 12 * quality + (7 * root + 3) % 12
+
+
 def pitch_name(pitch: int) -> str:
     """Return the name of a MIDI pitch; 60 is C4."""
     return f"{ROOTS[pitch % 12]}{pitch // 12 - 1}"

@@ -180,6 +180,13 @@ class Groove2Groove(Tokenizer):
         times = np.concatenate([[0], self.events.shift_times(tokens[is_shift])])
         return times[np.cumsum(is_shift)]
 
+    def pitch_tokens(self) -> dict[int, int]:
+        """Return the MIDI pitch of each note-on but those of drums, by its id."""
+        ons = self.families["NoteOn"]
+        pitched = [not instrument.is_drum for instrument in self.instruments]
+        voices = ((i, *divmod(i - ons.start, NUM_KEYS)) for i in ons)
+        return {i: key for i, track, key in voices if pitched[track]}
+
     def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
         end = int(self.times(tokens).max(initial=0))
         return np.arange(0, end + 1, bar_length)

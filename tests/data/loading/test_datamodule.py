@@ -12,8 +12,8 @@ from musicgen.data.loading import MusicDataModule
 from musicgen.data.loading.batch import collate
 from musicgen.data.loading.windows import TrainingWindows
 from musicgen.errors import UserError
-from musicgen.midi import Score, Track, dumps, notes_from
-from musicgen.tokenization import REMI
+from musicgen.midi import Score, TimeSignature, Track, dumps, notes_from
+from musicgen.tokenization import REMI, Groove2Groove
 
 LENGTH = 16
 
@@ -80,7 +80,7 @@ def test_ranks_together_validate_every_piece(folder, num_pieces):
 
 
 def test_a_rank_without_a_piece_gets_a_batch_without_targets(folder):
-    data = on_rank(folder(*names(5), val_fraction=0.3, num_position_columns=2), 1, 2)
+    data = on_rank(folder(*names(5), val_fraction=0.3, coordinates=["index", "time"]), 1, 2)
     (batch,) = data.val_dataloader()
     assert batch.tokens.shape == batch.targets.shape == (1, 0)
     assert batch.positions.shape == (1, 0, 2)
@@ -272,7 +272,7 @@ def test_batches_are_prefetched_in_pinned_memory_for_a_gpu(folder, device, expec
         ({"limits": {"max_bars": 3}}, r"limits\.max_bars=3: no such limit"),
         ({"limits": {"max_tokens": -3}}, r"limits\.max_tokens=-3"),
         ({"chords": "yes"}, r"chords=yes: expected one of auto, markers"),
-        ({"num_position_columns": 0}, r"num_position_columns=0"),
+        ({"coordinates": ["index", "key"]}, r"coordinates=key: expected some of index, time, bar"),
     ],
 )
 def test_invalid_settings(folder, wrong, reason):
@@ -292,8 +292,34 @@ def test_a_loader_process_maps_the_cache_itself(folder):
 def test_batches_have_the_position_columns_of_the_model(folder, num_workers):
     index = next(iter(folder(*names(6), num_workers=num_workers).val_dataloader()))
     assert index.positions.tolist() == [[[i] for i in range(index.tokens.shape[1])]]
-    data = folder(*names(6), num_workers=num_workers, num_position_columns=2)
+    data = folder(*names(6), num_workers=num_workers, coordinates=["index", "time"])
     both = next(iter(data.val_dataloader()))
     assert both.positions.shape == (*both.tokens.shape, 2)
     expected = data.tokenizer.positions(both.tokens[0].numpy())
     assert both.positions[0].tolist() == expected.tolist()
+
+
+def test_positions_count_from_the_window_in_bars_of_the_piece(tmp_path):
+    notes = notes_from([(480 * i, 240, 60 + i % 5, 64) for i in range(60)])
+    score = Score(480, [Track("Piano", notes=notes)], time_signatures=[TimeSignature(0, 3, 4)])
+    (tmp_path / "midi").mkdir()
+    for i in range(4):
+        score.tracks[0].notes["pitch"] += 1
+        (tmp_path / "midi" / f"{i}.mid").write_bytes(dumps(score))
+    names = ["index", "time", "beat", "bar", "pitch"]
+    data = MusicDataModule(
+        MidiFolder(tmp_path / "midi"),
+        Groove2Groove(drop_track_probability=0),
+        tmp_path / "cache",
+        length=40,
+        batch_size=2,
+        coordinates=names,
+    )
+    for batch in (next(iter(data.train_dataloader())), next(iter(data.val_dataloader()))):
+        for tokens, positions in zip(batch.tokens, batch.positions, strict=True):
+            expected = data.tokenizer.coordinates(tokens.numpy(), names, bar_length=36)
+            size = int((tokens != data.tokenizer.vocabulary.pad_id).sum())
+            assert positions[:size].tolist() == expected[:size].tolist()
+            assert positions[size:].sum() == 0
+            assert positions[:, 2].max() == 30  # the last note-off in a bar of 36
+            assert positions[0, 1:4].tolist() == [0, 0, 0]

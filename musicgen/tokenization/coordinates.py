@@ -1,0 +1,138 @@
+"""Coordinates: where in the music each token is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from musicgen.errors import ParameterError
+from musicgen.tokenization.chords.symbols import chord_index, chord_number
+from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
+
+
+class TokenCoordinates(ABC):
+    """The part of a tokenizer that tells where its tokens are.
+
+    A coordinate depends on the tokens up to its own, that one included, and is an integer >= 0:
+
+    - `index`: number of the token, from 0.
+    - `time`: musical time in grid steps from the first bar.
+    - `bar`: number of the bar, from 0; crops count from their first.
+    - `beat`: position in the bar, in grid steps.
+    - `pitch`: MIDI pitch of the latest note of an instrument with pitches; 0 before the first.
+    - `chord`: `chord_number` of the latest chord; 0 before the first.
+
+    Tokenizers without `Bar` tokens need the grid steps in a bar; None is a bar of four quarters.
+    """
+
+    vocabulary: Vocabulary
+    families: dict[str, range]
+    steps_per_beat: int
+
+    @abstractmethod
+    def times(self, tokens: IntArray) -> IntArray:
+        """Return the musical time of each id, in grid steps from the first bar. [L] -> [L]."""
+
+    def pitch_tokens(self) -> dict[int, int]:
+        """Return the MIDI pitch of each token that begins a note, by its id."""
+        return {i: int(self._value_of(i)) for i in self.families.get("Pitch", ())}
+
+    def chord_tokens(self) -> dict[int, int]:
+        """Return the `chord_number` of each token of a chord, by its id."""
+        indices = {i: chord_index(self._value_of(i)) for i in self.families.get("Chord", ())}
+        return {i: chord_number(index) for i, index in indices.items() if index is not None}
+
+    def positions(self, tokens: IntArray) -> IntArray:
+        """Return token index and musical time in grid steps. [L] -> [L, 2]."""
+        return self.coordinates(tokens, ("index", "time"))
+
+    def coordinates(
+        self, tokens: IntArray, names: Sequence[str], *, bar_length: int | None = None
+    ) -> IntArray:
+        """Return the named coordinates of ids. [L] -> [L, len(names)]."""
+        tokens = np.asarray(tokens, dtype=np.int64)
+        times = self.times(tokens)
+        columns = {"index": np.arange(len(tokens)), "time": times}
+        if self._bars:
+            is_bar = within(tokens, self._bars)
+            columns["bar"] = np.maximum(np.cumsum(is_bar) - 1, 0)
+            columns["beat"] = times - _latest(np.where(is_bar, times, -1))
+        else:
+            columns["bar"], columns["beat"] = np.divmod(times, bar_length or self._four_quarters)
+        for name in {*names} & self._changes.keys():
+            columns[name] = _latest(self._changes[name][tokens])
+        return np.stack([columns[name] for name in names], axis=1)
+
+    def next_coordinates(
+        self,
+        names: Sequence[str],
+        before: Tensor,
+        tokens: Tensor,
+        positions: Tensor,
+        bar_lengths: Tensor,
+    ) -> Tensor:
+        """Return the coordinates of one more token in each row, on the CPU: [B, len(names)].
+
+        Args:
+            names: `index`, or `index`, `time` and more.
+            before: those of the token before. [B, len(names)]
+            tokens: the ids. [B]
+            positions: `GrammarState.positions` after them. [B, 2]
+            bar_lengths: grid steps in a bar. [B]
+        """
+        columns = dict(zip(("index", "time"), positions.unbind(1), strict=True))
+        for i, name in enumerate(names[2:], start=2):
+            old, time = before[:, i], columns["time"]
+            if name in self._changes:
+                new = torch.from_numpy(self._changes[name])[tokens]
+                columns[name] = torch.where(new < 0, old, new)
+            elif self._bars:
+                is_bar = (tokens >= self._bars.start) & (tokens < self._bars.stop)
+                passed = old + time - before[:, 1]
+                columns[name] = old + is_bar if name == "bar" else torch.where(is_bar, 0, passed)
+            else:
+                columns[name] = time // bar_lengths if name == "bar" else time % bar_lengths
+        return torch.stack([columns[name] for name in names], dim=1)
+
+    def check_coordinates(self, names: Sequence[str]) -> None:
+        """Raise `ParameterError` if the tokens do not tell one of the named coordinates."""
+        known = ["index", "time", "bar", "beat", *self._changes]
+        if missing := [name for name in names if name not in known]:
+            expected = (
+                f"expected some of {', '.join(known)}: tokens of this tokenizer tell no other"
+            )
+            raise ParameterError("coordinates", ", ".join(missing), expected)
+
+    @cached_property
+    def _changes(self) -> dict[str, IntArray]:
+        """The value that each token gives to `pitch` and `chord`, -1 where it stays. [V] each."""
+        found = {"pitch": self.pitch_tokens(), "chord": self.chord_tokens()}
+        changes = {}
+        for name, values in found.items():
+            if values:
+                changes[name] = np.full(len(self.vocabulary), -1)
+                changes[name][[*values]] = [*values.values()]
+        return changes
+
+    @cached_property
+    def _bars(self) -> range:
+        return self.families.get("Bar", range(0))
+
+    @property
+    def _four_quarters(self) -> int:
+        return 4 * self.steps_per_beat
+
+    def _value_of(self, token: int) -> str:
+        """Return the part of a token's name behind its family, such as 60 of Pitch_60."""
+        return self.vocabulary.token(token).partition("_")[2]
+
+
+def _latest(values: IntArray) -> IntArray:
+    """Return the last value >= 0 up to each entry, or 0. [L] -> [L]."""
+    at = np.maximum.accumulate(np.where(values >= 0, np.arange(len(values)), -1))
+    return np.where(at >= 0, values[at], 0)

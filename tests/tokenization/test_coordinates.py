@@ -1,0 +1,109 @@
+"""Coordinates of tokens: values by hand, causality, and the same token by token."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from musicgen.errors import ParameterError
+from musicgen.tokenization import REMI, Chorale, Groove2Groove, frozen_tokenizers
+from musicgen.tokenization.chords.symbols import CHORDS, NO_CHORD, ROOTS, chord_number
+
+NAMES = ("index", "time", "bar", "beat", "pitch", "chord")
+TOKENIZERS = {
+    "remi": REMI(),
+    "remi_metres": REMI(time_signatures=["4/4", "3/4", "7/8"]),
+    "groove2groove": Groove2Groove(),
+    "chorale": Chorale(),
+}
+
+
+def ids(tokenizer, names):
+    return np.array([tokenizer.vocabulary.id(name) for name in names.split()])
+
+
+def test_coordinates_of_remi_by_hand():
+    remi = TOKENIZERS["remi_metres"]
+    tokens = ids(
+        remi,
+        "Bar_3/4 Beat_2 Chord_C_M Pitch_60 Velocity_60 Duration_1 Beat_8 Pitch_67 Velocity_60 "
+        "Duration_1 Bar_4/4 Bar_3/4 Beat_0 Chord_N_N Beat_1 Chord_G_7 Pitch_48",
+    )
+    c, g = 1 + 12 * 3 + 3, 1 + 12 * 2 + 4  # M and 7 are the fourth and third quality; a fifth apart
+    assert remi.coordinates(tokens, NAMES).T.tolist() == [
+        list(range(17)),
+        [0, 2, 2, 2, 2, 2, 8, 8, 8, 8, 12, 28, 28, 28, 29, 29, 29],
+        [0] * 10 + [1] + [2] * 6,
+        [0, 2, 2, 2, 2, 2, 8, 8, 8, 8, 0, 0, 0, 0, 1, 1, 1],
+        [0] * 3 + [60] * 4 + [67] * 9 + [48],
+        [0] * 2 + [c] * 11 + [0, 0, g, g],
+    ]
+    assert remi.coordinates(tokens[:0], NAMES).shape == (0, 6)
+
+
+def test_coordinates_of_groove2groove_by_hand():
+    groove = TOKENIZERS["groove2groove"]
+    tokens = ids(
+        groove,
+        "BOS NoteOn_Drums_36 NoteOn_Piano_60 TimeShift_1_0 NoteOff_Drums_36 NoteOn_Bass_40 "
+        "TimeShift_2_0 NoteOff_Piano_60 NoteOff_Bass_40 NoteOn_Drums_38 TimeShift_1_3 "
+        "NoteOff_Drums_38 EOS",
+    )
+    names = ("beat", "pitch", "bar", "time")
+    time = [0, 0, 0, 12, 12, 12, 36, 36, 36, 36, 51, 51, 51]
+    pitch = [0, 0, 60, 60, 60, *[40] * 8]  # drums have none
+    assert groove.coordinates(tokens, names, bar_length=36).tolist() == [
+        [t % 36, p, t // 36, t] for t, p in zip(time, pitch, strict=True)
+    ]
+    assert groove.coordinates(tokens, ["beat"])[:, 0].tolist() == [t % 48 for t in time]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(data=st.data())
+@settings(max_examples=20, deadline=None)
+def test_coordinates_are_those_of_the_prefix_and_of_single_steps(walk, name, data):
+    tokenizer = TOKENIZERS[name]
+    names = [n for n in NAMES if n != "chord" or tokenizer.chords]
+    chosen = data.draw(st.permutations(names[2:]).flatmap(lambda p: st.just(p[:2])))
+    names = data.draw(st.sampled_from([names, [*names[:2], *chosen]]))
+    bar_length = data.draw(st.integers(5, 60))
+    rows, positions = walk(
+        tokenizer, 3, data.draw(st.integers(0, 60)), data.draw(st.integers(0, 9))
+    )
+    whole = [tokenizer.coordinates(row, names, bar_length=bar_length) for row in rows]
+    length = data.draw(st.integers(1, rows.shape[1]))
+    for row, full in zip(rows, whole, strict=True):
+        prefix = tokenizer.coordinates(row[:length], names, bar_length=bar_length)
+        assert np.array_equal(prefix, full[:length])
+    before = torch.from_numpy(np.stack(whole)[:, 0])
+    bar_lengths = torch.full((len(rows),), bar_length)
+    for n in range(1, rows.shape[1]):
+        arguments = torch.from_numpy(rows[:, n]), torch.from_numpy(positions[:, n]), bar_lengths
+        before = tokenizer.next_coordinates(names, before, *arguments)
+        for row, full, found in zip(rows, whole, before, strict=True):
+            if row[n] != tokenizer.vocabulary.pad_id:
+                assert found.tolist() == full[n].tolist()
+
+
+def test_chord_numbers_tell_chords_and_fifths():
+    numbers = [chord_number(i) for i in range(len(CHORDS))]
+    assert sorted(numbers) == list(range(len(CHORDS)))
+    assert numbers[NO_CHORD] == 0
+    number = dict(zip(CHORDS, numbers, strict=True))
+    for semitones in range(12):
+        for root, name in enumerate(ROOTS):
+            other = ROOTS[(root + semitones) % 12]
+            lag = number[f"{other}_m7"] - number[f"{name}_m7"]
+            assert (lag * 7 - semitones) % 12 == 0  # a fifth is 7 semitones
+            assert (number[f"{other}_M"] - number[f"{name}_m7"] - lag) % 12 == 0
+
+
+def test_coordinates_that_tokens_do_not_tell_are_refused():
+    for name, tokenizer in frozen_tokenizers().items():
+        tokenizer.check_coordinates(NAMES[:5])
+        if name in ("remi", "remi_fine", "remi_metres"):
+            tokenizer.check_coordinates(NAMES)
+            continue
+        with pytest.raises(ParameterError, match="coordinates=chord: expected some of index, time"):
+            tokenizer.check_coordinates(["index", "chord"])
