@@ -4,10 +4,11 @@
 
 On POP909 without transposition, in batches of 8, with FAVOR+ of 64 features; trained in bf16-mixed,
 measured in float32. `decay`: 4 layers, width 192, 6 heads, 800 steps of 512 tokens; encodings with
-and without learned decay. `sites`: the same size; rotary encodings on queries and keys, and on
-features. `coordinates`: the same size; encodings by index, musical time, several coordinates, and
-one for each head. `musical_time`: 4 layers, width 128, 4 heads, 600 steps of 256 tokens; encodings
-by index and by musical time.
+and without learned decay. At the same size, `sites`: rotary encodings on queries and keys, and on
+features; `coordinates`: encodings by index, musical time, several coordinates, and one for each
+head; `options`: short convolution, decay by token, output gate, normalised q and k, tied
+embeddings. `musical_time`: 4 layers, width 128, 4 heads, 600 steps of 256 tokens; encodings by
+index and by musical time.
 
 On the JSB chorales (--root is their JSON file), trained in float32 on 4 transposed whole pieces a
 step: `jsb`, 4 layers, width 128, 4 heads, 600 steps; encodings of softmax attention, and of FAVOR+

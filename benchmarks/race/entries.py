@@ -27,6 +27,11 @@ SOFTMAX_ENCODINGS = {
 # An entry is an encoding and variants of it, such as none+decay or rope@feature@time.
 VARIANTS = {
     "+decay": ["model.attention.decay=learned"],
+    "+gated": ["model.attention.decay=gated"],
+    "+conv": ["model.short_conv=4"],
+    "+gate": ["model.output_gate=true"],
+    "+qknorm": ["model.qk_norm=true"],
+    "+tied": ["model.tie_embeddings=true"],
     "+cycles": ["model.cycles=[4,16,64]"],
     "@time": ["model.position.coordinates=time"],
     "@feature": ["model.position.site=feature"],
@@ -51,6 +56,12 @@ COORDINATES = (
 )
 DECAYING = ("none", "sinusoidal", "sine_spe", "exact_sine_spe", "conv_spe")
 TIMED = ("exact_sine_spe", "sine_spe_64", "rope", "lrpe_orthogonal")
+# Options beside learned decay, one at a time, then together.
+OPTIONS = (
+    *("+decay" + option for option in ("", "+conv", "+gate", "+qknorm", "+tied")),
+    *("+gated" + more for more in ("", "+conv", "+conv+gate", "+conv+qknorm", "+conv+tied")),
+    "+gated+conv+gate+qknorm+tied",
+)
 ROTARY = ("rope", "lrpe_unitary", "lrpe_orthogonal", "lrpe_permutation")
 FAVOR = ("none", "sinusoidal", "sine_spe", "exact_sine_spe", "conv_spe", *ROTARY)
 POP909 = ("data=pop909", "tokenizer.max_transposition=0")
@@ -146,6 +157,13 @@ RACES = {
             256,
             128,
             (*each(TIMED, "", "@time"), *each(TIMED[2:], "@feature", "@feature@time")),
+        ),
+        Race(
+            "options",
+            800,
+            512,
+            192,
+            (*each(("none",), *OPTIONS), *each(("exact_sine_spe",), "+decay", "+gated+conv")),
         ),
         Race("sites", 800, 512, 192, ("none", *each(ROTARY, "", "@feature"))),
         Race(

@@ -36,6 +36,7 @@ class Attention(nn.Module, ABC):
     supports_decay: ClassVar[bool] = False  # codes may have a decay
     has_fixed_state: ClassVar[bool] = False  # the state's size is independent of length
     feature_dim: int  # width M of the feature maps, if `accepts` has `Site.FEATURE`
+    gates: bool = False  # takes a gate for each token and head
 
     def __init__(
         self, encoded_dim: int, logit_scale: float, num_heads: int, *, site: Site = Site.QUERY_KEY
@@ -45,7 +46,7 @@ class Attention(nn.Module, ABC):
 
     @property
     def log_decay(self) -> Tensor | None:
-        """Logarithm of each head's own decay, below 0: [H]; None: no decay."""
+        """Logarithm of each head's own decay, below 0: [H]; None: none that is constant."""
         return None
 
     @abstractmethod
@@ -57,6 +58,7 @@ class Attention(nn.Module, ABC):
         code: LayerCode,
         mask: AttentionMask,
         *,
+        gates: Tensor | None = None,
         state: Any = None,
         return_state: bool = False,
     ) -> tuple[Tensor, Any]:
@@ -64,6 +66,7 @@ class Attention(nn.Module, ABC):
 
         Args:
             q, k, v: queries, keys [B, L, H, K] and values [B, L, H, V].
+            gates: [B, L, H], of any size and sign, if the attention `gates`; else None.
             state: what an earlier call returned for the tokens before these (causal only).
             return_state: also return the state after these tokens.
 
@@ -72,10 +75,18 @@ class Attention(nn.Module, ABC):
         """
 
     def step(
-        self, q: Tensor, k: Tensor, v: Tensor, code: LayerCode, mask: AttentionMask, state: Any
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        code: LayerCode,
+        mask: AttentionMask,
+        state: Any,
+        *,
+        gates: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """Attend from one more token (L = 1) under a causal mask without a key mask."""
-        return self(q, k, v, code, mask, state=state, return_state=True)
+        return self(q, k, v, code, mask, gates=gates, state=state, return_state=True)
 
 
 class FeatureMap(nn.Module, ABC):

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from musicgen.attention.base import Attention, AttentionMask
 from musicgen.attention.linear.attention import LinearAttention
+from musicgen.attention.linear.decay import by_token, pair_log_decay
 from musicgen.attention.linear.product import encode_features
 from musicgen.attention.softmax.pattern import AttentionPattern
 from musicgen.errors import ParameterError
@@ -24,11 +25,13 @@ def pair_weights(
     code: LayerCode,
     mask: AttentionMask,
     form: str = "normalised",
+    *,
+    gates: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute the weight of every pair of a query and a key: quadratic in length.
 
     Args:
-        q, k, code, mask: as the attention's forward takes them.
+        q, k, code, mask, gates: as the attention's forward takes them.
         form: `normalised`, the weights that the values are averaged by. Before rows are normalised:
             `features`, φ(q)·φ(k) of linear attention, or softmax's exponential of the logit;
             `exponential`, softmax's, or the one that random features estimate: exp(q̂·k̂ /
@@ -46,10 +49,12 @@ def pair_weights(
     if form == "normalised":  # attention is linear in the values: those of an identity show it
         length = k.shape[1]
         values = torch.eye(length, dtype=q.dtype, device=q.device)[:, None]
-        out, _ = attention.forward(q, k, values.repeat(len(q), 1, k.shape[2], 1), code, mask)
+        values = values.repeat(len(q), 1, k.shape[2], 1)
+        out, _ = attention.forward(q, k, values, code, mask, gates=gates)
         return out.permute(0, 2, 1, 3), out.new_zeros(len(q), k.shape[2])
     if isinstance(attention, LinearAttention):
-        products, logs = _linear(attention, q, k, code, mask.causal, form)
+        log_decay = attention.total_decay(code, mask, gates) if mask.causal else None
+        products, logs = _linear(attention, q, k, code, log_decay, form)
         visible = _pattern(k, mask, 0).visible(slice(None), slice(None), _lags(k, mask))[:, None]
     else:
         products = q.new_ones(())
@@ -61,16 +66,20 @@ def pair_weights(
 
 
 def _linear(
-    attention: LinearAttention, q: Tensor, k: Tensor, code: LayerCode, causal: bool, form: str
+    attention: LinearAttention,
+    q: Tensor,
+    k: Tensor,
+    code: LayerCode,
+    log_decay: Tensor | None,
+    form: str,
 ) -> tuple[Tensor, Tensor]:
     """Return factors of the pairs' weights, and logarithms of factors: [B, H, L, L]."""
     feature_map = attention.feature_map
-    phi_q, phi_k, feature_code, log_decay = attention.features(q, k, code)
+    phi_q, phi_k, feature_code = attention.features(q, k, code)
     phi_q, phi_k, _ = at_least_fp32(phi_q, phi_k, q)
-    index = torch.arange(k.shape[1], device=k.device)
     logs = phi_k.new_zeros(1, 1, 1, 1)
-    if log_decay is not None and causal:
-        logs = log_decay[:, None, None] * (index[:, None] - index).clamp(min=0)
+    if log_decay is not None:
+        logs = pair_log_decay(by_token(log_decay, phi_k).transpose(1, 2)).clamp(max=0)
     encoded_q, encoded_k = (q, k) if feature_code is not None else code.encode(q, k)
     encoded_q, encoded_k, _ = at_least_fp32(encoded_q, encoded_k, q)
     if form == "exponential":
@@ -85,7 +94,7 @@ def _linear(
         scale_q = scale_q + feature_map.left_out(encoded_q)
         logs = logs + _by_head(scale_q) + _by_head(scale_k).mT
     phi_q, phi_k, _ = encode_features(phi_q, phi_k, feature_code)
-    return _products(phi_q, phi_k), logs.expand(len(q), q.shape[2], len(index), len(index))
+    return _products(phi_q, phi_k), logs.expand(len(q), q.shape[2], q.shape[1], k.shape[1])
 
 
 def _softmax(

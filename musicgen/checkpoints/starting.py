@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from musicgen.checkpoints.content import CheckpointContent
 from musicgen.checkpoints.reading import load_weights
 from musicgen.errors import UserError
+from musicgen.models import Transformer
 from musicgen.text import pluralize
 from musicgen.tokenization.vocabulary import Vocabulary
 
@@ -127,7 +129,10 @@ def _with_rows_of(
 
 def _different_model(saved: CheckpointContent, content: CheckpointContent) -> str:
     """Return the settings in which a checkpoint's model differs from this run's, else ""."""
-    here, there = _settings(content.model, "model"), _settings(saved.model, "model")
+    # An older version may lack a setting, which then has its default.
+    options = inspect.signature(Transformer).parameters.items()
+    defaults = {f"model.{n}": p.default for n, p in options if p.default is not p.empty}
+    here, there = (defaults | _settings(c.model, "model") for c in (content, saved))
     differing = [
         f"{name}={there[name]} (not {here[name]})"
         for name in there.keys() & here.keys()  # later versions may have more settings

@@ -44,13 +44,16 @@ def attention_weights(
     attentions = [module for module in model.layers.modules() if isinstance(module, Attention)]
     wanted = range(len(attentions)) if layers is None else layers
 
-    def keep(layer: int, _: Any, args: tuple[Any, ...]) -> None:
+    def keep(layer: int, _: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         q, k, _, code, mask = args
-        inputs[layer] = q, k, code, mask
+        inputs[layer] = q, k, code, mask, options["gates"]
         if layer == max(wanted):
             raise _Finished
 
-    hooks = [a.register_forward_pre_hook(partial(keep, i)) for i, a in enumerate(attentions)]
+    hooks = [
+        attention.register_forward_pre_hook(partial(keep, i), with_kwargs=True)
+        for i, attention in enumerate(attentions)
+    ]
     try:
         model.hidden(tokens, positions=positions, noise=noise)
     except _Finished:
@@ -59,8 +62,8 @@ def attention_weights(
         for hook in hooks:
             hook.remove()
     for layer in wanted:
-        q, k, code, mask = inputs[layer]
-        yield pair_weights(attentions[layer], q, k, code, mask, form)
+        q, k, code, mask, gates = inputs[layer]
+        yield pair_weights(attentions[layer], q, k, code, mask, form, gates=gates)
 
 
 @torch.no_grad()

@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from musicgen.attention import Attention, AttentionMask, AttentionSpan
 from musicgen.errors import ParameterError, parameter_of
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.dropout import Dropout
+from musicgen.models.layer import Layer, LayerState
 from musicgen.models.phases import PhaseEmbedding
-from musicgen.position import LayerCode, PositionalEncoding, Site
+from musicgen.position import PositionalEncoding, Site
 from musicgen.position.coordinates import NAMES
 from musicgen.random import NoiseKey
-from musicgen.validation import check_float, check_int
+from musicgen.validation import check_bool, check_float, check_int
 
 
 def parameter_count(model: nn.Module) -> int:
@@ -31,7 +31,7 @@ def parameter_count(model: nn.Module) -> int:
 class ModelState:
     """The state of a causal model after a sequence: passed in and out, never kept in a module."""
 
-    layers: list[Any]
+    layers: list[LayerState]
     position: Any
     length: Tensor  # [B], number of tokens so far
 
@@ -44,7 +44,7 @@ class ModelState:
     def cat(states: list[ModelState]) -> ModelState:
         """Concatenate the rows of several states under one noise key."""
         columns = zip(*(state.layers for state in states), strict=True)
-        layers = [type(column[0]).cat(list(column)) for column in columns]
+        layers = [LayerState.cat(list(column)) for column in columns]
         lengths = torch.cat([state.length for state in states])
         return ModelState(layers, states[0].position, lengths)
 
@@ -68,6 +68,15 @@ class Transformer(nn.Module):
         span: builds a layer's span; None: no limit on lags.
         causal: whether a token sees only itself and those before it.
         norm_first: pre-norm (Xiong et al. 2020) instead of post-norm.
+        short_conv: width of a convolution before each layer's q, k and v (`ShortConvolution`);
+            None: no convolution.
+        output_gate: gate what attention returns: o ⊙ silu(W x), as in gated linear attention (Yang
+            et al. 2024).
+        qk_norm: normalise q and k by their root mean square in each head, with a learned scale, as
+            Henry et al. (2020) do by their length; before the positional encoding.
+        tie_embeddings: the head's weights are the embedding's (Press and Wolf 2017). The embedding
+            is multiplied by √D, so that small weights suit both ends (Vaswani et al. 2017, §3.4):
+            both begin as they do apart.
         init_std: standard deviation of linear and embedding weights.
         cycles: lengths in tokens of the cycles of a `PhaseEmbedding`; none: no such embedding.
 
@@ -95,6 +104,10 @@ class Transformer(nn.Module):
         layer_dropout: float | None = None,
         causal: bool = True,
         norm_first: bool = False,
+        short_conv: int | None = None,
+        output_gate: bool = False,
+        qk_norm: bool = False,
+        tie_embeddings: bool = False,
         init_std: float = 0.01,
         cycles: Sequence[int] = (),
     ) -> None:
@@ -104,6 +117,10 @@ class Transformer(nn.Module):
             check_int(name, size)
         check_float("dropout", dropout, below=1)
         check_float("layer_dropout", layer_dropout, below=1, none_means="dropout")
+        check_int("short_conv", short_conv, 2, none_means="no convolution")
+        check_bool("output_gate", output_gate)
+        check_bool("qk_norm", qk_norm)
+        check_bool("tie_embeddings", tie_embeddings)
         site = check_compatible(position, attention, span, causal=causal)
         if dim % num_heads:
             divisor = next(heads for heads in range(num_heads, 0, -1) if dim % heads == 0)
@@ -126,8 +143,20 @@ class Transformer(nn.Module):
                 layer_attention = attention(encoded_dim, logit_scale, num_heads, site=site)
             with parameter_of("span"):
                 layer_span = None if span is None else span()
-            parts = layer_attention, layer_span
-            layers.append(Layer(dim, num_heads, ff_dim, in_layers, norm_first, *parts))
+            layers.append(
+                Layer(
+                    dim,
+                    num_heads,
+                    ff_dim,
+                    in_layers,
+                    norm_first,
+                    layer_attention,
+                    layer_span,
+                    short_conv=short_conv,
+                    output_gate=output_gate,
+                    qk_norm=qk_norm,
+                )
+            )
         if site == Site.FEATURE:
             with parameter_of("position"):
                 self.position = position(width=layer_attention.feature_dim, **encoding_sizes)
@@ -140,6 +169,8 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(dim) if norm_first else nn.Identity()
         self.dropout = Dropout(dropout)
         self.head = nn.Linear(dim, vocab_size)
+        if tie_embeddings:
+            self.head.weight = self.embedding.weight
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=init_std)
@@ -216,52 +247,3 @@ class Transformer(nn.Module):
             return x, None
         seen = tokens.new_zeros(len(tokens)) if state is None else state.length
         return x, ModelState(layer_states, position_state, seen + length)
-
-
-class Layer(nn.Module):
-    """Attention, then a feed-forward network, each with a residual connection and a norm."""
-
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        ff_dim: int,
-        dropout: float,
-        norm_first: bool,
-        attention: Attention,
-        span: AttentionSpan | None,
-    ) -> None:
-        super().__init__()
-        self.num_heads, self.norm_first = num_heads, norm_first
-        self.attention, self.span = attention, span
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
-        self.attention_norm, self.ff_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.ff_in, self.ff_out = nn.Linear(dim, ff_dim), nn.Linear(ff_dim, dim)
-        self.dropout = Dropout(dropout)
-
-    def forward(
-        self,
-        x: Tensor,
-        positions: Tensor,
-        code: LayerCode,
-        mask: AttentionMask,
-        state: Any,
-        return_state: bool,
-    ) -> tuple[Tensor, Any]:
-        """Return the layer's output, [B, L, D] -> [B, L, D], and the attention's state."""
-        attention_input = self.attention_norm(x) if self.norm_first else x
-        qkv = self.qkv(attention_input).unflatten(-1, (3, self.num_heads, -1))
-        q, k, v = qkv.unbind(2)  # [B, L, H, K]
-        if self.span is not None:
-            mask = AttentionMask(mask.causal, mask.key_mask, self.span(positions))
-        if state is not None and x.shape[1] == 1 and mask.key_mask is None:
-            mixed, state = self.attention.step(q, k, v, code, mask, state)
-        else:
-            options = {"state": state, "return_state": return_state}
-            mixed, state = self.attention(q, k, v, code, mask, **options)
-        x = x + self.dropout(self.out(mixed.flatten(2).to(x.dtype)))
-        x, ff_input = (x, self.ff_norm(x)) if self.norm_first else (self.attention_norm(x),) * 2
-        hidden = self.dropout(F.relu(self.ff_in(ff_input)))
-        x = x + self.dropout(self.ff_out(hidden))
-        return x if self.norm_first else self.ff_norm(x), state

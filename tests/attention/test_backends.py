@@ -56,6 +56,11 @@ class Mixing(LayerCode):
         return q @ matrix, k @ matrix
 
 
+def with_decay_by_token(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    rates = -(8 * torch.rand(*inputs["q"].shape[:3], device=inputs["q"].device) - 6).exp()
+    return inputs | {"log_decay": rates.requires_grad_()}
+
+
 def results(inputs: dict[str, Tensor], decaying: bool, **options) -> list[Tensor]:
     """Outputs, final sums and gradients."""
     inputs = {n: x for n, x in inputs.items() if decaying or n != "log_decay"}
@@ -105,8 +110,9 @@ def test_fast_transformers_with_a_normaliser_of_other_features(continued):
 @needs_fast_transformers
 def test_fast_transformers_refuses_unsupported_inputs():
     inputs = problem(3)
-    with pytest.raises(UserError, match=r"no decay.*decay=none"):
-        results(inputs, decaying=True, backend="fast_transformers")
+    for decaying in (inputs, with_decay_by_token(inputs)):
+        with pytest.raises(UserError, match=r"no decay.*decay=none"):
+            results(decaying, decaying=True, backend="fast_transformers")
     doubled = {n: x.double() for n, x in inputs.items()}
     with pytest.raises(UserError, match="no double precision"):
         results(doubled, decaying=False, backend="fast_transformers")
@@ -135,15 +141,16 @@ def simple_gla(
 
 
 @pytest.mark.parametrize("log_features", [False, True])
-@pytest.mark.parametrize("decaying", [False, True])
+@pytest.mark.parametrize("decay", ["none", "learned", "gated"])
 @pytest.mark.parametrize("continued", [False, True])
-def test_fla_adapter(monkeypatch, log_features, decaying, continued):
+def test_fla_adapter(monkeypatch, log_features, decay, continued):
     stub = SimpleNamespace(chunk_simple_gla=simple_gla)
     monkeypatch.setitem(sys.modules, "fla.ops.simple_gla", stub)
     monkeypatch.setattr(backends, "_fla_refusal", lambda *_: None)
     monkeypatch.setattr(backends, "_fla_gradient_refusal", lambda *_: None)
     inputs = problem(40, log_features)
-    options = {"log_features": log_features, "decaying": decaying, "backend": "fla"}
+    inputs = with_decay_by_token(inputs) if decay == "gated" else inputs
+    options = {"log_features": log_features, "decaying": decay != "none", "backend": "fla"}
     assert_agrees(inputs, **options, state=some_state(log_features) if continued else None)
 
 
@@ -161,14 +168,15 @@ def test_fla_adapter_with_a_normaliser_of_other_features(monkeypatch, decaying, 
 @needs_fla
 @pytest.mark.parametrize("length", [1, 63, 1000, 2048])
 @pytest.mark.parametrize("log_features", [False, True])
-@pytest.mark.parametrize("decaying", [False, True])
+@pytest.mark.parametrize("decay", ["none", "learned", "gated"])
 @pytest.mark.parametrize("precision", ["ieee", "tf32"])
-def test_fla(monkeypatch, length, log_features, decaying, precision):
-    if decaying and (reason := backends._fla_gradient_refusal(DECAY.cuda())):
+def test_fla(monkeypatch, length, log_features, decay, precision):
+    if decay != "none" and (reason := backends._fla_gradient_refusal(DECAY.cuda())):
         pytest.skip(reason)
     monkeypatch.setenv("TRITON_F32_DEFAULT", precision)
     inputs = problem(length, log_features, "cuda")
-    options = {"log_features": log_features, "decaying": decaying, "backend": "fla"}
+    inputs = with_decay_by_token(inputs) if decay == "gated" else inputs
+    options = {"log_features": log_features, "decaying": decay != "none", "backend": "fla"}
     state = some_state(log_features, "cuda")
     assert_agrees(inputs, 1e-4 if precision == "ieee" else 1e-2, **options, state=state)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from musicgen.attention import causal_linear_attention
+from musicgen.attention import LinearState, causal_linear_attention
 from musicgen.attention.linear.product import bidirectional_linear_attention
 from musicgen.attention.linear.step import linear_attention_step
 
@@ -70,6 +70,45 @@ def test_chunked_equals_naive_outputs_states_and_gradients(length, masked, conti
         results.append((out, last.kv, last.k, *grads))
     for naive, chunked in zip(*results, strict=True):
         torch.testing.assert_close(chunked, naive, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("length", [1, 63, 150])
+@pytest.mark.parametrize("log_features", [False, True])
+@pytest.mark.parametrize("decaying", [False, True])
+def test_the_first_state_has_gradients(length, log_features, decaying):
+    q, k, v = (x.detach() for x in inputs(length))
+    if log_features:
+        q, k = 5 * q.log(), 5 * k.log()
+        k[:, 90:] += 100  # a rescale point
+    kv = torch.randn(2, 3, 10, 7, dtype=torch.float64).requires_grad_()
+    k_sum = (torch.rand(2, 3, 10, dtype=torch.float64) + 0.1).requires_grad_()
+    log_scale = 3 * torch.randn(2, 3, 10, dtype=torch.float64) if log_features else None
+    decay = DECAY if decaying else torch.zeros_like(DECAY)
+    # The first state as one more key for each feature, whose logarithm is that of its sum.
+    n = torch.arange(length)
+    log_k, log_q = (k, q) if log_features else (k.log(), q.log())
+    pairs = torch.einsum("bnhe,bmhe->bhnm", log_q.exp(), log_k.exp())
+    pairs = pairs * (decay[:, None, None] * (n[:, None] - n)).exp() * (n <= n[:, None])
+    before = log_q.exp() * (decay * (n[:, None] + 1)).exp()[..., None]
+    if log_scale is not None:
+        before = before * log_scale.exp()[:, None]
+    numerator = torch.einsum("bhnm,bmhv->bnhv", pairs, v)
+    numerator = numerator + torch.einsum("bnhe,bhev->bnhv", before, kv)
+    divisor = pairs.sum(-1).transpose(1, 2) + torch.einsum("bnhe,bhe->bnh", before, k_sum)
+    expected = numerator / divisor[..., None]
+    weights = torch.randn_like(v)
+    wanted = torch.autograd.grad((expected * weights).sum(), (kv, k_sum))
+    for backend in ("naive", "chunked"):
+        state = LinearState(kv, k_sum, log_scale)
+        options = {"log_features": log_features, "log_decay": DECAY if decaying else None}
+        out, _ = causal_linear_attention(
+            q, k, v, **options, state=state, eps=1e-30, backend=backend
+        )
+        torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
+        found = torch.autograd.grad((out * weights).sum(), (kv, k_sum))
+        for x, y in zip(found, wanted, strict=True):
+            assert y.abs().max() > 1e-3
+            torch.testing.assert_close(x, y, atol=1e-10, rtol=1e-8)
 
 
 def test_decay_by_hand():

@@ -19,12 +19,13 @@ def content(tokens: list[str]) -> CheckpointContent:
     return CheckpointContent(MODEL, {}, tokens, vocabulary_hash=" ".join(tokens), config={})
 
 
-def checkpoint(tokens: list[str]):
+def checkpoint(tokens: list[str], **options):
     """A checkpoint as plain data."""
-    model = instantiate(MODEL, vocab_size=len(tokens) + 1)  # PAD
+    model = instantiate(MODEL, vocab_size=len(tokens) + 1, **options)  # PAD
     torch.nn.init.normal_(model.head.bias)
     weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    return {"state_dict": weights, CONTENT_KEY: content(tokens).to_plain()}
+    plain = replace(content(tokens), model=MODEL | options).to_plain()
+    return {"state_dict": weights, CONTENT_KEY: plain}
 
 
 def test_rows_are_matched_by_name_and_new_ones_stay_initialised():
@@ -43,6 +44,30 @@ def test_rows_are_matched_by_name_and_new_ones_stay_initialised():
             assert torch.equal(tensor, torch.stack([old[2], initial[name][1], old[0], old[3]]))
         else:
             assert torch.equal(tensor, old), name
+
+
+def test_rows_of_tied_embeddings_serve_both_ends():
+    tied = {"tie_embeddings": True}
+    saved = checkpoint(OLD, **tied)
+    model = instantiate(MODEL, vocab_size=len(NEW) + 1, **tied)
+    new = model.embedding.weight[1].clone()
+    load_initial(saved, replace(content(NEW), model=MODEL | tied), model)
+    assert model.head.weight is model.embedding.weight
+    old = saved["state_dict"]["model.embedding.weight"]
+    assert torch.equal(model.head.weight, torch.stack([old[2], new, old[0], old[3]]))
+
+
+@pytest.mark.parametrize(
+    "option", [{"tie_embeddings": True}, {"short_conv": 4}, {"output_gate": True}]
+)
+def test_an_option_that_a_model_lacks_is_off_in_it(option):
+    ((name, value),) = option.items()
+    model = instantiate(MODEL, vocab_size=len(OLD) + 1, **option)
+    asked = replace(content(OLD), model=MODEL | option)
+    with pytest.raises(UserError, match=rf"model\.{name}=(None|False) \(not {value}\)"):
+        load_initial(checkpoint(OLD), asked, model)
+    off = replace(content(OLD), model=MODEL | {name: None if name == "short_conv" else False})
+    load_initial(checkpoint(OLD), off, instantiate(off.model, vocab_size=len(OLD) + 1))
 
 
 def test_the_same_vocabulary_is_loaded_silently():

@@ -14,6 +14,7 @@ from musicgen.attention import AttentionMask, LinearAttention
 from musicgen.attention.pair_weights import pair_weights
 from musicgen.errors import UserError
 from musicgen.models import ModelState, Transformer, check_compatible
+from musicgen.models.short_conv import ShortConvolution
 from musicgen.position import NoPosition, Site
 from musicgen.random import NoiseKey
 
@@ -81,8 +82,30 @@ SPANNED = [
     for a in ("softmax", "favor")
     for mode in ([(), ("model.span.mode=log",)] if a == "softmax" else [()])
 ]
+# Options of the model and decay by token and head: alone, with every encoding, and all together.
+GATED = "model.attention.decay=gated"
+OPTIONS = (
+    "model.short_conv=4",
+    "model.output_gate=true",
+    "model.qk_norm=true",
+    "model.tie_embeddings=true",
+)
+OPTIONAL = [("sinusoidal", a, (option,)) for a in ("favor", "softmax") for option in OPTIONS]
+OPTIONAL += [("none", "favor", ("model.short_conv=2",))]
+OPTIONAL += [(p, "favor", (*variants(p)[0], GATED)) for p in POSITIONS]
+OPTIONAL += [(p, "elu", (*variants(p)[0], GATED)) for p in ("permute", "sine_spe", "rope")]
+OPTIONAL += [
+    (p, a, (*variants(p)[0], *OPTIONS, *extra))
+    for p in ("none", "rope", "sine_spe")
+    for a, *extra in (
+        ("softmax",),
+        ("favor", GATED),
+        ("elu", GATED),
+        ("softmax", "span=gaussian", *SPAN),
+    )
+]
 PAIRS = [(p, a, v) for p in POSITIONS for a in ATTENTIONS for v in variants(p)] + DECAYED + SPANNED
-PAIRS += OTHER_SITE
+PAIRS += OTHER_SITE + OPTIONAL
 # With cycles of the token index: absolute, as this encoding is.
 PAIRS += [("sinusoidal", a, ("model.cycles=[4,7]",)) for a in ("softmax", "favor")]
 
@@ -101,11 +124,24 @@ def model(request, config) -> Transformer:
             pytest.fail(f"names too little: {refusal}")
         pytest.skip(f"refused: {refusal}")
     torch.manual_seed(1)
-    return instantiate(cfg.model, vocab_size=VOCAB).eval()
+    model = instantiate(cfg.model, vocab_size=VOCAB).eval()
+    for module in model.modules():
+        if isinstance(module, ShortConvolution):
+            torch.nn.init.normal_(module.weight, std=0.3)  # not 0, as at first
+    return model
 
 
 def tokens(length: int, batch: int = 2) -> Tensor:
     return torch.randint(VOCAB, (batch, length), generator=torch.Generator().manual_seed(3))
+
+
+def decays(model: Transformer) -> bool:
+    return getattr(model.layers[0].attention, "decay", None) is not None
+
+
+def random_gates(model: Transformer, dtype: torch.dtype = torch.float32) -> Tensor | None:
+    gates = 2 * torch.randn(2, TRAINING_LENGTH, 2, dtype=dtype)
+    return gates.requires_grad_() if model.layers[0].attention.gates else None
 
 
 def encoded_before_features(model: Transformer) -> bool:
@@ -181,7 +217,7 @@ def test_padding_behind_changes_nothing(model):
 
 @torch.no_grad()
 def test_without_causality_it_sees_what_follows_but_no_padding(model):
-    if model.layers[0].attention.name == "linear" and model.layers[0].attention.decay is not None:
+    if decays(model):
         pytest.skip("decay is causal")
     model.causal = False
     ids = tokens(TRAINING_LENGTH)
@@ -210,7 +246,7 @@ def test_outputs_stay_near_the_values_at_any_logits(model, request):
     positions = torch.arange(TRAINING_LENGTH)[None, :, None]
     position, name, overrides = request.node.callspec.params["model"]
     for deviation, causal in product((1, 3, 10, 30, 100), (True, False)):
-        if not causal and attention.log_decay is not None:
+        if not causal and decays(model):
             continue
         # Entries of variance s² give logits q·k/√K of standard deviation s².
         q, k = deviation**0.5 * torch.randn(2, 2, TRAINING_LENGTH, 2, 8)
@@ -218,7 +254,9 @@ def test_outputs_stay_near_the_values_at_any_logits(model, request):
         inputs = [x.requires_grad_() for x in (q, k, v)]
         code = model.position(positions, noise=NOISE)[0][0]
         mask = AttentionMask(causal, span=None if span is None else span(positions))
-        out, _ = attention(*inputs, code, mask)
+        gates = random_gates(model)
+        inputs += [] if gates is None else [gates]
+        out, _ = attention(*inputs[:3], code, mask, gates=gates)
         leaves = [p for part in (model.position, attention) for p in part.parameters()]
         grads = torch.autograd.grad(out.square().sum(), inputs + leaves, allow_unused=True)
         signed = attention.site == Site.FEATURE and not code.keeps_sign
@@ -239,11 +277,11 @@ def test_queries_that_see_no_key_give_zero(model):
     key_mask = torch.ones(2, TRAINING_LENGTH, dtype=torch.bool)
     key_mask[0, :5], key_mask[1] = False, False
     for causal in (True, False):
-        if not causal and attention.log_decay is not None:
+        if not causal and decays(model):
             continue
         q, k, v = (x.requires_grad_() for x in torch.randn(3, 2, TRAINING_LENGTH, 2, 8))
         mask = AttentionMask(causal, key_mask, None if span is None else span(positions))
-        out, _ = attention(q, k, v, code, mask)
+        out, _ = attention(q, k, v, code, mask, gates=random_gates(model))
         assert (out[1] == 0).all()
         assert (out[0, 5:].abs().amax(-1) > 0).all()
         if causal:
@@ -259,17 +297,18 @@ def test_pair_weights_are_what_the_attention_computes(model):
     positions = torch.arange(TRAINING_LENGTH)[None, :, None]
     code = model.position(positions, noise=NOISE)[0][0]
     q, k, v = torch.randn(3, 2, TRAINING_LENGTH, 2, 8, dtype=torch.float64)
+    options = {"gates": random_gates(model, torch.float64)}
     key_mask = torch.ones(2, TRAINING_LENGTH, dtype=torch.bool)
     key_mask[1, 30:] = False
     for causal in (True, False):
-        if not causal and attention.log_decay is not None:
+        if not causal and decays(model):
             continue
         mask = AttentionMask(causal, key_mask, None if span is None else span(positions))
-        expected, _ = attention(q, k, v, code, mask)
-        normalised, _ = pair_weights(attention, q, k, code, mask)
+        expected, _ = attention(q, k, v, code, mask, **options)
+        normalised, _ = pair_weights(attention, q, k, code, mask, **options)
         out = torch.einsum("bhmn,bnhv->bmhv", normalised, v)
         torch.testing.assert_close(out, expected, atol=1e-9, rtol=1e-9)
-        weights, log_scale = pair_weights(attention, q, k, code, mask, "features")
+        weights, log_scale = pair_weights(attention, q, k, code, mask, "features", **options)
         assert log_scale.shape == (2, 2)
         # They differ by a factor of each row, which is the sum of the row unless the normaliser is
         # of features before encoding.

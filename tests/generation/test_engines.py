@@ -15,10 +15,12 @@ from musicgen.errors import ParameterError, UserError
 from musicgen.generation.engines import (
     Engine,
     PackedCpuEngine,
+    cuda_graph,
     make_engine,
     packed_cpu,
 )
 from musicgen.models import check_compatible
+from musicgen.models.short_conv import ShortConvolution
 from musicgen.random import NoiseKey
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -37,6 +39,14 @@ needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler here"
 )
 
+OPTIONS = (
+    "model.short_conv=4",
+    "model.output_gate=true",
+    "model.qk_norm=true",
+    "model.tie_embeddings=true",
+)
+GATED = "model.attention.decay=gated"
+
 
 def build(config, position: str, attention: str, *overrides: str):
     choice = () if position == "exact" else (f"position={position}",)
@@ -47,7 +57,11 @@ def build(config, position: str, attention: str, *overrides: str):
     except UserError as refused:
         pytest.skip(str(refused))
     torch.manual_seed(0)
-    return instantiate(cfg.model, vocab_size=VOCAB).eval()
+    model = instantiate(cfg.model, vocab_size=VOCAB).eval()
+    for module in model.modules():
+        if isinstance(module, ShortConvolution):
+            torch.nn.init.normal_(module.weight, std=0.3)  # not 0, as at first
+    return model
 
 
 def tokens(*shape: int) -> torch.Tensor:
@@ -74,7 +88,8 @@ def decode(engine: Engine, rows: int, count: int = 24) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("position", "attention", "overrides"),
     [(p, attention, ()) for p in (*POSITIONS, "exact") for attention in ATTENTIONS]
-    + [(p, "softmax", ("span=gaussian", "model.span.training_length=20")) for p in POSITIONS],
+    + [(p, "softmax", ("span=gaussian", "model.span.training_length=20")) for p in POSITIONS]
+    + [("rope", "softmax", OPTIONS), *(("rope", a, (*OPTIONS, GATED)) for a in ("favor", "elu"))],
 )
 @torch.inference_mode()
 def test_steps_equal_one_parallel_pass_in_any_batch(config, position, attention, overrides):
@@ -91,9 +106,9 @@ def test_steps_equal_one_parallel_pass_in_any_batch(config, position, attention,
     assert torch.equal(decode(engine, rows), steps)
 
 
-def compare_with_eager(config, position: str, attention: str) -> None:
+def compare_with_eager(config, position: str, attention: str, *overrides: str) -> None:
     torch.compiler.reset()
-    model = build(config, position, attention)
+    model = build(config, position, attention, *overrides)
     warnings: list[str] = []
     compiled = make_engine(model, NOISE, compile=True, warn=warnings.append)
     assert isinstance(compiled, PackedCpuEngine)
@@ -114,20 +129,40 @@ def test_one_graph_serves_all_layers_and_positions(config):
 
 @needs_compiler
 @pytest.mark.slow
+def test_compiled_options_equal_eager(config):
+    compare_with_eager(config, "none", "favor", *OPTIONS, GATED)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("overrides", [(), ("model.short_conv=4", GATED)])
+def test_buffers_of_a_cuda_graph_hold_every_part_of_a_state(config, overrides):
+    model = build(config, "none", "favor", *overrides)
+    _, state = model.forward_with_state(tokens(3, 9))
+    _, other = model.forward_with_state(tokens(2, 12).flip(1))
+    cuda_graph._copy(other, state)
+    following = tokens(3, 1)
+    expected, _ = model.forward_with_state(following[:2], state=other)
+    found, _ = model.forward_with_state(following, state=state)
+    assert torch.equal(found[:2], expected)
+
+
+@needs_compiler
+@pytest.mark.slow
 def test_compiled_spe_equals_eager(config):
     compare_with_eager(config, "sine_spe", "favor")
 
 
 @pytest.mark.parametrize(
-    ("position", "attention"),
-    [(position, "favor") for position in (*POSITIONS, "exact")]
-    + [("exact", "elu"), ("none", "relu"), ("none", "elu")],
+    ("position", "attention", "overrides"),
+    [(position, "favor", ()) for position in (*POSITIONS, "exact")]
+    + [("exact", "elu", ()), ("none", "relu", ()), ("none", "elu", ())]
+    + [("rope", attention, (*OPTIONS, GATED)) for attention in ("favor", "elu")],
 )
-def test_every_pair_is_traced_as_one_graph(config, monkeypatch, position, attention):
+def test_every_pair_is_traced_as_one_graph(config, monkeypatch, position, attention, overrides):
     """The traced graphs, with their guards, compute the same; inductor is left out."""
     trace = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **kwargs: trace(f, backend="eager", **kwargs))
-    compare_with_eager(config, position, attention)
+    compare_with_eager(config, position, attention, *overrides)
 
 
 def test_a_failing_compiler_is_reported_once_and_changes_nothing(config, monkeypatch):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from musicgen.attention.base import Attention, AttentionMask, FeatureMap
 from musicgen.attention.linear.backends import BACKENDS
@@ -27,7 +29,10 @@ class LinearAttention(Attention):
     Args:
         feature_map: builds φ from `dim` and `logit_scale`.
         decay: `learned` weights a pair (n, m) by γ^(n − m), with one rate −log γ = exp(ρ) per head,
-            ρ initialised evenly from −7 to −2.5; causal only. `none`: no decay.
+            ρ initialised evenly from −7 to −2.5; causal only. `gated` (Mamba-2, Dao and Gu 2024;
+            simple GLA) weights it by the product of γ_i over tokens m < i ≤ n, with rates
+            −log γ_i = softplus(g_i) exp(ρ) for gates g, at first those of `learned` where g is 0;
+            masked tokens have none. `none`: no decay.
         backend: of the causal product in training (see `causal_linear_attention`). Evaluation and
             generation use `auto`, so that a checkpoint runs on any machine.
     """
@@ -49,19 +54,25 @@ class LinearAttention(Attention):
         backend: str = "auto",
     ) -> None:
         super().__init__(encoded_dim, logit_scale, num_heads, site=site)
-        check_choice("decay", decay, ("none", "learned"))
+        check_choice("decay", decay, ("none", "learned", "gated"))
         check_choice("backend", backend, ("auto", *BACKENDS))
         self.backend = backend
         with parameter_of("feature_map"):
             self.feature_map = feature_map(dim=encoded_dim, logit_scale=logit_scale)
         self.feature_dim = self.feature_map.feature_dim
         self.decay = None
-        if decay == "learned":
-            self.decay = nn.Parameter(torch.linspace(-7, -2.5, num_heads))
+        self.gates = decay == "gated"
+        if decay != "none":
+            rho = torch.linspace(-7, -2.5, num_heads)
+            if self.gates:
+                rho -= math.log(math.log(2))  # softplus(0) is log 2
+            self.decay = nn.Parameter(rho)
 
     @property
     def log_decay(self) -> Tensor | None:
-        return None if self.decay is None else -at_least_fp32(self.decay)[0].exp()
+        if self.decay is None or self.gates:
+            return None
+        return -at_least_fp32(self.decay)[0].exp()
 
     def forward(
         self,
@@ -71,11 +82,12 @@ class LinearAttention(Attention):
         code: LayerCode,
         mask: AttentionMask,
         *,
+        gates: Tensor | None = None,
         state: LinearState | None = None,
         return_state: bool = False,
     ) -> tuple[Tensor, LinearState | None]:
         assert mask.span is None, "linear attention has no span"
-        phi_q, phi_k, feature_code, log_decay = self.features(q, k, code)
+        phi_q, phi_k, feature_code = self.features(q, k, code)
         options: dict[str, Any] = {
             "log_features": self.feature_map.log_features,
             "code": feature_code,
@@ -84,23 +96,46 @@ class LinearAttention(Attention):
         if not mask.causal:
             assert self.decay is None, "decay is causal"
             return bidirectional_linear_attention(phi_q, phi_k, v, **options), None
+        log_decay = self.total_decay(code, mask, gates)
         options |= {"log_decay": log_decay, "state": state, "return_state": return_state}
         backend = self.backend if self.training else "auto"
         return causal_linear_attention(phi_q, phi_k, v, **options, backend=backend)
 
     def step(
-        self, q: Tensor, k: Tensor, v: Tensor, code: LayerCode, mask: AttentionMask, state: Any
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        code: LayerCode,
+        mask: AttentionMask,
+        state: Any,
+        *,
+        gates: Tensor | None = None,
     ) -> tuple[Tensor, LinearState]:
-        phi_q, phi_k, feature_code, log_decay = self.features(q, k, code)
+        phi_q, phi_k, feature_code = self.features(q, k, code)
+        log_decay = self.total_decay(code, mask, gates)
         return linear_attention_step(phi_q, phi_k, v, state, log_decay=log_decay, code=feature_code)
 
     def features(
         self, q: Tensor, k: Tensor, code: LayerCode
-    ) -> tuple[Tensor, Tensor, LayerCode | None, Tensor | None]:
-        """Compute φ(q) and φ(k); return the code if it acts on them, and the total decay."""
-        log_decay = self.log_decay
-        if code.log_decay is not None:
-            log_decay = code.log_decay if log_decay is None else log_decay + code.log_decay
+    ) -> tuple[Tensor, Tensor, LayerCode | None]:
+        """Compute φ(q) and φ(k); return the code if it acts on them."""
         if self.site != Site.FEATURE:
-            return *self.feature_map(q, k, code), None, log_decay
-        return *self.feature_map(q, k, LayerCode()), code, log_decay
+            return *self.feature_map(q, k, code), None
+        return *self.feature_map(q, k, LayerCode()), code
+
+    def total_decay(
+        self, code: LayerCode, mask: AttentionMask, gates: Tensor | None
+    ) -> Tensor | None:
+        """Return the logarithm of the code's decay times the attention's own: [H] or [B, L, H]."""
+        own = self.log_decay
+        if self.gates:
+            assert self.decay is not None
+            assert gates is not None
+            rho, gates = at_least_fp32(self.decay, gates)
+            own = -F.softplus(gates) * rho.exp()
+            if mask.key_mask is not None:
+                own = own.masked_fill(~mask.key_mask[..., None], 0)
+        if own is None or code.log_decay is None:
+            return code.log_decay if own is None else own
+        return own + code.log_decay

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.torch_version import TorchVersion
 
 from musicgen.attention.linear.chunked import chunked
+from musicgen.attention.linear.decay import by_token
 from musicgen.attention.linear.naive import naive
 from musicgen.attention.linear.state import LinearState, ProductInputs, normaliser, segments
 from musicgen.errors import ParameterError
@@ -50,7 +51,7 @@ def fla(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
 
     log_decay, rescale_points = inputs.log_decay, inputs.rescale_points
     # One gate per token: the gate per head, which it also takes, gets no gradient.
-    gate = None if log_decay is None else log_decay.float().expand(inputs.q.shape[:3])
+    gate = None if log_decay is None else by_token(log_decay.float(), inputs.q)
     if gate is not None and rescale_points:  # the factors contain the decay, but no gradient
         contained = gate.new_zeros(gate.shape[1], 1).index_fill_(
             0, torch.tensor(list(rescale_points), device=gate.device), 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from musicgen.attention.linear.decay import DecayFactors, chunk_decay, precise
 from musicgen.attention.linear.state import (
     LinearState,
     ProductInputs,
@@ -22,38 +23,11 @@ _CACHE_SIZE = 2**17
 
 def chunked(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
     """Compute the product in time linear in length, with a backward of its own."""
-    q, k, v, norm, log_decay, *options = inputs
-    tensors = (q, k, v, *(norm or (None, None)), log_decay)
-    out, kv, k_sum = _Chunked.apply(*tensors, *options, torch.is_grad_enabled())
+    q, k, v, norm, log_decay, state, points, eps = inputs
+    sums = (None, None) if state is None else (state.kv, state.k)
+    tensors = (q, k, v, *(norm or (None, None)), log_decay, *sums)
+    out, kv, k_sum = _Chunked.apply(*tensors, points, eps, torch.is_grad_enabled())
     return out, LinearState(kv, k_sum)
-
-
-class _DecayFactors(NamedTuple):
-    """Powers of γ between a chunk of T tokens and the tokens around it, each at most 1.
-
-    At a rescale point, whose factor contains one γ, those from before have one less.
-    """
-
-    from_start: Tensor  # [B·H, T, 1]: γ^(n + 1), from the chunk before to token n
-    to_end: Tensor  # [B·H, T, 1]: γ^(T − 1 − m), from token m to the chunk's end
-    total: Tensor  # [B·H, 1, 1]: γ^T
-
-
-def _pair_weights(
-    length: int, rescaled: bool, log_decay: Tensor | None, like: Tensor
-) -> tuple[Tensor, _DecayFactors | None]:
-    """Return the weights of the pairs of a chunk, and its decay.
-
-    The weights are γ^(n − m) for m ≤ n, else 0: [T, T] or, with decay, [B·H, T, T].
-    """
-    if log_decay is None:
-        return like.new_ones(length, length).tril_(), None
-    n = torch.arange(length, device=like.device)
-    rate = log_decay[:, None, None]
-    before = 0 if rescaled else 1
-    from_start, to_end = ((rate * m[:, None]).exp() for m in (n + before, length - 1 - n))
-    within = (rate * (n[:, None] - n).clamp(min=0)).exp().tril()
-    return within, _DecayFactors(from_start, to_end, (rate * (length - 1 + before)).exp())
 
 
 class _Plan:
@@ -69,11 +43,29 @@ class _Plan:
             most = min(batch, max(1, _CACHE_SIZE // row))
         step = next(rows for rows in range(most, 0, -1) if batch % rows == 0)
         self.groups = [slice(start, start + step) for start in range(0, batch, step)]
-        rates = None if log_decay is None else log_decay.repeat(step)  # [B·H]
-        chunks = list(segments(length, points, chunk_length))
-        forms = [(c.stop - c.start, c.start in points) for c in chunks]
-        weights = {form: _pair_weights(*form, rates, q) for form in set(forms)}
-        self.chunks = [(i, c, *weights[forms[i]]) for i, c in enumerate(chunks)]
+        self.chunks = list(segments(length, points, chunk_length))
+        self.points = points
+        # Without a decay by token, all chunks of a form have the same weights.
+        self.weights: dict[tuple[int, bool], tuple[Tensor, DecayFactors | None]] = {}
+        if log_decay is None or log_decay.dim() == 1:
+            for size, rescaled in {self._form(chunk) for chunk in self.chunks}:
+                if log_decay is None:
+                    self.weights[size, rescaled] = q.new_ones(size, size).tril_(), None
+                else:
+                    rates = log_decay.repeat(step)[:, None].expand(-1, size)
+                    self.weights[size, rescaled] = chunk_decay(rates, rescaled)
+
+    def pair_weights(
+        self, rows: slice, chunk: slice, log_decay: Tensor | None
+    ) -> tuple[Tensor, DecayFactors | None]:
+        """Return the weights of a chunk's pairs, [T, T] or [B·H, T, T], and the decay around it."""
+        size, rescaled = self._form(chunk)
+        if self.weights or log_decay is None:
+            return self.weights[size, rescaled]
+        return chunk_decay(_by_head(log_decay, rows, chunk), rescaled)
+
+    def _form(self, chunk: slice) -> tuple[int, bool]:
+        return chunk.stop - chunk.start, chunk.start in self.points
 
 
 class _Chunked(torch.autograd.Function):
@@ -92,7 +84,8 @@ class _Chunked(torch.autograd.Function):
         norm_q: Tensor | None,
         norm_k: Tensor | None,
         log_decay: Tensor | None,
-        state: LinearState | None,
+        first_kv: Tensor | None,
+        first_k: Tensor | None,
         points: RescalePoints,
         eps: float,
         grad_enabled: bool,
@@ -103,11 +96,12 @@ class _Chunked(torch.autograd.Function):
         slots = len(plan.chunks) + 1 if keep else 2  # without a backward, only the last two
         kvs = q.new_empty(slots, batch, heads, width, v.shape[-1])
         k_sums = q.new_empty(slots, batch, heads, (k if norm_k is None else norm_k).shape[-1], 1)
-        kvs[0] = 0 if state is None else state.kv
-        k_sums[0] = 0 if state is None else state.k[..., None]
+        kvs[0] = 0 if first_kv is None else first_kv
+        k_sums[0] = 0 if first_k is None else first_k[..., None]
         out, divisor = torch.empty_like(v), v.new_empty(*v.shape[:-1], 1)
         for rows in plan.groups:
-            for i, chunk, within, decay in plan.chunks:
+            for i, chunk in enumerate(plan.chunks):
+                within, decay = plan.pair_weights(rows, chunk, log_decay)
                 (kv, k_sum), (next_kv, next_k_sum) = (
                     (kvs[j % slots, rows].flatten(0, 1), k_sums[j % slots, rows].flatten(0, 1))
                     for j in (i, i + 1)
@@ -137,7 +131,7 @@ class _Chunked(torch.autograd.Function):
                     torch.mul(k_sum, decay.total, out=next_k_sum).baddbmm_(nk_c.mT, decay.to_end)
         if keep:
             ctx.save_for_backward(q, k, v, norm_q, norm_k, log_decay, out, divisor, kvs, k_sums)
-            ctx.plan, ctx.points = plan, points
+            ctx.plan = plan
         last = len(plan.chunks) % slots
         # Copies: a view would keep every chunk's sums alive.
         kv, k_sum = kvs[last].clone(), k_sums[last, ..., 0].clone()
@@ -152,11 +146,15 @@ class _Chunked(torch.autograd.Function):
         grad_nq = grad_nk = None
         if norm_q is not None:
             grad_nq, grad_nk = torch.empty_like(norm_q), torch.empty_like(norm_k)
+        grad_kv = grad_k_sum = None
+        if any(ctx.needs_input_grad[6:8]):
+            grad_kv, grad_k_sum = torch.empty_like(kvs[0]), torch.empty_like(k_sums[0])
         for rows in ctx.plan.groups:
             # Σ q gᵀ and Σ q h over later chunks, decayed to the end of this one.
             later_kv = torch.zeros_like(kvs[0, rows].flatten(0, 1))
             later_k = torch.zeros_like(k_sums[0, rows].flatten(0, 1))
-            for i, chunk, within, decay in reversed(ctx.plan.chunks):
+            for i, chunk in reversed(list(enumerate(ctx.plan.chunks))):
+                within, decay = ctx.plan.pair_weights(rows, chunk, log_decay)
                 kv, k_sum = (x[i, rows].flatten(0, 1) for x in (kvs, k_sums))
                 q_c, k_c, v_c, o_c, d_c, g_c = (
                     _heads_first(x, rows, chunk) for x in (q, k, v, out, divisor, grad_out)
@@ -194,20 +192,25 @@ class _Chunked(torch.autograd.Function):
                 _write(grad_q, rows, chunk, to_q.baddbmm_(to_pairs, k_c))
                 later_kv.baddbmm_(q_c.mT, g_c)
                 later_k.baddbmm_(nq_c.mT, h_c)
-                if chunk.start in ctx.points:
+                if chunk.start in ctx.plan.points:
                     for x in (later_kv, later_k):
-                        x *= ctx.points[chunk.start][rows].flatten(0, 1)[..., None]
+                        x *= ctx.plan.points[chunk.start][rows].flatten(0, 1)[..., None]
+            if grad_kv is not None and grad_k_sum is not None:
+                grad_kv[rows] = later_kv.unflatten(0, (-1, q.shape[2]))
+                grad_k_sum[rows] = later_k.unflatten(0, (-1, q.shape[2]))
         grad_decay = None
         if log_decay is not None and ctx.needs_input_grad[5]:
-            # Σ (n − m) ∂pair over the pairs, where Σ_m ∂pair is q·∂q and Σ_n ∂pair is k·∂k.
-            # In fp64, as large terms cancel; Apple's GPUs do not have it.
-            precise = torch.float32 if q.device.type == "mps" else torch.float64
-            n = torch.arange(1, q.shape[1] + 1, device=q.device, dtype=precise)
-            flow = _flow(q, grad_q, precise) - _flow(k, grad_k, precise)  # [B, L, H]
+            # Of token i: Σ ∂pair over the pairs m < i ≤ n, where Σ_m ∂pair is q·∂q and Σ_n ∂pair is
+            # k·∂k. In high precision, as large terms cancel.
+            dtype = precise(q)
+            flow = _flow(q, grad_q, dtype) - _flow(k, grad_k, dtype)  # [B, L, H]
             if grad_nq is not None and grad_nk is not None:
-                flow += _flow(norm_q, grad_nq, precise) - _flow(norm_k, grad_nk, precise)
-            grad_decay = torch.einsum("l,blh->h", n, flow).to(log_decay.dtype)
-        return grad_q, grad_k, grad_v, grad_nq, grad_nk, grad_decay, *[None] * 4
+                flow += _flow(norm_q, grad_nq, dtype) - _flow(norm_k, grad_nk, dtype)
+            grad_decay = flow.flip(1).cumsum(1).flip(1)
+            grad_decay = grad_decay.sum_to_size(log_decay.shape).to(log_decay.dtype)
+        grad_first = (grad_kv, None if grad_k_sum is None else grad_k_sum[..., 0])
+        grads = (grad_q, grad_k, grad_v, grad_nq, grad_nk, grad_decay, *grad_first)
+        return *grads, None, None, None
 
 
 def _flow(x: Tensor, grad: Tensor, dtype: torch.dtype) -> Tensor:
@@ -215,7 +218,7 @@ def _flow(x: Tensor, grad: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _by_head(x: Tensor, rows: slice, chunk: slice) -> Tensor:
-    """Return a chunk of some rows of [B, L, H, ·] as [B·H, T, ·]."""
+    """Return a chunk of some rows of [B, L, H, ...] as [B·H, T, ...]."""
     return x[rows, chunk].transpose(1, 2).flatten(0, 1)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from musicgen.attention.linear.decay import by_token, pair_log_decay
 from musicgen.attention.linear.state import LinearState, ProductInputs, normaliser, segments
 
 Backend = Callable[[ProductInputs], tuple[Tensor, LinearState]]
@@ -17,20 +18,20 @@ def naive(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
     q, k, v, norm, log_decay, state, rescale_points, eps = inputs
     norm_q, norm_k = norm or (q, k)
     batch, length, heads, width = q.shape
-    rate = q.new_zeros(heads) if log_decay is None else log_decay
     if state is None:
         kv = q.new_zeros(batch, heads, width, v.shape[-1])
         state = LinearState(kv, q.new_zeros(batch, heads, norm_k.shape[-1]))
-    # Rescale points up to each token, each of which contains the decay of one token.
-    points = torch.zeros(length, device=q.device, dtype=torch.long)
-    points[list(rescale_points)] = 1
-    points = points.cumsum(0)
-
-    def decay_of(distance: Tensor, contained: Tensor) -> Tensor:
-        """Return γ^distance without what the factors contain, but with its gradient."""
-        per_head = rate[:, None, None]
-        left = per_head * (distance - contained).clamp(min=0)
-        return (left + (per_head - per_head.detach()) * contained).exp()  # [H, ·, ·]
+    log_decay = q.new_zeros(heads) if log_decay is None else log_decay
+    log_decay = by_token(log_decay, q if log_decay.dim() == 3 else q[:1])  # [1|B, L, H]
+    # The factors at rescale points contain the decay of one token, but no gradient.
+    contained = q.new_zeros(length, 1)
+    contained[list(rescale_points)] = 1
+    log_decay = (log_decay - log_decay.detach() * contained).transpose(1, 2)  # [1|B, H, L]
+    from_state = log_decay.cumsum(-1).exp()[..., None].transpose(1, 2)  # [1|B, L, H, 1]
+    decay = pair_log_decay(log_decay).masked_fill(
+        q.new_ones(length, length).triu(1) > 0, -torch.inf
+    )
+    decay = decay.exp()  # [1|B, H, L, L]
 
     outputs = []
     for part in segments(length, rescale_points):
@@ -41,26 +42,22 @@ def naive(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
                 for x in (k, norm_k)
             )
             state = state.scaled(factor)
-        n = torch.arange(part.start, part.stop, device=q.device)
-        m = torch.arange(part.stop, device=q.device)
-        distance = n[:, None] - m
-        decay = decay_of(distance, points[n][:, None] - points[m]) * (distance >= 0)  # [H, N, M]
-        state_decay = decay_of(n[:, None] + 1, points[n][:, None]).transpose(0, 1)  # [N, H, 1]
         weights, norm_weights = (
-            torch.einsum("bnhe,bmhe->bhnm", x[:, part], y[:, : part.stop]) * decay
+            torch.einsum("bnhe,bmhe->bhnm", x[:, part], y[:, : part.stop])
+            * decay[:, :, part, : part.stop]
             for x, y in ((q, k), (norm_q, norm_k))
         )
         numerator = torch.einsum("bhnm,bmhv->bnhv", weights, v[:, : part.stop])
-        numerator = numerator + torch.einsum("bnhe,bhev->bnhv", q[:, part] * state_decay, state.kv)
+        numerator = numerator + torch.einsum(
+            "bnhe,bhev->bnhv", q[:, part] * from_state[:, part], state.kv
+        )
         denominator = norm_weights.sum(-1).transpose(1, 2)
         denominator = denominator + torch.einsum(
-            "bnhe,bhe->bnh", norm_q[:, part] * state_decay, state.k
+            "bnhe,bhe->bnh", norm_q[:, part] * from_state[:, part], state.k
         )
         outputs.append(numerator / normaliser(denominator, eps)[..., None])
     # Sums decayed to the last token.
-    distance = torch.arange(length - 1, -1, -1, device=q.device)[:, None]
-    decay = decay_of(distance, points[-1] - points[:, None]).transpose(0, 1)  # [L, H, 1]
-    last = torch.full_like(distance[:1], length)
-    state = state.scaled(decay_of(last, points[-1:, None])[:, 0])
-    kv = state.kv + torch.einsum("blhe,blhv->bhev", k * decay, v)
-    return torch.cat(outputs, dim=1), LinearState(kv, state.k + (norm_k * decay).sum(1))
+    to_end = decay[:, :, -1].transpose(1, 2)[..., None]  # [1|B, L, H, 1]
+    state = state.scaled(from_state[:, -1])
+    kv = state.kv + torch.einsum("blhe,blhv->bhev", k * to_end, v)
+    return torch.cat(outputs, dim=1), LinearState(kv, state.k + (norm_k * to_end).sum(1))

@@ -38,12 +38,13 @@ def causal_linear_attention(
         v: values, [B, L, H, V].
         log_features: q and k are the logarithms of positive features, which may be of any size.
         log_decay: [H], at most 0: the pair (n, m) is weighted by exp(log_decay · (n − m)), in the
-            numerator and in the normaliser.
+            numerator and in the normaliser. By token, [B, L, H]: by the exponential of its sum over
+            the tokens after m up to n, as in Mamba-2 (Dao and Gu 2024) and simple GLA.
         code: encodes q and k after their exponents are brought into range, and says whether the
             normaliser is computed from them before or after (see `LayerCode`).
         key_mask: [B, L], false where a key is left out.
-        state: sums over the tokens before these. It gets no gradient.
-        return_state: also return the sums after these tokens.
+        state: sums over the tokens before these. `kv` and `k` get gradients, `log_scale` does not.
+        return_state: also return the sums after these tokens; `chunked` gives them no gradient.
         eps: added to the normaliser's magnitude; with `log_features` only if it may vanish.
         backend: `naive` (quadratic, for reading and testing), `chunked` (any device),
             `fast_transformers`, `fla` (NVIDIA; in TF32), or `auto`: the fastest

@@ -18,10 +18,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from musicgen.attention.linear.decay import by_token
 from musicgen.attention.linear.state import LinearState, RescalePoints
 
 TOLERANCE = 30.0
 _BLOCK = 64
+# Of one token, in the logarithms of sums that scales follow: fp32 keeps exponents beside 64 of it.
+_LARGEST_DECAY = 1e4
 
 
 def stabilise(
@@ -59,9 +62,9 @@ def stabilise(
             log_sums = torch.where(sums > 0, first + sums.log(), first)
         scales = _scales(exponents, first, log_sums, lowest, log_decay)
         rescale_points, before = {}, first
-        decay = 0 if log_decay is None else log_decay[:, None]
         for n, scale in scales.items():
             if scale is not before:
+                decay = 0 if log_decay is None else by_token(log_decay, k)[:, n, :, None]
                 rescale_points[n] = (before - scale + decay).exp()
             before = scale
         shift = torch.stack(list(scales.values()), dim=1)  # [B, S, H, E|1]
@@ -86,9 +89,12 @@ def stabilise_bidirectional(
 def stabilise_step(
     q: Tensor, k: Tensor, log_decay: Tensor | None, log_scale: Tensor, per_head: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Compute one token's features [B, H, E], the factor on the sums before it, and their scale."""
+    """Compute one token's features [B, H, E], the factor on the sums before it, and their scale.
+
+    `log_decay` is [H] or [B, H].
+    """
     if log_decay is not None:
-        log_scale = log_scale + log_decay[:, None]
+        log_scale = log_scale + log_decay[..., None]
     scale = torch.maximum(log_scale, _exponents(k, per_head))
     return _query_features(q + scale), (k - scale).exp(), (log_scale - scale).exp(), scale
 
@@ -118,19 +124,22 @@ def _scales(
         fits = fits & ((lowest - first).amin() >= -TOLERANCE)
     if fits:
         return {0: first}
-    rate = k.new_zeros(k.shape[2], 1) if log_decay is None else log_decay[:, None]
-    # Within a block of several tokens the sums decay by less than half the tolerance.
-    block = max(1, min(_BLOCK, int(TOLERANCE / 2 / max(float(-rate.amin()), 1e-9))))
-    scales, scale, n, exceeded = {0: first}, first, 0, False
-    while n < k.shape[1]:
-        next_sums = torch.maximum(log_sums + rate, k[:, n])  # at the next token, with its own key
-        if exceeded or (next_sums - scale).amin() < -TOLERANCE / 2:
-            scales[n] = scale = next_sums
-        keys = k[:, n : n + block]
-        above = ((keys - scale[:, None]).amax((0, 2, 3)) > TOLERANCE).nonzero()
-        exceeded = len(above) > 0
-        count = int(above[0]) if exceeded else keys.shape[1]
-        if count:
-            log_sums = torch.maximum(log_sums + rate * count, keys[:, :count].amax(1))
-            n += count
+    scales, scale = {0: first}, first
+    for start in range(0, k.shape[1], _BLOCK):
+        keys = k[:, start : start + _BLOCK]
+        # Logarithms of the largest term of the sums at each token: the decays up to a token, plus
+        # the running maximum of what is left without them.
+        decay = keys.new_zeros(())
+        if log_decay is not None:
+            rates = by_token(log_decay, k)[:, start : start + _BLOCK, :, None]
+            decay = rates.clamp(min=-_LARGEST_DECAY).cumsum(1)
+        sums = torch.maximum((keys - decay).cummax(1).values, log_sums[:, None]) + decay
+        log_sums = sums[:, -1]
+        n = 0
+        while n < sums.shape[1]:
+            outside = (sums[:, n:] - scale[:, None]).abs().amax((0, 2, 3)) > TOLERANCE
+            if not outside.any():
+                break
+            n += int(outside.int().argmax())
+            scales[start + n] = scale = sums[:, n]
     return scales

@@ -50,7 +50,7 @@ class ProductInputs(NamedTuple):
     k: Tensor
     v: Tensor  # [B, L, H, V]
     norm: NormFeatures | None  # None: q and k
-    log_decay: Tensor | None  # [H]
+    log_decay: Tensor | None  # [H] or, by token, [B, L, H]
     state: LinearState | None
     rescale_points: RescalePoints
     eps: float

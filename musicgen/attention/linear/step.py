@@ -26,18 +26,20 @@ def linear_attention_step(
 ) -> tuple[Tensor, LinearState]:
     """Attend from one more token [B, 1, H, ·]: a rank-1 update of the state, constant in L.
 
-    q and k are logarithms of features if those of the state were.
+    q and k are logarithms of features if those of the state were; `log_decay` is [H] or [B, 1, H].
     """
     with torch.autocast(q.device.type, enabled=False):
         q, k, v = (x[:, 0] for x in at_least_fp32(q, k, v))  # [B, H, ·]
         rate = None if log_decay is None else log_decay.to(q.dtype)
+        if rate is not None and rate.dim() == 3:
+            rate = rate[:, 0]  # [B, H]
         log_scale = state.log_scale
         if log_scale is not None:
             per_head = code is not None
             q, k, factor, log_scale = stabilise_step(q, k, rate, log_scale, per_head)
             state, eps = state.scaled(factor), eps if may_vanish(code) else 0
         elif rate is not None:
-            state = state.scaled(rate.exp()[:, None])
+            state = state.scaled(rate.exp()[..., None])
         q, k, norm = encode_features(q[:, None], k[:, None], code)
         norm_q, norm_k = (x[:, 0] for x in norm or (q, k))
         q, k = q[:, 0], k[:, 0]

@@ -10,7 +10,7 @@ from musicgen.generation.engines.cuda_graph import CudaGraphEngine
 from musicgen.generation.engines.eager import Engine
 from musicgen.generation.engines.packed_cpu import LAYER_STEPS_TO_COMPILE, PackedCpuEngine
 from musicgen.models import Transformer
-from musicgen.models.transformer import Layer
+from musicgen.models.layer import Layer
 from musicgen.random import NoiseKey
 
 __all__ = ["CudaGraphEngine", "Engine", "PackedCpuEngine", "make_engine"]

@@ -93,6 +93,5 @@ def _copy(source: ModelState, target: ModelState) -> None:
     rows = len(source.length)
     target.length[:rows].copy_(source.length)
     for old, new in zip(target.layers, source.layers, strict=True):
-        for a, b in zip(old, new, strict=True):
-            if a is not None:
-                a[:rows].copy_(b)
+        for a, b in zip(old.tensors(), new.tensors(), strict=True):
+            a[:rows].copy_(b)

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from musicgen.generation.engines.eager import Engine, first_line, model_step
 from musicgen.models import ModelState, Transformer
-from musicgen.models.transformer import Layer
+from musicgen.models.layer import Layer
 from musicgen.random import NoiseKey
 
 # Compiling takes about as long as it saves over this many steps of one layer, on two cores.

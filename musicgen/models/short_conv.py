@@ -1,0 +1,45 @@
+"""A short convolution over tokens, before the projections of attention."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class ShortConvolution(nn.Module):
+    """Add to each token a weighted sum of the last `width` ones: y_n = x_n + Σ_i w_i ⊙ x_{n−i}.
+
+    As before q, k and v in H3 (Fu et al. 2023) and Mamba-2 (Dao and Gu 2024), with a residual
+    connection: w begins at 0, so that the layer begins as one without it. Bidirectional, half of
+    the width is before a token, and the rest, itself included, is behind.
+    """
+
+    def __init__(self, dim: int, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.weight = nn.Parameter(torch.zeros(dim, 1, width))  # the last is the token's own
+
+    def forward(
+        self, x: Tensor, key_mask: Tensor | None, causal: bool, before: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sums [B, L, D], and `before` of the tokens that follow.
+
+        Args:
+            x: [B, L, D].
+            key_mask: [B, L], false at tokens that contribute nothing.
+            before: [B, width − 1, D], the tokens before these (causal only); None: there are none.
+        """
+        reach = self.width - 1
+        seen = x if key_mask is None else x.masked_fill(~key_mask[..., None], 0)
+        if before is None:
+            left = reach if causal else self.width // 2
+            window = F.pad(seen, (0, 0, left, reach - left))
+        else:
+            window = torch.cat((before.to(x.dtype), seen), dim=1)
+        if x.shape[1] == 1:
+            total = (window * self.weight[:, 0].T).sum(1, keepdim=True)
+        else:  # in two dimensions, as torch's CPU kernels for one are several times slower
+            total = F.conv2d(window.mT.unsqueeze(2), self.weight.unsqueeze(2), groups=x.shape[-1])
+            total = total.squeeze(2).mT
+        return x + total, window[:, -reach:].clone()

@@ -1,0 +1,189 @@
+"""Options of the model by hand: short convolution, gates, normalised q and k, tied embeddings."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from musicgen.attention import ELU, FAVOR, LinearAttention, SoftmaxAttention
+from musicgen.errors import UserError
+from musicgen.models import Transformer, parameter_count
+from musicgen.models.attention_weights import attention_weights
+from musicgen.models.short_conv import ShortConvolution
+from musicgen.position import NoPosition
+
+VOCAB, DIM, HEADS = 11, 12, 3
+
+
+def build(attention=None, **options) -> Transformer:
+    torch.manual_seed(0)
+    sizes = {"dim": DIM, "num_layers": 2, "num_heads": HEADS, "ff_dim": 16, "init_std": 0.3}
+    attention = attention or partial(LinearAttention, feature_map=ELU)
+    return Transformer(VOCAB, **sizes, position=NoPosition, attention=attention, **options).eval()
+
+
+def ids(length: int = 20) -> Tensor:
+    return torch.randint(VOCAB, (2, length), generator=torch.Generator().manual_seed(1))
+
+
+def convolved(x: Tensor, weight: Tensor, mask: Tensor, left: int) -> Tensor:
+    """The definition, token by token: weight i is of the token `left` − i before."""
+    out = x.clone()
+    for b, n, i in torch.cartesian_prod(*map(torch.arange, (*x.shape[:2], weight.shape[-1]))):
+        m = n - left + i
+        if 0 <= m < x.shape[1] and mask[b, m]:
+            out[b, n] += weight[:, 0, i] * x[b, m]
+    return out
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("width", [2, 3, 4])
+@pytest.mark.parametrize("causal", [True, False])
+def test_short_convolution_is_a_sum_of_neighbours(width, causal):
+    conv = ShortConvolution(5, width).double()
+    nn.init.normal_(conv.weight)
+    x = torch.randn(2, 9, 5, dtype=torch.float64)
+    mask = torch.rand(2, 9) > 0.3
+    mask[:, 4] = False
+    expected = convolved(x, conv.weight, mask, width - 1 if causal else width // 2)
+    out, _ = conv(x, mask, causal, None)
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(
+        conv(x, torch.ones_like(mask), causal, None), conv(x, None, causal, None)
+    )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("parts", [(9,), (1,) * 9, (2, 1, 5, 1)])
+def test_short_convolution_goes_on_where_it_stopped(parts):
+    conv = ShortConvolution(5, 4)
+    nn.init.normal_(conv.weight)
+    x, outputs, before = torch.randn(2, 9, 5), [], None
+    for part in x.split(parts, dim=1):
+        out, before = conv(part, None, True, before)
+        outputs.append(out)
+    torch.testing.assert_close(torch.cat(outputs, dim=1), conv(x, None, True, None)[0])
+    torch.testing.assert_close(before, x[:, -3:])
+
+
+@torch.no_grad()
+def test_a_model_with_a_short_convolution_begins_as_one_without():
+    plain, convolutional = build(), build(short_conv=4)
+    missing = convolutional.load_state_dict(plain.state_dict(), strict=False).missing_keys
+    assert missing == [f"layers.{i}.short_conv.weight" for i in range(2)]
+    torch.testing.assert_close(convolutional(ids()), plain(ids()), atol=0, rtol=0)
+    assert parameter_count(convolutional) - parameter_count(plain) == 2 * 4 * DIM
+
+
+@torch.no_grad()
+def test_output_gate_multiplies_what_attention_returns():
+    plain, gated = build(), build(output_gate=True)
+    gated.load_state_dict(plain.state_dict(), strict=False)
+    for layer in gated.layers:
+        # The same factor everywhere, undone by the output projection.
+        nn.init.zeros_(layer.output_gate.weight)
+        nn.init.ones_(layer.output_gate.bias)
+        layer.out.weight /= F.silu(torch.ones(()))
+    torch.testing.assert_close(gated(ids()), plain(ids()), atol=1e-5, rtol=0)
+    gate = gated.layers[0].output_gate
+    nn.init.normal_(gate.weight)
+    found: list[Tensor] = []
+    gate.register_forward_hook(lambda _, args, out: found.extend((*args, out)))
+    mixed: list[Tensor] = []
+    gated.layers[0].attention.register_forward_hook(lambda _, args, out: mixed.append(out[0]))
+    gated.layers[0].out.register_forward_pre_hook(lambda _, args: found.append(args[0]))
+    gated(ids())
+    y, logits, projected = found
+    torch.testing.assert_close(logits, y @ gate.weight.T + gate.bias)
+    torch.testing.assert_close(projected, mixed[0].flatten(2) * logits * logits.sigmoid())
+    assert parameter_count(gated) - parameter_count(plain) == 2 * (DIM * DIM + DIM)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "attention", [None, SoftmaxAttention, partial(LinearAttention, feature_map=FAVOR)]
+)
+def test_normalised_queries_and_keys_have_the_length_of_their_scale(attention):
+    model = build(attention, qk_norm=True)
+    layer = model.layers[0]
+    nn.init.uniform_(layer.q_norm.weight, 0.5, 2)
+    seen: list[Tensor] = []
+    layer.attention.register_forward_pre_hook(lambda _, args: seen.extend(args[:3]))
+    before = model(ids())
+    q, k, v = seen
+    width = DIM // HEADS
+    for x, scale in ((q, layer.q_norm.weight), (k, torch.ones(width))):
+        torch.testing.assert_close((x / scale).square().mean(-1), torch.ones(2, 20, HEADS))
+    assert (v.square().mean(-1) - 1).abs().max() > 0.1
+    layer.qkv.weight[: 2 * DIM] *= 7  # of q and k
+    layer.qkv.bias[: 2 * DIM] *= 7
+    torch.testing.assert_close(model(ids()), before, atol=1e-4, rtol=0)
+    assert parameter_count(model) - parameter_count(build(attention)) == 2 * 2 * width
+
+
+def test_tied_embeddings_are_one_parameter():
+    plain, tied = build(), build(tie_embeddings=True)
+    assert parameter_count(plain) - parameter_count(tied) == VOCAB * DIM
+    names = [name for name, _ in tied.named_parameters()]
+    assert "embedding.weight" in names
+    assert "head.weight" not in names
+    # The gradient is the sum of those of both ends.
+    plain.load_state_dict(tied.state_dict())
+    for model in (plain, tied):
+        model(ids()).square().mean().backward()
+    both = plain.embedding.weight.grad + plain.head.weight.grad
+    torch.testing.assert_close(tied.embedding.weight.grad, both)
+    for model in (copy.deepcopy(tied), tied.double()):
+        assert model.head.weight is model.embedding.weight
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("feature_map", [ELU, FAVOR])
+def test_attention_weights_contain_the_convolution_and_the_decay_by_token(feature_map):
+    attention = partial(LinearAttention, feature_map=feature_map, decay="gated")
+    model = build(attention, short_conv=4, qk_norm=True).double()
+    for layer in model.layers:
+        nn.init.normal_(layer.short_conv.weight)
+    seen: list[tuple[Tensor, Tensor]] = []
+    for layer in model.layers:
+        layer.attention.register_forward_hook(lambda _, args, out: seen.append((args[2], out[0])))
+    model(ids())
+    matrices = [weights for weights, _ in attention_weights(model, ids())]
+    for weights, (v, out) in zip(matrices, seen[:2], strict=True):
+        torch.testing.assert_close(
+            weights.sum(-1), torch.ones_like(weights[..., 0]), atol=1e-5, rtol=0
+        )
+        torch.testing.assert_close(
+            torch.einsum("bhnm,bmhv->bnhv", weights, v), out, atol=1e-8, rtol=0
+        )
+    for form in ("features", "exponential")[: 1 + (feature_map is FAVOR)]:
+        for weights, _ in attention_weights(model, ids(), form=form):
+            assert weights.isfinite().all()
+            assert (weights.triu(1) == 0).all()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"short_conv": 1},
+        {"short_conv": "4"},
+        {"output_gate": 1},
+        {"qk_norm": "yes"},
+        {"tie_embeddings": None},
+    ],
+)
+def test_errors_name_the_option(wrong):
+    with pytest.raises(UserError, match=f"^{next(iter(wrong))}="):
+        build(**wrong)
+
+
+def test_gated_decay_has_no_direction_without_causality():
+    with pytest.raises(
+        UserError, match=r"^attention\.decay=gated: expected none with causal=false"
+    ):
+        build(partial(LinearAttention, feature_map=ELU, decay="gated"), causal=False)
