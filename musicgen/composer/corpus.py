@@ -19,7 +19,7 @@ from musicgen.validation import check_choice, check_int
 
 MANIFEST = "composed.json"
 STYLES_PER_FAMILY = 3
-VERSION = 1
+VERSION = 2
 """Increase it when the music of a seed changes: corpora of older versions are rewritten."""
 
 

@@ -100,7 +100,7 @@ def band(metre: tuple[int, int] | None = None) -> Score:
 
 def hands() -> Score:
     """A piano piece as three tracks, whose file states a useless metre."""
-    score = compose_pop(5, 1)
+    score = compose_pop(5, 0)
     (track,) = (t for t in score.tracks if len(t.notes))
     parts = [track.notes[i::3].copy() for i in range(3)]
     for part in parts:
@@ -136,7 +136,8 @@ def generate(
             Track(t.name, t.program, t.is_drum, n)
             for t, n in zip(prompt.piece.tracks, notes, strict=True)
         ]
-        whole = Score(480, tracks, prompt.piece.tempos, prompt.piece.time_signatures)
+        piece = prompt.piece
+        whole = Score(480, tracks, piece.tempos, piece.time_signatures, piece.markers)
         tokens = tokenizer.encode(whole)
         decoded = tokenizer.decode(tokens)
         decoded.time_signatures = decoded.time_signatures or prompt.score.time_signatures

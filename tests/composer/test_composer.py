@@ -16,6 +16,7 @@ import symusic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from musicgen.cli.measures.descriptors import chord_changes
 from musicgen.composer import FAMILIES, compose_corpus, compose_groove, compose_pop
 from musicgen.composer.groove.patterns import parse
 from musicgen.composer.groove.song import PARTS
@@ -31,6 +32,8 @@ from musicgen.composer.harmony import (
 )
 from musicgen.composer.render import remove_overlaps
 from musicgen.errors import UserError
+from musicgen.metrics.descriptors import find_key, in_key_share
+from musicgen.metrics.listening import listening_measures
 from musicgen.midi import Score, dumps, find_midi, read
 
 seeds = st.integers(0, 2**40)
@@ -170,6 +173,25 @@ def bars_of(score: Score) -> list[frozenset[tuple[int, int]]]:
         onsets, pitches = (inside["onset"] - start).tolist(), inside["pitch"].tolist()
         bars.append(frozenset(zip(onsets, pitches, strict=True)))
     return bars
+
+
+def test_pop_pieces_are_near_real_ones():
+    """Means within what the songs of POP909 have; data/README.md gives their figures."""
+    found = []
+    for index in range(20):
+        score = compose_pop(0, index)
+        in_key = in_key_share(score, find_key(score))
+        found.append({"in_key": in_key, **listening_measures(score, chord_changes(score))})
+    mean = {name: np.nanmean([row[name] for row in found]) for name in found[0]}
+    assert mean["in_key"] > 0.95
+    assert 0.7 < mean["chord_tone_share"] < 0.9  # not every strong note is a chord tone
+    assert mean["chord_fit"] > 0.9
+    assert 1.2 < mean["chords_per_bar"] < 1.6
+    assert 16 < mean["notes_per_bar"] < 24
+    assert 35 < mean["melody_range"] < 55
+    assert mean["melody_rhythms"] > 0.25
+    assert mean["motif_return_8"] > 0.03
+    assert mean["motif_return_16"] > 0.03
 
 
 def test_corpus_is_varied():

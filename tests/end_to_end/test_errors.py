@@ -58,7 +58,7 @@ ERRORS = {
     ),
     "folder of experiments": (
         ["train.py", "experiment=spe2021"],
-        ["error: experiment=spe2021: expected one of spe2021/groove_ape, "],
+        ["error: experiment=spe2021: expected one of ", "spe2021/groove_ape, "],
     ),
     "no such device": (
         ["train.py", "trainer=gpu" if torch.backends.mps.is_available() else "trainer=mps"],

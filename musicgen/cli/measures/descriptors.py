@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,13 @@ import numpy as np
 from omegaconf import DictConfig
 from rich.progress import MofNCompleteColumn
 
-from musicgen.cli.measures.references import Pair, open_references, pair_files, read_manifest
+from musicgen.cli.measures.references import (
+    Pair,
+    References,
+    open_references,
+    pair_files,
+    read_manifest,
+)
 from musicgen.console import progress_bar
 from musicgen.errors import UserError
 from musicgen.metrics.descriptors import (
@@ -19,37 +26,50 @@ from musicgen.metrics.descriptors import (
     find_key,
     in_key_share,
 )
+from musicgen.metrics.listening import (
+    ChordChange,
+    ChordStep,
+    chord_steps,
+    known_step_share,
+    listening_measures,
+)
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score
 from musicgen.report.tables import write_csv
+from musicgen.tokenization.chords.recognition import with_chords
+from musicgen.tokenization.chords.symbols import INTERVALS, NO_CHORD, QUALITIES, chord_index
 
 Row = dict[str, Any]
+
+NUM_CHORD_PIECES = 100
+"""Originals whose chord changes count as known."""
 
 
 def descriptors_measure(cfg: DictConfig, out: Path) -> list[Row]:
     """Compute descriptors of continuations and of the music that follows their prompts.
 
-    Both are equally long, without the prompt; see `musicgen.metrics.descriptors`. `in_key_share`
-    is the share of notes in the prompt's key. Writes `descriptors_pieces.csv`.
+    Both are equally long, without the prompt; see `describe`. Writes `descriptors_pieces.csv`.
     """
     if not cfg.generated:
         raise UserError("metrics=descriptors needs generated=, a folder that generate.py wrote")
     folder = Path(cfg.generated).expanduser()
     manifest = read_manifest(folder)
-    pairs, _ = pair_files(folder, manifest, open_references(cfg, manifest))
+    references = open_references(cfg, manifest)
+    pairs, _ = pair_files(folder, manifest, references)
+    chords = known_chords(references, pairs)
     generated: defaultdict[str, list[float]] = defaultdict(list)
     originals: defaultdict[str, list[float]] = defaultdict(list)
     details = []
     seen: set[str] = set()
     with progress_bar(MofNCompleteColumn()) as progress:
         for pair in progress.track(pairs, description="descriptors"):
-            found = describe(pair.continuation, pair)
+            found = describe(pair.continuation, pair, chords)
             details.append({"piece": pair.file, "reference": pair.name, **found})
             for name, value in found.items():
                 generated[name].append(value)
             if pair.name not in seen:  # each original counts once, not once a sample
                 seen.add(pair.name)
-                for name, value in describe(pair.own_continuation(), pair).items():
+                for name, value in describe(pair.own_continuation(), pair, chords).items():
                     originals[name].append(value)
     write_csv(details, out / "descriptors_pieces.csv")
     rows = []
@@ -69,9 +89,54 @@ def descriptors_measure(cfg: DictConfig, out: Path) -> list[Row]:
     return rows
 
 
-def describe(score: Score, pair: Pair) -> dict[str, float]:
-    """Return the descriptors of the continuation of a pair, or of the original's own."""
+def describe(
+    score: Score, pair: Pair, chords: Mapping[str, frozenset[ChordStep]]
+) -> dict[str, float]:
+    """Return the descriptors of the continuation of a pair, or of the original's own.
+
+    They are those of `musicgen.metrics.descriptors` and `musicgen.metrics.listening`, and
+    `in_key_share`, the share of the notes in the prompt's key, and `known_chord_changes`, the share
+    of the chord changes that the prompt or another piece of `chords` has, in any key.
+    """
     reference = pair.reference
     prompt = reference.clip(0, round(pair.prompt_beats * reference.ticks_per_beat))
+    known = frozenset(chord_steps(chord_changes(prompt))).union(
+        *(steps for name, steps in chords.items() if name != pair.name)
+    )
+    found = chord_changes(score)
     key = find_key(prompt if prompt.num_notes else reference)
-    return {**descriptors(score), "in_key_share": in_key_share(score, key)}
+    return {
+        **descriptors(score),
+        "in_key_share": in_key_share(score, key),
+        "known_chord_changes": known_step_share(found, known),
+        **listening_measures(score, found),
+    }
+
+
+def known_chords(references: References, pairs: Iterable[Pair]) -> dict[str, frozenset[ChordStep]]:
+    """Return the chord changes of the first originals by name, those of the pairs before others."""
+    names = dict.fromkeys([*(pair.name for pair in pairs), *references.sources])
+    found = {}
+    for name in list(names)[:NUM_CHORD_PIECES]:
+        try:
+            found[name] = frozenset(chord_steps(chord_changes(references.read(name))))
+        except UserError:  # pairing reports what it needs
+            continue
+    return found
+
+
+def chord_changes(score: Score) -> list[ChordChange]:
+    """Return the changes of chord by the markers of a score; recognised if it has none."""
+    changes: list[ChordChange] = []
+    for tick, text in with_chords(score, "auto").markers:
+        index = chord_index(text)
+        if index is None:
+            continue
+        if index == NO_CHORD:
+            tones = frozenset[int]()
+        else:
+            root, quality = divmod(index, len(QUALITIES))
+            tones = frozenset((root + step) % 12 for step in INTERVALS[QUALITIES[quality]])
+        if not changes or changes[-1].tones != tones:
+            changes.append(ChordChange(tick, tones))
+    return changes

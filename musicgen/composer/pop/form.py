@@ -49,7 +49,7 @@ def draw_form(rng: np.random.Generator) -> list[Section]:
         kinds = _kinds(rng)
         if MIN_BARS <= sum(lengths[kind] for kind in kinds) <= MAX_BARS:
             break
-    lifted = chance(rng, 0.25) and kinds.count("chorus") > 1
+    lifted = chance(rng, 0.12) and kinds.count("chorus") > 1
     last_chorus = max((i for i, kind in enumerate(kinds) if kind == "chorus"), default=len(kinds))
     shift = pick(rng, (1, 2, 2, 3)) if lifted else 0
     return [

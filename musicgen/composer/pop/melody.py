@@ -19,12 +19,14 @@ _UNIT = 2 * BAR  # the length of a motif
 class Tone(NamedTuple):
     """A note of a motif: onset and length in steps, and scale steps from the previous note.
 
-    The first note moves from the middle pitch of the section.
+    The first note moves from the middle pitch of the section. A note that leans may lie outside
+    the chord on a strong beat; the next one then moves a step down.
     """
 
     onset: int
     length: int
     move: int
+    leans: bool = False
 
 
 class Note(NamedTuple):
@@ -48,6 +50,7 @@ _CELLS: dict[str, dict[tuple[int, ...], float]] = {
     "swing": {(0,): 4, (0, 3): 5, (3,): 2, (): 1},
 }  # fmt: skip
 
+_LEANING = 0.3  # probability that a note leans
 _REACH = 5  # maximum distance of a motif from the middle, in scale steps
 _MOVES = {-4: 0.4, -3: 0.8, -2: 2, -1: 5, 0: 2.5, 1: 5, 2: 2, 3: 0.8, 4: 0.6, 5: 0.2}
 
@@ -65,7 +68,7 @@ class MotifWriter:
 
     def __init__(self, rng: np.random.Generator, feel: str) -> None:
         self._rng = rng
-        self._rhythms = [self._draw_bar(feel) for _ in range(3)]
+        self._rhythms = [self._draw_bar(feel) for _ in range(4)]
 
     def _draw_bar(self, feel: str) -> tuple[int, ...]:
         while True:
@@ -82,14 +85,18 @@ class MotifWriter:
             second = tuple(step for step in second if step <= pick(rng, (4, 8, 10))) or (0,)
         onsets = [*first, *(BAR + step for step in second)]
         longest = pick(rng, (4, 8, 8, 12))
-        tones, last, height = [], 0, 0
+        tones: list[Tone] = []
+        last, height = 0, 0
         for onset, following in zip(onsets, [*onsets[1:], _UNIT], strict=True):
             move = pick(rng, _MOVES)
-            if abs(last) > 2:  # a step back after a leap
+            if tones and tones[-1].leans:
+                move = -1
+            elif abs(last) > 2:  # a step back after a leap
                 move = -1 if last > 0 else 1
             elif abs(height + move) > _REACH:  # turn back at the limit
                 move = -move
-            tones.append(Tone(onset, min(following - onset, longest), move))
+            leans = chance(rng, _LEANING)
+            tones.append(Tone(onset, min(following - onset, longest), move, leans))
             last, height = move, height + move
         return tuple(tones)
 
@@ -98,7 +105,7 @@ class MotifWriter:
         rng, tones = self._rng, list(motif)
         i = 1 + int(rng.random() * (len(tones) - 1)) if len(tones) > 1 else 0
         tone = tones[i]
-        match pick(rng, ("ornament", "ending", "omit", "inflect")):
+        match pick(rng, ("ornament", "ending", "omit", "inflect", "anticipate")):
             case "ornament" if tone.length >= 4:
                 half = tone.length // 2
                 tones[i : i + 1] = [
@@ -112,6 +119,9 @@ class MotifWriter:
                     length=tone.onset + tone.length - tones[i - 1].onset
                 )
                 del tones[i]
+            case "anticipate" if i and tone.onset % 4 == 0 and tones[i - 1].length >= 4:
+                tones[i - 1] = tones[i - 1]._replace(length=tones[i - 1].length - 2)
+                tones[i] = tone._replace(onset=tone.onset - 2, length=tone.length + 2)
             case _:
                 tones[i] = tone._replace(move=-tone.move or 1)
         return tuple(tones)
@@ -135,8 +145,8 @@ def realise_melody(
 ) -> list[Note]:
     """Return the melody of motifs over a harmony.
 
-    Strong and long notes are chord tones, others belong to the scale over the chord. The last note
-    of the section is a long root or third.
+    Strong and long notes are chord tones unless they lean, others belong to the scale over the
+    chord. The last note of the section is a long root or third.
 
     Args:
         middle: the MIDI pitch around which motifs start.
@@ -153,7 +163,8 @@ def realise_melody(
             # Reflect at the ends of the range.
             rung = abs(rung) if rung < len(scale) else 2 * len(scale) - 2 - rung
             target = scale[rung]
-            if i == 0 or tone.onset % 8 == 0 or tone.length >= 6:
+            strong = i == 0 or tone.onset % 8 == 0 or tone.length >= 6
+            if strong and not tone.leans:
                 tones = ladder(tuple(sorted(chord.pitch_classes)), low, high)
                 target = nearest(tones, target + 0.25 * np.sign(tone.move))
             notes.append(Note(onset, tone.length, target))

@@ -49,6 +49,9 @@ _MOVES: dict[str, dict[str, dict[str, float]]] = {
     },
 }
 
+_BORROWED = {"major": {"iv", "bVI", "bVII"}, "minor": {"V"}}
+"""Chords with notes outside the key, which are no passing chords."""
+
 _CADENCES: dict[str, dict[str, dict[tuple[Bar, ...], float]]] = {
     "major": {
         "full": {
@@ -113,7 +116,7 @@ def draw_section(
         bars = close(rng, mode, "half", bars[:half]) + bars[half:]
     if cadence in _CADENCES[mode]:
         bars = close(rng, mode, cadence, bars)
-    return _decorate(rng, bars)
+    return _decorate(rng, mode, bars)
 
 
 def close(rng: np.random.Generator, mode: str, cadence: str, bars: list[Bar]) -> list[Bar]:
@@ -145,17 +148,23 @@ def _walk(rng: np.random.Generator, mode: str, num_bars: int, after: str = "") -
     return bars
 
 
-def _decorate(rng: np.random.Generator, bars: list[Bar]) -> list[Bar]:
-    """Add applied dominants, modal mixture, suspensions and a line cliché to undivided bars."""
+def _decorate(rng: np.random.Generator, mode: str, bars: list[Bar]) -> list[Bar]:
+    """Add passing chords, applied dominants, suspensions and the like to undivided bars."""
+    moves = {
+        chord: [after for after in following if after not in _BORROWED[mode]]
+        for chord, following in _MOVES[mode].items()
+    }
     out = []
     for bar, following in zip(bars, [*bars[1:], ("",)], strict=True):
         chord, target = bar[0], following[0]
         options: dict[Bar, float] = {bar: 1.0}
         if len(bar) == 1:
             if target in ("ii", "iii", "IV", "V", "vi", "iv", "bIII", "bVI") and chord != target:
-                options |= {(chord, f"V7/{target}"): 0.12, (chord, f"viio7/{target}"): 0.03}
+                options |= {(chord, f"V7/{target}"): 0.06, (chord, f"viio7/{target}"): 0.01}
+            passing = [via for via in moves.get(chord, ()) if target in moves.get(via, ())]
+            options |= {(chord, via): 0.35 / len(passing) for via in passing}
             if chord == "IV" and target == "I":
-                options[chord, "iv"] = 0.3
+                options[chord, "iv"] = 0.15
             if chord == "V":
                 options["Vsus4", "V"] = 0.3
             if chord in ("I", "IV") and target != chord:

@@ -114,16 +114,19 @@ class _Song:
         )
         motifs = self.writer.phrase(section.num_bars)
         height = round(6 * energy) - 3 + pick(rng, (-1, 0, 1))
-        doubling = pick(rng, {"none": 1.2 - energy, "octaves": energy / 2, "thirds": energy / 2})
-        return _Material(bars, motifs, height, draw_texture(rng, energy, self.feel), doubling)
+        doubling = pick(
+            rng, {"none": 1.1 - energy, "octaves": 0.2 + energy / 2, "thirds": energy / 2}
+        )
+        textures = draw_texture(rng, min(energy + 0.1, 1), self.feel)
+        return _Material(bars, motifs, height, textures, doubling)
 
     def varied(self, material: _Material, section: Section) -> _Material:
-        """Return the material of a repetition, in which a motif or the texture may change."""
+        """Return the material of a repetition, in which motifs and the texture may change."""
         rng = self.rng
         motifs = list(material.motifs)
-        if chance(rng, 0.5):
-            i = int(rng.random() * len(motifs))
-            motifs[i] = self.writer.vary(motifs[i])
+        for i, motif in enumerate(motifs):
+            if chance(rng, 0.4):
+                motifs[i] = self.writer.vary(motif)
         textures = material.textures
         if chance(rng, 0.2):
             textures = draw_texture(rng, min(ENERGY[section.kind] + 0.15, 1), self.feel)

@@ -33,7 +33,7 @@ Texture = list[Stroke]
 
 def _low(rng: np.random.Generator, *, moving: float) -> Texture:
     """Draw a left hand of long notes: octaves or single notes, once or twice a bar."""
-    voices = pick(rng, ((BASS,), (BASS, OCTAVE)))
+    voices = pick(rng, {(BASS,): 1, (BASS, OCTAVE): 2})
     if not chance(rng, moving):
         return [Stroke(0, 16, voices, 2)]
     second = pick(rng, (6, 8, 8, 10, 12))
@@ -174,7 +174,7 @@ def draw_texture(rng: np.random.Generator, energy: float, feel: str) -> tuple[Te
     build = TEXTURES[pick(rng, weights)][0]
     off = 3 if feel == "swing" else 2
     first = build(rng, off)
-    return first, first if chance(rng, 0.7) else build(rng, off)
+    return first, first if chance(rng, 0.5) else build(rng, off)
 
 
 def play(textures: tuple[Texture, Texture], harmony: Harmony) -> list[tuple[int, int, int, int]]:

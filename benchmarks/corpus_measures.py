@@ -1,0 +1,74 @@
+"""Measure the composed corpora by what listeners notice, beside POP909 if its folder is given.
+
+python -m benchmarks.corpus_measures [--root=data/POP909] [--pieces=40]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import measure
+from musicgen.cli.measures.descriptors import chord_changes
+from musicgen.composer import FAMILIES, compose_groove, compose_pop
+from musicgen.data.corpora import POP909
+from musicgen.errors import UserError
+from musicgen.metrics.descriptors import (
+    find_key,
+    grooving_similarity,
+    in_key_share,
+    pitch_class_entropy,
+)
+from musicgen.metrics.listening import listening_measures
+from musicgen.metrics.summary import mean_of_valid
+from musicgen.midi import Score
+
+
+def measures(score: Score) -> dict[str, float]:
+    return {
+        "in_key_share": in_key_share(score, find_key(score)),
+        "pitch_class_entropy_1": pitch_class_entropy(score, 1),
+        "grooving_similarity": grooving_similarity(score),
+        **listening_measures(score, chord_changes(score)),
+    }
+
+
+def songs(root: Path, count: int) -> Iterator[Score]:
+    """Read evenly spaced songs of POP909 in duple metre."""
+    corpus = POP909(root)
+    pieces = corpus.pieces()
+    for index in np.linspace(0, len(pieces) - 1, count).astype(int).tolist():
+        try:
+            yield corpus.read(pieces[index].path)
+        except UserError as error:
+            print(error)
+
+
+def main() -> None:
+    args = measure.arguments(__doc__, root="", pieces=40)
+    families = list(FAMILIES)
+    corpora: dict[str, Iterator[Score]] = {
+        "composed pop": (compose_pop(0, i) for i in range(args.pieces)),
+        "composed grooves": (
+            compose_groove(0, families[i % len(families)], i // len(families), 0)
+            for i in range(args.pieces)
+        ),
+    }
+    if args.root:
+        corpora["POP909"] = songs(Path(args.root), args.pieces)
+    found = {name: [measures(score) for score in scores] for name, scores in corpora.items()}
+    names = next(iter(found.values()))[0]
+    print("| mean over pieces (standard deviation) | " + " | ".join(found) + " |")
+    print("|---" * (len(found) + 1) + "|")
+    for name in names:
+        cells = []
+        for rows in found.values():
+            values = np.array([row[name] for row in rows])
+            cells.append(f"{mean_of_valid(values):.3g} ({np.nanstd(values):.2g})")
+        print(f"| `{name}` | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
