@@ -10,11 +10,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from musicgen.errors import UserError
 from musicgen.files import write_text
 
 OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
 RECORD = "run.json"  # when the run started, with how many threads, whether it is a debug run
+LOCK = ".lock"  # held while a process trains
 _LAST = Path("checkpoints", "last.ckpt")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d")
 
@@ -33,6 +36,19 @@ def recorded_threads(folder: Path) -> int | None:
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return threads if isinstance(threads, int) and 0 < threads <= (os.cpu_count() or 1) else None
+
+
+def is_training(folder: Path) -> bool:
+    """Return whether a process trains in a run's folder now; one that was killed does not."""
+    try:
+        if (folder / LOCK).exists():
+            with FileLock(folder / LOCK, timeout=0):
+                return False
+    except Timeout:
+        return True
+    except OSError:  # a folder that may not be written
+        pass
+    return False
 
 
 def has_checkpoint(folder: Path) -> bool:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from musicgen import load
 from musicgen.cli.datasets import evenly_spaced, held_out_pieces, open_training_data
@@ -40,6 +41,7 @@ from musicgen.generation.prompts import Prompt, empty_prompt
 from musicgen.midi import Score, loads
 from musicgen.midi.audio import Soundfont
 from musicgen.models import parameter_count
+from musicgen.run_folders import find_checkpoint, is_training
 from musicgen.text import pluralize
 
 NUM_NOTICES_SHOWN = 3
@@ -49,8 +51,11 @@ def main(cfg: DictConfig) -> None:
     """Continue prompts; write MIDI files as they finish, then the manifest and the report."""
     model = load(cfg.checkpoint).to(find_device(cfg.device))
     log(model.content.describe(model.path))
+    if cfg.checkpoint == "latest" and is_training(find_checkpoint("latest").parents[1]):
+        log("this run is still training: these are its best weights so far")
     with parameter_of("sampling"):
-        sampling = model.sampling(**cfg.sampling)
+        given: Any = OmegaConf.to_container(cfg.sampling)
+        sampling = model.sampling(**given)
     request = ContinuationRequest(
         model.length(cfg.bars, cfg.length_factor, cfg.max_new_tokens),
         sampling,
@@ -59,13 +64,15 @@ def main(cfg: DictConfig) -> None:
         allow_end=cfg.allow_end,
         hold_tempo=cfg.hold_tempo,
         hold_metre=cfg.hold_metre,
+        ending=cfg.ending,
+        best_of=cfg.best_of,
         seed=cfg.seed,
         compile=cfg.compile,
     )
     soundfont = None if cfg.soundfont is None else Soundfont(cfg.soundfont)
     prompts, left_out = read_prompts(model, cfg)
     known = known_music(model, cfg.originality, cfg.data.root)
-    rows = min(cfg.batch_size, cfg.num_samples * len(prompts))
+    rows = min(cfg.batch_size, cfg.num_samples * cfg.best_of * len(prompts))
     use_free_cores(decoded=rows * parameter_count(model.model))
     show_notices(left_out)
     notices = [with_cures(prompt.notice) for prompt in prompts if prompt.notice]
@@ -101,6 +108,8 @@ def main(cfg: DictConfig) -> None:
         "seed": cfg.seed,
         **asdict(sampling),
         "hold tempo, metre": f"{cfg.hold_tempo}, {cfg.hold_metre}".lower(),
+        "ending": cfg.ending,
+        "best of": cfg.best_of,
         "training length": model.training_length,
         "new tokens": new_tokens,
         "ungrammatical pieces": len(pieces) - num_grammatical(model, pieces),

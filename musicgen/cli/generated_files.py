@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,7 +18,7 @@ from musicgen.generation.continuation import Continuation, Length, MidiFile
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
 from musicgen.metrics import PROFILES
-from musicgen.metrics.style import mean_similarity, style_profiles, why_undefined
+from musicgen.metrics.style import Profiles, mean_similarity, style_profiles, why_undefined
 from musicgen.metrics.style_anchors import anchor_similarities, style_labels
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import MIDI_SUFFIXES, Score, loads
@@ -84,14 +84,21 @@ def write_manifest(
     rows, shown = [], []
     continuations = [continuation for continuation, _ in pieces.values()]
     anchors = style_anchors(continuations)
+    prompts = {id(c.prompt): c.prompt for c in continuations}
+    references: dict[int, dict[str, Profiles]] = {
+        key: {profile: style_profiles(prompt.piece, profile) for profile in PROFILES}
+        for key, prompt in prompts.items()
+        if prompt.score.num_notes
+    }
     for file, (continuation, written) in pieces.items():
         score = loads(written.data)
-        row = describe(continuation, score)
+        row = describe(continuation, score, references.get(id(continuation.prompt), {}))
         known = originality.passages[file] if originality else None
         if known:
             row |= {KNOWN: known.num_notes, SOURCE: known.source()}
         beats = continuation.prompt.end_tick / TICKS_PER_BEAT
-        rows.append({"file": file, "prompt end": written.prompt_end, "prompt beats": beats, **row})
+        ends = {"prompt end": written.prompt_end, "prompt beats": beats}
+        rows.append({"file": file, **ends, **row, **candidate_rows(continuation)})
         measures = style_measures(row, anchors.get(continuation.prompt.name, {}))
         marks = []
         if originality and known:
@@ -218,8 +225,14 @@ def num_grammatical(model: MusicModel, continuations: list[Continuation]) -> int
     return int(model.tokenizer.grammar().accepts(padded).sum())
 
 
-def describe(continuation: Continuation, written: Score) -> dict[str, Any]:
-    """Return a piece's row in the manifest and the report."""
+def describe(
+    continuation: Continuation, written: Score, reference: Mapping[str, Profiles]
+) -> dict[str, Any]:
+    """Return a piece's row in the manifest and the report.
+
+    Args:
+        reference: the style profiles of the prompt's whole piece.
+    """
     prompt, new = continuation.prompt, continuation.new_score
     last_onset = max((int(t.notes["onset"].max(initial=0)) for t in written.tracks), default=0)
     row: dict[str, Any] = {
@@ -234,21 +247,36 @@ def describe(continuation: Continuation, written: Score) -> dict[str, Any]:
         row["notes shown to the model"] = (
             f"{prompt.summary.notes_kept:,} of {prompt.summary.notes_read:,}"
         )
-        row |= style_rows(new, prompt.piece)
+        row |= style_rows(new, reference)
     return row
 
 
-def style_rows(new: Score, piece: Score) -> dict[str, Any]:
+def candidate_rows(continuation: Continuation) -> dict[str, Any]:
+    """Return the measures of the candidates of a piece, and the number of the best, from 0."""
+    if (selection := continuation.selection) is None:
+        return {}
+
+    def rounded(value: float) -> float | None:
+        return None if np.isnan(value) else round(value, 4)
+
+    rows = [
+        {"nats a token": rounded(-each.log_likelihood), "share in key": rounded(each.in_key)}
+        for each in selection.candidates
+    ]
+    return {"candidates": rows, "best candidate": selection.chosen}
+
+
+def style_rows(new: Score, piece: Mapping[str, Profiles]) -> dict[str, Any]:
     """Return the style similarities of a continuation to the whole piece of its prompt.
 
     They are those of evaluate.py. A profile of which the piece has nothing is left out.
     """
     rows: dict[str, Any] = {}
     for profile in PROFILES:
-        profiles, reference = style_profiles(new, profile), style_profiles(piece, profile)
-        if any(histogram.any() for histogram in reference.values()):
-            reason = why_undefined(profiles, reference)
-            similarity = mean_similarity(profiles, reference)
+        if any(histogram.any() for histogram in piece[profile].values()):
+            profiles = style_profiles(new, profile)
+            reason = why_undefined(profiles, piece[profile])
+            similarity = mean_similarity(profiles, piece[profile])
             rows[f"style, {profile}"] = f"n/a: {reason}" if reason else similarity
     return rows
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.checkpoints import store_sampling
+from musicgen.cli.datasets import evenly_spaced
 from musicgen.console import log, progress_bar
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import ParameterError, UserError
@@ -20,6 +21,7 @@ from musicgen.generation.model import MusicModel, load
 from musicgen.generation.prompts import Prompt, make_prompt
 from musicgen.metrics.key import find_scale, in_scale_share, pitch_class_entropy
 from musicgen.midi import Score
+from musicgen.tokenization import Groove2Groove
 
 TEMPERATURES = (0.6, 0.7, 0.8, 1.0, 1.2)
 PROMPT_BARS, NEW_BARS = 4, 4
@@ -28,6 +30,9 @@ MAX_TOKENS_PER_BAR = 128  # of grooves with many instruments, about a bar
 MAX_SECONDS = 60.0
 MIN_STEPS = 100
 """After fewer steps `auto` does not choose: such models do not know their pieces yet."""
+
+MAX_NOTES_SHARE = 0.999
+MAX_PIECES_READ = 200
 
 # Features of a continuation, and differences of their means that do not matter.
 _FEATURES = {"notes in the prompt's scale": 0.02, "notes a bar": 0.5, "pitch-class entropy": 0.1}
@@ -56,10 +61,16 @@ def choose_for_run(
 
     With `auto`, runs of fewer than `MIN_STEPS` steps keep the configured sampling; so do runs
     without validation pieces, and those where Ctrl-C, an error or the time prevents the choice.
+    The notes that instruments play at once are learned in any case, see `learn_max_notes`.
     """
     pieces = data.cache.pieces("val")
     files = [path for name in ("best", "last") if (path := checkpoints / f"{name}.ckpt").is_file()]
-    if not (choose and pieces and files) or (choose == "auto" and steps < MIN_STEPS):
+    if not (choose and files):
+        return
+    learned = learn_max_notes(data)
+    for file in files if learned else ():
+        store_sampling(file, learned)
+    if not pieces or (choose == "auto" and steps < MIN_STEPS):
         return
     try:
         model = load(files[0]).to(device)
@@ -70,7 +81,7 @@ def choose_for_run(
         if choice is None:
             return
         for file in files:
-            store_sampling(file, {"temperature": choice.temperature})
+            store_sampling(file, {**learned, "temperature": choice.temperature})
     except (KeyboardInterrupt, UserError, OSError) as error:
         reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
         log(f"no sampling temperature chosen ({reason}): generate.py takes the configured one")
@@ -84,6 +95,24 @@ def choose_for_run(
         f"{choice.num_pieces} validation piece{'' if choice.num_pieces == 1 else 's'}"
         + ("" if np.isnan(choice.in_scale + choice.in_scale_of_pieces) else shares)
     )
+
+
+def learn_max_notes(data: MusicDataModule) -> dict[str, list[int]]:
+    """Return how many notes each instrument plays at once, as `max_notes` of `SamplingParams`.
+
+    Models that are not trained to the end begin notes and forget to close them. The number holds
+    for `MAX_NOTES_SHARE` of the notes of training pieces; nothing for tokens without instruments.
+    """
+    if not isinstance(data.tokenizer, Groove2Groove):
+        return {}
+    pieces = evenly_spaced(data.cache.pieces("train"), MAX_PIECES_READ)
+    counts = [data.tokenizer.events.notes_at_once(data.cache[i]) for i in pieces]
+    of_instruments = (np.concatenate(each) for each in zip(*counts, strict=True))
+    # An instrument that never plays may play one note.
+    most = [
+        np.quantile(c, MAX_NOTES_SHARE, method="higher") if len(c) else 1 for c in of_instruments
+    ]
+    return {"max_notes": [int(number) for number in most]}
 
 
 def real_continuations(model: MusicModel, scores: Any) -> list[tuple[Prompt, Score]]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from musicgen.checkpoints import CheckpointContent, rebuild, with_realizations
 from musicgen.errors import UserError
-from musicgen.generation.continuation import (
-    Continuation,
-    ContinuationRequest,
-    Length,
-    continue_prompts,
-)
+from musicgen.generation.continuation import Continuation, continue_prompts
+from musicgen.generation.decoder import Decoder
 from musicgen.generation.prompts import Prompt, empty_prompt, make_prompt
+from musicgen.generation.request import ContinuationRequest, Ending, Length
 from musicgen.generation.sampling import SamplingParams
+from musicgen.generation.streaming import Note, stream_notes
 from musicgen.midi import Score, as_score, read_with_data
 from musicgen.models import Transformer
 from musicgen.tokenization.base import IntArray, Tokenizer
@@ -119,8 +118,14 @@ class MusicModel:
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        max_bar_repeats: int | None = None,
+        max_notes: int | Sequence[int] | bool | None = None,
         hold_tempo: bool = True,
         hold_metre: bool = True,
+        ending: Ending = "open",
+        best_of: int = 1,
         seed: int = 0,
         compile: str | bool = "auto",  # noqa: A002, as on the command line
     ) -> list[Continuation]:
@@ -131,10 +136,14 @@ class MusicModel:
             prompt_bars: bars of each prompt to keep; None keeps all.
             bars: bars to add; 16 if `length_factor` is not given either.
             length_factor: tokens in all, as a multiple of the training length.
-            temperature, top_k, top_p: see `SamplingParams`; None takes the model's own, see
-                `sampling`.
+            temperature, top_k, top_p, min_p, typical_p, max_bar_repeats, max_notes: see
+                `SamplingParams`; None takes the model's own, see `sampling`.
             hold_tempo, hold_metre: whether the prompt's last tempo and metre stay. The published
                 experiments hold neither.
+            ending: `open` stops at the end of the last bar; `close` ends the piece in it, as the
+                endings of the corpus sound, see `Decoder.endings`.
+            best_of: candidates for each continuation, of which the best by likelihood and key is
+                returned, see `Selection`.
             seed: decides all random draws. The positional encoding's noise is drawn once for a
                 call: its pieces share it, as one piece keeps it from token to token.
             compile: true, false, or `auto`, see `make_engine`.
@@ -157,16 +166,73 @@ class MusicModel:
         ] or [empty_prompt(self.tokenizer)]
         request = ContinuationRequest(
             self.length(bars, length_factor),
-            self.sampling(temperature=temperature, top_k=top_k, top_p=top_p),
+            self.sampling(
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                typical_p=typical_p,
+                max_bar_repeats=max_bar_repeats,
+                max_notes=max_notes,
+            ),
             num_samples=num_samples,
             hold_tempo=hold_tempo,
             hold_metre=hold_metre,
+            ending=ending,
+            best_of=best_of,
             seed=seed,
             compile=compile,
         )
         order = {id(prompt): i for i, prompt in enumerate(made)}
         done = continue_prompts(self.model, self.tokenizer, made, request)
         return sorted(done, key=lambda c: (order[id(c.prompt)], c.sample))
+
+    def stream(
+        self,
+        prompt: Any = None,
+        *,
+        prompt_bars: int | None = None,
+        bars: int | None = None,
+        length_factor: float | None = None,
+        hold_tempo: bool = True,
+        hold_metre: bool = True,
+        ending: Ending = "open",
+        seed: int = 0,
+        compile: str | bool = "auto",  # noqa: A002, as on the command line
+        **sampling: Any,
+    ) -> Iterator[list[Note]]:
+        """Yield the notes of a continuation as they are written, those of one time together.
+
+        They are those of `generate` with the same arguments and one sample. The loop may be left,
+        or interrupted, at any note:
+
+            for notes in model.stream("prompt.mid", bars=8, seed=1):
+                for note in notes:
+                    print(f"{note.seconds:6.2f} s  {note.track}  {note.pitch}")
+
+        Args:
+            prompt: as in `generate`; None starts a new piece.
+            sampling: temperature, top_k and the others of `SamplingParams`.
+
+        Raises:
+            ValueError: names the parameter.
+        """
+        check_int("prompt_bars", prompt_bars, none_means="all")
+        if unknown := {*sampling} - {each.name for each in fields(SamplingParams)}:
+            raise TypeError(f"stream() got unexpected arguments: {', '.join(sorted(unknown))}")
+        request = ContinuationRequest(
+            self.length(bars, length_factor),
+            self.sampling(**sampling),
+            hold_tempo=hold_tempo,
+            hold_metre=hold_metre,
+            ending=ending,
+            seed=seed,
+            compile=compile,
+        )
+        made = empty_prompt(self.tokenizer)
+        if prompt is not None:
+            made = self.prompt(prompt, num_bars=prompt_bars)
+        return stream_notes(Decoder(self.model, self.tokenizer, request), made)
 
 
 def load(checkpoint: str | Path) -> MusicModel:

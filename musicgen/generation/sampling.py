@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,27 +14,47 @@ from musicgen.validation import check_float, check_int
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How tokens are drawn.
+    """How tokens are drawn: the filters apply one after another, in the order of the attributes.
 
     Attributes:
         temperature: divides the logits; 0 takes the most probable token.
         top_k: keep the k most probable tokens; None keeps all.
         top_p: keep the most probable tokens that together reach this probability (nucleus
             sampling, Holtzman et al. 2020); 1 keeps all.
+        min_p: keep the tokens at least this many times as probable as the most probable one
+            (Nguyen et al. 2024); 0 keeps all.
+        typical_p: keep the tokens whose surprise -log p is nearest to the entropy, until they
+            together reach this probability (locally typical sampling, Meister et al. 2023);
+            1 keeps all. The most probable token may be left out.
+        max_bar_repeats: how many times in a row the same bar, or group of 2 or 4 bars, may come,
+            see `musicgen.generation.repetition`; None: any number.
+        max_notes: how many notes of an instrument may sound at once, for tokenizers of several:
+            one number, or one for each; None or False: any number.
     """
 
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    max_bar_repeats: int | None = None
+    max_notes: int | Sequence[int] | bool | None = None
 
     def __post_init__(self) -> None:
         check_float("temperature", self.temperature)
         check_int("top_k", self.top_k, none_means="all tokens")
         check_float("top_p", self.top_p, above=0, maximum=1)
+        check_float("min_p", self.min_p, maximum=1)
+        check_float("typical_p", self.typical_p, above=0, maximum=1)
+        check_int("max_bar_repeats", self.max_bar_repeats, none_means="any number")
+        numbers = self.max_notes if isinstance(self.max_notes, Sequence) else [self.max_notes]
+        for number in numbers:
+            if number is not False:
+                check_int("max_notes", number, none_means="any number")
 
 
 def probabilities(logits: Tensor, params: SamplingParams, allowed: Tensor | None = None) -> Tensor:
-    """Apply grammar mask, temperature, top-k and top-p, in this order.
+    """Apply grammar mask, temperature, top-k, top-p, min-p and typical-p, in this order.
 
     Args:
         logits: [B, V].
@@ -41,7 +62,7 @@ def probabilities(logits: Tensor, params: SamplingParams, allowed: Tensor | None
         allowed: [B, V], true for the tokens that may come; at least one in each row.
 
     Returns:
-        [B, V] in fp64, rows summing to 1; the most probable allowed token always stays.
+        [B, V] in fp64, rows summing to 1; at least one allowed token always stays.
     """
     logits = logits.double()
     if allowed is not None:
@@ -52,12 +73,24 @@ def probabilities(logits: Tensor, params: SamplingParams, allowed: Tensor | None
         logits = logits.masked_fill(logits < kth, -torch.inf)
     p = logits.softmax(-1)
     if params.top_p < 1:
-        ordered, index = p.sort(descending=True, stable=True)
-        # The token that crosses top_p stays: compare the probability before it.
-        before = ordered.cumsum(-1) - ordered
-        p = torch.zeros_like(p).scatter(-1, index, ordered * (before < params.top_p))
+        p = _keep_first(p, (-p).argsort(stable=True), params.top_p)
+    if params.min_p > 0:
+        p = p * (p >= params.min_p * p.amax(-1, keepdim=True))
         p = p / p.sum(-1, keepdim=True)
+    if params.typical_p < 1:
+        surprise = -p.log()
+        entropy = torch.special.entr(p).sum(-1, keepdim=True)
+        p = _keep_first(p, (surprise - entropy).abs().argsort(stable=True), params.typical_p)
     return p
+
+
+def _keep_first(p: Tensor, order: Tensor, share: float) -> Tensor:
+    """Keep the first tokens in `order` [B, V] that together reach the probability `share`."""
+    ordered = p.gather(-1, order)
+    # The token that crosses the share stays: compare the probability before it.
+    before = ordered.cumsum(-1) - ordered
+    p = torch.zeros_like(p).scatter(-1, order, ordered * (before < share))
+    return p / p.sum(-1, keepdim=True)
 
 
 def sample(

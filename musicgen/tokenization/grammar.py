@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Self, TypeVar
 
 import torch
@@ -23,11 +23,13 @@ class GrammarState:
             `Tokenizer.positions`; PAD does not count. Before the first token: -1 and 0. [B, 2]
         finished: whether the row has its EOS. [B]
         last: the token just accepted; PAD before the first. [B]
+        limit: musical time by which the piece ends, see `Grammar.close`. [B]
     """
 
     positions: Tensor
     finished: Tensor
     last: Tensor
+    limit: Tensor
 
     @property
     def time(self) -> Tensor:
@@ -54,7 +56,14 @@ class Grammar(ABC, Generic[S]):
     """The language of a tokenizer's encodings: the sequences that decode and encode to themselves.
 
     States are never changed in place, so a generation can be forked by keeping one.
+
+    Attributes:
+        note_ons: ids of the tokens with which a note begins.
+        bar_lines: ids of the tokens with which a bar begins; empty if bars are of equal length.
     """
+
+    note_ons = range(0)
+    bar_lines = range(0)
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -86,6 +95,7 @@ class Grammar(ABC, Generic[S]):
             "positions": torch.tensor([[-1, 0]]).repeat(num_rows, 1),
             "finished": torch.zeros(num_rows, dtype=torch.bool),
             "last": torch.full((num_rows,), self.pad),
+            "limit": torch.full((num_rows,), torch.iinfo(torch.long).max // 4),  # to be doubled
         }
 
     def _next_fields(self, state: S, tokens: Tensor, time: Tensor) -> dict[str, Tensor]:
@@ -95,6 +105,7 @@ class Grammar(ABC, Generic[S]):
             "positions": torch.stack([index, time], dim=1),
             "finished": state.finished | (tokens == self.eos),
             "last": tokens,
+            "limit": state.limit,
         }
 
     def _after_prompt(self, state: S, prompts: Tensor) -> S:
@@ -129,6 +140,25 @@ class Grammar(ABC, Generic[S]):
         metre keep both in any case.
         """
         return state
+
+    def close(self, state: S, limit: Tensor) -> S:
+        """Return a state from which the piece ends by the musical time `limit` [B].
+
+        No note that begins from now on sounds longer, and no bar begins then or later.
+        """
+        return replace(state, limit=torch.minimum(state.limit, limit))
+
+    def bound(self, max_notes: int | Sequence[int]) -> None:
+        """From now on let no note begin while as many of its instrument sound.
+
+        Tokens without instruments have no bound.
+
+        Args:
+            max_notes: one number, or one for each instrument.
+
+        Raises:
+            ParameterError: it has another length.
+        """
 
     def accepts(self, rows: Tensor) -> Tensor:
         """Return whether each row [B, L] is a prefix of a piece, then PAD. -> [B], on the CPU."""

@@ -16,7 +16,7 @@ from musicgen.generation.model import load
 from musicgen.generation.prompts import make_prompt
 from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import Score, Track, notes_from
-from musicgen.tokenization import REMI
+from musicgen.tokenization import REMI, Groove2Groove
 from tests.checkpoints.test_checkpoint import checkpoint, saved  # noqa: F401, a fixture
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +104,43 @@ def test_the_choice_is_stored_in_all_checkpoints_of_a_run(run_folder, monkeypatc
         assert after.keys() == content["state_dict"].keys()
         assert all(torch.equal(after[key], content["state_dict"][key]) for key in after)
     assert {path.name for path in folder.iterdir()} == {"best.ckpt", "last.ckpt"}
+
+
+def test_the_notes_that_instruments_play_at_once_are_learned(run_folder, monkeypatch):
+    """Of 10 trios of strings, one note of ten sounds with two more; basses play alone."""
+    folder, data, _ = run_folder
+    notes = [(beat * 480, 480, 60, 64) for beat in range(7)]
+    chord = [(7 * 480, 480, pitch, 64) for pitch in (60, 64, 67)]
+    tracks = [
+        Track("Bass", 33, notes=notes_from([(0, 240, 40, 64), (240, 240, 41, 64)])),
+        Track("Strings", 48, notes=notes_from(notes + chord)),
+    ]
+    tokenizer = Groove2Groove()
+    tokens = tokenizer.encode(Score(480, tracks))
+    by_hand = {"Bass": [1, 1], "Strings": [1] * 7 + [1, 2, 3]}
+    for instrument, counts in zip(
+        tokenizer.instruments, tokenizer.events.notes_at_once(tokens), strict=True
+    ):
+        assert counts.tolist() == by_hand.get(instrument.name, [])
+
+    class Cache(dict):
+        def pieces(self, split):
+            return [0]
+
+    data.tokenizer, data.cache = tokenizer, Cache({0: tokens})
+    choose_for_run(folder, data, False, steps=1, device="cpu")
+    assert load(folder / "best.ckpt").sampling().max_notes is None
+    choose_for_run(folder, data, "auto", steps=1, device="cpu")
+    for name in ("best", "last"):
+        sampling = load(folder / f"{name}.ckpt").sampling
+        assert sampling().max_notes == [1, 1, 1, 1, 3]
+        assert sampling().temperature == 0.7
+        assert sampling(max_notes=False).max_notes is False
+        assert sampling(max_notes=4).max_notes == 4
+    monkeypatch.setattr(sampling_choice, "choose_temperature", lambda *_: Choice(0.9, 0.8, 0.9, 5))
+    choose_for_run(folder, data, "auto", steps=100, device="cpu")
+    assert load(folder / "best.ckpt").sampling().max_notes == [1, 1, 1, 1, 3]
+    assert load(folder / "best.ckpt").sampling().temperature == 0.9
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), UserError("training diverged")])

@@ -110,6 +110,21 @@ def test_generate_warns_about_pieces_cut_short_by_the_position_limit(tmp_path, m
     assert line in json.loads((tmp_path / "short/generation.json").read_text())["notices"][0]
 
 
+def test_candidates_are_in_the_manifest(workplace, monkeypatch, capsys):
+    arguments = ["prompt=test", "num_prompts=1", "prompt_bars=1", "bars=2", "best_of=2"]
+    arguments += ["ending=close", "sampling.min_p=0.02", "sampling.max_bar_repeats=2", "out=best"]
+    done = call_here(workplace, "generate.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((workplace / "best/generation.json").read_text())
+    (piece,) = manifest["pieces"]
+    assert [*piece["candidates"][0]] == ["nats a token", "share in key"]
+    assert len(piece["candidates"]) == 2
+    assert piece["best candidate"] in (0, 1)
+    assert manifest["settings"]["best of"] == 2
+    assert manifest["settings"]["ending"] == "close"
+    assert manifest["settings"]["ungrammatical pieces"] == 0
+
+
 def test_held_out_pieces_or_no_prompt(workplace):
     for arguments, name in (
         (["prompt=test", "num_prompts=1", "prompt_bars=1"], "pop_*_0.mid"),
@@ -157,6 +172,13 @@ def test_generate_errors_are_one_line(workplace, monkeypatch, capsys):
         (["keep_prompt=both"], ["keep_prompt=both: expected one of original, tokens"]),
         (["hold_tempo=3"], ["hold_tempo=3: expected true or false"]),
         (["max_new_tokens=0"], ["max_new_tokens=0"]),
+        (["ending=soft"], ["ending=soft: expected one of open, close"]),
+        (["ending=close", "length_factor=2"], ["ending=close: expected bars"]),
+        (["best_of=0"], ["best_of=0: expected an integer >= 1"]),
+        (["sampling.min_p=2"], ["sampling.min_p=2: expected a number >= 0 and <= 1"]),
+        (["sampling.typical_p=0"], ["sampling.typical_p=0: expected a number > 0 and <= 1"]),
+        (["sampling.max_bar_repeats=0"], ["sampling.max_bar_repeats=0: expected an integer >= 1"]),
+        (["sampling.max_notes=0"], ["sampling.max_notes=0: expected an integer >= 1"]),
         (["out=bad.mid"], ["bad.mid", "cannot be created", "give another folder"]),
     ):
         assert_one_line(call_here(workplace, "generate.py", arguments, monkeypatch, capsys), *parts)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -39,9 +41,79 @@ def test_order_is_mask_temperature_top_k_top_p():
     assert p[0].tolist() == [0, 1, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("min_p", "expected"),
+    [
+        (0.0, [0.5, 0.3, 0.2]),
+        (0.39, [0.5, 0.3, 0.2]),
+        (0.41, [0.625, 0.375, 0]),
+        (0.61, [1, 0, 0]),
+        (1.0, [1, 0, 0]),
+    ],
+)
+def test_min_p_by_hand(min_p, expected):
+    logits = torch.tensor([[0.5, 0.3, 0.2]], dtype=torch.float64).log() + 7
+    p = probabilities(logits, SamplingParams(min_p=min_p))
+    torch.testing.assert_close(p[0], torch.tensor(expected, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("typical_p", "expected"),
+    [
+        # In bits: surprise 1, 2, 3, 3 and entropy 1.75. The nearest is the second token.
+        (0.25, [0, 1, 0, 0]),
+        (0.26, [2 / 3, 1 / 3, 0, 0]),
+        (0.75, [2 / 3, 1 / 3, 0, 0]),
+        (0.8, [4 / 7, 2 / 7, 1 / 7, 0]),
+        (1.0, [1 / 2, 1 / 4, 1 / 8, 1 / 8]),
+    ],
+)
+def test_typical_by_hand(typical_p, expected):
+    p = probabilities(logits_of(1 / 2, 1 / 4, 1 / 8, 1 / 8), SamplingParams(typical_p=typical_p))
+    torch.testing.assert_close(p[0], torch.tensor(expected, dtype=torch.float64))
+
+
+def test_later_filters_see_what_the_earlier_ones_left():
+    logits = logits_of(0.4, 0.3, 0.2, 0.1)
+    # Top-k leaves 4 : 3 : 2, of which top-p .7 keeps 4/7 and 3/7; 3/4 of 4/7 is just 3/7.
+    params = SamplingParams(top_k=3, top_p=0.7, min_p=0.74)
+    p = probabilities(logits, params)
+    torch.testing.assert_close(p[0], torch.tensor([4 / 7, 3 / 7, 0, 0], dtype=torch.float64))
+    # After them all tokens but one have no probability, and the entropy is 0.
+    params = SamplingParams(min_p=0.76, typical_p=0.01)
+    assert probabilities(logits, params)[0].tolist() == [1, 0, 0, 0]
+
+
+def reference(logits, min_p, typical_p):
+    """Both filters as their papers define them, over sets of tokens in plain Python."""
+    p = [math.exp(x) for x in logits]
+    p = [x / sum(p) for x in p]
+    p = [x if x >= min_p * max(p) else 0.0 for x in p]
+    p = [x / sum(p) for x in p]
+    entropy = -sum(x * math.log(x) for x in p if x)
+    kept, mass = set(), 0.0
+    for i in sorted(
+        (i for i in range(len(p)) if p[i]), key=lambda i: abs(entropy + math.log(p[i]))
+    ):
+        if mass >= typical_p:
+            break
+        kept.add(i)
+        mass += p[i]
+    return [x / mass if i in kept else 0.0 for i, x in enumerate(p)]
+
+
+@pytest.mark.parametrize(("min_p", "typical_p"), [(0.1, 1.0), (0.0, 0.7), (0.02, 0.4)])
+def test_min_p_and_typical_p_equal_their_definitions(min_p, typical_p):
+    logits = 2 * torch.randn(50, 30, dtype=torch.float64)
+    found = probabilities(logits, SamplingParams(min_p=min_p, typical_p=typical_p))
+    expected = [reference(row, min_p, typical_p) for row in logits.tolist()]
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+
+
 def test_one_allowed_token_always_stays():
     allowed = torch.tensor([[False, False, True]])
-    for params in (SamplingParams(), SamplingParams(top_k=1, top_p=0.01), SamplingParams(0.0)):
+    narrow = SamplingParams(top_k=1, top_p=0.01, min_p=1.0, typical_p=1e-9)
+    for params in (SamplingParams(), narrow, SamplingParams(0.0)):
         logits = torch.tensor([[9.0, 8.0, -1e9]])
         uniform = torch.tensor([0.999999], dtype=torch.float64)
         assert sample(logits, params, allowed=allowed, uniform=uniform).item() == 2
@@ -69,6 +141,14 @@ def test_draws_follow_the_probabilities_and_never_leave_them():
         {"top_k": 1.5},
         {"top_p": 0},
         {"top_p": 1.1},
+        {"min_p": 1.1},
+        {"min_p": -0.1},
+        {"typical_p": 0},
+        {"typical_p": "usual"},
+        {"max_bar_repeats": 0},
+        {"max_notes": 0},
+        {"max_notes": True},
+        {"max_notes": [2, "all"]},
     ],
 )
 def test_impossible_settings_are_named(wrong):

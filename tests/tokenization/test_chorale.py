@@ -212,6 +212,24 @@ def test_before_a_given_time_only_silence_fills_the_frames():
     assert allowed(tokens[:, :-1], 5) == {"Silence"}
 
 
+def test_a_piece_that_closes_ends_by_its_limit_with_a_frame_that_sounds():
+    grammar, rng = chorale.grammar(), torch.Generator().manual_seed(0)
+    state = grammar.start(torch.from_numpy(chorale.encode(SCORE)[:-1])[None])
+    state = grammar.close(state.select(torch.zeros(8, dtype=torch.long)), torch.tensor([7]))
+    tokens = []
+    while not state.finished.all():
+        mask = grammar.allowed(state).double()
+        mask[:, chorale.vocabulary.id("Silence")] *= 50  # to try frames of silence
+        tokens.append(torch.multinomial(mask, 1, generator=rng)[:, 0])
+        state = grammar.advance(state, tokens[-1])
+    assert int(state.time.max()) <= 7  # of EOS, where the last frame ends
+    for row in torch.stack(tokens, 1).tolist():
+        whole = np.append(chorale.encode(SCORE)[:-1], row)
+        encoded = chorale.encode(chorale.decode(whole))
+        assert encoded.tolist() == whole[: len(encoded)].tolist()
+        assert set(whole[len(encoded) :]) <= {chorale.vocabulary.pad_id}
+
+
 @pytest.mark.parametrize(
     ("text", "position"),
     [

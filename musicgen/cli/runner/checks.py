@@ -49,6 +49,8 @@ def _check_generate(cfg: DictConfig) -> None:
     check_float("length_factor", cfg.length_factor, above=0, none_means="")
     check_float("sampling.temperature", cfg.sampling.temperature, none_means="")
     check_int("num_samples", cfg.num_samples)
+    check_int("best_of", cfg.best_of)
+    check_choice("ending", cfg.ending, ("open", "close"))
     check_int("batch_size", cfg.batch_size)
     check_int("seed", cfg.seed, minimum=0)
     check_choice("keep_prompt", cfg.keep_prompt, ("original", "tokens"))

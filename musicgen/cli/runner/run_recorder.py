@@ -18,9 +18,9 @@ from musicgen.cli.runner.arguments import save_overrides
 from musicgen.console import log
 from musicgen.errors import UserError
 from musicgen.files import write_text
-from musicgen.run_folders import OVERRIDES, RECORD, has_checkpoint, record_start
+from musicgen.run_folders import LOCK, OVERRIDES, RECORD, has_checkpoint, record_start
 
-CONFIG, LOCK = "config.yaml", ".lock"
+CONFIG = "config.yaml"
 
 
 class RunRecorder(pl.Callback):

@@ -31,7 +31,7 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         super().__init__(vocabulary)
         self.bos = vocabulary.id("BOS")
         self.silence = vocabulary.id("Silence")
-        self.pitches = families["Pitch"]
+        self.pitches = self.note_ons = families["Pitch"]
         self.limit = limit
 
     def _initial_state(self, num_rows: int) -> ChoraleState:
@@ -44,9 +44,10 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         index = state.positions[:, :1]
         frame, voice = index // NUM_VOICES, index % NUM_VOICES
         begun = index >= 0
-        sings = begun & (frame < self.limit)
+        limit = state.limit[:, None].clamp(max=self.limit)
+        sings = begun & (frame < limit)
         # The last frame that fits must have a note, or else the piece could not end there.
-        last_chance = (frame == self.limit - 1) & (voice == NUM_VOICES - 1)
+        last_chance = (frame == limit - 1) & (voice == NUM_VOICES - 1)
         may_rest = sings & (~last_chance | state.sounding[:, None])
         may_end = begun & (voice == 0) & ((frame == 0) | state.sounding[:, None])
         return (

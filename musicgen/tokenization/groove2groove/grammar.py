@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from musicgen.errors import ParameterError
 from musicgen.tokenization.grammar import Grammar, GrammarState
-from musicgen.tokenization.groove2groove.note_events import STEPS_PER_BEAT
+from musicgen.tokenization.groove2groove.note_events import NUM_KEYS, STEPS_PER_BEAT
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
 
 
@@ -41,15 +42,31 @@ class GrooveGrammar(Grammar[GrooveState]):
     ) -> None:
         super().__init__(vocabulary)
         self.bos = vocabulary.id("BOS")
-        self.num_voices = len(families["NoteOn"])
+        self.note_ons = families["NoteOn"]
+        self.num_voices = len(self.note_ons)
         self.shifts = families["TimeShift"]
         self.longest_shift = self.shifts.stop - 1
         self.limit = limit
         self._max_durations = {torch.device("cpu"): torch.from_numpy(max_durations)}
+        self._max_notes: Tensor | None = None  # of each instrument that sound at once
+
+    def bound(self, max_notes: int | Sequence[int]) -> None:
+        num_instruments = self.num_voices // NUM_KEYS
+        each = [max_notes] * num_instruments if isinstance(max_notes, int) else [*max_notes]
+        if len(each) != num_instruments:
+            expected = f"expected one number, or {num_instruments}: one for each instrument"
+            raise ParameterError("max_notes", each, expected)
+        self._max_notes = torch.tensor(each)
 
     def _initial_state(self, num_rows: int) -> GrooveState:
         ends = torch.zeros(num_rows, self.num_voices, dtype=torch.long)
-        return GrooveState(**self._initial_fields(num_rows), ends=ends)
+        fields = self._initial_fields(num_rows)
+        fields["limit"] = torch.full_like(fields["limit"], self.limit)
+        return GrooveState(**fields, ends=ends)
+
+    def close(self, state: GrooveState, limit: Tensor) -> GrooveState:
+        state = super().close(state, limit)
+        return replace(state, ends=torch.minimum(state.ends, state.limit[:, None]))
 
     def _allowed(self, state: GrooveState) -> Tensor:
         num_voices, device = self.num_voices, state.last.device
@@ -65,6 +82,11 @@ class GrooveGrammar(Grammar[GrooveState]):
 
         lowest_on = torch.where(after_on, last + 1, 0)
         on = ~sounding & (voice >= lowest_on) & begun & ~is_due
+
+        if self._max_notes is not None:
+            num_sounding = sounding.unflatten(1, (-1, NUM_KEYS)).sum(-1)
+            full = num_sounding >= self._max_notes.to(device)
+            on &= ~full.repeat_interleave(NUM_KEYS, dim=1)
 
         lowest_off = torch.where(after_off, last - num_voices + 1, 0)
         off = sounding & (voice >= lowest_off) & ~after_on
@@ -96,14 +118,16 @@ class GrooveGrammar(Grammar[GrooveState]):
         toggled = torch.arange(self.num_voices, device=tokens.device) == event_voice[:, None]
         arrival = self._arrival(state.time, tokens)
         time = torch.where(self._is_shift(tokens), arrival, state.time)
-        end = (time[:, None] + self._max_durations_on(tokens.device)).clamp(max=self.limit)
+        end = torch.minimum(
+            time[:, None] + self._max_durations_on(tokens.device), state.limit[:, None]
+        )
         begun = torch.where((tokens < self.num_voices)[:, None], end, 0)
         fields = self._next_fields(state, tokens, time)
         return GrooveState(**fields, ends=torch.where(toggled, begun, state.ends))
 
     def _next_end(self, state: GrooveState) -> Tensor:
         """Return the time by which a note or else the piece must end. [B, 1]."""
-        ends = torch.where(state.ends > 0, state.ends, self.limit)
+        ends = torch.where(state.ends > 0, state.ends, state.limit[:, None])
         return ends.amin(dim=1, keepdim=True)
 
     def _max_durations_on(self, device: torch.device) -> Tensor:

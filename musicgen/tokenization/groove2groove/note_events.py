@@ -9,6 +9,7 @@ import numpy as np
 from musicgen.tokenization.vocabulary import IntArray
 
 STEPS_PER_BEAT = 12
+NUM_KEYS = 128  # of each instrument
 
 LONGEST_SHIFT = 24
 """In ticks. A shift (b, t) goes to tick t of the b-th beat after the current one."""
@@ -45,6 +46,17 @@ class NoteEvents:
         until[:-1][same] = time[1:][same]
         on = np.flatnonzero(is_off[order] == 0)
         return voice[on], time[on], until[on]
+
+    def notes_at_once(self, tokens: IntArray) -> list[IntArray]:
+        """Return, for each instrument, how many of its notes sound as each begins. Ids [L]."""
+        is_off, voice = np.divmod(
+            tokens[tokens < self.first_shift].astype(np.int64), self.num_voices
+        )
+        found = []
+        for instrument in range(self.num_voices // NUM_KEYS):
+            off = is_off[voice // NUM_KEYS == instrument]
+            found.append(np.cumsum(1 - 2 * off)[off == 0])
+        return found
 
     def sort(self, voice: IntArray, onset: IntArray, offset: IntArray) -> IntArray:
         """Return the note-ons and -offs of notes as ascending keys.

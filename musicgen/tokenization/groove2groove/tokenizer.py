@@ -19,14 +19,13 @@ from musicgen.tokenization.groove2groove.instruments import (
 )
 from musicgen.tokenization.groove2groove.note_events import (
     LONGEST_SHIFT,
+    NUM_KEYS,
     STEPS_PER_BEAT,
     NoteEvents,
 )
 from musicgen.tokenization.quantization import GridNotes, remove_overlaps, to_grid
 from musicgen.tokenization.vocabulary import IntArray, assign_ids, within
 from musicgen.validation import check_float, check_int
-
-NUM_KEYS = 128
 
 
 class Groove2Groove(Tokenizer):

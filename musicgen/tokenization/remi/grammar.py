@@ -69,6 +69,7 @@ class REMIGrammar(Grammar[REMIState]):
     ) -> None:
         super().__init__(vocabulary)
         self.families, self.max_bars = families, max_bars
+        self.note_ons, self.bar_lines = families["Pitch"], families["Bar"]
         self.longest_bar = int(bar_lengths.max())
         size = len(vocabulary)
         follow = torch.zeros(size, size, dtype=torch.bool)
@@ -143,7 +144,12 @@ class REMIGrammar(Grammar[REMIState]):
         bar = (num_more >= 0) & (end > ready)
         held = (state.hold_metre & (state.metre >= 0))[:, None]
         bar &= ~held | (self._columns(tables.rank, "Bar") == state.metre[:, None])
-        self._columns(mask, "Bar").logical_and_(bar)
+        limit = state.limit[:, None]
+        self._columns(mask, "Bar").logical_and_(bar & (bar_end < limit))
+        longest = 2 * (limit - state.time[:, None])  # in half grid steps
+        self._columns(mask, "Duration").logical_and_(
+            self._columns(tables.rank, "Duration") < longest
+        )
         return mask
 
     def _time_tokens(self, state: REMIState, until: Tensor) -> Tensor:

@@ -1,0 +1,71 @@
+"""Best of n: the choice among candidates for one continuation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from musicgen.generation.prompts import Prompt
+from musicgen.metrics.key import find_scale, in_scale_share
+from musicgen.midi import Score
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A candidate and its measures.
+
+    Attributes:
+        tokens: [L] ids, those of the prompt included.
+        log_likelihood: mean log-probability of the new tokens under the model alone, in nats;
+            NaN without new tokens.
+        in_key: share of the new notes in the major scale, or its relative minor, that fits the
+            prompt; without a prompt, that fits the notes. NaN without notes; drums do not count.
+    """
+
+    tokens: NDArray[np.int64]
+    log_likelihood: float
+    in_key: float
+
+
+def measure(
+    prompt: Prompt, tokens: NDArray[np.int64], new_score: Score, log_probs: Sequence[float]
+) -> Candidate:
+    """Return a candidate, given the log-probabilities of its new tokens."""
+    scale = find_scale(prompt.score if prompt.end_tick else new_score)
+    log_likelihood = float(np.mean(log_probs)) if len(log_probs) else np.nan
+    return Candidate(tokens, log_likelihood, in_scale_share(new_score, scale))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Candidates for one continuation; likelihood and key decide which is chosen, see `best`."""
+
+    candidates: Sequence[Candidate]
+
+    @property
+    def chosen(self) -> int:
+        """Number of the best candidate."""
+        return best([(c.log_likelihood, c.in_key) for c in self.candidates])
+
+    @property
+    def tokens(self) -> NDArray[np.int64]:
+        """[L] ids of the best candidate."""
+        return self.candidates[self.chosen].tokens
+
+
+def best(measures: Sequence[Sequence[float]]) -> int:
+    """Return the number of the best candidate by several measures [N, M], higher being better.
+
+    All count alike: each is standardised over the candidates (less the mean, over the standard
+    deviation) and they are added. One that is equal for all or undefined (NaN) for some does not
+    count. Of equals the first is the best.
+    """
+    values = np.array(measures)
+    differences = values - values.mean(0)
+    deviations = np.sqrt((differences**2).mean(0))
+    counts = deviations > 1e-9  # differences by rounding are none
+    scores = (differences[:, counts] / deviations[counts]).sum(1)
+    return int(np.argmax(np.round(scores, 9)))
