@@ -74,9 +74,9 @@ class Transformer(nn.Module):
             et al. 2024).
         qk_norm: normalise q and k by their root mean square in each head, with a learned scale, as
             Henry et al. (2020) do by their length; before the positional encoding.
-        tie_embeddings: the head's weights are the embedding's (Press and Wolf 2017). The embedding
-            is multiplied by √D, so that small weights suit both ends (Vaswani et al. 2017, §3.4):
-            both begin as they do apart.
+        tie_embeddings: the head's weights are the embedding's (Press and Wolf 2017), which is then
+            not multiplied by √D, as in GPT-2: the input's gradient, √D times as large, would decide
+            the steps of both. Weights of `init_std` begin with small logits at a normalised output.
         init_std: standard deviation of linear and embedding weights.
         cycles: lengths in tokens of the cycles of a `PhaseEmbedding`; none: no such embedding.
 
@@ -169,6 +169,7 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(dim) if norm_first else nn.Identity()
         self.dropout = Dropout(dropout)
         self.head = nn.Linear(dim, vocab_size)
+        self.embedding_scale = 1.0 if tie_embeddings else math.sqrt(dim)
         if tie_embeddings:
             self.head.weight = self.embedding.weight
         for module in self.modules():
@@ -234,7 +235,7 @@ class Transformer(nn.Module):
             noise=noise or NoiseKey((0,)),
             state=None if state is None else state.position,
         )
-        x = self.phases(self.embedding(tokens), positions) * math.sqrt(self.dim)
+        x = self.phases(self.embedding(tokens), positions) * self.embedding_scale
         x = self.dropout(self.position.embed(x, positions))
         mask = AttentionMask(self.causal, key_mask)
         layer_states: list[Any] = []

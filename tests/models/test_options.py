@@ -134,6 +134,8 @@ def test_tied_embeddings_are_one_parameter():
     assert "head.weight" not in names
     # The gradient is the sum of those of both ends.
     plain.load_state_dict(tied.state_dict())
+    assert (plain.embedding_scale, tied.embedding_scale) == (DIM**0.5, 1)
+    plain.embedding_scale = 1
     for model in (plain, tied):
         model(ids()).square().mean().backward()
     both = plain.embedding.weight.grad + plain.head.weight.grad
