@@ -17,7 +17,7 @@ from musicgen.files import write_text
 
 OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
 RECORD = "run.json"  # when the run started, with how many threads, whether it is a debug run
-LOCK = ".lock"  # held while a process trains
+LOCK = ".lock"  # held by the process that writes in a folder
 _LAST = Path("checkpoints", "last.ckpt")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d")
 

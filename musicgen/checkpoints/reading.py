@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import torch
 from torch import nn
@@ -34,6 +35,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if start not in (_ZIP, b""):
         raise UserError(f"{path}: not a checkpoint; give one that train.py wrote")
     try:
+        with ZipFile(path) as file:
+            if changed := file.testzip():  # torch writes checksums, but does not compare them
+                raise BadZipFile(changed)
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged files raise exceptions of a dozen types
         if "weights_only" in str(error).lower():
@@ -42,8 +46,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
                 "that train.py wrote"
             ) from None
         raise UserError(
-            f"{path}: a damaged checkpoint, perhaps cut short; use another copy of it, or "
-            "another checkpoint of its run, such as best.ckpt"
+            f"{path}: a damaged checkpoint, perhaps cut short or altered; use another copy of it, "
+            "or another checkpoint of its run, such as best.ckpt"
         ) from None
     if not isinstance(loaded, dict):
         raise UserError(f"{path}: not a musicgen checkpoint; give one that train.py wrote")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,10 @@ from musicgen.tokenization.vocabulary import Vocabulary
 
 _MAY_CHANGE = {"dropout", "backend"}  # settings of a model that do not concern its weights
 # Settings of an optimizer that do not concern what it keeps of past steps.
-_MAY_CHANGE_OPTIMIZER = {"lr", "betas", "eps", "weight_decay"}
+_MAY_CHANGE_OPTIMIZER = {"lr", "betas", "eps", "weight_decay", "momentum", "adamw_lr"}
+# What a resumed run may change beside them, and does not change by itself, as when it was moved.
+_MAY_DIFFER = ("seed", "data", "trainer", "callbacks", "task")
+_NOT_SHOWN = re.compile(r"^data\.corpus\.|(path|dir|root_dir)$")  # the first repeat those of `data`
 # Parameters with one row for each token.
 _TOKEN_ROWS = ("embedding.weight", "head.weight", "head.bias")
 _NUM_TOKENS_NAMED = 4
@@ -29,8 +33,7 @@ def load_for_resume(
     """Load a checkpoint's weights into the model of a run that resumes from it.
 
     Returns:
-        The settings of the optimizer and the schedule that are new, such as
-        `optimizer.lr=0.001 (was 0.002)`.
+        The settings that are new, such as `optimizer.lr=0.001 (was 0.002)`.
 
     Raises:
         UserError: the model, tokenizer or kind of optimizer differs: names the settings.
@@ -58,6 +61,13 @@ def load_for_resume(
                     "leave it out, or begin a new run from these weights with init="
                 )
             changed.append(f"{name}={new} (was {old})")
+    for section in _MAY_DIFFER:
+        here, there = (_settings(c.config.get(section), section) for c in (content, saved))
+        changed += [
+            f"{name}={here[name]} (was {there[name]})"
+            for name in here  # later versions may have more settings
+            if name in there and here[name] != there[name] and not _NOT_SHOWN.search(name)
+        ]
     load_weights(model, checkpoint)
     return changed
 

@@ -70,8 +70,8 @@ def _build_corpus(
     corpus_settings = dict(plain["corpus"])
     kept = plain.keys() - corpus_settings.keys() - {"corpus", "_target_"}
     corpus_class = get_class(corpus_settings.pop("_target_"))
-    if "kind" in corpus_settings:
-        corpus_settings["kind"] = corpus_settings["kind"] or _KINDS[tokenizer.name]
+    if corpus_settings.get("kind", "") is None:
+        corpus_settings["kind"] = _KINDS[tokenizer.name]
     return corpus_class(**corpus_settings), {name: plain[name] for name in plain if name in kept}
 
 

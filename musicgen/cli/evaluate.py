@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from musicgen.cli.measures import (
     attention_properties,
@@ -90,7 +90,7 @@ def main(cfg: DictConfig) -> None:
     if selected is None:
         given = cfg.generated or cfg.references
         selected = "style" if given else "blind" if cfg.compare else "position_loss"
-    names = [str(name) for name in ([selected] if isinstance(selected, str | int) else selected)]
+    names = [str(name) for name in (selected if OmegaConf.is_list(selected) else [selected])]
     if not names:
         raise ParameterError("metrics", "[]", f"expected some of {', '.join(MEASURES)}, or null")
     for name in names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,12 +25,12 @@ from musicgen.cli.generated_files import (
     write_manifest,
 )
 from musicgen.cli.known_music import known_music
-from musicgen.cli.output import find_device, make_folder
+from musicgen.cli.output import claimed_folder, find_device
 from musicgen.cli.prompt_files import SPLITS, absolute_prompts, prompt_files
 from musicgen.cli.runner.threads import use_free_cores
 from musicgen.console import log, progress_bar, warn, warn_of_first
 from musicgen.errors import UserError, parameter_of
-from musicgen.files import remove_if_empty, write_bytes
+from musicgen.files import write_bytes
 from musicgen.generation.continuation import (
     Continuation,
     ContinuationRequest,
@@ -49,6 +50,12 @@ NUM_NOTICES_SHOWN = 3
 
 def main(cfg: DictConfig) -> None:
     """Continue prompts; write MIDI files as they finish, then the manifest and the report."""
+    with ExitStack() as held:
+        _generate(cfg, held)
+
+
+def _generate(cfg: DictConfig, held: ExitStack) -> None:
+    """Do it, with the output folder claimed in `held`."""
     model = load(cfg.checkpoint).to(find_device(cfg.device))
     log(model.content.describe(model.path))
     if cfg.checkpoint == "latest" and is_training(find_checkpoint("latest").parents[1]):
@@ -78,26 +85,25 @@ def main(cfg: DictConfig) -> None:
     notices = [with_cures(prompt.notice) for prompt in prompts if prompt.notice]
     show_notices(notices)
     names = file_names(prompts, cfg.num_samples)
-    out = make_folder(cfg.out, "generated")
+    out = held.enter_context(claimed_folder(cfg.out, "generated"))
     for name in (MANIFEST, *names.values()):
         if (out / name).exists():
             raise UserError(f"{out / name} exists already; give another folder with out=DIR")
 
     done: dict[str, tuple[Continuation, MidiFile]] = {}
     start = time.monotonic()
-    with remove_if_empty(out):
-        try:
-            for continuation in continuations(model, prompts, request):
-                name = names[id(continuation.prompt), continuation.sample]
-                written = continuation.midi_file(cfg.keep_prompt)
-                write_bytes(out / name, written.data)
-                if soundfont:
-                    soundfont.write_wav(loads(written.data), out / audio_name(name))
-                done[name] = continuation, written
-        except KeyboardInterrupt:
-            if not done:
-                raise
-            warn(f"interrupted, with {pluralize(len(done), 'pieces')} finished")
+    try:
+        for continuation in continuations(model, prompts, request):
+            name = names[id(continuation.prompt), continuation.sample]
+            written = continuation.midi_file(cfg.keep_prompt)
+            write_bytes(out / name, written.data)
+            if soundfont:
+                soundfont.write_wav(loads(written.data), out / audio_name(name))
+            done[name] = continuation, written
+    except KeyboardInterrupt:
+        if not done:
+            raise
+        warn(f"interrupted, with {pluralize(len(done), 'pieces')} finished")
     seconds = time.monotonic() - start
 
     done = {name: done[name] for name in names.values() if name in done}

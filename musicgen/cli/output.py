@@ -5,24 +5,66 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from musicgen.errors import UserError
+from musicgen.files import remove_if_empty
+from musicgen.run_folders import LOCK
 from musicgen.validation import check_choice
 
 
 def make_folder(name: str | None, default: str) -> Path:
-    """Create the folder `out=name`; null creates one in `default`, named by date and time."""
-    folder = Path(name or f"{default}/{time.strftime('%Y-%m-%d_%H-%M-%S')}").expanduser()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"out={folder}: cannot be created ({error.strerror}); give another folder"
-        ) from None
+    """Create the folder `out=name`; null creates a new one in `default`, named by date and time."""
+    first = Path(name or f"{default}/{time.strftime('%Y-%m-%d_%H-%M-%S')}").expanduser()
+    folder, number = first, 1
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=bool(name))
+            break
+        except FileExistsError as error:
+            if name:
+                raise _no_folder(folder, error) from None
+            number += 1
+            folder = first.with_name(f"{first.name}_{number}")
+        except OSError as error:
+            raise _no_folder(folder, error) from None
     if not os.access(folder, os.W_OK):
         raise UserError(f"out={folder}: cannot be written to; give another folder")
     return folder
+
+
+def _no_folder(folder: Path, error: OSError) -> UserError:
+    return UserError(f"out={folder}: cannot be created ({error.strerror}); give another folder")
+
+
+@contextmanager
+def claimed_folder(name: str | None, default: str) -> Iterator[Path]:
+    """Make a folder, which no other process may claim meanwhile; remove it if it stays empty.
+
+    Raises:
+        UserError: the folder cannot be made, or another process has claimed it.
+    """
+    folder = make_folder(name, default)
+    with remove_if_empty(folder):
+        lock = FileLock(folder / LOCK, timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise UserError(
+                f"out={folder}: another process is writing there; give another folder"
+            ) from None
+        except (NotImplementedError, OSError):  # a file system without locks
+            pass
+        try:
+            yield folder
+        finally:
+            if lock.is_locked:
+                (folder / LOCK).unlink(missing_ok=True)
+                lock.release()
 
 
 def find_device(name: str) -> str:
@@ -36,7 +78,7 @@ def find_device(name: str) -> str:
         devices.append("cuda")
     if name == "auto":
         return devices[-1]
-    check_choice("device", name.partition(":")[0], ["auto", *devices])
+    check_choice("device", str(name).partition(":")[0], ["auto", *devices])
     return name
 
 

@@ -33,6 +33,7 @@ from musicgen.cli.sampling_choice import check_choose, choose_for_run
 from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import ParameterError, UserError, parameter_of
+from musicgen.generation.sampling import SamplingParams
 from musicgen.models import Transformer, parameter_count
 from musicgen.run_folders import recorded_threads
 from musicgen.text import pluralize
@@ -56,6 +57,8 @@ def _train(cfg: DictConfig) -> float | None:
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
     check_choose(cfg.sampling.choose)
+    with parameter_of("sampling"):
+        SamplingParams(**{k: v for k, v in cfg.sampling.items() if k != "choose"})
     use_free_cores(
         recorded=None if cfg.resume is None else recorded_threads(Path(cfg.paths.output_dir))
     )

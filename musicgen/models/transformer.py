@@ -115,6 +115,9 @@ class Transformer(nn.Module):
         sizes = {"num_layers": num_layers, "num_heads": num_heads, "ff_dim": ff_dim, "dim": dim}
         for name, size in sizes.items():
             check_int(name, size)
+        for name, flag in {"causal": causal, "norm_first": norm_first}.items():
+            check_bool(name, flag)
+        check_float("init_std", init_std)
         check_float("dropout", dropout, below=1)
         check_float("layer_dropout", layer_dropout, below=1, none_means="dropout")
         check_int("short_conv", short_conv, 2, none_means="no convolution")

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytorch_lightning as pl
@@ -16,6 +17,7 @@ from musicgen.attention import AttentionSpan, FeatureMap
 from musicgen.data.loading.batch import Batch
 from musicgen.errors import ParameterError
 from musicgen.random import NoiseKey, RandomStream
+from musicgen.training.guard import NonFiniteError
 from musicgen.validation import check_float, check_int
 
 
@@ -35,6 +37,7 @@ class RedrawFeatures(pl.Callback):
         if (every is None) == (probability is None):
             raise ParameterError("every", every, "expected either every or probability")
         check_int("every", every, none_means="")
+        check_int("seed", seed, 0)
         check_float("probability", probability, maximum=1, none_means="")
         self.every, self.probability, self.seed = every, probability or 0.0, seed
 
@@ -121,7 +124,8 @@ class SaveLast(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, *args: Any) -> None:
         # Saving is collective: if one of several processes fails, the others would not join.
         if self._step != self._saved_step and not self._in_step and trainer.world_size == 1:
-            self._save(trainer)
+            with suppress(NonFiniteError):  # the last checkpoint stays
+                self._save(trainer)
 
     def _save(self, trainer: pl.Trainer) -> None:
         trainer.save_checkpoint(self.path, weights_only=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,8 @@ from musicgen.data.loading.batch import Batch
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
+from musicgen.training.guard import check_weights
+from musicgen.training.muon import MuonAdamW
 from musicgen.training.tasks import LanguageModeling
 from musicgen.validation import check_float
 
@@ -44,7 +47,7 @@ class TrainingModule(pl.LightningModule):
             expected = "expected true; otherwise the model sees the tokens that it predicts"
             raise ParameterError("model.causal", model.causal, expected)
         with parameter_of("optimizer"):
-            check_float("lr", optimizer.keywords.get("lr"), above=0, none_means="")
+            _check_optimizer(optimizer.keywords)
         self.model, self.task = model, task
         self._optimizer, self._scheduler = optimizer, scheduler
         self.content, self.seed = content, seed
@@ -132,12 +135,23 @@ class TrainingModule(pl.LightningModule):
         return reduced
 
     def configure_optimizers(self) -> Any:
-        optimizer = self._optimizer(self.model.parameters())
-        with parameter_of("scheduler"):
+        optimizer = self._new_optimizer()
+        with parameter_of("scheduler"), _errors_name("scheduler"):
             scheduler = self._scheduler(optimizer)
         return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
 
+    def _new_optimizer(self) -> Optimizer:
+        of_model = self._optimizer.func is MuonAdamW  # which needs more than the parameters
+        with parameter_of("optimizer"), _errors_name("optimizer"):
+            return self._optimizer(self.model if of_model else self.model.parameters())
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the content.
+
+        Raises:
+            UserError: a weight is NaN or infinite; no checkpoint is written over a good one.
+        """
+        check_weights(self)
         checkpoint[CONTENT_KEY] = self.content.to_plain()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -167,8 +181,9 @@ class TrainingModule(pl.LightningModule):
                     "settings of this schedule or of the optimizer; begin a new run from its "
                     "weights with init="
                 )
-            for group in optimizer.param_groups:
-                group.update(optimizer.defaults, initial_lr=optimizer.defaults["lr"])
+            new_groups = self._new_optimizer().param_groups
+            for group, new in zip(optimizer.param_groups, new_groups, strict=True):
+                group.update({**new, "params": group["params"], "initial_lr": new["lr"]})
             scheduler.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
             rates = [
                 rate * factor(scheduler.last_epoch)
@@ -177,3 +192,26 @@ class TrainingModule(pl.LightningModule):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate
             scheduler._last_lr = rates
+
+
+def _check_optimizer(settings: Mapping[str, Any]) -> None:
+    """Check the settings that optimizers share; torch accepts any, or names them vaguely."""
+    check_float("lr", settings.get("lr"), above=0, none_means="")
+    check_float("weight_decay", settings.get("weight_decay"), none_means="")
+    check_float("eps", settings.get("eps"), none_means="")
+    betas = settings.get("betas", (0, 0))
+    if not isinstance(betas, Sequence) or isinstance(betas, str) or len(betas) != 2:
+        raise ParameterError("betas", betas, "expected two numbers, such as [0.9,0.95]")
+    for beta in betas:
+        check_float("betas", beta, below=1)
+
+
+@contextmanager
+def _errors_name(section: str) -> Iterator[None]:
+    """Name the section of the configuration in errors of torch's classes."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{section}: {error}") from None

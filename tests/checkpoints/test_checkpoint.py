@@ -6,11 +6,18 @@ import pickle
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from musicgen import load
-from musicgen.checkpoints import CONTENT_KEY, CheckpointContent, check_targets, rebuild
+from musicgen.checkpoints import (
+    CONTENT_KEY,
+    CheckpointContent,
+    check_targets,
+    read_checkpoint,
+    rebuild,
+)
 from musicgen.errors import UserError
 from musicgen.tokenization import REMI
 
@@ -154,7 +161,7 @@ def test_damaged_and_foreign_files_are_reported_by_name(checkpoint, tmp_path):
     for content, message in (
         (b"hello", "not a checkpoint; give"),
         (b"MThd\0\0\0\6\0\1\0\1\1\xe0", "not a checkpoint; give"),
-        (b"", "a damaged checkpoint, perhaps cut short; use another copy"),
+        (b"", "a damaged checkpoint, perhaps cut short or altered; use another copy"),
         (b"PK\x03\x04 broken zip", "a damaged checkpoint"),
         (whole[: len(whole) // 2], "a damaged checkpoint"),
         (whole[:-1], "a damaged checkpoint"),
@@ -182,3 +189,30 @@ def test_damaged_and_foreign_files_are_reported_by_name(checkpoint, tmp_path):
     wrong = {**data, CONTENT_KEY: {**data[CONTENT_KEY], "vocabulary_hash": "0"}}
     with pytest.raises(UserError, match="vocabulary"):
         rebuild(saved(wrong, tmp_path))
+
+
+def test_flipped_bits_are_detected(checkpoint, tmp_path):
+    data, _ = checkpoint
+    path = saved(data, tmp_path)
+    whole = bytearray(path.read_bytes())
+    assert read_checkpoint(path).keys() == data.keys()
+    rng = np.random.default_rng(0)
+    size = len(whole)
+    # Anywhere; and in the headers, where no checksum is.
+    at = [*rng.integers(size, size=60), *range(60), *range(size - 200, size)]
+    refused = 0
+    for position, bit in zip(at, rng.integers(8, size=len(at)), strict=True):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << bit
+        path.write_bytes(damaged)
+        try:
+            loaded = read_checkpoint(path)
+        except UserError as error:
+            assert str(error).startswith(f"{path}: ")  # noqa: PT017
+            assert len(str(error).splitlines()) == 1  # noqa: PT017
+            refused += 1
+        else:  # for example in the padding
+            assert loaded[CONTENT_KEY] == data[CONTENT_KEY]
+            for name, tensor in data["state_dict"].items():
+                assert torch.equal(loaded["state_dict"][name], tensor)
+    assert refused > 60

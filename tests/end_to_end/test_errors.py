@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from musicgen.cli.runner.run import run
-from tests.end_to_end.command_line import ROOT, assert_one_line, call, call_here
+from tests.end_to_end.command_line import ROOT, TINY, assert_one_line, call, call_here
 
 ERRORS = {
     "unknown key": (
@@ -101,6 +101,44 @@ ERRORS = {
         ["train.py", "logger=tensorboard"],
         ["error: logger=tensorboard: not installed; run: pip install tensorboard"],
     ),
+    "a decimal number of steps": (
+        ["train.py", "trainer.max_steps=nan"],
+        ["trainer.max_steps=nan: expected an integer >= -1"],
+    ),
+    "fraction of a batch": (
+        ["train.py", "trainer.accumulate_grad_batches=1.5"],
+        ["trainer.accumulate_grad_batches=1.5: expected an integer >= 1"],
+    ),
+    "empty folder name": (["train.py", "paths.output_dir="], ["paths.output_dir=: expected a"]),
+    "no number for sampling": (
+        ["train.py", "sampling.temperature=abc"],
+        ["sampling.temperature=abc: expected a number >= 0"],
+    ),
+    "probability above 1": (["train.py", "sampling.top_p=7"], ["sampling.top_p=7: expected"]),
+    "negative learning rate": (["train.py", *TINY, "scheduler.min_lr=-1"], ["scheduler.min_lr=-1"]),
+    "neither causal nor not": (
+        ["train.py", "model.causal=maybe"],
+        ["model.causal=maybe: expected true or false"],
+    ),
+    "one beta": (["train.py", *TINY, "optimizer.betas=3"], ["optimizer.betas=3: expected two"]),
+    "negative decay": (
+        ["train.py", *TINY, "optimizer=adamw", "optimizer.weight_decay=-1"],
+        ["optimizer.weight_decay=-1: expected a number >= 0"],
+    ),
+    "unknown setting of torch": (
+        ["train.py", *TINY, "+optimizer.speed=1"],
+        ["error: optimizer: ", "unexpected keyword argument 'speed'"],
+    ),
+    "Lightning's own error": (
+        ["train.py", *TINY, "trainer.max_steps=1", "callbacks.best.monitor=x"],
+        ["ModelCheckpoint(monitor='x')"],
+    ),
+    "another task's tokenizer": (
+        ["train.py", "task=groove", "tokenizer=remi"],
+        ["tokenizer=remi does not fit task=groove"],
+    ),
+    "number for a device": (["generate.py", "device=-1"], ["python train.py"]),
+    "number for a metric": (["evaluate.py", "metrics=1.5"], ["metrics=1.5: expected one of style"]),
     "no such split": (["evaluate.py", "checkpoint=latest", "split=tset"], ["python train.py"]),
     "causal": (["train.py", "model.causal=false"], ["model.causal=false"]),
     "heads": (["train.py", "model.num_heads=3"], ["model.num_heads=3", "dim=128"]),

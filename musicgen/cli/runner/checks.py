@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from musicgen.cli.prompt_files import SPLITS, prompt_files
-from musicgen.errors import UserError
+from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.midi import read
 from musicgen.run_folders import find_checkpoint
 from musicgen.validation import check_bool, check_choice, check_float, check_int
@@ -21,6 +22,10 @@ def _check_data(cfg: DictConfig) -> None:
     for key in map(str, cfg.data):
         if OmegaConf.is_missing(cfg.data, key):
             raise UserError(f"data.{key} is missing; give data.{key}=FOLDER")
+    for section in (cfg.data, cfg.data.corpus):
+        root = section.get("root", ".")
+        if not isinstance(root, str) or not root.strip():
+            raise ParameterError("data.root", root, "expected a folder")
     target = cfg.data.corpus._target_
     if target.endswith(".MidiFolder"):
         root = Path(cfg.data.root).expanduser()
@@ -33,13 +38,51 @@ def _check_data(cfg: DictConfig) -> None:
         check_composable(Path(cfg.data.root))
 
 
+def _check_paths(cfg: DictConfig) -> None:
+    for key, value in cfg.paths.items():
+        if not isinstance(value, str) or not value.strip():
+            raise ParameterError(f"paths.{key}", value, "expected a folder")
+
+
 def _check_train(cfg: DictConfig) -> None:
     check_int("seed", cfg.seed, minimum=0, maximum=2**32 - 1)
-    check_int("trainer.max_steps", cfg.trainer.max_steps, minimum=-1)
+    for name in ("train", "test"):
+        check_bool(name, cfg[name])
+    _check_paths(cfg)
+    _check_trainer(cfg.trainer)
     check_float("optimizer.lr", cfg.optimizer.lr, above=0)
+    for name, callback in cfg.callbacks.items():
+        for key in ("path", "dirpath"):
+            if callback and not isinstance(callback.get(key, ""), str):
+                raise ParameterError(f"callbacks.{name}.{key}", callback[key], "expected a path")
+    if _chosen("task") == "groove" and not cfg.tokenizer._target_.endswith(".Groove2Groove"):
+        raise UserError(
+            f"tokenizer={_chosen('tokenizer')} does not fit task=groove, whose tokens name the "
+            "instruments of a band; leave tokenizer out, or leave task=groove out"
+        )
     if cfg.init is not None:
         find_checkpoint(str(cfg.init), setting="init")
     _check_data(cfg)
+
+
+def _chosen(group: str) -> str | None:
+    """Return the choice of a configuration group; None outside of Hydra."""
+    return HydraConfig.get().runtime.choices.get(group) if HydraConfig.initialized() else None
+
+
+def _check_trainer(trainer: DictConfig) -> None:
+    """Check the settings that Lightning accepts in any form, or refuses without their names."""
+    with parameter_of("trainer"):
+        check_int("max_steps", trainer.max_steps, -1)
+        check_int("max_epochs", trainer.max_epochs, -1, none_means="")
+        check_int("accumulate_grad_batches", trainer.accumulate_grad_batches)
+        check_float("gradient_clip_val", trainer.gradient_clip_val, none_means="no limit")
+        check_int("val_check_interval", trainer.val_check_interval)
+        check_int("check_val_every_n_epoch", trainer.check_val_every_n_epoch, none_means="")
+        check_int("log_every_n_steps", trainer.log_every_n_steps)
+        check_int("num_sanity_val_steps", trainer.num_sanity_val_steps, -1)
+        for name in ("use_distributed_sampler", "enable_model_summary"):
+            check_bool(name, trainer[name])
 
 
 def _check_generate(cfg: DictConfig) -> None:
@@ -54,7 +97,8 @@ def _check_generate(cfg: DictConfig) -> None:
     check_int("batch_size", cfg.batch_size)
     check_int("seed", cfg.seed, minimum=0)
     check_choice("keep_prompt", cfg.keep_prompt, ("original", "tokens"))
-    check_bool("report", cfg.report)
+    for name in ("report", "allow_end", "hold_tempo", "hold_metre"):
+        check_bool(name, cfg[name])
     check_choice("originality", cfg.originality, ("auto", True, False))
     if cfg.prompt is not None and cfg.prompt not in SPLITS:
         files = list(prompt_files(cfg.prompt).values())
@@ -77,9 +121,15 @@ def _check_evaluate(cfg: DictConfig) -> None:
             find_checkpoint(str(run), setting="checkpoint" if cfg.runs is None else "runs")
 
 
+def _check_prepare(cfg: DictConfig) -> None:
+    check_int("seed", cfg.seed, minimum=0)
+    _check_paths(cfg)
+    _check_data(cfg)
+
+
 CHECKS: dict[str, Callable[[DictConfig], None]] = {
     "train": _check_train,
     "generate": _check_generate,
     "evaluate": _check_evaluate,
-    "prepare": _check_data,
+    "prepare": _check_prepare,
 }

@@ -122,6 +122,9 @@ def _one_line_errors(cfg: DictConfig | None) -> Iterator[None]:
     except Exception as error:  # for example a value of the wrong type
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = " ".join(str(error).split())
+        if type(error).__name__ == "MisconfigurationException":  # Lightning's, for its settings
+            log(f"error: {text}", "red")
+            sys.exit(2)
         log(
             f"error: {type(error).__name__}: {text} (in {Path(where.filename).name}, line "
             f"{where.lineno}; {_FULL_ERROR}=1 shows the traceback)",

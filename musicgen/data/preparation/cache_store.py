@@ -27,6 +27,8 @@ from musicgen.data.preparation.piece_store import (
     RECORDS,
     PieceStore,
     atomic_folder,
+    remove_damaged,
+    write_checksums,
     write_piece_store,
 )
 from musicgen.files import write_text
@@ -71,6 +73,8 @@ class CacheStore:
         pieces: EncodedPieces = {}
         for path in [*finished, *sorted(self.folder.glob(f"{_PARTS}/{RECORDS}"))]:
             with suppress(FileNotFoundError):  # removed by a process without locks
+                if remove_damaged(path.parent):
+                    continue
                 store = PieceStore(path.parent)
                 for index, record in enumerate(store.records):
                     other = pieces.get(record.digest)
@@ -128,10 +132,13 @@ def write_part(folder: Path, pieces: Iterable[EncodedPiece | None], files: FileT
     with atomic_folder(folder / uuid.uuid4().hex) as part:
         write_piece_store(part, [piece.record for piece in encoded], encoded)
         (part / _FILES).write_text(json.dumps(files))
+        write_checksums(part)
 
 
 def _load(path: Path) -> dict[str, Any]:
+    """Return a JSON object; an empty one if the file is missing or damaged."""
     try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
+        loaded = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
         return {}
+    return loaded if isinstance(loaded, dict) else {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -15,11 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from musicgen.console import log
 from musicgen.data.preparation.duplicates import SKETCH_SIZE
 from musicgen.data.preparation.encoding import EncodedPiece, PieceRecord
 from musicgen.tokenization.base import EncodingSummary
 
 RECORDS = "records.json"
+CHECKSUMS = "checksums.json"  # CRC-32 of the files that are read
 TOKENS, CROP_STARTS, SKETCHES = "tokens.npy", "crop_starts.npy", "sketches.npy"
 
 
@@ -75,6 +78,59 @@ def write_piece_store(
             crop_starts.write(piece.crop_starts.tobytes())
             sketches.write(piece.sketch.tobytes())
     (folder / RECORDS).write_text(json.dumps([asdict(record) for record in records]))
+
+
+def write_checksums(folder: Path) -> None:
+    """Write the checksums of the files in a folder, see `find_damage`."""
+    read = (path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".npy"))
+    sums = {path.name: _checksum(path) for path in read}
+    (folder / CHECKSUMS).write_text(json.dumps(sums))
+
+
+def find_damage(folder: Path) -> str | None:
+    """Return the name of a file of a store that was changed or cut since it was written, or None.
+
+    Stores of earlier versions have no checksums; only their sizes are compared.
+    """
+    name = CHECKSUMS
+    try:
+        if (folder / CHECKSUMS).exists():
+            for name, checksum in json.loads((folder / CHECKSUMS).read_bytes()).items():
+                if _checksum(folder / name) != checksum:
+                    return name
+            return None
+        for name in (path.name for path in folder.glob("*.json")):
+            json.loads((folder / name).read_bytes())
+        name = RECORDS
+        store = PieceStore(folder)
+        name = TOKENS
+        tokens, crop_starts, sketches = open_arrays(folder)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return name
+    expected = store._token_offsets[-1], store._bar_offsets[-1], len(store.records)
+    return None if (len(tokens), len(crop_starts), len(sketches)) == expected else TOKENS
+
+
+def remove_damaged(folder: Path) -> bool:
+    """Remove a store that is damaged, say so, and return whether it was."""
+    damaged = find_damage(folder)
+    if damaged is None:
+        return False
+    log(f"{folder / damaged}: damaged since it was written; its pieces are encoded again")
+    with suppress(OSError):
+        # Renamed first, so that it disappears atomically.
+        hidden = folder.rename(folder.with_name(f".new-{uuid.uuid4().hex}"))
+        shutil.rmtree(hidden, ignore_errors=True)
+    open_arrays.cache_clear()
+    return True
+
+
+def _checksum(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
 
 
 @contextmanager

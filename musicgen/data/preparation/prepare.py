@@ -31,7 +31,7 @@ from musicgen.data.preparation.encoding import (
     file_signature,
     piece_digest,
 )
-from musicgen.data.preparation.piece_store import atomic_folder
+from musicgen.data.preparation.piece_store import atomic_folder, remove_damaged
 from musicgen.data.preparation.request import PreparationRequest
 from musicgen.data.preparation.splits import Shard
 from musicgen.data.preparation.summary import SUMMARY, TABLE
@@ -117,7 +117,9 @@ class _Job:
         if None in contents:
             return None
         folder = self._cache_folder([content or "" for content in contents])
-        return TokenCache(folder) if (folder / INDEX).exists() else None
+        if not folder.is_dir() or remove_damaged(folder):
+            return None
+        return TokenCache(folder)
 
     def encode(self, shard: Shard) -> None:
         """Encode the new pieces of a part of the corpus."""

@@ -18,6 +18,7 @@ from musicgen.data.preparation.piece_store import (
     SKETCHES,
     PieceStore,
     open_arrays,
+    write_checksums,
     write_piece_store,
 )
 from musicgen.data.preparation.splits import split_groups
@@ -115,3 +116,4 @@ def build_cache(
     counts = count_tokens((piece.tokens for piece in encoded()), tokenizer.vocabulary)
     summary = summarise(records, splits, duplicate_of, counts, tokenizer.vocabulary)
     (folder / SUMMARY).write_text(summary + "\n", encoding="utf-8", errors="surrogateescape")
+    write_checksums(folder)

@@ -14,6 +14,7 @@ import pytest
 from musicgen.data.corpora import SPLITS, Piece
 from musicgen.data.preparation import Shard, cache_store, prepare_shard
 from musicgen.data.preparation import prepare as module
+from musicgen.data.preparation.piece_store import open_arrays
 from musicgen.data.preparation.splits import split_groups
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, notes_from, read, write
@@ -413,7 +414,7 @@ def test_processes_of_other_hash_seeds_make_the_same_bytes(tmp_path):
         pieces, read, REMI(), tmp_path / "here", fractions=(0.1, 0.1), num_workers=1
     )
     expected = content(one_worker.folder)
-    assert len(expected) == 7
+    assert len(expected) == 8
     for folder in ("shared", "own"):
         (cache,) = finished(tmp_path / folder)
         assert content(cache) == expected
@@ -481,3 +482,69 @@ def test_a_corpus_own_split_is_kept():
     mixed = split_groups([*own, *grouped("abc")], (0.1, 0.1))
     assert mixed[:3] == ["test", "train", "val"]
     assert sorted(mixed[3:]) == ["test", "train", "val"]
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+@pytest.mark.parametrize("damage", [flip, cut, Path.unlink])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tokens.npy",
+        "crop_starts.npy",
+        "sketches.npy",
+        "records.json",
+        "index.json",
+        "checksums.json",
+    ],
+)
+def test_a_damaged_cache_is_encoded_again(pieces, encode, capsys, name, damage):
+    cache = encode(pieces)
+    before = content(cache.folder)
+    tokens = [cache[i] for i in range(len(cache))]
+    damage(cache.folder / name)
+    capsys.readouterr()
+    again = encode(pieces)
+    shown = capsys.readouterr().err
+    assert content(again.folder) == before or (name, damage) == ("checksums.json", Path.unlink)
+    assert all(np.array_equal(again[i], ids) for i, ids in enumerate(tokens))
+    if (name, damage) != ("checksums.json", Path.unlink):  # a cache of an earlier version
+        assert shown.count("damaged since it was written; its pieces are encoded again") == 1
+    capsys.readouterr()
+    encode(pieces)
+    assert capsys.readouterr().err == ""
+
+
+def test_caches_of_earlier_versions_are_checked_by_their_sizes(pieces, encode, capsys):
+    cache = encode(pieces)
+    (cache.folder / "checksums.json").unlink()
+    assert encode(pieces).folder == cache.folder
+    capsys.readouterr()
+    open_arrays.cache_clear()
+    cut(cache.folder / "tokens.npy")
+    encode(pieces)
+    assert "tokens.npy: damaged" in capsys.readouterr().err
+    assert (cache.folder / "checksums.json").exists()
+
+
+def test_a_damaged_cache_is_not_taken_over_by_another(pieces, encode, capsys):
+    cache = encode(pieces[:4])
+    flip(cache.folder / "tokens.npy")
+    whole = encode(pieces)
+    assert "damaged" in capsys.readouterr().err
+    for i, piece in enumerate(pieces):
+        assert np.array_equal(whole[i], REMI().encode(read(piece.path)))
+
+
+def test_a_damaged_table_of_files_is_written_again(pieces, encode):
+    cache = encode(pieces)
+    cut(cache.folder.parent / "files.json")
+    assert encode(pieces).folder == cache.folder

@@ -1,0 +1,61 @@
+"""A moving average of the weights, which validation, checkpoints and generation use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning import callbacks
+from torch import Tensor
+
+from musicgen.attention import AttentionSpan
+from musicgen.validation import check_float
+
+
+class AverageWeights(callbacks.WeightAveraging):
+    """Lightning's averaging, exponential, with its first steps weighted evenly.
+
+    Checkpoints hold the average as their weights, and the trained weights, which a resumed run
+    continues from, as `current_model_state`. Buffers, such as random features, are not averaged.
+
+    Args:
+        decay: the average after step t is d times the one before plus 1 - d times the weights, with
+            d = min(decay, (1 + t) / (10 + t)), so that a short run forgets its initial weights.
+    """
+
+    def __init__(self, decay: float) -> None:
+        check_float("decay", decay, below=1)
+
+        def average(averaged: Tensor, weights: Tensor, step: Tensor) -> Tensor:
+            weight = (9 / (10 + step)).clamp(min=1 - decay)
+            return averaged.lerp(weights, weight.to(averaged.dtype))
+
+        super().__init__(use_buffers=False, avg_fn=average)
+        self._validating = False
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_validation_epoch_start(trainer, pl_module)
+        self._validating = True
+        _update_windows(pl_module)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_validation_epoch_end(trainer, pl_module)
+        self._validating = False
+        _update_windows(pl_module)
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any) -> None:
+        """Take back the trained weights, as other callbacks may save them now."""
+        if self._validating:
+            self.on_validation_epoch_end(trainer, pl_module)
+
+    def on_train_end(self, *args: Any) -> None:
+        """Keep the trained weights for the callbacks that save or validate at the end."""
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_train_end(trainer, pl_module)
+
+
+def _update_windows(module: pl.LightningModule) -> None:
+    for span in module.modules():
+        if isinstance(span, AttentionSpan):
+            span.update_window()

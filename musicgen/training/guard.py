@@ -1,0 +1,156 @@
+"""Guards against numbers that are not finite, exploding gradients and a dead learning rate."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
+from torch.optim import Optimizer
+
+from musicgen.console import warn
+from musicgen.data.loading.batch import Batch
+from musicgen.errors import UserError
+from musicgen.files import atomic_path
+from musicgen.text import pluralize
+from musicgen.validation import check_int
+
+_LARGE = 100  # times the usual norm of the gradients
+_MEMORY = 0.98  # decay of the usual norm, which is known after this many steps:
+_NUM_USUAL = 50
+
+
+class NonFiniteError(UserError):
+    """Loss, gradients or weights are NaN or infinite."""
+
+
+def check_weights(model: nn.Module) -> None:
+    """Raise `NonFiniteError` if a weight is NaN or infinite."""
+    for name, parameter in model.named_parameters():
+        if not bool(parameter.isfinite().all()):
+            raise NonFiniteError(
+                f"the weights became NaN or infinite ({name}), and are not saved: a lower "
+                "optimizer.lr or trainer.gradient_clip_val helps; an earlier last.ckpt is unchanged"
+            )
+
+
+class GuardSteps(pl.Callback):
+    """Skip steps whose loss or gradients are not finite; stop after some in a row.
+
+    A skipped step changes neither weights nor optimizer; it counts as a step of the schedule.
+    Before the gradients are clipped, their norm is logged, and one line warns of an unusual one.
+
+    Args:
+        path: file for the micro-batches of a skipped step, the first of the last row of such steps.
+        limit: steps skipped in a row that end the training.
+    """
+
+    def __init__(self, path: str, limit: int) -> None:
+        check_int("limit", limit)
+        self.path, self.limit = Path(path), limit
+        self.num_skipped = self._in_row = self._num_steps = 0
+        self._num_dead: int | None = 0  # steps at a learning rate of 0; None once there is another
+        self._usual = 0.0
+        self._losses: Tensor | float = 0.0
+        self._batches: list[Batch] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"num_skipped": self.num_skipped}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.num_skipped = state_dict["num_skipped"]
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
+        self._batches.append(batch)
+
+    def on_before_backward(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor
+    ) -> None:
+        self._losses = self._losses + loss.detach()
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
+    ) -> None:
+        parameters = [p for p in pl_module.parameters() if p.grad is not None]
+        norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+        pl_module.log("train/gradient_norm", norm)
+        total = norm + self._losses
+        if trainer.world_size > 1:  # all processes skip the same steps
+            total = trainer.strategy.reduce(total, reduce_op="sum")
+        self._losses = 0.0
+        if bool(total.isfinite()):
+            self._in_row = 0
+            self._warn_of_large(float(norm), trainer.global_step)
+        else:
+            scaler = getattr(trainer.precision_plugin, "scaler", None)
+            if scaler is None or scaler.get_scale() <= 1:  # else it reduces the scale of the loss
+                self._skip(trainer, pl_module)
+            for parameter in parameters:
+                parameter.grad = None
+        self._batches = []
+        dead = self._num_dead is not None and all(g["lr"] == 0 for g in optimizer.param_groups)
+        self._num_dead = (self._num_dead or 0) + 1 if dead else None
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
+    ) -> None:
+        if self._in_row:
+            check_weights(pl_module)
+        if self._in_row >= self.limit:
+            raise NonFiniteError(
+                f"step {trainer.global_step}: the loss or its gradients were NaN or infinite in "
+                f"{pluralize(self._in_row, 'steps')} in a row, which were skipped; the batch of "
+                f"the first is in {self.path}. Resume with a lower optimizer.lr or "
+                "trainer.gradient_clip_val, or look at that batch"
+            )
+
+    def on_train_end(self, trainer: pl.Trainer, *args: Any) -> None:
+        if self._num_dead and trainer.is_global_zero:
+            warn(
+                f"the learning rate was 0 in all {pluralize(self._num_dead, 'steps')}: nothing was "
+                "learned; see optimizer and scheduler"
+            )
+        if self.num_skipped and trainer.is_global_zero:
+            skipped = pluralize(self.num_skipped, "steps")
+            warn(f"{skipped} skipped, with a loss or gradients NaN or infinite; see {self.path}")
+
+    def _skip(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.num_skipped += 1
+        self._in_row += 1
+        pl_module.log("train/skipped_steps", float(self.num_skipped), rank_zero_only=True)
+        if self._in_row > 1:
+            return
+        path = self.path
+        if trainer.world_size > 1:
+            path = path.with_stem(f"{path.stem}_rank{trainer.global_rank}")
+        batches = [_on_cpu(batch) for batch in self._batches]
+        with atomic_path(path) as temporary:
+            torch.save({"step": trainer.global_step, "batches": batches}, temporary)
+        if trainer.is_global_zero:
+            warn(
+                f"step {trainer.global_step + 1}: the loss or its gradients are NaN or infinite; "
+                f"the step is skipped, and its batch is in {path}"
+            )
+
+    def _warn_of_large(self, norm: float, step: int) -> None:
+        self._num_steps += 1
+        if self._num_steps <= _NUM_USUAL:
+            self._usual += (norm - self._usual) / self._num_steps
+            return
+        if self._usual > 0 and norm > _LARGE * self._usual:
+            warn(
+                f"step {step + 1}: exploding gradients, of norm {norm:.3g} where {self._usual:.3g} "
+                "is usual; a lower optimizer.lr or trainer.gradient_clip_val helps"
+            )
+        self._usual += (1 - _MEMORY) * (min(norm, _LARGE * self._usual) - self._usual)
+
+
+def _on_cpu(batch: Batch) -> dict[str, Any]:
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return {k: v.cpu() if isinstance(v, Tensor) else v for k, v in values.items()}

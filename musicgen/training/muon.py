@@ -1,0 +1,105 @@
+"""Muon for the matrices of the layers, AdamW for all other parameters, in one optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+from torch.optim._muon import muon
+
+from musicgen.models import Transformer
+from musicgen.validation import check_float
+
+
+class MuonAdamW(Optimizer):
+    """Muon (Jordan et al. 2024; the arithmetic is torch's) beside AdamW.
+
+    Muon orthogonalises the momentum of a matrix by five Newton–Schulz iterations. One optimizer
+    with two groups, so that a schedule, clipping and checkpoints treat it as any other.
+
+    Args:
+        model: the weights of the linear maps in its layers are Muon's; each map in a fused one
+            (queries, keys, values) is orthogonalised apart.
+        lr: of the matrices, times sqrt(max(1, rows / columns)).
+        weight_decay: of the matrices, per unit of `lr`; all others have none.
+        adamw_lr, betas: of all others. A schedule scales both rates by the same factor.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        *,
+        lr: float,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        adamw_lr: float = 2e-3,
+        betas: Sequence[float] = (0.9, 0.95),
+    ) -> None:
+        check_float("momentum", momentum, below=1)
+        check_float("weight_decay", weight_decay)
+        check_float("adamw_lr", adamw_lr, above=0)
+        parts = dict(_matrices(model))
+        others = [p for p in model.parameters() if p not in parts]
+        self._num_maps = list(parts.values())
+        matrices = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        rest: dict[str, Any] = {"lr": adamw_lr, "betas": tuple(betas), "weight_decay": 0.0}
+        self._adamw = AdamW(others, **rest)
+        super().__init__(
+            [
+                {"params": list(parts), "name": "matrices", **matrices},
+                {**self._adamw.param_groups[0], "name": "others"},
+            ],
+            {"lr": lr},
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take a step; `closure` computes loss and gradients."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        matrices, others = self.param_groups
+        maps: list[tuple[Tensor, Tensor, Tensor]] = []
+        for matrix, number in zip(matrices["params"], self._num_maps, strict=True):
+            if matrix.grad is not None:
+                state = self.state[matrix]
+                if not state:
+                    state["momentum_buffer"] = torch.zeros_like(matrix.grad)
+                tensors = (matrix, matrix.grad, state["momentum_buffer"])
+                maps += zip(*(tensor.chunk(number) for tensor in tensors), strict=True)
+        if maps:
+            weights, gradients, momenta = (list(column) for column in zip(*maps, strict=True))
+            muon(
+                weights,
+                gradients,
+                momenta,
+                lr=matrices["lr"],
+                weight_decay=matrices["weight_decay"],
+                momentum=matrices["momentum"],
+                nesterov=True,
+                ns_coefficients=_COEFFICIENTS,
+                ns_steps=5,
+                eps=1e-7,
+                adjust_lr_fn="original",
+                has_complex=False,
+            )
+        # Loading a checkpoint replaces both.
+        self._adamw.param_groups, self._adamw.state = [others], self.state
+        self._adamw.step()
+        return loss
+
+
+# Of the quintic Newton–Schulz iteration (Jordan et al. 2024).
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+
+
+def _matrices(model: Transformer) -> Iterator[tuple[Tensor, int]]:
+    """Yield the weight of each linear map in the layers, and how many maps are fused in it."""
+    for name, module in model.layers.named_modules():
+        if isinstance(module, nn.Linear):
+            rows, columns = module.weight.shape
+            yield module.weight, rows // columns if name.endswith("qkv") else 1

@@ -1,0 +1,119 @@
+"""A moving average of the weights."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from musicgen import load
+from musicgen.errors import UserError
+from musicgen.training.averaging import AverageWeights
+
+ON = ("callbacks=averaged", "callbacks.weight_averaging.decay=0.4", "scheduler.max_steps=6")
+CURRENT = "current_model_state"
+
+
+class Record(pl.Callback):
+    """The weights after each step."""
+
+    steps: ClassVar[list[dict[str, torch.Tensor]]] = []
+
+    def on_train_start(self, *args) -> None:
+        self.steps.clear()
+
+    def on_train_batch_end(self, trainer, pl_module, *args) -> None:
+        self.steps.append({k: v.clone() for k, v in pl_module.state_dict().items()})
+
+
+class FailInValidation(pl.Callback):
+    def on_validation_batch_end(self, trainer, *args) -> None:
+        raise MemoryError
+
+
+def saved(folder, name="last"):
+    return torch.load(folder / f"checkpoints/{name}.ckpt", weights_only=True)
+
+
+def add(name: str) -> str:
+    return f"+callbacks.{name.lower()}={{_target_:{__name__}.{name}}}"
+
+
+def test_checkpoints_hold_the_average_by_hand(run, tmp_path):
+    rows = run("run", *ON, "trainer.max_steps=4", "trainer.val_check_interval=4", add("Record"))
+    checkpoint = saved(tmp_path / "run")
+    names = [name for name, _ in load(tmp_path / "run").model.named_parameters()]
+    for name in (f"model.{name}" for name in names):
+        first, *others = (step[name] for step in Record.steps)
+        expected = first
+        for t, weights in enumerate(others, 1):
+            decay = min(0.4, (1 + t) / (10 + t))
+            expected = decay * expected + (1 - decay) * weights
+        torch.testing.assert_close(checkpoint["state_dict"][name], expected)
+        assert torch.equal(checkpoint[CURRENT][name], Record.steps[-1][name])
+    assert not torch.equal(checkpoint["state_dict"][name], checkpoint[CURRENT][name])
+    # What is validated and loaded is the average.
+    best = saved(tmp_path / "run", "best")
+    for name, tensor in load(tmp_path / "run/checkpoints/best.ckpt").model.state_dict().items():
+        assert torch.equal(tensor, checkpoint["state_dict"][f"model.{name}"])
+        assert torch.equal(tensor, best["state_dict"][f"model.{name}"])
+    tested = run("tested", "train=false", "test=true", f"init={tmp_path}/run", *ON)
+    assert float(rows[3]["val/loss"]) > 0
+    assert tested[0]["test/loss"]
+
+
+def test_random_features_are_not_averaged(run, tmp_path):
+    redraw = "callbacks.redraw_features.probability=1"
+    run("run", *ON, "trainer.max_steps=3", redraw, add("Record"))
+    checkpoint = saved(tmp_path / "run")
+    omegas = [name for name in checkpoint["state_dict"] if name.endswith("omega")]
+    assert omegas
+    for name in omegas:
+        assert torch.equal(checkpoint["state_dict"][name], Record.steps[-1][name])
+
+
+@pytest.mark.parametrize("step", [3, 4])
+def test_a_resumed_run_is_the_uninterrupted_one(run, tmp_path, step):
+    full = run("full", *ON, "trainer.max_steps=6")
+    run("first", *ON, f"trainer.max_steps={step}")
+    last = tmp_path / "first/checkpoints/last.ckpt"
+    second = run("second", *ON, "trainer.max_steps=6", resume=last)
+    assert second[5]["val/loss"] == full[5]["val/loss"]
+    ours, theirs = saved(tmp_path / "second"), saved(tmp_path / "full")
+    for part in ("state_dict", CURRENT):
+        for name, tensor in theirs[part].items():
+            assert torch.equal(tensor, ours[part][name]), name
+
+
+def test_a_run_that_fails_in_validation_saves_the_trained_weights(run, tmp_path):
+    # Validation after every second batch, checkpoints after every third step.
+    settings = (
+        *ON,
+        "trainer.max_steps=4",
+        "trainer.val_check_interval=2",
+        "callbacks.last.every=3",
+    )
+    with pytest.raises(MemoryError):
+        run("failed", *settings, add("FailInValidation"))
+    run("ended", *settings, "trainer.max_steps=2")
+    failed, ended = saved(tmp_path / "failed"), saved(tmp_path / "ended")
+    assert failed["global_step"] == ended["global_step"] == 2
+    for part in ("state_dict", CURRENT):
+        for name, tensor in ended[part].items():
+            assert torch.equal(tensor, failed[part][name]), name
+
+
+def test_averaging_can_begin_at_a_resume(run, tmp_path):
+    run("first", "trainer.max_steps=2", "scheduler.max_steps=6")
+    last = tmp_path / "first/checkpoints/last.ckpt"
+    run("first", *ON, "trainer.max_steps=4", resume=last)
+    assert CURRENT in saved(tmp_path / "first")
+    run("first", "trainer.max_steps=5", "scheduler.max_steps=6", resume=last)
+    assert CURRENT not in saved(tmp_path / "first")
+
+
+def test_invalid_decays_are_refused():
+    with pytest.raises(UserError, match="decay=1: expected a number >= 0 and < 1"):
+        AverageWeights(1)

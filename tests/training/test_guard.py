@@ -1,0 +1,128 @@
+"""NaN, infinite and exploding gradients, and a dead learning rate."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from musicgen.errors import UserError
+from musicgen.training.guard import GuardSteps
+from musicgen.training.tasks import LanguageModeling
+
+CALM = ("callbacks.redraw_features.probability=0", "scheduler.max_steps=9", "model.dropout=0")
+
+
+@pytest.fixture
+def poison(monkeypatch):
+    """Multiply the loss of given training batches; return the batches' tokens."""
+
+    def poison(factor: float, batches) -> list[torch.Tensor]:
+        seen: list[torch.Tensor] = []
+
+        def loss(task, model, batch, noise, loss=LanguageModeling.loss):
+            value = loss(task, model, batch, noise)
+            if model.training:
+                seen.append(batch.tokens)
+                return value * factor if len(seen) - 1 in batches else value
+            return value
+
+        monkeypatch.setattr(LanguageModeling, "loss", loss)
+        return seen
+
+    return poison
+
+
+def saved(folder):
+    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)
+
+
+def assert_equal(one, other) -> None:
+    for name, tensor in one["state_dict"].items():
+        assert torch.equal(tensor, other["state_dict"][name]), name
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_step_is_skipped_and_its_batches_saved(run, tmp_path, poison, capsys, value):
+    run("before", *CALM, "trainer.max_steps=2", "trainer.accumulate_grad_batches=2")
+    seen = poison(value, [5])
+    settings = (*CALM, "trainer.accumulate_grad_batches=2", "callbacks.guard.limit=2")
+    rows = run("run", *settings, "trainer.max_steps=3")
+    last = saved(tmp_path / "run")
+    assert last["global_step"] == 3
+    assert_equal(last, saved(tmp_path / "before"))  # the third step changed nothing
+    bad = torch.load(tmp_path / "run/bad_batch.pt", weights_only=True)
+    assert bad["step"] == 2
+    assert all(
+        torch.equal(batch["tokens"], tokens)
+        for batch, tokens in zip(bad["batches"], seen[4:6], strict=True)
+    )
+    shown = capsys.readouterr().err
+    assert "step 3: the loss or its gradients are NaN or infinite; the step is skipped" in shown
+    assert "1 step skipped" in shown
+    assert float(rows[2]["train/skipped_steps"]) == 1
+    assert math.isfinite(float(rows[1]["train/gradient_norm"]))
+
+
+def test_training_stops_after_some_in_a_row_with_finite_weights(run, tmp_path, poison):
+    run("before", *CALM, "trainer.max_steps=2")
+    poison(math.nan, range(2, 99))
+    with pytest.raises(UserError, match=r"^step 5: .*NaN or infinite in 3 steps in a row"):
+        run("run", *CALM, "trainer.max_steps=20")
+    last = saved(tmp_path / "run")
+    assert last["global_step"] == 5
+    assert_equal(last, saved(tmp_path / "before"))
+
+
+def test_skipped_steps_with_others_between_do_not_stop(run, tmp_path, poison):
+    poison(math.nan, {1, 2, 4, 5})
+    run("run", *CALM, "trainer.max_steps=7")
+    assert saved(tmp_path / "run")["global_step"] == 7
+
+
+class Overflow(pl.Callback):
+    """Let a weight overflow in step 3."""
+
+    def on_before_zero_grad(self, trainer, pl_module, optimizer) -> None:
+        if trainer.global_step == 3:
+            pl_module.model.head.weight.data[0, 0] = math.inf
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_weights_that_are_not_finite_are_never_saved(run, tmp_path, every):
+    settings = (*CALM, "trainer.val_check_interval=2", f"callbacks.last.every={every}")
+    overflow = f"+callbacks.overflow={{_target_:{__name__}.Overflow}}"
+    with pytest.raises(UserError, match=r"the weights became NaN or infinite \(model.head.weight"):
+        run("run", *settings, overflow, "trainer.max_steps=8")
+    for name in ("last", "best"):
+        path = tmp_path / f"run/checkpoints/{name}.ckpt"
+        weights = torch.load(path, weights_only=True)
+        assert weights["global_step"] <= 3
+        assert all(tensor.isfinite().all() for tensor in weights["state_dict"].values())
+
+
+def test_exploding_gradients_are_told_in_one_line(run, poison, capsys):
+    poison(1000.0, [52])
+    run("run", *CALM, "trainer.max_steps=54", "trainer.val_check_interval=54")
+    lines = [line for line in capsys.readouterr().err.splitlines() if "exploding gradients" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("step 53: exploding gradients, of norm ")
+
+
+def constant(optimizer, factor: float, **_):
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factor)
+
+
+@pytest.mark.parametrize("factor", [0.0, 1.0])
+def test_a_dead_learning_rate_is_told(run, capsys, factor):
+    schedule = (f"scheduler._target_={__name__}.constant", f"+scheduler.factor={factor}")
+    run("run", "trainer.max_steps=3", *schedule)
+    said = "the learning rate was 0 in all 3 steps" in capsys.readouterr().err
+    assert said == (factor == 0)
+
+
+def test_an_invalid_limit_is_refused():
+    with pytest.raises(UserError, match="limit=0: expected an integer >= 1"):
+        GuardSteps("bad_batch.pt", 0)

@@ -1,0 +1,135 @@
+"""Muon beside AdamW in one optimizer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hydra.utils import instantiate
+from torch.nn import functional as F
+
+from musicgen.errors import UserError
+from musicgen.training.muon import MuonAdamW
+
+VOCABULARY = 7
+SMALL = ("model.dim=16", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=24")
+
+
+@pytest.fixture
+def models(config):
+    """Two models with the same weights."""
+    pair = [
+        instantiate(config("train", *SMALL, "position=sine_spe").model, vocab_size=VOCABULARY)
+        for _ in range(2)
+    ]
+    pair[1].load_state_dict(pair[0].state_dict())
+    return pair
+
+
+def backward(model, step: int) -> None:
+    tokens = torch.randint(VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(step))
+    model.zero_grad()
+    logits = model(tokens[:, :-1])
+    F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+
+
+def test_steps_are_those_of_torch_with_queries_keys_and_values_apart(models):
+    fused, split = models
+    optimizer = MuonAdamW(fused, lr=0.02, weight_decay=0.1, adamw_lr=3e-3, betas=(0.8, 0.9))
+    # The same with torch's two optimizers: Muon has a parameter for each map.
+    maps, owners = [], []
+    for layer in split.layers:
+        for linear in (layer.qkv, layer.out, layer.ff_in, layer.ff_out):
+            number = 3 if linear is layer.qkv else 1
+            chunks = [torch.nn.Parameter(c.clone()) for c in linear.weight.detach().chunk(number)]
+            maps.append(chunks)
+            owners.append(linear.weight)
+    owned = {id(weight) for weight in owners}
+    others = [p for p in split.parameters() if id(p) not in owned]
+    flat = [chunk for chunks in maps for chunk in chunks]
+    muon = torch.optim.Muon(flat, lr=0.02, momentum=0.95, weight_decay=0.1)
+    adamw = torch.optim.AdamW(others, lr=3e-3, betas=(0.8, 0.9), weight_decay=0)
+    for step in range(3):
+        for model in models:
+            backward(model, step)
+        for chunks, weight in zip(maps, owners, strict=True):
+            for chunk, gradient in zip(chunks, weight.grad.chunk(len(chunks)), strict=True):
+                chunk.grad = gradient.clone()
+        optimizer.step()
+        muon.step()
+        adamw.step()
+        for chunks, weight in zip(maps, owners, strict=True):
+            weight.data.copy_(torch.cat([chunk.detach() for chunk in chunks]))
+    for (name, ours), theirs in zip(fused.named_parameters(), split.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, msg=name)
+
+
+def test_updates_of_matrices_are_nearly_orthogonal(models):
+    model, _ = models
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    MuonAdamW(model, lr=0.5).step()
+    for name, parameter in model.layers.named_parameters(prefix="layers"):
+        if parameter.dim() < 2 or "attention." in name:
+            continue
+        update = (before[name] - parameter.detach()) / 0.5
+        for part in update.chunk(3 if "qkv" in name else 1):
+            scale = max(1, part.shape[0] / part.shape[1]) ** 0.5
+            values = torch.linalg.svdvals(part) / scale
+            assert values.max() < 1.3, name  # 5 iterations give .7 to 1.2
+            assert (values > 0.5).float().mean() > 0.8, name
+
+
+def test_every_parameter_is_in_one_group(models):
+    model, _ = models
+    matrices, others = MuonAdamW(model, lr=0.02).param_groups
+    assert {p.dim() for p in matrices["params"]} == {2}
+    ids = [id(p) for group in (matrices, others) for p in group["params"]]
+    assert sorted(ids) == sorted(id(p) for p in model.parameters())
+    assert {id(model.embedding.weight), id(model.head.weight)} <= {id(p) for p in others["params"]}
+    assert matrices["params"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"momentum": 1}, "momentum=1: expected a number >= 0 and < 1"),
+        ({"weight_decay": -1}, "weight_decay=-1: expected a number >= 0"),
+        ({"adamw_lr": 0}, "adamw_lr=0: expected a number > 0"),
+    ],
+)
+def test_invalid_settings_are_refused(models, settings, message):
+    with pytest.raises(UserError, match=message):
+        MuonAdamW(models[0], lr=0.02, **settings)
+
+
+def saved(folder):
+    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)
+
+
+def test_a_resumed_run_is_the_uninterrupted_one(run, tmp_path):
+    settings = ("optimizer=muon", "scheduler.max_steps=6", "trainer.accumulate_grad_batches=2")
+    rows = run("full", "trainer.max_steps=6", *settings)
+    run("first", "trainer.max_steps=3", *settings)
+    last = tmp_path / "first/checkpoints/last.ckpt"
+    run("second", "trainer.max_steps=6", *settings, resume=last)
+    full, second = saved(tmp_path / "full"), saved(tmp_path / "second")
+    for name, tensor in full["state_dict"].items():
+        assert torch.equal(tensor, second["state_dict"][name]), name
+    # Both groups follow the schedule.
+    rates = {name: value for row in rows.values() for name, value in row.items() if "lr-" in name}
+    assert set(rates) == {"lr-MuonAdamW/matrices", "lr-MuonAdamW/others"}
+    assert float(rates["lr-MuonAdamW/matrices"]) == pytest.approx(
+        10 * float(rates["lr-MuonAdamW/others"])
+    )
+
+
+def test_new_settings_apply_to_their_groups_on_resume(run, tmp_path):
+    settings = ("optimizer=muon", "scheduler.warmup_steps=0", "scheduler.min_lr=1")
+    run("first", "trainer.max_steps=2", "scheduler.max_steps=9", *settings)
+    last = tmp_path / "first/checkpoints/last.ckpt"
+    new = ("optimizer.lr=0.01", "optimizer.adamw_lr=1e-4", "optimizer.momentum=0.9")
+    run("first", "trainer.max_steps=3", "scheduler.max_steps=9", *settings, *new, resume=last)
+    matrices, others = saved(tmp_path / "first")["optimizer_states"][0]["param_groups"]
+    assert (matrices["lr"], matrices["momentum"], others["lr"]) == (0.01, 0.9, 1e-4)
+    assert others["betas"] == (0.9, 0.95)
