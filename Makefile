@@ -7,7 +7,7 @@ DEVICE := cuda
 MINUTES := 8
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
-.PHONY: help setup doctor demo test bench bench-gpu gpu-check lint clean
+.PHONY: help setup doctor demo export pretrained test bench bench-gpu gpu-check lint clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -30,6 +30,12 @@ demo: $(STAMP) ## Train a small model, continue held-out pieces, evaluate, write
 	$(RUN) generate.py checkpoint="$$(ls -td outputs/demo/*/ | head -1)" prompt=test num_prompts=2 num_samples=2 length_factor=2 out=generated/demo
 	$(RUN) evaluate.py checkpoint="$$(ls -td outputs/demo/*/ | head -1)" 'metrics=[style,descriptors,position_loss]' generated=generated/demo references=data/composed/pop-240-seed0 out=evaluated/demo
 	@echo "Open generated/demo/report.html to see and hear the continuations"
+
+export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs/... TO=folder
+	$(RUN) -m musicgen.pretrained $(or $(FROM),latest) $(or $(TO),$(error give TO=FOLDER))
+
+pretrained: $(STAMP) ## Train, export and measure the models of the package (hours)
+	$(RUN) -m benchmarks.pretrained
 
 test: $(STAMP) ## Run the tests
 	$(RUN) -m pytest --numprocesses=auto --dist=worksteal

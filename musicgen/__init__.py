@@ -15,7 +15,10 @@ def load(checkpoint: str | Path) -> MusicModel:
     """Load a trained model, with its `.tokenizer` and `.generate(prompts, …)`.
 
     Args:
-        checkpoint: a .ckpt, a run's folder (its best), or `latest`, the newest below `outputs/`.
+        checkpoint: a .ckpt, a run's folder (its best), `latest`, the newest below `outputs/`, a
+            folder of `save_pretrained`, a model of the package such as `pop-piano-small`, or a
+            model of the Hugging Face Hub, `hf://USER/NAME`. Without a run, `latest` is a model
+            of the package, which a message says.
 
     Beside other busy programs, torch's waiting threads slow each other down: call
     `torch.set_num_threads(1)`, or set OMP_WAIT_POLICY=passive in the environment before Python
@@ -25,9 +28,13 @@ def load(checkpoint: str | Path) -> MusicModel:
         UserError: the file is missing, or not a checkpoint of musicgen.
     """
     # Here, so that `import musicgen` alone does not import torch, nor a path that is missing.
-    from musicgen.run_folders import find_checkpoint
+    from musicgen.run_folders import describe_fallback, find_checkpoint
 
     path = find_checkpoint(str(checkpoint))
+    if notice := describe_fallback(str(checkpoint), path):
+        from musicgen.console import log
+
+        log(notice)
     from musicgen.generation.model import load as load_model
 
     return load_model(path)

@@ -1,4 +1,4 @@
-"""Locate the configuration files and the frozen vocabularies."""
+"""Locate the configuration files, the frozen vocabularies and the models of the package."""
 
 from __future__ import annotations
 
@@ -15,3 +15,4 @@ def _find(packaged: str, in_checkout: str) -> Path:
 # setup.py copies the checkout's folders to these names in the package.
 CONF = _find("conf", "conf")
 VOCABULARIES = _find("vocabularies", "tokenizers")  # NAME/vocab.json
+PRETRAINED = Path(__file__).parent / "pretrained"  # NAME/config.json

@@ -1,4 +1,4 @@
-"""Run folders: which is the newest, and the checkpoints in them."""
+"""Run folders: which is the newest, and the checkpoints in them; names of other models."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from filelock import FileLock, Timeout
 
 from musicgen.errors import UserError
 from musicgen.files import write_text
+from musicgen.hub import PREFIX, download
+from musicgen.resources import PRETRAINED
 
 OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
 RECORD = "run.json"  # when the run started, with how many threads, whether it is a debug run
 LOCK = ".lock"  # held by the process that writes in a folder
 _LAST = Path("checkpoints", "last.ckpt")
+_FOLDER = "config.json"  # of a model that `save_pretrained` wrote
+_DEFAULT = "pop-piano-small"  # of the models of the package
 _DATE = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d")
 
 
@@ -80,23 +84,58 @@ def find_run(name: str, root: Path = Path("outputs")) -> Path:
 
 
 def find_checkpoint(name: str, root: Path = Path("outputs"), setting: str = "checkpoint") -> Path:
-    """Return the file that `checkpoint=` names: a file, a run folder (its best), or `latest`.
+    """Return the file, or the folder of `save_pretrained`, that `checkpoint=` names.
 
-    `latest` is the run below `root` that started last; debug runs do not count.
+    Args:
+        name: a file, a run folder (its best), a folder of `save_pretrained`, `latest`,
+            `hf://USER/NAME`, or a model of the package, see `package_models`. `latest` is the run
+            below `root` that started last, debug runs not counted; without a run, a model of the
+            package.
     """
+    if name.startswith(PREFIX):
+        return download(name)
     if name == "latest":
+        if shipped := _shipped_instead(root):
+            return shipped
         return _best(_newest(root, "checkpoint", [str(_LAST)]) / "checkpoints")
     path = Path(name).expanduser()
+    if (path / _FOLDER).is_file():
+        return path
     if path.is_dir():
         folder = path if path.name == "checkpoints" else path / "checkpoints"
         if not (folder / _LAST.name).is_file():
             raise UserError(f"{setting}={name}: that folder holds no {_LAST.as_posix()}")
         return _best(folder)
-    if not path.is_file():
-        raise UserError(
-            f"{setting}={name}: no such file or folder; give a .ckpt, a run's folder, or latest"
-        )
-    return path
+    if path.is_file():
+        return path
+    models = package_models()
+    if name in models:
+        return PRETRAINED / name
+    names = f", {', '.join(models)}" if models else ""
+    raise UserError(
+        f"{setting}={name}: no such file or folder; give a .ckpt, a run's folder, or latest{names}"
+    )
+
+
+def package_models() -> list[str]:
+    """Return the names of the models that come with the package, the default one first."""
+    names = sorted(path.parent.name for path in PRETRAINED.glob(f"*/{_FOLDER}"))
+    return sorted(names, key=lambda name: name != _DEFAULT)
+
+
+def _shipped_instead(root: Path) -> Path | None:
+    """Return the model that stands for `latest` if there is no run, if the package has any."""
+    models = package_models()
+    if not models or any(_runs(root, [str(_LAST)])):
+        return None
+    return PRETRAINED / models[0]
+
+
+def describe_fallback(name: str, path: Path) -> str | None:
+    """Return a line for the user if `latest` became a model of the package."""
+    if name != "latest" or path.parent != PRETRAINED:
+        return None
+    return f"no run below outputs/: {path.name}, which comes with the package, takes its place"
 
 
 def _best(folder: Path) -> Path:

@@ -3,10 +3,12 @@
 Neither Hydra nor Lightning is imported here.
 """
 
+from musicgen.checkpoints.adapter_files import apply_adapter, write_adapter
 from musicgen.checkpoints.building import build, check_targets
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
+from musicgen.checkpoints.folders import write_folder
 from musicgen.checkpoints.migration import migrate
-from musicgen.checkpoints.reading import errors_name, read_checkpoint, rebuild
+from musicgen.checkpoints.reading import errors_name, read_checkpoint, rebuild, without_adapter
 from musicgen.checkpoints.realizations import with_realizations
 from musicgen.checkpoints.starting import load_for_resume, load_initial
 from musicgen.checkpoints.writing import store_sampling, write_checkpoint
@@ -15,6 +17,7 @@ from musicgen.run_folders import find_checkpoint, find_run
 __all__ = [
     "CONTENT_KEY",
     "CheckpointContent",
+    "apply_adapter",
     "build",
     "check_targets",
     "errors_name",
@@ -27,5 +30,8 @@ __all__ = [
     "rebuild",
     "store_sampling",
     "with_realizations",
+    "without_adapter",
+    "write_adapter",
     "write_checkpoint",
+    "write_folder",
 ]

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from musicgen.adapters import Adapter
 from musicgen.attention import Attention, AttentionSpan, FeatureMap
 from musicgen.errors import UserError
 from musicgen.models import Transformer
 from musicgen.position import PositionalEncoding
 from musicgen.tokenization.base import Tokenizer
 
-_ALLOWED = (Transformer, PositionalEncoding, Attention, AttentionSpan, FeatureMap, Tokenizer)
+_MODEL = (Transformer, PositionalEncoding, Attention, AttentionSpan, FeatureMap)
+_ALLOWED = (*_MODEL, Adapter, Tokenizer)
 
 
 def build(config: Any, base: type, **kwargs: Any) -> Any:
@@ -29,7 +31,7 @@ def build(config: Any, base: type, **kwargs: Any) -> Any:
         raise UserError(f"its configuration has no {base.__name__}; use another")
     try:
         built = _build({**config, **kwargs})
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # also sizes that no memory holds
         reason = str(error).splitlines()[0]
         raise UserError(f"its configuration cannot be built ({reason})") from None
     if not isinstance(built, base):

@@ -23,6 +23,7 @@ class CheckpointContent:
         vocabulary: the tokens in id order; its hash is `Vocabulary.hash`.
         config: the resolved configuration of the run.
         sampling: the sampling that was chosen after training, see `store_sampling`; else None.
+        adapter: the configuration of the adapter that the weights belong to, if any.
         steps: optimizer steps taken; stored by Lightning, not among this data.
     """
 
@@ -32,6 +33,7 @@ class CheckpointContent:
     vocabulary_hash: str
     config: dict[str, Any]
     sampling: dict[str, Any] | None = None
+    adapter: dict[str, Any] | None = None
     format_version: int = FORMAT_VERSION
     steps: int = 0
 

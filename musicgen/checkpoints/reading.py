@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -11,8 +12,10 @@ from zipfile import BadZipFile, ZipFile
 import torch
 from torch import nn
 
+from musicgen.adapters import Adapter
 from musicgen.checkpoints.building import build
-from musicgen.checkpoints.content import CheckpointContent
+from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
+from musicgen.checkpoints.folders import read_folder
 from musicgen.checkpoints.migration import migrate
 from musicgen.errors import UserError
 from musicgen.models import Transformer
@@ -24,9 +27,15 @@ _ZIP = b"PK\x03\x04"  # the first bytes of torch's files
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Load a checkpoint on the CPU, without running code of it, in the current format.
 
+    A folder is read as `save_pretrained` wrote it.
+
     Raises:
         UserError: the file is missing, damaged, no checkpoint, or holds more than plain data.
     """
+    if path.is_dir():
+        folder = read_folder(path)
+        migrate(folder)
+        return folder
     try:
         with path.open("rb") as file:
             start = file.read(len(_ZIP))
@@ -64,8 +73,34 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
         if tokenizer.vocabulary.hash != content.vocabulary_hash:
             raise UserError("its vocabulary differs from that of its tokenizer; use another")
         model = build(content.model, Transformer, vocab_size=len(tokenizer.vocabulary))
-        load_weights(model, checkpoint)
+        if content.adapter is None:
+            load_weights(model, checkpoint)
+        else:
+            adapter: Adapter = build(content.adapter, Adapter)
+            adapter.attach(model)
+            load_weights(model, checkpoint)
+            adapter.finish(model)
+            content = replace(content, adapter=None if adapter.merges else content.adapter)
     return model.eval(), tokenizer, content
+
+
+def without_adapter(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return a checkpoint whose adapter, if any, is merged into its weights.
+
+    Raises:
+        UserError: it cannot be merged.
+    """
+    content = CheckpointContent.from_plain(checkpoint)
+    if content.adapter is None:
+        return checkpoint
+    model, _, merged = rebuild(path)
+    if merged.adapter is not None:
+        base = f", {content.config['init']}" if content.config.get("init") else ""
+        raise UserError(
+            f"a new run cannot begin from a style; give the model that it was trained for{base}"
+        )
+    weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    return {**checkpoint, "state_dict": weights, CONTENT_KEY: merged.to_plain()}
 
 
 @contextmanager

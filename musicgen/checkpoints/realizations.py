@@ -34,6 +34,9 @@ def with_realizations(
         raise ParameterError("num_realizations", num_realizations, expected)
     if num_realizations == model.position.num_realizations:
         return model
+    if content.adapter is not None:
+        expected = "expected the trained one: a style belongs to its random features"
+        raise ParameterError("num_realizations", num_realizations, expected)
     config = dict(content.model)
     config["position"] = {**config["position"], "num_realizations": num_realizations}
     attention = config["attention"]

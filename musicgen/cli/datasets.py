@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 # The composed corpus that `kind: null` means for each tokenizer.
 _KINDS = {"remi": "pop", "groove2groove": "groove", "chorale": "pop"}
+_COMPOSED = "data/composed"
 _CACHE = "data/cache"  # of corpora whose own cache is not here
 _MATCHING_SECONDS = 10
 
@@ -89,6 +90,12 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
     check_targets(config, (Corpus,))
     corpus = dict(config["corpus"])
     composed = "kind" in corpus
+    config.setdefault("cache_dir", _CACHE)  # published models have no paths
+    if composed:
+        corpus.setdefault("root", _COMPOSED)
+    if root is None and "root" not in corpus:
+        expected = "expected the corpus's folder, which a published model does not know"
+        raise ParameterError("data.root", "null", expected)
     if root is not None:
         if not composed and not Path(root).expanduser().exists():
             raise ParameterError("data.root", root, "expected a folder that contains the corpus")
@@ -96,7 +103,7 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
     elif composed and not _is_ours(Path(corpus["root"])):  # it would be composed there
         raise UserError(
             f"the model's corpus was composed in {corpus['root']}, which is not here; give another "
-            "folder: data.root=data/composed"
+            f"folder: data.root={_COMPOSED}"
         )
     if "download" in corpus:
         corpus["download"] = False

@@ -56,7 +56,11 @@ def main(cfg: DictConfig) -> None:
 
 def _generate(cfg: DictConfig, held: ExitStack) -> None:
     """Do it, with the output folder claimed in `held`."""
-    model = load(cfg.checkpoint).to(find_device(cfg.device))
+    model = load(cfg.checkpoint)
+    adapters = {kind: str(cfg[kind]) for kind in ("lora", "style") if cfg[kind] is not None}
+    for kind, path in adapters.items():
+        model = model.with_adapter(path, kind)
+    model = model.to(find_device(cfg.device))
     log(model.content.describe(model.path))
     if cfg.checkpoint == "latest" and is_training(find_checkpoint("latest").parents[1]):
         log("this run is still training: these are its best weights so far")
@@ -111,6 +115,7 @@ def _generate(cfg: DictConfig, held: ExitStack) -> None:
     new_tokens = sum(piece.num_new_tokens for piece in pieces)
     settings = {
         "checkpoint": str(model.path),
+        **adapters,
         "seed": cfg.seed,
         **asdict(sampling),
         "hold tempo, metre": f"{cfg.hold_tempo}, {cfg.hold_metre}".lower(),

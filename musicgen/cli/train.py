@@ -23,7 +23,9 @@ from musicgen.checkpoints import (
     load_for_resume,
     load_initial,
     read_checkpoint,
+    without_adapter,
 )
+from musicgen.cli.adaptation import begin_adapter, build_adapter, write_adapter_file
 from musicgen.cli.datasets import build_data
 from musicgen.cli.output import command
 from musicgen.cli.resume.checkpoint_settings import adopt_settings
@@ -63,6 +65,7 @@ def _train(cfg: DictConfig) -> float | None:
         recorded=None if cfg.resume is None else recorded_threads(Path(cfg.paths.output_dir))
     )
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
+    adapter = build_adapter(cfg)
     source = _read_source(cfg)
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     model = instantiate(cfg.model, vocab_size=len(tokenizer.vocabulary))
@@ -80,6 +83,7 @@ def _train(cfg: DictConfig) -> float | None:
         vocabulary=list(tokenizer.vocabulary.tokens),
         vocabulary_hash=tokenizer.vocabulary.hash,
         config=config,
+        adapter=config.get("adapter"),
     )
     module = TrainingModule(
         model,
@@ -89,7 +93,14 @@ def _train(cfg: DictConfig) -> float | None:
         content,
         cfg.seed,
     )
-    notes = [] if source is None else _load_weights(source, cfg, content, model)
+    notes = []
+    if source is not None:
+        if adapter and cfg.resume is not None:
+            adapter.attach(model)
+        notes = _load_weights(source, cfg, content, model)
+        if adapter and cfg.resume is None:
+            saved = CheckpointContent.from_plain(source[1])
+            notes.append(begin_adapter(adapter, model, data, content, saved))
     del source  # it is large
     recorder = RunRecorder(cfg)
     callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
@@ -112,6 +123,8 @@ def _train(cfg: DictConfig) -> float | None:
                     steps=trainer.global_step,
                     device=trainer.strategy.root_device.type,
                 )
+                if adapter:
+                    write_adapter_file(recorder.folder, adapter, cfg.init)
                 folder = shlex.quote(str(recorder.folder))
                 log(f"next: {command('generate')} checkpoint={folder} prompt=song.mid")
         if cfg.test:
@@ -151,7 +164,7 @@ def _load_weights(
             changed = load_for_resume(checkpoint, content, model)
             note = f"from step {saved.steps:,} on: {', '.join(changed)}" if changed else None
             return [f"continues {saved.describe(path)}", *filter(None, [note])]
-        note = load_initial(checkpoint, content, model)
+        note = load_initial(without_adapter(checkpoint, path), content, model)
         return [f"begins with the weights of {saved.describe(path)}", *filter(None, [note])]
 
 

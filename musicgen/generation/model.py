@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from musicgen.checkpoints import CheckpointContent, rebuild, with_realizations
+from musicgen.checkpoints import (
+    CheckpointContent,
+    apply_adapter,
+    find_checkpoint,
+    rebuild,
+    with_realizations,
+    write_folder,
+)
 from musicgen.errors import UserError
 from musicgen.generation.continuation import Continuation, continue_prompts
 from musicgen.generation.decoder import Decoder
@@ -15,6 +23,7 @@ from musicgen.generation.prompts import Prompt, empty_prompt, make_prompt
 from musicgen.generation.request import ContinuationRequest, Ending, Length
 from musicgen.generation.sampling import SamplingParams
 from musicgen.generation.streaming import Note, stream_notes
+from musicgen.hub import upload
 from musicgen.midi import Score, as_score, read_with_data
 from musicgen.models import Transformer
 from musicgen.tokenization.base import IntArray, Tokenizer
@@ -41,6 +50,54 @@ class MusicModel:
         """
         model = with_realizations(self.model, self.content, num_realizations, seed=seed)
         return MusicModel(model, self.tokenizer, self.content, self.path)
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path) -> MusicModel:
+        """Load a folder that `save_pretrained` wrote, or whatever `musicgen.load` accepts."""
+        return load(find_checkpoint(str(name), setting="name"))
+
+    def save_pretrained(self, folder: str | Path, *, dtype: str = "float32") -> None:
+        """Write config.json, tokenizer.json, model.safetensors and a README.md to a folder.
+
+        Paths of this machine are left out; a README.md that is there stays.
+
+        Args:
+            dtype: of the stored weights: `float16` and `bfloat16` halve the size of `float32`.
+        """
+        write_folder(self.content, self.model.state_dict(), Path(folder), dtype)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        dtype: str = "float32",
+        private: bool = False,
+        message: str = "Upload a model of musicgen",
+    ) -> str:
+        """Upload what `save_pretrained` writes to the Hugging Face Hub; return its address.
+
+        `musicgen.load("hf://" + repo_id)` loads it again. Needs the extra `hub`, and a token of
+        the Hub (`hf auth login`).
+
+        Args:
+            repo_id: `USER/NAME`; made if it is missing.
+        """
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder, dtype=dtype)
+            return upload(Path(folder), repo_id, private=private, message=message)
+
+    def with_adapter(self, path: str | Path, kind: str | None = None) -> MusicModel:
+        """Return it with the adapter of a file that training wrote: LoRA, or a style.
+
+        Args:
+            kind: what the file must hold, `lora` or `style`; None takes either.
+
+        Raises:
+            UserError: the file is no such adapter, or was trained for another model.
+        """
+        file = Path(path).expanduser()
+        model, content = apply_adapter(self.model, self.content, file, kind)
+        return MusicModel(model, self.tokenizer, content, self.path)
 
     @property
     def training_length(self) -> int:
@@ -236,6 +293,6 @@ class MusicModel:
 
 
 def load(checkpoint: str | Path) -> MusicModel:
-    """Load a checkpoint of train.py on the CPU; nothing in the file is executed."""
+    """Load a checkpoint of train.py, or a folder, on the CPU; nothing in it is executed."""
     path = Path(checkpoint)
     return MusicModel(*rebuild(path), path)

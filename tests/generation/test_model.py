@@ -58,6 +58,12 @@ def test_a_corpus_is_not_composed_in_a_folder_that_is_missing(tmp_path, config):
     with pytest.raises(UserError, match=r"data\.root=\S+/moved: expected a folder"):
         open_training_data(model, tmp_path / "moved")
     assert open_training_data(model, tmp_path).corpus.root.parent == tmp_path
+    for section in (data, data["corpus"]):  # a published model has no paths
+        section.pop("root", None)
+        section.pop("cache_dir", None)
+    with pytest.raises(UserError, match=r"data\.root=null: expected the corpus's folder"):
+        open_training_data(model)
+    assert open_training_data(model, tmp_path).corpus.root.parent == tmp_path
 
 
 def test_loading_imports_neither_hydra_nor_lightning():

@@ -49,6 +49,9 @@ def wheel(tmp_path_factory) -> Path:
             shutil.copytree(ROOT / name, source / name, ignore=ignore)
         else:
             shutil.copy(ROOT / name, source)
+    model = source / "musicgen/pretrained/a-model"
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(b"")
     pip = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index")
     run(source, *pip, "--no-build-isolation", "--wheel-dir", "dist", ".")
     (path,) = (source / "dist").glob("*.whl")
@@ -74,6 +77,7 @@ def test_the_wheel_carries_configurations_and_vocabularies(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert wheel.name.startswith("musicgen_symbolic-")  # the import stays musicgen
     assert "musicgen/report/page/blind/blind.js" in names
+    assert "musicgen/pretrained/a-model/model.safetensors" in names
     assert not any(name.startswith("notebooks/") for name in names)
     for folder, packaged in (("conf", "conf"), ("tokenizers", "vocabularies")):
         for pattern in ("*.yaml", "vocab.json"):

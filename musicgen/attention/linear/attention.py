@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from musicgen.attention.base import Attention, AttentionMask, FeatureMap
 from musicgen.attention.linear.backends import BACKENDS
+from musicgen.attention.linear.initial import InitialState
 from musicgen.attention.linear.product import (
     bidirectional_linear_attention,
     causal_linear_attention,
@@ -60,6 +61,7 @@ class LinearAttention(Attention):
         with parameter_of("feature_map"):
             self.feature_map = feature_map(dim=encoded_dim, logit_scale=logit_scale)
         self.feature_dim = self.feature_map.feature_dim
+        self.initial_state: InitialState | None = None  # of a style
         self.decay = None
         self.gates = decay == "gated"
         if decay != "none":
@@ -97,6 +99,8 @@ class LinearAttention(Attention):
             assert self.decay is None, "decay is causal"
             return bidirectional_linear_attention(phi_q, phi_k, v, **options), None
         log_decay = self.total_decay(code, mask, gates)
+        if state is None and self.initial_state is not None:
+            state = self.initial_state(len(q))
         options |= {"log_decay": log_decay, "state": state, "return_state": return_state}
         backend = self.backend if self.training else "auto"
         return causal_linear_attention(phi_q, phi_k, v, **options, backend=backend)

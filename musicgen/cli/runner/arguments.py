@@ -20,7 +20,7 @@ from musicgen.run_folders import OVERRIDES, find_run
 LITERAL_KEYS = frozenset(
     {
         *("prompt", "checkpoint", "out", "generated", "references"),
-        *("init", "resume"),
+        *("init", "resume", "lora", "style"),
         *("data.root", "data.group", "data.cache_dir", "paths.data_dir", "paths.output_dir"),
     }
 )

@@ -1,0 +1,46 @@
+"""The interface of adapters."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor
+
+from musicgen.models import Transformer
+
+
+class Adapter(ABC):
+    """Few trainable weights that are added to a trained model, whose own are frozen.
+
+    Attributes:
+        marker: part of the names of these weights in the model's state, and of no others.
+        merges: whether `finish` leaves a model without them.
+    """
+
+    name: ClassVar[str]  # on the command line
+    marker: ClassVar[str]
+    merges: ClassVar[bool] = False
+
+    def attach(self, model: Transformer) -> None:
+        """Freeze the model's weights, and add the adapter's, which change little or nothing yet.
+
+        Raises:
+            UserError: the model cannot have this adapter.
+        """
+        model.requires_grad_(False)
+        self._add(model)
+
+    @abstractmethod
+    def _add(self, model: Transformer) -> None: ...
+
+    def initialise(self, model: Transformer, tokens: Tensor, positions: Tensor) -> None:  # noqa: B027
+        """Choose the first weights from data: [N, L] ids, at positions [N, L, P]."""
+
+    def finish(self, model: Transformer) -> None:  # noqa: B027
+        """Prepare a trained model for generation."""
+
+    def own(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the adapter's own weights in the state of a model."""
+        return {name: tensor for name, tensor in weights.items() if self.marker in name}

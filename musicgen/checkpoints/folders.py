@@ -1,0 +1,171 @@
+"""Models as folders to publish: config.json, tokenizer.json, model.safetensors and README.md.
+
+They hold a checkpoint without what only training needs, and without paths of the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from musicgen.checkpoints.building import build, check_targets
+from musicgen.checkpoints.card import model_card
+from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
+from musicgen.errors import UserError
+from musicgen.files import atomic_path, write_text
+from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.vocabulary import load_json, save_json
+from musicgen.validation import check_choice
+
+CONFIG, TOKENIZER, WEIGHTS, CARD = "config.json", "tokenizer.json", "model.safetensors", "README.md"
+_DTYPES = ("float32", "float16", "bfloat16")
+_SECTIONS = ("data", "sampling")  # of a run's configuration, that generation reads
+_SMALL = 2**20  # a size that any machine can hold
+_PATHS = frozenset({"root", "cache_dir"})  # settings of `data` that are paths
+
+
+def write_folder(
+    content: CheckpointContent,
+    weights: Mapping[str, Tensor],
+    folder: Path,
+    dtype: str = "float32",
+) -> None:
+    """Write a model as a folder; a README.md that is there stays.
+
+    Args:
+        weights: the state of the model.
+        dtype: of the stored fp32 weights: `float32`, or `float16` or `bfloat16` for half the size.
+
+    Raises:
+        ValueError: `dtype` is none of these, or a weight is too large for `float16`.
+    """
+    check_choice("dtype", dtype, _DTYPES)
+    stored = {name: _stored(name, tensor, dtype) for name, tensor in weights.items()}
+    sections = {name: content.config[name] for name in _SECTIONS if name in content.config}
+    plain = {
+        "format_version": content.format_version,
+        "steps": content.steps,
+        "model": content.model,
+        "adapter": content.adapter,
+        "sampling": content.sampling,
+        "config": _without_paths(sections),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    build(content.tokenizer, Tokenizer).save(folder / TOKENIZER)
+    write_safetensors(stored, folder / WEIGHTS)
+    if not (folder / CARD).exists():
+        write_text(folder / CARD, model_card(content, weights))
+    save_json(plain, folder / CONFIG)  # the last file: with it, the folder is a model
+
+
+def _stored(name: str, tensor: Tensor, dtype: str) -> Tensor:
+    tensor = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)  # shared with none
+    if tensor.dtype != torch.float32:
+        return tensor
+    stored = tensor.to(getattr(torch, dtype))
+    if stored.isinf().any() and not tensor.isinf().any():
+        raise UserError(f"{name} has weights beyond the range of {dtype}; use bfloat16")
+    return stored
+
+
+def _without_paths(config: Any) -> Any:
+    if isinstance(config, Mapping):
+        return {k: _without_paths(v) for k, v in config.items() if k not in _PATHS}
+    return config
+
+
+def read_folder(folder: Path) -> dict[str, Any]:
+    """Read a folder of `write_folder` as what `read_checkpoint` returns; nothing in it is run.
+
+    The sizes in the file of weights are compared with the configuration before anything is built.
+
+    Raises:
+        UserError: a file is missing or damaged, or they do not belong together.
+    """
+    path = folder / CONFIG
+    plain = load_json(path, dict)
+    tokenizer = Tokenizer.load(folder / TOKENIZER)
+    kind = type(tokenizer)
+    try:
+        check_targets([plain.get("model"), plain.get("adapter")])
+        content = {
+            **{key: plain.get(key) for key in ("model", "adapter", "sampling", "format_version")},
+            "tokenizer": {
+                "_target_": f"{kind.__module__}.{kind.__qualname__}",
+                **tokenizer.settings(),
+            },
+            "vocabulary": list(tokenizer.vocabulary.tokens),
+            "vocabulary_hash": tokenizer.vocabulary.hash,
+            "config": plain["config"],
+        }
+        steps = int(plain["steps"])
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{path}: not the configuration of a musicgen model") from None
+    with open_safetensors(folder / WEIGHTS) as file:
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        if not _fits(plain["model"], shapes, len(tokenizer.vocabulary)):
+            raise UserError(f"{folder / WEIGHTS}: its weights do not fit {CONFIG}; use another")
+        weights = {f"model.{name}": file.get_tensor(name) for name in shapes}
+    return {"state_dict": weights, "global_step": steps, CONTENT_KEY: content}
+
+
+def _fits(model: Any, shapes: Mapping[str, list[int]], num_tokens: int) -> bool:
+    """Return whether a model of this configuration is of the weights' size."""
+    if not isinstance(model, Mapping):
+        return False
+    dim, layers = model.get("dim"), {n.split(".")[1] for n in shapes if n.startswith("layers.")}
+    return (
+        shapes.get("embedding.weight") == [num_tokens, dim]
+        and shapes.get("layers.0.ff_in.weight") == [model.get("ff_dim"), dim]
+        and len(layers) == model.get("num_layers")
+        and _holds(model, shapes.values())
+    )
+
+
+def holds_sizes(config: Any, weights: Mapping[str, Tensor]) -> bool:
+    """Return whether no size in a configuration is beyond what the weights could need."""
+    return _holds(config, [tensor.shape for tensor in weights.values()])
+
+
+def _holds(config: Any, shapes: Iterable[Sequence[int]]) -> bool:
+    num_weights = sum(math.prod(shape) for shape in shapes)
+    return all(size <= max(num_weights, _SMALL) for size in _integers(config))
+
+
+def _integers(config: Any) -> Iterator[int]:
+    if isinstance(config, Mapping):
+        config = list(config.values())
+    if isinstance(config, list):
+        for value in config:
+            yield from _integers(value)
+    elif isinstance(config, int):
+        yield config
+
+
+def write_safetensors(
+    tensors: Mapping[str, Tensor], path: Path, description: Mapping[str, Any] | None = None
+) -> None:
+    """Write tensors atomically, with a description as plain data."""
+    metadata = None if description is None else {CONTENT_KEY: json.dumps(description)}
+    with atomic_path(path) as temporary:
+        save_file(dict(tensors), temporary, metadata)
+
+
+def open_safetensors(path: Path) -> Any:
+    """Open a file of tensors for a `with` block; raise `UserError` if it is none."""
+    try:
+        return safe_open(path, framework="pt")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except SafetensorError:
+        raise UserError(f"{path}: not a safetensors file, or cut short; use another copy") from None

@@ -1,0 +1,33 @@
+"""Export a run as a folder to publish: python -m musicgen.pretrained RUN FOLDER."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from musicgen import load
+from musicgen.console import log
+from musicgen.errors import UserError
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Export a checkpoint, and print the folder and its size."""
+    parser = argparse.ArgumentParser(prog="python -m musicgen.pretrained", description=__doc__)
+    parser.add_argument("run", help="a run's folder (its best), a .ckpt file, latest, or a name")
+    parser.add_argument("folder", type=Path, help="where config.json and the other files go")
+    parser.add_argument(
+        "--dtype", default="float16", help="of the stored weights: float32, float16, bfloat16"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        load(options.run).save_pretrained(options.folder, dtype=options.dtype)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    size = sum(path.stat().st_size for path in options.folder.iterdir()) / 1e6
+    log(f"{options.folder}: {size:.1f} MB; musicgen.load({str(options.folder)!r}) opens it")
+
+
+if __name__ == "__main__":
+    main()

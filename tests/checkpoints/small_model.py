@@ -1,0 +1,56 @@
+"""A small untrained model as `load` returns it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from musicgen.checkpoints import CheckpointContent, build
+from musicgen.generation.model import MusicModel
+from musicgen.models import Transformer
+from musicgen.tokenization import REMI
+
+LINEAR = {
+    "_target_": "musicgen.attention.LinearAttention",
+    "_partial_": True,
+    "decay": "learned",
+    "feature_map": {"_target_": "musicgen.attention.FAVOR", "_partial_": True, "num_features": 6},
+}
+SOFTMAX = {"_target_": "musicgen.attention.SoftmaxAttention", "_partial_": True}
+
+
+def small_model(attention: dict[str, Any] = LINEAR) -> MusicModel:
+    config = {
+        "_target_": "musicgen.models.Transformer",
+        **{"dim": 8, "num_layers": 2, "num_heads": 2, "ff_dim": 12, "init_std": 0.3},
+        "position": {
+            "_target_": "musicgen.position.RoPE",
+            "_partial_": True,
+            "site": "query_key",
+        },
+        "attention": attention,
+    }
+    tokenizer = REMI(max_transposition=2)
+    vocabulary = tokenizer.vocabulary
+    data = {
+        "length": 16,
+        "chords": "auto",
+        "root": "/home/me/songs",
+        "cache_dir": "/home/me/cache",
+        "corpus": {"_target_": "musicgen.data.corpora.MidiFolder", "root": "/home/me/songs"},
+    }
+    content = CheckpointContent(
+        model=config,
+        tokenizer={"_target_": "musicgen.tokenization.REMI", "max_transposition": 2},
+        vocabulary=list(vocabulary.tokens),
+        vocabulary_hash=vocabulary.hash,
+        config={
+            "data": data,
+            "sampling": {"temperature": 0.7},
+            "paths": {"output_dir": "/home/me/outputs"},
+        },
+        sampling={"temperature": 0.9},
+        steps=300,
+    )
+    model = build(config, Transformer, vocab_size=len(vocabulary))
+    return MusicModel(model.eval(), tokenizer, content, Path("model.ckpt"))

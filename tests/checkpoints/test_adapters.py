@@ -1,0 +1,147 @@
+"""Adapters: the base stays, the file is small, and generation sees what was trained."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+
+import musicgen
+from musicgen.adapters import LoRA, Style
+from musicgen.checkpoints import CONTENT_KEY, apply_adapter, rebuild, write_adapter
+from musicgen.errors import UserError
+from musicgen.models import parameter_count
+from tests.checkpoints.small_model import SOFTMAX, small_model
+
+CONFIGS = {
+    "lora": {"_target_": "musicgen.adapters.LoRA", "rank": 2, "targets": ["qkv", "ff_out"]},
+    "style": {"_target_": "musicgen.adapters.Style"},
+}
+ADAPTERS = {"lora": lambda: LoRA(2, targets=["qkv", "ff_out"]), "style": Style}
+IDS = torch.arange(3, 40)[None]
+
+
+def trained(kind, base):
+    """A model whose adapter was moved away from its first weights."""
+    model = small_model().model
+    model.load_state_dict(base.model.state_dict())
+    adapter = ADAPTERS[kind]()
+    adapter.attach(model)
+    tokens = torch.randint(300, (5, 16))
+    adapter.initialise(model, tokens, torch.arange(16)[None, :, None].expand(5, 16, 1))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.3 * torch.randn_like(parameter)
+    return model, adapter
+
+
+def saved(kind, base, path):
+    model, _ = trained(kind, base)
+    content = replace(base.content, adapter=CONFIGS[kind], config={"init": "the/base"})
+    weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    torch.save({"state_dict": weights, CONTENT_KEY: content.to_plain(), "global_step": 7}, path)
+    return model
+
+
+@pytest.mark.parametrize("kind", ADAPTERS)
+def test_only_the_adapter_trains(kind):
+    base = small_model()
+    model, adapter = trained(kind, base)
+    own = adapter.own(model.state_dict())
+    assert {n for n, p in model.named_parameters() if p.requires_grad} == own.keys()
+    loss = torch.nn.functional.cross_entropy(model(IDS[:, :-1])[0], IDS[0, 1:])
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        assert (parameter.grad is not None and parameter.grad.abs().max() > 0) == (name in own)
+    before = base.model.state_dict()
+    kept = {n.replace("parametrizations.weight.original", "weight"): t
+            for n, t in model.state_dict().items() if n not in own}  # fmt: skip
+    assert kept.keys() == before.keys()
+    assert all(torch.equal(kept[name], before[name]) for name in kept)
+
+
+@pytest.mark.parametrize("kind", ADAPTERS)
+def test_a_run_and_its_file_generate_as_they_were_trained(kind, tmp_path):
+    base = small_model()
+    model = saved(kind, base, tmp_path / "run.ckpt")
+    expected = model.eval()(IDS)
+    assert (expected - base.model(IDS)).abs().max() > 0.01
+    whole, _, content = rebuild(tmp_path / "run.ckpt")
+    torch.testing.assert_close(whole(IDS), expected)
+    assert content.steps == 7
+    file = tmp_path / f"{kind}.safetensors"
+    write_adapter(tmp_path / "run.ckpt", file)
+    with_file = base.with_adapter(file)
+    torch.testing.assert_close(with_file.model(IDS), expected)
+    assert torch.equal(base.model(IDS), small_model_with(base).model(IDS))  # a copy was adapted
+    assert file.stat().st_size < 0.5 * (tmp_path / "run.ckpt").stat().st_size
+    with_file.save_pretrained(tmp_path / "published")
+    published = musicgen.load(tmp_path / "published")
+    torch.testing.assert_close(published.model(IDS), expected)
+    base.save_pretrained(tmp_path / "half", dtype="float16")  # nearly the same weights
+    half = musicgen.load(tmp_path / "half").with_adapter(file, kind)
+    torch.testing.assert_close(half.model(IDS), expected, atol=0.1, rtol=0.1)
+
+
+def small_model_with(base):
+    again = small_model()
+    again.model.load_state_dict(base.model.state_dict())
+    return again
+
+
+def test_lora_changes_nothing_at_first_and_merges():
+    base = small_model()
+    model = small_model_with(base).model
+    adapter = LoRA(rank=3, alpha=6)
+    adapter.attach(model)
+    assert torch.equal(model(IDS), base.model(IDS))
+    dim, ff, layers = 8, 12, 2
+    sizes = [(3 * dim, dim), (dim, dim), (ff, dim), (dim, ff)]
+    assert parameter_count(model) == layers * sum(3 * (o + i) for o, i in sizes)
+    layer = model.layers[1].qkv
+    low_rank = layer.parametrizations.weight[0]
+    with torch.no_grad():
+        low_rank.up.normal_()
+    expected = base.model.layers[1].qkv.weight + 6 / 3 * low_rank.up @ low_rank.down
+    adapter.finish(model)
+    torch.testing.assert_close(layer.weight, expected)
+    assert model.state_dict().keys() == base.model.state_dict().keys()
+
+
+def test_files_for_other_models_and_of_other_kinds_are_refused(tmp_path):
+    base, file = small_model(), tmp_path / "style.safetensors"
+    saved("style", base, tmp_path / "run.ckpt")
+    write_adapter(tmp_path / "run.ckpt", file)
+
+    def refused(message, model=base, kind="style", path=file):
+        with pytest.raises(UserError, match=message):
+            apply_adapter(model.model, model.content, path, kind)
+
+    refused(r"style\.safetensors: it was trained for other weights", small_model())
+    refused(r"style\.safetensors: it holds an adapter of the kind style, not lora", kind="lora")
+    other = small_model_with(base)
+    other.content = replace(base.content, vocabulary_hash="0")
+    refused("another vocabulary", other)
+    softmax = small_model(SOFTMAX)
+    softmax.model.embedding.load_state_dict(base.model.embedding.state_dict())
+    refused("expected a model with linear attention.* has softmax attention: use lora", softmax)
+    base.save_pretrained(tmp_path)
+    refused("not an adapter; give a file", path=tmp_path / "model.safetensors")
+    file.write_bytes(file.read_bytes()[:-1])
+    refused("cut short")
+    refused("cannot be read", path=tmp_path / "missing.safetensors")
+
+
+def test_lora_names_its_layers():
+    with pytest.raises(UserError, match=r"targets=\[q\]: expected some of qkv, out, ff_in, ff_out"):
+        LoRA(targets=["q"]).attach(small_model().model)
+
+
+def test_a_style_keeps_its_features(tmp_path):
+    base = small_model()
+    saved("style", base, tmp_path / "run.ckpt")
+    content = rebuild(tmp_path / "run.ckpt")[2]
+    assert content.adapter == CONFIGS["style"]
+    assert asdict(content)["config"] == {"init": "the/base"}

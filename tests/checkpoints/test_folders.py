@@ -1,0 +1,192 @@
+"""Folders of `save_pretrained`: the same model again, and nothing of the machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import musicgen
+from musicgen.checkpoints import find_checkpoint
+from musicgen.errors import UserError
+from musicgen.generation.model import MusicModel
+from tests.checkpoints.small_model import small_model
+
+IDS = torch.arange(3, 40)[None]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float32", 0), ("float16", 1e-2), ("bfloat16", 5e-2)]
+)
+def test_a_folder_gives_the_same_model(tmp_path, dtype, tolerance):
+    model = small_model()
+    model.save_pretrained(tmp_path / "mine", dtype=dtype)
+    loaded = musicgen.load(tmp_path / "mine")
+    torch.testing.assert_close(loaded.model(IDS), model.model(IDS), atol=tolerance, rtol=0)
+    assert {p.dtype for p in loaded.model.parameters()} == {torch.float32}
+    assert not loaded.model.training
+    assert loaded.tokenizer.to_json() == model.tokenizer.to_json()
+    assert (loaded.training_length, loaded.content.steps) == (16, 300)
+    assert loaded.sampling().temperature == 0.9
+    assert loaded.content.describe("mine") == "mine: 300 steps on MidiFolder, tokenizer REMI"
+    again = MusicModel.from_pretrained(tmp_path / "mine")
+    again.save_pretrained(tmp_path / "again", dtype=dtype)
+    for name in ("config.json", "tokenizer.json", "model.safetensors", "README.md"):
+        assert (tmp_path / "mine" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+def test_half_precision_halves_the_file_and_refuses_what_it_cannot_hold(tmp_path):
+    model = small_model()
+    for dtype in ("float32", "float16"):
+        model.save_pretrained(tmp_path / dtype, dtype=dtype)
+    sizes = [(tmp_path / d / "model.safetensors").stat().st_size for d in ("float32", "float16")]
+    assert sizes[1] < 0.7 * sizes[0]
+    with torch.no_grad():
+        model.model.head.bias[0] = 1e5
+    with pytest.raises(UserError, match=r"head\.bias has weights beyond the range of float16"):
+        model.save_pretrained(tmp_path / "x", dtype="float16")
+    assert not (tmp_path / "x").exists()
+    with pytest.raises(UserError, match="dtype=int8: expected one of float32"):
+        model.save_pretrained(tmp_path / "x", dtype="int8")
+
+
+def test_paths_of_the_machine_stay_here_and_a_card_that_is_there_stays(tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    small_model().save_pretrained(tmp_path)
+    assert not any(b"/home/me" in path.read_bytes() for path in tmp_path.iterdir())
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+def edited(folder: Path, **changes) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["model"] = {**config["model"], **changes}
+    path.write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dim": 2**40},
+        {"num_layers": 3},
+        {"num_layers": None},
+        {"ff_dim": 2**40},
+        {"attention": {"feature_map": {"num_features": 2**40}}},
+    ],
+)
+def test_sizes_are_compared_before_anything_is_built(tmp_path, changes, monkeypatch):
+    small_model().save_pretrained(tmp_path)
+    edited(tmp_path, **changes)
+    monkeypatch.setattr("musicgen.checkpoints.reading.build", None)
+    with pytest.raises(UserError, match=r"model\.safetensors: its weights do not fit config\.json"):
+        musicgen.load(tmp_path)
+
+
+def test_foreign_classes_and_damaged_files_are_refused(tmp_path):
+    model = small_model()
+
+    def refused(message, change):
+        model.save_pretrained(tmp_path)
+        change()
+        with pytest.raises(UserError, match=message):
+            musicgen.load(tmp_path)
+
+    config, weights = tmp_path / "config.json", tmp_path / "model.safetensors"
+    refused("names os.system, which is not", lambda: edited(tmp_path, _target_="os.system"))
+    refused(r"config\.json: not JSON", lambda: config.write_text("{"))
+    refused(r"config\.json: not the configuration", lambda: config.write_text("{}"))
+    refused(r"tokenizer\.json: cannot", (tmp_path / "tokenizer.json").unlink)
+    refused(r"model\.safetensors: cannot be read", weights.unlink)
+    refused("cut short", lambda: weights.write_bytes(weights.read_bytes()[:-1]))
+    refused("not a safetensors file", lambda: weights.write_bytes(b"PK\x03\x04"))
+
+    def without_a_weight():
+        tensors = load_file(weights)
+        del tensors["head.bias"]
+        save_file(tensors, weights)
+
+    refused("its weights do not fit", without_a_weight)
+
+
+@pytest.fixture
+def registry(tmp_path, monkeypatch):
+    folder = tmp_path / "registry"
+    folder.mkdir()
+    monkeypatch.setattr("musicgen.run_folders.PRETRAINED", folder)
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def test_models_of_the_package_are_found_by_name(registry, tmp_path, capsys):
+    with pytest.raises(UserError, match="no checkpoint below outputs/; train a model first"):
+        find_checkpoint("latest")
+    with pytest.raises(UserError, match=r"no such file or folder; .*, or latest$"):
+        find_checkpoint("groove-small")
+    for name in ("groove-small", "pop-piano-small"):
+        small_model().save_pretrained(registry / name, dtype="float16")
+    assert find_checkpoint("groove-small") == registry / "groove-small"
+    with pytest.raises(UserError, match="or latest, pop-piano-small, groove-small"):
+        find_checkpoint("pop-piano")
+    assert find_checkpoint("latest") == registry / "pop-piano-small"
+    assert musicgen.load("latest").path == registry / "pop-piano-small"
+    assert capsys.readouterr().err == (
+        "no run below outputs/: pop-piano-small, which comes with the package, takes its place\n"
+    )
+    musicgen.load("groove-small")
+    assert not capsys.readouterr().err
+    small_model().save_pretrained("groove-small")  # a path that exists comes first
+    assert find_checkpoint("groove-small") == Path("groove-small")
+    last = tmp_path / "outputs/mine/checkpoints/last.ckpt"
+    last.parent.mkdir(parents=True)
+    last.write_text("")
+    assert find_checkpoint("latest") == Path("outputs/mine/checkpoints/last.ckpt")
+
+
+def test_the_hub_gets_and_gives_the_same_files(tmp_path, monkeypatch):
+    hub, calls = tmp_path / "hub", []
+
+    def upload_folder(*, repo_id, folder_path, commit_message):
+        (hub / repo_id).parent.mkdir(parents=True)
+        Path(folder_path).rename(hub / repo_id)
+        Path(folder_path).mkdir()  # removed by its owner
+        return f"https://hub/{repo_id}/commit/1"
+
+    def snapshot_download(repo_id, *, revision, allow_patterns):
+        calls.append((repo_id, revision))
+        if not (hub / repo_id).is_dir():
+            raise OSError(f"\n404: no model {repo_id}\nmore")
+        return str(hub / repo_id)
+
+    library = SimpleNamespace(
+        create_repo=lambda repo_id, **options: calls.append((repo_id, options)),
+        upload_folder=upload_folder,
+        snapshot_download=snapshot_download,
+    )
+    monkeypatch.setitem(sys.modules, "huggingface_hub", library)
+    model = small_model()
+    assert model.push_to_hub("me/mine", private=True) == "https://hub/me/mine/commit/1"
+    loaded = musicgen.load("hf://me/mine@v1")
+    assert torch.equal(loaded.model(IDS), model.model(IDS))
+    assert calls == [("me/mine", {"private": True, "exist_ok": True}), ("me/mine", "v1")]
+    with pytest.raises(UserError, match=r"^hf://me/other: 404: no model me/other$"):
+        musicgen.load("hf://me/other")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UserError, match=r"pip install musicgen-symbolic\[hub\]"):
+        musicgen.load("hf://me/mine")
+
+
+def test_the_export_command(tmp_path, monkeypatch, capsys):
+    from musicgen.pretrained.__main__ import main
+
+    small_model().save_pretrained(tmp_path / "a")
+    main([str(tmp_path / "a"), str(tmp_path / "b")])
+    assert "MB; musicgen.load(" in capsys.readouterr().err
+    weights = load_file(tmp_path / "b/model.safetensors")
+    assert weights["embedding.weight"].dtype == torch.float16
+    with pytest.raises(SystemExit, match=r"error: checkpoint=\S+: no such file"):
+        main([str(tmp_path / "c"), str(tmp_path / "d")])

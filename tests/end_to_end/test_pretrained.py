@@ -1,0 +1,24 @@
+"""Published models with the commands."""
+
+from __future__ import annotations
+
+from musicgen import load
+from musicgen.midi import read
+from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, call_here
+
+
+def test_a_published_model_continues_and_begins_runs(workplace, monkeypatch, capsys):
+    def call(script, *arguments):
+        return call_here(workplace, script, list(arguments), monkeypatch, capsys)
+
+    (run,) = (workplace / "outputs/tiny").iterdir()
+    load(run).save_pretrained(workplace / "mine", dtype="float16")
+    done = call("generate.py", "checkpoint=mine", "bars=1", "out=new", "report=false")
+    assert done.returncode == 0, done.stderr
+    assert any(read(path) for path in (workplace / "new").glob("*.mid"))
+    done = call("generate.py", "checkpoint=mine", "prompt=test", "bars=1", "out=held_out")
+    assert_one_line(done, "data.root=null: expected the corpus's folder")
+    data = [setting for setting in TINY if setting.startswith("data.")]
+    done = call("train.py", "init=mine", *data, *SHORT, "task_name=tuned")
+    assert done.returncode == 0, done.stderr
+    assert "begins with the weights of mine: 4 steps on ComposedCorpus" in done.stderr
