@@ -170,7 +170,8 @@ def losses(model: MusicModel, corpus: Corpus, cache: Path) -> dict[str, float]:
     for i in range(len(data.cache)):
         piece = data.cache[i][: WINDOWS * model.training_length + 1]
         noise = NoiseKey((0, RandomStream.EVALUATION, i))
-        (draw,) = position_losses(model.model, piece, noise, positions=model.positions(piece))
+        positions = model.positions(piece, data.cache.bar_lengths[i])
+        (draw,) = position_losses(model.model, piece, noise, positions=positions)
         found[data.cache.names[i]] = round(float(draw.mean()), 5)
     return found
 
@@ -213,7 +214,10 @@ def as_markdown(table: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for row in table:
-        loss, gain = ("{:.3f} [{:.3f}, {:.3f}]".format(*row[key]) for key in ("loss", "gain"))
+        loss, gain = (
+            "{:.3f} [{:.3f}, {:.3f}]".format(*row[key]) if key in row else ""
+            for key in ("loss", "gain")  # no gain without the method none
+        )
         cells = [row["pieces"], row["method"], loss, gain, row["seconds"], f"{row['kilobytes']:,}"]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)

@@ -106,7 +106,7 @@ def run(side: str, layers: int, length: int, device: str) -> dict[str, Any]:
 
 
 def state_bytes(state: ModelState) -> int:
-    return sum(tensor.nbytes for layer in state.layers for tensor in layer)
+    return sum(tensor.nbytes for layer in state.layers for tensor in layer.tensors())
 
 
 def main() -> None:

@@ -121,7 +121,11 @@ def train(name: str, args: argparse.Namespace, folder: Path, limit: float) -> No
         process.wait(limit)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGTERM)  # it finishes its step and writes last.ckpt
-        process.wait(_STOPPING)
+        try:
+            process.wait(_STOPPING)
+        except subprocess.TimeoutExpired:
+            process.kill()  # an earlier last.ckpt, if any, stays whole
+            process.wait()
     if not last.is_file():
         outcome: dict[str, Any] = {"status": f"failed with status {process.returncode}"}
     else:
@@ -182,7 +186,8 @@ def losses(checkpoint: Path, device: str, num_pieces: int = 16) -> dict[str, flo
     for i in data.split("test")[:num_pieces]:
         piece = data.cache[i][: 2 * length + 1]
         noise = NoiseKey((0, RandomStream.EVALUATION, i))
-        pieces.append(position_losses(model.model, piece, noise, positions=model.positions(piece)))
+        positions = model.positions(piece, data.cache.bar_lengths[i])
+        pieces.append(position_losses(model.model, piece, noise, positions=positions))
     parts = length_summaries(pieces, length, (2.0,))
     return {f"loss, {name}": round(part.mean, 4) for name, part in parts.items()}
 

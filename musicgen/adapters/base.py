@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from torch import Tensor
@@ -40,6 +40,14 @@ class Adapter(ABC):
 
     def finish(self, model: Transformer) -> None:  # noqa: B027
         """Prepare a trained model for generation."""
+
+    def changed(self, own: Iterable[str]) -> list[str]:
+        """Return the names of the model's weights that `finish` changes, by those of its own."""
+        return []
+
+    def base(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the model's weights in the state of a model that it is attached to."""
+        return {name: tensor for name, tensor in weights.items() if self.marker not in name}
 
     def own(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the adapter's own weights in the state of a model."""

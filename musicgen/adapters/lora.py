@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -50,6 +50,10 @@ class LoRA(Adapter):
     ) -> None:
         check_int("rank", rank)
         check_float("alpha", alpha, above=0)
+        listed = isinstance(targets, Sequence) and not isinstance(targets, str)
+        if not listed or not targets or len({*map(str, targets)}) < len(targets):
+            expected = "expected a list of different linear layers, such as [qkv,out]"
+            raise ParameterError("targets", targets, expected)
         self.rank, self.alpha, self.targets = rank, alpha, list(targets)
 
     def _add(self, model: Transformer) -> None:
@@ -62,10 +66,20 @@ class LoRA(Adapter):
         for module in self._modules(model):
             parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
 
+    def changed(self, own: Iterable[str]) -> list[str]:
+        return sorted({name.partition(self.marker)[0] + ".weight" for name in own})
+
+    def base(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        kept = super().base(weights)
+        return {
+            name.replace(".parametrizations.weight.original", ".weight"): tensor
+            for name, tensor in kept.items()
+        }
+
     def _modules(self, model: Transformer) -> Iterator[nn.Linear]:
         for layer in model.layers:
             linear = {n: m for n, m in layer.named_children() if isinstance(m, nn.Linear)}
             if not linear.keys() >= set(self.targets):
                 expected = f"expected some of {', '.join(linear)}"
-                raise ParameterError("targets", f"[{','.join(self.targets)}]", expected)
+                raise ParameterError("targets", f"[{','.join(map(str, self.targets))}]", expected)
             yield from (linear[name] for name in self.targets)

@@ -36,6 +36,9 @@ class Style(Adapter):
         self.weight = weight
 
     def _add(self, model: Transformer) -> None:
+        if not model.causal:
+            expected = "expected a causal model, as only those have a state; use lora"
+            raise ParameterError("adapter", Style.name, expected)
         device = model.head.weight.device
         tokens = torch.zeros(1, 1, dtype=torch.long, device=device)
         positions = tokens[..., None].expand(1, 1, model.num_position_columns)

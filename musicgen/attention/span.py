@@ -91,7 +91,7 @@ class GaussianSpan(AttentionSpan):
 
     def update_window(self) -> None:
         self.window = None
-        if self.threshold is not None:
+        if self.threshold is not None and not self.sigma.is_meta:
             # On the CPU: Apple's GPUs have no fp64.
             sigma, sizes = self.sigma.detach().abs().cpu().double(), self.normaliser.cpu()
             reach = sigma * math.sqrt(-2 * math.log(self.threshold))

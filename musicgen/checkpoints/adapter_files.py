@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +14,14 @@ from torch import Tensor
 from musicgen.adapters import Adapter
 from musicgen.checkpoints.building import build
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
-from musicgen.checkpoints.folders import holds_sizes, open_safetensors, write_safetensors
+from musicgen.checkpoints.folders import open_safetensors, write_safetensors
 from musicgen.checkpoints.reading import errors_name, read_checkpoint
+from musicgen.checkpoints.sizes import holds
 from musicgen.errors import UserError
 from musicgen.models import Transformer
 
 _PROBE, _PROBE_SIZE = "base.probe", 32
+_ROUNDING = 0.004  # twice the largest relative error of bfloat16
 
 
 def write_adapter(checkpoint: Path, path: Path) -> None:
@@ -33,7 +35,9 @@ def write_adapter(checkpoint: Path, path: Path) -> None:
         "vocabulary_hash": content.vocabulary_hash,
         "sampling": content.sampling,
     }
-    write_safetensors({**adapter.own(weights), _PROBE: _probe(weights)}, path, description)
+    own = adapter.own(weights)
+    probe = _probe(adapter.base(weights), adapter.changed(own))
+    write_safetensors({**own, _PROBE: probe}, path, description)
 
 
 def apply_adapter(
@@ -52,17 +56,20 @@ def apply_adapter(
         try:
             description = json.loads((file.metadata() or {})[CONTENT_KEY])
             config, vocabulary = description["adapter"], description["vocabulary_hash"]
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             raise UserError("not an adapter; give a file that train.py adapter= wrote") from None
         probe = weights.pop(_PROBE, torch.empty(0))
-        known = _probe(model.state_dict())
-        if vocabulary != content.vocabulary_hash or probe.shape != known.shape:
+        if vocabulary != content.vocabulary_hash:
             raise UserError("it was trained for a model with another vocabulary; give that model")
-        if not torch.allclose(probe, known.cpu(), rtol=0.02, atol=1e-3):  # of half precision too
-            raise UserError("it was trained for other weights; give the model it began with")
-        if not holds_sizes(config, weights):
+        if not holds(config, [tensor.shape for tensor in weights.values()]):
             raise UserError("its weights do not fit its settings; use another copy")
         adapter: Adapter = build(config, Adapter)
+        known = _probe(model.state_dict(), adapter.changed(weights)).cpu()
+        if not _same(probe, known):
+            raise UserError(
+                "it was trained for other weights, or is merged into these already; give the model "
+                "it began with"
+            )
         if kind not in (None, adapter.name):
             raise UserError(f"it holds an adapter of the kind {adapter.name}, not {kind}")
         model = copy.deepcopy(model)
@@ -87,7 +94,15 @@ def fill_adapter(model: Transformer, adapter: Adapter, weights: Mapping[str, Ten
     adapter.finish(model)
 
 
-def _probe(weights: Mapping[str, Tensor]) -> Tensor:
-    """Return some weights of a model, by which it is known again."""
-    values = weights["embedding.weight"].flatten()
-    return values[:: max(1, len(values) // _PROBE_SIZE)][:_PROBE_SIZE].float().clone()
+def _probe(weights: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:
+    """Return some of the named weights of a model and of its embedding, to know it again."""
+    values = [weights[name].flatten() for name in ("embedding.weight", *names) if name in weights]
+    some = [each[:: max(1, len(each) // _PROBE_SIZE)][:_PROBE_SIZE].float() for each in values]
+    return torch.cat(some)
+
+
+def _same(probe: Tensor, known: Tensor) -> bool:
+    """Return whether weights are the same up to the rounding of half precision."""
+    if probe.shape != known.shape:
+        return False
+    return bool((probe - known).norm() <= _ROUNDING * known.norm())

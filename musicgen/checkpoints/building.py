@@ -31,7 +31,8 @@ def build(config: Any, base: type, **kwargs: Any) -> Any:
         raise UserError(f"its configuration has no {base.__name__}; use another")
     try:
         built = _build({**config, **kwargs})
-    except (TypeError, ValueError, RuntimeError) as error:  # also sizes that no memory holds
+    # Also sizes that no memory holds, and classes that are only interfaces.
+    except (TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"its configuration cannot be built ({reason})") from None
     if not isinstance(built, base):

@@ -49,9 +49,15 @@ class CheckpointContent:
                 "use the version that wrote it"
             )
         try:
-            return cls(**{**content, "steps": int(checkpoint.get("global_step", 0))})
-        except (TypeError, ValueError) as error:
+            found = cls(**{**content, "steps": int(checkpoint.get("global_step", 0))})
+        except (TypeError, ValueError, OverflowError) as error:
             raise UserError(f"a damaged musicgen checkpoint ({error}); use another") from None
+        sections = [found.model, found.tokenizer, found.config, found.sampling, found.adapter]
+        if isinstance(found.config, Mapping):
+            sections += [found.config.get(name) for name in ("data", "sampling")]
+        if not all(isinstance(section or {}, Mapping) for section in sections):
+            raise UserError("a damaged musicgen checkpoint; use another")
+        return found
 
     def to_plain(self) -> dict[str, Any]:
         """Return the data that a checkpoint stores under `CONTENT_KEY`."""

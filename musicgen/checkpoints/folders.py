@@ -6,8 +6,7 @@ They hold a checkpoint without what only training needs, and without paths of th
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from torch import Tensor
 from musicgen.checkpoints.building import build, check_targets
 from musicgen.checkpoints.card import model_card
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
+from musicgen.checkpoints.sizes import holds, num_layers
 from musicgen.errors import UserError
 from musicgen.files import atomic_path, write_text
 from musicgen.tokenization.base import Tokenizer
@@ -28,7 +28,6 @@ from musicgen.validation import check_choice
 CONFIG, TOKENIZER, WEIGHTS, CARD = "config.json", "tokenizer.json", "model.safetensors", "README.md"
 _DTYPES = ("float32", "float16", "bfloat16")
 _SECTIONS = ("data", "sampling")  # of a run's configuration, that generation reads
-_SMALL = 2**20  # a size that any machine can hold
 _PATHS = frozenset({"root", "cache_dir"})  # settings of `data` that are paths
 
 
@@ -91,7 +90,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
         UserError: a file is missing or damaged, or they do not belong together.
     """
     path = folder / CONFIG
-    plain = load_json(path, dict)
+    plain = load_json(path, _mapping)
     tokenizer = Tokenizer.load(folder / TOKENIZER)
     kind = type(tokenizer)
     try:
@@ -109,7 +108,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
         steps = int(plain["steps"])
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise UserError(f"{path}: not the configuration of a musicgen model") from None
     with open_safetensors(folder / WEIGHTS) as file:
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
@@ -119,37 +118,23 @@ def read_folder(folder: Path) -> dict[str, Any]:
     return {"state_dict": weights, "global_step": steps, CONTENT_KEY: content}
 
 
+def _mapping(plain: Any) -> dict[str, Any]:
+    if not isinstance(plain, dict):
+        raise UserError("not the configuration of a musicgen model")
+    return plain
+
+
 def _fits(model: Any, shapes: Mapping[str, list[int]], num_tokens: int) -> bool:
     """Return whether a model of this configuration is of the weights' size."""
     if not isinstance(model, Mapping):
         return False
-    dim, layers = model.get("dim"), {n.split(".")[1] for n in shapes if n.startswith("layers.")}
+    dim = model.get("dim")
     return (
         shapes.get("embedding.weight") == [num_tokens, dim]
         and shapes.get("layers.0.ff_in.weight") == [model.get("ff_dim"), dim]
-        and len(layers) == model.get("num_layers")
-        and _holds(model, shapes.values())
+        and num_layers(shapes) == model.get("num_layers")
+        and holds(model, shapes.values())
     )
-
-
-def holds_sizes(config: Any, weights: Mapping[str, Tensor]) -> bool:
-    """Return whether no size in a configuration is beyond what the weights could need."""
-    return _holds(config, [tensor.shape for tensor in weights.values()])
-
-
-def _holds(config: Any, shapes: Iterable[Sequence[int]]) -> bool:
-    num_weights = sum(math.prod(shape) for shape in shapes)
-    return all(size <= max(num_weights, _SMALL) for size in _integers(config))
-
-
-def _integers(config: Any) -> Iterator[int]:
-    if isinstance(config, Mapping):
-        config = list(config.values())
-    if isinstance(config, list):
-        for value in config:
-            yield from _integers(value)
-    elif isinstance(config, int):
-        yield config
 
 
 def write_safetensors(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -17,6 +18,7 @@ from musicgen.checkpoints.building import build
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
 from musicgen.checkpoints.folders import read_folder
 from musicgen.checkpoints.migration import migrate
+from musicgen.checkpoints.sizes import check_sizes
 from musicgen.errors import UserError
 from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
@@ -72,13 +74,18 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
         tokenizer = build(content.tokenizer, Tokenizer)
         if tokenizer.vocabulary.hash != content.vocabulary_hash:
             raise UserError("its vocabulary differs from that of its tokenizer; use another")
-        model = build(content.model, Transformer, vocab_size=len(tokenizer.vocabulary))
-        if content.adapter is None:
-            load_weights(model, checkpoint)
-        else:
-            adapter: Adapter = build(content.adapter, Adapter)
+        adapter: Adapter | None = None
+        if content.adapter is not None:
+            adapter = build(content.adapter, Adapter)
+        build_model = partial(
+            build, content.model, Transformer, vocab_size=len(tokenizer.vocabulary)
+        )
+        check_sizes(content.model, _weights(checkpoint), build_model, adapter)
+        model: Transformer = build_model()
+        if adapter is not None:
             adapter.attach(model)
-            load_weights(model, checkpoint)
+        load_weights(model, checkpoint)
+        if adapter is not None:
             adapter.finish(model)
             content = replace(content, adapter=None if adapter.merges else content.adapter)
     return model.eval(), tokenizer, content
@@ -114,11 +121,15 @@ def errors_name(path: Path) -> Iterator[None]:
 
 def load_weights(model: nn.Module, checkpoint: Mapping[str, Any]) -> None:
     """Load a checkpoint's weights; raise `UserError` if they do not fit."""
+    try:
+        model.load_state_dict(_weights(checkpoint))
+    except RuntimeError:
+        raise UserError("its weights do not fit its configuration; use another") from None
+
+
+def _weights(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state of a checkpoint's model."""
     saved, prefix = checkpoint.get("state_dict"), "model."
     if not isinstance(saved, Mapping):
         raise UserError("it holds no weights; use another")
-    weights = {n.removeprefix(prefix): t for n, t in saved.items() if n.startswith(prefix)}
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError:
-        raise UserError("its weights do not fit its configuration; use another") from None
+    return {n.removeprefix(prefix): t for n, t in saved.items() if n.startswith(prefix)}

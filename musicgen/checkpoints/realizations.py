@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from musicgen.attention import FeatureMap
 from musicgen.checkpoints.building import build
 from musicgen.checkpoints.content import CheckpointContent
@@ -14,8 +16,8 @@ from musicgen.validation import check_int
 
 def with_realizations(
     model: Transformer, content: CheckpointContent, num_realizations: int | None, *, seed: int = 0
-) -> Transformer:
-    """Return the model, in evaluation mode, with another number R of realizations.
+) -> tuple[Transformer, CheckpointContent]:
+    """Return the model, in evaluation mode, with another number R of realizations, and its content.
 
     No trained weight depends on R. Random features do, as R is the width of encoded queries and
     keys: they are drawn anew, as many as in training, unless R is the trained one.
@@ -33,7 +35,7 @@ def with_realizations(
         expected = "the model's positional encoding has no realizations; only SPE has"
         raise ParameterError("num_realizations", num_realizations, expected)
     if num_realizations == model.position.num_realizations:
-        return model
+        return model, content
     if content.adapter is not None:
         expected = "expected the trained one: a style belongs to its random features"
         raise ParameterError("num_realizations", num_realizations, expected)
@@ -53,4 +55,4 @@ def with_realizations(
         module.redraw(key.fold(i))
         weights |= {f"{name}.{each}": tensor for each, tensor in module.named_buffers()}
     changed.load_state_dict(weights)
-    return changed.to(model.head.weight.device).eval()
+    return changed.to(model.head.weight.device).eval(), replace(content, model=config)

@@ -141,7 +141,11 @@ def _different_model(saved: CheckpointContent, content: CheckpointContent) -> st
     """Return the settings in which a checkpoint's model differs from this run's, else ""."""
     # An older version may lack a setting, which then has its default.
     options = inspect.signature(Transformer).parameters.items()
-    defaults = {f"model.{n}": p.default for n, p in options if p.default is not p.empty}
+    defaults = {
+        f"model.{name}": list(p.default) if isinstance(p.default, tuple) else p.default
+        for name, p in options
+        if p.default is not p.empty
+    }
     here, there = (defaults | _settings(c.model, "model") for c in (content, saved))
     differing = [
         f"{name}={there[name]} (not {here[name]})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from musicgen.errors import ParameterError, UserError
 from musicgen.models import Transformer, parameter_count
 
 _NUM_WINDOWS, _WINDOW = 64, 16  # windows of the training set, and tokens in each
+_COUNTED = ("index", "time", "bar")  # coordinates that grow from the beginning of a piece
 
 
 def build_adapter(cfg: DictConfig) -> Adapter | None:
@@ -54,21 +56,26 @@ def begin_adapter(
     content.check_same_vocabulary(saved)
     total = parameter_count(model)
     adapter.attach(model)
-    adapter.initialise(model, *_windows(data, model.num_position_columns))
+    adapter.initialise(model, *training_windows(data, model.coordinate_names))
     return f"adapter={adapter.name}: trains {parameter_count(model):,} weights beside {total:,}"
 
 
-def _windows(data: EncodedCorpus, num_columns: int) -> tuple[Tensor, Tensor]:
-    """Return windows of the training set, [N, L], and their positions [N, L, P] from 0."""
+def training_windows(data: EncodedCorpus, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Return windows of the training set, [N, L], and the named coordinates [N, L, P].
+
+    Those that count, such as bars, count from the beginning of the window.
+    """
+    counted = np.array([name in _COUNTED for name in names])
     tokens, positions = [], []
     pieces = data.cache.pieces("train") or list(range(len(data.cache)))
     for piece in evenly_spaced(pieces, _NUM_WINDOWS):
         ids = np.asarray(data.cache[piece], dtype=np.int64)
         count = len(ids) // _WINDOW
-        where = data.tokenizer.positions(ids)[: count * _WINDOW, :num_columns]
-        where = where.reshape(count, _WINDOW, num_columns)
+        bar_length = data.cache.bar_lengths[piece]
+        where = data.tokenizer.coordinates(ids, names, bar_length=bar_length)
+        where = where[: count * _WINDOW].reshape(count, _WINDOW, len(names))
         tokens += list(ids[: count * _WINDOW].reshape(count, _WINDOW))
-        positions += list(where - where[:, :1])
+        positions += list(where - counted * where[:, :1])
     if not tokens:
         raise UserError(f"no training piece has {_WINDOW} tokens; give longer ones")
     chosen = evenly_spaced(range(len(tokens)), _NUM_WINDOWS)

@@ -68,12 +68,12 @@ class Decoder:
 
     def token_prompt(self, prompt: Prompt) -> TokenPrompt:
         """Return the tokens to continue, to the last bar if that closes, else to the end."""
-        end = self.request.length.end_time(prompt)
+        end, silent_by = self.request.length.end_time(prompt), None
         if self.closes:
             assert end is not None
-            end -= prompt.bar_length
+            silent_by, end = end, end - prompt.bar_length
         limit = self.request.length.limit(prompt, self.max_length)
-        return self._token_prompt(prompt, prompt.tokens, prompt.end_time, end, limit)
+        return self._token_prompt(prompt, prompt.tokens, prompt.end_time, end, silent_by, limit)
 
     def key(self, sample: int, candidate: int = 0) -> NoiseKey:
         """Return the key of a sample's random numbers, or of another candidate for it."""
@@ -132,7 +132,7 @@ class Decoder:
                 limit = min(limit, most + len(prompt.tokens) - len(tokens))
             if tokens[-1] != eos and limit > 0:
                 start = end - prompt.bar_length
-                prompts.append(self._token_prompt(prompt, tokens, start, end, limit))
+                prompts.append(self._token_prompt(prompt, tokens, start, end, end, limit))
                 open_rows.append((i, piece.sample))
         size = max(1, self.request.batch_size // NUM_ENDINGS)
         for first in range(0, len(open_rows), size):
@@ -170,6 +170,7 @@ class Decoder:
         tokens: NDArray[np.int64],
         start_time: int,
         end_time: int | None,
+        silent_by: int | None,
         limit: int,
     ) -> TokenPrompt:
         bar = prompt.bar_length
@@ -179,6 +180,7 @@ class Decoder:
             max_new_tokens=limit,
             start_time=start_time,
             end_time=end_time,
+            silent_by=silent_by,
             bar_length=bar,
             times=torch.from_numpy(self.tokenizer.times(tokens)),
         )

@@ -28,6 +28,7 @@ class TokenPrompt:
         positions: [L, P], of each token, as the model reads them.
         start_time: musical time in grid steps before which nothing may be added.
         end_time: musical time at which continuations end, without the token that reaches it.
+        silent_by: musical time after which no new note sounds, see `Grammar.close`.
         bar_length: grid steps in a bar of the continuation.
         times: [L] musical time of each token; only `max_bar_repeats` reads it.
     """
@@ -37,6 +38,7 @@ class TokenPrompt:
     max_new_tokens: int
     start_time: int = 0
     end_time: int | None = None
+    silent_by: int | None = None
     bar_length: int = 1
     times: Tensor | None = None
 
@@ -80,8 +82,8 @@ def generate_tokens(
         hold_tempo, hold_metre: see `Grammar.hold`.
         grammar: one of its own, as the bound of `sampling.max_notes` stays with it.
         next_positions: `TokenCoordinates.next_coordinates` of the coordinates that the model reads.
-        close: end each piece with EOS and without sounding notes, by its `end_time` at the latest;
-            the bar line that would come instead of EOS counts for it.
+        close: end each piece with EOS and without sounding notes, by its `silent_by` at the
+            latest; the bar line that would come instead of EOS counts for it.
         log_probs: whether to compute those of `Step`.
 
     Yields:
@@ -112,8 +114,8 @@ def generate_tokens(
     ends = torch.tensor([never if p.end_time is None else p.end_time for p in prompts])[of_prompt]
     bar_lengths = torch.tensor([prompt.bar_length for prompt in prompts])[of_prompt]
     positions = torch.stack([prompt.positions[-1] for prompt in prompts])[of_prompt]
-    if close:
-        grammar_state = grammar.close(grammar_state, ends)
+    silent_by = [never if p.silent_by is None else p.silent_by for p in prompts]
+    grammar_state = grammar.close(grammar_state, torch.tensor(silent_by)[of_prompt])
     active = torch.arange(len(rows))
     repeats = _bar_repeats(grammar, prompts, of_prompt, sampling.max_bar_repeats)
     for uniform in _uniforms([key for _, key in rows]):

@@ -21,7 +21,7 @@ from musicgen.generation.continuation import Continuation, continue_prompts
 from musicgen.generation.decoder import Decoder
 from musicgen.generation.prompts import Prompt, empty_prompt, make_prompt
 from musicgen.generation.request import ContinuationRequest, Ending, Length
-from musicgen.generation.sampling import SamplingParams
+from musicgen.generation.sampling import SamplingParams, check_known
 from musicgen.generation.streaming import Note, stream_notes
 from musicgen.hub import upload
 from musicgen.midi import Score, as_score, read_with_data
@@ -48,8 +48,8 @@ class MusicModel:
 
         Random features, which depend on the number, are drawn anew with `seed`.
         """
-        model = with_realizations(self.model, self.content, num_realizations, seed=seed)
-        return MusicModel(model, self.tokenizer, self.content, self.path)
+        changed = with_realizations(self.model, self.content, num_realizations, seed=seed)
+        return MusicModel(changed[0], self.tokenizer, changed[1], self.path)
 
     @classmethod
     def from_pretrained(cls, name: str | Path) -> MusicModel:
@@ -144,6 +144,7 @@ class MusicModel:
         """
         configured = {**(self.content.config.get("sampling") or {}), "choose": None}
         chosen = self.content.sampling or {}
+        check_known({*configured, *chosen} - {"choose"}, self.path)
         given = {key: value for key, value in overrides.items() if value is not None}
         values = {**configured, **chosen, **given}
         del values["choose"]  # whether train.py chooses, not how to sample

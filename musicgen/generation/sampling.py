@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -47,10 +48,20 @@ class SamplingParams:
         check_float("min_p", self.min_p, maximum=1)
         check_float("typical_p", self.typical_p, above=0, maximum=1)
         check_int("max_bar_repeats", self.max_bar_repeats, none_means="any number")
-        numbers = self.max_notes if isinstance(self.max_notes, Sequence) else [self.max_notes]
-        for number in numbers:
-            if number is not False:
-                check_int("max_notes", number, none_means="any number")
+        if isinstance(self.max_notes, Sequence):
+            for number in self.max_notes:
+                check_int("max_notes", number)
+        elif self.max_notes is not False:
+            check_int("max_notes", self.max_notes, none_means="any number")
+
+
+def check_known(names: Set[str], path: Path) -> None:
+    """Raise `UserError` if one of the settings that a checkpoint stores is not known."""
+    if unknown := names - {each.name for each in fields(SamplingParams)}:
+        raise UserError(
+            f"{path}: its sampling has {', '.join(sorted(map(str, unknown)))}, which this musicgen "
+            "does not know; use the version that wrote it"
+        )
 
 
 def probabilities(logits: Tensor, params: SamplingParams, allowed: Tensor | None = None) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from musicgen.errors import ParameterError
 from musicgen.validation import check_int
 
 
@@ -22,6 +23,8 @@ class PhaseEmbedding(nn.Module):
 
     def __init__(self, cycles: Sequence[int], dim: int) -> None:
         super().__init__()
+        if not isinstance(cycles, Sequence) or isinstance(cycles, str):
+            raise ParameterError("cycles", cycles, "expected a list of integers, such as [4,16]")
         for cycle in cycles:
             check_int("cycles", cycle, 2)
         self.tables = nn.ModuleList(nn.Embedding(cycle, dim) for cycle in cycles)

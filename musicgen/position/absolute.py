@@ -11,7 +11,14 @@ from musicgen.position.base import PositionalEncoding, Site
 from musicgen.validation import check_int
 
 
-class NoPosition(PositionalEncoding):
+class _OfIndex(PositionalEncoding):
+    """Base of encodings that read no coordinate but the token index."""
+
+    def __init__(self, num_layers: int, num_heads: int, width: int, model_dim: int) -> None:
+        super().__init__(num_layers, num_heads, width, model_dim)
+
+
+class NoPosition(_OfIndex):
     """No encoding: a causal model infers the order from what each token may see."""
 
     name = "none"
@@ -19,7 +26,7 @@ class NoPosition(PositionalEncoding):
     relative = "exact"
 
 
-class Sinusoidal(PositionalEncoding):
+class Sinusoidal(_OfIndex):
     """Fixed sines and cosines of geometrically spaced frequencies (Vaswani et al. 2017, §3.5)."""
 
     name = "sinusoidal"
@@ -46,7 +53,7 @@ def sinusoids(positions: Tensor, width: int) -> Tensor:
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[..., :width]
 
 
-class Learnable(PositionalEncoding):
+class Learnable(_OfIndex):
     """One learned vector for each position below `max_length` (Gehring et al. 2017)."""
 
     name = "learnable"

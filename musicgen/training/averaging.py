@@ -33,6 +33,11 @@ class AverageWeights(callbacks.WeightAveraging):
         super().__init__(use_buffers=False, avg_fn=average)
         self._validating = False
 
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Make the average on the device of training, to which the model is moved later."""
+        self._device = trainer.strategy.root_device
+        super().setup(trainer, pl_module, stage)
+
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_validation_epoch_start(trainer, pl_module)
         self._validating = True

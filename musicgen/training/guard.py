@@ -86,7 +86,8 @@ class GuardSteps(pl.Callback):
         self._losses = 0.0
         if bool(total.isfinite()):
             self._in_row = 0
-            self._warn_of_large(float(norm), trainer.global_step)
+            if trainer.is_global_zero:  # the norm is that of all processes
+                self._warn_of_large(float(norm), trainer.global_step)
         else:
             scaler = getattr(trainer.precision_plugin, "scaler", None)
             if scaler is None or scaler.get_scale() <= 1:  # else it reduces the scale of the loss

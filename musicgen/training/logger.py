@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,48 @@ from lightning_fabric.loggers.logger import rank_zero_experiment
 from pytorch_lightning import loggers
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 
+from musicgen.files import write_text
+
 
 class _AppendingWriter(ExperimentWriter):
     def _check_log_dir_exists(self) -> None:
         """Take over the columns of an existing file, which Lightning's writer would delete."""
         path = Path(self.metrics_file_path)
-        if path.is_file():
+        self._resumes = path.is_file()
+        if self._resumes:
             with path.open(newline="") as file:
                 self.metrics_keys = next(csv.reader(file), [])
+
+    def save(self) -> None:
+        if self._resumes and self.metrics:
+            self._resumes = False
+            self._drop_repeated(self.metrics[0])
+        super().save()
+
+    def _drop_repeated(self, first: Mapping[str, Any]) -> None:
+        """Drop the rows that follow from `first` on: of steps after the checkpoint, and a cut one.
+
+        A resumed run may begin with the validation after the checkpoint's step, whose other rows
+        stay. A test alone repeats nothing.
+        """
+        if "test/loss" in first:
+            return
+        path, step, validates = Path(self.metrics_file_path), first["step"], "val/loss" in first
+
+        def is_before(row: Mapping[str, str | None]) -> bool:
+            number = row.get("step") or ""
+            if not number.isdecimal() or None in row.values():  # cut short by a kill
+                return False
+            same = validates and int(number) == step and not row.get("val/loss")
+            return int(number) < step or same
+
+        with path.open(newline="") as file:
+            kept = [row for row in csv.DictReader(file) if is_before(row)]
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, self.metrics_keys)
+        writer.writeheader()
+        writer.writerows(kept)
+        write_text(path, text.getvalue())
 
 
 class CSVLogger(loggers.CSVLogger):

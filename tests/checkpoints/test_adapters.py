@@ -134,9 +134,36 @@ def test_files_for_other_models_and_of_other_kinds_are_refused(tmp_path):
     refused("cannot be read", path=tmp_path / "missing.safetensors")
 
 
+def test_a_merged_lora_is_not_merged_again(tmp_path):
+    base, file = small_model(), tmp_path / "lora.safetensors"
+    saved("lora", base, tmp_path / "run.ckpt")
+    write_adapter(tmp_path / "run.ckpt", file)
+    merged = base.with_adapter(file)
+    merged.save_pretrained(tmp_path / "published", dtype="bfloat16")
+    loaded = [musicgen.load(tmp_path / name) for name in ("run.ckpt", "published")]
+    for model in (merged, *loaded):
+        with pytest.raises(UserError, match="or is merged into these already"):
+            model.with_adapter(file)
+    base.save_pretrained(tmp_path / "base", dtype="bfloat16")
+    musicgen.load(tmp_path / "base").with_adapter(file, "lora")
+
+
 def test_lora_names_its_layers():
     with pytest.raises(UserError, match=r"targets=\[q\]: expected some of qkv, out, ff_in, ff_out"):
         LoRA(targets=["q"]).attach(small_model().model)
+
+
+@pytest.mark.parametrize("targets", [[], "qkv", 3, ["qkv", "out", "qkv"]])
+def test_lora_takes_a_list_of_different_layers(targets):
+    with pytest.raises(UserError, match=r"targets=.*: expected a list of different linear layers"):
+        LoRA(targets=targets)
+
+
+def test_a_style_is_a_state_and_needs_causality():
+    model = small_model().model
+    model.causal = False
+    with pytest.raises(UserError, match="adapter=style: expected a causal model"):
+        Style().attach(model)
 
 
 def test_a_style_keeps_its_features(tmp_path):

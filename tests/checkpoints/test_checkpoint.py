@@ -191,6 +191,48 @@ def test_damaged_and_foreign_files_are_reported_by_name(checkpoint, tmp_path):
         rebuild(saved(wrong, tmp_path))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dim": 1_000_000},
+        {"ff_dim": 1_000_000},
+        {"num_layers": 1_000_000},
+        {"num_layers": None},
+        {"cycles": [1_000_000]},
+        {"num_heads": 2**60},
+        {"position": {**MODEL["position"], "num_realizations": 1_000_000}},
+        {"position": {**MODEL["position"], "num_sines": 2**40}},
+        {"attention": {**MODEL["attention"], "feature_map": {
+            **MODEL["attention"]["feature_map"], "num_features": 2**40}}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_sizes_are_compared_before_a_model_takes_memory(checkpoint, tmp_path, monkeypatch, change):
+    data, _ = checkpoint
+    data = {**data, CONTENT_KEY: {**data[CONTENT_KEY], "model": {**MODEL, **change}}}
+    path = saved(data, tmp_path)
+    made = torch.nn.Embedding.__init__
+
+    def on_meta(self, *args, **kwargs):
+        made(self, *args, **kwargs)
+        assert self.weight.is_meta
+
+    monkeypatch.setattr(torch.nn.Embedding, "__init__", on_meta)
+    with pytest.raises(UserError, match="do not fit its configuration"):
+        rebuild(path)
+
+
+def test_views_of_few_numbers_are_refused(checkpoint, tmp_path):
+    data, _ = checkpoint
+    size = 10**6
+    data["state_dict"]["model.embedding.weight"] = torch.zeros(1).expand(size, size)
+    data[CONTENT_KEY]["model"] = {**MODEL, "dim": size}
+    path = saved(data, tmp_path)
+    assert path.stat().st_size < 1e6
+    with pytest.raises(UserError, match="do not fit its configuration"):
+        rebuild(path)
+
+
 def test_flipped_bits_are_detected(checkpoint, tmp_path):
     data, _ = checkpoint
     path = saved(data, tmp_path)

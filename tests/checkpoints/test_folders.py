@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,9 +13,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import musicgen
-from musicgen.checkpoints import find_checkpoint
+from musicgen.checkpoints import build, find_checkpoint
 from musicgen.errors import UserError
 from musicgen.generation.model import MusicModel
+from musicgen.models import Transformer
 from tests.checkpoints.small_model import small_model
 
 IDS = torch.arange(3, 40)[None]
@@ -38,6 +40,21 @@ def test_a_folder_gives_the_same_model(tmp_path, dtype, tolerance):
     again.save_pretrained(tmp_path / "again", dtype=dtype)
     for name in ("config.json", "tokenizer.json", "model.safetensors", "README.md"):
         assert (tmp_path / "mine" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+@pytest.mark.parametrize("num_realizations", [7, None])
+def test_a_model_with_other_realizations_is_stored_with_its_settings(tmp_path, num_realizations):
+    model = small_model()
+    spe = {"_target_": "musicgen.position.SineSPE", "_partial_": True, "num_realizations": 4}
+    content = replace(model.content, model={**model.content.model, "position": spe})
+    built = build(content.model, Transformer, vocab_size=len(model.tokenizer.vocabulary))
+    changed = MusicModel(built.eval(), model.tokenizer, content, model.path).with_realizations(
+        num_realizations
+    )
+    changed.save_pretrained(tmp_path)
+    loaded = musicgen.load(tmp_path)
+    assert loaded.model.position.num_realizations == num_realizations
+    assert torch.equal(loaded.model(IDS), changed.model(IDS))
 
 
 def test_half_precision_halves_the_file_and_refuses_what_it_cannot_hold(tmp_path):
@@ -111,6 +128,41 @@ def test_foreign_classes_and_damaged_files_are_refused(tmp_path):
         save_file(tensors, weights)
 
     refused("its weights do not fit", without_a_weight)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (5, r"config\.json: not the configuration"),
+        ([["model", 1]], r"config\.json: not the configuration"),
+        ({"steps": float("inf")}, r"config\.json: not the configuration"),
+        ({"steps": float("nan")}, r"config\.json: not the configuration"),
+        ({"config": "x"}, "a damaged musicgen checkpoint"),
+        ({"config": {"data": "x"}}, "a damaged musicgen checkpoint"),
+        ({"config": {"sampling": [1]}}, "a damaged musicgen checkpoint"),
+        ({"sampling": "x"}, "a damaged musicgen checkpoint"),
+        ({"adapter": "x"}, "a damaged musicgen checkpoint"),
+        ({"sampling": {"warmth": 1}}, "its sampling has warmth, which this musicgen does not know"),
+        ({"sampling": {"max_notes": [2, False]}}, "max_notes=False: expected an integer"),
+    ],
+    ids=str,
+)
+def test_odd_configurations_are_refused_in_one_line(tmp_path, changes, message):
+    small_model().save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    plain = json.loads(path.read_text())
+    path.write_text(json.dumps({**plain, **changes} if isinstance(changes, dict) else changes))
+    with pytest.raises(UserError, match=message):
+        musicgen.load(tmp_path).generate(bars=1)
+
+
+def test_interfaces_are_no_parts_of_models(tmp_path):
+    small_model().save_pretrained(tmp_path)
+    edited(
+        tmp_path, position={"_target_": "musicgen.position.PositionalEncoding", "_partial_": True}
+    )
+    with pytest.raises(UserError, match="cannot be built"):
+        musicgen.load(tmp_path)
 
 
 @pytest.fixture

@@ -70,6 +70,11 @@ def test_an_option_that_a_model_lacks_is_off_in_it(option):
     load_initial(checkpoint(OLD), off, instantiate(off.model, vocab_size=len(OLD) + 1))
 
 
+def test_cycles_that_a_model_lacks_are_an_empty_list():
+    asked = replace(content(OLD), model=MODEL | {"cycles": []})
+    load_initial(checkpoint(OLD), asked, instantiate(asked.model, vocab_size=len(OLD) + 1))
+
+
 def test_the_same_vocabulary_is_loaded_silently():
     saved = checkpoint(OLD)
     model = instantiate(MODEL, vocab_size=len(OLD) + 1)

@@ -159,6 +159,17 @@ def decode(model: Transformer, ids: Tensor, state: ModelState | None) -> Tensor:
     return torch.cat(out, dim=1)
 
 
+def test_shapes_alone_can_be_built(model, request, config):
+    position, attention, overrides = request.node.callspec.params["model"]
+    cfg = config("train", f"position={position}", f"attention={attention}", *SMALL, *overrides)
+    with torch.device("meta"):
+        shapes = instantiate(cfg.model, vocab_size=VOCAB).state_dict()
+    assert all(tensor.is_meta for tensor in shapes.values())
+    assert {name: tensor.shape for name, tensor in shapes.items()} == {
+        name: tensor.shape for name, tensor in model.state_dict().items()
+    }
+
+
 @torch.no_grad()
 def test_recurrent_equals_parallel_at_twice_the_training_length(model):
     ids = tokens(2 * TRAINING_LENGTH)

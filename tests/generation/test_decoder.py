@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,8 +19,9 @@ from musicgen.generation.prompts import make_prompt
 from musicgen.generation.sampling import SamplingParams
 from musicgen.generation.selection import Candidate, Selection
 from musicgen.metrics.key import find_scale, in_scale_share
-from musicgen.midi import Score, Track, notes_from
+from musicgen.midi import Score, TimeSignature, Track, notes_from
 from musicgen.random import NoiseKey
+from musicgen.tokenization import REMI
 from tests.generation.test_continuation import SCORES, TOKENIZERS, run, small_model
 
 BAR = 4 * 480
@@ -138,6 +140,21 @@ def test_endings_depend_on_the_seed_alone(tokenizer, batch_size):
 def test_a_piece_without_room_stays_open():
     (done,) = run(TOKENIZERS["remi"], length=Length(bars=8, max_new_tokens=9), ending="close")
     assert done.num_new_tokens == 9
+
+
+@pytest.mark.parametrize("hold_metre", [True, False])
+def test_pieces_close_in_any_metre(hold_metre):
+    """Also where the model's own bars do not end with those of the prompt."""
+    tokenizer = REMI(time_signatures=("4/4", "3/4", "2/4"))
+    beats = [(0.5 * i, 60 + i % 7, 0.5) for i in range(16)]
+    score = replace(notes_at(beats), time_signatures=[TimeSignature(0, 2, 4)])
+    prompt = make_prompt(tokenizer, score, "p", 2)
+    assert prompt.bar_length == 8
+    options = {"length": Length(bars=2), "ending": "close", "num_samples": 12}
+    for done in run(tokenizer, prompts=[prompt], hold_metre=hold_metre, **options):
+        assert done.tokens[-1] == tokenizer.vocabulary.id("EOS")
+        assert tokenizer.grammar().accepts(torch.from_numpy(done.tokens)[None]).all()
+        assert done.new_score.end <= 2 * 2 * 480
 
 
 def test_a_length_in_tokens_does_not_close():

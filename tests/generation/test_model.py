@@ -51,19 +51,24 @@ def test_one_prompt_needs_no_list(tmp_path, monkeypatch):
         asked.clear()
 
 
-def test_a_corpus_is_not_composed_in_a_folder_that_is_missing(tmp_path, config):
-    settings = ["data.root=x", f"data.cache_dir={tmp_path}"]
+def test_a_corpus_is_not_composed_where_a_stranger_says(tmp_path, config, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = [f"data.root={tmp_path.parent}/elsewhere", f"data.cache_dir={tmp_path}"]
     data = OmegaConf.to_container(config("train", *settings).data, resolve=True)
     model = MusicModel(None, REMI(), SimpleNamespace(config={"data": data}), Path("model.ckpt"))
-    with pytest.raises(UserError, match=r"data\.root=\S+/moved: expected a folder"):
-        open_training_data(model, tmp_path / "moved")
-    assert open_training_data(model, tmp_path).corpus.root.parent == tmp_path
+    with pytest.raises(UserError, match="which is not here; give another folder"):
+        open_training_data(model)
+    assert open_training_data(model, tmp_path / "mine").corpus.root.parent == tmp_path / "mine"
     for section in (data, data["corpus"]):  # a published model has no paths
         section.pop("root", None)
         section.pop("cache_dir", None)
+    assert open_training_data(model).corpus.root.parent == Path("data/composed")
+    del data["corpus"]["kind"]
+    data["corpus"]["_target_"] = "musicgen.data.corpora.MidiFolder"
     with pytest.raises(UserError, match=r"data\.root=null: expected the corpus's folder"):
         open_training_data(model)
-    assert open_training_data(model, tmp_path).corpus.root.parent == tmp_path
+    with pytest.raises(UserError, match=r"data\.root=\S+/mine: expected a folder"):
+        open_training_data(model, tmp_path / "mine")
 
 
 def test_loading_imports_neither_hydra_nor_lightning():

@@ -40,3 +40,9 @@ def test_a_model_without_position_tells_the_phases_of_equal_tokens(config):
 def test_invalid_cycles_raise(cycles):
     with pytest.raises(ParameterError, match=r"cycles=.*: expected an integer >= 2"):
         PhaseEmbedding(cycles, 8)
+
+
+@pytest.mark.parametrize("cycles", [4, None, "4"])
+def test_cycles_are_a_list(cycles):
+    with pytest.raises(ParameterError, match=r"cycles=.*: expected a list of integers"):
+        PhaseEmbedding(cycles, 8)

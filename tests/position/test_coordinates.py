@@ -159,3 +159,11 @@ def test_encodings_that_cannot_take_several_name_those_that_can():
     for coordinates in ("index", ["index", "time", "bar", "beat", "pitch", "chord"]):
         with pytest.raises(ParameterError, match=r"per_head=True: .* from 2 .* each of 5 heads"):
             RoPE(**SIZES, coordinates=coordinates, per_head=True)
+
+
+def test_each_coordinate_has_an_angle():
+    four = ["index", "time", "bar", "beat"]
+    RoPE(**SIZES, coordinates=four[:3])
+    with pytest.raises(ParameterError, match=r"4 coordinates: expected at most 3, .* width 6"):
+        RoPE(**SIZES, coordinates=four)
+    RoPE(**SIZES, coordinates=four, per_head=True)

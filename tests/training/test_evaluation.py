@@ -61,16 +61,16 @@ def test_many_realizations_approach_the_exact_limit(tokens):
     attention = {"_target_": "musicgen.attention.SoftmaxAttention", "_partial_": True}
     model = build(partial(SineSPE, num_realizations=8), SoftmaxAttention)
     numbers = (8, 512, 32768)
-    exact = with_realizations(model, content(attention), None)
+    exact = with_realizations(model, content(attention), None)[0]
     (limit,) = position_losses(exact, tokens, NoiseKey((0,)))
     errors = []
     for number in numbers:
-        changed = with_realizations(model, content(attention), number)
+        changed = with_realizations(model, content(attention), number)[0]
         assert not changed.training
         losses = position_losses(changed, tokens, NoiseKey((0,)), num_draws=4)
         errors.append(math.sqrt(np.square(losses - limit).mean()))
     assert errors[0] > 3 * errors[1] > 9 * errors[2] > 0
-    assert with_realizations(model, content(attention), 8) is model
+    assert with_realizations(model, content(attention), 8)[0] is model
 
 
 @pytest.mark.parametrize("num_features", [None, 32])
@@ -83,7 +83,7 @@ def test_random_features_keep_their_number_and_are_drawn_by_seed(tokens, num_fea
     model = build(partial(SineSPE, num_realizations=8), favor)
     for number in (4, 64, None):
         torch.manual_seed(7)
-        changed = with_realizations(model, content(attention), number)
+        changed = with_realizations(model, content(attention), number)[0]
         first = changed.layers[0].attention
         assert first.feature_dim == model.layers[0].attention.feature_dim
         assert first.feature_map.omega.shape[0] == changed.position.encoded_dim
@@ -91,7 +91,7 @@ def test_random_features_keep_their_number_and_are_drawn_by_seed(tokens, num_fea
             first.feature_map.omega, changed.layers[1].attention.feature_map.omega
         )
         torch.manual_seed(8)
-        again = with_realizations(model, content(attention), number)
+        again = with_realizations(model, content(attention), number)[0]
         assert torch.equal(again.layers[0].attention.feature_map.omega, first.feature_map.omega)
         for name, weight in model.named_parameters():
             assert torch.equal(dict(changed.named_parameters())[name], weight), name

@@ -39,8 +39,8 @@ class FAVOR(FeatureMap):
             raise ParameterError("num_features", num_features, expected)
         self.feature_dim = num_features
         self.register_buffer("omega", torch.empty(dim, num_features // 2))
-        # Seeded by the global generator, like the other weights.
-        self._fill(torch.Generator().manual_seed(int(torch.randint(2**62, ()))))
+        if not self.omega.is_meta:  # Seeded by the global generator, like the other weights.
+            self._fill(torch.Generator().manual_seed(int(torch.randint(2**62, ()))))
 
     def redraw(self, key: NoiseKey) -> None:
         self._fill(key.generator())

@@ -50,6 +50,8 @@ def find_cycles(permutation: Tensor) -> Tensor:
         then for each element j the start of its cycle in that order, the cycle's length, and the
         offset of j within it.
     """
+    if permutation.is_meta:
+        return torch.empty(4, len(permutation), dtype=torch.long, device="meta")
     image = permutation.tolist()
     order: list[int] = []
     rows: dict[int, tuple[int, int, int]] = {}

@@ -36,6 +36,12 @@ class Rotation(LRPE):
         super().__init__(*args, **kwargs)
         check_bool("learned_angles", learned_angles)
         t, dims = torch.arange(self.width // self.features_per_angle), self.num_dims
+        if dims > len(t):
+            expected = (
+                f"expected at most {len(t)}, as a head of width {self.width} has so many angles; "
+                "use wider heads or per_head=true"
+            )
+            raise ParameterError("coordinates", f"{dims} coordinates", expected)
         self.register_buffer("even", 2 * (t // dims * dims), persistent=False)
         self.register_buffer("dims", t % dims, persistent=False)
         self.log_alpha: nn.Parameter | None = None  # [codes, H, A]

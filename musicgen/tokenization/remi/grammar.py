@@ -137,14 +137,14 @@ class REMIGrammar(Grammar[REMIState]):
         time = state.bar_start[:, None] + self._columns(tables.rank, "Beat")
         bar_end = state.bar_end[:, None]
         earliest = state.time + ~self._is("Bar", tables.family[state.last])
-        beat = (time >= earliest[:, None]) & (time >= ready) & (time < bar_end)
+        limit = state.limit[:, None]
+        beat = (time >= earliest[:, None]) & (time >= ready) & (time < bar_end.minimum(limit))
         self._columns(mask, "Beat").logical_and_(beat)
         num_more = self.max_bars - 1 - state.num_bars[:, None]
         end = bar_end + tables.bar_lengths + num_more * self.longest_bar
         bar = (num_more >= 0) & (end > ready)
         held = (state.hold_metre & (state.metre >= 0))[:, None]
         bar &= ~held | (self._columns(tables.rank, "Bar") == state.metre[:, None])
-        limit = state.limit[:, None]
         self._columns(mask, "Bar").logical_and_(bar & (bar_end < limit))
         longest = 2 * (limit - state.time[:, None])  # in half grid steps
         self._columns(mask, "Duration").logical_and_(
@@ -153,9 +153,10 @@ class REMIGrammar(Grammar[REMIState]):
         return mask
 
     def _time_tokens(self, state: REMIState, until: Tensor) -> Tensor:
-        # Prompts end at bar lines, so Bar is sufficient.
-        family = self._on(state.last.device).family
-        return self._is("Bar", family).expand(len(until), -1)
+        tables = self._on(state.last.device)
+        is_beat = self._is("Beat", tables.family)
+        arrives = state.bar_start[:, None] + tables.rank >= until[:, None]
+        return self._is("Bar", tables.family) | (is_beat & arrives)
 
     def advance(self, state: REMIState, tokens: Tensor) -> REMIState:
         tables = self._on(tokens.device)
