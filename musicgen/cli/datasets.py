@@ -85,8 +85,11 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
     Raises:
         ValueError: the folder is missing, or the checkpoint names no corpus of musicgen.
     """
-    config = dict(model.content.config["data"])
-    config.pop("_target_")  # the loader's class, which is not needed
+    data = model.content.config.get("data")
+    if not isinstance(data, Mapping) or not isinstance(data.get("corpus"), Mapping):
+        raise UserError(f"{model.path}: does not say what it was trained on; use another")
+    # Without the loader's class, which is not needed.
+    config = {key: value for key, value in data.items() if key != "_target_"}
     check_targets(config, (Corpus,))
     corpus = dict(config["corpus"])
     composed = "kind" in corpus

@@ -82,7 +82,7 @@ def test_the_first_weights_are_a_mean_over_windows(config):
     cfg = config("train", "position=none", "attention=elu", *SMALL, "model.num_layers=1")
     model = instantiate(cfg.model, vocab_size=VOCAB).double().eval()
     ids, positions = ids_and_positions(4, 0, 8)
-    states = [model.forward_with_state(row[None])[1].layers[0] for row in ids]
+    states = [model.forward_with_state(row[None])[1].layers[0].attention for row in ids]
     style = Style(weight=2)
     style.attach(model)
     style.initialise(model, ids, positions)

@@ -281,11 +281,11 @@ def test_cache_is_trimmed_to_the_window_and_equals_the_parallel_form(position):
             out, state = model.forward_with_state(ids[:, 251:295], noise=NOISE, state=state)
             outputs.append(out)
             break
-        assert state.layers[0].k.shape[1] <= 32
+        assert state.layers[0].attention.k.shape[1] <= 32
     for n in range(295, 300):
         out, state = model.forward_with_state(ids[:, n : n + 1], noise=NOISE, state=state)
         outputs.append(out)
-    assert state.layers[0].k.shape[1] <= 128
+    assert state.layers[0].attention.k.shape[1] <= 128
     torch.testing.assert_close(torch.cat(outputs, 1), parallel, atol=1e-4, rtol=0)
 
 

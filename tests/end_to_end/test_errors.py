@@ -180,8 +180,14 @@ ERRORS = {
     "nothing to evaluate": (["evaluate.py"], ["python train.py"]),
     "nothing generated": (["evaluate.py", "generated=empty"], ["empty", "no .mid"]),
     "no references": (["evaluate.py", "generated=mine"], ["references"]),
-    "unknown metric": (["evaluate.py", "metrics=beauty"], ["beauty", "style, descriptors"]),
-    "no metric": (["evaluate.py", "metrics=[]"], ["metrics=[]", "style, descriptors"]),
+    "unknown metric": (
+        ["evaluate.py", "metrics=beauty"],
+        ["beauty", "style, style_over_time, descriptors"],
+    ),
+    "no metric": (
+        ["evaluate.py", "metrics=[]"],
+        ["metrics=[]", "style, style_over_time, descriptors"],
+    ),
     "invalid factor": (
         ["evaluate.py", "max_factor=-1"],
         ["max_factor=-1: expected a number >= 1"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from musicgen import load
 from musicgen.midi import read
-from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, call_here
+from tests.end_to_end.command_line import SHORT, TINY, call_here
 
 
 def test_a_published_model_continues_and_begins_runs(workplace, monkeypatch, capsys):
@@ -17,7 +17,7 @@ def test_a_published_model_continues_and_begins_runs(workplace, monkeypatch, cap
     assert done.returncode == 0, done.stderr
     assert any(read(path) for path in (workplace / "new").glob("*.mid"))
     done = call("generate.py", "checkpoint=mine", "prompt=test", "bars=1", "out=held_out")
-    assert_one_line(done, "data.root=null: expected the corpus's folder")
+    assert done.returncode == 0, done.stderr  # its corpus was composed again
     data = [setting for setting in TINY if setting.startswith("data.")]
     done = call("train.py", "init=mine", *data, *SHORT, "task_name=tuned")
     assert done.returncode == 0, done.stderr
