@@ -28,8 +28,6 @@ from musicgen.data.preparation import EncodedCorpus
 from musicgen.files import write_text
 from musicgen.generation.model import MusicModel
 from musicgen.metrics import Summary
-from musicgen.random import NoiseKey, RandomStream
-from musicgen.training.evaluation import position_losses
 
 METHODS = {
     "none": [],
@@ -166,14 +164,12 @@ def losses(model: MusicModel, corpus: Corpus, cache: Path) -> dict[str, float]:
     data = EncodedCorpus(
         corpus, model.tokenizer, cache, val_fraction=0, test_fraction=0, chords=chords
     )
-    found = {}
-    for i in range(len(data.cache)):
-        piece = data.cache[i][: WINDOWS * model.training_length + 1]
-        noise = NoiseKey((0, RandomStream.EVALUATION, i))
-        positions = model.positions(piece, data.cache.bar_lengths[i])
-        (draw,) = position_losses(model.model, piece, noise, positions=positions)
-        found[data.cache.names[i]] = round(float(draw.mean()), 5)
-    return found
+    length = WINDOWS * model.training_length
+    measured = measure.piece_losses(model, data, range(len(data.cache)), length, seed=0)
+    return {
+        name: round(float(loss.mean()), 5)
+        for name, (_, loss) in zip(data.cache.names, measured, strict=True)
+    }
 
 
 def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -177,17 +177,11 @@ def losses(checkpoint: Path, device: str, num_pieces: int = 16) -> dict[str, flo
     from musicgen import load
     from musicgen.cli.datasets import open_training_data
     from musicgen.metrics import length_summaries
-    from musicgen.random import NoiseKey, RandomStream
-    from musicgen.training.evaluation import position_losses
 
     model = load(checkpoint).to(device)
     data, length = open_training_data(model), model.training_length
-    pieces = []
-    for i in data.split("test")[:num_pieces]:
-        piece = data.cache[i][: 2 * length + 1]
-        noise = NoiseKey((0, RandomStream.EVALUATION, i))
-        positions = model.positions(piece, data.cache.bar_lengths[i])
-        pieces.append(position_losses(model.model, piece, noise, positions=positions))
+    indices = data.split("test")[:num_pieces]
+    pieces = [loss for _, loss in measure.piece_losses(model, data, indices, 2 * length, seed=0)]
     parts = length_summaries(pieces, length, (2.0,))
     return {f"loss, {name}": round(part.mean, 4) for name, part in parts.items()}
 

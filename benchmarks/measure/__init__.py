@@ -1,5 +1,6 @@
 """Shared by the benchmarks: time and memory of the sides of a comparison, and result tables."""
 
+from benchmarks.measure.losses import piece_losses
 from benchmarks.measure.results import RESULTS, compare, machine, row, save_results, write_results
 from benchmarks.measure.sides import (
     arguments,
@@ -20,6 +21,7 @@ __all__ = [
     "machine",
     "memory",
     "peak_gigabytes",
+    "piece_losses",
     "row",
     "save_results",
     "seconds",

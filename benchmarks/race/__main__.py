@@ -39,8 +39,6 @@ from musicgen import load
 from musicgen.cli.datasets import open_training_data
 from musicgen.files import write_text
 from musicgen.metrics import Summary
-from musicgen.random import NoiseKey, RandomStream
-from musicgen.training.evaluation import position_losses
 
 PER_NOTE = "nats per note"
 
@@ -81,14 +79,9 @@ def run(race: Race, entry: str, seed: int, root: str) -> dict[str, Any]:
     duration = time.monotonic() - start
     model = load(folder / "checkpoints" / "last.ckpt")
     data = open_training_data(model)
-    pieces = data.split(race.split)
-    losses = []
-    for number, i in enumerate(pieces):
-        piece = data.cache[i][: 4 * race.length + 1]
-        noise = NoiseKey((seed, RandomStream.EVALUATION, number))
-        positions = model.positions(piece, data.cache.bar_lengths[i])
-        (draw,) = position_losses(model.model, piece, noise, positions=positions)
-        losses.append(draw)
+    indices = data.split(race.split)
+    measured = measure.piece_losses(model, data, indices, 4 * race.length, seed=seed)
+    pieces, losses = zip(*measured, strict=True)
     row = {"entry": entry, "seed": seed, "pieces": len(pieces), "seconds": round(duration)}
     for name, (start_at, end) in race.ranges.items():
         means = [x[start_at:end].mean() for x in losses if len(x) >= end]
