@@ -22,7 +22,7 @@ _OPTIONAL = (
 
 def describe_environment() -> dict[str, str]:
     """Return lines about the machine by topic."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if _has_sysconf() else 0
+    memory = total_memory()
     lines = {
         "python": f"{platform.python_version()} on {platform.platform()}",
         "torch": f"{torch.__version__}, {torch.get_num_threads()} threads",
@@ -40,8 +40,12 @@ def describe_environment() -> dict[str, str]:
     return lines
 
 
-def _has_sysconf() -> bool:
-    return hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names
+def total_memory() -> int | None:
+    """Return the machine's memory in bytes; None if the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
 
 
 def _cuda() -> str:

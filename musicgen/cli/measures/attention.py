@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from musicgen.attention.pair_weights import FORMS
 from musicgen.cli.datasets import open_training_data
 from musicgen.cli.measures.compared import compared_models
 from musicgen.console import log, progress_bar
+from musicgen.doctor.environment import total_memory
 from musicgen.errors import ParameterError, parameter_of
 from musicgen.files import atomic_path
 from musicgen.generation.model import MusicModel
@@ -129,12 +129,8 @@ def _probe(
 
 def _check_memory(size: int, length: int) -> None:
     """Refuse matrices of `size` bytes that will not fit; a few copies of them are needed."""
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # a system that does not say
-        return
-    needed = _COPIES * size
-    if needed > memory:
+    memory, needed = total_memory(), _COPIES * size
+    if memory is not None and needed > memory:
         raise ParameterError(
             "length",
             length,
