@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -158,16 +159,19 @@ def _validate(trainer: pl.Trainer) -> None:
 
 
 class Throughput(pl.Callback):
-    """Log tokens per second of training, over all processes, every `every` steps."""
+    """Log tokens per second of training, over all processes, every `every` steps.
+
+    And per second of processor time, of all threads, which other programs hardly change.
+    """
 
     def __init__(self, every: int = 10) -> None:
         check_int("every", every)
         self.every = every
-        self._tokens, self._start, self._step = 0, 0.0, 0
+        self._tokens, self._start, self._cpu_start, self._step = 0, 0.0, 0.0, 0
 
     def on_train_batch_start(self, *args: Any) -> None:
         if self._tokens == 0:
-            self._start = time.perf_counter()
+            self._start, self._cpu_start = time.perf_counter(), time.process_time()
 
     def on_train_batch_end(
         self,
@@ -184,6 +188,8 @@ class Throughput(pl.Callback):
         if self._step % self.every == 0:
             rate = self._tokens * trainer.world_size / (time.perf_counter() - self._start)
             pl_module.log("train/tokens_per_second", rate, rank_zero_only=True)
+            rate = self._tokens / max(time.process_time() - self._cpu_start, 1e-9)
+            pl_module.log("train/tokens_per_cpu_second", rate, rank_zero_only=True)
             self._tokens = 0
 
     def on_validation_start(self, *args: Any) -> None:
@@ -194,14 +200,16 @@ class Resources(pl.Callback):
     """Log with each validation how long training has taken, and how much memory.
 
     Hours are the wall clock's, with validations, summed over the sessions of a resumed run. Memory
-    is the most so far in this session: of tensors on a GPU, otherwise of the whole process.
+    is the most so far in this session: of tensors on a GPU, otherwise of the whole process. On GPUs
+    and on Linux, that of earlier runs in the same process, as in a multirun, does not count.
     """
 
     def __init__(self) -> None:
         self._before, self._start = 0.0, time.monotonic()
 
-    def on_train_start(self, *args: Any) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._start = time.monotonic()
+        _reset_peak_memory(pl_module.device)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         pl_module.log("train/hours", self._seconds() / 3600, rank_zero_only=True)
@@ -216,6 +224,14 @@ class Resources(pl.Callback):
 
     def _seconds(self) -> float:
         return self._before + time.monotonic() - self._start
+
+
+def _reset_peak_memory(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif sys.platform == "linux":
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # see proc_pid_clear_refs(5)
 
 
 def _peak_memory(device: torch.device) -> int | None:
