@@ -39,8 +39,17 @@ VARIANTS = {
 }
 # One more of each encoding that has several forms: between them, every word they take.
 MORE = {
-    "lrpe_unitary": ["model.position.basis=fourier", "model.position.shared=false"],
-    "lrpe_orthogonal": ["model.position.learned_basis=true", "model.position.shared=false"],
+    "lrpe_unitary": [
+        "model.position.angles=linear",
+        "model.position.basis=fourier",
+        "model.position.shared=false",
+    ],
+    "lrpe_orthogonal": [
+        "model.position.angles=harmonic",
+        "model.position.mixed=true",
+        "model.position.learned_basis=true",
+        "model.position.shared=false",
+    ],
     "lrpe_permutation": ["model.position.basis=odd_even", "model.position.shared=false"],
 }
 ROTARY = ("rope", "lrpe_unitary", "lrpe_orthogonal", "lrpe_permutation")

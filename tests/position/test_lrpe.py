@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional as F
 
 from musicgen.attention import causal_linear_attention
 from musicgen.position import OrthogonalLRPE, PermutationLRPE, PermuteFormer, RoPE, UnitaryLRPE
@@ -88,6 +89,51 @@ def test_encodings_are_unitary_and_products_depend_on_the_lag_only(kind, options
             products = encoded(encoding, q, s, layer) * encoded(encoding, k, t, layer)
             expected = torch.einsum("nhi,hij,nhj->nh", q.to(there.dtype), there, k.to(there.dtype))
             torch.testing.assert_close(products.sum(-1), expected.real, atol=1e-10, rtol=0)
+
+
+def theta(kind, angles, features):
+    """The listing's angles of e features that are rotated (Qin et al. 2023, appendix D.2)."""
+    count = features if kind == 1 else features // 2
+    t = torch.arange(1, count + 1, dtype=torch.float64)
+    return {
+        "geometric": 10000 ** (-2 * (t - 1) / features),
+        "linear": math.pi / 2 * t / count,
+        "harmonic": math.pi / 2 / t,
+    }[angles]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("angles", ["geometric", "linear", "harmonic"])
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("kind", [1, 2])
+@pytest.mark.parametrize("width", [6, 8, 10])
+def test_theta_types_and_the_mixed_block(width, kind, learned, angles, mixed):
+    sizes = SIZES | {"width": width}
+    options = {"basis": "identity", "learned_angles": learned, "angles": angles, "mixed": mixed}
+    encoding = TYPES[kind](**sizes, **options).double()
+    rotated = width // 2 + width // 2 % kind if mixed else width  # pairs stay together
+    count = rotated if kind == 1 else rotated // 2
+    x = torch.randn(1, 1, HEADS, width, dtype=torch.float64)
+    codes, _ = encoding(torch.full((1, 1, 1), 5))
+    found = codes[0].apply(x)[0, 0]
+    angle = 5 * theta(kind, angles, rotated)
+    given = x[0, 0, :, :rotated]
+    if kind == 1:
+        expected = x[0, 0] * F.pad(
+            torch.polar(torch.ones_like(angle), angle), (0, width - count), value=1
+        )
+        expected = torch.cat((expected.real, expected.imag), -1)
+    else:
+        pairs = torch.complex(given[:, ::2], given[:, 1::2]) * (1j * angle).exp()
+        turned = torch.stack((pairs.real, pairs.imag), -1).flatten(-2)
+        expected = torch.cat((turned, x[0, 0, :, rotated:]), -1)  # the others stay
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)  # log α is stored in fp32
+
+
+def test_unknown_angles_are_refused():
+    with pytest.raises(ValueError, match="angles=d: expected"):
+        OrthogonalLRPE(**SIZES, angles="d")
 
 
 @torch.no_grad()

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from musicgen.errors import ParameterError
 from musicgen.position.angles import angles_at, geometric_frequencies, to_fp64
 from musicgen.position.rotary.lrpe import LRPE
-from musicgen.validation import check_bool
+from musicgen.validation import check_bool, check_choice
 
 
 class Rotation(LRPE):
@@ -22,20 +23,36 @@ class Rotation(LRPE):
     of frequencies of one dimension.
 
     Args:
-        learned_angles: learn log α for each head, else fix α at 10000^(−2t/M). The logarithm lets
-            an optimizer change slow and fast angles in proportion.
+        learned_angles: learn log α for each head, else fix α at its start. The logarithm lets an
+            optimizer change slow and fast angles in proportion.
+        angles: the start of α_t, t < A, Qin et al.'s theta types a, b and c (appendix D.2):
+            `geometric`, 10000^(−2t/M) for M features that are rotated; `linear`, (π/2)(t + 1)/A;
+            `harmonic`, (π/2)/(t + 1).
+        mixed: rotate by the first half of the angles alone, rounded up, as if there were no more;
+            the other features stay as they are: the identity part of eq. 23.
 
     The other arguments are `LRPE`'s.
     """
 
-    features_per_angle: ClassVar[int] = 1  # there are A = M / features_per_angle angles
+    features_per_angle: ClassVar[int] = 1  # there are M / features_per_angle angles, or half
     even: Tensor  # [A]: 2t
-    dims: Tensor  # [A]: the coordinate that an angle uses
+    dims: Tensor  # [A]: the coordinate that an angle uses; [M / features_per_angle] if mixed
 
-    def __init__(self, *args: int, learned_angles: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: int,
+        learned_angles: bool = True,
+        angles: str = "geometric",
+        mixed: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         check_bool("learned_angles", learned_angles)
-        t, dims = torch.arange(self.width // self.features_per_angle), self.num_dims
+        check_choice("angles", angles, ("geometric", "linear", "harmonic"))
+        check_bool("mixed", mixed)
+        self.angles, dims = angles, self.num_dims
+        all_angles = self.width // self.features_per_angle
+        t = torch.arange((all_angles + 1) // 2 if mixed else all_angles)
         if dims > len(t):
             expected = (
                 f"expected at most {len(t)}, as a head of width {self.width} has so many angles; "
@@ -43,20 +60,36 @@ class Rotation(LRPE):
             )
             raise ParameterError("coordinates", f"{dims} coordinates", expected)
         self.register_buffer("even", 2 * (t // dims * dims), persistent=False)
-        self.register_buffer("dims", t % dims, persistent=False)
+        self.register_buffer("dims", torch.arange(all_angles) % dims, persistent=False)
         self.log_alpha: nn.Parameter | None = None  # [codes, H, A]
         if learned_angles:
-            start = (2 * math.pi * geometric_frequencies(self.even, self.width)).log().float()
+            start = (2 * math.pi * self._start()).log().float()
             self.log_alpha = nn.Parameter(start.repeat(self.num_codes, self.num_heads, 1))
 
     def alpha(self, code: int) -> Tensor:
-        """Return the angles per position in fp64: [H, A], or [1, A] if all heads share them."""
+        """Return the angles per position in fp64, zero ones of `mixed` last.
+
+        [H, M / features_per_angle], or [1, …] if all heads share them.
+        """
         return 2 * math.pi * self._frequency(code)
 
     def _frequency(self, code: int) -> Tensor:
+        """Return the same in turns per position."""
         if self.log_alpha is None:
-            return geometric_frequencies(self.even, self.width)[None]
-        return to_fp64(self.log_alpha[code]).exp() / (2 * math.pi)
+            frequency = self._start()[None]
+        else:
+            frequency = to_fp64(self.log_alpha[code]).exp() / (2 * math.pi)
+        return F.pad(frequency, (0, len(self.dims) - len(self.even)))
+
+    def _start(self) -> Tensor:
+        """Return the angles at the start in turns per position, in fp64: [A]."""
+        count, first = len(self.even), to_fp64(self.even) / 2
+        match self.angles:
+            case "linear":
+                return (first + self.num_dims) / (4 * count)
+            case "harmonic":
+                return 1 / (4 * (first / self.num_dims + 1))
+        return geometric_frequencies(self.even, count * self.features_per_angle)
 
     def cos_sin(self, positions: Tensor, code: int) -> tuple[Tensor, Tensor]:
         """Return cosines and sines of s·α_t: [1|B, L, 1|H, P] -> [1|B, L, 1|H, A] each."""
@@ -93,7 +126,7 @@ class UnitaryLRPE(Rotation):
 
 
 class OrthogonalLRPE(Rotation):
-    """Type 2: Λ^(s) rotates adjacent pairs by s·α_t, t < M/2 (eq. 23 without the identity part).
+    """Type 2: Λ^(s) rotates adjacent pairs by s·α_t (eq. 23): all of them, or half if `mixed`.
 
     Raises:
         ValueError: `width` is odd.
