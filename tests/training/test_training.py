@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from hydra.errors import InstantiationException
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from musicgen import load
@@ -16,7 +17,7 @@ from musicgen.attention import FAVOR
 from musicgen.cli import train
 from musicgen.errors import UserError
 from musicgen.training.callbacks import RedrawFeatures, SaveLast, Throughput
-from musicgen.training.schedules import warmup_cosine
+from musicgen.training.schedules import warmup_cosine, warmup_polynomial
 from musicgen.training.tasks import LanguageModeling
 
 
@@ -229,6 +230,27 @@ def test_schedule_by_hand():
     assert rates[14:] == pytest.approx([1.0] * 6)
     with pytest.raises(UserError, match="warmup_steps=-1: expected an integer >= 0"):
         warmup_cosine(optimizer, warmup_steps=-1, max_steps=14, min_lr=1.0)
+
+
+def rates(build, steps, **settings):
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
+    scheduler = build(optimizer, **settings)
+    found = []
+    for _ in range(steps):
+        found.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    return found
+
+
+def test_other_schedules_by_hand(config):
+    settings = {"warmup_steps": 2, "max_steps": 6, "min_lr": 1.0}
+    found = rates(warmup_polynomial, 8, power=1.0, **settings)
+    assert found == pytest.approx([1.0, 2.0, 2.0, 1.75, 1.5, 1.25, 1.0, 1.0])
+    found = rates(warmup_polynomial, 5, power=2.0, **settings)
+    assert found[4] == pytest.approx(1.25)
+    constant = instantiate(config("train", "scheduler=constant").scheduler)
+    assert rates(constant, 9) == [2.0] * 9
 
 
 def test_learnable_positions_must_cover_the_training_length(config, tmp_path):
