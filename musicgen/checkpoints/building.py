@@ -11,11 +11,18 @@ from typing import Any
 from musicgen.adapters import Adapter
 from musicgen.attention import Attention, AttentionSpan, FeatureMap
 from musicgen.errors import UserError
-from musicgen.models import Transformer
+from musicgen.models import ClassificationHead, Transformer
 from musicgen.position import PositionalEncoding
 from musicgen.tokenization.base import Tokenizer
 
-_MODEL = (Transformer, PositionalEncoding, Attention, AttentionSpan, FeatureMap)
+_MODEL = (
+    Transformer,
+    PositionalEncoding,
+    Attention,
+    AttentionSpan,
+    FeatureMap,
+    ClassificationHead,
+)
 _ALLOWED = (*_MODEL, Adapter, Tokenizer)
 
 

@@ -19,7 +19,8 @@ class CheckpointContent:
     """Plain data that rebuilds a model and its tokenizer.
 
     Attributes:
-        model, tokenizer: their configurations, with `_target_`s.
+        model, tokenizer: their configurations, with `_target_`s; other data than music have no
+            tokenizer.
         vocabulary: the tokens in id order; its hash is `Vocabulary.hash`.
         config: the resolved configuration of the run.
         sampling: the sampling that was chosen after training, see `store_sampling`; else None.
@@ -28,7 +29,7 @@ class CheckpointContent:
     """
 
     model: dict[str, Any]
-    tokenizer: dict[str, Any]
+    tokenizer: dict[str, Any] | None
     vocabulary: list[str]
     vocabulary_hash: str
     config: dict[str, Any]
@@ -70,13 +71,20 @@ class CheckpointContent:
         data = self.config.get("data")
         corpus = data.get("corpus") if isinstance(data, Mapping) else None
         corpus = corpus if isinstance(corpus, Mapping) else {}
-        names = (str(part.get("_target_")).rpartition(".")[2] for part in (corpus, self.tokenizer))
-        corpus_name, tokenizer_name = names
         where = f" in {corpus['root']}" if corpus.get("root") else ""
-        return (
-            f"{path}: {pluralize(self.steps, 'steps')} on {corpus_name}{where}, "
-            f"tokenizer {tokenizer_name}"
-        )
+        tokenizer = f", tokenizer {_class_name(self.tokenizer)}" if self.tokenizer else ""
+        steps = pluralize(self.steps, "steps")
+        return f"{path}: {steps} on {_class_name(corpus)}{where}{tokenizer}"
+
+    def check_music(self) -> None:
+        """Raise `UserError` if the model was trained on other data than music."""
+        if self.tokenizer is None:
+            data = self.config.get("data")
+            corpus = data.get("corpus") if isinstance(data, Mapping) else None
+            raise UserError(
+                f"a model of {_class_name(corpus)}, not of music; it can be tested: "
+                "train.py resume=RUN train=false test=true"
+            )
 
     def check_same_vocabulary(self, saved: CheckpointContent) -> None:
         """Raise `UserError` if saved weights belong to another vocabulary."""
@@ -85,3 +93,9 @@ class CheckpointContent:
                 f"the checkpoint's vocabulary ({len(saved.vocabulary)} tokens) differs from this "
                 f"run's ({len(self.vocabulary)}); use the tokenizer it was trained with"
             )
+
+
+def _class_name(config: Any) -> str:
+    """Return the name of the class that a part of a configuration builds."""
+    target = config.get("_target_") if isinstance(config, Mapping) else None
+    return str(target).rpartition(".")[2]

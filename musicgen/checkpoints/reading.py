@@ -71,6 +71,7 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
     checkpoint = read_checkpoint(path)
     with errors_name(path):
         content = CheckpointContent.from_plain(checkpoint)
+        content.check_music()
         tokenizer = build(content.tokenizer, Tokenizer)
         if tokenizer.vocabulary.hash != content.vocabulary_hash:
             raise UserError("its vocabulary differs from that of its tokenizer; use another")

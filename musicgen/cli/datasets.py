@@ -17,9 +17,11 @@ from omegaconf import DictConfig, OmegaConf
 from musicgen.checkpoints import check_targets
 from musicgen.data.corpora import Corpus
 from musicgen.data.preparation import EncodedCorpus
+from musicgen.datasets import ExampleCorpus, ExampleDataModule
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score, find_midi
+from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -47,7 +49,30 @@ def build_data(
     module_class: type[MusicDataModule] = get_class(config["_target_"])
     with parameter_of("data"):
         corpus, settings = _build_corpus(config, tokenizer)
+        if not isinstance(corpus, Corpus):
+            raise UserError(
+                f"{type(corpus).__name__} is not music; choose its task, such as task=listops"
+            )
         return module_class(corpus, tokenizer, coordinates=coordinates, **settings)
+
+
+def build_examples(
+    config: DictConfig, build_model: Callable[..., Transformer]
+) -> tuple[Transformer, ExampleDataModule]:
+    """Build the data module of a `data` section that is not music, and the model for it.
+
+    Args:
+        build_model: takes `vocab_size, input_dim, num_outputs`.
+    """
+    with parameter_of("data"):
+        corpus, settings = _build_corpus(config, None)
+    if not isinstance(corpus, ExampleCorpus):
+        raise UserError(f"{type(corpus).__name__} is music, which tokenizer=null cannot read")
+    model = build_model(
+        vocab_size=corpus.vocab_size, input_dim=corpus.input_dim, num_outputs=corpus.num_outputs
+    )
+    with parameter_of("data"):
+        return model, ExampleDataModule(corpus, coordinates=model.coordinate_names, **settings)
 
 
 def build_encoded_corpus(
@@ -62,8 +87,8 @@ def build_encoded_corpus(
 
 
 def _build_corpus(
-    config: DictConfig | Mapping[str, Any], tokenizer: Tokenizer
-) -> tuple[Corpus, dict[str, Any]]:
+    config: DictConfig | Mapping[str, Any], tokenizer: Tokenizer | None
+) -> tuple[Any, dict[str, Any]]:
     """Return the corpus of a `data` section, and the settings that are not the corpus's."""
     plain: Any = config
     if isinstance(config, DictConfig):
@@ -72,6 +97,7 @@ def _build_corpus(
     kept = plain.keys() - corpus_settings.keys() - {"corpus", "_target_"}
     corpus_class = get_class(corpus_settings.pop("_target_"))
     if corpus_settings.get("kind", "") is None:
+        assert tokenizer is not None
         corpus_settings["kind"] = _KINDS[tokenizer.name]
     return corpus_class(**corpus_settings), {name: plain[name] for name in plain if name in kept}
 

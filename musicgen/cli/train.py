@@ -7,6 +7,7 @@ import logging
 import shlex
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from musicgen.checkpoints import (
     without_adapter,
 )
 from musicgen.cli.adaptation import begin_adapter, build_adapter, write_adapter_file
-from musicgen.cli.datasets import build_data
+from musicgen.cli.datasets import build_data, build_examples
 from musicgen.cli.output import command
 from musicgen.cli.resume.checkpoint_settings import adopt_settings
 from musicgen.cli.runner.run_recorder import RunRecorder
@@ -34,6 +35,7 @@ from musicgen.cli.runner.threads import use_free_cores
 from musicgen.cli.sampling_choice import check_choose, choose_for_run
 from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
+from musicgen.datasets import ExampleDataModule
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.sampling import SamplingParams
 from musicgen.models import Transformer, parameter_count
@@ -67,21 +69,17 @@ def _train(cfg: DictConfig) -> float | None:
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     adapter = build_adapter(cfg)
     source = _read_source(cfg)
-    tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
-    model = instantiate(cfg.model, vocab_size=len(tokenizer.vocabulary))
+    tokenizer, model, data = _build(cfg)
     max_length = model.position.max_length
     if max_length is not None and cfg.data.length > max_length:
         expected = f"expected at least data.length={cfg.data.length}"
         raise ParameterError("model.position.max_length", max_length, expected)
-    with parameter_of("model.position"):
-        tokenizer.check_coordinates(model.coordinate_names)
-    data = build_data(cfg.data, tokenizer, model.coordinate_names)
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     content = CheckpointContent(
         model=config["model"],
-        tokenizer=config["tokenizer"],
-        vocabulary=list(tokenizer.vocabulary.tokens),
-        vocabulary_hash=tokenizer.vocabulary.hash,
+        tokenizer=config.get("tokenizer"),
+        vocabulary=[] if tokenizer is None else list(tokenizer.vocabulary.tokens),
+        vocabulary_hash="" if tokenizer is None else tokenizer.vocabulary.hash,
         config=config,
         adapter=config.get("adapter"),
     )
@@ -115,7 +113,7 @@ def _train(cfg: DictConfig) -> float | None:
             log(f"{parameter_count(model):,} parameters; the run's folder is {recorder.folder}")
         if cfg.train:
             _fit(trainer, module, data, recorder)
-            if trainer.is_global_zero:
+            if trainer.is_global_zero and isinstance(data, MusicDataModule):
                 choose_for_run(
                     recorder.folder / "checkpoints",
                     data,
@@ -132,6 +130,20 @@ def _train(cfg: DictConfig) -> float | None:
             trainer.test(module, datamodule=data, ckpt_path=best, verbose=trainer.is_global_zero)
     score = getattr(trainer.checkpoint_callback, "best_model_score", None)
     return None if score is None else float(score)
+
+
+def _build(
+    cfg: DictConfig,
+) -> tuple[Tokenizer | None, Transformer, MusicDataModule | ExampleDataModule]:
+    """Build the tokenizer, None for data that are not music, the model and the data."""
+    build_model = partial(instantiate, cfg.model)
+    if cfg.get("tokenizer") is None:
+        return None, *build_examples(cfg.data, build_model)
+    tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
+    model: Transformer = build_model(vocab_size=len(tokenizer.vocabulary))
+    with parameter_of("model.position"):
+        tokenizer.check_coordinates(model.coordinate_names)
+    return tokenizer, model, build_data(cfg.data, tokenizer, model.coordinate_names)
 
 
 def _read_source(cfg: DictConfig) -> tuple[Path, dict[str, Any]] | None:
@@ -181,7 +193,7 @@ def _loggers(cfg: DictConfig) -> list[Logger]:
 
 
 def _fit(
-    trainer: pl.Trainer, module: TrainingModule, data: MusicDataModule, recorder: RunRecorder
+    trainer: pl.Trainer, module: TrainingModule, data: pl.LightningDataModule, recorder: RunRecorder
 ) -> None:
     """Fit; if training is interrupted, log how to continue it."""
     start = time.monotonic()
@@ -199,8 +211,11 @@ def _fit(
             raise KeyboardInterrupt from None
         raise
     if trainer.is_global_zero:
-        loss = trainer.callback_metrics.get("val/loss")
-        validation = "" if loss is None else f", validation loss {float(loss):.4f} nats a token"
+        metrics, validation = trainer.callback_metrics, ""
+        if "val/accuracy" in metrics:
+            validation = f", validation accuracy {float(metrics['val/accuracy']):.1%}"
+        elif "val/loss" in metrics:
+            validation = f", validation loss {float(metrics['val/loss']):.4f} nats a token"
         seconds = time.monotonic() - start
         duration = f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
         log(f"{pluralize(trainer.global_step, 'steps')} in {duration}{validation}")

@@ -13,6 +13,9 @@ from musicgen.models.dropout import Dropout
 from musicgen.models.short_conv import ShortConvolution
 from musicgen.position import LayerCode
 
+ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+"""Of the hidden units of feed-forward networks."""
+
 
 class LayerState(NamedTuple):
     """The state of a causal layer after some tokens."""
@@ -54,20 +57,25 @@ class Layer(nn.Module):
         short_conv: int | None = None,
         output_gate: bool = False,
         qk_norm: bool = False,
+        attention_dim: int | None = None,
+        attention_bias: bool = True,
+        activation: str = "relu",
     ) -> None:
         super().__init__()
         self.num_heads, self.norm_first = num_heads, norm_first
+        inner = dim if attention_dim is None else attention_dim
         self.attention, self.span = attention, span
         self.short_conv = None if short_conv is None else ShortConvolution(dim, short_conv)
-        self.qkv = nn.Linear(dim, 3 * dim)
+        self.qkv = nn.Linear(dim, 3 * inner, bias=attention_bias)
         self.q_norm, self.k_norm = (
-            nn.RMSNorm(dim // num_heads) if qk_norm else None for _ in range(2)
+            nn.RMSNorm(inner // num_heads) if qk_norm else None for _ in range(2)
         )
         self.gates = nn.Linear(dim, num_heads) if attention.gates else None
-        self.output_gate = nn.Linear(dim, dim) if output_gate else None
-        self.out = nn.Linear(dim, dim)
+        self.output_gate = nn.Linear(dim, inner) if output_gate else None
+        self.out = nn.Linear(inner, dim, bias=attention_bias)
         self.attention_norm, self.ff_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.ff_in, self.ff_out = nn.Linear(dim, ff_dim), nn.Linear(ff_dim, dim)
+        self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -101,7 +109,7 @@ class Layer(nn.Module):
             mixed = mixed * F.silu(self.output_gate(y))
         x = x + self.dropout(self.out(mixed))
         x, ff_input = (x, self.ff_norm(x)) if self.norm_first else (self.attention_norm(x),) * 2
-        hidden = self.dropout(F.relu(self.ff_in(ff_input)))
+        hidden = self.dropout(self.activation(self.ff_in(ff_input)))
         x = x + self.dropout(self.ff_out(hidden))
         after = LayerState(after, tokens) if return_state else None
         return x if self.norm_first else self.ff_norm(x), after

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from musicgen.attention import Attention, AttentionMask, AttentionSpan
 from musicgen.errors import ParameterError, parameter_of
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.dropout import Dropout
-from musicgen.models.layer import Layer, LayerState
+from musicgen.models.heads import ClassificationHead
+from musicgen.models.layer import ACTIVATIONS, Layer
 from musicgen.models.phases import PhaseEmbedding
+from musicgen.models.state import ModelState
 from musicgen.position import PositionalEncoding, Site
 from musicgen.position.coordinates import NAMES
 from musicgen.random import NoiseKey
-from musicgen.validation import check_bool, check_float, check_int
+from musicgen.validation import check_bool, check_choice, check_float, check_int
 
 
 def parameter_count(model: nn.Module) -> int:
@@ -27,36 +29,14 @@ def parameter_count(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-@dataclass(frozen=True)
-class ModelState:
-    """The state of a causal model after a sequence: passed in and out, never kept in a module."""
-
-    layers: list[LayerState]
-    position: Any
-    length: Tensor  # [B], number of tokens so far
-
-    def select(self, rows: Tensor) -> ModelState:
-        """Return the states of the given rows, which may repeat."""
-        layers = [layer.select(rows) for layer in self.layers]
-        return ModelState(layers, self.position, self.length[rows])
-
-    @staticmethod
-    def cat(states: list[ModelState]) -> ModelState:
-        """Concatenate the rows of several states under one noise key."""
-        columns = zip(*(state.layers for state in states), strict=True)
-        layers = [LayerState.cat(list(column)) for column in columns]
-        lengths = torch.cat([state.length for state in states])
-        return ModelState(layers, states[0].position, lengths)
-
-
 class Transformer(nn.Module):
-    """A Transformer with a pluggable positional encoding and attention.
+    """A Transformer with a pluggable positional encoding, attention and head.
 
     Layers are post-norm without a final norm, as in SPE's music models, or pre-norm with a norm
     before the head, which trains at a wider range of learning rates.
 
     Args:
-        vocab_size: V, padding token included.
+        vocab_size: V, padding token included; None: the input are vectors of `input_dim` numbers.
         dim: model width D.
         num_heads: H; the head width is K = D / H.
         ff_dim: hidden width of the feed-forward networks.
@@ -79,6 +59,12 @@ class Transformer(nn.Module):
             the steps of both. Weights of `init_std` begin with small logits at a normalised output.
         init_std: standard deviation of linear and embedding weights.
         cycles: lengths in tokens of the cycles of a `PhaseEmbedding`; none: no such embedding.
+        attention_dim: width of all heads together, if it differs from `dim`.
+        attention_bias: whether the projections of attention have biases.
+        activation: of feed-forward networks: relu or gelu.
+        head: builds the head from `dim, num_outputs`; None: logits of each token's successor.
+        num_outputs: of the head; None: `vocab_size`.
+        input_dim: C, width of input vectors; a linear layer takes the place of the embedding.
 
     Attributes:
         num_position_columns: number of coordinates that `positions` must have; 1: token indices are
@@ -91,7 +77,7 @@ class Transformer(nn.Module):
 
     def __init__(
         self,
-        vocab_size: int,
+        vocab_size: int | None,
         *,
         dim: int,
         num_layers: int,
@@ -110,6 +96,12 @@ class Transformer(nn.Module):
         tie_embeddings: bool = False,
         init_std: float = 0.01,
         cycles: Sequence[int] = (),
+        attention_dim: int | None = None,
+        attention_bias: bool = True,
+        activation: str = "relu",
+        head: Callable[..., ClassificationHead] | None = None,
+        num_outputs: int | None = None,
+        input_dim: int | None = None,
     ) -> None:
         super().__init__()
         sizes = {"num_layers": num_layers, "num_heads": num_heads, "ff_dim": ff_dim, "dim": dim}
@@ -124,15 +116,26 @@ class Transformer(nn.Module):
         check_bool("output_gate", output_gate)
         check_bool("qk_norm", qk_norm)
         check_bool("tie_embeddings", tie_embeddings)
+        check_int("attention_dim", attention_dim, none_means="dim")
+        check_bool("attention_bias", attention_bias)
+        check_choice("activation", activation, ACTIVATIONS)
+        if tie_embeddings and (head is not None or vocab_size is None):
+            raise ParameterError("tie_embeddings", True, "expected false with this head or input")
         site = check_compatible(position, attention, span, causal=causal)
-        if dim % num_heads:
-            divisor = next(heads for heads in range(num_heads, 0, -1) if dim % heads == 0)
-            expected = f"expected a divisor of dim={dim}, such as {divisor}"
+        of_heads, name = (dim, "dim") if attention_dim is None else (attention_dim, "attention_dim")
+        if of_heads % num_heads:
+            divisor = next(heads for heads in range(num_heads, 0, -1) if of_heads % heads == 0)
+            expected = f"expected a divisor of {name}={of_heads}, such as {divisor}"
             raise ParameterError("num_heads", num_heads, expected)
         self.dim, self.causal = dim, causal
-        self.embedding = nn.Embedding(vocab_size, dim)
+        self.embedding: nn.Module
+        if vocab_size is None:
+            assert input_dim is not None
+            self.embedding = nn.Linear(input_dim, dim)
+        else:
+            self.embedding = nn.Embedding(vocab_size, dim)
         self.phases = PhaseEmbedding(cycles, dim)
-        width = dim // num_heads
+        width = of_heads // num_heads
         encoded_dim, logit_scale = width, width**-0.5
         encoding_sizes = {"num_layers": num_layers, "num_heads": num_heads, "model_dim": dim}
         if site != Site.FEATURE:
@@ -158,6 +161,9 @@ class Transformer(nn.Module):
                     short_conv=short_conv,
                     output_gate=output_gate,
                     qk_norm=qk_norm,
+                    attention_dim=attention_dim,
+                    attention_bias=attention_bias,
+                    activation=activation,
                 )
             )
         if site == Site.FEATURE:
@@ -171,14 +177,23 @@ class Transformer(nn.Module):
             self.coordinate_names = NAMES[:2]  # a span takes the first coordinates
         self.norm = nn.LayerNorm(dim) if norm_first else nn.Identity()
         self.dropout = Dropout(dropout)
-        self.head = nn.Linear(dim, vocab_size)
-        self.embedding_scale = 1.0 if tie_embeddings else math.sqrt(dim)
+        outputs = vocab_size if num_outputs is None else num_outputs
+        assert outputs is not None
+        with parameter_of("head"):
+            self.head: Any = nn.Linear(dim, outputs) if head is None else head(dim, outputs)
+        self.class_token: nn.Parameter | None = None
+        if head is not None and self.head.pool == "class_token":
+            if causal:
+                expected = "expected last or mean with causal=true, as it sees no later token"
+                raise ParameterError("head.pool", "class_token", expected)
+            self.class_token = nn.Parameter(torch.zeros(dim))
+        self.embedding_scale = 1.0 if tie_embeddings or vocab_size is None else math.sqrt(dim)
         if tie_embeddings:
             self.head.weight = self.embedding.weight
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=init_std)
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
 
     def forward(
@@ -189,8 +204,13 @@ class Transformer(nn.Module):
         key_mask: Tensor | None = None,
         noise: NoiseKey | None = None,
     ) -> Tensor:
-        """Compute the logits of the next token: [B, L] -> [B, L, V]. Arguments as of `hidden`."""
+        """Compute the logits of the next token: [B, L] -> [B, L, V]. Arguments as of `hidden`.
+
+        Another head computes what it says, such as class logits [B, C].
+        """
         x, _ = self.hidden(tokens, positions=positions, key_mask=key_mask, noise=noise)
+        if isinstance(self.head, ClassificationHead):
+            return self.head(x, key_mask)
         return self.head(x)
 
     def forward_with_state(
@@ -220,8 +240,10 @@ class Transformer(nn.Module):
     ) -> tuple[Tensor, ModelState | None]:
         """Compute the last layer's output [B, L, D], and the state or None.
 
+        A class token of the head comes first, as an additional token at the coordinates −1.
+
         Args:
-            tokens: [B, L] token ids.
+            tokens: [B, L] token ids, or input vectors [B, L, C].
             positions: [1|B, L, P] coordinates, P ≥ `num_position_columns`; None: token indices,
                 which continue from `state`.
             key_mask: [B, L], false at padding.
@@ -233,12 +255,14 @@ class Transformer(nn.Module):
             positions = torch.arange(length, device=tokens.device)[None, :, None]
             if state is not None:
                 positions = positions + state.length[:, None, None]
+        x = self.phases(self.embedding(tokens), positions) * self.embedding_scale
+        if self.class_token is not None:
+            x, positions, key_mask = _after(self.class_token, x, positions, key_mask)
         codes, position_state = self.position(
             positions,
             noise=noise or NoiseKey((0,)),
             state=None if state is None else state.position,
         )
-        x = self.phases(self.embedding(tokens), positions) * self.embedding_scale
         x = self.dropout(self.position.embed(x, positions))
         mask = AttentionMask(self.causal, key_mask)
         layer_states: list[Any] = []
@@ -251,3 +275,12 @@ class Transformer(nn.Module):
             return x, None
         seen = tokens.new_zeros(len(tokens)) if state is None else state.length
         return x, ModelState(layer_states, position_state, seen + length)
+
+
+def _after(
+    token: Tensor, x: Tensor, positions: Tensor, key_mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Put a token before others, at the coordinates −1: the arguments, one longer."""
+    x = torch.cat((token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)
+    positions = F.pad(positions, (0, 0, 1, 0), value=-1)
+    return x, positions, None if key_mask is None else F.pad(key_mask, (1, 0), value=True)

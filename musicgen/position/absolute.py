@@ -54,7 +54,10 @@ def sinusoids(positions: Tensor, width: int) -> Tensor:
 
 
 class Learnable(_OfIndex):
-    """One learned vector for each position below `max_length` (Gehring et al. 2017)."""
+    """One learned vector for each position below `max_length` (Gehring et al. 2017).
+
+    A class token, at −1, has the last one.
+    """
 
     name = "learnable"
     sites = frozenset({Site.EMBEDDING})
@@ -70,7 +73,9 @@ class Learnable(_OfIndex):
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         index = positions[..., 0].long()
-        if (last := int(index.max())) >= len(self.table):
+        first, last = (int(end) for end in index.aminmax())
+        last -= min(first, 0)
+        if last >= len(self.table):
             expected = (
                 f"expected more than position {last}; train with a larger max_length, or with an "
                 "encoding without a limit, such as sine_spe, sinusoidal or none"

@@ -15,7 +15,7 @@ import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from musicgen.attention import AttentionSpan, FeatureMap
-from musicgen.data.loading.batch import Batch
+from musicgen.batches import Batch
 from musicgen.errors import ParameterError
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.training.guard import NonFiniteError

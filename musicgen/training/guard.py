@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
+from musicgen.batches import Batch
 from musicgen.console import warn
-from musicgen.data.loading.batch import Batch
 from musicgen.errors import UserError
 from musicgen.files import atomic_path
 from musicgen.text import pluralize

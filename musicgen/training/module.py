@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -13,19 +14,19 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
+from musicgen.batches import Batch
 from musicgen.checkpoints import CONTENT_KEY, CheckpointContent, migrate
-from musicgen.data.loading.batch import Batch
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.training.guard import check_weights
 from musicgen.training.muon import MuonAdamW
-from musicgen.training.tasks import LanguageModeling
+from musicgen.training.tasks import Task
 from musicgen.validation import check_float
 
 
 class TrainingModule(pl.LightningModule):
-    """Train a causal model on a task.
+    """Train a model on a task.
 
     Args:
         scheduler: builds a learning-rate schedule, stepped every step, from the optimizer.
@@ -36,15 +37,17 @@ class TrainingModule(pl.LightningModule):
     def __init__(
         self,
         model: Transformer,
-        task: LanguageModeling,
+        task: Task,
         optimizer: partial[Optimizer],
         scheduler: Callable[..., LRScheduler],
         content: CheckpointContent,
         seed: int,
     ) -> None:
         super().__init__()
-        if not model.causal:
+        if task.causal is not None and model.causal != task.causal:
             expected = "expected true; otherwise the model sees the tokens that it predicts"
+            if not task.causal:
+                expected = "expected false, as tokens are predicted from those on both sides"
             raise ParameterError("model.causal", model.causal, expected)
         with parameter_of("optimizer"):
             _check_optimizer(optimizer.keywords)
@@ -63,6 +66,7 @@ class TrainingModule(pl.LightningModule):
         noise = NoiseKey((self.seed, self.trainer.global_step, micro_batch, self.global_rank))
         # Dropout draws from torch's global generator, which checkpoints do not store.
         torch.manual_seed(noise.fold(RandomStream.DROPOUT).seed)
+        batch = self.task.prepare(self.model, batch, noise)
         loss = self.task.loss(self.model, batch, noise)
         count = batch.num_targets.to(loss.dtype)
         if self._totals is None:  # the first micro-batch of a step
@@ -104,10 +108,13 @@ class TrainingModule(pl.LightningModule):
         if batch_idx == 0:
             self._nats = self._note_nats = 0.0
             self._tokens = self._notes = 0
+            self._sums: Counter[str] = Counter()
         if batch.num_targets:  # none on a process without a piece
             # Each batch has noise of its own, the same in every validation.
             noise = NoiseKey((self.seed, RandomStream.EVALUATION, self.global_rank, batch_idx))
-            losses = self.task.token_losses(self.model, batch, noise)
+            batch = self.task.prepare(self.model, batch, noise)
+            losses, sums = self.task.evaluate(self.model, batch, noise)
+            self._sums.update({name: float(total) for name, total in sums.items()})
             self._nats += float(losses.sum())
             self._tokens += int(batch.num_targets)
             self._add_notes(losses, batch.targets)
@@ -115,19 +122,30 @@ class TrainingModule(pl.LightningModule):
     def _add_notes(self, losses: Tensor, targets: Tensor) -> None:
         """Add the nats of all targets but end tokens, and the notes, if a tokenizer is at hand."""
         data = getattr(self.trainer, "datamodule", None)
-        if data is not None:
-            is_end = targets == data.tokenizer.vocabulary.id("EOS")
+        tokenizer = getattr(data, "tokenizer", None)  # other data than music have none
+        if tokenizer is not None:
+            is_end = targets == tokenizer.vocabulary.id("EOS")
             self._note_nats += float(losses[~is_end].sum())
-            self._notes += data.tokenizer.num_notes(targets.cpu().numpy())
+            self._notes += tokenizer.num_notes(targets.cpu().numpy())
 
     def _log_means(self, split: str) -> None:
-        """Log the loss per token and per note over all batches and ranks."""
-        totals = [self._nats, self._tokens, self._note_nats, self._notes]
+        """Log the loss per token and per note, and the task's measures, over all batches, ranks."""
+        totals = [
+            self._nats,
+            self._tokens,
+            self._note_nats,
+            self._notes,
+            *(self._sums[name] for name in self.task.means),
+        ]
         sums = self._sum_over_ranks(torch.tensor(totals, device=self.device))
-        nats, tokens, note_nats, notes = sums
+        nats, tokens, note_nats, notes, *others = sums
         self.log(f"{split}/loss", nats / tokens, prog_bar=True)
         if notes:
             self.log(f"{split}/nats_per_note", note_nats / notes)
+        for name, total in zip(self.task.means, others, strict=True):
+            self.log(f"{split}/{name}", total / tokens)
+        for name, value in self.task.measures(float(nats / tokens)).items():
+            self.log(f"{split}/{name}", value)
 
     def _sum_over_ranks(self, values: Tensor) -> Tensor:
         reduced = self.trainer.strategy.reduce(values.clone(), reduce_op="sum")

@@ -51,3 +51,11 @@ def warmup_polynomial(
         return floor + (1 - floor) * (1 - min(1.0, progress)) ** power
 
     return LambdaLR(optimizer, factor)
+
+
+def inverse_sqrt(optimizer: Optimizer, *, warmup_steps: int) -> LambdaLR:
+    """Warm up linearly over `warmup_steps`, then decay with 1/√step (Vaswani et al. 2017, §5.3)."""
+    check_int("warmup_steps", warmup_steps)
+    return LambdaLR(
+        optimizer, lambda step: min((step + 1) / warmup_steps, (warmup_steps / (step + 1)) ** 0.5)
+    )

@@ -2,32 +2,135 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from musicgen.data.loading.batch import IGNORED, Batch
+from musicgen.batches import IGNORED, Batch
 from musicgen.models import Transformer
-from musicgen.random import NoiseKey
+from musicgen.random import NoiseKey, RandomStream
+from musicgen.validation import check_bool, check_float, check_int
 
 
-class LanguageModeling:
-    """Predict the next token."""
+class Task:
+    """An objective: the cross-entropy of targets under a model's logits.
+
+    Attributes:
+        causal: whether a model for it must be causal; None: it may be.
+        means: names of the sums of `evaluate`.
+    """
+
+    causal: ClassVar[bool | None] = None
+    means: ClassVar[tuple[str, ...]] = ()
+
+    def prepare(self, model: Transformer, batch: Batch, noise: NoiseKey) -> Batch:
+        """Return the batch to compute the loss of; random choices depend on the key alone."""
+        return batch
 
     def loss(self, model: Transformer, batch: Batch, noise: NoiseKey | None) -> Tensor:
-        """Compute the mean cross-entropy in nats per token. []"""
+        """Compute the mean cross-entropy in nats per target. []"""
         return self._cross_entropy(model, batch, noise, "mean")
 
     def token_losses(self, model: Transformer, batch: Batch, noise: NoiseKey | None) -> Tensor:
-        """Compute the cross-entropy in nats of each target, 0 without one. [B, L]"""
-        return self._cross_entropy(model, batch, noise, "none").view_as(batch.targets)
+        """Compute the cross-entropy in nats of each target, 0 without one: as the targets."""
+        return self._cross_entropy(model, batch, noise, "none")
+
+    def evaluate(
+        self, model: Transformer, batch: Batch, noise: NoiseKey | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the `token_losses`, and the sums over targets whose means are logged."""
+        return self.token_losses(model, batch, noise), {}
+
+    def measures(self, loss: float) -> dict[str, float]:
+        """Return what else to log of the mean loss in nats per target."""
+        return {}
 
     def _cross_entropy(
         self, model: Transformer, batch: Batch, noise: NoiseKey | None, reduction: str
     ) -> Tensor:
-        logits = model(batch.tokens, positions=batch.positions, noise=noise)
-        return F.cross_entropy(
-            logits.flatten(0, 1).float(),
-            batch.targets.flatten(),
-            ignore_index=IGNORED,
-            reduction=reduction,
-        )
+        return _cross_entropy(_logits(model, batch, noise), batch.targets, reduction)
+
+
+class LanguageModeling(Task):
+    """Predict the next token.
+
+    Args:
+        perplexity: log the perplexity of validation and test as well.
+    """
+
+    causal = True
+
+    def __init__(self, perplexity: bool = False) -> None:
+        check_bool("perplexity", perplexity)
+        self.perplexity = perplexity
+
+    def measures(self, loss: float) -> dict[str, float]:
+        # Beyond e^700, which fp64 does not hold, the loss says as much.
+        return {"perplexity": math.exp(min(loss, 700))} if self.perplexity else {}
+
+
+class MaskedLanguageModeling(LanguageModeling):
+    """Predict masked tokens from those on both sides (Devlin et al. 2019, §3.1).
+
+    Of the chosen tokens, four fifths are replaced by the mask token, a tenth by a random token, and
+    a tenth stays.
+
+    Args:
+        mask_id: of the mask token; tokens below it, such as padding, are not chosen.
+        probability: that a token is chosen.
+    """
+
+    causal = False
+
+    def __init__(
+        self, perplexity: bool = True, *, mask_id: int = 1, probability: float = 0.15
+    ) -> None:
+        super().__init__(perplexity)
+        check_int("mask_id", mask_id, 0)
+        check_float("probability", probability, above=0, maximum=1)
+        self.mask_id, self.probability = mask_id, probability
+
+    def prepare(self, model: Transformer, batch: Batch, noise: NoiseKey) -> Batch:
+        """Mask tokens; a batch in which chance chooses none has its first token as target."""
+        tokens = batch.tokens
+        generator = noise.fold(RandomStream.MASKED_TOKENS).generator()
+        chosen, kind = (torch.rand(tokens.shape, generator=generator) for _ in range(2))
+        vocabulary = range(self.mask_id + 1, model.embedding.num_embeddings)
+        others = torch.randint(vocabulary.start, vocabulary.stop, tokens.shape, generator=generator)
+        chosen, kind, others = (x.to(tokens.device) for x in (chosen, kind, others))
+        masked = (chosen < self.probability) & (tokens > self.mask_id)
+        if not masked.any():
+            masked.view(-1)[0] = True
+        inputs = torch.where(masked & (kind < 0.8), self.mask_id, tokens)
+        inputs = torch.where(masked & (kind >= 0.9), others, inputs)
+        return replace(batch, tokens=inputs, targets=tokens.masked_fill(~masked, IGNORED))
+
+
+class Classification(Task):
+    """Predict the class of each example, with a head that gives class logits."""
+
+    means = ("accuracy",)
+
+    def evaluate(
+        self, model: Transformer, batch: Batch, noise: NoiseKey | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the losses, and the number of correct classes."""
+        logits = _logits(model, batch, noise)
+        losses = _cross_entropy(logits, batch.targets, "none")
+        return losses, {"accuracy": (logits.argmax(-1) == batch.targets).sum()}
+
+
+def _logits(model: Transformer, batch: Batch, noise: NoiseKey | None) -> Tensor:
+    logits = model(batch.tokens, positions=batch.positions, key_mask=batch.key_mask, noise=noise)
+    return logits.float()
+
+
+def _cross_entropy(logits: Tensor, targets: Tensor, reduction: str) -> Tensor:
+    losses = F.cross_entropy(
+        logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction=reduction
+    )
+    return losses if reduction == "mean" else losses.view_as(targets)

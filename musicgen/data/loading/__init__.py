@@ -1,6 +1,6 @@
 """Loading: from a token cache to batches."""
 
-from musicgen.data.loading.batch import IGNORED, Batch
+from musicgen.batches import IGNORED, Batch
 from musicgen.data.loading.datamodule import MusicDataModule
 
 __all__ = ["IGNORED", "Batch", "MusicDataModule"]

@@ -1,42 +1,15 @@
-"""Batches: windows of tokens, padded to tensors."""
+"""Collation: windows of tokens, padded to tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-IGNORED = -100
-"""Target that losses ignore."""
-
-
-@dataclass
-class Batch:
-    """Inputs and targets of next-token prediction.
-
-    Attributes:
-        tokens: [B, L].
-        targets: the next token of each position, `IGNORED` where there is none. [B, L]
-        positions: the coordinates that the model reads, from the token index on. [1|B, L, P]
-    """
-
-    tokens: Tensor
-    targets: Tensor
-    positions: Tensor
-
-    @property
-    def num_targets(self) -> Tensor:
-        return (self.targets != IGNORED).sum()
-
-    def pin_memory(self) -> Batch:
-        return Batch(
-            self.tokens.pin_memory(), self.targets.pin_memory(), self.positions.pin_memory()
-        )
+from musicgen.batches import IGNORED, Batch
 
 
 def collate(

@@ -10,12 +10,12 @@ from typing import Any, get_args
 import pytorch_lightning as pl
 from torch.utils.data import DataLoader, Dataset
 
+from musicgen.batches import Batch, StreamBatches
 from musicgen.data.corpora.base import Corpus
-from musicgen.data.loading.batch import Batch, collate, collate_positioned
+from musicgen.data.loading.batch import collate, collate_positioned
 from musicgen.data.loading.windows import (
     EvalWindows,
     PositionedWindows,
-    StreamBatches,
     TrainingWindows,
     WindowStart,
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset
 
 from musicgen.data.preparation.token_cache import TokenCache
 from musicgen.tokenization.base import Tokenizer
@@ -151,33 +151,3 @@ class PositionedWindows(Dataset):
         bar_length = self.windows.cache.bar_lengths[self.windows.piece(item)]
         positions = self.tokenizer.coordinates(window[:-1], self.coordinates, bar_length=bar_length)
         return window, positions
-
-
-class StreamBatches(Sampler[list[int]]):
-    """The items of each batch of a stream, for one of several processes.
-
-    Args:
-        num_batches: batches in an epoch.
-        start: returns the first batch; called at the start of each epoch.
-    """
-
-    def __init__(
-        self,
-        batch_size: int,
-        num_batches: int,
-        start: Callable[[], int],
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
-        self.batch_size, self.num_batches, self.start = batch_size, num_batches, start
-        self.rank, self.world_size = rank, world_size
-
-    def __len__(self) -> int:
-        return self.num_batches
-
-    def __iter__(self) -> Iterator[list[int]]:
-        start = self.start()
-        # An interrupted epoch ends where it would have ended.
-        for batch in range(start, start + self.num_batches - start % self.num_batches):
-            first = (batch * self.world_size + self.rank) * self.batch_size
-            yield list(range(first, first + self.batch_size))

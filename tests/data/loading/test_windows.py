@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from musicgen.batches import IGNORED, StreamBatches
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.data.corpora import Piece
-from musicgen.data.loading.batch import IGNORED, collate
-from musicgen.data.loading.windows import EvalWindows, StreamBatches, TrainingWindows
+from musicgen.data.loading.batch import collate
+from musicgen.data.loading.windows import EvalWindows, TrainingWindows
 from musicgen.midi import read, write
 from musicgen.tokenization import REMI, Groove2Groove
 from tests.data.listed import prepare

@@ -1,0 +1,66 @@
+"""Interface of labelled data sets that are not music."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from musicgen.errors import UserError
+
+SplitName = Literal["train", "val", "test"]
+PAD = 0
+"""Id of padding, in data sets whose examples differ in length."""
+
+
+class Example(NamedTuple):
+    """An example of a task.
+
+    Attributes:
+        sequences: ids [L] or vectors [L, C]; one, or two that are compared.
+        target: its class; or the target of each token, [L].
+    """
+
+    sequences: tuple[NDArray[Any], ...]
+    target: int | NDArray[np.int64]
+
+
+class Examples(Protocol):
+    """The examples of one split, in random access."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Example: ...
+
+
+class ExampleCorpus(ABC):
+    """A data set of a task: its examples, and what a model for it needs to know.
+
+    Attributes:
+        vocab_size: number of token ids, padding included; None: tokens are vectors.
+        input_dim: width C of these.
+        num_outputs: logits of a model: classes, or token ids.
+        grid: rows and columns of an image, whose tokens are its pixels row by row; None: no image.
+    """
+
+    vocab_size: int | None
+    input_dim: int | None = None
+    num_outputs: int
+    grid: tuple[int, int] | None = None
+    how_to_get: ClassVar[str]
+    """One line for whom the files are missing."""
+
+    @abstractmethod
+    def split(self, name: SplitName, length: int) -> Examples:
+        """Return the examples of a split; sequences are cut to `length` tokens.
+
+        Raises:
+            UserError: files are missing or damaged.
+        """
+
+    def missing(self, path: Path) -> UserError:
+        """Return the error for a missing file."""
+        return UserError(f"{path}: not found; {self.how_to_get}")

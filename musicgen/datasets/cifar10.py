@@ -1,0 +1,118 @@
+"""CIFAR-10: small photographs, as sequences of pixels."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from musicgen.datasets.base import Example, ExampleCorpus, SplitName
+from musicgen.datasets.lists import MappedExamples
+from musicgen.errors import ParameterError, UserError
+from musicgen.validation import check_choice, check_int
+
+Colours = Literal["grey", "rgb"]
+SIDE = 32
+_TRAIN_FILES = tuple(f"data_batch_{i}" for i in range(1, 6))
+_LUMA = np.array([0.2989, 0.5870, 0.1140])  # of red, green, blue
+_ALLOWED = {  # what the files' arrays need
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+}
+
+
+class CIFAR10(ExampleCorpus):
+    """Photographs of ten kinds of things (Krizhevsky 2009), 32 × 32 pixels row by row.
+
+    Args:
+        root: the folder `cifar-10-batches-py`.
+        colours: grey: a pixel is one of 256 tokens (Tay et al. 2021); rgb: a vector of three
+            numbers from −1 to 1 (Alfons 2022).
+        num_val: training images for validation.
+        val_seed: draws them; null: they are the last ones.
+    """
+
+    num_outputs = 10
+    grid = (SIDE, SIDE)
+    how_to_get = (
+        "unpack cifar-10-python.tar.gz from www.cs.toronto.edu/~kriz/cifar.html, and give its "
+        "folder: data.root=cifar-10-batches-py"
+    )
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        colours: Colours = "grey",
+        num_val: int = 5000,
+        val_seed: int | None = None,
+    ) -> None:
+        check_choice("colours", colours, get_args(Colours))
+        check_int("num_val", num_val)
+        check_int("val_seed", val_seed, 0, none_means="the last images")
+        self.root, self.colours = Path(root).expanduser(), colours
+        self.num_val, self.val_seed = num_val, val_seed
+        self.vocab_size = 256 if colours == "grey" else None
+        self.input_dim = None if colours == "grey" else 3
+
+    def split(self, name: SplitName, length: int) -> MappedExamples[int]:
+        """Return the images of a split; `length` holds all pixels."""
+        if length < SIDE * SIDE:
+            raise ParameterError(
+                "length", length, f"expected {SIDE * SIDE}, the pixels of an image"
+            )
+        files = ("test_batch",) if name == "test" else _TRAIN_FILES
+        pixels, labels = _read(tuple(self.root / file for file in files))
+        items = np.arange(len(labels))
+        if name != "test":
+            if self.num_val >= len(items):
+                expected = f"expected fewer than the {len(items)} training images"
+                raise ParameterError("num_val", self.num_val, expected)
+            if self.val_seed is not None:
+                items = np.random.default_rng(self.val_seed).permutation(items)
+            last = items[-self.num_val :]
+            items = last if name == "val" else items[: -self.num_val]
+
+        def example(item: int) -> Example:
+            colours = pixels[item].reshape(3, -1).T  # [L, 3]
+            if self.colours == "grey":
+                return Example(((colours @ _LUMA).astype(np.int64),), int(labels[item]))
+            return Example(((colours / 127.5 - 1).astype(np.float32),), int(labels[item]))
+
+        return MappedExamples(items, example)  # type: ignore[arg-type]  # an array of items
+
+
+@cache
+def _read(paths: tuple[Path, ...]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return pixels [N, 3072], channel by channel, and labels [N] of files."""
+    pixels, labels = [], []
+    for path in paths:
+        if not path.is_file():
+            raise UserError(f"{path}: not found; {CIFAR10.how_to_get}")
+        try:
+            batch = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+            images, classes = batch[b"data"], np.asarray(batch[b"labels"], np.int64)
+            if images.dtype != np.uint8 or images.shape != (len(classes), 3 * SIDE * SIDE):
+                raise ValueError
+        except Exception:  # damaged pickles raise exceptions of many types
+            raise UserError(f"{path}: not a batch of CIFAR-10; {CIFAR10.how_to_get}") from None
+        pixels.append(images)
+        labels.append(classes)
+    return np.concatenate(pixels), np.concatenate(labels)
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Unpickle arrays, and run no other code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        module = module.replace("numpy._core", "numpy.core")
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"{module}.{name} is refused")
+        return super().find_class(module.replace("numpy.core", "numpy._core"), name)

@@ -1,0 +1,71 @@
+"""Made images: whether two marks are near each other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from musicgen.datasets.base import Example, ExampleCorpus, SplitName
+from musicgen.datasets.lists import MappedExamples
+from musicgen.errors import ParameterError
+from musicgen.validation import check_int
+
+BACKGROUND, MARK = 0, 1
+
+
+class Marks(ExampleCorpus):
+    """Images with two marks; the classes, equally frequent, are far and near.
+
+    Marks are near if neither their rows nor their columns differ by more than `reach`. Among the
+    token indices, row by row, near marks lie in bands a row apart.
+
+    Args:
+        side: rows and columns of an image.
+        reach: largest difference of rows, and of columns, of near marks.
+        num_train, num_val, num_test: number of images.
+        corpus_seed: decides the images.
+    """
+
+    vocab_size = 2
+    num_outputs = 2
+    how_to_get = "it is made"
+
+    def __init__(
+        self,
+        *,
+        side: int = 16,
+        reach: int = 2,
+        num_train: int = 20000,
+        num_val: int = 1000,
+        num_test: int = 2000,
+        corpus_seed: int = 0,
+    ) -> None:
+        sizes = {"train": num_train, "val": num_val, "test": num_test}
+        check_int("side", side, 3)
+        for name, size in sizes.items():
+            check_int(f"num_{name}", size)
+        check_int("reach", reach, 1, maximum=side - 2)
+        check_int("corpus_seed", corpus_seed, 0)
+        self.side, self.reach, self.sizes, self.corpus_seed = side, reach, sizes, corpus_seed
+        self.grid = (side, side)
+
+    def split(self, name: SplitName, length: int) -> MappedExamples[int]:
+        """Return the images of a split; `length` holds all pixels."""
+        if length < self.side**2:
+            raise ParameterError(
+                "length", length, f"expected {self.side**2}, the pixels of an image"
+            )
+        stream = list(self.sizes).index(name)
+
+        def example(item: int) -> Example:
+            rng = np.random.default_rng((self.corpus_seed, stream, item))
+            label = int(rng.integers(2))
+            while True:
+                marks = rng.integers(self.side, size=(2, 2))  # [mark, row and column]
+                distance = int(abs(marks[0] - marks[1]).max())
+                if distance and (distance <= self.reach) == bool(label):
+                    break
+            image = np.full(self.grid, BACKGROUND, np.int64)
+            image[marks[:, 0], marks[:, 1]] = MARK
+            return Example((image.ravel(),), label)
+
+        return MappedExamples(range(self.sizes[name]), example)

@@ -1,0 +1,103 @@
+"""Pathfinder: whether a dashed path connects two dots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from musicgen.datasets.base import Example, ExampleCorpus, SplitName
+from musicgen.datasets.lists import MappedExamples
+from musicgen.errors import ParameterError, UserError
+from musicgen.validation import check_choice, check_int
+
+Difficulty = Literal["easy", "intermediate", "hard"]
+_FOLDERS = {
+    "easy": "curv_baseline",
+    "intermediate": "curv_contour_length_9",
+    "hard": "curv_contour_length_14",
+}
+_LABEL_COLUMN = 3
+_SPLITS: dict[SplitName, tuple[float, float]] = {
+    "train": (0, 0.8),
+    "val": (0.8, 0.9),
+    "test": (0.9, 1),
+}
+
+
+class Pathfinder(ExampleCorpus):
+    """Grey images of the Long Range Arena (Linsley et al. 2018; Tay et al. 2021), row by row.
+
+    Args:
+        root: the folder of one size, such as `pathfinder32`.
+        difficulty: hard: distractors of the longest paths.
+        side: rows and columns of an image.
+        split_seed: draws 80 % for training, 10 % for validation and 10 % for testing.
+    """
+
+    vocab_size = 256
+    num_outputs = 2
+    how_to_get = (
+        "unpack lra_release.gz of github.com/google-research/long-range-arena, and give the folder "
+        "of one size: data.root=lra_release/pathfinder32"
+    )
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        difficulty: Difficulty = "hard",
+        side: int = 32,
+        split_seed: int = 0,
+    ) -> None:
+        check_choice("difficulty", difficulty, _FOLDERS)
+        check_int("side", side)
+        check_int("split_seed", split_seed, 0)
+        self.root, self.side, self.split_seed = Path(root).expanduser(), side, split_seed
+        self.folder = self.root / _FOLDERS[difficulty]
+        self.grid = (side, side)
+        self._items: list[tuple[Path, int]] | None = None
+
+    def split(self, name: SplitName, length: int) -> MappedExamples[tuple[Path, int]]:
+        """Return the images of a split; `length` holds all pixels."""
+        if length < self.side**2:
+            raise ParameterError(
+                "length", length, f"expected {self.side**2}, the pixels of an image"
+            )
+        if self._items is None:
+            self._items = self._read_labels()
+        order = np.random.default_rng(self.split_seed).permutation(len(self._items))
+        start, stop = (round(share * len(order)) for share in _SPLITS[name])
+        return MappedExamples([self._items[i] for i in order[start:stop]], self._example)
+
+    def _read_labels(self) -> list[tuple[Path, int]]:
+        """Return the images that are not empty, of which the release has some, and labels."""
+        files = sorted((self.folder / "metadata").glob("*.npy"), key=lambda path: path.name)
+        if not files:
+            raise self.missing(self.folder / "metadata")
+        items = []
+        for file in files:
+            for line in file.read_text(encoding="ascii", errors="replace").splitlines():
+                words = line.split()
+                if len(words) <= _LABEL_COLUMN or words[_LABEL_COLUMN] not in ("0", "1"):
+                    raise UserError(f"{file}: not a table of labels; {self.how_to_get}")
+                path = self.folder / words[0] / words[1]
+                if not path.is_file():
+                    raise self.missing(path)
+                if path.stat().st_size:
+                    items.append((path, int(words[_LABEL_COLUMN])))
+        return items
+
+    def _example(self, item: tuple[Path, int]) -> Example:
+        path, label = item
+        try:
+            with Image.open(path) as image:
+                pixels = np.asarray(image.convert("L"), np.int64)
+        except (OSError, UnidentifiedImageError):
+            raise UserError(f"{path}: not an image; {self.how_to_get}") from None
+        if pixels.shape != self.grid:
+            expected = f"expected {pixels.shape[0]}, as {path.name} has"
+            raise ParameterError("side", self.side, expected)
+        return Example((pixels.ravel(),), label)
