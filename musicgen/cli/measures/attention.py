@@ -94,6 +94,7 @@ def attention_properties(cfg: DictConfig, out: Path) -> list[Row]:
     plot_invariance(best, out / "attention_properties.png")
     write_latex(published_form(best), out / "attention_properties.tex")
     content = {"form": settings.form, "rows": rows, "best_heads": best, "piece": by_distance}
+    content["runs"] = {compared.name: compared.run for compared in models}
     write_json(content, out / "attention_properties.json")
     return rows
 

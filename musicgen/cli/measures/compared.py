@@ -88,7 +88,7 @@ def name_runs(paths: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> lis
     Runs whose settings are equal are a group if their seeds differ. Runs that have the same setting
     and seed, such as two checkpoints of one run, are named by their paths and not grouped.
     """
-    settings = [_without_incidental(config) for config in configs]
+    settings = [without_incidental(config) for config in configs]
     labels = _describe(settings)
     files = _shorten(paths)
     seeds = [str(config.get("seed")) for config in configs]
@@ -104,10 +104,11 @@ def name_runs(paths: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> lis
     return names
 
 
-def _without_incidental(node: Any) -> Any:
+def without_incidental(node: Any) -> Any:
+    """Return a run's configuration without its seeds, places, records and sampling."""
     if not isinstance(node, Mapping):
         return node
-    return {k: _without_incidental(v) for k, v in node.items() if k not in _INCIDENTAL}
+    return {k: without_incidental(v) for k, v in node.items() if k not in _INCIDENTAL}
 
 
 def _describe(settings: Sequence[Mapping[str, Any]]) -> list[str]:

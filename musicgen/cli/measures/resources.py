@@ -29,14 +29,20 @@ def resources(cfg: DictConfig, out: Path) -> list[Row]:
         file = find_checkpoint(path, setting=setting)
         with errors_name(file):
             configs.append(CheckpointContent.from_plain(read_checkpoint(file)).config)
-        rows.append(_best(file.parent.parent / "metrics.csv", f"{setting}={path}"))
+        rows.append(best_row(file.parent.parent / "metrics.csv", f"{setting}={path}"))
     names = [name for _, name in name_runs(paths, configs)]
     rows = [{"run": name, **row} for name, row in zip(names, rows, strict=True)]
     write_latex(rows, out / "resources.tex")
     return rows
 
 
-def _best(metrics: Path, given: str) -> Row:
+def best_row(metrics: Path, given: str) -> Row:
+    """Return what a run took until its lowest validation loss.
+
+    Args:
+        metrics: its `metrics.csv`.
+        given: the setting that named it, for errors.
+    """
     try:
         with metrics.open(newline="", encoding="utf-8") as file:
             rows = [row for row in csv.DictReader(file) if row.get("val/loss")]
