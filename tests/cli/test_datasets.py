@@ -1,5 +1,6 @@
 """Data modules and preparation from configurations."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,8 +19,20 @@ from musicgen.tokenization import REMI
 from tests.conftest import ROOT
 
 LENGTH = 16
-CORPORA = sorted(path.stem for path in (ROOT / "conf" / "data").glob("*.yaml"))
-CORPORA.remove("default")
+
+
+def _with_parents(path):
+    """Return the text of a configuration file and of the one that it extends."""
+    text = path.read_text(encoding="utf-8")
+    parent = re.search(r"^defaults: \[(\w+)\]", text, re.M)
+    return text + (_with_parents(path.with_stem(parent[1])) if parent else "")
+
+
+CORPORA = sorted(
+    path.stem
+    for path in (ROOT / "conf" / "data").glob("*.yaml")
+    if path.stem != "default" and "musicgen.datasets" not in _with_parents(path)
+)
 
 
 def melody(seed):

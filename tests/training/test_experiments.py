@@ -16,7 +16,7 @@ from musicgen.models.transformer import parameter_count
 
 def experiments(name):
     paths = sorted((Path(__file__).parents[2] / "conf/experiment" / name).glob("*.yaml"))
-    return [path for path in paths if not path.stem.endswith("_base")]
+    return [p for p in paths if not p.stem.endswith("_base") and not p.stem.startswith("lra_")]
 
 
 def published(name):

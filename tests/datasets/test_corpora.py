@@ -1,0 +1,152 @@
+"""Published data sets are read from their files; what is missing or damaged is named."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from musicgen.datasets import AAN, CIFAR10, IMDb, Marks, Pathfinder, WikiText
+from musicgen.errors import ParameterError, UserError
+from tests.datasets import samples
+
+
+def examples(split):
+    return [split[i] for i in range(len(split))]
+
+
+def text(ids):
+    return bytes((ids - 1).astype(np.uint8)).decode(errors="replace")
+
+
+def test_imdb(tmp_path):
+    root = samples.write_imdb(tmp_path / "aclImdb")
+    train = examples(IMDb(root).split("train", 1000))
+    assert [x.target for x in train] == [0] * 4 + [1] * 4
+    assert text(train[4].sequences[0]) == "train a fine film, é"
+    assert text(IMDb(root).split("train", 5)[4].sequences[0]) == "train"
+    # Validation on the test reviews, or on a part of the training reviews.
+    assert text(IMDb(root).split("val", 4)[0].sequences[0]) == "test"
+    held_out = IMDb(root, val_fraction=0.25)
+    paths = [{path for path, _ in held_out.split(name, 9).items} for name in ("train", "val")]
+    assert [len(part) for part in paths] == [6, 2]
+    assert not set.intersection(*paths)
+
+
+def test_aan(tmp_path):
+    pairs = AAN(samples.write_aan(tmp_path / "aan")).split("val", 8)
+    assert [x.target for x in examples(pairs)] == [0, 1, 0, 1, 0, 1]
+    assert [text(ids) for ids in pairs[2].sequences] == ["about 2", "aboutabo"]
+    assert [text(ids) for ids in pairs[0].sequences] == ["about 0", " "]  # an empty text
+
+
+def test_aan_names_the_line_of_an_error(tmp_path):
+    root = samples.write_aan(tmp_path / "aan")
+    with (root / "new_aan_pairs.test.tsv").open("a") as file:
+        file.write("2\tP\tQ\ta\tb\n")
+    with pytest.raises(UserError, match=r"test\.tsv, line 7: expected label"):
+        AAN(root).split("test", 8)[6]
+
+
+def test_cifar10(tmp_path):
+    root = samples.write_cifar10(tmp_path / "cifar")
+    raw = pickle.loads((root / "data_batch_5").read_bytes())
+    image = raw[b"data"][3].reshape(3, 32, 32)
+    grey = CIFAR10(root, num_val=4).split("val", 1024)
+    assert [x.target for x in examples(grey)] == [3, 1, 4, 1]
+    (pixels,) = grey[3].sequences
+    luma = 0.2989 * image[0] + 0.587 * image[1] + 0.114 * image[2]
+    assert np.array_equal(pixels.reshape(32, 32), luma.astype(int))
+    (colours,) = CIFAR10(root, num_val=4, colours="rgb").split("val", 1024)[3].sequences
+    assert colours.shape == (1024, 3)
+    assert np.allclose((colours[32 + 5] + 1) * 127.5, image[:, 1, 5], atol=1e-4)
+    drawn = CIFAR10(root, num_val=6, val_seed=0)
+    parts = [list(drawn.split(name, 1024).items) for name in ("train", "val")]
+    assert sorted(parts[0] + parts[1]) == list(range(20))
+    assert parts[1] != list(range(14, 20))
+    assert len(drawn.split("test", 1024)) == 4
+    with pytest.raises(ParameterError, match="num_val=20: expected fewer than the 20"):
+        CIFAR10(root, num_val=20).split("train", 1024)
+
+
+class Harmful:
+    def __reduce__(self):
+        return print, ("run",)
+
+
+def test_pickles_of_other_objects_are_refused(tmp_path, capsys):
+    root = samples.write_cifar10(tmp_path / "cifar")
+    (root / "test_batch").write_bytes(pickle.dumps({b"data": Harmful()}))
+    with pytest.raises(UserError, match="test_batch: not a batch of CIFAR-10; unpack"):
+        CIFAR10(root).split("test", 1024)
+    assert capsys.readouterr().out == ""
+
+
+def test_pathfinder(tmp_path):
+    root = samples.write_pathfinder(tmp_path / "pathfinder32")
+    corpus = Pathfinder(root)
+    splits = [corpus.split(name, 1024) for name in ("train", "val", "test")]
+    assert [len(split) for split in splits] == [15, 2, 2]  # of 19: one image is empty
+    paths = [path for split in splits for path, _ in split.items]
+    assert len(set(paths)) == 19
+    for split in splits:
+        for (path, label), example in zip(split.items, examples(split), strict=True):
+            assert example.target == label == int(path.stem[-1]) % 2
+            with Image.open(path) as image:
+                assert example.sequences[0].tolist() == list(image.getdata())
+    with pytest.raises(ParameterError, match="side=16: expected 32"):
+        Pathfinder(root, side=16).split("train", 1024)[0]
+
+
+def test_wikitext(tmp_path):
+    corpus = WikiText(samples.write_wikitext(tmp_path / "wiki"), tmp_path / "cache")
+    assert corpus.words[:3] == ["the", "<eos>", "."]
+    assert corpus.vocab_size == corpus.num_outputs == 2 + len(corpus.words)
+    names = ["PAD", "MASK", *corpus.words]
+    split = corpus.split("test", 7)
+    words = (tmp_path / "wiki/wiki.test.tokens").read_text().replace("\n", " <eos> ").split()
+    words = [word if word in names else "<unk>" for word in words]
+    read = [names[i] for x in examples(split) for i in x.sequences[0]]
+    assert read == words[:-1]
+    assert [names[i] for x in examples(split) for i in x.target] == words[1:]
+    assert {len(x.target) for x in examples(split)[:-1]} == {7}
+    # Encoded once; a smaller vocabulary has the most frequent words.
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()}
+    WikiText(tmp_path / "wiki", tmp_path / "cache").split("test", 7)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()} == stamps
+    small = WikiText(tmp_path / "wiki", tmp_path / "cache", num_words=3)
+    assert small.words == ["the", "<eos>", "<unk>"]
+    assert small.split("train", 9)[0].sequences[0].max() == 4
+
+
+def test_marks_are_near_or_far_and_balanced():
+    corpus = Marks(side=9, reach=2, num_train=400)
+    split = corpus.split("train", 81)
+    for example in examples(split):
+        rows, columns = np.divmod(np.flatnonzero(example.sequences[0]), 9)
+        assert len(rows) == 2
+        near = abs(rows[0] - rows[1]) <= 2 and abs(columns[0] - columns[1]) <= 2
+        assert example.target == near
+    assert 150 < sum(x.target for x in examples(split)) < 250
+    assert not np.array_equal(split[0].sequences[0], corpus.split("val", 81)[0].sequences[0])
+
+
+@pytest.mark.parametrize(
+    ("build", "path"),
+    [
+        (IMDb, "train/neg"),
+        (AAN, "new_aan_pairs.train.tsv"),
+        (CIFAR10, "data_batch_1"),
+        (Pathfinder, "curv_contour_length_14/metadata"),
+        (lambda root: WikiText(root, root), "wiki.train.tokens"),
+    ],
+)
+def test_missing_files_are_named_with_how_to_get_them(tmp_path, build, path):
+    with pytest.raises(UserError) as error:
+        examples(build(tmp_path).split("train", 1024))
+    message = str(error.value)
+    assert message.startswith(f"{tmp_path / path}: not found; ")
+    assert "data.root=" in message
+    assert "\n" not in message

@@ -1,0 +1,120 @@
+"""Batches of examples: padding, order, ranks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from musicgen.batches import IGNORED
+from musicgen.datasets import Example, ExampleDataModule, ListOps, Marks
+from musicgen.datasets.datamodule import EvalExamples, ShuffledExamples, collate
+from musicgen.errors import ParameterError
+
+
+def sequence(*ids):
+    return np.array(ids)
+
+
+def test_sequences_are_padded_and_masked():
+    batch = collate([Example((sequence(3, 4),), 1), Example((sequence(5, 6, 7),), 0)])
+    assert batch.tokens.tolist() == [[3, 4, 0], [5, 6, 7]]
+    assert batch.key_mask.tolist() == [[True, True, False], [True] * 3]
+    assert batch.targets.tolist() == [1, 0]
+    assert batch.positions.tolist() == [[[0], [1], [2]]]
+    assert batch.num_targets == 2
+    assert collate([Example((sequence(1, 2),), 0)] * 2).key_mask is None
+
+
+def test_towers_are_stacked():
+    pairs = [Example((sequence(1), sequence(2, 3)), 0), Example((sequence(4), sequence(5)), 1)]
+    batch = collate(pairs)
+    assert batch.tokens.tolist() == [[1, 0], [4, 0], [2, 3], [5, 0]]
+    assert batch.key_mask.sum() == 5
+    assert batch.targets.tolist() == [0, 1]
+
+
+def test_targets_of_tokens_are_padded():
+    items = [Example((sequence(1, 2),), sequence(2, 3)), Example((sequence(4),), sequence(5))]
+    assert collate(items).targets.tolist() == [[2, 3], [5, IGNORED]]
+
+
+def test_vectors_and_grids():
+    batch = collate([Example((np.ones((6, 3), np.float32),), 0)], grid=(2, 3))
+    assert batch.tokens.shape == (1, 6, 3)
+    assert batch.tokens.dtype == torch.float32
+    rows, columns = batch.positions[0].T.tolist()
+    assert rows == [0, 0, 0, 1, 1, 1]
+    assert columns == [0, 1, 2, 0, 1, 2]
+
+
+def test_two_coordinates_are_those_of_an_image(tmp_path):
+    data = ExampleDataModule(Marks(side=4), length=16, batch_size=2, coordinates=("index", "time"))
+    batch = next(iter(data.val_dataloader()))
+    assert batch.positions.shape == (1, 16, 2)
+    with pytest.raises(ParameterError, match=r"coordinates=.*expected index"):
+        ExampleDataModule(
+            ListOps(tmp_path), length=2000, batch_size=2, coordinates=("index", "time")
+        )
+
+
+def numbered(count, lengths=None):
+    def example(item):
+        return Example((sequence(*range(1 if lengths is None else lengths[item])),), int(item))
+
+    class Numbered(list):
+        def __getitem__(self, item):
+            return example(item)
+
+    examples = Numbered(range(count))
+    if lengths is not None:
+        examples.lengths = np.array(lengths)
+    return examples
+
+
+def test_each_epoch_visits_all_examples_in_an_order_of_its_own():
+    stream = ShuffledExamples(numbered(10), seed=3, group=2)
+    items = [stream[i].target for i in range(30)]
+    epochs = [items[:10], items[10:20], items[20:]]
+    assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert [stream[i].target for i in (25, 3)] == [items[25], items[3]]
+    assert [ShuffledExamples(numbered(10), seed=4)[i].target for i in range(10)] != epochs[0]
+
+
+def test_batches_hold_sequences_of_similar_lengths():
+    lengths = np.random.default_rng(0).integers(1, 100, 1000)
+    stream = ShuffledExamples(numbered(1000, lengths), seed=0, group=8)
+    items = np.array([stream[i].target for i in range(1000)])
+    assert sorted(items) == list(range(1000))
+    batches = lengths[items].reshape(-1, 8)
+    spread = np.ptp(batches, axis=1)[:96]  # those of whole groups of batches
+    assert spread.mean() < 10
+    assert np.corrcoef(batches.mean(1), np.arange(125))[0, 1] < 0.3  # in random order
+
+
+def test_processes_share_the_examples_for_evaluation():
+    parts = [EvalExamples(numbered(5), rank, 3) for rank in range(3)]
+    assert [[part[i].target for i in range(len(part))] for part in parts] == [[0, 3], [1, 4], [2]]
+    idle = EvalExamples(numbered(2), 2, 3)
+    assert [idle[i].target for i in range(len(idle))] == [IGNORED]
+
+
+def test_a_resumed_run_continues_the_stream():
+    data = ExampleDataModule(Marks(side=4, num_train=20), length=16, batch_size=2, seed=5)
+    whole = [batch.tokens for batch in data.train_dataloader()]
+    assert len(whole) == 10
+    progress = SimpleNamespace(total=SimpleNamespace(processed=7))
+    loop = SimpleNamespace(epoch_loop=SimpleNamespace(batch_progress=progress))
+    data.trainer = SimpleNamespace(
+        global_rank=0,
+        world_size=1,
+        overfit_batches=0,
+        fit_loop=loop,
+        strategy=SimpleNamespace(root_device=torch.device("cpu")),
+    )
+    rest = [batch.tokens for batch in data.train_dataloader()]
+    assert len(rest) == 3
+    assert all(torch.equal(a, b) for a, b in zip(rest, whole[7:], strict=True))

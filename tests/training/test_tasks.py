@@ -1,0 +1,186 @@
+"""Tasks that are not music train, resume and test like music; their objectives."""
+
+from __future__ import annotations
+
+import csv
+import math
+from functools import partial
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch.nn import functional as F
+
+from musicgen import load
+from musicgen.attention import SoftmaxAttention
+from musicgen.batches import IGNORED, Batch
+from musicgen.cli import train
+from musicgen.errors import ParameterError, UserError
+from musicgen.models import ClassificationHead, Transformer
+from musicgen.position import RoPE
+from musicgen.random import NoiseKey
+from musicgen.training.tasks import Classification, LanguageModeling, MaskedLanguageModeling
+from tests.datasets.samples import SAMPLES
+
+TINY = (
+    "model.dim=16",
+    "model.num_layers=1",
+    "model.num_heads=2",
+    "model.ff_dim=16",
+    "data.batch_size=2",
+    "trainer.max_steps=3",
+    "trainer.val_check_interval=2",
+    "trainer.log_every_n_steps=1",
+    "trainer.limit_val_batches=2",
+    "trainer.limit_test_batches=2",
+)
+LISTOPS = ("task=listops", "data.num_train=40", "data.num_val=8", "data.num_test=8")
+
+
+@pytest.fixture
+def run(config, tmp_path):
+    """Train in a folder `name`; return what metrics.csv holds, by name."""
+
+    def run(name, *overrides, resume=None):
+        cfg = config("train", *TINY, *overrides)
+        OmegaConf.update(cfg, "paths.output_dir", str(tmp_path / name))
+        OmegaConf.update(cfg, "paths.data_dir", str(tmp_path / "data"))
+        cfg.resume = None if resume is None else str(resume)
+        train.main(cfg)
+        columns = {}
+        with (tmp_path / name / "metrics.csv").open() as file:
+            for row in csv.DictReader(file):
+                for key, value in row.items():
+                    if value:
+                        columns.setdefault(key, []).append(float(value))
+        return columns
+
+    return run
+
+
+@pytest.mark.parametrize("task", SAMPLES)
+def test_every_task_trains_and_tests_on_its_sample(run, tmp_path, task):
+    root = SAMPLES[task](tmp_path / "sample")
+    extra = {
+        "text": ["data.length=40", "model.head.pool=class_token", "position=conv_spe"],
+        "retrieval": ["data.length=10", "attention=relu"],
+        "image": ["data.num_val=4", "position=learnable", "attention=elu"],
+        "cifar10_1d": ["data.num_val=4", "attention=softmax", "position=siren"],
+        "cifar10_2d": ["data.num_val=4", "model.head.pool=last"],
+        "language_modeling": ["data.length=8", "position=rope"],
+        "masked_language_modeling": ["data.length=8", "attention=softmax", "position=rope"],
+    }.get(task, [])
+    metrics = run("run", f"task={task}", f"data.root={root}", "test=true", *extra)
+    assert len(metrics["train/loss"]) == 3
+    assert all(map(math.isfinite, metrics["train/loss"]))
+    measure = "perplexity" if "modeling" in task else "accuracy"
+    assert len(metrics[f"val/{measure}"]) == 2
+    (value,) = metrics[f"test/{measure}"]
+    if measure == "perplexity":
+        assert value == pytest.approx(math.exp(metrics["test/loss"][0]), rel=1e-5)
+    else:
+        assert 0 <= value <= 1
+    assert not any("note" in name for name in metrics)
+
+
+def test_listops_resumes_and_generates_no_music(run, tmp_path):
+    whole = run("whole", *LISTOPS, "data.length=40", "trainer.max_steps=4")
+    run("part", *LISTOPS, "data.length=40", "trainer.max_steps=2")
+    rest = run(
+        "part", *LISTOPS, "data.length=40", "trainer.max_steps=4",
+        resume=tmp_path / "part/checkpoints/last.ckpt",
+    )  # fmt: skip
+    assert rest["train/loss"][-1] == pytest.approx(whole["train/loss"][-1], rel=1e-5)
+    with pytest.raises(UserError, match="a model of ListOps, not of music"):
+        load(tmp_path / "whole/checkpoints/last.ckpt")
+
+
+def test_listops_learns(run):
+    metrics = run(
+        "run",
+        *("task=listops", "data.num_train=200", "data.length=12", "data.min_length=5"),
+        *("data.num_val=50", "data.num_test=50", "data.batch_size=50", "model.dim=32"),
+        *("position=rope", "attention=softmax", "optimizer.lr=0.01", "trainer.max_steps=60"),
+        *("scheduler.warmup_steps=5", "trainer.limit_val_batches=null"),
+        "trainer.val_check_interval=20",
+    )
+    assert sum(metrics["train/loss"][:5]) / 5 > sum(metrics["train/loss"][-5:]) / 5 + 0.3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["task=listops", "tokenizer=remi"], "ListOps is not music; choose its task"),
+        (["task=listops", "data=midi_folder", "data.root=."], "MidiFolder is music"),
+        (["task=language_modeling", "data.root=.", "model.causal=false"], "missing"),
+        (["task=listops", "model.position.coordinates=2"], "data.coordinates=.*expected index"),
+    ],
+)
+def test_wrong_combinations_are_refused(run, overrides, message):
+    overrides = [word for word in overrides if word != "model.causal=false"]
+    message = "not found; download wikitext" if message == "missing" else message
+    with pytest.raises(UserError, match=message):
+        run("run", *overrides)
+
+
+def model(*, causal, head=None, num_outputs=None):
+    return Transformer(
+        vocab_size=12,
+        dim=8,
+        num_layers=1,
+        num_heads=2,
+        ff_dim=8,
+        dropout=0.0,
+        causal=causal,
+        init_std=0.3,
+        position=partial(RoPE),
+        attention=partial(SoftmaxAttention),
+        head=head,
+        num_outputs=num_outputs,
+    )
+
+
+def test_masking():
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(2, 12, (40, 100), generator=generator)
+    tokens[:, 90:] = 0  # padding
+    batch = Batch(tokens, tokens.clone(), torch.arange(100)[None, :, None])
+    task = MaskedLanguageModeling(probability=0.3)
+    made = task.prepare(model(causal=False), batch, NoiseKey((1,)))
+    chosen = made.targets != IGNORED
+    assert torch.equal(made.targets[chosen], tokens[chosen])
+    assert not chosen[:, 90:].any()
+    assert torch.equal(made.tokens[~chosen], tokens[~chosen])
+    assert chosen[:, :90].float().mean() == pytest.approx(0.3, abs=0.02)
+    inputs = made.tokens[chosen]
+    masked, same = inputs == 1, inputs == tokens[chosen]
+    assert masked.float().mean() == pytest.approx(0.8, abs=0.04)
+    assert same.float().mean() == pytest.approx(0.1 + 0.1 / 10, abs=0.03)
+    assert inputs[~masked].min() >= 2
+    again = task.prepare(model(causal=False), batch, NoiseKey((1,)))
+    other = task.prepare(model(causal=False), batch, NoiseKey((2,)))
+    assert torch.equal(again.tokens, made.tokens)
+    assert not torch.equal(other.tokens, made.tokens)
+
+
+def test_accuracy_counts_correct_classes():
+    classifier = model(causal=False, head=partial(ClassificationHead), num_outputs=4)
+    tokens = torch.randint(12, (6, 5))
+    batch = Batch(tokens, torch.tensor([0, 1, 2, 3, 0, 1]), torch.arange(5)[None, :, None])
+    losses, sums = Classification().evaluate(classifier, batch, None)
+    logits = classifier(tokens)
+    assert torch.allclose(losses, F.cross_entropy(logits, batch.targets, reduction="none"))
+    assert sums["accuracy"] == (logits.argmax(1) == batch.targets).sum()
+    assert Classification().loss(classifier, batch, None) == pytest.approx(float(losses.mean()))
+
+
+@pytest.mark.parametrize(
+    ("task", "causal"), [(LanguageModeling(), False), (MaskedLanguageModeling(), True)]
+)
+def test_language_models_need_the_right_causality(task, causal):
+    from musicgen.training.module import TrainingModule
+
+    with pytest.raises(
+        ParameterError, match=f"model.causal={causal}: expected {not causal}".lower()
+    ):
+        TrainingModule(model(causal=causal), task, partial(torch.optim.Adam), None, None, 0)
