@@ -1,0 +1,151 @@
+"""The experiments of LRPE and of the span thesis have the published settings, and train."""
+
+from __future__ import annotations
+
+import csv
+import math
+
+import pytest
+from omegaconf import OmegaConf
+
+from musicgen.cli import train
+from musicgen.resources import CONF
+from tests.datasets.samples import SAMPLES
+
+# Qin et al. 2023, tables 8 and 9.
+LM = {
+    "model.num_layers": 6,
+    "model.dim": 512,
+    "model.num_heads": 8,
+    "model.ff_dim": 2048,
+    "data.length": 512,
+    "data.batch_size": 128,
+    "trainer.max_steps": 50_000,
+    "scheduler.warmup_steps": 4000,
+    "scheduler._target_": "musicgen.training.schedules.inverse_sqrt",
+    "optimizer.lr": 5e-4,
+    "optimizer.betas": [0.9, 0.98],
+    "optimizer.weight_decay": 0.01,
+}
+MASKED = {
+    **LM,
+    "model.num_layers": 12,
+    "model.dim": 768,
+    "model.num_heads": 12,
+    "model.ff_dim": 3072,
+    "model.activation": "gelu",
+    "data.batch_size": 512,
+    "trainer.max_steps": 23_000,
+    "scheduler.warmup_steps": 3000,
+    "scheduler._target_": "musicgen.training.schedules.warmup_polynomial",
+    "optimizer.eps": 1e-6,
+}
+THESIS = {  # Alfons 2022, table 4
+    "model.num_layers": 6,
+    "model.dim": 64,
+    "model.num_heads": 8,
+    "model.ff_dim": 128,
+    "model.dropout": 0.1,
+    "model.head.pool": "last",
+    "model.head.hidden": [64],
+    "data.batch_size": 20,
+    "data.num_val": 10_000,
+    "trainer.accumulate_grad_batches": 2,
+    "trainer.max_steps": 80 * 40_000 // 40,
+    "optimizer.lr": 1e-3,
+    "optimizer.betas": [0.9, 0.999],
+    "scheduler.factor": 1.0,
+    "model.position.depth": 3,
+    "model.position.omega": 10.0,
+    "model.position.omega_first": 10.0,
+}
+
+
+def lra(width, layers, batch, epochs, lr, examples):
+    return {
+        "model.dim": width,
+        "model.num_layers": layers,
+        "data.batch_size": batch,
+        "trainer.max_steps": epochs * math.ceil(examples / batch),
+        "optimizer.lr": lr,
+    }
+
+
+PUBLISHED = {
+    "lrpe2023/wikitext103": ("language_modeling", LM),
+    "lrpe2023/bidirectional": ("masked_language_modeling", MASKED),
+    "lrpe2023/lra_text": ("text", lra(128, 4, 256, 32, 1e-3, 25_000)),
+    "lrpe2023/lra_listops": ("listops", lra(128, 4, 256, 40, 1e-4, 96_000)),
+    "lrpe2023/lra_retrieval": ("retrieval", lra(64, 4, 64, 20, 1e-3, 147_086)),
+    "lrpe2023/lra_pathfinder": ("pathfinder", lra(32, 4, 128, 200, 5e-4, 160_000)),
+    "lrpe2023/lra_image": ("image", lra(100, 12, 100, 200, 1e-3, 45_000)),
+    "alfons2022/cifar10_1d": ("cifar10_1d", THESIS),
+    "alfons2022/cifar10_2d": ("cifar10_2d", THESIS),
+}
+
+
+def test_every_experiment_is_listed():
+    names = {
+        f"{paper}/{path.stem}"
+        for paper in ("lrpe2023", "alfons2022")
+        for path in (CONF / "experiment" / paper).glob("*.yaml")
+        if not path.stem.endswith("_base")
+    }
+    assert names == PUBLISHED.keys()
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_settings(config, name):
+    cfg = config("train", f"experiment={name}")
+    _, expected = PUBLISHED[name]
+    assert {key: OmegaConf.select(cfg, key) for key in expected} == expected
+    first = (CONF / f"experiment/{name}.yaml").read_text().splitlines()[1]
+    assert f"experiment={name} " in first
+
+
+# Every method of the papers, some on each task.
+METHODS = {
+    "lrpe2023/wikitext103": ["sinusoidal", "none", "rope", "lrpe_unitary"],
+    "lrpe2023/bidirectional": ["sine_spe", "permute"],
+    "lrpe2023/lra_text": ["lrpe_permutation"],
+    "lrpe2023/lra_listops": ["lrpe_orthogonal model.position.mixed=true"],
+    "lrpe2023/lra_retrieval": ["lrpe_unitary model.position.angles=linear"],
+    "lrpe2023/lra_pathfinder": ["lrpe_orthogonal model.position.basis=identity"],
+    "lrpe2023/lra_image": ["rope"],
+    "alfons2022/cifar10_1d": ["transformer_xl", "siren", "siren span=gaussian"],
+    "alfons2022/cifar10_2d": [
+        "siren span=gaussian model.span.training_length=[32,32] model.span.threshold=null"
+    ],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "method"), [(name, method) for name, found in METHODS.items() for method in found]
+)
+def test_experiments_train_on_made_samples(config, tmp_path, name, method):
+    task, _ = PUBLISHED[name]
+    overrides = [f"experiment={name}", *f"position={method}".split(), "model.num_layers=1"]
+    overrides += ["model.ff_dim=16", "data.batch_size=2", "trainer.max_steps=2", "test=true"]
+    overrides += ["trainer.val_check_interval=2", "+trainer.limit_val_batches=1"]
+    overrides += ["+trainer.limit_test_batches=1", "trainer.log_every_n_steps=1"]
+    if task == "listops":
+        overrides += ["data.num_train=40", "data.num_val=8", "data.num_test=8"]
+        overrides += ["data.min_length=16", "data.length=40"]
+    else:
+        overrides.append(f"data.root={SAMPLES[task](tmp_path / 'sample')}")
+    if "modeling" in task:
+        overrides += ["data.length=8", "model.dim=32", "model.num_heads=4"]
+    if task in ("image", "cifar10_1d", "cifar10_2d"):
+        overrides.append("data.num_val=4")
+    if task in ("text", "retrieval"):
+        overrides.append("data.length=40")
+    cfg = config("train", *overrides)
+    OmegaConf.update(cfg, "paths.output_dir", str(tmp_path / "run"))
+    OmegaConf.update(cfg, "paths.data_dir", str(tmp_path / "data"))
+    train.main(cfg)
+    with (tmp_path / "run/metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    measure = "perplexity" if "modeling" in task else "accuracy"
+    (value,) = [float(row[f"test/{measure}"]) for row in rows if row[f"test/{measure}"]]
+    assert math.isfinite(value)
