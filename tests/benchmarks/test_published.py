@@ -180,6 +180,7 @@ def test_parameters_need_no_run(tmp_path):
     assert len(lines) == 6
 
 
+@pytest.mark.slow
 def test_the_command_prints_tables_and_what_is_missing(tmp_path, monkeypatch, capsys):
     arguments = [f"--outputs={tmp_path}", f"--evaluated={tmp_path}", f"--csv={tmp_path}/table.csv"]
     monkeypatch.setattr("sys.argv", ["published", "lrpe2023", *arguments])
