@@ -110,10 +110,12 @@ def finished_runs(root: Path) -> list[Run]:
     for file in root.glob(f"*/{OVERRIDES}"):
         folder = file.parents[len(OVERRIDES.parts) - 1]
         given = dict(str(item).split("=", 1) for item in OmegaConf.load(file))
+        if not (folder / "metrics.csv").is_file():
+            continue
         config = OmegaConf.load(folder / "config.yaml")
         with (folder / "metrics.csv").open(newline="", encoding="utf-8") as lines:
             metrics = list(csv.DictReader(lines))
-        if metrics and int(metrics[-1]["step"]) + 1 >= config.trainer.max_steps:
+        if any(int(row["step"]) + 1 >= config.trainer.max_steps for row in metrics):
             decay = config.model.attention.get("decay", "none")
             softmax = "Softmax" in config.model.attention._target_
             attention = SOFTMAX if softmax else FAVOR if decay == "none" else DECAYED

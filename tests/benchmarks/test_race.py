@@ -65,6 +65,8 @@ def test_the_table_pools_finished_runs_and_names_the_missing(config, tmp_path, m
         make_run(folder, config, "race/favor", "rope", seed, 10, **rates, gigabytes=gigabytes)
     make_run(tmp_path / "runs/b", config, "race/softmax", "alibi", 1, 10, **rates, gigabytes=(1, 2))
     make_run(tmp_path / "runs/c", config, "race/softmax", "rope", 1, 11, **rates, gigabytes=(1, 2))
+    (tmp_path / "runs/d/.hydra").mkdir(parents=True)  # has just begun
+    (tmp_path / "runs/d/.hydra/overrides.yaml").write_text("- position=rope")
     curve = {"position": [8, 24], "loss": [2.0, 1.0], "num_targets": [16, 16]}
     names = {"A": 0.125, "B, with comma": None}
     measured = {
