@@ -5,7 +5,8 @@
 Finished runs below the folder are measured on the held-out pieces of their corpus, up to four times
 the training length, and pooled over seeds, by `evaluate.py metrics=position_loss`. Speed and memory
 are those of training, from `metrics.csv`: medians over the run and its seeds. Encodings of conf/
-that an attention of the race accepts, and that have no finished run, are named.
+that an attention of the race accepts, and that have no finished run, are named. `corpora.md` shows
+the losses on several corpora beside each other.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ def main() -> None:
     runs = finished_runs(args.root)
     if not runs:
         raise SystemExit(f"{args.root}: no finished run; conf/experiment/race says how")
+    beside: dict[tuple[str, str], dict[str, str]] = {}
     for corpus in dict.fromkeys(run.corpus for run in runs):
         ours, out = [run for run in runs if run.corpus == corpus], args.out / corpus
         out.mkdir(parents=True, exist_ok=True)
@@ -85,6 +87,15 @@ def main() -> None:
         for attention, position in legal_entries():
             if (attention, position) not in done:
                 print(f"not run: {attention}, position={position}")
+        for row in text:
+            line = beside.setdefault((row["attention"], row["position"]), {})
+            line |= {f"{corpus}: {column}": row[column] for column in LOSSES}
+    columns = list(dict.fromkeys(column for line in beside.values() for column in line))
+    entries = [
+        {"attention": attention, "position": position} | {x: line.get(x, "") for x in columns}
+        for (attention, position), line in beside.items()
+    ]
+    write_text(args.out / "corpora.md", as_markdown(entries))
 
 
 def legal_entries() -> Iterator[tuple[str, str]]:

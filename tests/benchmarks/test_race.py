@@ -97,6 +97,9 @@ def test_the_table_pools_finished_runs_and_names_the_missing(config, tmp_path, m
     assert "| favor | rope | 2 | 3.000 [2.000, 4.000] ± 0.125 | 4.000" in text
     assert "| softmax | alibi | 1 | 3.000 [2.000, 4.000] | 4.000" in text
     assert json.loads((out / "race.json").read_text())["curves"]["softmax: alibi"] == curve
+    assert (
+        "| attention | position | composer: trained |" in (tmp_path / "out/corpora.md").read_text()
+    )
     assert (out / "race.png").stat().st_size > 10_000
     missing = [line for line in capsys.readouterr().out.splitlines() if "not run" in line]
     assert "not run: softmax, position=rope" in missing  # 10 of its 11 steps
