@@ -67,35 +67,44 @@ def main() -> None:
     runs = finished_runs(args.root)
     if not runs:
         raise SystemExit(f"{args.root}: no finished run; conf/experiment/race says how")
-    beside: dict[tuple[str, str], dict[str, str]] = {}
+    tables = {}
     for corpus in dict.fromkeys(run.corpus for run in runs):
-        ours, out = [run for run in runs if run.corpus == corpus], args.out / corpus
-        out.mkdir(parents=True, exist_ok=True)
-        measured = position_losses(ours)
-        rows = table(ours, measured)
-        text = [in_words(row) for row in rows]
-        write_csv(rows, out / "race.csv")
-        write_latex(text, out / "race.tex")
-        write_text(out / "race.md", as_markdown(text))
-        curves = {
-            f"{r['attention']}: {r['position']}": measured["curves"][r["group"]] for r in rows
-        }
-        write_json({"machine": measure.machine("cpu"), "curves": curves}, out / "race.json")
-        plot(rows, measured["curves"], ours[0].config.data.length, out / "race.png")
-        print(f"{corpus}, {len(ours)} runs, in {out}\n\n{as_markdown(text)}")
+        ours = [run for run in runs if run.corpus == corpus]
+        tables[corpus] = write_tables(ours, args.out / corpus)
+        print(f"{corpus}, {len(ours)} runs, in {args.out / corpus}")
+        print(as_markdown(tables[corpus]))
         done = {(run.attention, run.position) for run in ours}
         for attention, position in legal_entries():
             if (attention, position) not in done:
                 print(f"not run: {attention}, position={position}")
-        for row in text:
-            line = beside.setdefault((row["attention"], row["position"]), {})
+    write_text(args.out / "corpora.md", as_markdown(beside(tables)))
+
+
+def write_tables(runs: Sequence[Run], out: Path) -> list[dict[str, str]]:
+    """Measure the runs on one corpus; write tables, curves and plot; return the table's text."""
+    out.mkdir(parents=True, exist_ok=True)
+    measured = position_losses(runs)
+    rows = table(runs, measured)
+    text = [in_words(row) for row in rows]
+    write_csv(rows, out / "race.csv")
+    write_latex(text, out / "race.tex")
+    write_text(out / "race.md", as_markdown(text))
+    curves = {f"{r['attention']}: {r['position']}": measured["curves"][r["group"]] for r in rows}
+    write_json({"machine": measure.machine("cpu"), "curves": curves}, out / "race.json")
+    plot(rows, measured["curves"], runs[0].config.data.length, out / "race.png")
+    return text
+
+
+def beside(tables: Mapping[str, Sequence[Mapping[str, str]]]) -> list[dict[str, str]]:
+    """Return the losses of tables by corpus in one table."""
+    columns = {f"{corpus}: {column}": "" for corpus in tables for column in LOSSES}
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for corpus, rows in tables.items():
+        for row in rows:
+            entry = {name: row[name] for name in ("attention", "position")}
+            line = lines.setdefault((row["attention"], row["position"]), entry | columns)
             line |= {f"{corpus}: {column}": row[column] for column in LOSSES}
-    columns = list(dict.fromkeys(column for line in beside.values() for column in line))
-    entries = [
-        {"attention": attention, "position": position} | {x: line.get(x, "") for x in columns}
-        for (attention, position), line in beside.items()
-    ]
-    write_text(args.out / "corpora.md", as_markdown(entries))
+    return list(lines.values())
 
 
 def legal_entries() -> Iterator[tuple[str, str]]:

@@ -109,3 +109,14 @@ def test_the_table_pools_finished_runs_and_names_the_missing(config, tmp_path, m
 def test_neighbouring_buckets_are_averaged_by_their_targets():
     curve = {"position": [1, 3, 5], "loss": [2.0, 5.0, 7.0], "num_targets": [2, 1, 4]}
     assert table.smoothed(curve, 2) == ([2, 5], [3, 7])
+
+
+def test_corpora_stand_beside_each_other():
+    def row(position, loss):
+        return {"attention": "favor", "position": position, **dict.fromkeys(table.LOSSES, loss)}
+
+    lines = table.beside(
+        {"composer": [row("rope", "2.0"), row("none", "2.5")], "pop909": [row("rope", "3.0")]}
+    )
+    assert [line["composer: 4×"] for line in lines] == ["2.0", "2.5"]
+    assert [line["pop909: 4×"] for line in lines] == ["3.0", ""]
