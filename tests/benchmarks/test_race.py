@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from benchmarks.race import table
@@ -36,8 +36,23 @@ def test_the_multirun_takes_all_encodings_at_one_size(config, name):
     sizes = cfg.model.dim, cfg.model.num_layers, cfg.data.length, cfg.trainer.max_steps
     assert sizes == (128, 2, 256, 500)
     assert ("num_features: 64" in OmegaConf.to_yaml(cfg.model.attention)) == (name == "favor")
-    base = yaml.safe_load((CONF / "experiment/race/race_base.yaml").read_text())
-    assert base["hydra"]["sweeper"]["params"] == {"position": "glob(*)"}
+
+
+def test_the_multirun_sweeps_positions_decay_and_seeds():
+    swept = {}
+    for name in ("favor", "softmax"):
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            cfg = compose("train", [f"experiment=race/{name}"], return_hydra_config=True).hydra
+        assert cfg.sweep.dir == "outputs/race"  # the same in each call, so that runs are found
+        folder = OmegaConf.to_container(cfg.sweep)["subdir"]
+        assert folder == f"{name}_${{hydra.job.override_dirname}}"
+        swept[name] = cfg.sweeper.params
+    assert swept["favor"] == {
+        "position": "glob(*)",
+        "model.attention.decay": "none,learned",
+        "seed": "1,2,3",
+    }
+    assert swept["softmax"] == {"position": "glob(*)"}
 
 
 def make_run(folder, config, experiment, position, seed, steps, **rates):
