@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
+import pytorch_lightning as pl
 from torch import Tensor
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from musicgen.validation import check_int
 
 IGNORED = -100
 """Target that losses ignore."""
@@ -66,3 +70,55 @@ class StreamBatches(Sampler[list[int]]):
         for batch in range(start, start + self.num_batches - start % self.num_batches):
             first = (batch * self.world_size + self.rank) * self.batch_size
             yield list(range(first, first + self.batch_size))
+
+
+class StreamDataModule(pl.LightningDataModule):
+    """Loaders of a stream of training items, and of items for evaluation, in each process.
+
+    Args:
+        num_workers: loader processes; 0 loads in the training process; None uses 2 for a GPU,
+            and 0 otherwise.
+    """
+
+    def __init__(self, num_workers: int | None) -> None:
+        super().__init__()
+        check_int("num_workers", num_workers, 0, none_means="2 for a GPU, otherwise none")
+        self.num_workers = num_workers
+
+    def process(self) -> tuple[int, int]:
+        """Return the rank of this process, and the number of processes."""
+        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+
+    def stream(self, batch_size: int, num_batches: int) -> StreamBatches:
+        """Return the batches of an epoch for this process."""
+        return StreamBatches(batch_size, max(1, num_batches), self._batches_seen, *self.process())
+
+    def overfits(self) -> bool:
+        """Return whether training repeats its first batches, as a test of the model."""
+        return bool(self.trainer is not None and getattr(self.trainer, "overfit_batches", 0))
+
+    def _batches_seen(self) -> int:
+        """Return the number of past training batches, also after a resume; 0 when overfitting."""
+        if self.trainer is None or self.overfits():
+            return 0
+        # Not from the optimizer's steps: the last one of an epoch may have fewer batches.
+        progress = self.trainer.fit_loop.epoch_loop.batch_progress
+        return progress.total.processed  # type: ignore[attr-defined]
+
+    def loader(
+        self, items: Dataset, collate: Callable[[list[Any]], Batch], **kwargs: object
+    ) -> DataLoader:
+        """Return a loader that suits the device; `kwargs` are those of torch's."""
+        on_gpu = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
+        num_workers = self.num_workers
+        if num_workers is None:
+            num_workers = 2 if on_gpu else 0
+        return DataLoader(
+            items,
+            collate_fn=collate,
+            num_workers=num_workers,
+            persistent_workers=num_workers > 0,
+            prefetch_factor=4 if num_workers else None,
+            pin_memory=on_gpu,
+            **kwargs,  # type: ignore[arg-type]
+        )

@@ -22,6 +22,7 @@ from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score, find_midi
 from musicgen.models import Transformer
+from musicgen.position import NoPosition
 from musicgen.tokenization.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -71,6 +72,13 @@ def build_examples(
     model = build_model(
         vocab_size=corpus.vocab_size, input_dim=corpus.input_dim, num_outputs=corpus.num_outputs
     )
+    if len(model.coordinate_names) > 1 == model.position.num_coordinates and not isinstance(
+        model.position, NoPosition
+    ):
+        raise UserError(
+            f"span has two coordinates, of which position={model.position.name} would read the row "
+            "alone; use model.position.coordinates=2, or position=none"
+        )
     with parameter_of("data"):
         return model, ExampleDataModule(corpus, coordinates=model.coordinate_names, **settings)
 

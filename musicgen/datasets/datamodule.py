@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from musicgen.batches import IGNORED, Batch, StreamBatches
+from musicgen.batches import IGNORED, Batch, StreamDataModule
 from musicgen.datasets.base import PAD, Example, ExampleCorpus, Examples, SplitName
 from musicgen.errors import ParameterError
 from musicgen.validation import check_int
@@ -21,7 +20,7 @@ _GROUPS = 32
 """Batches among which examples are sorted by length."""
 
 
-class ExampleDataModule(pl.LightningDataModule):
+class ExampleDataModule(StreamDataModule):
     """Batches of the examples of a data set that is not music.
 
     Args:
@@ -29,8 +28,7 @@ class ExampleDataModule(pl.LightningDataModule):
         batch_size: examples in a batch, per process.
         batches_per_epoch: None makes an epoch each example once, but for an incomplete batch.
         seed: decides the order of training examples, new in each epoch.
-        num_workers: loader processes; 0 loads in the training process; None uses 2 for a GPU,
-            and 0 otherwise.
+        num_workers: as of `StreamDataModule`.
         coordinates: names of the columns of `Batch.positions`. One is the token index; two are
             row and column of an image.
 
@@ -49,12 +47,11 @@ class ExampleDataModule(pl.LightningDataModule):
         num_workers: int | None = None,
         coordinates: Sequence[str] = ("index",),
     ) -> None:
-        super().__init__()
+        super().__init__(num_workers)
         check_int("length", length)
         check_int("batch_size", batch_size)
         check_int("batches_per_epoch", batches_per_epoch, none_means="each example once")
         check_int("seed", seed, 0)
-        check_int("num_workers", num_workers, 0, none_means="2 for a GPU, otherwise none")
         num_coordinates = 1 if corpus.grid is None else 2
         if len(coordinates) > num_coordinates:
             expected = (
@@ -62,7 +59,7 @@ class ExampleDataModule(pl.LightningDataModule):
             )
             raise ParameterError("coordinates", list(coordinates), expected)
         self.corpus, self.length, self.batch_size = corpus, length, batch_size
-        self.batches_per_epoch, self.seed, self.num_workers = batches_per_epoch, seed, num_workers
+        self.batches_per_epoch, self.seed = batches_per_epoch, seed
         self.coordinates = tuple(coordinates)
 
     def prepare_data(self) -> None:
@@ -74,17 +71,13 @@ class ExampleDataModule(pl.LightningDataModule):
         return self.corpus.split(name, self.length)
 
     def train_dataloader(self) -> DataLoader:
-        rank, world_size = self._process()
-        group = self.batch_size * world_size
+        group = self.batch_size * self.process()[1]
         examples = ShuffledExamples(self.split("train"), self.seed, group)
         num_batches = self.batches_per_epoch or len(examples.examples) // group
-        batches = StreamBatches(
-            self.batch_size, max(1, num_batches), self._batches_seen, rank, world_size
-        )
-        return self._loader(examples, batch_sampler=batches)
+        return self._loader(examples, batch_sampler=self.stream(self.batch_size, num_batches))
 
     def val_dataloader(self) -> DataLoader:
-        if self._overfits():  # the question is whether these batches can be learned
+        if self.overfits():  # the question is whether these batches can be learned
             return self.train_dataloader()
         return self._eval_dataloader("val")
 
@@ -92,40 +85,12 @@ class ExampleDataModule(pl.LightningDataModule):
         return self._eval_dataloader("test")
 
     def _eval_dataloader(self, split: SplitName) -> DataLoader:
-        rank, world_size = self._process()
-        return self._loader(
-            EvalExamples(self.split(split), rank, world_size), batch_size=self.batch_size
-        )
-
-    def _process(self) -> tuple[int, int]:
-        """Return the rank of this process, and the number of processes."""
-        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-
-    def _batches_seen(self) -> int:
-        """Return the number of past training batches, also after a resume; 0 when overfitting."""
-        if self.trainer is None or self._overfits():
-            return 0
-        progress = self.trainer.fit_loop.epoch_loop.batch_progress
-        return progress.total.processed  # type: ignore[attr-defined]
-
-    def _overfits(self) -> bool:
-        return bool(self.trainer is not None and getattr(self.trainer, "overfit_batches", 0))
+        examples = EvalExamples(self.split(split), *self.process())
+        return self._loader(examples, batch_size=self.batch_size)
 
     def _loader(self, examples: Dataset, **kwargs: object) -> DataLoader:
-        on_gpu = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
-        num_workers = self.num_workers
-        if num_workers is None:
-            num_workers = 2 if on_gpu else 0
         grid = self.corpus.grid if len(self.coordinates) > 1 else None
-        return DataLoader(
-            examples,
-            collate_fn=partial(collate, grid=grid),
-            num_workers=num_workers,
-            persistent_workers=num_workers > 0,
-            prefetch_factor=4 if num_workers else None,
-            pin_memory=on_gpu,
-            **kwargs,  # type: ignore[arg-type]
-        )
+        return self.loader(examples, partial(collate, grid=grid), **kwargs)
 
 
 class ShuffledExamples(Dataset):

@@ -64,7 +64,7 @@ class Marks(ExampleCorpus):
                 distance = int(abs(marks[0] - marks[1]).max())
                 if distance and (distance <= self.reach) == bool(label):
                     break
-            image = np.full(self.grid, BACKGROUND, np.int64)
+            image = np.full((self.side, self.side), BACKGROUND, np.int64)
             image[marks[:, 0], marks[:, 1]] = MARK
             return Example((image.ravel(),), label)
 

@@ -181,7 +181,7 @@ class Throughput(pl.Callback):
         batch: Batch,
         batch_idx: int,
     ) -> None:
-        self._tokens += batch.tokens.numel()
+        self._tokens += batch.tokens.shape[:2].numel()
         if trainer.global_step == self._step:
             return  # gradients are still being accumulated
         self._step = trainer.global_step

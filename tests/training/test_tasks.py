@@ -114,6 +114,18 @@ def test_listops_learns(run):
         (["task=listops", "tokenizer=remi"], "ListOps is not music; choose its task"),
         (["task=listops", "data=midi_folder", "data.root=."], "MidiFolder is music"),
         (["task=language_modeling", "data.root=."], "not found; download wikitext"),
+        (
+            [
+                "task=marks",
+                "data.side=4",
+                "data.length=16",
+                "position=rope",
+                "attention=softmax",
+                "span=gaussian",
+                "model.span.training_length=[4,4]",
+            ],
+            "position=rope would read the row alone",
+        ),
         (["task=listops", "model.position.coordinates=2"], "data.coordinates=.*expected index"),
     ],
 )
