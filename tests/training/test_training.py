@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from musicgen import load
 from musicgen.attention import FAVOR
 from musicgen.cli import train
 from musicgen.errors import UserError
-from musicgen.training.callbacks import RedrawFeatures, SaveLast, Throughput
+from musicgen.training.callbacks import RedrawFeatures, Resources, SaveLast, Throughput
 from musicgen.training.schedules import warmup_cosine, warmup_polynomial
 from musicgen.training.tasks import LanguageModeling
 
@@ -201,6 +202,21 @@ def test_throughput_is_logged_once_per_step():
         callback.on_train_batch_start(trainer, module, batch, micro_batch)
         callback.on_train_batch_end(trainer, module, None, batch, micro_batch)
     assert len(logged) == 4  # two rates, after steps 2 and 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems keep the peak of the process")
+def test_the_peak_of_an_earlier_run_does_not_count():
+    large = torch.ones(100_000_000)  # 0.4 GB
+    del large
+    callback, logged = Resources(), {}
+    module = SimpleNamespace(
+        device=torch.device("cpu"), log=lambda name, value, **_: logged.update({name: value})
+    )
+    callback.on_validation_epoch_end(None, module)
+    before = logged["train/gigabytes"]
+    callback.on_train_start(None, module)
+    callback.on_validation_epoch_end(None, module)
+    assert logged["train/gigabytes"] < before - 0.3
 
 
 def test_hours_and_memory_of_training_are_logged_with_each_validation(run, tmp_path):
