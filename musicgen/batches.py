@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import pytorch_lightning as pl
@@ -38,8 +38,13 @@ class Batch:
         return (self.targets != IGNORED).sum()
 
     def pin_memory(self) -> Batch:
-        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Batch(**{k: None if x is None else x.pin_memory() for k, x in tensors.items()})
+        key_mask = None if self.key_mask is None else self.key_mask.pin_memory()
+        return Batch(
+            self.tokens.pin_memory(),
+            self.targets.pin_memory(),
+            self.positions.pin_memory(),
+            key_mask,
+        )
 
 
 class StreamBatches(Sampler[list[int]]):

@@ -70,6 +70,8 @@ def _train(cfg: DictConfig) -> float | None:
     adapter = build_adapter(cfg)
     source = _read_source(cfg)
     tokenizer, model, data = _build(cfg)
+    if adapter and not isinstance(data, MusicDataModule):
+        raise UserError("adapter= adapts models of music: leave it out of this task")
     max_length = model.position.max_length
     if max_length is not None and cfg.data.length > max_length:
         expected = f"expected at least data.length={cfg.data.length}"
@@ -96,7 +98,7 @@ def _train(cfg: DictConfig) -> float | None:
         if adapter and cfg.resume is not None:
             adapter.attach(model)
         notes = _load_weights(source, cfg, content, model)
-        if adapter and cfg.resume is None:
+        if adapter and isinstance(data, MusicDataModule) and cfg.resume is None:
             saved = CheckpointContent.from_plain(source[1])
             notes.append(begin_adapter(adapter, model, data, content, saved))
     del source  # it is large

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from musicgen.models.dropout import Dropout
 from musicgen.models.short_conv import ShortConvolution
 from musicgen.position import LayerCode
 
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 """Of the hidden units of feed-forward networks."""
 
 

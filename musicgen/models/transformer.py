@@ -128,7 +128,7 @@ class Transformer(nn.Module):
             expected = f"expected a divisor of {name}={of_heads}, such as {divisor}"
             raise ParameterError("num_heads", num_heads, expected)
         self.dim, self.causal = dim, causal
-        self.embedding: nn.Module
+        self.embedding: Any
         if vocab_size is None:
             assert input_dim is not None
             self.embedding = nn.Linear(input_dim, dim)
