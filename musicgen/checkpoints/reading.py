@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import torch
 from torch import nn
@@ -47,9 +47,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: not a checkpoint; give one that train.py wrote")
     try:
         with ZipFile(path) as file:
+            _check_stored(file.infolist(), path)
             if changed := file.testzip():  # torch writes checksums, but does not compare them
                 raise BadZipFile(changed)
         loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except UserError:
+        raise
     except Exception as error:  # damaged files raise exceptions of a dozen types
         if "weights_only" in str(error).lower():
             raise UserError(
@@ -64,6 +67,13 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: not a musicgen checkpoint; give one that train.py wrote")
     migrate(loaded)
     return loaded
+
+
+def _check_stored(entries: Sequence[ZipInfo], path: Path) -> None:
+    """Refuse a file that takes more memory than its size: torch neither compresses nor shares."""
+    size = sum(entry.file_size for entry in entries)
+    if any(entry.compress_type != ZIP_STORED for entry in entries) or size > path.stat().st_size:
+        raise UserError(f"{path}: compressed, as no checkpoint of train.py is; use another copy")
 
 
 def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:

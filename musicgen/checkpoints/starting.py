@@ -68,6 +68,11 @@ def load_for_resume(
             for name in here  # later versions may have more settings
             if name in there and here[name] != there[name] and not _NOT_SHOWN.search(name)
         ]
+        changed += [  # such as the average of the weights, from which training then goes on
+            f"{name}=null (was {there[name]})"
+            for name in there.keys() - here.keys()
+            if section == "callbacks" and name.count(".") == 1
+        ]
     load_weights(model, checkpoint)
     return changed
 

@@ -43,7 +43,9 @@ from musicgen.run_folders import recorded_threads
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 from musicgen.training.checkpoint_files import AtomicCheckpointIO
+from musicgen.training.memory import out_of_memory_named
 from musicgen.training.module import TrainingModule
+from musicgen.training.processes import end_together
 
 
 def main(cfg: DictConfig) -> float | None:
@@ -102,6 +104,10 @@ def _train(cfg: DictConfig) -> float | None:
             saved = CheckpointContent.from_plain(source[1])
             notes.append(begin_adapter(adapter, model, data, content, saved))
     del source  # it is large
+    model.recompute = cfg.recompute
+    if cfg.compile:
+        for layer in model.layers:
+            layer.compile()
     recorder = RunRecorder(cfg)
     callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
     trainer: pl.Trainer = instantiate(
@@ -200,7 +206,8 @@ def _fit(
     """Fit; if training is interrupted, log how to continue it."""
     start = time.monotonic()
     try:
-        trainer.fit(module, datamodule=data, ckpt_path=recorder.cfg.resume)
+        with end_together(trainer), out_of_memory_named():
+            trainer.fit(module, datamodule=data, ckpt_path=recorder.cfg.resume)
     except BaseException as error:
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
         saved = (recorder.folder / "checkpoints" / "last.ckpt").is_file()
@@ -209,7 +216,7 @@ def _fit(
                 log(f"to continue: {command('train')} resume={shlex.quote(str(recorder.folder))}")
             elif not saved and not recorder.steps_taken:
                 recorder.discard()
-        if isinstance(error, SystemExit):  # Lightning exits on Ctrl-C
+        if isinstance(error, SystemExit) and error.code == 1:  # Lightning exits on Ctrl-C
             raise KeyboardInterrupt from None
         raise
     if trainer.is_global_zero:

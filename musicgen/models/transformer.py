@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from musicgen.attention import Attention, AttentionMask, AttentionSpan
 from musicgen.errors import ParameterError, parameter_of
@@ -18,7 +19,7 @@ from musicgen.models.heads import ClassificationHead
 from musicgen.models.layer import ACTIVATIONS, Layer
 from musicgen.models.phases import PhaseEmbedding
 from musicgen.models.state import ModelState
-from musicgen.position import PositionalEncoding, Site
+from musicgen.position import LayerCode, PositionalEncoding, Site
 from musicgen.position.coordinates import NAMES
 from musicgen.random import NoiseKey
 from musicgen.validation import check_bool, check_choice, check_float, check_int
@@ -70,6 +71,8 @@ class Transformer(nn.Module):
         num_position_columns: number of coordinates that `positions` must have; 1: token indices are
             enough.
         coordinate_names: their names, see `PositionalEncoding`.
+        recompute: whether the backward pass computes each layer again instead of keeping what is
+            inside it (activation checkpointing, Chen et al. 2016); false unless it is set.
 
     Raises:
         ValueError: a size is invalid, or `position`, `attention` and `span` do not go together.
@@ -127,7 +130,7 @@ class Transformer(nn.Module):
             divisor = next(heads for heads in range(num_heads, 0, -1) if of_heads % heads == 0)
             expected = f"expected a divisor of {name}={of_heads}, such as {divisor}"
             raise ParameterError("num_heads", num_heads, expected)
-        self.dim, self.causal = dim, causal
+        self.dim, self.causal, self.recompute = dim, causal, False
         self.embedding: Any
         if vocab_size is None:
             assert input_dim is not None
@@ -268,7 +271,11 @@ class Transformer(nn.Module):
         layer_states: list[Any] = []
         for i, (layer, code) in enumerate(zip(self.layers, codes, strict=True)):
             layer_state = None if state is None else state.layers[i]
-            x, layer_state = layer(x, positions, code, mask, layer_state, return_state)
+            arguments = (x, positions, code, mask, layer_state, return_state)
+            if self.recompute and torch.is_grad_enabled():
+                x, layer_state = checkpoint(_run, layer, *arguments, use_reentrant=False)
+            else:
+                x, layer_state = layer(*arguments)
             layer_states.append(layer_state)
         x = self.norm(x)
         if not return_state:
@@ -284,3 +291,8 @@ def _after(
     x = torch.cat((token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)
     positions = F.pad(positions, (0, 0, 1, 0), value=-1)
     return x, positions, None if key_mask is None else F.pad(key_mask, (1, 0), value=True)
+
+
+def _run(layer: Layer, x: Tensor, positions: Tensor, code: LayerCode, *arguments: Any) -> Any:
+    """Call a layer as if it were the first time."""
+    return layer(x, positions, code.repeatable(), *arguments)

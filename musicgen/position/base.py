@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -64,6 +64,10 @@ class LayerCode:
     encodes_normaliser: bool | None = None
     log_decay: Tensor | None = None
     logits: LayerLogits | None = None
+
+    def repeatable(self) -> LayerCode:
+        """Return the code without what it kept of earlier calls: each call then does the same."""
+        return self if self.logits is None else replace(self, logits=replace(self.logits, cache=[]))
 
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Encode queries and keys together, as they may share noise: [B, L, H, K] -> [.., E]."""

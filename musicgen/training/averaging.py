@@ -56,8 +56,9 @@ class AverageWeights(callbacks.WeightAveraging):
     def on_train_end(self, *args: Any) -> None:
         """Keep the trained weights for the callbacks that save or validate at the end."""
 
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        super().on_train_end(trainer, pl_module)
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if stage == "fit" and self._average_model is not None:
+            super().on_train_end(trainer, pl_module)
 
 
 def _update_windows(module: pl.LightningModule) -> None:

@@ -73,30 +73,34 @@ class UpdateSpanWindow(pl.Callback):
 
 
 class SaveLast(pl.Callback):
-    """Save the last checkpoint every `every` steps, at the end, and on SIGINT and SIGTERM.
+    """Save the last checkpoint every `every` steps, at the end, and when a signal stops the run.
 
     It is saved between steps, never within one, and before the validation that follows a step, so
-    that a failure in it loses nothing; a resumed run begins with that validation. The first Ctrl-C
-    or SIGTERM lets the current step finish, the second one interrupts it.
+    that a failure in it loses nothing; a resumed run begins with that validation. The first Ctrl-C,
+    SIGTERM or SIGUSR1 (which SLURM sends ahead of a time limit) lets the current step finish, the
+    second one interrupts it.
     """
 
     def __init__(self, path: str, every: int) -> None:
         check_int("every", every)
         self.path, self.every = path, every
-        self._stop = self._in_step = False
+        self._stop = self._stopped = self._in_step = self._trained = False
         self._saved_step = self._step = 0
         self._handlers: dict[int, Any] = {}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._saved_step = self._step = trainer.global_step
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in _STOPPING:
                 self._handlers[number] = signal.signal(number, self._on_signal)
-        if self._step > 0 and trainer.enable_validation:  # a resumed run
-            fetcher = trainer.fit_loop._data_fetcher
-            assert fetcher is not None
-            if trainer.fit_loop.epoch_loop._should_check_val_fx(fetcher):
-                _validate(trainer)
+        self._trained = True
+        if self._step > 0 and _validates_next(trainer):  # a resumed run
+            _validate(trainer)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # A run that was killed in its last validation resumes without a step to train.
+        if not self._trained and _validates_next(trainer):
+            _validate(trainer)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         while self._handlers:
@@ -113,9 +117,22 @@ class SaveLast(pl.Callback):
         stop = self._stop
         if trainer.world_size > 1:  # all processes stop after the same step
             stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
-        if stop or self._step % self.every == 0 or self._step == trainer.max_steps:
+        due = self._step % self.every == 0 or self._step == trainer.max_steps
+        # The best checkpoint is never without the last one, without which no run resumes; a
+        # validation within an accumulated step may follow the first one.
+        first = self._saved_step == 0 and trainer.accumulate_grad_batches > 1
+        if stop or due or first or _validates_next(trainer):
             self._save(trainer)
-        if stop:
+        self._stopped = stop
+
+    def on_train_batch_start(self, *args: Any) -> None:
+        self._end_if_stopped()
+
+    def on_validation_start(self, *args: Any) -> None:
+        self._end_if_stopped()
+
+    def _end_if_stopped(self) -> None:
+        if self._stopped:  # the step that was saved has been logged since
             raise KeyboardInterrupt
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -136,6 +153,18 @@ class SaveLast(pl.Callback):
         if self._stop:
             raise KeyboardInterrupt
         self._stop = True
+
+
+# SIGUSR1 is not known to Windows.
+_STOPPING = [getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, n)]
+
+
+def _validates_next(trainer: pl.Trainer) -> bool:
+    """Return whether Lightning's training loop validates after the current batch."""
+    if not trainer.enable_validation:
+        return False
+    fetcher: Any = trainer.fit_loop._data_fetcher  # None after the end
+    return trainer.fit_loop.epoch_loop._should_check_val_fx(fetcher)
 
 
 class ValidateAtLeastOnce(pl.Callback):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.strategies import FSDPStrategy
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
@@ -79,6 +80,8 @@ class GuardSteps(pl.Callback):
     ) -> None:
         parameters = [p for p in pl_module.parameters() if p.grad is not None]
         norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if isinstance(trainer.strategy, FSDPStrategy):  # that of this process's shards
+            norm = trainer.strategy.reduce(norm.square(), reduce_op="sum").sqrt()
         pl_module.log("train/gradient_norm", norm)
         total = norm + self._losses
         if trainer.world_size > 1:  # all processes skip the same steps

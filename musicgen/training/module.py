@@ -10,7 +10,9 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.strategies import FSDPStrategy
 from torch import Tensor
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
@@ -75,12 +77,14 @@ class TrainingModule(pl.LightningModule):
         self._totals += torch.stack((loss.detach() * count, count))
         return loss * (count / self._unit)
 
-    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Make the gradient that of the mean over all tokens of the step, and log that mean.
+    def on_after_backward(self) -> None:
+        """Make a step's gradient that of the mean over all its tokens, and log that mean.
 
         So far it is the total over micro-batches, averaged over ranks and divided by `_unit` and by
         the number of micro-batches of a complete step.
         """
+        if self.trainer.fit_loop._should_accumulate():
+            return
         assert self._totals is not None
         nats, tokens = self._sum_over_ranks(self._totals)
         self._totals = None
@@ -91,6 +95,22 @@ class TrainingModule(pl.LightningModule):
                 if parameter.grad is not None:
                     parameter.grad.mul_(factor.to(parameter.grad.dtype))
         self.log("train/loss", nats / tokens, prog_bar=True)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip as Lightning does; under FSDP by the norm over all shards, which it refuses."""
+        strategy = self.trainer.strategy
+        by_norm = gradient_clip_algorithm in (None, "norm")
+        if isinstance(strategy, FSDPStrategy) and by_norm:
+            assert isinstance(strategy.model, FullyShardedDataParallel)
+            if gradient_clip_val:
+                strategy.model.clip_grad_norm_(gradient_clip_val)
+            return
+        self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self._add_losses(batch, batch_idx)

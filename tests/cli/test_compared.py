@@ -69,3 +69,17 @@ def test_checkpoints_of_one_seed_are_named_by_their_files():
         ("SineSPE, a/last.ckpt", "SineSPE, a/last.ckpt"),
         ("ConvSPE", "ConvSPE"),
     ]
+
+
+def test_settings_that_an_older_run_lacks_have_their_defaults():
+    older = {
+        "seed": 1,
+        "model": {"_target_": "musicgen.models.Transformer", "dim": 8, "span": None},
+        "callbacks": {"best": {"dirpath": "a"}},
+    }
+    newer = copy.deepcopy(older) | {"seed": 2, "adapter": None, "recompute": True}
+    newer["model"] |= {"qk_norm": False, "cycles": [], "short_conv": None}
+    newer["callbacks"] |= {"memory": {"_target_": "a.B"}, "guard": {"limit": 3}}
+    assert [group for group, _ in names(older, newer)] == ["model", "model"]
+    newer["model"]["qk_norm"] = True
+    assert [group for group, _ in names(older, newer)] == ["qk_norm=False", "qk_norm=True"]

@@ -71,6 +71,17 @@ def test_stored_arguments_that_could_run_code_are_refused(tmp_path, line):
         prepare_arguments([f"resume={tmp_path}"])
 
 
+def test_an_escaped_interpolation_is_refused_by_name(tmp_path):
+    arguments = tmp_path / ".hydra/overrides.yaml"
+    arguments.parent.mkdir()
+    arguments.write_text(json.dumps(["data.root='/a/\\${b c}'"]))
+    with pytest.raises(UserError, match=r"has \$\{, which may call a function, and is refused"):
+        prepare_arguments([f"resume={tmp_path}"])
+    assert prepare_arguments([f"resume={tmp_path}", "data.root=/a/${b c}"])[0] == (
+        "data.root='/a/\\${b c}'"
+    )
+
+
 def test_stored_arguments_of_users_are_accepted(tmp_path):
     lines = [
         "data.root='/a b, c'",

@@ -37,6 +37,11 @@ ERRORS = {
     ),
     "folder alone": (["train.py", "empty"], ["give data=midi_folder data.root=empty"]),
     "kind of model": (["train.py", "model=performer"], ["small", "attention=favor is the"]),
+    "adapter and muon": (
+        ["train.py", "adapter=lora", "optimizer=muon", "init=empty"],
+        ["optimizer=muon trains whole models: train an adapter with adamw"],
+    ),
+    "recompute": (["train.py", "recompute=maybe"], ["recompute=maybe: expected true or false"]),
     "argument of the trainer misspelt": (
         ["train.py", "trainer.max_step=3"],
         ["did you mean trainer.max_steps?"],

@@ -21,6 +21,7 @@ TINY = (
     "data.batch_size=2",
     "trainer.val_check_interval=3",
     "trainer.log_every_n_steps=1",
+    "callbacks.memory=null",  # which runs the model before the first step
 )
 
 

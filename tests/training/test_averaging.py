@@ -106,13 +106,14 @@ def test_a_run_that_fails_in_validation_saves_the_trained_weights(run, tmp_path)
             assert torch.equal(tensor, failed[part][name]), name
 
 
-def test_averaging_can_begin_at_a_resume(run, tmp_path):
+def test_averaging_can_begin_at_a_resume_and_its_end_is_told(run, tmp_path, capsys):
     run("first", "trainer.max_steps=2", "scheduler.max_steps=6")
     last = tmp_path / "first/checkpoints/last.ckpt"
     run("first", *ON, "trainer.max_steps=4", resume=last)
     assert CURRENT in saved(tmp_path / "first")
     run("first", "trainer.max_steps=5", "scheduler.max_steps=6", resume=last)
     assert CURRENT not in saved(tmp_path / "first")
+    assert "callbacks.weight_averaging=null (was AverageWeights)" in capsys.readouterr().err
 
 
 def test_invalid_decays_are_refused():

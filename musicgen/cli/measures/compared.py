@@ -5,6 +5,9 @@ Runs of one setting, with different seeds, form a group.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +26,8 @@ _INCIDENTAL = {
     *("seed", "task_name", "tags", "train", "test", "resume", "logger", "paths", "sampling"),
     *("root", "cache_dir", "download", "num_workers", "prepare_workers"),
     *("dirpath", "path", "default_root_dir"),
-    *("progress", "throughput", "resources"),  # callbacks that only report
+    *("progress", "throughput", "resources", "memory", "learning_rate"),  # only report
+    *("guard", "recompute", "compile"),  # do not change what is computed
 }
 
 
@@ -104,11 +108,40 @@ def name_runs(paths: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> lis
     return names
 
 
-def without_incidental(node: Any) -> Any:
-    """Return a run's configuration without its seeds, places, records and sampling."""
+def without_incidental(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's configuration without its seeds, places, records and sampling.
+
+    Arguments that a run of an older version does not name have their defaults.
+    """
+    kept = _kept(_with_defaults(config))
+    assert isinstance(kept, dict)
+    return kept
+
+
+def _kept(node: Any) -> Any:
     if not isinstance(node, Mapping):
         return node
-    return {k: without_incidental(v) for k, v in node.items() if k not in _INCIDENTAL}
+    kept = {k: _kept(v) for k, v in node.items() if k not in _INCIDENTAL}
+    return {k: v for k, v in kept.items() if v is not None}  # a version before it has no such key
+
+
+def _with_defaults(node: Any) -> Any:
+    """Add the arguments of musicgen's classes that a run of an older version did not name."""
+    if isinstance(node, list):
+        return [_with_defaults(child) for child in node]
+    if not isinstance(node, Mapping):
+        return node
+    module, _, name = str(node.get("_target_")).rpartition(".")
+    found = None
+    if module.split(".")[0] == "musicgen":
+        with contextlib.suppress(ImportError):
+            found = getattr(importlib.import_module(module), name, None)
+    defaults = {
+        parameter.name: list(default) if isinstance(default, tuple) else default
+        for parameter in (inspect.signature(found).parameters.values() if callable(found) else ())
+        if isinstance(default := parameter.default, bool | int | float | str | tuple)
+    }
+    return {**defaults, **{key: _with_defaults(child) for key, child in node.items()}}
 
 
 def _describe(settings: Sequence[Mapping[str, Any]]) -> list[str]:

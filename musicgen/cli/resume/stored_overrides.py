@@ -42,6 +42,11 @@ def read_overrides(path: Path, left_out: Collection[str]) -> list[str]:
         raise UserError(f"{path}: not the arguments of a run; restore the file")
     overrides = [text for text in map(str, stored) if override_key(text) not in left_out]
     for text in overrides:
+        if "${" in _PLAIN_INTERPOLATION.sub("", text):  # also if it is escaped, as in a path
+            raise UserError(
+                f"{path}: {text!r} has ${{, which may call a function, and is refused; if you "
+                "trust it, repeat it on the command line"
+            )
         try:
             (override,) = OverridesParser.create().parse_overrides([text])
         except HydraException:
@@ -67,8 +72,6 @@ def _is_harmless(override: Override) -> bool:
     if re.split(r"[./]", key)[0] in ("hydra", "resume"):  # never stored
         return False
     if (CONF / key).is_dir() and ".." in str(value):  # a file elsewhere
-        return False
-    if "${" in _PLAIN_INTERPOLATION.sub("", override.input_line or ""):
         return False
     config = functools.reduce(lambda inner, name: {name: inner}, reversed(key.split(".")), value)
     return all(

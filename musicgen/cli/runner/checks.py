@@ -46,7 +46,7 @@ def _check_paths(cfg: DictConfig) -> None:
 
 def _check_train(cfg: DictConfig) -> None:
     check_int("seed", cfg.seed, minimum=0, maximum=2**32 - 1)
-    for name in ("train", "test"):
+    for name in ("train", "test", "recompute", "compile"):
         check_bool(name, cfg[name])
     _check_paths(cfg)
     _check_trainer(cfg.trainer)
@@ -60,6 +60,8 @@ def _check_train(cfg: DictConfig) -> None:
             f"tokenizer={_chosen('tokenizer')} does not fit task=groove, whose tokens name the "
             "instruments of a band; leave tokenizer out, or leave task=groove out"
         )
+    if cfg.get("adapter") and cfg.optimizer._target_.endswith(".MuonAdamW"):
+        raise UserError("optimizer=muon trains whole models: train an adapter with adamw")
     if cfg.init is not None:
         find_checkpoint(str(cfg.init), setting="init")
     _check_data(cfg)

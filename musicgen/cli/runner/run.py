@@ -21,6 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from musicgen.cli.runner.arguments import prepare_arguments
 from musicgen.cli.runner.error_messages import one_line
 from musicgen.cli.runner.help import help_text
+from musicgen.cli.runner.launches import agree_on_arguments
 from musicgen.cli.runner.newcomers import (
     accept_trainer_arguments,
     as_setting,
@@ -94,7 +95,7 @@ def _arguments(config_name: str, given: list[str]) -> list[str]:
     if config_name == "evaluate":
         return prepare_arguments(given)
     check_folders(given)
-    return accept_trainer_arguments(prepare_arguments(given))
+    return agree_on_arguments(accept_trainer_arguments(prepare_arguments(given)))
 
 
 def output_folder() -> str | None:

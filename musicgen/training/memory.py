@@ -1,0 +1,185 @@
+"""The memory that a training step takes, estimated before the first one from one and two rows."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.strategies import FSDPStrategy
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from musicgen.console import log, warn
+from musicgen.data.loading.batch import Batch
+from musicgen.errors import UserError
+from musicgen.random import NoiseKey
+
+_CURES = (
+    "recompute=true, trainer.precision=bf16-mixed, a shorter data.length or a smaller model also "
+    "take less"
+)
+_MEMINFO = Path("/proc/meminfo")  # of Linux
+_LIMITS = Path("/sys/fs/cgroup")  # of a container or a SLURM job
+
+
+class PeakMemory(TorchDispatchMode):
+    """Count the bytes of the tensors that are made inside and still alive.
+
+    Attributes:
+        peak: the most at one time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = self._now = 0
+        self._alive: set[int] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        known = {_storage(t) for t in tree_iter((args, kwargs)) if isinstance(t, Tensor)}
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_iter(result):
+            if isinstance(tensor, Tensor) and _storage(tensor) not in known | self._alive:
+                self._add(tensor.untyped_storage())
+        return result
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        self._alive.add(key)
+        self._now += size
+        self.peak = max(self.peak, self._now)
+        weakref.finalize(storage, self._free, key, size)
+
+    def _free(self, key: int, size: int) -> None:
+        self._alive.discard(key)
+        self._now -= size
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+class EstimateMemory(pl.Callback):
+    """Say before the first step how much memory a step takes; warn, with cures, if it has not.
+
+    A step of one row and one of two rows, whose gradients are thrown away, are measured.
+    """
+
+    def __init__(self) -> None:
+        self._done = False
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
+        if self._done or isinstance(trainer.strategy, FSDPStrategy):  # weights are elsewhere
+            return
+        self._done = True
+        if not trainer.is_global_zero:
+            return
+        rows = len(batch.tokens)
+        with trainer.precision_plugin.train_step_context():
+            needed, per_row = step_memory(pl_module, batch)
+        free = free_memory(pl_module.device)
+        if free is None:
+            return
+        text = f"a step takes about {_gigabytes(needed)} of memory; {_gigabytes(free)} are free"
+        if needed <= free:
+            log(text)
+            return
+        fitting = max(
+            (n for n in range(1, rows) if needed - (rows - n) * per_row <= free), default=0
+        )
+        smaller = ""
+        if fitting:
+            accumulated = -(-rows // fitting) * trainer.accumulate_grad_batches
+            smaller = (
+                f"data.batch_size={fitting} trainer.accumulate_grad_batches={accumulated} make "
+                "steps of the same size; "
+            )
+        warn(f"{text}: {smaller}{_CURES}")
+
+
+def step_memory(module: Any, batch: Batch) -> tuple[int, int]:
+    """Estimate the bytes that a step takes beside the weights, and those of each row of a batch."""
+    one, two = (_measure(module, _rows(batch, n)) for n in (1, 2))
+    rows, per_row = len(batch.tokens), max(0, two - one)
+    trained = [p for p in module.parameters() if p.requires_grad]
+    weights = sum(p.numel() * p.element_size() for p in trained)
+    state = 0  # of the optimizer: two moments, or one
+    for optimizer in module.trainer.optimizers:
+        for group in optimizer.param_groups:
+            state += (2 if "betas" in group else 1) * sum(
+                p.numel() * p.element_size() for p in group["params"] if p not in optimizer.state
+            )
+    buckets = weights if module.trainer.world_size > 1 else 0  # in which DDP adds gradients
+    return one + (rows - 1) * per_row + state + buckets, per_row
+
+
+def _rows(batch: Batch, number: int) -> Batch:
+    """Return a batch of the first rows, repeated if there are fewer."""
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    index = torch.arange(number, device=batch.tokens.device) % len(batch.tokens)
+    return replace(
+        batch,
+        **{
+            name: value[index[: len(value)]]
+            for name, value in values.items()
+            if isinstance(value, Tensor)
+        },
+    )
+
+
+def _measure(module: Any, batch: Batch) -> int:
+    """Return the most bytes that the gradients of a batch take at one time, with what they need."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    devices = [module.device] if module.device.type == "cuda" else []
+    with torch.random.fork_rng(devices), PeakMemory() as memory:
+        loss = module.task.loss(module.model, batch, NoiseKey((0,)))
+        # Not `backward`, after which DDP would begin to add the gradients of all processes.
+        torch.autograd.grad(loss, parameters, allow_unused=True)
+    return memory.peak
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes that this process can still take; None if the system does not say."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    try:
+        lines = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+    try:
+        limit, used = (int((_LIMITS / f"memory.{n}").read_text()) for n in ("max", "current"))
+        return min(free, limit - used)
+    except (OSError, ValueError):  # no limit
+        return free
+
+
+@contextmanager
+def out_of_memory_named() -> Iterator[None]:
+    """Raise `UserError`, with cures, where a device or the machine has no memory left."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(
+            error
+        ):
+            raise
+        raise UserError(
+            "a step takes more memory than there is: a smaller data.batch_size with a larger "
+            f"trainer.accumulate_grad_batches makes steps of the same size; {_CURES}"
+        ) from None
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.3g} GB"

@@ -1,0 +1,107 @@
+"""The processes of one run: if one of them dies, the others end, and one line says so."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.strategies.launchers import subprocess_script
+from torch import distributed
+
+from musicgen.console import log
+from musicgen.errors import UserError
+
+_INTERVAL = 0.5  # seconds between looks at the others
+_GRACE = 5.0  # seconds in which a lost connection may end this process in an orderly way
+_CONNECTION = re.compile(r"gloo|NCCL|Connection (closed|reset)|Broken pipe")
+
+
+@contextmanager
+def end_together(trainer: pl.Trainer) -> Iterator[None]:
+    """End this process if another process of the run dies in the block.
+
+    A collective operation may wait for a dead process for half an hour, and Lightning's own
+    observer kills the first process without a word, and the others never. A process that ends with
+    an error of its own speaks for all; those that only lost it are silent, but for one.
+
+    Raises:
+        UserError: another process died.
+    """
+    if trainer.world_size == 1:
+        yield
+        return
+    over = threading.Event()
+    parent = os.getppid() if trainer.local_rank > 0 else None  # which then started this one
+    threading.Thread(target=_watch, args=(trainer, parent, over), daemon=True).start()
+    observe = subprocess_script._launch_process_observer
+    subprocess_script._launch_process_observer = lambda child_processes: None
+    try:
+        yield
+    except BaseException as error:
+        if not _is_lost_connection(error):
+            _kill_children(trainer)
+            raise
+        over.wait(_INTERVAL)  # the system may close connections before it tells of the end
+        message = _loss(trainer, parent)
+        _kill_children(trainer)
+        if message == "" or not _speaks(trainer):
+            raise SystemExit(2) from None
+        raise UserError(_line(message or "another process of this run ended")) from None
+    finally:
+        over.set()
+        subprocess_script._launch_process_observer = observe
+
+
+def _is_lost_connection(error: BaseException) -> bool:
+    if isinstance(error, distributed.DistError):
+        return True
+    return isinstance(error, RuntimeError) and _CONNECTION.search(str(error)) is not None
+
+
+def _watch(trainer: pl.Trainer, parent: int | None, over: threading.Event) -> None:
+    """End this process some time after another one, unless it has ended by itself."""
+    while not over.wait(_INTERVAL):
+        message = _loss(trainer, parent)
+        if message is not None and not over.wait(_GRACE):
+            _kill_children(trainer)
+            if message and _speaks(trainer):
+                log(f"error: {_line(message)}", "red")
+            os._exit(2)
+
+
+def _loss(trainer: pl.Trainer, parent: int | None) -> str | None:
+    """Say which process has died; "" if it gave the reason itself; None if all are alive."""
+    for rank, child in enumerate(_children(trainer), 1):
+        status = child.poll()
+        if status:
+            if status > 0:
+                return ""
+            return f"process {rank} of this run was ended by {signal.Signals(-status).name}"
+    if parent is not None and os.getppid() != parent:
+        return "the first process of this run ended"
+    return None
+
+
+def _speaks(trainer: pl.Trainer) -> bool:
+    """Return whether this process prints what all of them learn: the first, else the second."""
+    return trainer.global_rank <= 1
+
+
+def _line(message: str) -> str:
+    return f"{message}, and the others with it; the run continues from its last checkpoint"
+
+
+def _children(trainer: pl.Trainer) -> list[Any]:
+    return getattr(trainer.strategy.launcher, "procs", [])
+
+
+def _kill_children(trainer: pl.Trainer) -> None:
+    for child in _children(trainer):
+        if child.poll() is None:
+            child.kill()

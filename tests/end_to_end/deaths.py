@@ -1,0 +1,186 @@
+"""Runs of train.py that die where a test says, in processes forked after the slow imports."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import pathlib
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.end_to_end.command_line import ROOT
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["musicgen.cli.train", "torch.distributed"])
+
+
+@dataclass(frozen=True)
+class AtHook:
+    """Send a signal at the first call of a callback's hook from a step on.
+
+    The process of rank `rank`, if it has started others, gets it; their ids are written to `pids`.
+    """
+
+    step: int
+    hook: str
+    number: signal.Signals = signal.SIGKILL
+    rank: int = 0
+
+    def arm(self) -> None:
+        from pytorch_lightning.trainer import call
+
+        run_hooks, sent = call._call_callback_hooks, []
+
+        def run_and_die(trainer: Any, hook: str, *args: Any, **kwargs: Any) -> Any:
+            if not sent and hook == self.hook and trainer.global_step >= self.step:
+                children = getattr(trainer.strategy.launcher, "procs", [])
+                pids = [os.getpid(), *(child.pid for child in children)]
+                Path("pids").write_text(" ".join(map(str, pids)))
+                sent.append(os.kill(pids[self.rank], self.number))
+            return run_hooks(trainer, hook, *args, **kwargs)
+
+        call._call_callback_hooks = run_and_die
+
+
+@dataclass(frozen=True)
+class InWrite:
+    """Kill the process in its nth write of a checkpoint.
+
+    Args:
+        share: of the bytes that are written before; None: all, before the file is renamed.
+    """
+
+    write: int
+    share: float | None
+
+    def arm(self) -> None:
+        save, replace, count = torch.save, pathlib.Path.replace, [0]
+
+        def save_and_die(content: Any, file: Any) -> None:
+            count[0] += 1
+            if count[0] < self.write or self.share is None:
+                save(content, file)
+                return
+            whole = io.BytesIO()
+            save(content, whole)
+            file.write(whole.getvalue()[: int(self.share * whole.tell())])
+            file.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def die_and_rename(path: Path, target: Path) -> Path:
+            if target.suffix == ".ckpt" and count[0] >= self.write and self.share is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return replace(path, target)
+
+        torch.save, pathlib.Path.replace = save_and_die, die_and_rename  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class FillDisk:
+    """Fill the disk of a folder with a file `ballast` at the beginning of a step."""
+
+    step: int
+    folder: Path
+
+    def arm(self) -> None:
+        from musicgen.training.callbacks import SaveLast
+
+        start_batch = SaveLast.on_train_batch_start
+
+        def fill_and_start(callback: Any, trainer: Any, *args: Any) -> None:
+            if trainer.global_step == self.step:
+                ballast = (self.folder / "ballast").open("wb", buffering=0)
+                with ballast, suppress(OSError):
+                    while True:
+                        ballast.write(bytes(4096))
+            start_batch(callback, trainer, *args)
+
+        SaveLast.on_train_batch_start = fill_and_start  # type: ignore[method-assign]
+
+
+def start(
+    folder: Path, *arguments: str, death: Any = None, environment: dict[str, str] | None = None
+) -> Any:
+    """Start `train.py` in a folder; standard error is appended to `stderr` there."""
+    args = (folder, arguments, death, environment or {})
+    process = _FORKS.Process(target=_train, args=args)
+    process.start()
+    return process
+
+
+def train(folder: Path, *arguments: str, death: Any = None, **kwargs: Any) -> int:
+    """Run `train.py`; return its status, below 0 for the signal that ended it."""
+    process = start(folder, *arguments, death=death, **kwargs)
+    process.join(120)
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def _train(
+    folder: Path, arguments: tuple[str, ...], death: Any, environment: dict[str, str]
+) -> None:
+    from musicgen.cli.commands import train
+
+    folder.mkdir(parents=True, exist_ok=True)
+    os.chdir(folder)
+    os.environ.update({"OMP_NUM_THREADS": "1", **environment})
+    os.environ.pop("HYDRA_FULL_ERROR", None)
+    torch.set_num_threads(1)
+    with Path("stderr").open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    sys.argv = [str(ROOT / "train.py"), *arguments]
+    if death is not None:
+        death.arm()
+    train()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def assert_same_run(found: Path, expected: Path) -> None:
+    """Assert that two runs ended with the same checkpoints, to the bit, and the same losses."""
+    for name in ("last.ckpt", "best.ckpt"):
+        ours, theirs = (
+            torch.load(run / "checkpoints" / name, weights_only=True) for run in (found, expected)
+        )
+        for key in ("state_dict", "optimizer_states", "lr_schedulers", "global_step"):
+            assert_same(ours[key], theirs[key], f"{name}: {key}")
+        assert_same(
+            *(c.get("current_model_state", {}) for c in (ours, theirs)), f"{name}: trained weights"
+        )
+    assert {path.name for path in (found / "checkpoints").iterdir()} == {"last.ckpt", "best.ckpt"}
+    assert losses(found) == losses(expected)
+
+
+def assert_same(found: Any, expected: Any, where: str) -> None:
+    if isinstance(expected, torch.Tensor):
+        assert torch.equal(found, expected), where
+    elif isinstance(expected, dict):
+        assert found.keys() == expected.keys(), where
+        for key in expected:
+            assert_same(found[key], expected[key], f"{where}.{key}")
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected), where
+        for i, pair in enumerate(zip(found, expected, strict=True)):
+            assert_same(*pair, f"{where}[{i}]")
+    else:
+        assert found == expected, where
+
+
+def losses(run: Path) -> list[list[str]]:
+    """Return step, loss of training and loss of validation of each row of metrics.csv."""
+    rows = [line.split(",") for line in (run / "metrics.csv").read_text().splitlines()]
+    columns = [rows[0].index(name) for name in ("step", "train/loss", "val/loss")]
+    found = [[row[i] for i in columns] for row in rows[1:]]
+    return [row for row in found if row[1] or row[2]]

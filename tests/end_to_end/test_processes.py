@@ -1,0 +1,119 @@
+"""Several processes on the CPU: one run, one folder, and one end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.end_to_end.command_line import ROOT, TINY
+from tests.end_to_end.deaths import AtHook, assert_same_run, is_alive, train
+
+STEPS = 8
+TWO = (
+    *("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32-true"),
+    *(f"trainer.max_steps={STEPS}", "trainer.val_check_interval=2", "trainer.log_every_n_steps=1"),
+    *("scheduler.max_steps=8", "model.dropout=0.1", "callbacks.redraw_features.probability=0.5"),
+)
+SECONDS = 30  # in which all processes of a run have ended after one of them died
+HOOKS = ("on_before_backward", "on_after_backward", "on_train_batch_end", "on_validation_end")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
+]
+
+
+def arguments(data: Path) -> list[str]:
+    return [*TINY, *TWO, f"paths.data_dir={data}", "hydra.run.dir=outputs/run"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    assert train(folder, *arguments(folder / "data")) == 0, (folder / "stderr").read_text()
+    assert {path.name for path in (folder / "outputs").iterdir()} == {"run"}
+    return folder
+
+
+def deaths() -> list[AtHook]:
+    draw = random.Random(3)
+    return [
+        AtHook(draw.randrange(1, STEPS), draw.choice(HOOKS), signal.SIGKILL, rank)
+        for rank in (0, 1, 0, 1, 1)
+    ]
+
+
+@pytest.mark.parametrize("death", deaths(), ids=str)
+def test_a_process_that_dies_ends_the_others(uninterrupted, tmp_path, death):
+    status = train(tmp_path, *arguments(uninterrupted / "data"), death=death)
+    start = time.monotonic()
+    assert status == (-signal.SIGKILL if death.rank == 0 else 2)
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    while any(map(is_alive, pids)):
+        assert time.monotonic() - start < SECONDS
+        time.sleep(0.1)
+    stderr = (tmp_path / "stderr").read_text()
+    (line,) = (line for line in stderr.splitlines() if line.startswith("error: "))
+    who = "the first process of this run ended" if death.rank == 0 else "process 1 of this run was"
+    assert line.startswith(f"error: {who}"), stderr
+    assert "Traceback" not in stderr
+    assert train(tmp_path, "resume=auto") == 0, (tmp_path / "stderr").read_text()
+    assert_same_run(tmp_path / "outputs/run", uninterrupted / "outputs/run")
+
+
+def test_a_signal_to_the_first_process_stops_all(uninterrupted, tmp_path):
+    death = AtHook(3, "on_after_backward", signal.SIGTERM)
+    assert train(tmp_path, *arguments(uninterrupted / "data"), death=death) == 130
+    assert train(tmp_path, "resume=auto") == 0, (tmp_path / "stderr").read_text()
+    assert_same_run(tmp_path / "outputs/run", uninterrupted / "outputs/run")
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "srun"])
+def test_a_launch_has_one_folder(uninterrupted, tmp_path, launcher):
+    """All processes take the folder of the first, also where its clock is another's."""
+    wanted = [*TINY, *TWO, f"paths.data_dir={uninterrupted}/data"]
+    for arguments in (wanted, ["resume=auto", "trainer.max_steps=10"]):
+        done = launch(tmp_path, launcher, arguments)
+        assert all(process.returncode == 0 for process in done), stderr_of(done)
+        (run,) = (tmp_path / "outputs/default").iterdir()
+        assert not list(run.glob("*rank*"))
+        if arguments is wanted:
+            assert_same_run(run, uninterrupted / "outputs/run")
+    assert torch.load(run / "checkpoints/last.ckpt", weights_only=True)["global_step"] == 10
+
+
+def launch(
+    folder: Path, launcher: str, arguments: list[str]
+) -> list[subprocess.CompletedProcess[str]]:
+    """Run two processes as torchrun does, or as srun does, of which there is none here."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+    script = [str(ROOT / "train.py"), *arguments]
+    if launcher == "torchrun":
+        script = ["-m", "torch.distributed.run", "--nproc_per_node=2", *script]
+    slurm = {"SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train", "SLURM_NODELIST": "127.0.0.1"}
+    slurm |= {"SLURM_JOB_ID": str(os.getpid()), "SLURM_NTASKS_PER_NODE": "2", "SLURM_NODEID": "0"}
+    processes = []
+    for rank in range(1 if launcher == "torchrun" else 2):
+        ids = {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)}
+        added = slurm | ids if launcher == "srun" else {}
+        options = {"stderr": subprocess.PIPE, "text": True, "cwd": folder}
+        command = [sys.executable, *script]
+        processes.append(subprocess.Popen(command, env=environment | added, **options))
+        time.sleep(1.5 * (launcher == "srun"))  # in another second
+    return [
+        subprocess.CompletedProcess(process.args, process.wait(), None, text)
+        for process in processes
+        for text in [process.communicate(timeout=200)[1]]
+    ]
+
+
+def stderr_of(done: list[subprocess.CompletedProcess[str]]) -> str:
+    return "\n".join(process.stderr for process in done)

@@ -1,0 +1,152 @@
+"""Runs that are killed, stopped or run out of disk end as the uninterrupted ones, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.end_to_end.command_line import TINY
+from tests.end_to_end.deaths import AtHook, FillDisk, InWrite, assert_same_run, start, train
+
+STEPS = 12
+SHORT = (
+    *(f"trainer.max_steps={STEPS}", "trainer.val_check_interval=4", "trainer.log_every_n_steps=1"),
+    *("scheduler.max_steps=12", "scheduler.warmup_steps=2", "model.dropout=0.1"),
+)
+# What holds a state of its own: random features, averages, gradients that are accumulated over the
+# end of an epoch, learned spans and gates, momenta of matrices.
+SETTINGS = {
+    "spe": ("callbacks.redraw_features.probability=0.5",),
+    "averaged": (
+        *("callbacks=averaged", "optimizer=adamw", "position=rope"),
+        *("trainer.accumulate_grad_batches=2", "data.batches_per_epoch=5"),
+    ),
+    "muon": ("optimizer=muon", "attention=softmax", "position=learnable", "span=gaussian"),
+}
+HOOKS = (
+    *("on_train_batch_start", "on_before_backward", "on_after_backward"),
+    *("on_before_optimizer_step", "on_before_zero_grad", "on_train_batch_end"),
+    *("on_validation_start", "on_validation_batch_end", "on_validation_end"),
+)
+
+
+def arguments(kind: str, data: Path) -> list[str]:
+    return [*TINY, *SHORT, *SETTINGS[kind], f"paths.data_dir={data}", "hydra.run.dir=outputs/run"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    for kind in SETTINGS:
+        assert train(folder / kind, *arguments(kind, folder / "data")) == 0
+    return {kind: folder / kind / "outputs/run" for kind in SETTINGS}
+
+
+def data_of(run: Path) -> Path:
+    return run.parents[2] / "data"
+
+
+def deaths_at_steps(number: int) -> list[tuple[str, AtHook]]:
+    draw = random.Random(1)
+    kinds = [*SETTINGS] * number
+    return [(kind, AtHook(draw.randrange(STEPS), draw.choice(HOOKS))) for kind in kinds[:number]]
+
+
+def deaths_in_writes(number: int) -> list[tuple[str, InWrite]]:
+    draw = random.Random(2)
+    shares = [*(draw.random() for _ in range(number - 4)), 0.0, 1.0, None, None]
+    kinds = [*SETTINGS] * number
+    return [
+        (kind, InWrite(draw.randrange(1, 6), share))
+        for kind, share in zip(kinds, shares, strict=False)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "death"), [*deaths_at_steps(20), *deaths_in_writes(10)], ids=str)
+def test_a_killed_run_resumes_as_if_nothing_had_happened(uninterrupted, tmp_path, kind, death):
+    data = data_of(uninterrupted[kind])
+    assert train(tmp_path, *arguments(kind, data), death=death) == -signal.SIGKILL
+    assert train(tmp_path, "resume=auto") == 0, (tmp_path / "stderr").read_text()
+    assert "Traceback" not in (tmp_path / "stderr").read_text()
+    assert_same_run(tmp_path / "outputs/run", uninterrupted[kind])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_a_stopped_run_saves_its_step(uninterrupted, tmp_path, kind, number):
+    """As SLURM and schedulers of spot machines stop runs: a signal, and a kill somewhat later."""
+    data, draw = data_of(uninterrupted[kind]), random.Random(f"{kind}{number}")
+    death = AtHook(draw.randrange(1, STEPS - 1), "on_after_backward", number)
+    assert train(tmp_path, *arguments(kind, data), death=death) == 130
+    stderr = (tmp_path / "stderr").read_text()
+    assert "to continue: python train.py resume=" in stderr
+    last = torch.load(tmp_path / "outputs/run/checkpoints/last.ckpt", weights_only=True)
+    assert last["global_step"] == death.step + 1
+    assert train(tmp_path, "resume=auto") == 0
+    assert_same_run(tmp_path / "outputs/run", uninterrupted[kind])
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_again_and_again(uninterrupted, tmp_path):
+    data = data_of(uninterrupted["averaged"])
+    first = [AtHook(1, "on_after_backward"), InWrite(1, 0.5), AtHook(3, "on_validation_end")]
+    assert train(tmp_path, *arguments("averaged", data), death=first[0]) == -signal.SIGKILL
+    for death in (*first[1:], AtHook(9, "on_before_zero_grad"), InWrite(2, None)):
+        assert train(tmp_path, "resume=auto", death=death) == -signal.SIGKILL
+    assert train(tmp_path, "resume=auto") == 0
+    assert_same_run(tmp_path / "outputs/run", uninterrupted["averaged"])
+
+
+@pytest.mark.slow
+def test_a_run_that_trains_is_not_resumed(uninterrupted, tmp_path):
+    data, pause = data_of(uninterrupted["spe"]), AtHook(6, "on_after_backward", signal.SIGSTOP)
+    first = start(tmp_path, *arguments("spe", data), death=pause)
+    while not (tmp_path / "pids").exists():
+        time.sleep(0.1)
+    assert train(tmp_path, "resume=auto") == 2
+    last_line = (tmp_path / "stderr").read_text().splitlines()[-1]
+    assert "outputs/run: another process is training in this folder" in last_line
+    assert first.pid is not None
+    os.kill(first.pid, signal.SIGCONT)
+    first.join(60)
+    assert first.exitcode == 0
+    assert_same_run(tmp_path / "outputs/run", uninterrupted["spe"])
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("file systems are mounted by administrators alone")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [0, 3, 6, 11])
+def test_a_full_disk_is_one_line_and_loses_nothing(uninterrupted, tmp_path, small_disk, step):
+    data, full = data_of(uninterrupted["spe"]), FillDisk(step, small_disk)
+    output = f"paths.output_dir={small_disk}/run"
+    run = [*arguments("spe", data), output, f"hydra.run.dir={small_disk}/run"]
+    assert train(tmp_path, *run, death=full) == 2
+    stderr = (tmp_path / "stderr").read_text().splitlines()
+    (line,) = (line for line in stderr if line.startswith("error: "))
+    assert "No space left on device" in line
+    assert not any(line.startswith(("Traceback", "Exception")) for line in stderr)
+    last = small_disk / "run/checkpoints/last.ckpt"
+    if step >= 4:
+        assert torch.load(last, weights_only=True)["global_step"] == step // 4 * 4
+    (small_disk / "ballast").unlink()
+    assert train(tmp_path, f"resume={small_disk}/run") == 0, (tmp_path / "stderr").read_text()
+    assert_same_run(small_disk / "run", uninterrupted["spe"])

@@ -1,0 +1,110 @@
+"""The memory of a training step, before it is taken."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from musicgen.errors import UserError
+from musicgen.training import memory
+from musicgen.training.memory import PeakMemory, out_of_memory_named, step_memory
+
+KB = 1000  # 250 numbers
+ON = "callbacks.memory={_target_: musicgen.training.memory.EstimateMemory}"
+
+
+def test_the_peak_by_hand():
+    given = torch.ones(250)
+    with PeakMemory() as counted:
+        a = given + 1
+        b = a.view(10, 25)  # no memory of its own
+        del a
+        c = torch.cat([b, b])
+        assert counted.peak == 3 * KB
+        del b, c
+        c = given * 2
+        c.mul_(2)
+    assert counted.peak == 3 * KB
+    del c
+
+
+class Keep(memory.EstimateMemory):
+    """Keep the arguments of the first step."""
+
+    kept: list = []  # noqa: RUF012
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if not self.kept:
+            self.kept.append(step_memory(pl_module, batch))
+            with PeakMemory() as counted:
+                loss = pl_module.task.loss(pl_module.model, batch, None)
+                torch.autograd.grad(loss, list(pl_module.parameters()), allow_unused=True)
+            moments = 2 * 4 * sum(p.numel() for p in pl_module.parameters())
+            self.kept.append(counted.peak + moments)
+
+
+@pytest.mark.parametrize("overrides", [(), ("recompute=true",), ("attention=softmax",)])
+def test_rows_add_up_to_the_batch(run, monkeypatch, overrides):
+    monkeypatch.setattr(Keep, "kept", [])
+    keep = f"callbacks.memory={{_target_: {__name__}.Keep}}"
+    run("run", "trainer.max_steps=1", "data.batch_size=12", "data.length=300", keep, *overrides)
+    (estimated, per_row), measured = Keep.kept
+    assert estimated == pytest.approx(measured, rel=0.15)
+    assert 12 * per_row > estimated / 2
+
+
+def test_too_little_memory_is_one_line_with_cures(run, monkeypatch, capsys):
+    options = (ON, "trainer.max_steps=1", "data.batch_size=12", "data.length=300")
+    run("free", *options)
+    (line,) = (x for x in capsys.readouterr().err.splitlines() if x.startswith("a step takes"))
+    needed = float(line.split()[4])
+    monkeypatch.setattr(memory, "free_memory", lambda device: int(needed / 2 * 1e9))
+    run("scarce", *options)
+    (line,) = (x for x in capsys.readouterr().err.splitlines() if x.startswith("a step takes"))
+    cure = line.split(": ")[1].split()
+    rows, accumulated = (int(word.split("=")[1]) for word in cure[:2])
+    assert cure[0].startswith("data.batch_size=")
+    assert cure[1].startswith("trainer.accumulate_grad_batches=")
+    assert 3 <= rows <= 6
+    assert rows * accumulated >= 12
+    assert "recompute=true" in line
+    run("cured", *options, *cure[:2])
+    monkeypatch.setattr(memory, "free_memory", lambda device: 1)
+    run("hopeless", *options)
+    assert "are free: recompute=true, " in capsys.readouterr().err
+
+
+def test_the_estimate_changes_nothing(run, tmp_path):
+    options = ("trainer.max_steps=3", "callbacks.redraw_features.probability=1")
+    run("with", *options, ON)
+    run("without", *options)
+    ours, theirs = (
+        torch.load(tmp_path / name / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+        for name in ("with", "without")
+    )
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory"
+        ),
+    ],
+)
+def test_no_memory_left_is_one_line_with_cures(error):
+    with (
+        pytest.raises(UserError, match=r"data\.batch_size .* recompute=true"),
+        out_of_memory_named(),
+    ):
+        raise error
+    with pytest.raises(RuntimeError, match="other"), out_of_memory_named():
+        raise RuntimeError("other")
+
+
+def test_an_allocation_that_fails(run, monkeypatch):
+    monkeypatch.setattr(memory.EstimateMemory, "on_train_batch_start", lambda *_: torch.ones(2**60))
+    with pytest.raises(UserError, match="a step takes more memory than there is"):
+        run("huge", ON, "trainer.max_steps=1")
