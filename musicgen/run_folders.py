@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import yaml
 from filelock import FileLock, Timeout
 
 from musicgen.errors import UserError
@@ -23,6 +24,7 @@ LOCK = ".lock"  # held by the process that writes in a folder
 _LAST = Path("checkpoints", "last.ckpt")
 _FOLDER = "config.json"  # of a model that `save_pretrained` wrote
 _DEFAULT = "pop-piano-small"  # of the models of the package
+_RUN_ID = re.compile(r"[\w.-]{1,128}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d")
 
 
@@ -40,6 +42,27 @@ def recorded_threads(folder: Path) -> int | None:
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return threads if isinstance(threads, int) and 0 < threads <= (os.cpu_count() or 1) else None
+
+
+def run_id(output_dir: str) -> str:
+    """Return the id that a run folder's config.yaml holds; of a new run, WANDB_RUN_ID or its name.
+
+    So a resumed run keeps its id, also in a folder that was moved.
+    """
+    folder = Path(output_dir)
+    given = _stored_id(folder / "config.yaml") or os.environ.get("WANDB_RUN_ID", "")
+    if isinstance(given, str) and _RUN_ID.fullmatch(given):
+        return given
+    parts = folder.parts
+    return "-".join(parts[parts.index("outputs") + 1 :] if "outputs" in parts else parts[-2:])
+
+
+def _stored_id(path: Path) -> Any:
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return config["logger"]["wandb"]["id"]
+    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError):
+        return None
 
 
 def is_training(folder: Path) -> bool:

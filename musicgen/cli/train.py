@@ -43,6 +43,8 @@ from musicgen.run_folders import recorded_threads
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 from musicgen.training.checkpoint_files import AtomicCheckpointIO
+from musicgen.training.finders import TRAINER, find_batch_size, find_learning_rate
+from musicgen.training.logger import CSVLogger
 from musicgen.training.memory import out_of_memory_named
 from musicgen.training.module import TrainingModule
 from musicgen.training.processes import end_together
@@ -108,12 +110,18 @@ def _train(cfg: DictConfig) -> float | None:
     if cfg.compile:
         for layer in model.layers:
             layer.compile()
+    if cfg.find is not None:
+        _find(cfg, module, data)
+        return None
     recorder = RunRecorder(cfg)
     callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
     trainer: pl.Trainer = instantiate(
         cfg.trainer, callbacks=[recorder, *callbacks], logger=_loggers(cfg)
     )
     trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+    for logger in trainer.loggers:
+        if not isinstance(logger, CSVLogger):  # the run's folder has config.yaml
+            logger.log_hyperparams(config)
     with recorder.claimed() if trainer.is_global_zero else contextlib.nullcontext():
         if trainer.is_global_zero:
             for note in notes:
@@ -196,8 +204,32 @@ def _loggers(cfg: DictConfig) -> list[Logger]:
         except InstantiationException as error:
             if not isinstance(error.__cause__, ModuleNotFoundError):
                 raise
-            raise UserError(f"logger={name}: not installed; run: pip install {name}") from None
+            raise UserError(
+                f"logger={name}: not installed; run: pip install {name}, or leave logger out"
+            ) from None
     return loggers
+
+
+def _find(
+    cfg: DictConfig, module: TrainingModule, data: MusicDataModule | ExampleDataModule
+) -> None:
+    """Name a learning rate or a batch size to begin with."""
+    trainer: pl.Trainer = instantiate(cfg.trainer, **TRAINER)
+    if trainer.world_size > 1:
+        raise UserError(f"find={cfg.find} takes one device; give trainer.devices=1")
+    log(f"trying values of {cfg.find}")
+    if cfg.find == "learning_rate":
+        test = find_learning_rate(trainer, module, data)
+        plot = Path(cfg.paths.output_dir) / "learning_rates.png"
+        test.plot(plot)
+        log(
+            f"the loss falls fastest at optimizer.lr={test.best:.2g}, and is lowest at "
+            f"{test.lowest:.2g}; {plot} shows it"
+        )
+    else:
+        size, is_largest = find_batch_size(trainer, module, data, cfg.data.batch_size)
+        text = "the largest that fits is" if is_largest else "tried up to"
+        log(f"{text} data.batch_size={size}, of {cfg.data.length} tokens each")
 
 
 def _fit(

@@ -16,6 +16,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 
 from musicgen.attention import AttentionSpan, FeatureMap
 from musicgen.batches import Batch
+from musicgen.console import log
 from musicgen.errors import ParameterError
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.training.guard import NonFiniteError
@@ -188,15 +189,17 @@ def _validate(trainer: pl.Trainer) -> None:
 
 
 class Throughput(pl.Callback):
-    """Log tokens per second of training, over all processes, every `every` steps.
+    """Log tokens per second of training, over all processes, every `every` steps and at the end.
 
-    And per second of processor time, of all threads, which other programs hardly change.
+    And per second of processor time, of all threads, which other programs hardly change. The time
+    of validations is left out.
     """
 
     def __init__(self, every: int = 10) -> None:
         check_int("every", every)
         self.every = every
         self._tokens, self._start, self._cpu_start, self._step = 0, 0.0, 0.0, 0
+        self._total_tokens, self._total_seconds = 0, 0.0
 
     def on_train_batch_start(self, *args: Any) -> None:
         if self._tokens == 0:
@@ -215,14 +218,27 @@ class Throughput(pl.Callback):
             return  # gradients are still being accumulated
         self._step = trainer.global_step
         if self._step % self.every == 0:
-            rate = self._tokens * trainer.world_size / (time.perf_counter() - self._start)
-            pl_module.log("train/tokens_per_second", rate, rank_zero_only=True)
             rate = self._tokens / max(time.process_time() - self._cpu_start, 1e-9)
             pl_module.log("train/tokens_per_cpu_second", rate, rank_zero_only=True)
-            self._tokens = 0
+            rate = self._tokens * trainer.world_size / self._end_interval()
+            pl_module.log("train/tokens_per_second", rate, rank_zero_only=True)
 
     def on_validation_start(self, *args: Any) -> None:
+        self._end_interval()
+
+    def on_train_end(self, trainer: pl.Trainer, *args: Any) -> None:
+        self._end_interval()
+        if trainer.is_global_zero and self._total_seconds > 0:
+            tokens = self._total_tokens * trainer.world_size
+            log(f"trained on {tokens:,} tokens, {tokens / self._total_seconds:,.0f} a second")
+
+    def _end_interval(self) -> float:
+        """Add the tokens since the last call to the total; return their seconds."""
+        seconds = time.perf_counter() - self._start if self._tokens else 0.0
+        self._total_tokens += self._tokens
+        self._total_seconds += seconds
         self._tokens = 0
+        return seconds
 
 
 class Resources(pl.Callback):

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from musicgen.batches import Batch
 from musicgen.console import log, warn
-from musicgen.data.loading.batch import Batch
 from musicgen.errors import UserError
 from musicgen.random import NoiseKey
 
@@ -84,7 +84,7 @@ class EstimateMemory(pl.Callback):
         self._done = True
         if not trainer.is_global_zero:
             return
-        rows = len(batch.tokens)
+        rows = len(batch.targets)
         with trainer.precision_plugin.train_step_context():
             needed, per_row = step_memory(pl_module, batch)
         free = free_memory(pl_module.device)
@@ -109,8 +109,8 @@ class EstimateMemory(pl.Callback):
 
 def step_memory(module: Any, batch: Batch) -> tuple[int, int]:
     """Estimate the bytes that a step takes beside the weights, and those of each row of a batch."""
-    one, two = (_measure(module, _rows(batch, n)) for n in (1, 2))
-    rows, per_row = len(batch.tokens), max(0, two - one)
+    one, two = (_measure(module, _examples(batch, n)) for n in (1, 2))
+    rows, per_row = len(batch.targets), max(0, two - one)
     trained = [p for p in module.parameters() if p.requires_grad]
     weights = sum(p.numel() * p.element_size() for p in trained)
     state = 0  # of the optimizer: two moments, or one
@@ -123,16 +123,17 @@ def step_memory(module: Any, batch: Batch) -> tuple[int, int]:
     return one + (rows - 1) * per_row + state + buckets, per_row
 
 
-def _rows(batch: Batch, number: int) -> Batch:
-    """Return a batch of the first rows, repeated if there are fewer."""
+def _examples(batch: Batch, number: int) -> Batch:
+    """Return a batch of the first examples, repeated if there are fewer."""
+    count = len(batch.targets)  # of which each has a row of tokens, or one for each tower
+    index = torch.arange(number, device=batch.tokens.device) % count
     values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    index = torch.arange(number, device=batch.tokens.device) % len(batch.tokens)
     return replace(
         batch,
         **{
-            name: value[index[: len(value)]]
+            name: value.unflatten(0, (-1, count))[:, index].flatten(0, 1)
             for name, value in values.items()
-            if isinstance(value, Tensor)
+            if isinstance(value, Tensor) and (name != "positions" or len(value) > 1)
         },
     )
 

@@ -10,9 +10,11 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainin
 
 from musicgen.console import log, progress_bar
 
+_SHOWN = {"train/loss": ", loss {:.3f}", "train/tokens_per_second": ", {:,.0f} tokens/s"}
+
 
 class RunProgress(ProgressBar):
-    """Show one bar up to the last step with the loss, and log a line for each validation."""
+    """Show one bar up to the last step with loss and speed, and log a line for each validation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,19 +25,19 @@ class RunProgress(ProgressBar):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero:
-            loss = TextColumn("steps, {task.fields[loss]}")
-            self._progress = progress_bar(MofNCompleteColumn(), loss, TimeRemainingColumn())
+            state = TextColumn("steps{task.fields[state]}")
+            self._progress = progress_bar(MofNCompleteColumn(), state, TimeRemainingColumn())
             total = trainer.max_steps if trainer.max_steps > 0 else None
-            self._bar = self._progress.add_task("training", total=total, loss="")
+            self._bar = self._progress.add_task("training", total=total, state="")
             self._progress.start()
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
     ) -> None:
         if self._progress is not None:
-            loss = trainer.callback_metrics.get("train/loss")
-            text = "" if loss is None else f"loss {float(loss):.3f}"
-            self._progress.update(self._bar, completed=trainer.global_step, loss=text)
+            found = ((trainer.callback_metrics.get(name), text) for name, text in _SHOWN.items())
+            state = "".join(text.format(float(value)) for value, text in found if value is not None)
+            self._progress.update(self._bar, completed=trainer.global_step, state=state)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         loss = trainer.callback_metrics.get("val/loss")

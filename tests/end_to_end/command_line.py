@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import runpy
 import subprocess
@@ -44,6 +45,8 @@ def call_here(
     monkeypatch.chdir(folder)
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     monkeypatch.setattr(sys, "argv", [str(ROOT / script), *arguments])
+    # Handlers that an earlier call made keep its streams, which are closed.
+    monkeypatch.setattr(logging, "raiseExceptions", False)
     capsys.readouterr()
     status: int | str | None = 0
     try:

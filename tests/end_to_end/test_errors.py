@@ -102,10 +102,6 @@ ERRORS = {
         ["train.py", "optimizer.lr=true"],
         ["error: optimizer.lr=true: expected a number > 0"],
     ),
-    "logger that is not installed": (
-        ["train.py", "logger=tensorboard"],
-        ["error: logger=tensorboard: not installed; run: pip install tensorboard"],
-    ),
     "a decimal number of steps": (
         ["train.py", "trainer.max_steps=nan"],
         ["trainer.max_steps=nan: expected an integer >= -1"],
@@ -143,6 +139,10 @@ ERRORS = {
         ["tokenizer=remi does not fit task=groove"],
     ),
     "number for a device": (["generate.py", "device=-1"], ["python train.py"]),
+    "one run instead of a list": (
+        ["evaluate.py", "metrics=[attention_properties]", "runs=true"],
+        ["runs=true: expected a list of different folders"],
+    ),
     "number for a metric": (["evaluate.py", "metrics=1.5"], ["metrics=1.5: expected one of style"]),
     "no such split": (["evaluate.py", "checkpoint=latest", "split=tset"], ["python train.py"]),
     "causal": (["train.py", "model.causal=false"], ["model.causal=false"]),
@@ -251,6 +251,17 @@ def heeds_ctrl_c():
 
 
 @pytest.mark.usefixtures("heeds_ctrl_c")
+def test_a_logger_that_is_not_installed_is_named(tmp_path, monkeypatch, capsys):
+    from pytorch_lightning.loggers import TensorBoardLogger
+
+    def missing(*args, **kwargs):
+        raise ModuleNotFoundError("No module named 'tensorboard'")
+
+    monkeypatch.setattr(TensorBoardLogger, "__init__", missing)
+    done = call_here(tmp_path, "train.py", ["logger=tensorboard"], monkeypatch, capsys)
+    assert_one_line(done, "logger=tensorboard: not installed; run: pip install tensorboard, or")
+
+
 @pytest.mark.parametrize(
     ("script", "imported"),
     [("train.py", "pytorch_lightning"), ("train.py", "hydra"), ("evaluate.py", "numpy")],

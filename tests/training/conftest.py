@@ -26,15 +26,25 @@ TINY = (
 
 
 @pytest.fixture
-def run(config, tmp_path):
-    """Train in a folder `name`; return the rows of metrics.csv by step."""
+def config_run(config, tmp_path):
+    """Call train.py's main in a folder `run`."""
 
-    def run(name: str, *overrides: str, resume: Path | None = None) -> dict[int, dict[str, str]]:
+    def call(*overrides: str, name: str = "run", resume: Path | None = None) -> None:
         cfg = config("train", *TINY, *overrides)
         OmegaConf.update(cfg, "paths.output_dir", str(tmp_path / name))
         OmegaConf.update(cfg, "paths.data_dir", str(tmp_path / "data"))
         cfg.resume = None if resume is None else str(resume)
         train.main(cfg)
+
+    return call
+
+
+@pytest.fixture
+def run(config_run, tmp_path):
+    """Train in a folder `name`; return the rows of metrics.csv by step."""
+
+    def run(name: str, *overrides: str, resume: Path | None = None) -> dict[int, dict[str, str]]:
+        config_run(*overrides, name=name, resume=resume)
         rows: dict[int, dict[str, str]] = {}
         with (tmp_path / name / "metrics.csv").open() as file:
             for row in csv.DictReader(file):

@@ -48,6 +48,11 @@ def prepare_arguments(arguments: Sequence[str]) -> list[str]:
             rest.append(argument)
     if resume is None:
         return rest
+    if {"-m", "--multirun"} & set(rest) or any(a.startswith("hparams_search=") for a in rest):
+        raise UserError(
+            "resume continues one run; a sweep goes on by its own command with "
+            "hydra.sweep.dir=FOLDER"
+        )
     folder = find_run(resume)
     given = {override_key(argument) for argument in rest if argument not in ("init=", "init=null")}
     if "init" in given:
@@ -91,12 +96,15 @@ def _check_flags(arguments: Sequence[str]) -> None:
 
 
 def save_overrides(folder: Path) -> None:
-    """Write the command line's overrides for `resume=`, the last one of each setting."""
-    if not HydraConfig.initialized():
-        return
+    """Write the command line's overrides for `resume=`."""
+    if HydraConfig.initialized():
+        write_text(folder / OVERRIDES, OmegaConf.to_yaml(given_overrides()))
+
+
+def given_overrides() -> list[str]:
+    """Return the job's overrides, the last one of each setting, that make a run of its own."""
     given = {override_key(override): override for override in HydraConfig.get().overrides.task}
-    given.pop("resume", None)
-    write_text(folder / OVERRIDES, OmegaConf.to_yaml(list(given.values())))
+    return [override for key, override in given.items() if key not in ("resume", "hparams_search")]
 
 
 def quote(value: str) -> str:

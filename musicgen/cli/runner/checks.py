@@ -46,6 +46,7 @@ def _check_paths(cfg: DictConfig) -> None:
 
 def _check_train(cfg: DictConfig) -> None:
     check_int("seed", cfg.seed, minimum=0, maximum=2**32 - 1)
+    check_choice("find", cfg.find, (None, "learning_rate", "batch_size"))
     for name in ("train", "test", "recompute", "compile"):
         check_bool(name, cfg[name])
     _check_paths(cfg)
@@ -114,6 +115,9 @@ def _check_evaluate(cfg: DictConfig) -> None:
         folder = cfg[name]
         if folder is not None and folder not in SPLITS and not Path(folder).expanduser().exists():
             raise UserError(f"{name}={folder}: no such folder; give one that holds .mid files")
+    for name in ("runs", "compare"):
+        if cfg[name] is not None and not OmegaConf.is_list(cfg[name]):
+            raise ParameterError(name, cfg[name], "expected a list of different folders")
     check_float("max_factor", cfg.max_factor, minimum=1)
     check_int("max_pieces", cfg.max_pieces, none_means="all")
     check_int("num_draws", cfg.num_draws)

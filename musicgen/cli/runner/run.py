@@ -14,11 +14,10 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException, HydraException
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from musicgen.cli.runner.arguments import prepare_arguments
+from musicgen.cli.runner.arguments import given_overrides, prepare_arguments
 from musicgen.cli.runner.error_messages import one_line
 from musicgen.cli.runner.help import help_text
 from musicgen.cli.runner.launches import agree_on_arguments
@@ -29,10 +28,12 @@ from musicgen.cli.runner.newcomers import (
     split_prompts,
 )
 from musicgen.cli.runner.suggestions import raise_with_suggestions
+from musicgen.cli.runner.sweeps import in_sweep, log_how_to_continue, run_job
 from musicgen.console import log, warn
 from musicgen.errors import UserError
 from musicgen.files import remove_if_empty
 from musicgen.resources import CONF
+from musicgen.run_folders import run_id
 
 _FULL_ERROR, _INTERRUPTED = "HYDRA_FULL_ERROR", 130
 
@@ -47,7 +48,7 @@ def run(main: Callable[[DictConfig], Any], config_name: str) -> None:
     failed: list[Any] = []
     # Makes Hydra raise its errors, which it would print over several lines.
     os.environ[_FULL_ERROR] = "1"
-    OmegaConf.register_new_resolver("run_id", _run_id, replace=True)
+    OmegaConf.register_new_resolver("run_id", run_id, replace=True)
 
     def errors(cfg: DictConfig | None = None) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if full_error else _one_line_errors(cfg)
@@ -59,12 +60,17 @@ def run(main: Callable[[DictConfig], Any], config_name: str) -> None:
         # Handle errors here: Hydra would announce a failed job first.
         try:
             with errors(cfg), _isolated_job(), _no_empty_folder():
-                return main(cfg)
+                return run_job(main, cfg)
         except SystemExit as stop:
-            if stop.code == _INTERRUPTED or HydraConfig.get().mode != RunMode.MULTIRUN:
+            if not in_sweep():
+                raise
+            if stop.code == _INTERRUPTED:
+                log_how_to_continue()
                 raise
             failed.append(stop.code)  # a sweep may contain impossible combinations: continue it
             return None
+        finally:
+            os.environ[_FULL_ERROR] = "1"
 
     decorate = hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)
     try:
@@ -79,6 +85,10 @@ def run(main: Callable[[DictConfig], Any], config_name: str) -> None:
                 decorate(job)()
             except ConfigCompositionException as error:
                 raise_with_suggestions(error, config_name, sys.argv[1:])
+                raise
+            except ValueError:
+                if failed:  # of Optuna, which needs a score
+                    raise UserError("no run of the sweep has ended well, see above") from None
                 raise
         if failed:
             sys.exit(failed[0])
@@ -143,10 +153,10 @@ def _isolated_job() -> Iterator[None]:
     environment variables that describe it to the next job.
     """
     hydra_config: Any = HydraConfig.get()
-    if hydra_config.mode != RunMode.MULTIRUN:
+    if not in_sweep():
         yield
         return
-    sys.argv = [sys.argv[0], *hydra_config.overrides.task]
+    sys.argv = [sys.argv[0], *given_overrides()]
     with read_write(hydra_config):
         hydra_config.run.dir = hydra_config.runtime.output_dir
     environment = dict(os.environ)
@@ -158,11 +168,7 @@ def _isolated_job() -> Iterator[None]:
 
             if distributed.is_initialized():
                 distributed.destroy_process_group()
+        if "wandb" in sys.modules:  # else the next job logs to this one's run
+            sys.modules["wandb"].finish()
         os.environ.clear()
         os.environ.update(environment)
-
-
-def _run_id(output_dir: str) -> str:
-    """Return an id of a run folder that loggers accept and that stays the same after a resume."""
-    parts = Path(output_dir).parts
-    return "-".join(parts[parts.index("outputs") + 1 :] if "outputs" in parts else parts[-2:])

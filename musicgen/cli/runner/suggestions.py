@@ -17,6 +17,11 @@ from musicgen.errors import UserError
 from musicgen.resources import CONF
 
 _PERFORMER = ("model", "performer")
+_PLUGINS = {  # of Hydra, and the extras that install them
+    "hydra/sweeper/optuna": "optuna",
+    "hydra/launcher/submitit_local": "slurm",
+    "hydra/launcher/submitit_slurm": "slurm",
+}
 
 
 def raise_with_suggestions(
@@ -24,6 +29,11 @@ def raise_with_suggestions(
 ) -> None:
     """Raise `UserError` with the existing names closest to an unknown one, if there are any."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        if extra := _PLUGINS.get(error.missing_cfg_file):
+            raise UserError(
+                f"{error.missing_cfg_file}: not installed; run: "
+                f"pip install 'musicgen-symbolic[{extra}]'"
+            )
         group, _, name = error.missing_cfg_file.partition("/")
         files = (path.relative_to(CONF / group) for path in (CONF / group).rglob("*.yaml"))
         options = sorted(path.with_suffix("").as_posix() for path in files)

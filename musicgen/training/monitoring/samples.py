@@ -1,0 +1,108 @@
+"""Samples of a model in training: a MIDI file and a piano roll, also for the loggers."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.loggers import TensorBoardLogger, WandbLogger
+
+from musicgen.console import warn
+from musicgen.data.loading import MusicDataModule
+from musicgen.errors import UserError
+from musicgen.generation.continuation import Continuation, continue_prompts
+from musicgen.generation.model import MusicModel
+from musicgen.generation.prompts import Prompt, empty_prompt, make_prompt
+from musicgen.generation.request import ContinuationRequest, Length
+from musicgen.report.piano_roll import plot_piano_roll
+from musicgen.training.module import TrainingModule
+from musicgen.training.monitoring.learned import shards_weights
+from musicgen.validation import check_int
+
+_MAX_TOKENS_PER_BAR = 128  # a model that has learned little may never end a bar
+_NAME = "sample"  # of the image in loggers
+
+
+class LogSamples(pl.Callback):
+    """Continue the first validation piece after every few validations.
+
+    Writes `step_N.mid` and `step_N.png`, and shows the image in TensorBoard and W&B. The training
+    is the same as without. Weights that are spread over devices are not sampled from.
+
+    Args:
+        folder: of the files.
+        every: validations between samples; None: no samples.
+        prompt_bars: bars of the piece to continue from.
+        bars: bars to add.
+        seed: of the draws, the same for each sample.
+    """
+
+    def __init__(
+        self, folder: str, every: int | None, prompt_bars: int, bars: int, seed: int
+    ) -> None:
+        check_int("every", every, none_means="no samples")
+        check_int("prompt_bars", prompt_bars)
+        check_int("bars", bars)
+        check_int("seed", seed, minimum=0)
+        self.folder, self.every = Path(folder), every
+        self.prompt_bars, self.bars, self.seed = prompt_bars, bars, seed
+        self._num_validations = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"num_validations": self._num_validations}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._num_validations = state_dict["num_validations"]
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._num_validations += 1
+        if self.every is None or self._num_validations % self.every or not trainer.is_global_zero:
+            return
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        if not isinstance(data, MusicDataModule):  # a task that is not music
+            return
+        assert isinstance(pl_module, TrainingModule)
+        if shards_weights(trainer):
+            warn("no samples: the weights are spread over the devices; generate.py makes some")
+            self.every = None
+            return
+        try:
+            self._write(self._sample(pl_module, data), trainer)
+        except (UserError, OSError) as error:  # no reason to end a training
+            warn(f"no sample at step {trainer.global_step}: {error}")
+
+    def _sample(self, module: TrainingModule, data: MusicDataModule) -> Continuation:
+        # A copy, as tensors that are made while sampling must not reach the training.
+        network = copy.deepcopy(module.model).float().eval()
+        model = MusicModel(network, data.tokenizer, module.content, self.folder)
+        most = self.bars * _MAX_TOKENS_PER_BAR
+        request = ContinuationRequest(
+            Length(bars=self.bars, max_new_tokens=most),
+            model.sampling(),
+            hold_tempo=True,
+            hold_metre=True,
+            seed=self.seed,
+            compile=False,
+        )
+        prompt = self._prompt(data)
+        (piece,) = continue_prompts(model.model, model.tokenizer, [prompt], request)
+        return piece
+
+    def _prompt(self, data: MusicDataModule) -> Prompt:
+        for i in data.cache.pieces("val")[:1]:
+            score = data.tokenizer.decode(data.cache[i])
+            return make_prompt(data.tokenizer, score, "validation piece", self.prompt_bars)
+        return empty_prompt(data.tokenizer)
+
+    def _write(self, piece: Continuation, trainer: pl.Trainer) -> None:
+        step = trainer.global_step
+        path = self.folder / f"step_{step}.png"
+        piece.save(path.with_suffix(".mid"))
+        image = plot_piano_roll(piece.score, path, mark=piece.prompt.end_tick)
+        for logger in trainer.loggers:
+            if isinstance(logger, TensorBoardLogger):
+                logger.experiment.add_image(_NAME, image, step, dataformats="HWC")
+            elif isinstance(logger, WandbLogger):
+                logger.log_image(_NAME, [str(path)], step)

@@ -1,0 +1,161 @@
+"""Sweeps: an interrupted one goes on with what is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+
+import pytest
+import torch
+import yaml
+
+from tests.end_to_end.command_line import TINY, assert_one_line, call, call_here
+
+STEPS = ("trainer.max_steps=4", "trainer.val_check_interval=2", "sampling.choose=false")
+OPTUNA = (*TINY, *STEPS, "hparams_search=optuna", "hydra.sweeper.sampler.n_startup_trials=2")
+
+
+def installed(plugin: str) -> bool:
+    packages = importlib.util.find_spec("hydra_plugins")
+    return bool(packages and importlib.util.find_spec(f"hydra_plugins.{plugin}"))
+
+
+needs_optuna = pytest.mark.skipif(
+    not installed("hydra_optuna_sweeper"), reason="needs the extra optuna"
+)
+
+
+def weights(folder):
+    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+
+
+KILL = """
+import os
+from pytorch_lightning import Callback
+
+class Kill(Callback):
+    def on_train_batch_end(self, trainer, *_):
+        in_second = os.path.basename(trainer.default_root_dir) == "1"
+        if "KILL" in os.environ and in_second and trainer.global_step == 6:
+            os._exit(9)
+"""
+
+
+def test_a_killed_sweep_goes_on_where_it_stopped(workplace, monkeypatch, capsys):
+    (workplace / "killing.py").write_text(KILL)
+    monkeypatch.syspath_prepend(workplace)
+    monkeypatch.setenv("PYTHONPATH", str(workplace), prepend=os.pathsep)
+    arguments = [*TINY, "trainer.max_steps=8", "trainer.val_check_interval=4", "seed=1,2,3", "-m"]
+    arguments += ["sampling.choose=false", "+callbacks.kill={_target_: killing.Kill}"]
+    whole = call_here(
+        workplace, "train.py", [*arguments, "hydra.sweep.dir=whole"], monkeypatch, capsys
+    )
+    assert whole.returncode == 0, whole.stderr
+    with monkeypatch.context() as patch:
+        patch.setenv("KILL", "1")
+        assert call(workplace, "train.py", *arguments, "hydra.sweep.dir=cut").returncode == 9
+    assert (workplace / "cut/1/checkpoints/last.ckpt").is_file()
+    assert not (workplace / "cut/2").exists()
+    assert not (workplace / "cut/1/finished.json").exists()
+    before = (workplace / "cut/0/checkpoints/last.ckpt").stat().st_mtime_ns
+    again = call_here(
+        workplace, "train.py", [*arguments, "hydra.sweep.dir=cut"], monkeypatch, capsys
+    )
+    assert again.returncode == 0, again.stderr
+    assert "/cut/0: finished before" in again.stderr
+    assert "/cut/1/checkpoints/last.ckpt: " in again.stderr  # continues
+    assert (workplace / "cut/0/checkpoints/last.ckpt").stat().st_mtime_ns == before
+    for job in "012":
+        found = weights(workplace / "cut" / job)
+        for name, tensor in weights(workplace / "whole" / job).items():
+            assert torch.equal(tensor, found[name]), (job, name)
+        scores = {(workplace / f / job / "finished.json").read_text() for f in ("cut", "whole")}
+        assert len(scores) == 1
+
+
+def test_a_sweep_with_other_arguments_keeps_the_runs_that_are_there(workplace, monkeypatch, capsys):
+    arguments = [*TINY, *STEPS, "-m", "hydra.sweep.dir=grid"]
+    done = call_here(workplace, "train.py", [*arguments, "seed=1,2"], monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    before = {job: weights(workplace / "grid" / job) for job in "01"}
+    done = call_here(workplace, "train.py", [*arguments, "seed=1,3"], monkeypatch, capsys)
+    assert done.returncode == 2
+    assert "grid/0: finished before" in done.stderr
+    assert "grid/1 holds another run" in done.stderr
+    for job, expected in before.items():
+        found = weights(workplace / "grid" / job)
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+@needs_optuna
+def test_optuna_takes_the_same_course_again(workplace, monkeypatch, capsys):
+    def search(folder: str, trials: int):
+        arguments = [*OPTUNA, f"hydra.sweeper.n_trials={trials}", f"hydra.sweep.dir={folder}"]
+        done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
+        assert done.returncode == 0, done.stderr
+        return done, yaml.safe_load((workplace / folder / "optimization_results.yaml").read_text())
+
+    _, whole = search("whole_search", 4)
+    scores = [
+        json.loads((workplace / f"whole_search/{job}/finished.json").read_text())["score"]
+        for job in range(4)
+    ]
+    assert whole["best_value"] == min(scores)
+    assert set(whole["best_params"]) == {"optimizer.lr", "model.dropout"}
+    search("cut_search", 2)
+    # Killed after the last step of job 1, before its score was written.
+    (workplace / "cut_search/1/finished.json").unlink()
+    done, cut = search("cut_search", 4)
+    assert cut == whole
+    assert done.stderr.count("finished before") == 1
+    # A run of the search is one like any other.
+    arguments = ["resume=cut_search/3", "trainer.max_steps=6"]
+    done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_optuna
+def test_a_search_without_a_score_ends_in_one_line(workplace, monkeypatch, capsys):
+    arguments = [*OPTUNA, "position=alibi", "hydra.sweeper.n_trials=2", "hydra.sweep.dir=none"]
+    done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "error: no run of the sweep has ended well" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "plugin", "name", "extra"),
+    [
+        (["hparams_search=optuna"], "hydra_optuna_sweeper", "sweeper/optuna", "optuna"),
+        (
+            *(["-m", "hydra/launcher=submitit_slurm"], "hydra_submitit_launcher"),
+            *("launcher/submitit_slurm", "slurm"),
+        ),
+    ],
+)
+def test_missing_plugins_are_named(tmp_path, arguments, plugin, name, extra, monkeypatch, capsys):
+    if installed(plugin):
+        pytest.skip(f"{plugin} is installed")
+    done = call_here(tmp_path, "train.py", arguments, monkeypatch, capsys)
+    assert_one_line(
+        done, f"hydra/{name}: not installed; run: pip install 'musicgen-symbolic[{extra}]'"
+    )
+
+
+@pytest.mark.parametrize("sweep", ["-m", "hparams_search=optuna"])
+def test_a_sweep_does_not_resume_a_run(workplace, sweep, monkeypatch, capsys):
+    done = call_here(workplace, "train.py", ["resume=auto", sweep], monkeypatch, capsys)
+    assert_one_line(done, "resume continues one run", "hydra.sweep.dir=FOLDER")
+
+
+def test_each_run_of_a_sweep_is_a_wandb_run_of_its_own(workplace, monkeypatch, capsys):
+    pytest.importorskip("wandb", reason="no wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    arguments = [*TINY, *STEPS, "logger=wandb", "-m", "seed=1,2", "hydra.sweep.dir=watched"]
+    done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    for job in "01":
+        files = list((workplace / "watched" / job / "wandb").glob("offline-run-*/run-*.wandb"))
+        assert [path.name for path in files] == [f"run-watched-{job}.wandb"]

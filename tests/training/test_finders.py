@@ -1,0 +1,57 @@
+"""The learning-rate range test and the largest batch size."""
+
+from __future__ import annotations
+
+import re
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from musicgen.errors import UserError
+from musicgen.training import finders
+from musicgen.training.finders import RateTest
+
+
+def test_the_best_rate_is_where_the_loss_falls_fastest():
+    rates = np.logspace(-6, 0, 100)
+    losses = 5 - 1 / (1 + np.exp(-4 * (np.log10(rates) + 2)))  # steepest at 0.01
+    losses[np.log10(rates) > -0.5] = np.nan
+    test = RateTest(rates, losses)
+    assert test.best == pytest.approx(1e-2, rel=0.15)
+    assert test.lowest == pytest.approx(10**-0.5, rel=0.15)
+    with pytest.raises(UserError, match="only 11 steps"):
+        RateTest(rates[:11], losses[:11]).best  # noqa: B018
+
+
+def test_a_learning_rate_is_named_and_nothing_trained(config_run, tmp_path, capsys):
+    config_run("find=learning_rate")
+    found = re.search(
+        r"falls fastest at optimizer.lr=(\S+), and is lowest at", capsys.readouterr().err
+    )
+    assert found
+    assert 1e-5 < float(found[1]) < 1
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["learning_rates.png"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory")
+def test_the_largest_batch_size_is_named(config_run, monkeypatch, capsys):
+    monkeypatch.setattr(finders, "_NUM_SIZES", 3)
+    config_run("find=batch_size")
+    assert "tried up to data.batch_size=8, of 32 tokens each" in capsys.readouterr().err
+    # With little memory left, a larger one does not fit.
+    status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
+    used = int(status["VmData"].split()[0]) * 1024
+    total = int(re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())[1]) * 1024
+    monkeypatch.setattr(finders, "_NUM_SIZES", 12)
+    monkeypatch.setattr(finders, "_SHARE", (used + 2**29) / total)
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    config_run("find=batch_size", "data.length=256")
+    found = re.search(r"the largest that fits is data.batch_size=(\d+),", capsys.readouterr().err)
+    assert found
+    assert 2 <= int(found[1]) <= 2048
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    torch.zeros(2**28)  # 1 GB is to be had again

@@ -1,0 +1,131 @@
+"""What a training shows of itself: learned values, samples, TensorBoard, W&B, speed."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from musicgen.midi import read
+
+SAMPLES = ("callbacks.samples.every=1", "callbacks.samples.bars=2")
+STEPS = ("trainer.max_steps=6",)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+
+
+def test_gates_and_decays_are_logged_as_they_are_learned(run, tmp_path):
+    rows = run("run", *STEPS, "optimizer.lr=0.1", "model.attention.decay=learned")
+    last = weights(tmp_path / "run")
+    for layer in range(2):
+        gate = 1 / (1 + (-last["model.position.gate"][layer].double()).exp())  # δ
+        rates = last[f"model.layers.{layer}.attention.decay"].double().exp()  # −log γ
+        assert float(rows[5][f"gate/layer{layer}"]) == pytest.approx(float(gate.mean()), rel=1e-5)
+        assert float(rows[5][f"decay/layer{layer}"]) == pytest.approx(float(rates.mean()), rel=1e-5)
+        assert rows[0][f"gate/layer{layer}"] != rows[5][f"gate/layer{layer}"]
+    assert not any("gate" in key for key in run("none", *STEPS, "position=none")[5])
+
+
+def test_samples_are_written_and_change_nothing(run, tmp_path):
+    plain, sampled = run("plain", *STEPS), run("sampled", *STEPS, *SAMPLES)
+    for step in range(6):
+        assert plain[step]["train/loss"] == sampled[step]["train/loss"]
+    for name, tensor in weights(tmp_path / "plain").items():
+        assert torch.equal(tensor, weights(tmp_path / "sampled")[name]), name
+    folder = tmp_path / "sampled/samples"
+    assert {path.name for path in folder.iterdir()} == {
+        *("step_3.mid", "step_3.png", "step_6.mid", "step_6.png")
+    }
+    assert (folder / "step_3.png").read_bytes().startswith(b"\x89PNG")
+    score = read(folder / "step_3.mid")
+    bars = [bar for bar in score.bar_starts() if bar < score.end]
+    assert 4 < len(bars) <= 7  # four of the prompt, two new ones, and what sounds past their end
+    assert not (tmp_path / "plain/samples").exists()
+
+
+def test_a_resumed_run_samples_after_the_same_validations(run, tmp_path):
+    every = "callbacks.samples.every=2"
+    run("run", "trainer.max_steps=9", every, "callbacks.samples.bars=1")
+    assert {path.stem for path in (tmp_path / "run/samples").iterdir()} == {"step_6"}
+    last = tmp_path / "run/checkpoints/last.ckpt"
+    run("run", "trainer.max_steps=12", every, "callbacks.samples.bars=1", resume=last)
+    assert {path.stem for path in (tmp_path / "run/samples").iterdir()} == {"step_6", "step_12"}
+
+
+def test_a_sample_that_fails_does_not_end_the_training(run, tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/samples").write_text("a file where the folder would be")
+    run("run", *STEPS, *SAMPLES)
+    assert "no sample at step 3: " in capsys.readouterr().err
+    assert (tmp_path / "run/checkpoints/last.ckpt").is_file()
+
+
+def test_tensorboard_shows_curves_and_samples(run, tmp_path):
+    accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="no tensorboard"
+    )
+    rows = run("run", *STEPS, "logger=tensorboard", *SAMPLES)
+    events = accumulator.EventAccumulator(str(tmp_path / "run/tensorboard"))
+    events.Reload()
+    tags = events.Tags()
+    assert set(tags["images"]) == {"sample"}
+    assert [image.step for image in events.Images("sample")] == [3, 6]
+    assert events.Images("sample")[0].encoded_image_string.startswith(b"\x89PNG")
+    losses = {event.step: event.value for event in events.Scalars("train/loss")}
+    assert losses == pytest.approx({step: float(rows[step]["train/loss"]) for step in range(6)})
+    assert {
+        *("val/loss", "lr-Adam", "train/tokens_per_second", "train/gradient_norm"),
+        *("gate/layer0", "gate/layer1"),
+    } <= set(tags["scalars"])
+
+
+def test_wandb_offline_keeps_its_run_on_resume(run, tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="no wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    import wandb
+
+    for steps, resume in ((3, None), (6, tmp_path / "run/checkpoints/last.ckpt")):
+        overrides = (f"trainer.max_steps={steps}", "logger=wandb", "logger.wandb.id=mine")
+        run("run", *overrides, *SAMPLES, resume=resume)
+        wandb.finish()
+    files = sorted((tmp_path / "run/wandb").glob("offline-run-*/run-*.wandb"))
+    assert [path.name for path in files] == ["run-mine.wandb"] * 2
+    content = files[0].read_bytes()
+    for name in (b"train/loss", b"train/gradient_norm", b"gate/layer0", b"sample"):
+        assert name in content
+    images = list((tmp_path / "run/wandb").glob("offline-run-*/files/media/images/*.png"))
+    assert len(images) == 3  # the resumed run begins with the validation of step 3
+
+
+def test_the_speed_of_the_training_is_told_at_its_end(run, capsys):
+    run("run", *STEPS)
+    found = re.search(
+        r"^trained on (\d+) tokens, ([\d,]+) a second$", capsys.readouterr().err, re.M
+    )
+    assert found
+    assert int(found[1]) == 6 * 2 * 32
+    assert math.isfinite(float(found[2].replace(",", "")))
+
+
+def test_a_profile_shows_where_a_step_spends_its_time(run, tmp_path, capsys):
+    run("run", "debug=profile")
+    text = (tmp_path / "run/profile.txt").read_text()
+    assert text.strip() in capsys.readouterr().err
+    total = float(re.search(r"^a step takes ([\d.]+) ms, the mean of 10$", text, re.M)[1])
+    rows = re.findall(r"^  (batch|forward|backward|optimizer) +([\d.]+) ms +([\d.]+)%$", text, re.M)
+    assert [name for name, *_ in rows] == ["batch", "forward", "backward", "optimizer"]
+    assert sum(float(time) for _, time, _ in rows) == pytest.approx(total, abs=0.3)
+    assert sum(float(share) for *_, share in rows) == pytest.approx(100, abs=0.3)
+    operations = re.findall(r"^  (\S.*?) {2,}([\d.]+) ms +([\d.]+)% +\d+ calls$", text, re.M)
+    times = [float(time) for _, time, _ in operations]
+    assert len(times) == 12
+    assert times == sorted(times, reverse=True)
+    trace = json.loads((tmp_path / "run/trace.json").read_text())
+    assert any("aten::addmm" in event.get("name", "") for event in trace["traceEvents"])
