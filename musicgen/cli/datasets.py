@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from musicgen.checkpoints import check_targets
 from musicgen.data.corpora import Corpus
 from musicgen.data.preparation import EncodedCorpus
-from musicgen.datasets import ExampleCorpus, ExampleDataModule
+from musicgen.datasets import ExampleCorpus
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score, find_midi
@@ -27,6 +27,7 @@ from musicgen.tokenization.base import Tokenizer
 
 if TYPE_CHECKING:
     from musicgen.data.loading import MusicDataModule
+    from musicgen.datasets.datamodule import ExampleDataModule
 
 T = TypeVar("T")
 
@@ -65,6 +66,7 @@ def build_examples(
     Args:
         build_model: takes `vocab_size, input_dim, num_outputs`.
     """
+    module_class: type[ExampleDataModule] = get_class(config["_target_"])
     with parameter_of("data"):
         corpus, settings = _build_corpus(config, None)
     if not isinstance(corpus, ExampleCorpus):
@@ -80,7 +82,7 @@ def build_examples(
             "alone; use model.position.coordinates=2, or position=none"
         )
     with parameter_of("data"):
-        return model, ExampleDataModule(corpus, coordinates=model.coordinate_names, **settings)
+        return model, module_class(corpus, coordinates=model.coordinate_names, **settings)
 
 
 def build_encoded_corpus(

@@ -3,7 +3,6 @@
 from musicgen.datasets.aan import AAN
 from musicgen.datasets.base import Example, ExampleCorpus
 from musicgen.datasets.cifar10 import CIFAR10
-from musicgen.datasets.datamodule import ExampleDataModule
 from musicgen.datasets.imdb import IMDb
 from musicgen.datasets.listops import ListOps
 from musicgen.datasets.marks import Marks
@@ -15,7 +14,6 @@ __all__ = [
     "CIFAR10",
     "Example",
     "ExampleCorpus",
-    "ExampleDataModule",
     "IMDb",
     "ListOps",
     "Marks",

@@ -9,8 +9,13 @@ import pytest
 import torch
 
 from musicgen.batches import IGNORED
-from musicgen.datasets import Example, ExampleDataModule, ListOps, Marks
-from musicgen.datasets.datamodule import EvalExamples, ShuffledExamples, collate
+from musicgen.datasets import Example, ListOps, Marks
+from musicgen.datasets.datamodule import (
+    EvalExamples,
+    ExampleDataModule,
+    ShuffledExamples,
+    collate,
+)
 from musicgen.errors import ParameterError
 
 

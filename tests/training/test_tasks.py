@@ -42,8 +42,8 @@ LISTOPS = ("task=listops", "data.num_train=40", "data.num_val=8", "data.num_test
 def run(config, tmp_path):
     """Train in a folder `name`; return what metrics.csv holds, by name."""
 
-    def run(name, *overrides, resume=None):
-        cfg = config("train", *TINY, *overrides)
+    def run(name, *overrides, base=TINY, resume=None):
+        cfg = config("train", *base, *overrides)
         OmegaConf.update(cfg, "paths.output_dir", str(tmp_path / name))
         OmegaConf.update(cfg, "paths.data_dir", str(tmp_path / "data"))
         cfg.resume = None if resume is None else str(resume)
@@ -106,6 +106,19 @@ def test_listops_learns(run):
         "trainer.val_check_interval=20",
     )
     assert sum(metrics["train/loss"][:5]) / 5 > sum(metrics["train/loss"][-5:]) / 5 + 0.3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_two_dimensions_tell_near_marks_sooner_than_one(run):
+    settings = ("trainer.max_steps=100", "data.num_val=300")
+    two = ("model.position.coordinates=2", "model.position.training_length=[10,10]")
+    accuracy = [
+        run(name, *settings, *extra, base=("experiment=marks_small",))["val/accuracy"][-1]
+        for name, extra in {"two": two, "one": ()}.items()
+    ]
+    assert accuracy[0] > 0.97  # 1.00 and .85 when it was written
+    assert accuracy[1] < 0.92
 
 
 @pytest.mark.parametrize(
