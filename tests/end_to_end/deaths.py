@@ -118,7 +118,7 @@ def start(
 def train(folder: Path, *arguments: str, death: Any = None, **kwargs: Any) -> int:
     """Run `train.py`; return its status, below 0 for the signal that ended it."""
     process = start(folder, *arguments, death=death, **kwargs)
-    process.join(120)
+    process.join(240)
     assert process.exitcode is not None
     return process.exitcode
 

@@ -51,6 +51,8 @@ def test_resume_becomes_the_arguments_of_its_run(tmp_path):
     [
         "callbacks.x={_target_: os.system, command: ls}",
         "+callbacks={x: {y: [{_target_: os.system}]}}",
+        "+callbacks={x: {_target_: musicgen.training.guard.GuardSteps, y: {_target_: os.system}}}",
+        "callbacks.x={_target_: os.system, _partial_: true}",
         "callbacks.x._target_=pytorch_lightning.callbacks.model_checkpoint.os.system",
         "+optimizer._args_=[1]",
         "callbacks.x=${oc.decode:'{_target_: os.system}'}",

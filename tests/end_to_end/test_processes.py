@@ -27,6 +27,7 @@ HOOKS = ("on_before_backward", "on_after_backward", "on_train_batch_end", "on_va
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
 ]
 
@@ -99,7 +100,12 @@ def launch(
     if launcher == "torchrun":
         script = ["-m", "torch.distributed.run", "--nproc_per_node=2", *script]
     slurm = {"SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train", "SLURM_NODELIST": "127.0.0.1"}
-    slurm |= {"SLURM_JOB_ID": str(os.getpid()), "SLURM_NTASKS_PER_NODE": "2", "SLURM_NODEID": "0"}
+    slurm |= {
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_NTASKS_PER_NODE": "2",
+        "SLURM_NODEID": "0",
+    }
     processes = []
     for rank in range(1 if launcher == "torchrun" else 2):
         ids = {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)}

@@ -296,3 +296,16 @@ def test_runs_without_validation_pieces(run, tmp_path, capsys):
     assert "(5 train, 0 val, 1 test)" in shown
     assert "no val pieces among 6: all pieces are used" in shown
     assert float(rows[2]["val/loss"]) > 0
+
+
+def test_bf16_accumulation_and_recomputation_go_together(run, tmp_path):
+    plain = run("plain", "trainer.max_steps=3", "trainer.accumulate_grad_batches=2")
+    options = ("trainer.precision=bf16-mixed", "recompute=true")
+    rows = run("bf16", "trainer.max_steps=3", "trainer.accumulate_grad_batches=2", *options)
+    for step in range(3):
+        loss = float(plain[step]["train/loss"])
+        assert float(rows[step]["train/loss"]) == pytest.approx(loss, rel=0.01)
+    saved = torch.load(tmp_path / "bf16/checkpoints/last.ckpt", weights_only=True)
+    assert all(
+        t.dtype == torch.float32 for t in saved["state_dict"].values() if t.is_floating_point()
+    )

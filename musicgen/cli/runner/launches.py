@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from musicgen.resources import CONF
 
 _NOW = re.compile(r"\$\{now:([^}]*)\}")
-_PATIENCE = timedelta(minutes=30)  # the first one may start late
+_PATIENCE = timedelta(minutes=10)  # processes may start late
 
 
 def agree_on_arguments(arguments: Sequence[str]) -> list[str]:
@@ -48,13 +48,13 @@ def _launch(environment: Mapping[str, str]) -> tuple[int, str, dict[str, Any]] |
         host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
         own = environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun has one
         name = f"musicgen/{environment.get('TORCHELASTIC_RESTART_COUNT', 0)}"
-    elif environment.get("SLURM_NTASKS", "1") != "1" and "SLURM_PROCID" in environment:
+    elif int(environment.get("SLURM_STEP_NUM_TASKS", 1)) > 1:  # of srun, not of the whole job
         from lightning_fabric.plugins.environments import SLURMEnvironment
 
         if not SLURMEnvironment.detect():  # an interactive job
             return None
         slurm = SLURMEnvironment()
-        rank, world_size = slurm.global_rank(), slurm.world_size()
+        rank, world_size = slurm.global_rank(), int(environment["SLURM_STEP_NUM_TASKS"])
         host, port, own, name = slurm.main_address, slurm.main_port, True, "musicgen"
     else:
         return None
