@@ -80,7 +80,7 @@ def _generate(cfg: DictConfig, held: ExitStack) -> None:
         seed=cfg.seed,
         compile=cfg.compile,
     )
-    soundfont = None if cfg.soundfont is None else Soundfont(cfg.soundfont)
+    soundfont = None if cfg.soundfont is None else Soundfont(str(cfg.soundfont))
     prompts, left_out = read_prompts(model, cfg)
     known = known_music(model, cfg.originality, cfg.data.root)
     rows = min(cfg.batch_size, cfg.num_samples * cfg.best_of * len(prompts))

@@ -44,9 +44,9 @@ from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 from musicgen.training.checkpoint_files import AtomicCheckpointIO
 from musicgen.training.finders import TRAINER, find_batch_size, find_learning_rate
-from musicgen.training.logger import CSVLogger
 from musicgen.training.memory import out_of_memory_named
 from musicgen.training.module import TrainingModule
+from musicgen.training.monitoring.logger import CSVLogger
 from musicgen.training.processes import end_together
 
 

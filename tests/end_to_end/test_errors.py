@@ -139,6 +139,10 @@ ERRORS = {
         ["tokenizer=remi does not fit task=groove"],
     ),
     "number for a device": (["generate.py", "device=-1"], ["python train.py"]),
+    "a callback that is none": (
+        ["train.py", "callbacks.redraw_features=true"],
+        ["callbacks.redraw_features=true: expected null or settings"],
+    ),
     "one run instead of a list": (
         ["evaluate.py", "metrics=[attention_properties]", "runs=true"],
         ["runs=true: expected a list of different folders"],

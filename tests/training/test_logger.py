@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from musicgen.training.logger import CSVLogger
+from musicgen.training.monitoring.logger import CSVLogger
 
 
 def log(folder: Path, *rows: tuple[int, dict[str, float]]) -> list[tuple[int, str]]:

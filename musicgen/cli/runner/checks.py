@@ -53,6 +53,8 @@ def _check_train(cfg: DictConfig) -> None:
     _check_trainer(cfg.trainer)
     check_float("optimizer.lr", cfg.optimizer.lr, above=0)
     for name, callback in cfg.callbacks.items():
+        if callback is not None and not OmegaConf.is_dict(callback):
+            raise ParameterError(f"callbacks.{name}", callback, "expected null or settings")
         for key in ("path", "dirpath"):
             if callback and not isinstance(callback.get(key, ""), str):
                 raise ParameterError(f"callbacks.{name}.{key}", callback[key], "expected a path")

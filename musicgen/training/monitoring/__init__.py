@@ -1,1 +1,1 @@
-"""Callbacks that only watch a training: what the model learns, and how it sounds."""
+"""What a training shows: losses, speed, what the model learns, how it sounds."""
