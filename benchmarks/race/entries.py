@@ -32,6 +32,8 @@ VARIANTS = {
     "+gate": ["model.output_gate=true"],
     "+qknorm": ["model.qk_norm=true"],
     "+tied": ["model.tie_embeddings=true"],
+    "+muon": ["optimizer=muon"],
+    "+averaged": ["callbacks=averaged"],
     "+cycles": ["model.cycles=[4,16,64]"],
     "@time": ["model.position.coordinates=time"],
     "@feature": ["model.position.site=feature"],
@@ -61,6 +63,7 @@ OPTIONS = (
     *("+decay" + option for option in ("", "+conv", "+gate", "+qknorm", "+tied")),
     *("+gated" + more for more in ("", "+conv", "+conv+gate", "+conv+qknorm", "+conv+tied")),
     "+gated+conv+gate+qknorm+tied",
+    *("+gated+conv+muon" + more for more in ("", "+averaged")),
 )
 ROTARY = ("rope", "lrpe_unitary", "lrpe_orthogonal", "lrpe_permutation")
 FAVOR = ("none", "sinusoidal", "sine_spe", "exact_sine_spe", "conv_spe", *ROTARY)
@@ -163,7 +166,7 @@ RACES = {
             800,
             512,
             192,
-            (*each(("none",), *OPTIONS), *each(("exact_sine_spe",), "+decay", "+gated+conv")),
+            (*each(("none",), *OPTIONS), *each(("exact_sine_spe", "rope"), "+decay", "+gated+conv", "+gated+conv+muon")),
         ),
         Race("sites", 800, 512, 192, ("none", *each(ROTARY, "", "@feature"))),
         Race(
