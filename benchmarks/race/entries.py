@@ -166,7 +166,10 @@ RACES = {
             800,
             512,
             192,
-            (*each(("none",), *OPTIONS), *each(("exact_sine_spe", "rope"), "+decay", "+gated+conv", "+gated+conv+muon")),
+            (
+                *each(("none",), *OPTIONS),
+                *each(("exact_sine_spe", "rope"), "+decay", "+gated+conv", "+gated+conv+muon"),
+            ),
         ),
         Race("sites", 800, 512, 192, ("none", *each(ROTARY, "", "@feature"))),
         Race(

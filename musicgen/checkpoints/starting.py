@@ -21,7 +21,7 @@ _MAY_CHANGE = {"dropout", "backend"}  # settings of a model that do not concern 
 _MAY_CHANGE_OPTIMIZER = {"lr", "betas", "eps", "weight_decay", "momentum", "adamw_lr"}
 # What a resumed run may change beside them, and does not change by itself, as when it was moved.
 _MAY_DIFFER = ("seed", "data", "trainer", "callbacks", "task")
-_NOT_SHOWN = re.compile(r"^data\.corpus\.|(path|dir|root_dir)$")  # the first repeat those of `data`
+_NOT_SHOWN = re.compile(r"^data\.corpus\.|(path|dir|folder)$")  # the first repeat `data`
 # Parameters with one row for each token.
 _TOKEN_ROWS = ("embedding.weight", "head.weight", "head.bias")
 _NUM_TOKENS_NAMED = 4

@@ -167,7 +167,7 @@ def test_run_folders_are_not_reused(run):
             "trainer.val_check_interval=0",
             "'every', 0, 'expected an integer >= 1'.*\nfull_key: callbacks.last",
         ),
-        ("trainer.log_every_n_steps=0", "'every', 0, .*\nfull_key: callbacks.throughput"),
+        ("trainer.log_every_n_steps=0", "'every', 0, .*\nfull_key: callbacks.learned"),
     ],
 )
 def test_invalid_settings_are_refused(run, override, message):

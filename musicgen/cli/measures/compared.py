@@ -92,6 +92,8 @@ def name_runs(paths: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> lis
     Runs whose settings are equal are a group if their seeds differ. Runs that have the same setting
     and seed, such as two checkpoints of one run, are named by their paths and not grouped.
     """
+    if len(paths) == 1:
+        return [("model", "model")]  # without the imports that defaults need
     settings = [without_incidental(config) for config in configs]
     labels = _describe(settings)
     files = _shorten(paths)
