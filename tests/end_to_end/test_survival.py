@@ -13,7 +13,15 @@ import pytest
 import torch
 
 from tests.end_to_end.command_line import TINY
-from tests.end_to_end.deaths import AtHook, FillDisk, InWrite, assert_same_run, start, train
+from tests.end_to_end.deaths import (
+    ALL_KILLS,
+    AtHook,
+    FillDisk,
+    InWrite,
+    assert_same_run,
+    start,
+    train,
+)
 
 STEPS = 12
 SHORT = (
@@ -69,8 +77,11 @@ def deaths_in_writes(number: int) -> list[tuple[str, InWrite]]:
     ]
 
 
+DEATHS = [*deaths_at_steps(20), *deaths_in_writes(10)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "death"), [*deaths_at_steps(20), *deaths_in_writes(10)], ids=str)
+@pytest.mark.parametrize(("kind", "death"), DEATHS[:: 1 if ALL_KILLS else 6], ids=str)
 def test_a_killed_run_resumes_as_if_nothing_had_happened(uninterrupted, tmp_path, kind, death):
     data = data_of(uninterrupted[kind])
     assert train(tmp_path, *arguments(kind, data), death=death) == -signal.SIGKILL
