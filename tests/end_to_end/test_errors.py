@@ -102,6 +102,10 @@ ERRORS = {
         ["train.py", "optimizer.lr=true"],
         ["error: optimizer.lr=true: expected a number > 0"],
     ),
+    "a logger's name that is no text": (
+        ["train.py", "logger.csv.name=true"],
+        ["logger.csv.name=true: expected text, or null"],
+    ),
     "a decimal number of steps": (
         ["train.py", "trainer.max_steps=nan"],
         ["trainer.max_steps=nan: expected an integer >= -1"],

@@ -49,6 +49,10 @@ def _check_train(cfg: DictConfig) -> None:
     check_choice("find", cfg.find, (None, "learning_rate", "batch_size"))
     for name in ("train", "test", "recompute", "compile"):
         check_bool(name, cfg[name])
+    for name, logger in (cfg.logger or {}).items():
+        given = logger.get("name") if isinstance(logger, DictConfig) else None
+        if not isinstance(given, str | None):
+            raise ParameterError(f"logger.{name}.name", given, "expected text, or null")
     _check_paths(cfg)
     _check_trainer(cfg.trainer)
     check_float("optimizer.lr", cfg.optimizer.lr, above=0)
