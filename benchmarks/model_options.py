@@ -57,9 +57,7 @@ def main() -> None:
     rows = []
     for side in OPTIONS:
         if side != BASE:
-            what = f"{side} / {BASE}"
-            rows.append(measure.compare(what, times[side], times[BASE], "s a step", "—"))
-            rows.append(measure.row(what, memory[side], memory[BASE], "GB", "—"))
+            rows += measure.time_and_memory(f"{side} / {BASE}", (side, BASE), times, memory)
     measure.save_results(__file__, rows, args)
 
 

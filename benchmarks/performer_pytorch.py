@@ -50,11 +50,9 @@ def main() -> None:
     }
     times = measure.interleaved(runs, args.rounds, args.device)
     ours, theirs = SIDES
-    what = "performer-pytorch / ours"
-    rows = [
-        measure.compare(what, times[theirs], times[ours], "s a step", "≥ 4"),
-        measure.row(what, memory[theirs], memory[ours], "GB", "—"),
-    ]
+    rows = measure.time_and_memory(
+        "performer-pytorch / ours", (theirs, ours), times, memory, ("≥ 4", "—")
+    )
     measure.save_results(__file__, rows, args)
 
 

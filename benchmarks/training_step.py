@@ -79,15 +79,12 @@ def main() -> None:
         "absolute_decay": ("≤ 1.1", "—"),
     }
     times, rows = seconds(SIDES, args.layers), []
-    for name, (time_target, memory_target) in targets.items():
-        what, base = f"{name} / absolute", "absolute"
-        rows.append(measure.compare(what, times[name], times[base], "s a step", time_target))
-        rows.append(measure.row(what, memory[name], memory[base], "GB", memory_target))
-    theirs, ours = pair
+    for name, limits in targets.items():
+        sides = (name, "absolute")
+        rows += measure.time_and_memory(f"{name} / absolute", sides, times, memory, limits)
     times = seconds(pair, fewer.layers)
     what = f"published construction / sine_spe, {fewer.layers} layers"
-    rows.append(measure.compare(what, times[theirs], times[ours], "s a step", "≥ 6"))
-    rows.append(measure.row(what, pair_memory[theirs], pair_memory[ours], "GB", "≥ 3.3"))
+    rows += measure.time_and_memory(what, pair, times, pair_memory, ("≥ 6", "≥ 3.3"))
     measure.save_results(__file__, rows, args)
 
 

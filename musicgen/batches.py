@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 from torch import Tensor
@@ -101,6 +101,19 @@ class StreamDataModule(pl.LightningDataModule):
     def overfits(self) -> bool:
         """Return whether training repeats its first batches, as a test of the model."""
         return bool(self.trainer is not None and getattr(self.trainer, "overfit_batches", 0))
+
+    def eval_dataloader(self, split: Literal["val", "test"]) -> DataLoader:
+        """Return the batches of a held-out split for this process."""
+        raise NotImplementedError
+
+    def val_dataloader(self) -> DataLoader:
+        if self.overfits():  # the question is whether these batches can be learned
+            loader: DataLoader = self.train_dataloader()
+            return loader
+        return self.eval_dataloader("val")
+
+    def test_dataloader(self) -> DataLoader:
+        return self.eval_dataloader("test")
 
     def _batches_seen(self) -> int:
         """Return the number of past training batches, also after a resume; 0 when overfitting."""

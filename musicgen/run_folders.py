@@ -21,7 +21,7 @@ from musicgen.resources import PRETRAINED
 OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
 RECORD = "run.json"  # when the run started, with how many threads, whether it is a debug run
 LOCK = ".lock"  # held by the process that writes in a folder
-_LAST = Path("checkpoints", "last.ckpt")
+LAST = Path("checkpoints", "last.ckpt")  # of a run's folder
 _FOLDER = "config.json"  # of a model that `save_pretrained` wrote
 _DEFAULT = "pop-piano-small"  # of the models of the package
 _RUN_ID = re.compile(r"[\w.-]{1,128}")
@@ -89,18 +89,18 @@ def find_run(name: str, root: Path = Path("outputs")) -> Path:
     """
     unquoted = name.strip("'\"")
     if unquoted == "auto":
-        return _newest(root, "run", [RECORD, str(_LAST)])
+        return _newest(root, "run", [RECORD, str(LAST)])
     folder = Path(unquoted).expanduser()
-    if folder.name == _LAST.name:
+    if folder.name == LAST.name:
         folder = folder.parent.parent
     elif folder.suffix == ".ckpt":
         raise UserError(
             f"resume={name}: a run resumes from its last.ckpt; give the folder of the run"
         )
     startable = (folder / OVERRIDES).is_file() and not has_checkpoint(folder)
-    if not (folder / _LAST).is_file() and not startable:
+    if not (folder / LAST).is_file() and not startable:
         raise UserError(
-            f"resume={name}: {folder} holds no {_LAST.as_posix()}; give the folder of a run, "
+            f"resume={name}: {folder} holds no {LAST.as_posix()}; give the folder of a run, "
             "or resume=auto for the newest"
         )
     return folder
@@ -120,14 +120,14 @@ def find_checkpoint(name: str, root: Path = Path("outputs"), setting: str = "che
     if name == "latest":
         if shipped := _shipped_instead(root):
             return shipped
-        return _best(_newest(root, "checkpoint", [str(_LAST)]) / "checkpoints")
+        return _best(_newest(root, "checkpoint", [str(LAST)]) / "checkpoints")
     path = Path(name).expanduser()
     if (path / _FOLDER).is_file():
         return path
     if path.is_dir():
         folder = path if path.name == "checkpoints" else path / "checkpoints"
-        if not (folder / _LAST.name).is_file():
-            raise UserError(f"{setting}={name}: that folder holds no {_LAST.as_posix()}")
+        if not (folder / LAST.name).is_file():
+            raise UserError(f"{setting}={name}: that folder holds no {LAST.as_posix()}")
         return _best(folder)
     if path.is_file():
         return path
@@ -149,7 +149,7 @@ def package_models() -> list[str]:
 def _shipped_instead(root: Path) -> Path | None:
     """Return the model that stands for `latest` if there is no run, if the package has any."""
     models = package_models()
-    if not models or any(_runs(root, [str(_LAST)])):
+    if not models or any(_runs(root, [str(LAST)])):
         return None
     return PRETRAINED / models[0]
 
@@ -164,7 +164,7 @@ def describe_fallback(name: str, path: Path) -> str | None:
 def _best(folder: Path) -> Path:
     """Return the checkpoint with the best validation loss, else the last one."""
     best = folder / "best.ckpt"
-    return best if best.is_file() else folder / _LAST.name
+    return best if best.is_file() else folder / LAST.name
 
 
 def _newest(root: Path, wanted: str, files: list[str]) -> Path:
@@ -193,7 +193,7 @@ def _start(folder: Path) -> tuple[tuple[float, float], bool]:
 
     Runs without a record are dated by their folders' names, else by their last checkpoints.
     """
-    saved = (folder / _LAST).stat().st_mtime if (folder / _LAST).is_file() else 0.0
+    saved = (folder / LAST).stat().st_mtime if (folder / LAST).is_file() else 0.0
     try:
         record: Any = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         started = datetime.fromisoformat(record["started"]).timestamp()

@@ -1,7 +1,15 @@
 """Shared by the benchmarks: time and memory of the sides of a comparison, and result tables."""
 
 from benchmarks.measure.losses import piece_losses
-from benchmarks.measure.results import RESULTS, compare, machine, row, save_results, write_results
+from benchmarks.measure.results import (
+    RESULTS,
+    compare,
+    machine,
+    row,
+    save_results,
+    time_and_memory,
+    write_results,
+)
 from benchmarks.measure.sides import (
     arguments,
     interleaved,
@@ -28,5 +36,6 @@ __all__ = [
     "side",
     "sides",
     "synchronise",
+    "time_and_memory",
     "write_results",
 ]

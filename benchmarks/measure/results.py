@@ -8,7 +8,7 @@ import os
 import platform
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,21 @@ def compare(
         "highest": ratios[-1],
         "rounds": len(ratios),
     }
+
+
+def time_and_memory(
+    what: str,
+    sides: tuple[str, str],
+    times: Mapping[str, Sequence[float]],
+    memory: Mapping[str, float],
+    targets: tuple[str, str] = ("—", "—"),
+) -> list[dict[str, Any]]:
+    """Return the rows of two sides' seconds a step and gigabytes."""
+    a, b = sides
+    return [
+        compare(what, times[a], times[b], "s a step", targets[0]),
+        row(what, memory[a], memory[b], "GB", targets[1]),
+    ]
 
 
 def save_results(script: str, rows: list[dict[str, Any]], args: argparse.Namespace) -> None:

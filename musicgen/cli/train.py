@@ -39,7 +39,7 @@ from musicgen.datasets.datamodule import ExampleDataModule
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.sampling import SamplingParams
 from musicgen.models import Transformer, parameter_count
-from musicgen.run_folders import recorded_threads
+from musicgen.run_folders import LAST, recorded_threads
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 from musicgen.training.checkpoint_files import AtomicCheckpointIO
@@ -242,7 +242,7 @@ def _fit(
             trainer.fit(module, datamodule=data, ckpt_path=recorder.cfg.resume)
     except BaseException as error:
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
-        saved = (recorder.folder / "checkpoints" / "last.ckpt").is_file()
+        saved = (recorder.folder / LAST).is_file()
         if trainer.is_global_zero:
             if saved and (recorder.steps_taken or interrupted):
                 log(f"to continue: {command('train')} resume={shlex.quote(str(recorder.folder))}")

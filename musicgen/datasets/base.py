@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.errors import UserError
+from musicgen.errors import ParameterError, UserError
 
 SplitName = Literal["train", "val", "test"]
 PAD = 0
@@ -60,6 +60,14 @@ class ExampleCorpus(ABC):
         Raises:
             UserError: files are missing or damaged.
         """
+
+    def check_holds_image(self, length: int) -> None:
+        """Raise `ParameterError` if sequences of `length` tokens do not hold all pixels."""
+        assert self.grid is not None
+        rows, columns = self.grid
+        if length < rows * columns:
+            expected = f"expected {rows * columns}, the pixels of an image"
+            raise ParameterError("length", length, expected)
 
     def missing(self, path: Path) -> UserError:
         """Return the error for a missing file."""

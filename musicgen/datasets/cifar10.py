@@ -64,10 +64,7 @@ class CIFAR10(ExampleCorpus):
 
     def split(self, name: SplitName, length: int) -> MappedExamples[int]:
         """Return the images of a split; `length` holds all pixels."""
-        if length < SIDE * SIDE:
-            raise ParameterError(
-                "length", length, f"expected {SIDE * SIDE}, the pixels of an image"
-            )
+        self.check_holds_image(length)
         files = ("test_batch",) if name == "test" else _TRAIN_FILES
         pixels, labels = _read(tuple(self.root / file for file in files))
         items = np.arange(len(labels))

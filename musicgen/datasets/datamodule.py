@@ -76,15 +76,7 @@ class ExampleDataModule(StreamDataModule):
         num_batches = self.batches_per_epoch or len(examples.examples) // group
         return self._loader(examples, batch_sampler=self.stream(self.batch_size, num_batches))
 
-    def val_dataloader(self) -> DataLoader:
-        if self.overfits():  # the question is whether these batches can be learned
-            return self.train_dataloader()
-        return self._eval_dataloader("val")
-
-    def test_dataloader(self) -> DataLoader:
-        return self._eval_dataloader("test")
-
-    def _eval_dataloader(self, split: SplitName) -> DataLoader:
+    def eval_dataloader(self, split: SplitName) -> DataLoader:
         examples = EvalExamples(self.split(split), *self.process())
         return self._loader(examples, batch_size=self.batch_size)
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from musicgen.datasets.base import Example, ExampleCorpus, SplitName
 from musicgen.datasets.lists import MappedExamples
-from musicgen.errors import ParameterError
 from musicgen.validation import check_int
 
 BACKGROUND, MARK = 0, 1
@@ -50,10 +49,7 @@ class Marks(ExampleCorpus):
 
     def split(self, name: SplitName, length: int) -> MappedExamples[int]:
         """Return the images of a split; `length` holds all pixels."""
-        if length < self.side**2:
-            raise ParameterError(
-                "length", length, f"expected {self.side**2}, the pixels of an image"
-            )
+        self.check_holds_image(length)
         stream = list(self.sizes).index(name)
 
         def example(item: int) -> Example:

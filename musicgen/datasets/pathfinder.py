@@ -62,10 +62,7 @@ class Pathfinder(ExampleCorpus):
 
     def split(self, name: SplitName, length: int) -> MappedExamples[tuple[Path, int]]:
         """Return the images of a split; `length` holds all pixels."""
-        if length < self.side**2:
-            raise ParameterError(
-                "length", length, f"expected {self.side**2}, the pixels of an image"
-            )
+        self.check_holds_image(length)
         if self._items is None:
             self._items = self._read_labels()
         order = np.random.default_rng(self.split_seed).permutation(len(self._items))

@@ -139,9 +139,9 @@ class Tokenizer(TokenCoordinates):
         Ignores PAD and all ids after EOS; omits or closes an incomplete note.
         """
 
-    @abstractmethod
     def start_tokens(self) -> IntArray:
         """Return the first ids of every piece with notes, in the first metre. [L]."""
+        return np.array([self.vocabulary.id("BOS")])
 
     @abstractmethod
     def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
@@ -150,9 +150,10 @@ class Tokenizer(TokenCoordinates):
         Without bars among the tokens, each has `bar_length` grid steps.
         """
 
-    @abstractmethod
     def bar_length(self, score: Score) -> int:
         """Return the grid steps in a bar of this piece, in the metre of its first note."""
+        _, numerator, denominator = score.metre_at(score.start)
+        return max(1, 4 * self.steps_per_beat * numerator // denominator)
 
     @abstractmethod
     def find_track(self, track: Track) -> int | None:

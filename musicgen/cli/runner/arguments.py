@@ -13,7 +13,7 @@ from musicgen.cli.resume.stored_overrides import override_key, read_overrides
 from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.resources import CONF
-from musicgen.run_folders import OVERRIDES, find_run
+from musicgen.run_folders import LAST, OVERRIDES, find_run
 
 # Hydra's grammar rejects commas, brackets and ampersands, which file names and regular
 # expressions contain: these values are quoted.
@@ -66,7 +66,7 @@ def prepare_arguments(arguments: Sequence[str]) -> list[str]:
             f"resume={resume}: {overrides}, which stores the run's arguments, is missing; copy "
             "runs with their hidden folders"
         )
-    last = folder / "checkpoints" / "last.ckpt"
+    last = folder / LAST
     # The run may have been moved since; and what its weights began from is no longer needed.
     dropped = given | {"paths.output_dir"} | ({"init"} if last.is_file() else set())
     resumed = [f"resume={quote(str(last))}"] if last.is_file() else []

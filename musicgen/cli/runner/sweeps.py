@@ -20,10 +20,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from musicgen.cli.runner.arguments import given_overrides, quote
 from musicgen.console import log
 from musicgen.files import write_text
-from musicgen.run_folders import OVERRIDES
+from musicgen.run_folders import LAST, OVERRIDES
 
 FINISHED = "finished.json"  # in the folder of a sweep's job: its score
-_LAST = Path("checkpoints", "last.ckpt")
 
 
 def in_sweep() -> bool:
@@ -39,9 +38,9 @@ def run_job(main: Callable[[DictConfig], Any], cfg: DictConfig) -> Any:
         if (folder / FINISHED).is_file():
             log(f"{folder}: finished before")
             return json.loads((folder / FINISHED).read_text(encoding="utf-8"))["score"]
-        if (folder / _LAST).is_file():
+        if (folder / LAST).is_file():
             with open_dict(cfg):
-                cfg.resume = str(folder / _LAST)
+                cfg.resume = str(folder / LAST)
             sys.argv.append(f"resume={quote(str(folder))}")  # for the processes of DDP
     score = main(cfg)
     write_text(folder / FINISHED, json.dumps({"score": score}) + "\n")

@@ -94,15 +94,7 @@ class MusicDataModule(EncodedCorpus, StreamDataModule):
         num_batches = self.batches_per_epoch or len(pieces) // (self.batch_size * world_size)
         return self._loader(windows, batch_sampler=self.stream(self.batch_size, num_batches))
 
-    def val_dataloader(self) -> DataLoader:
-        if self.overfits():  # the question is whether these batches can be learned
-            return self.train_dataloader()
-        return self._eval_dataloader("val")
-
-    def test_dataloader(self) -> DataLoader:
-        return self._eval_dataloader("test")
-
-    def _eval_dataloader(self, split: str) -> DataLoader:
+    def eval_dataloader(self, split: str) -> DataLoader:
         pieces = self.split(split)
         rank, world_size = self.process()
         # A process without a batch would leave the others waiting for it: it gets one without

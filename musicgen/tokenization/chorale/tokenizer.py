@@ -62,13 +62,6 @@ class Chorale(Tokenizer):
         limit = self.max_beats * self.steps_per_beat
         return ChoraleGrammar(self.vocabulary, self.families, limit)
 
-    def start_tokens(self) -> IntArray:
-        return np.array([self.vocabulary.id("BOS")])
-
-    def bar_length(self, score: Score) -> int:
-        _, numerator, denominator = score.metre_at(score.start)
-        return max(1, 4 * self.steps_per_beat * numerator // denominator)
-
     def find_track(self, track: Track) -> int | None:
         return None if track.is_drum else find_voice(track.name)
 

@@ -108,13 +108,6 @@ class Groove2Groove(Tokenizer):
         limit = self.max_beats * STEPS_PER_BEAT
         return GrooveGrammar(self.vocabulary, self.families, self._max_durations, limit)
 
-    def start_tokens(self) -> IntArray:
-        return np.array([self.vocabulary.id("BOS")])
-
-    def bar_length(self, score: Score) -> int:
-        _, numerator, denominator = score.metre_at(score.start)
-        return max(1, 4 * self.steps_per_beat * numerator // denominator)
-
     def find_track(self, track: Track) -> int | None:
         return find_instrument(track, self.instruments)
 
