@@ -85,8 +85,7 @@ class EstimateMemory(pl.Callback):
         if not trainer.is_global_zero:
             return
         rows = len(batch.targets)
-        with trainer.precision_plugin.train_step_context():
-            needed, per_row = step_memory(pl_module, batch)
+        needed, per_row = step_memory(pl_module, batch)
         free = free_memory(pl_module.device)
         if free is None:
             return
@@ -143,7 +142,8 @@ def _measure(module: Any, batch: Batch) -> int:
     parameters = [p for p in module.parameters() if p.requires_grad]
     devices = [module.device] if module.device.type == "cuda" else []
     with torch.random.fork_rng(devices), PeakMemory() as memory:
-        loss = module.task.loss(module.model, batch, NoiseKey((0,)))
+        with module.trainer.precision_plugin.train_step_context():  # of the forward only
+            loss = module.task.loss(module.model, batch, NoiseKey((0,)))
         # Not `backward`, after which DDP would begin to add the gradients of all processes.
         torch.autograd.grad(loss, parameters, allow_unused=True)
     return memory.peak

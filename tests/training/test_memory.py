@@ -74,6 +74,12 @@ def test_too_little_memory_is_one_line_with_cures(run, monkeypatch, capsys):
     assert "are free: recompute=true, " in capsys.readouterr().err
 
 
+def test_a_step_in_bf16_is_estimated(run, capsys):
+    options = ("attention=favor", "model.attention.decay=gated", "trainer.precision=bf16-mixed")
+    run("run", ON, "trainer.max_steps=1", *options)
+    assert "a step takes about" in capsys.readouterr().err
+
+
 def test_the_estimate_changes_nothing(run, tmp_path):
     options = ("trainer.max_steps=3", "callbacks.redraw_features.probability=1")
     run("with", *options, ON)
