@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from musicgen.attention import Attention, AttentionMask, AttentionSpan
 from musicgen.models.dropout import Dropout
+from musicgen.models.norm import NORMS, normalise
 from musicgen.models.short_conv import ShortConvolution
 from musicgen.position import LayerCode
 
@@ -61,6 +62,7 @@ class Layer(nn.Module):
         attention_dim: int | None = None,
         attention_bias: bool = True,
         activation: str = "relu",
+        norm: str = "layer",
     ) -> None:
         super().__init__()
         self.num_heads, self.norm_first = num_heads, norm_first
@@ -74,7 +76,7 @@ class Layer(nn.Module):
         self.gates = nn.Linear(dim, num_heads) if attention.gates else None
         self.output_gate = nn.Linear(dim, inner) if output_gate else None
         self.out = nn.Linear(inner, dim, bias=attention_bias)
-        self.attention_norm, self.ff_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.attention_norm, self.ff_norm = NORMS[norm](dim), NORMS[norm](dim)
         self.ff_in, self.ff_out = nn.Linear(dim, ff_dim), nn.Linear(ff_dim, dim)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
@@ -90,7 +92,7 @@ class Layer(nn.Module):
     ) -> tuple[Tensor, LayerState | None]:
         """Return the layer's output, [B, L, D] -> [B, L, D], and the state or None."""
         before, tokens = (None, None) if state is None else state
-        y = self.attention_norm(x) if self.norm_first else x
+        y = normalise(self.attention_norm, x, mask.key_mask) if self.norm_first else x
         if self.short_conv is not None:
             y, tokens = self.short_conv(y, mask.key_mask, mask.causal, tokens)
         q, k, v = self.qkv(y).unflatten(-1, (3, self.num_heads, -1)).unbind(2)  # [B, L, H, K]
@@ -109,8 +111,11 @@ class Layer(nn.Module):
         if self.output_gate is not None:
             mixed = mixed * F.silu(self.output_gate(y))
         x = x + self.dropout(self.out(mixed))
-        x, ff_input = (x, self.ff_norm(x)) if self.norm_first else (self.attention_norm(x),) * 2
+        if self.norm_first:
+            ff_input = normalise(self.ff_norm, x, mask.key_mask)
+        else:
+            ff_input = x = normalise(self.attention_norm, x, mask.key_mask)
         hidden = self.dropout(self.activation(self.ff_in(ff_input)))
         x = x + self.dropout(self.ff_out(hidden))
         after = LayerState(after, tokens) if return_state else None
-        return x if self.norm_first else self.ff_norm(x), after
+        return x if self.norm_first else normalise(self.ff_norm, x, mask.key_mask), after

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from musicgen.attention import Attention, AttentionMask, AttentionSpan
 from musicgen.errors import ParameterError, parameter_of
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.dropout import Dropout
-from musicgen.models.heads import ClassificationHead
+from musicgen.models.heads import ClassificationHead, prepend_class_token
 from musicgen.models.layer import ACTIVATIONS, Layer
+from musicgen.models.norm import NORMS, normalise
 from musicgen.models.phases import PhaseEmbedding
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
@@ -63,6 +63,7 @@ class Transformer(nn.Module):
         attention_dim: width of all heads together, if it differs from `dim`.
         attention_bias: whether the projections of attention have biases.
         activation: of feed-forward networks: relu or gelu.
+        norm: layer, or batch, over the tokens that are not padding (`BatchNorm`).
         head: builds the head from `dim, num_outputs`; None: logits of each token's successor.
         num_outputs: of the head; None: `vocab_size`.
         input_dim: C, width of input vectors; a linear layer takes the place of the embedding.
@@ -102,6 +103,7 @@ class Transformer(nn.Module):
         attention_dim: int | None = None,
         attention_bias: bool = True,
         activation: str = "relu",
+        norm: str = "layer",
         head: Callable[..., ClassificationHead] | None = None,
         num_outputs: int | None = None,
         input_dim: int | None = None,
@@ -122,6 +124,9 @@ class Transformer(nn.Module):
         check_int("attention_dim", attention_dim, none_means="dim")
         check_bool("attention_bias", attention_bias)
         check_choice("activation", activation, ACTIVATIONS)
+        check_choice("norm", norm, NORMS)
+        if causal and norm == "batch":  # a token would depend on later ones
+            raise ParameterError("norm", norm, "expected layer with causal=true")
         if tie_embeddings and (head is not None or vocab_size is None):
             raise ParameterError("tie_embeddings", True, "expected false with this head or input")
         site = check_compatible(position, attention, span, causal=causal)
@@ -167,6 +172,7 @@ class Transformer(nn.Module):
                     attention_dim=attention_dim,
                     attention_bias=attention_bias,
                     activation=activation,
+                    norm=norm,
                 )
             )
         if site == Site.FEATURE:
@@ -178,7 +184,7 @@ class Transformer(nn.Module):
         self.coordinate_names = self.position.coordinate_names
         if span_dims > 1 and len(self.coordinate_names) == 1:
             self.coordinate_names = NAMES[:2]  # a span takes the first coordinates
-        self.norm = nn.LayerNorm(dim) if norm_first else nn.Identity()
+        self.norm = NORMS[norm](dim) if norm_first else nn.Identity()
         self.dropout = Dropout(dropout)
         outputs = vocab_size if num_outputs is None else num_outputs
         assert outputs is not None
@@ -260,7 +266,7 @@ class Transformer(nn.Module):
                 positions = positions + state.length[:, None, None]
         x = self.phases(self.embedding(tokens), positions) * self.embedding_scale
         if self.class_token is not None:
-            x, positions, key_mask = _after(self.class_token, x, positions, key_mask)
+            x, positions, key_mask = prepend_class_token(self.class_token, x, positions, key_mask)
         codes, position_state = self.position(
             positions,
             noise=noise or NoiseKey((0,)),
@@ -277,20 +283,11 @@ class Transformer(nn.Module):
             else:
                 x, layer_state = layer(*arguments)
             layer_states.append(layer_state)
-        x = self.norm(x)
+        x = normalise(self.norm, x, key_mask)
         if not return_state:
             return x, None
         seen = tokens.new_zeros(len(tokens)) if state is None else state.length
         return x, ModelState(layer_states, position_state, seen + length)
-
-
-def _after(
-    token: Tensor, x: Tensor, positions: Tensor, key_mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Put a token before others, at the coordinates −1: the arguments, one longer."""
-    x = torch.cat((token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)
-    positions = F.pad(positions, (0, 0, 1, 0), value=-1)
-    return x, positions, None if key_mask is None else F.pad(key_mask, (1, 0), value=True)
 
 
 def _run(layer: Layer, x: Tensor, positions: Tensor, code: LayerCode, *arguments: Any) -> Any:

@@ -108,7 +108,10 @@ class EstimateMemory(pl.Callback):
 
 def step_memory(module: Any, batch: Batch) -> tuple[int, int]:
     """Estimate the bytes that a step takes beside the weights, and those of each row of a batch."""
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     one, two = (_measure(module, _examples(batch, n)) for n in (1, 2))
+    for name, buffer in module.named_buffers():  # such as the running means of batch norm
+        buffer.copy_(buffers[name])
     rows, per_row = len(batch.targets), max(0, two - one)
     trained = [p for p in module.parameters() if p.requires_grad]
     weights = sum(p.numel() * p.element_size() for p in trained)
@@ -118,8 +121,8 @@ def step_memory(module: Any, batch: Batch) -> tuple[int, int]:
             state += (2 if "betas" in group else 1) * sum(
                 p.numel() * p.element_size() for p in group["params"] if p not in optimizer.state
             )
-    buckets = weights if module.trainer.world_size > 1 else 0  # in which DDP adds gradients
-    return one + (rows - 1) * per_row + state + buckets, per_row
+    reduced = weights if module.trainer.world_size > 1 else 0  # in which DDP adds gradients
+    return one + (rows - 1) * per_row + state + reduced, per_row
 
 
 def _examples(batch: Batch, number: int) -> Batch:

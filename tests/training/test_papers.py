@@ -63,6 +63,7 @@ THESIS = {  # Alfons 2022, table 4
 
 def lra(width, layers, batch, epochs, lr, examples):
     return {
+        "model.norm": "batch",
         "model.dim": width,
         "model.num_layers": layers,
         "data.batch_size": batch,

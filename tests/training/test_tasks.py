@@ -108,6 +108,17 @@ def test_listops_learns(run):
     assert sum(metrics["train/loss"][:5]) / 5 > sum(metrics["train/loss"][-5:]) / 5 + 0.3
 
 
+def test_batch_norm_counts_the_batches_of_training_alone(run, tmp_path):
+    run("with", *LISTOPS, "model.norm=batch")
+    run("without", *LISTOPS, "model.norm=batch", "callbacks.memory=null")
+    ours, theirs = (
+        torch.load(tmp_path / name / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+        for name in ("with", "without")
+    )
+    assert ours["model.layers.0.ff_norm.norm.num_batches_tracked"] == 3
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_two_dimensions_tell_near_marks_sooner_than_one(run):
