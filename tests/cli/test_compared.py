@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from musicgen.cli.measures.compared import name_runs
 
 
-def config(target: str = "SineSPE", seed: int = 1, lr: float = 0.1, **position: Any):
+def settings(target: str = "SineSPE", seed: int = 1, lr: float = 0.1, **position: Any):
     return {
         "seed": seed,
         "task_name": f"{target}_{seed}",
@@ -25,35 +27,35 @@ def names(*configs: dict[str, Any], paths: list[str] | None = None):
 
 
 def test_runs_that_differ_in_their_seeds_alone_are_a_group():
-    found = names(config(seed=1), config("Sinusoidal"), config(seed=2))
+    found = names(settings(seed=1), settings("Sinusoidal"), settings(seed=2))
     assert found == [
         ("SineSPE", "SineSPE, seed 1"),
         ("Sinusoidal", "Sinusoidal"),
         ("SineSPE", "SineSPE, seed 2"),
     ]
-    assert names(config(seed=1), config(seed=2)) == [
+    assert names(settings(seed=1), settings(seed=2)) == [
         ("model", "model, seed 1"),
         ("model", "model, seed 2"),
     ]
-    assert names(config()) == [("model", "model")]
+    assert names(settings()) == [("model", "model")]
 
 
 def test_groups_are_named_by_what_differs():
-    gates = names(config(gated=True), config(gated=False), config("ConvSPE", gated=True))
+    gates = names(settings(gated=True), settings(gated=False), settings("ConvSPE", gated=True))
     assert [group for group, _ in gates] == [
         "SineSPE, gated=True",
         "SineSPE, gated=False",
         "ConvSPE",
     ]
-    rates = names(config(lr=0.1), config(lr=0.2, seed=2))
+    rates = names(settings(lr=0.1), settings(lr=0.2, seed=2))
     assert [group for group, _ in rates] == ["lr=0.1", "lr=0.2"]
-    spans: list[Any] = [config(), config()]
+    spans: list[Any] = [settings(), settings()]
     spans[1]["model"]["span"] = {"_target_": "musicgen.attention.GaussianSpan", "max": 3}
     assert [group for group, _ in names(*spans)] == ["span=None", "span=GaussianSpan"]
 
 
 def test_every_other_setting_separates_runs():
-    first = config()
+    first = settings()
     for section, key in (("data", "length"), ("model", "dim"), ("optimizer", "lr")):
         other = copy.deepcopy(first) | {"seed": 2}
         other[section][key] = 99
@@ -62,8 +64,10 @@ def test_every_other_setting_separates_runs():
 
 def test_checkpoints_of_one_seed_are_named_by_their_files():
     paths = ["outputs/a/checkpoints/best.ckpt", "outputs/a/checkpoints/last.ckpt"]
-    assert names(config(), config(), paths=paths) == [(f, f) for f in ("best.ckpt", "last.ckpt")]
-    mixed = names(config(), config(), config("ConvSPE"), paths=[*paths, "outputs/b"])
+    assert names(settings(), settings(), paths=paths) == [
+        (f, f) for f in ("best.ckpt", "last.ckpt")
+    ]
+    mixed = names(settings(), settings(), settings("ConvSPE"), paths=[*paths, "outputs/b"])
     assert mixed == [
         ("SineSPE, a/best.ckpt", "SineSPE, a/best.ckpt"),
         ("SineSPE, a/last.ckpt", "SineSPE, a/last.ckpt"),
@@ -83,3 +87,12 @@ def test_settings_that_an_older_run_lacks_have_their_defaults():
     assert [group for group, _ in names(older, newer)] == ["model", "model"]
     newer["model"]["qk_norm"] = True
     assert [group for group, _ in names(older, newer)] == ["qk_norm=False", "qk_norm=True"]
+
+
+def test_seeds_of_the_configuration_are_a_group(config):
+    configs = []
+    for seed in (1, 2):
+        cfg = config("train", f"seed={seed}", "debug=profile")
+        OmegaConf.update(cfg, "paths.output_dir", f"outputs/{seed}")
+        configs.append(OmegaConf.to_container(cfg, resolve=True))
+    assert names(*configs) == [("model", "model, seed 1"), ("model", "model, seed 2")]

@@ -25,8 +25,9 @@ from musicgen.generation.model import MusicModel
 _INCIDENTAL = {
     *("seed", "task_name", "tags", "train", "test", "resume", "logger", "paths", "sampling"),
     *("root", "cache_dir", "download", "num_workers", "prepare_workers"),
-    *("dirpath", "path", "default_root_dir"),
+    *("dirpath", "path", "folder", "default_root_dir"),
     *("progress", "throughput", "resources", "memory", "learning_rate"),  # only report
+    *("learned", "samples"),
     *("guard", "recompute", "compile"),  # do not change what is computed
 }
 
