@@ -165,7 +165,7 @@ def table(runs: Sequence[Run], measured: Mapping[str, Any]) -> list[Row]:
         ours = [r for r in runs if (r.attention, r.position) == (run.attention, run.position)]
         group = groups[run.folder]
         row: Row = {"attention": run.attention, "position": run.position, "group": group}
-        row["seeds"] = len(ours)
+        row["seeds"] = sum(each["group"] == group for each in measured["runs"])
         for column, name in LOSSES.items():
             found = losses[f"{group}, {name}"]
             row |= {column: found["mean"], f"{column} low": found["low"]}

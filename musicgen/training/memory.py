@@ -108,10 +108,10 @@ class EstimateMemory(pl.Callback):
 
 def step_memory(module: Any, batch: Batch) -> tuple[int, int]:
     """Estimate the bytes that a step takes beside the weights, and those of each row of a batch."""
-    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    before = [buffer.clone() for buffer in module.buffers()]
     one, two = (_measure(module, _examples(batch, n)) for n in (1, 2))
-    for name, buffer in module.named_buffers():  # such as the running means of batch norm
-        buffer.copy_(buffers[name])
+    for buffer, value in zip(module.buffers(), before, strict=True):
+        buffer.copy_(value)  # such as the running means of batch norm
     rows, per_row = len(batch.targets), max(0, two - one)
     trained = [p for p in module.parameters() if p.requires_grad]
     weights = sum(p.numel() * p.element_size() for p in trained)
