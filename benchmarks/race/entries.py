@@ -19,6 +19,7 @@ ENCODINGS = {
     "lrpe_unitary": ["position=lrpe_unitary"],
     "lrpe_orthogonal": ["position=lrpe_orthogonal"],
     "lrpe_permutation": ["position=lrpe_permutation"],
+    "permute": ["position=permute"],
 }
 SOFTMAX_ENCODINGS = {
     f"softmax_{name}": ["attention=softmax", f"position={name}"]
@@ -122,7 +123,9 @@ class Race:
     def overrides(self, entry: str, seed: int, root: str, folder: Path) -> list[str]:
         """Return the arguments of train.py for an entry."""
         name, *variants = re.split(r"(?=[+@])", entry)
-        return [
+        overrides = [
+            "optimizer=adam",
+            "model.short_conv=null",
             *self.data,
             f"data.root={root}",
             f"data.length={self.length}",
@@ -138,12 +141,15 @@ class Race:
             f"trainer.val_check_interval={self.steps // 2}",
             f"hydra.run.dir={folder}",
         ]
+        # Of several values of a setting the last one counts.
+        return list({override.partition("=")[0]: override for override in overrides}.values())
 
     def _attention(self, name: str) -> list[str]:
         """Return the arguments for the attention and the encoding of an entry."""
         if name in SOFTMAX_ENCODINGS:
             return SOFTMAX_ENCODINGS[name]
-        return ["model.attention.feature_map.num_features=64", *ENCODINGS[name]]
+        features = "model.attention.feature_map.num_features=64"
+        return ["attention=favor", features, *ENCODINGS[name]]
 
 
 def each(encodings: tuple[str, ...], *variants: str) -> tuple[str, ...]:
@@ -168,7 +174,10 @@ RACES = {
             192,
             (
                 *each(("none",), *OPTIONS),
-                *each(("exact_sine_spe", "rope"), "+decay", "+gated+conv", "+gated+conv+muon"),
+                *each(
+                    ("exact_sine_spe", "rope", "permute"),
+                    *("+decay", "+gated+conv", "+gated+conv+muon"),
+                ),
             ),
         ),
         Race("sites", 800, 512, 192, ("none", *each(ROTARY, "", "@feature"))),

@@ -67,8 +67,14 @@ def _check_train(cfg: DictConfig) -> None:
             f"tokenizer={_chosen('tokenizer')} does not fit task=groove, whose tokens name the "
             "instruments of a band; leave tokenizer out, or leave task=groove out"
         )
-    if cfg.get("adapter") and cfg.optimizer._target_.endswith(".MuonAdamW"):
-        raise UserError("optimizer=muon trains whole models: train an adapter with adamw")
+    if cfg.optimizer._target_.endswith(".MuonAdamW"):
+        if cfg.get("adapter"):
+            raise UserError("optimizer=muon trains whole models: train an adapter with adamw")
+        if str(cfg.trainer.get("strategy")).startswith("fsdp"):
+            raise UserError(
+                "optimizer=muon needs whole matrices, which trainer.strategy=fsdp divides; "
+                "give optimizer=adamw"
+            )
     if cfg.init is not None:
         find_checkpoint(str(cfg.init), setting="init")
     _check_data(cfg)
