@@ -23,7 +23,7 @@ from musicgen.cli.measures import (
     style_tables,
 )
 from musicgen.cli.output import make_folder
-from musicgen.cli.runner.threads import use_free_cores
+from musicgen.cli.runner.threads import set_up_cpu
 from musicgen.console import log, stdout
 from musicgen.errors import ParameterError
 from musicgen.files import remove_if_empty
@@ -85,7 +85,7 @@ MEASURES = {  # functions, and legends of their tables
 
 def main(cfg: DictConfig) -> None:
     """Compute each measure, print its table, and write it as CSV with its plot below `out`."""
-    use_free_cores()
+    set_up_cpu()
     selected = cfg.metrics
     if selected is None:
         given = cfg.generated or cfg.references

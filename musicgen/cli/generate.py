@@ -27,7 +27,7 @@ from musicgen.cli.generated_files import (
 from musicgen.cli.known_music import known_music
 from musicgen.cli.output import claimed_folder, find_device
 from musicgen.cli.prompt_files import SPLITS, absolute_prompts, prompt_files
-from musicgen.cli.runner.threads import use_free_cores
+from musicgen.cli.runner.threads import set_up_cpu
 from musicgen.console import log, progress_bar, warn, warn_of_first
 from musicgen.errors import UserError, parameter_of
 from musicgen.files import write_bytes
@@ -84,7 +84,7 @@ def _generate(cfg: DictConfig, held: ExitStack) -> None:
     prompts, left_out = read_prompts(model, cfg)
     known = known_music(model, cfg.originality, cfg.data.root)
     rows = min(cfg.batch_size, cfg.num_samples * cfg.best_of * len(prompts))
-    use_free_cores(decoded=rows * parameter_count(model.model))
+    set_up_cpu(decoded=rows * parameter_count(model.model))
     show_notices(left_out)
     notices = [with_cures(prompt.notice) for prompt in prompts if prompt.notice]
     show_notices(notices)

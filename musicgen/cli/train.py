@@ -31,7 +31,7 @@ from musicgen.cli.datasets import build_data, build_examples
 from musicgen.cli.output import command
 from musicgen.cli.resume.checkpoint_settings import adopt_settings
 from musicgen.cli.runner.run_recorder import RunRecorder
-from musicgen.cli.runner.threads import use_free_cores
+from musicgen.cli.runner.threads import set_up_cpu
 from musicgen.cli.sampling_choice import check_choose, choose_for_run
 from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
@@ -67,7 +67,7 @@ def _train(cfg: DictConfig) -> float | None:
     check_choose(cfg.sampling.choose)
     with parameter_of("sampling"):
         SamplingParams(**{k: v for k, v in cfg.sampling.items() if k != "choose"})
-    use_free_cores(
+    set_up_cpu(
         recorded=None if cfg.resume is None else recorded_threads(Path(cfg.paths.output_dir))
     )
     pl.seed_everything(cfg.seed, workers=True, verbose=False)

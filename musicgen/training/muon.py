@@ -44,7 +44,7 @@ class MuonAdamW(Optimizer):
         parts = dict(_matrices(model))
         others = [p for p in model.parameters() if p not in parts]
         self._num_maps = list(parts.values())
-        self._lr_ratio = adamw_lr / lr
+        self._rates = lr, adamw_lr
         matrices = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         rest: dict[str, Any] = {"lr": adamw_lr, "betas": tuple(betas), "weight_decay": 0.0}
         self._adamw = AdamW(others, **rest)
@@ -64,7 +64,8 @@ class MuonAdamW(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         matrices, others = self.param_groups
-        others["lr"] = self._lr_ratio * matrices["lr"]  # also where one rate is set for both
+        lr, adamw_lr = self._rates
+        others["lr"] = adamw_lr * (matrices["lr"] / lr)  # also where one rate is set for both
         maps: list[tuple[Tensor, Tensor, Tensor]] = []
         for matrix, number in zip(matrices["params"], self._num_maps, strict=True):
             if matrix.grad is not None:

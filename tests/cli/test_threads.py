@@ -13,8 +13,8 @@ from musicgen.cli.runner.threads import (
     WORK_FOR_THREADS,
     busy_cores,
     num_threads,
+    set_up_cpu,
     spin_briefly,
-    use_free_cores,
 )
 from musicgen.run_folders import record_start, recorded_threads
 
@@ -48,8 +48,17 @@ def test_a_resumed_run_keeps_its_threads(tmp_path, monkeypatch):
     monkeypatch.setattr(threads, "busy_cores", lambda: 0.0)
     for name in threads._SET_BY_USER:
         monkeypatch.delenv(name, raising=False)
-    use_free_cores(recorded=recorded_threads(tmp_path))
+    set_up_cpu(recorded=recorded_threads(tmp_path))
     assert used == [1]
+
+
+@pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this CPU keeps denormal numbers")
+def test_denormal_numbers_become_zero_in_all_threads():
+    code = (
+        "import torch; from musicgen.cli.runner.threads import set_up_cpu; set_up_cpu(recorded=2); "
+        "assert not (torch.full((1 << 20,), 1e-38) / 8).any()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.skipif(not threads._LOADAVG.is_file(), reason="counts running threads on Linux only")

@@ -14,6 +14,7 @@ from musicgen.midi import read
 
 SAMPLES = ("callbacks.samples.every=1", "callbacks.samples.bars=2")
 STEPS = ("trainer.max_steps=6",)
+SPE = ("position=sine_spe", "attention=favor", "optimizer=adam")
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -21,7 +22,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_gates_and_decays_are_logged_as_they_are_learned(run, tmp_path):
-    rows = run("run", *STEPS, "optimizer.lr=0.1", "model.attention.decay=learned")
+    rows = run("run", *STEPS, *SPE, "optimizer.lr=0.1", "model.attention.decay=learned")
     last = weights(tmp_path / "run")
     for layer in range(2):
         gate = 1 / (1 + (-last["model.position.gate"][layer].double()).exp())  # δ
@@ -70,7 +71,7 @@ def test_tensorboard_shows_curves_and_samples(run, tmp_path):
     accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="no tensorboard"
     )
-    rows = run("run", *STEPS, "logger=tensorboard", *SAMPLES)
+    rows = run("run", *STEPS, *SPE, "logger=tensorboard", *SAMPLES)
     events = accumulator.EventAccumulator(str(tmp_path / "run/tensorboard"))
     events.Reload()
     tags = events.Tags()
@@ -93,7 +94,7 @@ def test_wandb_offline_keeps_its_run_on_resume(run, tmp_path, monkeypatch):
 
     for steps, resume in ((3, None), (6, tmp_path / "run/checkpoints/last.ckpt")):
         overrides = (f"trainer.max_steps={steps}", "logger=wandb", "logger.wandb.id=mine")
-        run("run", *overrides, *SAMPLES, resume=resume)
+        run("run", *overrides, *SPE, *SAMPLES, resume=resume)
         wandb.finish()
     files = sorted((tmp_path / "run/wandb").glob("offline-run-*/run-*.wandb"))
     assert [path.name for path in files] == ["run-mine.wandb"] * 2

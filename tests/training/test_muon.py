@@ -12,14 +12,14 @@ from musicgen.training.muon import MuonAdamW
 
 VOCABULARY = 7
 SMALL = ("model.dim=16", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=24")
+PLAIN = ("position=sine_spe", "attention=favor", "model.short_conv=null")
 
 
 @pytest.fixture
 def models(config):
     """Two models with the same weights."""
     pair = [
-        instantiate(config("train", *SMALL, "position=sine_spe").model, vocab_size=VOCABULARY)
-        for _ in range(2)
+        instantiate(config("train", *SMALL, *PLAIN).model, vocab_size=VOCABULARY) for _ in range(2)
     ]
     pair[1].load_state_dict(pair[0].state_dict())
     return pair
@@ -88,6 +88,19 @@ def test_every_parameter_is_in_one_group(models):
     assert sorted(ids) == sorted(id(p) for p in model.parameters())
     assert {id(model.embedding.weight), id(model.head.weight)} <= {id(p) for p in others["params"]}
     assert matrices["params"]
+
+
+def test_one_rate_for_both_groups_keeps_their_proportion(models):
+    # As when find=learning_rate tries rates.
+    model, _ = models
+    optimizer = MuonAdamW(model, lr=0.02, adamw_lr=1e-3)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1
+    backward(model, 0)
+    before = model.embedding.weight.detach().clone()
+    optimizer.step()
+    step = (model.embedding.weight.detach() - before).abs().max()
+    torch.testing.assert_close(step, torch.tensor(5e-3), rtol=1e-3, atol=0)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,9 @@ def test_runs_are_reproducible_and_resumed_runs_match_uninterrupted_ones(run, tm
 
 
 def test_loss_decreases_and_best_and_last_checkpoints_are_saved(run, tmp_path):
-    rows = run("run", "trainer.max_steps=60", "optimizer.lr=1e-2", "trainer.val_check_interval=20")
+    rows = run(
+        "run", "trainer.max_steps=60", "optimizer.adamw_lr=1e-2", "trainer.val_check_interval=20"
+    )
     assert float(rows[59]["train/loss"]) < float(rows[0]["train/loss"]) - 1
     assert float(rows[59]["val/loss"]) < float(rows[19]["val/loss"])
     assert (tmp_path / "run/checkpoints/best.ckpt").is_file()
@@ -83,7 +85,7 @@ def test_window_follows_the_learned_span(run, tmp_path):
         "attention=softmax",
         "span=gaussian",
         "model.span.sigma=0.1",
-        "optimizer.lr=0.05",
+        "optimizer.adamw_lr=0.05",
         "scheduler.warmup_steps=1",
         "trainer.max_steps=6",
     )
@@ -172,7 +174,7 @@ def test_run_folders_are_not_reused(run):
 )
 def test_invalid_settings_are_refused(run, override, message):
     with pytest.raises((UserError, InstantiationException), match=message):
-        run("run", "trainer.max_steps=1", override)
+        run("run", "attention=favor", "trainer.max_steps=1", override)
 
 
 def test_redraw_frequency():

@@ -1,4 +1,4 @@
-"""The number of threads that pays on this machine, for this model, now.
+"""How torch computes on a CPU: the threads that pay on this machine, for this model, now.
 
 While OpenMP's threads wait for each other they spin, so that a step takes up to a hundred times as
 long if another program holds one of their cores. Sleeping at once (OMP_WAIT_POLICY=passive) more
@@ -30,10 +30,11 @@ def spin_briefly(environment: MutableMapping[str, str] = os.environ) -> None:
         environment.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
 
 
-def use_free_cores(decoded: int | None = None, recorded: int | None = None) -> None:
+def set_up_cpu(decoded: int | None = None, recorded: int | None = None) -> None:
     """Set torch's threads to the cores that no other program uses, unless the user set them.
 
-    The results of another number of threads differ by rounding.
+    The results of another number of threads differ by rounding. Numbers below 1e-38 become 0:
+    attention weights of distant tokens are so small, and take a CPU many times as long.
 
     Args:
         decoded: multiplications in a decoding step, rows x parameters; None if tokens are not
@@ -42,6 +43,7 @@ def use_free_cores(decoded: int | None = None, recorded: int | None = None) -> N
     """
     import torch  # late: `spin_briefly` comes first
 
+    torch.set_flush_denormal(True)
     most, cores = torch.get_num_threads(), os.cpu_count() or 1
     if recorded is not None and not any(name in os.environ for name in _SET_BY_USER):
         torch.set_num_threads(recorded)
