@@ -14,7 +14,7 @@ from tests.end_to_end.command_line import SHORT, TINY, call
 def trained(tmp_path_factory) -> Path:
     """A folder with a run in `outputs/tiny`."""
     folder = tmp_path_factory.mktemp("trained")
-    done = call(folder, "train.py", *TINY, *SHORT, "task_name=tiny")
+    done = call(folder, "train.py", *TINY, *SHORT, "position=sine_spe", "task_name=tiny")
     assert done.returncode == 0, done.stderr
     return folder
 
