@@ -41,6 +41,10 @@ ERRORS = {
         ["train.py", "adapter=lora", "optimizer=muon", "init=empty"],
         ["optimizer=muon trains whole models: train an adapter with adamw"],
     ),
+    "sharded muon": (
+        ["train.py", "+trainer.strategy=fsdp"],
+        ["optimizer=muon needs whole matrices", "give optimizer=adamw"],
+    ),
     "recompute": (["train.py", "recompute=maybe"], ["recompute=maybe: expected true or false"]),
     "argument of the trainer misspelt": (
         ["train.py", "trainer.max_step=3"],

@@ -202,12 +202,12 @@ def test_settings_of_the_optimizer_change_on_resume(workplace, monkeypatch, caps
     done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^continues retuned/checkpoints/last.ckpt: \d steps on ", done.stderr, re.M)
-    assert f"from step {step} on: optimizer.lr=0.001 (was 0.002), " in done.stderr
+    assert f"from step {step} on: optimizer.lr=0.001 (was 0.02), " in done.stderr
     assert "lr: 0.001" in (workplace / "retuned/config.yaml").read_text()
     refused = call_here(
         workplace, "train.py", ["resume=retuned", "optimizer=adamw"], monkeypatch, capsys
     )
-    assert_one_line(refused, "the run has optimizer=Adam (not AdamW)", "with init=")
+    assert_one_line(refused, "the run has optimizer=MuonAdamW (not AdamW)", "with init=")
 
 
 def test_init_begins_a_new_run_from_another_ones_weights(workplace, monkeypatch, capsys):
