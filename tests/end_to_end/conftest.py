@@ -9,12 +9,14 @@ import pytest
 
 from tests.end_to_end.command_line import SHORT, TINY, call
 
+SPE = ("position=sine_spe", "attention=favor")  # one kernel, by SPE
+
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Path:
     """A folder with a run in `outputs/tiny`."""
     folder = tmp_path_factory.mktemp("trained")
-    done = call(folder, "train.py", *TINY, *SHORT, "position=sine_spe", "task_name=tiny")
+    done = call(folder, "train.py", *TINY, *SHORT, *SPE, "task_name=tiny")
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 
+from musicgen import run_folders
 from musicgen.cli.runner.run import run
 from tests.end_to_end.command_line import ROOT, TINY, assert_one_line, call, call_here
 
@@ -157,7 +158,7 @@ ERRORS = {
     ),
     "number for a metric": (["evaluate.py", "metrics=1.5"], ["metrics=1.5: expected one of style"]),
     "no such split": (["evaluate.py", "checkpoint=latest", "split=tset"], ["python train.py"]),
-    "causal": (["train.py", "model.causal=false"], ["model.causal=false"]),
+    "causal": (["train.py", "attention=favor", "model.causal=false"], ["model.causal=false"]),
     "heads": (["train.py", "model.num_heads=3"], ["model.num_heads=3", "dim=128"]),
     "positions too few": (
         ["train.py", "position=learnable", "model.position.max_length=8"],
@@ -226,6 +227,7 @@ def test_errors_are_one_line(tmp_path, error, monkeypatch, capsys):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/song.mid").touch()
     (script, *arguments), parts = ERRORS[error]
+    monkeypatch.setattr(run_folders, "PRETRAINED", tmp_path)  # no model takes a run's place
     assert_one_line(call_here(tmp_path, script, arguments, monkeypatch, capsys), *parts)
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["song.mid"]
 
@@ -291,7 +293,7 @@ def test_full_traceback_on_request(tmp_path, monkeypatch):
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     environment = {**os.environ}
     done = subprocess.run(
-        [sys.executable, str(ROOT / "generate.py")],
+        [sys.executable, str(ROOT / "generate.py"), "checkpoint=missing"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

@@ -52,7 +52,7 @@ def test_help_imports_no_slow_library(tmp_path, command):
         (["generate", "checkpoint=missing"], "checkpoint=missing: no such file"),
         (["generate", "bars=0"], "bars=0: expected"),
         (["evaluate", "generated=missing", "references=."], "missing"),
-        (["evaluate"], "no checkpoint"),
+        (["evaluate", "checkpoint=missing"], "checkpoint=missing: no such file"),
         (["train", "data=midi_folder", "data.root=missing"], "data.root=missing: no such folder"),
         (["train", "data=midi_folder"], "data.root is missing"),
         (["train", "resume=missing"], "resume=missing"),
