@@ -177,7 +177,7 @@ def test_old_runs_resume(name, tmp_path, config):
     shutil.copy(FORMAT1 / f"{name}.ckpt", path)
     old = torch.load(path, weights_only=True)
     content = CheckpointContent.from_plain(read_checkpoint(path))
-    cfg = config("train", "scheduler.max_steps=9")
+    cfg = config("train", "optimizer=adam", "scheduler.max_steps=9")
     model = build(content.model, Transformer, vocab_size=len(content.vocabulary) + 1)  # PAD
     module = TrainingModule(
         model,
