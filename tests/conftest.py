@@ -39,3 +39,4 @@ def config():
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+    torch.set_flush_denormal(False)  # which the commands set, and Hypothesis refuses
