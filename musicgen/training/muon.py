@@ -44,7 +44,6 @@ class MuonAdamW(Optimizer):
         parts = dict(_matrices(model))
         others = [p for p in model.parameters() if p not in parts]
         self._num_maps = list(parts.values())
-        self._rates = lr, adamw_lr
         matrices = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         rest: dict[str, Any] = {"lr": adamw_lr, "betas": tuple(betas), "weight_decay": 0.0}
         self._adamw = AdamW(others, **rest)
@@ -64,8 +63,8 @@ class MuonAdamW(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         matrices, others = self.param_groups
-        lr, adamw_lr = self._rates
-        others["lr"] = adamw_lr * (matrices["lr"] / lr)  # also where one rate is set for both
+        scale = matrices["lr"] / self.defaults["lr"]
+        others["lr"] = self._adamw.defaults["lr"] * scale  # also where one rate is set for both
         maps: list[tuple[Tensor, Tensor, Tensor]] = []
         for matrix, number in zip(matrices["params"], self._num_maps, strict=True):
             if matrix.grad is not None:

@@ -34,6 +34,11 @@ def test_every_setting_of_a_command_is_explained(name, monkeypatch):
     assert "hydra" not in "\n".join(lines).replace("${hydra:", "").lower()
 
 
+def test_a_setting_of_a_file_that_another_extends_is_explained_once(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    assert help_text("train", ["attention=favor_decay"]).count("model.attention.decay=") == 1
+
+
 def test_comments_above_and_behind_keys(tmp_path):
     text = """\
 # Two lines

@@ -115,8 +115,8 @@ def _group(cfg: DictConfig, group: str, chosen: str | None) -> str:
     title = _wrap(
         f"{group}={chosen or 'null'}", "; ".join([*header, *alternatives]).replace(".;", ";"), 0
     )
-    settings = [_settings(cfg, file) for file in reversed(files)]
-    return "\n".join(line for line in (title, *settings) if line)
+    settings = _settings(cfg, *reversed(files))
+    return "\n".join(line for line in (title, settings) if line)
 
 
 def _files(group: str, choice: str) -> list[ConfigFile]:
@@ -126,11 +126,15 @@ def _files(group: str, choice: str) -> list[ConfigFile]:
     return [file, *(above for parent in file.parents for above in _files(group, parent))]
 
 
-def _settings(cfg: DictConfig, file: ConfigFile) -> str:
-    """Return a line for each of a file's settings: its value in `cfg`, and its comment."""
+def _settings(cfg: DictConfig, *files: ConfigFile) -> str:
+    """Return a line for each of the files' settings: its value in `cfg`, and its last comment."""
+    comments: dict[str, str] = {}
+    for file in files:
+        for key, comment in file.comments.items():
+            full = f"{file.package}.{key}".lstrip(".")
+            comments[full] = comment or comments.get(full, "")
     lines = []
-    for key, comment in file.comments.items():
-        full = f"{file.package}.{key}".lstrip(".")
+    for full, comment in comments.items():
         parent, _, name = full.rpartition(".")
         section = OmegaConf.select(cfg, parent) if parent else cfg
         internal = any(part.startswith("_") or part == "corpus" for part in full.split("."))
