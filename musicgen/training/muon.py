@@ -8,17 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
-from torch.optim._muon import muon
 
 from musicgen.models import Transformer
 from musicgen.validation import check_float
 
 
 class MuonAdamW(Optimizer):
-    """Muon (Jordan et al. 2024; the arithmetic is torch's) beside AdamW.
+    """Muon (Jordan et al. 2024) beside AdamW.
 
-    Muon orthogonalises the momentum of a matrix by five Newton–Schulz iterations. One optimizer
-    with two groups, so that a schedule, clipping and checkpoints treat it as any other.
+    Muon orthogonalises the momentum of a matrix. One optimizer with two groups, so that a
+    schedule, clipping and checkpoints treat it as any other.
 
     Args:
         model: the weights of the linear maps in its layers are Muon's; each map in a fused one
@@ -65,38 +64,54 @@ class MuonAdamW(Optimizer):
         matrices, others = self.param_groups
         scale = matrices["lr"] / self.defaults["lr"]
         others["lr"] = self._adamw.defaults["lr"] * scale  # also where one rate is set for both
-        maps: list[tuple[Tensor, Tensor, Tensor]] = []
         for matrix, number in zip(matrices["params"], self._num_maps, strict=True):
             if matrix.grad is not None:
                 state = self.state[matrix]
                 if not state:
                     state["momentum_buffer"] = torch.zeros_like(matrix.grad)
                 tensors = (matrix, matrix.grad, state["momentum_buffer"])
-                maps += zip(*(tensor.chunk(number) for tensor in tensors), strict=True)
-        if maps:
-            weights, gradients, momenta = (list(column) for column in zip(*maps, strict=True))
-            muon(
-                weights,
-                gradients,
-                momenta,
-                lr=matrices["lr"],
-                weight_decay=matrices["weight_decay"],
-                momentum=matrices["momentum"],
-                nesterov=True,
-                ns_coefficients=_COEFFICIENTS,
-                ns_steps=5,
-                eps=1e-7,
-                adjust_lr_fn="original",
-                has_complex=False,
-            )
+                for tensor in zip(*(tensor.chunk(number) for tensor in tensors), strict=True):
+                    _muon_step(*tensor, **{key: matrices[key] for key in _MUON_SETTINGS})
         # Loading a checkpoint replaces both.
         self._adamw.param_groups, self._adamw.state = [others], self.state
         self._adamw.step()
         return loss
 
 
-# Of the quintic Newton–Schulz iteration (Jordan et al. 2024).
-_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+_MUON_SETTINGS = ("lr", "momentum", "weight_decay")
+
+
+def _muon_step(
+    weight: Tensor,
+    gradient: Tensor,
+    average: Tensor,
+    *,
+    lr: float,
+    momentum: float,
+    weight_decay: float,
+) -> None:
+    """Update a matrix and its moving average of gradients, with Nesterov's momentum."""
+    average.lerp_(gradient, 1 - momentum)
+    update = orthogonalize(gradient.lerp(average, momentum))
+    rows, columns = weight.shape
+    weight.mul_(1 - lr * weight_decay).add_(update, alpha=-lr * max(1, rows / columns) ** 0.5)
+
+
+def orthogonalize(matrix: Tensor) -> Tensor:
+    """Compute nearly U Vᵀ of the singular value decomposition U S Vᵀ.
+
+    Five Newton–Schulz iterations (Jordan et al. 2024) bring the singular values to .7 to 1.2; in
+    bfloat16 on a GPU, which a CPU multiplies at half the speed of float32.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = matrix.bfloat16() if matrix.is_cuda else matrix
+    if tall := x.shape[0] > x.shape[1]:
+        x = x.T
+    x = x / x.norm().clamp(min=1e-7)
+    for _ in range(5):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if tall else x
 
 
 def _matrices(model: Transformer) -> Iterator[tuple[Tensor, int]]:
