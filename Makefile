@@ -27,7 +27,7 @@ doctor: $(STAMP) ## Check devices, kernels and compiler: every backend's correct
 demo: $(STAMP) ## Train a small model, continue held-out pieces, evaluate, write a report to see and hear
 	$(RUN) train.py experiment=demo
 	rm -rf generated/demo evaluated/demo
-	$(RUN) generate.py checkpoint="$$(ls -td outputs/demo/*/ | head -1)" prompt=test num_prompts=2 num_samples=2 best_of=4 sampling.temperature=0.6 length_factor=2 out=generated/demo
+	$(RUN) generate.py checkpoint="$$(ls -td outputs/demo/*/ | head -1)" prompt=test num_prompts=2 num_samples=2 best_of=4 best_of_bars=4 sampling.temperature=0.6 length_factor=2 out=generated/demo
 	$(RUN) evaluate.py checkpoint="$$(ls -td outputs/demo/*/ | head -1)" 'metrics=[style,descriptors,position_loss]' generated=generated/demo references=data/composed/pop-240-seed0 out=evaluated/demo
 	@echo "Open generated/demo/report.html to see and hear the continuations"
 

@@ -77,6 +77,7 @@ def _generate(cfg: DictConfig, held: ExitStack) -> None:
         hold_metre=cfg.hold_metre,
         ending=cfg.ending,
         best_of=cfg.best_of,
+        best_of_bars=cfg.best_of_bars,
         seed=cfg.seed,
         compile=cfg.compile,
     )
@@ -121,6 +122,7 @@ def _generate(cfg: DictConfig, held: ExitStack) -> None:
         "hold tempo, metre": f"{cfg.hold_tempo}, {cfg.hold_metre}".lower(),
         "ending": cfg.ending,
         "best of": cfg.best_of,
+        "best of bars": cfg.best_of_bars,
         "training length": model.training_length,
         "new tokens": new_tokens,
         "ungrammatical pieces": len(pieces) - num_grammatical(model, pieces),

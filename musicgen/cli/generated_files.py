@@ -98,7 +98,7 @@ def write_manifest(
             row |= {KNOWN: known.num_notes, SOURCE: known.source()}
         beats = continuation.prompt.end_tick / TICKS_PER_BEAT
         ends = {"prompt end": written.prompt_end, "prompt beats": beats}
-        rows.append({"file": file, **ends, **row, **candidate_rows(continuation)})
+        rows.append({"file": file, **ends, **row, **selection_rows(continuation)})
         measures = style_measures(row, anchors.get(continuation.prompt.name, {}))
         marks = []
         if originality and known:
@@ -251,19 +251,26 @@ def describe(
     return row
 
 
-def candidate_rows(continuation: Continuation) -> dict[str, Any]:
-    """Return the measures of the candidates of a piece, and the number of the best, from 0."""
-    if (selection := continuation.selection) is None:
-        return {}
+def selection_rows(continuation: Continuation) -> dict[str, Any]:
+    """Return the measures of all candidates of a piece, and the numbers of the best, from 0."""
 
     def rounded(value: float) -> float | None:
         return None if np.isnan(value) else round(value, 4)
 
     rows = [
-        {"nats a token": rounded(-each.log_likelihood), "share in key": rounded(each.in_key)}
-        for each in selection.candidates
+        {
+            "candidates": [
+                {
+                    "nats a token": rounded(-each.log_likelihood),
+                    "share in key": rounded(each.in_key),
+                }
+                for each in selection.candidates
+            ],
+            "best candidate": selection.chosen,
+        }
+        for selection in continuation.selections
     ]
-    return {"candidates": rows, "best candidate": selection.chosen}
+    return {"selections": rows} if rows else {}
 
 
 def style_rows(new: Score, piece: Mapping[str, Profiles]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from musicgen.generation.request import ContinuationRequest, Length
 from musicgen.generation.selection import Candidate, Selection, measure
 from musicgen.midi import Score, dumps, extend, loads
 from musicgen.models import Transformer
-from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.base import TICKS_PER_BEAT, Tokenizer
 from musicgen.validation import check_choice
 
 __all__ = [
@@ -52,14 +52,14 @@ class MidiFile(NamedTuple):
 class Continuation:
     """A prompt with a continuation: `tokens` [L] and `score` hold both, as the model sees them.
 
-    `selection` says which candidate it is, if there were several.
+    `selections` are the choices among several candidates that it is made of, one after another.
     """
 
     prompt: Prompt
     sample: int
     tokens: NDArray[np.int64]
     score: Score
-    selection: Selection | None = None
+    selections: tuple[Selection, ...] = ()
 
     @property
     def num_new_tokens(self) -> int:
@@ -132,44 +132,78 @@ def continue_prompts(
         warn: called with one line if a requested compilation is not possible.
     """
     decoder = Decoder(model, tokenizer, request, on_step=on_step, warn=warn)
-    token_prompts = [decoder.token_prompt(prompt) for prompt in prompts]  # all before any work
-    draws = [(i, c) for i in range(request.num_samples) for c in range(request.best_of)]
-    size = max(1, request.batch_size // len(draws))
-    found: dict[tuple[int, int], dict[int, Candidate]] = {}  # by prompt and sample
-    for start in range(0, len(prompts), size):
-        group = range(len(prompts))[start : start + size]
-        for first in range(0, len(draws), request.batch_size):
-            batch = draws[first : first + request.batch_size]
-            numbers = [(p, *draw) for p in group for draw in batch]
-            rows = [(p - start, decoder.key(i, c)) for p, i, c in numbers]
-            open_pieces = []
-            for row, new, log_probs in decoder.rows(token_prompts[start : start + size], rows):
-                p, i, c = numbers[row]
-                tokens = np.append(prompts[p].tokens, np.array(new, dtype=np.int64))
-                piece = _continuation(tokenizer, prompts[p], i, tokens)
-                if request.best_of > 1:
-                    of_sample = found.setdefault((p, i), {})
-                    of_sample[c] = measure(piece.prompt, tokens, piece.new_score, log_probs)
-                    if len(of_sample) < request.best_of:
-                        continue
-                    selection = Selection([of_sample[c] for c in range(request.best_of)])
-                    del found[p, i]
-                    piece = _continuation(tokenizer, piece.prompt, i, selection.tokens, selection)
-                if decoder.closes:
-                    open_pieces.append(piece)
-                else:
-                    yield piece
-            unclosed = [OpenPiece(p.prompt, p.sample, p.tokens) for p in open_pieces]
-            for piece, tokens in zip(open_pieces, decoder.endings(unclosed), strict=True):
-                yield _continuation(tokenizer, piece.prompt, piece.sample, tokens, piece.selection)
+    for prompt in prompts:  # all before any work
+        decoder.token_prompt(prompt)
+    drafts = [_Draft(p, i, p.tokens) for p in prompts for i in range(request.num_samples)]
+    size = max(1, request.batch_size // request.best_of)
+    for start in range(0, len(drafts), size):
+        unclosed = []
+        for draft in _complete(decoder, drafts[start : start + size]):
+            if decoder.closes:
+                unclosed.append(draft)
+            else:
+                yield draft.continuation(tokenizer)
+        open_pieces = [OpenPiece(draft.prompt, draft.sample, draft.tokens) for draft in unclosed]
+        for draft, tokens in zip(unclosed, decoder.endings(open_pieces), strict=True):
+            yield replace(draft, tokens=tokens).continuation(tokenizer)
 
 
-def _continuation(
-    tokenizer: Tokenizer,
-    prompt: Prompt,
-    sample: int,
-    tokens: NDArray[np.int64],
-    selection: Selection | None = None,
-) -> Continuation:
-    score = with_frame(tokenizer.decode(tokens), prompt.score)
-    return Continuation(prompt, sample, tokens, score, selection)
+@dataclass(frozen=True)
+class _Draft:
+    """The tokens [L] of a continuation so far, the prompt's included, and what chose them."""
+
+    prompt: Prompt
+    sample: int
+    tokens: NDArray[np.int64]
+    selections: tuple[Selection, ...] = ()
+
+    def continuation(self, tokenizer: Tokenizer) -> Continuation:
+        score = with_frame(tokenizer.decode(self.tokens), self.prompt.score)
+        return Continuation(self.prompt, self.sample, self.tokens, score, self.selections)
+
+
+def _complete(decoder: Decoder, drafts: Sequence[_Draft]) -> Iterator[_Draft]:
+    """Yield each draft as soon as it is complete, but for the bar that closes it."""
+    stage = 0
+    while drafts:
+        incomplete = []
+        for draft in _continue(decoder, drafts, stage):
+            if decoder.ends(draft.prompt, draft.tokens, stage):
+                yield draft
+            else:
+                incomplete.append(draft)
+        drafts, stage = incomplete, stage + 1
+
+
+def _continue(decoder: Decoder, drafts: Sequence[_Draft], stage: int) -> Iterator[_Draft]:
+    """Yield each draft with the best candidate for a stage of it."""
+    request, tokenizer = decoder.request, decoder.tokenizer
+    prompts = {  # samples share their prompt's array, and its prefill
+        id(draft.tokens): decoder.token_prompt(draft.prompt, draft.tokens, stage)
+        for draft in drafts
+    }
+    numbers = {key: number for number, key in enumerate(prompts)}
+    draws = [(i, c) for i in range(len(drafts)) for c in range(request.best_of)]
+    found: list[dict[int, Candidate]] = [{} for _ in drafts]
+    for first in range(0, len(draws), request.batch_size):
+        batch = draws[first : first + request.batch_size]
+        rows = [
+            (numbers[id(drafts[i].tokens)], decoder.key(drafts[i].sample, c, stage))
+            for i, c in batch
+        ]
+        for row, new, log_probs in decoder.rows(list(prompts.values()), rows):
+            i, c = batch[row]
+            draft = drafts[i]
+            start_time = prompts[id(draft.tokens)].start_time
+            tokens = np.append(draft.tokens, np.array(new, dtype=np.int64))
+            if request.best_of > 1:
+                tick = TICKS_PER_BEAT // tokenizer.steps_per_beat * start_time
+                found[i][c] = measure(
+                    draft.prompt, tokens, tokenizer.decode(tokens), tick, log_probs
+                )
+                if len(found[i]) < request.best_of:
+                    continue
+                selection = Selection([found[i][c] for c in range(request.best_of)])
+                tokens = selection.tokens
+                draft = replace(draft, selections=(*draft.selections, selection))
+            yield replace(draft, tokens=tokens)

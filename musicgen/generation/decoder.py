@@ -66,18 +66,42 @@ class Decoder:
     def closes(self) -> bool:
         return self.request.ending == "close"
 
-    def token_prompt(self, prompt: Prompt) -> TokenPrompt:
-        """Return the tokens to continue, to the last bar if that closes, else to the end."""
-        end, silent_by = self.request.length.end_time(prompt), None
+    def token_prompt(
+        self, prompt: Prompt, tokens: NDArray[np.int64] | None = None, stage: int = 0
+    ) -> TokenPrompt:
+        """Return the tokens to continue, to the last bar if that closes, else to the end.
+
+        Args:
+            tokens: [L] ids of the piece so far; None: the prompt's.
+            stage: number of the next of the stages of `best_of_bars`, to whose end it goes then.
+        """
+        start, end, silent_by = prompt.end_time, self.request.length.end_time(prompt), None
         if self.closes:
             assert end is not None
             silent_by, end = end, end - prompt.bar_length
+        if self.request.best_of_bars is not None:
+            length = self.request.best_of_bars * prompt.bar_length
+            start += stage * length
+            end = start + length if end is None else min(end, start + length)
         limit = self.request.length.limit(prompt, self.max_length)
-        return self._token_prompt(prompt, prompt.tokens, prompt.end_time, end, silent_by, limit)
+        if tokens is None:
+            tokens = prompt.tokens
+        limit -= len(tokens) - len(prompt.tokens)
+        return self._token_prompt(prompt, tokens, start, end, silent_by, limit)
 
-    def key(self, sample: int, candidate: int = 0) -> NoiseKey:
-        """Return the key of a sample's random numbers, or of another candidate for it."""
-        words = (sample, candidate) if candidate else (sample,)
+    def ends(self, prompt: Prompt, tokens: NDArray[np.int64], stage: int) -> bool:
+        """Return whether a piece is complete after a stage, but for the bar that closes it."""
+        if self.request.best_of_bars is None or tokens[-1] == self.tokenizer.vocabulary.id("EOS"):
+            return True
+        following = self.token_prompt(prompt, tokens, stage + 1)
+        over = following.end_time is not None and following.end_time <= following.start_time
+        return over or following.max_new_tokens < 1
+
+    def key(self, sample: int, candidate: int = 0, stage: int = 0) -> NoiseKey:
+        """Return the key of the random numbers of a sample's candidate in a stage."""
+        words: tuple[int, ...] = (sample, candidate, stage)
+        while len(words) > 1 and words[-1] == 0:  # the first draw is that of a sample alone
+            words = words[:-1]
         return NoiseKey((self.request.seed, RandomStream.SAMPLING, *words))
 
     def steps(

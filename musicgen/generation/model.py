@@ -184,6 +184,7 @@ class MusicModel:
         hold_metre: bool = True,
         ending: Ending = "open",
         best_of: int = 1,
+        best_of_bars: int | None = None,
         seed: int = 0,
         compile: str | bool = "auto",  # noqa: A002, as on the command line
     ) -> list[Continuation]:
@@ -202,6 +203,8 @@ class MusicModel:
                 endings of the corpus sound, see `Decoder.endings`.
             best_of: candidates for each continuation, of which the best by likelihood and key is
                 returned, see `Selection`.
+            best_of_bars: keep the best candidate after every so many bars, from where all go on;
+                None: the best of whole continuations.
             seed: decides all random draws. The positional encoding's noise is drawn once for a
                 call: its pieces share it, as one piece keeps it from token to token.
             compile: true, false, or `auto`, see `make_engine`.
@@ -238,6 +241,7 @@ class MusicModel:
             hold_metre=hold_metre,
             ending=ending,
             best_of=best_of,
+            best_of_bars=best_of_bars,
             seed=seed,
             compile=compile,
         )

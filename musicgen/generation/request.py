@@ -69,6 +69,8 @@ class ContinuationRequest:
         ending: `open` stops at the end of the last bar; `close` ends the piece in it, see
             `Decoder.endings`.
         best_of: candidates for each continuation, see `Selection`.
+        best_of_bars: bars after which one of the candidates is chosen and continued by all; None:
+            whole continuations are the candidates.
         seed: decides the draws of tokens and of the positional encoding.
         compile: whether to compile steps, see `make_engine`.
     """
@@ -82,6 +84,7 @@ class ContinuationRequest:
     hold_metre: bool = False
     ending: Ending = "open"
     best_of: int = 1
+    best_of_bars: int | None = None
     seed: int = 0
     compile: str | bool = "auto"
 
@@ -95,4 +98,9 @@ class ContinuationRequest:
         if self.ending == "close" and self.length.bars is None:
             raise ParameterError("ending", "close", "expected bars, not length_factor, beside it")
         check_int("best_of", self.best_of)
+        check_int("best_of_bars", self.best_of_bars, none_means="the whole continuation")
+        if self.best_of_bars is not None and self.best_of == 1:
+            raise ParameterError(
+                "best_of_bars", self.best_of_bars, "expected best_of > 1 beside it"
+            )
         check_int("seed", self.seed, minimum=0)

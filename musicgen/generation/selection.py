@@ -15,14 +15,15 @@ from musicgen.midi import Score
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate and its measures.
+    """A candidate for a continuation, or for the next part of one, and its measures.
 
     Attributes:
-        tokens: [L] ids, those of the prompt included.
+        tokens: [L] ids, those of the prompt and of the parts before included.
         log_likelihood: mean log-probability of the new tokens under the model alone, in nats;
             NaN without new tokens.
         in_key: share of the new notes in the major scale, or its relative minor, that fits the
-            prompt; without a prompt, that fits the notes. NaN without notes; drums do not count.
+            prompt; without a prompt, that fits the notes before, or its own. NaN without notes;
+            drums do not count.
     """
 
     tokens: NDArray[np.int64]
@@ -31,17 +32,28 @@ class Candidate:
 
 
 def measure(
-    prompt: Prompt, tokens: NDArray[np.int64], new_score: Score, log_probs: Sequence[float]
+    prompt: Prompt,
+    tokens: NDArray[np.int64],
+    score: Score,
+    start_tick: int,
+    log_probs: Sequence[float],
 ) -> Candidate:
-    """Return a candidate, given the log-probabilities of its new tokens."""
-    scale = find_scale(prompt.score if prompt.end_tick else new_score)
+    """Return a candidate.
+
+    Args:
+        score: the music of `tokens`, of which the candidate begins at `start_tick`.
+        log_probs: log-probabilities of its tokens.
+    """
+    new = score.clip(start_tick, score.end + 1)
+    known = prompt.score if prompt.end_tick else score.clip(0, start_tick)
+    scale = find_scale(known if known.num_notes else new)
     log_likelihood = float(np.mean(log_probs)) if len(log_probs) else np.nan
-    return Candidate(tokens, log_likelihood, in_scale_share(new_score, scale))
+    return Candidate(tokens, log_likelihood, in_scale_share(new, scale))
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Candidates for one continuation; likelihood and key decide which is chosen, see `best`."""
+    """Candidates for the same part; likelihood and key decide which is chosen, see `best`."""
 
     candidates: Sequence[Candidate]
 

@@ -111,15 +111,24 @@ def test_generate_warns_about_pieces_cut_short_by_the_position_limit(tmp_path, m
 
 
 def test_candidates_are_in_the_manifest(workplace, monkeypatch, capsys):
-    arguments = ["prompt=test", "num_prompts=1", "prompt_bars=1", "bars=2", "best_of=2"]
+    arguments = [
+        "prompt=test",
+        "num_prompts=1",
+        "prompt_bars=1",
+        "bars=3",
+        "best_of=2",
+        "best_of_bars=1",
+    ]
     arguments += ["ending=close", "sampling.min_p=0.02", "sampling.max_bar_repeats=2", "out=best"]
     done = call_here(workplace, "generate.py", arguments, monkeypatch, capsys)
     assert done.returncode == 0, done.stderr
     manifest = json.loads((workplace / "best/generation.json").read_text())
     (piece,) = manifest["pieces"]
-    assert [*piece["candidates"][0]] == ["nats a token", "share in key"]
-    assert len(piece["candidates"]) == 2
-    assert piece["best candidate"] in (0, 1)
+    assert len(piece["selections"]) == 2  # of two bars; the third closes
+    for selection in piece["selections"]:
+        assert [*selection["candidates"][0]] == ["nats a token", "share in key"]
+        assert len(selection["candidates"]) == 2
+        assert selection["best candidate"] in (0, 1)
     assert manifest["settings"]["best of"] == 2
     assert manifest["settings"]["ending"] == "close"
     assert manifest["settings"]["ungrammatical pieces"] == 0

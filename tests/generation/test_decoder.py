@@ -167,9 +167,11 @@ def test_best_of_n_measures_every_candidate(tokenizer, batch_size):
     model = small_model(tokenizer)
     done = run(tokenizer, model, best_of=3, num_samples=2, batch_size=batch_size)
     assert len(done) == 2
-    assert len({tuple(c.tokens) for each in done for c in each.selection.candidates}) == 6
+    assert (
+        len({tuple(c.tokens) for each in done for s in each.selections for c in s.candidates}) == 6
+    )
     for each in done:
-        for candidate in each.selection.candidates:
+        for candidate in each.selections[0].candidates:
             start = len(each.prompt.tokens)
             expected = log_probs(model, tokenizer, candidate.tokens)[start - 1 :].mean()
             assert candidate.log_likelihood == pytest.approx(expected, abs=1e-4)
@@ -177,7 +179,7 @@ def test_best_of_n_measures_every_candidate(tokenizer, batch_size):
             new = new.clip(each.prompt.end_tick, new.end + 1)
             expected = in_scale_share(new, find_scale(each.prompt.score))
             assert candidate.in_key == pytest.approx(expected)
-        assert each.tokens.tolist() == each.selection.tokens.tolist()
+        assert each.tokens.tolist() == each.selections[0].tokens.tolist()
 
 
 def test_the_first_candidate_is_the_one_without_others():
@@ -186,11 +188,53 @@ def test_the_first_candidate_is_the_one_without_others():
     torch.nn.init.zeros_(model.head.weight)
     alone = run(tokenizer, model, num_samples=2)
     of_three = run(tokenizer, model, num_samples=2, best_of=3)
-    first = [c.selection.candidates[0].tokens.tolist() for c in of_three]
+    first = [c.selections[0].candidates[0].tokens.tolist() for c in of_three]
     assert first == [c.tokens.tolist() for c in alone]
     closed = run(tokenizer, model, num_samples=2, best_of=3, ending="close")
     assert all(c.tokens[-1] == tokenizer.vocabulary.id("EOS") for c in closed)
-    assert all(len(c.selection.candidates) == 3 for c in closed)
+    assert all(len(c.selections[0].candidates) == 3 for c in closed)
+
+
+@pytest.mark.parametrize("ending", ["open", "close"])
+def test_the_best_candidate_of_a_bar_is_continued(tokenizer, ending):
+    model = small_model(tokenizer)
+    options = {"best_of": 2, "best_of_bars": 1, "ending": ending}
+    (done,) = run(tokenizer, model, length=Length(bars=3), **options)
+    if ending == "open":
+        (split,) = run(tokenizer, model, length=Length(bars=3), **options, batch_size=1)
+        assert done.tokens.tolist() == split.tokens.tolist()
+    assert tokenizer.grammar().accepts(torch.from_numpy(done.tokens)[None]).all()
+    assert len(done.selections) == (3 if ending == "open" else 2)
+    before, start, bar = done.prompt.tokens, done.prompt.end_time, done.prompt.bar_length
+    for selection in done.selections:
+        for candidate in selection.candidates:
+            assert candidate.tokens[: len(before)].tolist() == before.tolist()
+            times = tokenizer.times(candidate.tokens)[len(before) :]
+            assert start <= times.min() <= times.max() < start + bar
+            expected = log_probs(model, tokenizer, candidate.tokens)[len(before) - 1 :].mean()
+            assert candidate.log_likelihood == pytest.approx(expected, abs=1e-4)
+            step = done.prompt.end_tick // done.prompt.end_time
+            new = tokenizer.decode(candidate.tokens).clip(start * step, (start + bar) * step)
+            expected = in_scale_share(new, find_scale(done.prompt.score))
+            assert candidate.in_key == pytest.approx(expected)
+        assert len({tuple(candidate.tokens) for candidate in selection.candidates}) == 2
+        before, start = selection.tokens, start + bar
+    assert done.tokens[: len(before)].tolist() == before.tolist()
+    (first,) = run(tokenizer, model, length=Length(bars=1), best_of=2)
+    assert first.tokens.tolist() == done.selections[0].tokens.tolist()
+
+
+def test_a_length_in_tokens_ends_in_the_midst_of_a_choice():
+    tokenizer = TOKENIZERS["remi"]
+    options = {"length": Length(total_tokens=150), "best_of": 2, "best_of_bars": 1}
+    (done,) = run(tokenizer, **options)
+    assert len(done.tokens) == 150
+    assert done.tokens.tolist() == done.selections[-1].tokens.tolist()
+
+
+def test_a_choice_after_bars_needs_candidates():
+    with pytest.raises(UserError, match=r"^best_of_bars=2: expected best_of > 1 beside it"):
+        run(TOKENIZERS["remi"], best_of_bars=2)
 
 
 @pytest.mark.parametrize(

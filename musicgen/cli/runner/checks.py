@@ -108,6 +108,7 @@ def _check_generate(cfg: DictConfig) -> None:
     check_float("sampling.temperature", cfg.sampling.temperature, none_means="")
     check_int("num_samples", cfg.num_samples)
     check_int("best_of", cfg.best_of)
+    check_int("best_of_bars", cfg.best_of_bars, none_means="the whole continuation")
     check_choice("ending", cfg.ending, ("open", "close"))
     check_int("batch_size", cfg.batch_size)
     check_int("seed", cfg.seed, minimum=0)
