@@ -31,7 +31,7 @@ from musicgen.metrics import Summary
 
 METHODS = {
     "none": [],
-    "full": ["optimizer.lr=5e-4"],
+    "full": ["optimizer=adamw", "optimizer.lr=5e-4"],
     "lora": ["adapter=lora", "optimizer.lr=2e-3"],
     "style": ["adapter=style"],
 }

@@ -35,7 +35,6 @@ VARIANTS = {
     "+tied": ["model.tie_embeddings=true"],
     "+muon": ["optimizer=muon"],
     "+averaged": ["callbacks=averaged"],
-    "+cycles": ["model.cycles=[4,16,64]"],
     "@time": ["model.position.coordinates=time"],
     "@feature": ["model.position.site=feature"],
     "@index_beat": ["model.position.coordinates=[index,beat]"],
@@ -73,9 +72,9 @@ JSB = (
     "data=jsb_chorales",
     "tokenizer=chorale",
     "tokenizer.max_transposition=5",
-    "data.batch_size=4",
-    "optimizer=adamw",
-    "model.dropout=0.1",
+    "data.batch_size=2",
+    "optimizer=muon",
+    "model.cycles=[4,16,64]",
 )
 
 
@@ -183,18 +182,29 @@ RACES = {
         Race("sites", 800, 512, 192, ("none", *each(ROTARY, "", "@feature"))),
         Race(
             "jsb",
-            600,
-            2561,
+            400,
+            1024,
             128,
             (
-                *each(tuple(SOFTMAX_ENCODINGS), "", "+cycles"),
-                *each(FAVOR, "+decay", "+decay+cycles"),
+                *SOFTMAX_ENCODINGS,
+                *each(FAVOR, "+decay"),
+                *each(
+                    ("softmax_rope", "rope+decay"),
+                    *("@time", "@index_beat", "@index_beat_pitch_by_head"),
+                ),
             ),
             JSB,
             split="val",
             whole=True,
             precision="32-true",
         ),
-        Race("coordinates", 800, 512, 192, each(("exact_sine_spe", "rope"), *COORDINATES)),
+        Race(
+            "coordinates",
+            600,
+            256,
+            128,
+            each(("exact_sine_spe", "rope"), *COORDINATES),
+            precision="32-true",
+        ),
     )
 }
