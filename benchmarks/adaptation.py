@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -109,12 +110,12 @@ def share_of_sevenths(song: Path) -> float:
 
 
 def gather(pieces: list[Path], folder: Path) -> Path:
-    """Make a folder of links to pieces."""
+    """Copy pieces, which are files or folders, to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for piece in pieces:
-        link = folder / piece.name
-        if not link.is_symlink():
-            link.symlink_to(piece.resolve(), target_is_directory=piece.is_dir())
+        copy = shutil.copytree if piece.is_dir() else shutil.copy
+        if not (folder / piece.name).exists():
+            copy(piece, folder / piece.name)
     return folder.resolve()
 
 
