@@ -5,10 +5,11 @@
 On POP909 without transposition, in batches of 8, with FAVOR+ of 64 features; trained in bf16-mixed,
 measured in float32. `decay`: 4 layers, width 192, 6 heads, 800 steps of 512 tokens; encodings with
 and without learned decay. At the same size, `sites`: rotary encodings on queries and keys, and on
-features; `options`: short convolution, decay by token, output gate, normalised q and k, tied
-embeddings. `musical_time`: 4 layers, width 128, 4 heads, 600 steps of 256 tokens; encodings by
-index and by musical time. `coordinates`, at that size and in float32: by index, musical time,
-several coordinates, and one for each head.
+features; `combined`: encodings with decay by token, short convolution and Muon. `musical_time`:
+4 layers, width 128, 4 heads, 600 steps of 256 tokens; encodings by index and by musical time. At
+that size and in float32, `coordinates`: by index, musical time, several coordinates, and one for
+each head; `options`: short convolution, decay by token, output gate, normalised q and k, tied
+embeddings, Muon, averaged weights.
 
 On the JSB chorales (--root is their JSON file), `jsb`: 4 layers, width 128, 4 heads, cycles, Muon,
 400 steps of 2 transposed windows of 1,024 tokens in float32; encodings of softmax attention, of

@@ -60,10 +60,11 @@ DECAYING = ("none", "sinusoidal", "sine_spe", "exact_sine_spe", "conv_spe")
 TIMED = ("exact_sine_spe", "sine_spe_64", "rope", "lrpe_orthogonal")
 # Options beside learned decay, one at a time, then together.
 OPTIONS = (
-    *("+decay" + option for option in ("", "+conv", "+gate", "+qknorm", "+tied")),
-    *("+gated" + more for more in ("", "+conv", "+conv+gate", "+conv+qknorm", "+conv+tied")),
-    "+gated+conv+gate+qknorm+tied",
-    *("+gated+conv+muon" + more for more in ("", "+averaged")),
+    *("+decay" + each for each in ("", "+conv", "+gate", "+qknorm", "+tied", "+muon", "+averaged")),
+    "+gated",
+    "+decay+conv+muon",
+    "+gated+conv+muon",
+    *("+decay+conv+muon" + more for more in ("+gate", "+qknorm", "+tied", "+averaged")),
 )
 ROTARY = ("rope", "lrpe_unitary", "lrpe_orthogonal", "lrpe_permutation")
 FAVOR = ("none", "sinusoidal", "sine_spe", "exact_sine_spe", "conv_spe", *ROTARY)
@@ -166,19 +167,8 @@ RACES = {
             128,
             (*each(TIMED, "", "@time"), *each(TIMED[2:], "@feature", "@feature@time")),
         ),
-        Race(
-            "options",
-            800,
-            512,
-            192,
-            (
-                *each(("none",), *OPTIONS),
-                *each(
-                    ("exact_sine_spe", "rope", "permute"),
-                    *("+decay", "+gated+conv", "+gated+conv+muon"),
-                ),
-            ),
-        ),
+        Race("options", 600, 256, 128, each(("rope",), *OPTIONS), precision="32-true"),
+        Race("combined", 800, 512, 192, each((*DECAYING, *ROTARY, "permute"), "+gated+conv+muon")),
         Race("sites", 800, 512, 192, ("none", *each(ROTARY, "", "@feature"))),
         Race(
             "jsb",
