@@ -113,9 +113,10 @@ def gather(pieces: list[Path], folder: Path) -> Path:
     """Copy pieces, which are files or folders, to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for piece in pieces:
-        copy = shutil.copytree if piece.is_dir() else shutil.copy
-        if not (folder / piece.name).exists():
-            copy(piece, folder / piece.name)
+        if piece.is_dir():
+            shutil.copytree(piece, folder / piece.name, dirs_exist_ok=True)
+        else:
+            shutil.copy(piece, folder)
     return folder.resolve()
 
 

@@ -1,4 +1,4 @@
-"""Compare steps of MuonAdamW, of torch's Muon, which is in bfloat16, with AdamW, and of AdamW.
+"""Compare a step of MuonAdamW with torch's Muon (in bfloat16) beside AdamW, and with AdamW alone.
 
 CPU time of the optimizer alone, for the model of `model_options` with a short convolution.
 """

@@ -58,7 +58,7 @@ def load_for_resume(
                 raise UserError(
                     f"the run has {name}={old} (not {new}); a resumed run keeps it, and may change "
                     f"{', '.join(sorted(_MAY_CHANGE_OPTIMIZER))} and the settings of its schedule: "
-                    f"set {section}= to the run's, or begin a new run from these weights with init="
+                    f"set {name}= to the run's, or begin a new run from these weights with init="
                 )
             changed.append(f"{name}={new} (was {old})")
     for section in _MAY_DIFFER:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
-from musicgen.generation.decoder import Decoder, OpenPiece
+from musicgen.generation.decoder import Decoder, Draft
 from musicgen.generation.prompts import Prompt, PromptSource, with_frame
 from musicgen.generation.request import ContinuationRequest, Length
 from musicgen.generation.selection import Candidate, Selection, measure
@@ -132,9 +132,9 @@ def continue_prompts(
         warn: called with one line if a requested compilation is not possible.
     """
     decoder = Decoder(model, tokenizer, request, on_step=on_step, warn=warn)
-    for prompt in prompts:  # all before any work
-        decoder.token_prompt(prompt)
-    drafts = [_Draft(p, i, p.tokens) for p in prompts for i in range(request.num_samples)]
+    for prompt in prompts:  # before any work
+        decoder.check(prompt)
+    drafts = [Draft(p, i, p.tokens) for p in prompts for i in range(request.num_samples)]
     size = max(1, request.batch_size // request.best_of)
     for start in range(0, len(drafts), size):
         unclosed = []
@@ -142,62 +142,49 @@ def continue_prompts(
             if decoder.closes:
                 unclosed.append(draft)
             else:
-                yield draft.continuation(tokenizer)
-        open_pieces = [OpenPiece(draft.prompt, draft.sample, draft.tokens) for draft in unclosed]
-        for draft, tokens in zip(unclosed, decoder.endings(open_pieces), strict=True):
-            yield replace(draft, tokens=tokens).continuation(tokenizer)
+                yield _continuation(tokenizer, draft)
+        for draft, tokens in zip(unclosed, decoder.endings(unclosed), strict=True):
+            yield _continuation(tokenizer, draft._replace(tokens=tokens))
 
 
-@dataclass(frozen=True)
-class _Draft:
-    """The tokens [L] of a continuation so far, the prompt's included, and what chose them."""
-
-    prompt: Prompt
-    sample: int
-    tokens: NDArray[np.int64]
-    selections: tuple[Selection, ...] = ()
-
-    def continuation(self, tokenizer: Tokenizer) -> Continuation:
-        score = with_frame(tokenizer.decode(self.tokens), self.prompt.score)
-        return Continuation(self.prompt, self.sample, self.tokens, score, self.selections)
+def _continuation(tokenizer: Tokenizer, draft: Draft) -> Continuation:
+    score = with_frame(tokenizer.decode(draft.tokens), draft.prompt.score)
+    return Continuation(draft.prompt, draft.sample, draft.tokens, score, draft.selections)
 
 
-def _complete(decoder: Decoder, drafts: Sequence[_Draft]) -> Iterator[_Draft]:
+def _complete(decoder: Decoder, drafts: Sequence[Draft]) -> Iterator[Draft]:
     """Yield each draft as soon as it is complete, but for the bar that closes it."""
     stage = 0
     while drafts:
         incomplete = []
-        for draft in _continue(decoder, drafts, stage):
-            if decoder.ends(draft.prompt, draft.tokens, stage):
+        for draft in _extend(decoder, drafts, stage):
+            if decoder.is_complete(draft, stage):
                 yield draft
             else:
                 incomplete.append(draft)
         drafts, stage = incomplete, stage + 1
 
 
-def _continue(decoder: Decoder, drafts: Sequence[_Draft], stage: int) -> Iterator[_Draft]:
+def _extend(decoder: Decoder, drafts: Sequence[Draft], stage: int) -> Iterator[Draft]:
     """Yield each draft with the best candidate for a stage of it."""
     request, tokenizer = decoder.request, decoder.tokenizer
-    prompts = {  # samples share their prompt's array, and its prefill
-        id(draft.tokens): decoder.token_prompt(draft.prompt, draft.tokens, stage)
-        for draft in drafts
+    # Samples that share their prompt's array share its prefill.
+    keys = [(id(draft.prompt), id(draft.tokens)) for draft in drafts]
+    prompts = {
+        key: decoder.token_prompt(draft, stage) for key, draft in zip(keys, drafts, strict=True)
     }
     numbers = {key: number for number, key in enumerate(prompts)}
     draws = [(i, c) for i in range(len(drafts)) for c in range(request.best_of)]
     found: list[dict[int, Candidate]] = [{} for _ in drafts]
     for first in range(0, len(draws), request.batch_size):
         batch = draws[first : first + request.batch_size]
-        rows = [
-            (numbers[id(drafts[i].tokens)], decoder.key(drafts[i].sample, c, stage))
-            for i, c in batch
-        ]
+        rows = [(numbers[keys[i]], decoder.key(drafts[i].sample, c, stage)) for i, c in batch]
         for row, new, log_probs in decoder.rows(list(prompts.values()), rows):
             i, c = batch[row]
             draft = drafts[i]
-            start_time = prompts[id(draft.tokens)].start_time
             tokens = np.append(draft.tokens, np.array(new, dtype=np.int64))
             if request.best_of > 1:
-                tick = TICKS_PER_BEAT // tokenizer.steps_per_beat * start_time
+                tick = TICKS_PER_BEAT // tokenizer.steps_per_beat * prompts[keys[i]].start_time
                 found[i][c] = measure(
                     draft.prompt, tokens, tokenizer.decode(tokens), tick, log_probs
                 )
@@ -205,5 +192,5 @@ def _continue(decoder: Decoder, drafts: Sequence[_Draft], stage: int) -> Iterato
                     continue
                 selection = Selection([found[i][c] for c in range(request.best_of)])
                 tokens = selection.tokens
-                draft = replace(draft, selections=(*draft.selections, selection))
-            yield replace(draft, tokens=tokens)
+                draft = draft._replace(selections=(*draft.selections, selection))
+            yield draft._replace(tokens=tokens)

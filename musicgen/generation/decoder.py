@@ -22,7 +22,7 @@ from musicgen.generation.decoding import (
 from musicgen.generation.engines import make_engine
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.request import ContinuationRequest
-from musicgen.generation.selection import best
+from musicgen.generation.selection import Selection, best
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import TICKS_PER_BEAT, Tokenizer
@@ -31,12 +31,16 @@ NUM_ENDINGS = 16
 """Candidates for the last bar of a piece that closes."""
 
 
-class OpenPiece(NamedTuple):
-    """The tokens [L] of a piece, prompt included, up to its last bar."""
+class Draft(NamedTuple):
+    """A continuation so far: its tokens [L], the prompt's included, and what chose among several.
+
+    A sample begins as a draft with the prompt's own array.
+    """
 
     prompt: Prompt
     sample: int
     tokens: NDArray[np.int64]
+    selections: tuple[Selection, ...] = ()
 
 
 class Decoder:
@@ -66,14 +70,28 @@ class Decoder:
     def closes(self) -> bool:
         return self.request.ending == "close"
 
-    def token_prompt(
-        self, prompt: Prompt, tokens: NDArray[np.int64] | None = None, stage: int = 0
-    ) -> TokenPrompt:
-        """Return the tokens to continue, to the last bar if that closes, else to the end.
+    def check(self, prompt: Prompt) -> None:
+        """Refuse a prompt that is too long, with a `UserError`."""
+        self.request.length.limit(prompt, self.max_length)
 
-        Args:
-            tokens: [L] ids of the piece so far; None: the prompt's.
-            stage: number of the next of the stages of `best_of_bars`, to whose end it goes then.
+    def token_prompt(self, draft: Draft, stage: int = 0) -> TokenPrompt:
+        """Return the tokens to continue, and how far: to the end of a stage, see `best_of_bars`."""
+        start, end, silent_by = self._span(draft.prompt, stage)
+        left = self._num_left(draft)
+        return self._token_prompt(draft.prompt, draft.tokens, start, end, silent_by, left)
+
+    def is_complete(self, draft: Draft, stage: int) -> bool:
+        """Return whether a draft is complete after a stage, but for the bar that closes it."""
+        ended = draft.tokens[-1] == self.tokenizer.vocabulary.id("EOS")
+        if self.request.best_of_bars is None or ended or self._num_left(draft) < 1:
+            return True
+        start, end, _ = self._span(draft.prompt, stage + 1)
+        return end is not None and end <= start
+
+    def _span(self, prompt: Prompt, stage: int) -> tuple[int, int | None, int | None]:
+        """Return the musical times at which a stage begins and ends, and `silent_by`.
+
+        Without `best_of_bars` the only stage is the continuation, to the last bar if that closes.
         """
         start, end, silent_by = prompt.end_time, self.request.length.end_time(prompt), None
         if self.closes:
@@ -83,19 +101,12 @@ class Decoder:
             length = self.request.best_of_bars * prompt.bar_length
             start += stage * length
             end = start + length if end is None else min(end, start + length)
-        limit = self.request.length.limit(prompt, self.max_length)
-        if tokens is None:
-            tokens = prompt.tokens
-        limit -= len(tokens) - len(prompt.tokens)
-        return self._token_prompt(prompt, tokens, start, end, silent_by, limit)
+        return start, end, silent_by
 
-    def ends(self, prompt: Prompt, tokens: NDArray[np.int64], stage: int) -> bool:
-        """Return whether a piece is complete after a stage, but for the bar that closes it."""
-        if self.request.best_of_bars is None or tokens[-1] == self.tokenizer.vocabulary.id("EOS"):
-            return True
-        following = self.token_prompt(prompt, tokens, stage + 1)
-        over = following.end_time is not None and following.end_time <= following.start_time
-        return over or following.max_new_tokens < 1
+    def _num_left(self, draft: Draft) -> int:
+        """Return how many tokens may still be added."""
+        num_new = len(draft.tokens) - len(draft.prompt.tokens)
+        return self.request.length.limit(draft.prompt, self.max_length) - num_new
 
     def key(self, sample: int, candidate: int = 0, stage: int = 0) -> NoiseKey:
         """Return the key of the random numbers of a sample's candidate in a stage."""
@@ -119,20 +130,21 @@ class Decoder:
     def stream(self, prompt: Prompt, sample: int = 0) -> Iterator[tuple[int, int]]:
         """Yield each new token of a sample with its musical time; a closing bar as a whole."""
         tokens = prompt.tokens.tolist()
-        for step in self.steps([self.token_prompt(prompt)], [(0, self.key(sample))]):
+        start = self.token_prompt(Draft(prompt, sample, prompt.tokens))
+        for step in self.steps([start], [(0, self.key(sample))]):
             token = int(step.tokens[0])
             if token == self.tokenizer.vocabulary.pad_id:
                 break
             tokens.append(token)
             yield token, int(step.times[0])
         if self.closes:
-            (closed,) = self.endings([OpenPiece(prompt, sample, np.array(tokens))])
+            (closed,) = self.endings([Draft(prompt, sample, np.array(tokens))])
             times = self.tokenizer.times(closed)
             yield from zip(
                 closed[len(tokens) :].tolist(), times[len(tokens) :].tolist(), strict=True
             )
 
-    def endings(self, pieces: Sequence[OpenPiece]) -> list[NDArray[np.int64]]:
+    def endings(self, pieces: Sequence[Draft]) -> list[NDArray[np.int64]]:
         """Return the tokens of pieces with a last bar that closes them: [L] each, with EOS.
 
         Several candidates for the bar are sampled in which the model may end the piece, and must
@@ -207,6 +219,7 @@ class Decoder:
             silent_by=silent_by,
             bar_length=bar,
             times=torch.from_numpy(self.tokenizer.times(tokens)),
+            num_given=len(prompt.tokens),
         )
 
     def _generate(

@@ -31,6 +31,7 @@ class TokenPrompt:
         silent_by: musical time after which no new note sounds, see `Grammar.close`.
         bar_length: grid steps in a bar of the continuation.
         times: [L] musical time of each token; only `max_bar_repeats` reads it.
+        num_given: see `Grammar.start`.
     """
 
     tokens: Tensor
@@ -41,6 +42,7 @@ class TokenPrompt:
     silent_by: int | None = None
     bar_length: int = 1
     times: Tensor | None = None
+    num_given: int | None = None
 
 
 class Step(NamedTuple):
@@ -101,7 +103,7 @@ def generate_tokens(
             "encoding without a limit, such as sine_spe, sinusoidal or none"
         )
     # Only the model is on the device: grammar and sampling are small and in fp64.
-    states = [grammar.start(prompt.tokens[None]) for prompt in prompts]
+    states = [grammar.start(prompt.tokens[None], prompt.num_given) for prompt in prompts]
     if sampling.max_notes:
         grammar.bound(sampling.max_notes)  # of prompts it does not hold
     of_prompt = torch.tensor([number for number, _ in rows])

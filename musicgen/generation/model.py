@@ -197,14 +197,11 @@ class MusicModel:
             length_factor: tokens in all, as a multiple of the training length.
             temperature, top_k, top_p, min_p, typical_p, max_bar_repeats, max_notes: see
                 `SamplingParams`; None takes the model's own, see `sampling`.
-            hold_tempo, hold_metre: whether the prompt's last tempo and metre stay. The published
-                experiments hold neither.
+            hold_tempo, hold_metre: whether the prompt's last tempo and metre stay.
             ending: `open` stops at the end of the last bar; `close` ends the piece in it, as the
                 endings of the corpus sound, see `Decoder.endings`.
-            best_of: candidates for each continuation, of which the best by likelihood and key is
-                returned, see `Selection`.
-            best_of_bars: keep the best candidate after every so many bars, from where all go on;
-                None: the best of whole continuations.
+            best_of, best_of_bars: candidates, of which the best by likelihood and key is kept: at
+                the end, or after every so many bars and continued, see `ContinuationRequest`.
             seed: decides all random draws. The positional encoding's noise is drawn once for a
                 call: its pieces share it, as one piece keeps it from token to token.
             compile: true, false, or `auto`, see `make_engine`.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.generation.prompts import Prompt
-from musicgen.metrics.key import find_scale, in_scale_share
+from musicgen.metrics.key import find_scale, in_scale_share, pitch_classes
 from musicgen.midi import Score
 
 
@@ -22,8 +22,8 @@ class Candidate:
         log_likelihood: mean log-probability of the new tokens under the model alone, in nats;
             NaN without new tokens.
         in_key: share of the new notes in the major scale, or its relative minor, that fits the
-            prompt; without a prompt, that fits the notes before, or its own. NaN without notes;
-            drums do not count.
+            prompt; without notes there, that fits the parts before or, without any, its own notes.
+            NaN without notes; drums do not count.
     """
 
     tokens: NDArray[np.int64]
@@ -45,8 +45,8 @@ def measure(
         log_probs: log-probabilities of its tokens.
     """
     new = score.clip(start_tick, score.end + 1)
-    known = prompt.score if prompt.end_tick else score.clip(0, start_tick)
-    scale = find_scale(known if known.num_notes else new)
+    known = [prompt.score, score.clip(0, start_tick), new]
+    scale = find_scale(next((music for music in known if pitch_classes(music).any()), new))
     log_likelihood = float(np.mean(log_probs)) if len(log_probs) else np.nan
     return Candidate(tokens, log_likelihood, in_scale_share(new, scale))
 
@@ -72,12 +72,16 @@ def best(measures: Sequence[Sequence[float]]) -> int:
     """Return the number of the best candidate by several measures [N, M], higher being better.
 
     All count alike: each is standardised over the candidates (less the mean, over the standard
-    deviation) and they are added. One that is equal for all or undefined (NaN) for some does not
-    count. Of equals the first is the best.
+    deviation) and they are added. A measure that is equal for all does not count. A candidate with
+    more undefined measures (NaN) than another is not chosen: one without notes, among others with
+    notes, has no share in key. Of equals the first is the best.
     """
     values = np.array(measures)
+    num_undefined = np.isnan(values).sum(1)
+    numbers = np.flatnonzero(num_undefined == num_undefined.min())
+    values = values[numbers]
     differences = values - values.mean(0)
     deviations = np.sqrt((differences**2).mean(0))
-    counts = deviations > 1e-9  # differences by rounding are none
+    counts = deviations > 1e-9  # differences by rounding are none; False for NaN
     scores = (differences[:, counts] / deviations[counts]).sum(1)
-    return int(np.argmax(np.round(scores, 9)))
+    return int(numbers[np.argmax(np.round(scores, 9))])

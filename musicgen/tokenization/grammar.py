@@ -112,8 +112,13 @@ class Grammar(ABC, Generic[S]):
         """Apply the restrictions of whole prompts [B, L] on their continuations."""
         return state
 
-    def start(self, prompts: Tensor) -> S:
-        """Return the state after prompts [B, L] of ids; raise `UserError` if one is not allowed."""
+    def start(self, prompts: Tensor, num_given: int | None = None) -> S:
+        """Return the state after prompts [B, L] of ids; raise `UserError` if one is not allowed.
+
+        Args:
+            num_given: how many of the tokens are the user's, which decide whether continuations
+                have chords; None: all.
+        """
         rows = prompts.detach().cpu().long()  # many small steps are faster on the CPU
         outside = (rows < 0) | (rows >= len(self.vocabulary))
         if outside.any():
@@ -131,7 +136,7 @@ class Grammar(ABC, Generic[S]):
                 f"prompt {row}, position {at}: {name} may not follow {before} here; "
                 "cut prompts from the tokenizer's own encodings, where a bar begins"
             )
-        return self._after_prompt(state, rows).to(prompts.device)
+        return self._after_prompt(state, rows[:, :num_given]).to(prompts.device)
 
     def hold(self, state: S, *, tempo: bool, metre: bool) -> S:
         """Return a state from which all continuations keep the tempo, or the metre, of their row.

@@ -71,14 +71,16 @@ class MuonAdamW(Optimizer):
                     state["momentum_buffer"] = torch.zeros_like(matrix.grad)
                 tensors = (matrix, matrix.grad, state["momentum_buffer"])
                 for tensor in zip(*(tensor.chunk(number) for tensor in tensors), strict=True):
-                    _muon_step(*tensor, **{key: matrices[key] for key in _MUON_SETTINGS})
+                    _muon_step(
+                        *tensor,
+                        lr=matrices["lr"],
+                        momentum=matrices["momentum"],
+                        weight_decay=matrices["weight_decay"],
+                    )
         # Loading a checkpoint replaces both.
         self._adamw.param_groups, self._adamw.state = [others], self.state
         self._adamw.step()
         return loss
-
-
-_MUON_SETTINGS = ("lr", "momentum", "weight_decay")
 
 
 def _muon_step(
@@ -100,8 +102,9 @@ def _muon_step(
 def orthogonalize(matrix: Tensor) -> Tensor:
     """Compute nearly U Vᵀ of the singular value decomposition U S Vᵀ.
 
-    Five Newton–Schulz iterations (Jordan et al. 2024) bring the singular values to .7 to 1.2; in
-    bfloat16 on a GPU, which a CPU multiplies at half the speed of float32.
+    Five Newton–Schulz iterations (Jordan et al. 2024) bring singular values that are not tiny to .7
+    to 1.2: in bfloat16 on a GPU, elsewhere in the matrix's own precision, as most CPUs multiply
+    bfloat16 more slowly than float32.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
     x = matrix.bfloat16() if matrix.is_cuda else matrix

@@ -15,9 +15,9 @@ from musicgen.generation import decoder
 from musicgen.generation.cadence import Tonic, find_tonic, restfulness
 from musicgen.generation.continuation import Length
 from musicgen.generation.model import MusicModel
-from musicgen.generation.prompts import make_prompt
+from musicgen.generation.prompts import empty_prompt, make_prompt
 from musicgen.generation.sampling import SamplingParams
-from musicgen.generation.selection import Candidate, Selection
+from musicgen.generation.selection import Candidate, Selection, measure
 from musicgen.metrics.key import find_scale, in_scale_share
 from musicgen.midi import Score, TimeSignature, Track, notes_from
 from musicgen.random import NoiseKey
@@ -232,6 +232,45 @@ def test_a_length_in_tokens_ends_in_the_midst_of_a_choice():
     assert done.tokens.tolist() == done.selections[-1].tokens.tolist()
 
 
+def test_choices_do_not_depend_on_what_else_is_generated():
+    tokenizer = TOKENIZERS["remi"]
+    prompt = make_prompt(tokenizer, SCORES["remi"], "p", 1)
+    # The same array of tokens with other bars.
+    prompts = [prompt, replace(prompt, bar_length=prompt.bar_length // 2), empty_prompt(tokenizer)]
+    options = {"num_samples": 2, "best_of": 2, "best_of_bars": 2, "length": Length(bars=3)}
+    together = run(tokenizer, prompts=prompts, **options)
+    for each in prompts:
+        expected = [piece.tokens.tolist() for piece in run(tokenizer, prompts=[each], **options)]
+        assert sorted(c.tokens.tolist() for c in together if c.prompt is each) == sorted(expected)
+
+
+def test_a_piece_that_the_model_ends_is_chosen_no_further():
+    tokenizer = TOKENIZERS["remi"]
+    options = {"best_of": 2, "best_of_bars": 1, "allow_end": True, "num_samples": 8}
+    done = run(tokenizer, length=Length(bars=3), **options)
+    eos = tokenizer.vocabulary.id("EOS")
+    assert any(len(piece.selections) < 3 for piece in done)
+    for piece in done:
+        assert (piece.tokens[-1] == eos) or len(piece.selections) == 3
+        assert eos not in piece.tokens[:-1]
+
+
+def test_the_key_is_that_of_the_first_pitches():
+    tokenizer = TOKENIZERS["remi"]
+    tokens = tokenizer.encode(SCORES["remi"])
+    score = tokenizer.decode(tokens)
+    bar = 4 * 480
+    first, second = score.clip(0, bar), score.clip(bar, score.end + 1)
+    empty = empty_prompt(tokenizer)
+    assert measure(empty, tokens, score, bar, [-1.0]).in_key == pytest.approx(
+        in_scale_share(second, find_scale(first))
+    )
+    drums = Score(480, tracks=[Track("drums", 0, True, notes=notes_from([(0, 9, 36, 80)]))])
+    assert measure(replace(empty, score=drums), tokens, score, 0, [-1.0]).in_key == pytest.approx(
+        in_scale_share(score, find_scale(score))
+    )
+
+
 def test_a_choice_after_bars_needs_candidates():
     with pytest.raises(UserError, match=r"^best_of_bars=2: expected best_of > 1 beside it"):
         run(TOKENIZERS["remi"], best_of_bars=2)
@@ -242,7 +281,9 @@ def test_a_choice_after_bars_needs_candidates():
     [
         ([(-2.0, 0.9), (-1.0, 0.9), (-3.0, 0.9)], 1),  # an equal share does not count
         ([(-1.0, 0.8), (-1.0, 0.7), (-1.0, 0.9)], 2),
-        ([(-2.0, 0.5), (-1.0, np.nan), (-3.0, 0.9)], 1),  # nor an undefined one
+        ([(-2.0, np.nan), (-1.0, np.nan), (-3.0, np.nan)], 1),  # nor an undefined one
+        ([(-2.0, 0.5), (-1.0, np.nan), (-3.0, 0.9)], 0),  # a silent candidate is not chosen
+        ([(-1.0, 0.5), (-0.1, np.nan), (-1.2, 0.9), (-9.0, 0.1)], 2),
         ([(-1.0, 0.5), (-2.0, 1.0)], 0),  # of equals the first
         # Standardised: -1.22, 0, 1.22 and 1.40, -.88, -.53 (means 2 and .85)
         ([(-3.0, 0.95), (-2.0, 0.75), (-1.0, 0.78)], 2),

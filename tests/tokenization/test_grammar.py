@@ -183,8 +183,9 @@ def test_chords_follow_only_prompts_with_chords_or_without_notes():
     grammar = remi.grammar()
     chord, beat = remi.vocabulary.id("Chord_C_M"), remi.vocabulary.id("Beat_8")
 
-    def may_have_chord(text):
-        state = grammar.start(ids(remi, text) if text else torch.empty(1, 0, dtype=torch.long))
+    def may_have_chord(text, num_given=None):
+        tokens = ids(remi, text) if text else torch.empty(1, 0, dtype=torch.long)
+        state = grammar.start(tokens, num_given)
         if not text:
             state = grammar.advance(state, torch.tensor([remi.vocabulary.id("Bar")]))
         return bool(grammar.allowed(grammar.advance(state, torch.tensor([beat])))[0, chord])
@@ -194,6 +195,8 @@ def test_chords_follow_only_prompts_with_chords_or_without_notes():
     assert may_have_chord("Bar Beat_0 Tempo_119")
     assert not may_have_chord(f"Bar Beat_0 {NOTE}")
     assert may_have_chord(f"Bar Beat_0 Chord_D_M {NOTE}")
+    assert may_have_chord(f"Bar Beat_0 {NOTE}", num_given=2)  # the note is generated
+    assert not may_have_chord(f"Bar Beat_0 {NOTE} Bar Beat_0 Chord_D_M {NOTE}", num_given=5)
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS[:2], ids=IDS[:2])

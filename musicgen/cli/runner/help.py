@@ -127,7 +127,10 @@ def _files(group: str, choice: str) -> list[ConfigFile]:
 
 
 def _settings(cfg: DictConfig, *files: ConfigFile) -> str:
-    """Return a line for each of the files' settings: its value in `cfg`, and its last comment."""
+    """Return a line for each of the files' settings: its value in `cfg`, and its comment.
+
+    Of several files that explain one, the last counts.
+    """
     comments: dict[str, str] = {}
     for file in files:
         for key, comment in file.comments.items():
