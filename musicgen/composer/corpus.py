@@ -18,8 +18,8 @@ from musicgen.midi import Score, write
 from musicgen.validation import check_choice, check_int
 
 MANIFEST = "composed.json"
-STYLES_PER_FAMILY = 3
-VERSION = 2
+STYLES_AT_A_TIME, SONGS_PER_STYLE = 3, 5
+VERSION = 3
 """Increase it when the music of a seed changes: corpora of older versions are rewritten."""
 
 
@@ -29,9 +29,9 @@ def compose_corpus(
     """Write a corpus below `root` unless it exists; the same seed gives the same bytes.
 
     Pop pieces are `pop_0007.mid`; grooves are `FAMILY/STYLE_SONG.mid`, such as
-    `funk/funk-02_1.mid`. The families vary fastest, then styles, then songs, so that a larger
-    corpus contains every smaller one. A corpus of other settings in the folder is replaced; files
-    added to it are kept.
+    `funk/funk-02_1.mid`. The families vary fastest, then three styles, then the five songs of
+    each, then the next three styles: a larger corpus has more styles, and contains every smaller
+    one. A corpus of other settings in the folder is replaced; files added to it are kept.
 
     Args:
         root: a folder that `may_compose_in` accepts, created if missing.
@@ -91,7 +91,9 @@ def _groove_plan(seed: int, num_pieces: int) -> Iterator[tuple[str, Callable[[],
     families = list(FAMILIES)
     for index in range(num_pieces):
         turn, number = divmod(index, len(families))
-        song, style = divmod(turn, STYLES_PER_FAMILY)
+        turn, style = divmod(turn, STYLES_AT_A_TIME)
+        block, song = divmod(turn, SONGS_PER_STYLE)
+        style += STYLES_AT_A_TIME * block
         family = families[number]
         yield (
             f"{family}/{family}-{style:02d}_{song}.mid",

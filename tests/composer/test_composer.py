@@ -256,6 +256,16 @@ def test_families_are_folders(tmp_path):
     ]
 
 
+def test_larger_corpora_have_more_styles(tmp_path):
+    count = len(FAMILIES) * 3 * 5 + 1  # three styles of five songs, and a song of the next style
+    stems = [p.stem for p in compose_corpus(tmp_path, kind="groove", num_pieces=count, seed=0)]
+    family = stems[0].partition("-")[0]
+    assert len(set(stems)) == count
+    own = {stem for stem in stems if stem.partition("-")[0] == family}
+    expected = {f"{family}-{style:02d}_{song}" for style in range(3) for song in range(5)}
+    assert own == {*expected, f"{family}-03_0"}
+
+
 def test_complete_corpora_are_kept_and_others_replaced(tmp_path):
     settings_ = {"kind": "pop", "seed": 0}
     paths = compose_corpus(tmp_path, num_pieces=3, **settings_)
