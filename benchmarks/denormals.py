@@ -11,9 +11,9 @@ import time
 from functools import partial
 
 import torch
-from torch.nn import functional as F
 
 from benchmarks import measure
+from benchmarks.training_step import step
 from musicgen import load
 from musicgen.cli.datasets import open_training_data
 from musicgen.models import Transformer
@@ -24,11 +24,11 @@ def main() -> None:
     model = load(args.model)
     corpus = open_training_data(model)
     pieces = [corpus.cache[i] for i in corpus.split("val")]
-    pieces = [piece[: args.length + 1] for piece in pieces if len(piece) > args.length]
+    pieces = [piece[: args.length] for piece in pieces if len(piece) >= args.length]
     tokens = torch.stack([torch.from_numpy(piece.copy()) for piece in pieces[: args.batch]])
     model.model.train()
     runs = {
-        name: partial(step, model.model, tokens, flush)
+        name: partial(run, model.model, tokens, flush)
         for name, flush in (("denormal", False), ("zero", True))
     }
     times = measure.interleaved(runs, args.rounds, clock=time.process_time)
@@ -37,11 +37,9 @@ def main() -> None:
     measure.save_results(__file__, rows, args)
 
 
-def step(model: Transformer, tokens: torch.Tensor, flush: bool) -> None:
+def run(model: Transformer, tokens: torch.Tensor, flush: bool) -> None:
     torch.set_flush_denormal(flush)
-    model.zero_grad()
-    logits = model(tokens[:, :-1])
-    F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+    step(model, tokens, 0)
 
 
 if __name__ == "__main__":

@@ -9,27 +9,26 @@ import time
 from functools import partial
 
 import torch
+from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
 
 from benchmarks import measure
 from benchmarks.model_options import build
-from musicgen.training.muon import MuonAdamW
+from musicgen.models import Transformer
+from musicgen.training.muon import MuonAdamW, linear_maps
 
 
 def main() -> None:
     args = measure.arguments(__doc__, layers=4, rounds=8)
-    sides: dict[str, list[Optimizer]] = {}
-    for name in ("MuonAdamW", "torch's Muon and AdamW", "AdamW"):
-        model = build("short_conv=4", args.layers, args.device)
+    models = [build("short_conv=4", args.layers, args.device) for _ in range(3)]
+    for model in models:
         for parameter in model.parameters():
             parameter.grad = torch.randn_like(parameter)
-        matrices, others = MuonAdamW(model, lr=0.02).param_groups
-        if name == "MuonAdamW":
-            sides[name] = [MuonAdamW(model, lr=0.02)]
-        elif name == "AdamW":
-            sides[name] = [AdamW(model.parameters())]
-        else:
-            sides[name] = [Muon(_square(matrices["params"])), AdamW(others["params"])]
+    sides: dict[str, list[Optimizer]] = {
+        "MuonAdamW": [MuonAdamW(models[0], lr=0.02)],
+        "torch's Muon and AdamW": _torch_optimizers(models[1]),
+        "AdamW": [AdamW(models[2].parameters())],
+    }
     runs = {name: partial(_step, optimizers) for name, optimizers in sides.items()}
     clock = time.process_time if args.device == "cpu" else time.perf_counter
     times = measure.interleaved(runs, args.rounds, args.device, clock)
@@ -42,17 +41,15 @@ def main() -> None:
     measure.save_results(__file__, rows, args)
 
 
-def _square(matrices: list[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
-    """Split the maps of queries, keys and values, of three times the rows."""
+def _torch_optimizers(model: Transformer) -> list[Optimizer]:
+    """Return torch's Muon, with a parameter for each linear map, and AdamW for the rest."""
     parts = []
-    for matrix in matrices:
-        assert matrix.grad is not None
-        number = 3 if matrix.shape[0] == 3 * matrix.shape[1] else 1
-        gradients = matrix.grad.chunk(number)
-        for weight, gradient in zip(matrix.detach().chunk(number), gradients, strict=True):
-            parts.append(torch.nn.Parameter(weight))
+    for weight, number in (fused := dict(linear_maps(model))).items():
+        assert weight.grad is not None
+        for part, gradient in zip(weight.chunk(number), weight.grad.chunk(number), strict=True):
+            parts.append(nn.Parameter(part.detach()))
             parts[-1].grad = gradient
-    return parts
+    return [Muon(parts), AdamW([p for p in model.parameters() if p not in fused])]
 
 
 def _step(optimizers: list[Optimizer]) -> None:

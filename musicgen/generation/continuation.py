@@ -157,7 +157,7 @@ def _complete(decoder: Decoder, drafts: Sequence[Draft]) -> Iterator[Draft]:
     stage = 0
     while drafts:
         incomplete = []
-        for draft in _extend(decoder, drafts, stage):
+        for draft in _next_stage(decoder, drafts, stage):
             if decoder.is_complete(draft, stage):
                 yield draft
             else:
@@ -165,7 +165,7 @@ def _complete(decoder: Decoder, drafts: Sequence[Draft]) -> Iterator[Draft]:
         drafts, stage = incomplete, stage + 1
 
 
-def _extend(decoder: Decoder, drafts: Sequence[Draft], stage: int) -> Iterator[Draft]:
+def _next_stage(decoder: Decoder, drafts: Sequence[Draft], stage: int) -> Iterator[Draft]:
     """Yield each draft with the best candidate for a stage of it."""
     request, tokenizer = decoder.request, decoder.tokenizer
     # Samples that share their prompt's array share its prefill.

@@ -40,7 +40,7 @@ class MuonAdamW(Optimizer):
         check_float("momentum", momentum, below=1)
         check_float("weight_decay", weight_decay)
         check_float("adamw_lr", adamw_lr, above=0)
-        parts = dict(_matrices(model))
+        parts = dict(linear_maps(model))
         others = [p for p in model.parameters() if p not in parts]
         self._num_maps = list(parts.values())
         matrices = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
@@ -117,7 +117,7 @@ def orthogonalize(matrix: Tensor) -> Tensor:
     return x.T if tall else x
 
 
-def _matrices(model: Transformer) -> Iterator[tuple[Tensor, int]]:
+def linear_maps(model: Transformer) -> Iterator[tuple[Tensor, int]]:
     """Yield the weight of each linear map in the layers, and how many maps are fused in it."""
     for name, module in model.layers.named_modules():
         if isinstance(module, nn.Linear):
