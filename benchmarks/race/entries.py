@@ -172,7 +172,7 @@ RACES = {
         Race("sites", 800, 512, 192, ("none", *each(ROTARY, "", "@feature"))),
         Race(
             "jsb",
-            400,
+            300,
             1024,
             128,
             (
