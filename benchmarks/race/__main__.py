@@ -12,7 +12,7 @@ each head; `options`: short convolution, decay by token, output gate, normalised
 embeddings, Muon, averaged weights.
 
 On the JSB chorales (--root is their JSON file), `jsb`: 4 layers, width 128, 4 heads, cycles, Muon,
-400 steps of 2 transposed windows of 1,024 tokens in float32; encodings of softmax attention, of
+300 steps of 2 transposed windows of 1,024 tokens in float32; encodings of softmax attention, of
 FAVOR+ with learned decay, and with several coordinates. Measured in nats per note on the whole
 validation pieces; differences are paired per piece.
 
