@@ -125,6 +125,7 @@ class Race:
         name, *variants = re.split(r"(?=[+@])", entry)
         overrides = [
             "optimizer=adam",
+            "sampling.choose=false",
             "model.short_conv=null",
             *self.data,
             f"data.root={root}",
