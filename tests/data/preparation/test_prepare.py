@@ -272,23 +272,37 @@ def fork(function, *args, **kwargs):
     return process
 
 
+def slow_read(path):
+    time.sleep(0.05)
+    return read(path)
+
+
+def wait_for_part(folder, process):
+    """Wait until an unfinished preparation has written a part."""
+    deadline = time.monotonic() + 30
+    while process.is_alive() and time.monotonic() < deadline:
+        if list(folder.rglob("parts/*/*/records.json")):
+            return
+        time.sleep(0.002)
+
+
 def test_a_killed_preparation_ends_in_the_same_bytes(tmp_path, monkeypatch):
-    pieces = corpus(tmp_path / "midi", 150)
-    began = time.monotonic()
-    expected = prepare(pieces, read, REMI(), tmp_path / "whole", fractions=(0.1, 0.1)).folder
-    seconds = time.monotonic() - began
+    pieces = corpus(tmp_path / "midi", 40)
+    expected = prepare(pieces, slow_read, REMI(), tmp_path / "whole", fractions=(0.1, 0.1)).folder
     monkeypatch.setattr(module, "_PART_SECONDS", 0.01)
     rng = np.random.default_rng(0)
-    folders = [tmp_path / str(i) for i in range(3)]
     killed_with_parts = 0
-    for folder in folders:
-        for _ in range(4):
-            process = fork(prepare, pieces, read, REMI(), folder, num_workers=2)
-            process.join(rng.uniform(0, 1.2) * seconds)
+    for folder in (tmp_path / str(i) for i in range(3)):
+        for attempt in range(4):
+            process = fork(prepare, pieces, slow_read, REMI(), folder, num_workers=2)
+            if attempt == 0:
+                wait_for_part(folder, process)
+            else:
+                process.join(rng.uniform(0, 0.6))
             process.kill()
             process.join()
             killed_with_parts += bool(list(folder.rglob("parts/*/*/records.json")))
-        cache = prepare(pieces, read, REMI(), folder, fractions=(0.1, 0.1)).folder
+        cache = prepare(pieces, slow_read, REMI(), folder, fractions=(0.1, 0.1)).folder
         assert content(cache) == content(expected)
         assert finished(folder) == [cache]
         assert not list(folder.rglob(".new-*"))
@@ -379,11 +393,6 @@ def test_the_second_of_two_processes_waits_and_reuses_the_cache(pieces, tmp_path
     shown = capsys.readouterr().err
     assert "another process is working" in shown
     assert shown.count("6 pieces read") == 1
-
-
-def slow_read(path):
-    time.sleep(0.05)
-    return read(path)
 
 
 def test_processes_of_other_hash_seeds_make_the_same_bytes(tmp_path):
