@@ -8,7 +8,12 @@ from musicgen.metrics.attention_invariance import (
 )
 from musicgen.metrics.ngram import InterpolatedTrigram
 from musicgen.metrics.note_loss import unit_summary
-from musicgen.metrics.position_loss import LossCurve, length_summaries, loss_curve
+from musicgen.metrics.position_loss import (
+    LossCurve,
+    length_summaries,
+    loss_curve,
+    mean_prediction_losses,
+)
 from musicgen.metrics.position_properties import kernel_properties, property_rows
 from musicgen.metrics.style import PROFILES, chunked_style_similarity, style_similarity
 from musicgen.metrics.summary import CONFIDENCE, Summary
@@ -25,6 +30,7 @@ __all__ = [
     "kernel_properties",
     "length_summaries",
     "loss_curve",
+    "mean_prediction_losses",
     "monotonicity",
     "property_rows",
     "style_similarity",

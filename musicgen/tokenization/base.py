@@ -200,7 +200,7 @@ class Tokenizer(TokenCoordinates):
         if bar is None:
             bar = int(rng.integers(len(crop_starts)))
         window = self._crop(tokens, crop_starts[bar:], length, bar_length, rng if augment else None)
-        return self._transpose(window, rng) if augment else window
+        return self._transpose_randomly(window, rng) if augment else window
 
     @abstractmethod
     def _crop(
@@ -208,17 +208,36 @@ class Tokenizer(TokenCoordinates):
     ) -> IntArray:
         """Return a new array with the crop at the first of `starts`, augmented given `rng`."""
 
-    @abstractmethod
-    def _transpose(self, window: IntArray, rng: Rng) -> IntArray:
-        """Transpose a crop in place by one random interval that keeps all pitches in range."""
-
-    def _draw_shift(self, rng: Rng, pitches: IntArray, num_pitches: int) -> int:
-        """Draw semitones that keep pitch indices within 0 and `num_pitches` - 1."""
+    def _transpose_randomly(self, window: IntArray, rng: Rng) -> IntArray:
+        """Transpose a crop by one random interval that keeps all pitches in range."""
         down = up = self.max_transposition
+        pitches = self._pitches(window)
+        pitches = pitches[pitches >= 0]
         if len(pitches):
             down = min(down, int(pitches.min()))
-            up = min(up, num_pitches - 1 - int(pitches.max()))
-        return int(rng.integers(-down, up + 1))
+            up = min(up, self._num_pitches - 1 - int(pitches.max()))
+        return self.transpose(window, int(rng.integers(-down, up + 1)))
+
+    def transpose(self, tokens: IntArray, semitones: int) -> IntArray:
+        """Return ids with their pitches and chords moved, up to the first pitch out of range.
+
+        [L] -> [<= L]
+        """
+        tokens = tokens.astype(np.int64)
+        pitches = self._pitches(tokens)
+        moved = pitches + semitones
+        outside = np.flatnonzero((pitches >= 0) & ((moved < 0) | (moved >= self._num_pitches)))
+        end = outside[0] if len(outside) else len(tokens)
+        return np.where(pitches >= 0, tokens + semitones, tokens)[:end]
+
+    def _pitches(self, tokens: IntArray) -> IntArray:
+        """Return the index of each id's pitch, -1 without one; ids a semitone apart differ by 1."""
+        pitches = self.families["Pitch"]
+        return np.where(within(tokens, pitches), tokens - pitches.start, -1)
+
+    @property
+    def _num_pitches(self) -> int:
+        return len(self.families["Pitch"])
 
     def num_notes(self, tokens: NDArray[Any]) -> int:
         """Return the number of ids that begin a note, of any shape; other integers do not count."""

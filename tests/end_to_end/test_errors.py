@@ -210,6 +210,10 @@ ERRORS = {
         ["evaluate.py", "max_factor=-1"],
         ["max_factor=-1: expected a number >= 1"],
     ),
+    "negative transpositions": (
+        ["evaluate.py", "transpositions=-1"],
+        ["transpositions=-1: expected an integer >= 0"],
+    ),
     "no pieces": (["evaluate.py", "max_pieces=0"], ["max_pieces=0: expected an integer >= 1"]),
     "neither true nor false": (
         ["generate.py", "report=maybe"],

@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from musicgen import load
+from musicgen.cli.datasets import open_training_data
 from musicgen.composer import compose_pop
 from musicgen.midi import write
+from musicgen.random import NoiseKey, RandomStream
+from musicgen.training.evaluation import position_losses
 from tests.end_to_end.command_line import assert_one_line, call, call_here
 
 
@@ -264,6 +268,28 @@ def test_several_runs_and_numbers_of_realizations(workplace, monkeypatch, capsys
         workplace, "evaluate.py", ["metrics=position_loss", *arguments], monkeypatch, capsys
     )
     assert_one_line(refused, "copy.ckpt", "another vocabulary, corpus or split")
+
+
+def test_predictions_averaged_over_keys(workplace, monkeypatch, capsys):
+    (run,) = workplace.glob("outputs/tiny/*")
+    arguments = ["metrics=position_loss", f"checkpoint={run}", "split=train", "max_pieces=1"]
+    arguments += ["transpositions=1", "num_draws=2", "max_factor=1", "out=keys"]
+    done = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    assert done.returncode == 0, done.stderr
+    assert "each in 3 keys" in done.stderr
+    model = load(run)
+    data = open_training_data(model)
+    piece = data.split("train")[0]
+    tokens = data.cache[piece][:65].astype(np.int64)
+    noise = NoiseKey((0, RandomStream.EVALUATION, piece))
+    p = 0
+    for shift in (-1, 0, 1):
+        moved = model.tokenizer.transpose(tokens, shift)
+        assert len(moved) == len(tokens)
+        p = p + np.exp(-position_losses(model.model, moved, noise, num_draws=2)) / 3
+    rows = list(csv.DictReader((workplace / "keys/position_loss.csv").open()))
+    (row,) = [row for row in rows if row["measure"] == "model, trained"]
+    assert float(row["mean"]) == pytest.approx(-np.log(p).mean(), rel=1e-5)
 
 
 def test_resources_until_the_best_validation(workplace, monkeypatch, capsys):

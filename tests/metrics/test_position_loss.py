@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from musicgen.metrics import length_summaries, loss_curve
+from musicgen.metrics import length_summaries, loss_curve, mean_prediction_losses
 
 NAN = math.nan
 
@@ -75,3 +75,13 @@ def test_seeds_by_hand():
     assert trained.seed_std == pytest.approx((7 - 3.25) / math.sqrt(2))
     assert trained.draw_std == pytest.approx(math.sqrt((2.5**2 / 2 + 2**2 / 2) / 2))
     np.testing.assert_allclose(loss_curve([first, second], bucket=2).loss, [(4.5 + 6.5 + 4.75) / 3])
+
+
+def test_mean_predictions_by_hand():
+    whole = -np.log([[0.5, 0.25, 0.5, 0.5], [0.5, 0.5, 0.5, 0.5]])
+    second = -np.log([[0.25, 0.75], [1.0, 1.0]])  # the third target is impossible
+    never = np.zeros((2, 0))
+    losses = mean_prediction_losses([whole, second, never])
+    expected = [[0.75 / 3, 1.0 / 2, 0.5 / 2, 0.5], [1.5 / 3, 1.5 / 2, 0.5 / 2, 0.5]]
+    np.testing.assert_allclose(np.exp(-losses), expected)
+    np.testing.assert_array_equal(mean_prediction_losses([whole]), whole)

@@ -205,3 +205,27 @@ def test_skipping_never_removes_all_notes():
     onsets = {onset for window in windows for _, onset, _ in rows_of(groove, window)}
     assert onsets == {100, 52, 4}
     assert all(len(rows_of(groove, window)) == 1 for window in windows)
+
+
+@pytest.mark.parametrize(
+    "tokenizer", [REMI(), Groove2Groove(), Chorale()], ids=["remi", "groove", "chorale"]
+)
+@pytest.mark.parametrize("semitones", [-7, 3])
+def test_transposed_tokens_are_those_of_transposed_music(tokenizer, semitones):
+    tokens = tokenizer.encode(random_score(3)).astype(np.int16)
+    moved = tokenizer.transpose(tokens, semitones)
+    assert rows_of(tokenizer, moved) == [
+        (track, onset, pitch + semitones * (track != "Drums"))
+        for track, onset, pitch in rows_of(tokenizer, tokens)
+    ]
+    assert np.array_equal(tokenizer.transpose(moved, -semitones), tokens)
+
+
+@pytest.mark.parametrize(
+    "tokenizer", [REMI(), Groove2Groove(), Chorale()], ids=["remi", "groove", "chorale"]
+)
+def test_transposition_ends_before_the_first_pitch_out_of_range(tokenizer):
+    tokens = tokenizer.encode(random_score(3))
+    moved = tokenizer.transpose(tokens, 60)
+    assert 0 < len(moved) < len(tokens)
+    assert np.array_equal(tokenizer.transpose(moved, -60), tokens[: len(moved)])

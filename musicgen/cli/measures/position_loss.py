@@ -16,11 +16,13 @@ from musicgen.cli.datasets import open_training_data
 from musicgen.cli.measures.compared import Compared, compared_models
 from musicgen.console import log, progress_bar
 from musicgen.data.preparation import EncodedCorpus
+from musicgen.generation.model import MusicModel
 from musicgen.metrics import (
     InterpolatedTrigram,
     LossCurve,
     length_summaries,
     loss_curve,
+    mean_prediction_losses,
     unit_summary,
 )
 from musicgen.position import SPE
@@ -62,7 +64,8 @@ def position_loss(cfg: DictConfig, out: Path) -> list[Row]:
     trigram.fit([data.cache[i] for i in data.split("train")])
     lengths = [_furthest(each, cfg) for each in compared]
     count = pluralize(len(indices), f"pieces of {cfg.split}")
-    log(f"{count}, up to {max(lengths):,} tokens")
+    averaged = f", each in {2 * cfg.transpositions + 1} keys" if cfg.transpositions else ""
+    log(f"{count}, up to {max(lengths):,} tokens{averaged}")
     runs: list[Result] = []
     with progress_bar(MofNCompleteColumn(), TimeRemainingColumn()) as progress:
         for each, length in zip(compared, lengths, strict=True):
@@ -70,9 +73,7 @@ def position_loss(cfg: DictConfig, out: Path) -> list[Row]:
             for i in progress.track(indices, description=each.name):
                 piece = pieces[i][: length + 1]
                 noise = NoiseKey((cfg.seed, RandomStream.EVALUATION, i))
-                positions = each.model.positions(piece, data.cache.bar_lengths[i])
-                options = {"positions": positions, "num_draws": cfg.num_draws}
-                losses.append(position_losses(each.model.model, piece, noise, **options))
+                losses.append(_losses(each.model, piece, data.cache.bar_lengths[i], noise, cfg))
             runs.append(Result(each.name, losses, each.model.training_length, length))
         losses = [
             trigram.losses(piece[: lengths[0] + 1])[None, 1:]
@@ -112,6 +113,29 @@ def _furthest(each: Compared, cfg: DictConfig) -> int:
     """Return the last position of pieces that the model reads."""
     length = round(cfg.max_factor * each.model.training_length)
     return min(length, each.model.model.position.max_length or length)
+
+
+def _losses(
+    model: MusicModel,
+    piece: NDArray[np.int64],
+    bar_length: int,
+    noise: NoiseKey,
+    cfg: DictConfig,
+) -> NDArray[np.float64]:
+    """Return the losses of the predictions' mean over the piece's transpositions. [draws, L]."""
+
+    def losses_of(tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        positions = model.positions(tokens, bar_length)
+        return position_losses(
+            model.model, tokens, noise, positions=positions, num_draws=cfg.num_draws
+        )
+
+    losses = [losses_of(piece)]
+    for semitones in range(1, cfg.transpositions + 1):
+        for sign in (-1, 1):
+            moved = model.tokenizer.transpose(piece, sign * semitones)
+            losses.append(losses_of(moved) if len(moved) > 1 else losses[0][:, :0])
+    return mean_prediction_losses(losses)
 
 
 def _by_group(compared: Sequence[Compared], runs: Sequence[Result]) -> list[Result]:

@@ -134,6 +134,7 @@ def _check_evaluate(cfg: DictConfig) -> None:
     check_float("max_factor", cfg.max_factor, minimum=1)
     check_int("max_pieces", cfg.max_pieces, none_means="all")
     check_int("num_draws", cfg.num_draws)
+    check_int("transpositions", cfg.transpositions, minimum=0)
     check_int("seed", cfg.seed, minimum=0)
     if cfg.metrics is None and not (cfg.generated or cfg.references or cfg.compare):
         for run in [cfg.checkpoint] if cfg.runs is None else cfg.runs:

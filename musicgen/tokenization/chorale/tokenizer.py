@@ -110,9 +110,3 @@ class Chorale(Tokenizer):
         window = tokens[start : start + length].astype(np.int64)
         window[0] = self.vocabulary.id("BOS")
         return window
-
-    def _transpose(self, window: IntArray, rng: Rng) -> IntArray:
-        pitches = self.families["Pitch"]
-        is_pitch = within(window, pitches)
-        window[is_pitch] += self._draw_shift(rng, window[is_pitch] - pitches.start, len(pitches))
-        return window

@@ -244,9 +244,12 @@ class Groove2Groove(Tokenizer):
         tokens = np.concatenate([[self.families["BOS"].start], self.events.serialise(events)])
         return np.append(tokens, self.families["EOS"].start) if end else tokens
 
-    def _transpose(self, window: IntArray, rng: Rng) -> IntArray:
+    def _pitches(self, tokens: IntArray) -> IntArray:
         melodic = np.array([not instrument.is_drum for instrument in self.instruments])
-        voice = window % self.events.num_voices
-        moves = (window < 2 * self.events.num_voices) & melodic[voice // NUM_KEYS]
-        window[moves] += self._draw_shift(rng, voice[moves] % NUM_KEYS, NUM_KEYS)
-        return window
+        voice = tokens % self.events.num_voices
+        moves = (tokens < 2 * self.events.num_voices) & melodic[voice // NUM_KEYS]
+        return np.where(moves, voice % NUM_KEYS, -1)
+
+    @property
+    def _num_pitches(self) -> int:
+        return NUM_KEYS

@@ -218,15 +218,12 @@ class REMI(Tokenizer):
         start = int(starts[0, 0])
         return tokens[start : start + length].astype(np.int64)
 
-    def _transpose(self, window: IntArray, rng: Rng) -> IntArray:
-        pitches = self.families["Pitch"]
-        is_pitch = within(window, pitches)
-        shift = self._draw_shift(rng, window[is_pitch] - pitches.start, len(pitches))
-        window[is_pitch] += shift
+    def transpose(self, tokens: IntArray, semitones: int) -> IntArray:
+        moved = super().transpose(tokens, semitones)
         first = self.families["Chord"].start
-        is_chord = within(window, range(first, first + NO_CHORD)) & self.chords
-        window[is_chord] = (window[is_chord] - first + shift * len(QUALITIES)) % NO_CHORD + first
-        return window
+        is_chord = within(moved, range(first, first + NO_CHORD)) & self.chords
+        moved[is_chord] = (moved[is_chord] - first + semitones * len(QUALITIES)) % NO_CHORD + first
+        return moved
 
 
 def _bins(values: range) -> list[int]:
