@@ -212,11 +212,11 @@ class Tokenizer(TokenCoordinates):
         """Transpose a crop by one random interval that keeps all pitches in range."""
         down = up = self.max_transposition
         pitches = self._pitches(window)
-        pitches = pitches[pitches >= 0]
-        if len(pitches):
-            down = min(down, int(pitches.min()))
-            up = min(up, self._num_pitches - 1 - int(pitches.max()))
-        return self.transpose(window, int(rng.integers(-down, up + 1)))
+        present = pitches[pitches >= 0]
+        if len(present):
+            down = min(down, int(present.min()))
+            up = min(up, self._num_pitches - 1 - int(present.max()))
+        return self._move(window, pitches, int(rng.integers(-down, up + 1)))
 
     def transpose(self, tokens: IntArray, semitones: int) -> IntArray:
         """Return ids with their pitches and chords moved, up to the first pitch out of range.
@@ -228,7 +228,11 @@ class Tokenizer(TokenCoordinates):
         moved = pitches + semitones
         outside = np.flatnonzero((pitches >= 0) & ((moved < 0) | (moved >= self._num_pitches)))
         end = outside[0] if len(outside) else len(tokens)
-        return np.where(pitches >= 0, tokens + semitones, tokens)[:end]
+        return self._move(tokens[:end], pitches[:end], semitones)
+
+    def _move(self, tokens: IntArray, pitches: IntArray, semitones: int) -> IntArray:
+        """Return ids moved by semitones that keep their `_pitches` in range."""
+        return np.where(pitches >= 0, tokens + semitones, tokens)
 
     def _pitches(self, tokens: IntArray) -> IntArray:
         """Return the index of each id's pitch, -1 without one; ids a semitone apart differ by 1."""

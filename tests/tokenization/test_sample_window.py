@@ -6,6 +6,9 @@ from musicgen.tokenization import REMI, Chorale, Groove2Groove
 
 NAMES = ["Bass", "Drums", "Guitar", "Piano", "Strings"]
 BARS = 12
+each_tokenizer = pytest.mark.parametrize(
+    "tokenizer", [REMI(), Groove2Groove(), Chorale()], ids=["remi", "groove", "chorale"]
+)
 
 
 def random_score(seed, ticks_per_bar=480 * 4):
@@ -34,9 +37,7 @@ def rows_of(tokenizer, tokens):
     ]
 
 
-@pytest.mark.parametrize(
-    "tokenizer", [REMI(), Groove2Groove(), Chorale()], ids=["remi", "groove", "chorale"]
-)
+@each_tokenizer
 @pytest.mark.parametrize("length", [1, 2, 37, 512, 100_000])
 @pytest.mark.parametrize("augment", [False, True])
 def test_windows_are_grammatical_and_within_length(tokenizer, length, augment, grammar_error):
@@ -207,9 +208,7 @@ def test_skipping_never_removes_all_notes():
     assert all(len(rows_of(groove, window)) == 1 for window in windows)
 
 
-@pytest.mark.parametrize(
-    "tokenizer", [REMI(), Groove2Groove(), Chorale()], ids=["remi", "groove", "chorale"]
-)
+@each_tokenizer
 @pytest.mark.parametrize("semitones", [-7, 3])
 def test_transposed_tokens_are_those_of_transposed_music(tokenizer, semitones):
     tokens = tokenizer.encode(random_score(3)).astype(np.int16)
@@ -221,9 +220,7 @@ def test_transposed_tokens_are_those_of_transposed_music(tokenizer, semitones):
     assert np.array_equal(tokenizer.transpose(moved, -semitones), tokens)
 
 
-@pytest.mark.parametrize(
-    "tokenizer", [REMI(), Groove2Groove(), Chorale()], ids=["remi", "groove", "chorale"]
-)
+@each_tokenizer
 def test_transposition_ends_before_the_first_pitch_out_of_range(tokenizer):
     tokens = tokenizer.encode(random_score(3))
     moved = tokenizer.transpose(tokens, 60)

@@ -123,18 +123,15 @@ def _losses(
     cfg: DictConfig,
 ) -> NDArray[np.float64]:
     """Return the losses of the predictions' mean over the piece's transpositions. [draws, L]."""
-
-    def losses_of(tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        positions = model.positions(tokens, bar_length)
-        return position_losses(
-            model.model, tokens, noise, positions=positions, num_draws=cfg.num_draws
-        )
-
-    losses = [losses_of(piece)]
-    for semitones in range(1, cfg.transpositions + 1):
-        for sign in (-1, 1):
-            moved = model.tokenizer.transpose(piece, sign * semitones)
-            losses.append(losses_of(moved) if len(moved) > 1 else losses[0][:, :0])
+    furthest = cfg.transpositions
+    losses: Losses = []
+    for semitones in sorted(range(-furthest, furthest + 1), key=abs):  # the piece itself first
+        moved = model.tokenizer.transpose(piece, semitones)
+        if losses and len(moved) < 2:  # its first pitch is out of range: nothing is predicted
+            losses.append(losses[0][:, :0])
+            continue
+        options = {"positions": model.positions(moved, bar_length), "num_draws": cfg.num_draws}
+        losses.append(position_losses(model.model, moved, noise, **options))
     return mean_prediction_losses(losses)
 
 

@@ -218,8 +218,8 @@ class REMI(Tokenizer):
         start = int(starts[0, 0])
         return tokens[start : start + length].astype(np.int64)
 
-    def transpose(self, tokens: IntArray, semitones: int) -> IntArray:
-        moved = super().transpose(tokens, semitones)
+    def _move(self, tokens: IntArray, pitches: IntArray, semitones: int) -> IntArray:
+        moved = super()._move(tokens, pitches, semitones)
         first = self.families["Chord"].start
         is_chord = within(moved, range(first, first + NO_CHORD)) & self.chords
         moved[is_chord] = (moved[is_chord] - first + semitones * len(QUALITIES)) % NO_CHORD + first
