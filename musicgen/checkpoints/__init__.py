@@ -7,7 +7,7 @@ from musicgen.checkpoints.adapter_files import apply_adapter, write_adapter
 from musicgen.checkpoints.building import build, check_targets
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
 from musicgen.checkpoints.folders import write_folder
-from musicgen.checkpoints.migration import migrate
+from musicgen.checkpoints.identity import run_identity
 from musicgen.checkpoints.reading import errors_name, read_checkpoint, rebuild, without_adapter
 from musicgen.checkpoints.realizations import with_realizations
 from musicgen.checkpoints.starting import load_for_resume, load_initial
@@ -25,9 +25,9 @@ __all__ = [
     "find_run",
     "load_for_resume",
     "load_initial",
-    "migrate",
     "read_checkpoint",
     "rebuild",
+    "run_identity",
     "store_sampling",
     "with_realizations",
     "without_adapter",

@@ -11,7 +11,7 @@ from musicgen.errors import UserError
 from musicgen.text import pluralize
 
 CONTENT_KEY = "musicgen"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class CheckpointContent:
         config: the resolved configuration of the run.
         sampling: the sampling that was chosen after training, see `store_sampling`; else None.
         adapter: the configuration of the adapter that the weights belong to, if any.
+        identity: of the run, see `run_identity`; "" if it is unknown.
         steps: optimizer steps taken; stored by Lightning, not among this data.
     """
 
@@ -35,12 +36,13 @@ class CheckpointContent:
     config: dict[str, Any]
     sampling: dict[str, Any] | None = None
     adapter: dict[str, Any] | None = None
+    identity: str = ""
     format_version: int = FORMAT_VERSION
     steps: int = 0
 
     @classmethod
     def from_plain(cls, checkpoint: Mapping[str, Any]) -> CheckpointContent:
-        """Return the content of a loaded and migrated checkpoint."""
+        """Return the content of a loaded checkpoint."""
         content = checkpoint.get(CONTENT_KEY)
         if not isinstance(content, Mapping):
             raise UserError("not a musicgen checkpoint; give one that train.py wrote")

@@ -52,6 +52,7 @@ def write_folder(
     plain = {
         "format_version": content.format_version,
         "steps": content.steps,
+        "identity": content.identity,
         "model": content.model,
         "adapter": content.adapter,
         "sampling": content.sampling,
@@ -103,6 +104,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
             },
             "vocabulary": list(tokenizer.vocabulary.tokens),
             "vocabulary_hash": tokenizer.vocabulary.hash,
+            "identity": plain.get("identity", ""),
             "config": plain["config"],
         }
         steps = int(plain["steps"])

@@ -17,7 +17,6 @@ from musicgen.adapters import Adapter
 from musicgen.checkpoints.building import build
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
 from musicgen.checkpoints.folders import read_folder
-from musicgen.checkpoints.migration import migrate
 from musicgen.checkpoints.sizes import check_sizes
 from musicgen.errors import UserError
 from musicgen.models import Transformer
@@ -27,7 +26,7 @@ _ZIP = b"PK\x03\x04"  # the first bytes of torch's files
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Load a checkpoint on the CPU, without running code of it, in the current format.
+    """Load a checkpoint on the CPU, without running code of it.
 
     A folder is read as `save_pretrained` wrote it.
 
@@ -35,9 +34,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         UserError: the file is missing, damaged, no checkpoint, or holds more than plain data.
     """
     if path.is_dir():
-        folder = read_folder(path)
-        migrate(folder)
-        return folder
+        return read_folder(path)
     try:
         with path.open("rb") as file:
             start = file.read(len(_ZIP))
@@ -65,7 +62,6 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(loaded, dict):
         raise UserError(f"{path}: not a musicgen checkpoint; give one that train.py wrote")
-    migrate(loaded)
     return loaded
 
 

@@ -24,6 +24,7 @@ from musicgen.checkpoints import (
     load_for_resume,
     load_initial,
     read_checkpoint,
+    run_identity,
     without_adapter,
 )
 from musicgen.cli.adaptation import begin_adapter, build_adapter, write_adapter_file
@@ -88,6 +89,7 @@ def _train(cfg: DictConfig) -> float | None:
         vocabulary_hash="" if tokenizer is None else tokenizer.vocabulary.hash,
         config=config,
         adapter=config.get("adapter"),
+        identity=run_identity(config),
     )
     module = TrainingModule(
         model,

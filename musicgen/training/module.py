@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from musicgen.batches import Batch
-from musicgen.checkpoints import CONTENT_KEY, CheckpointContent, migrate
+from musicgen.checkpoints import CONTENT_KEY, CheckpointContent
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
@@ -196,7 +196,6 @@ class TrainingModule(pl.LightningModule):
         checkpoint[CONTENT_KEY] = self.content.to_plain()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        migrate(checkpoint)
         saved = CheckpointContent.from_plain(checkpoint)
         self.content.check_same_vocabulary(saved)
         self._settings_changed = any(

@@ -182,7 +182,7 @@ def test_damaged_and_foreign_files_are_reported_by_name(checkpoint, tmp_path):
     newer = {**data, CONTENT_KEY: {**data[CONTENT_KEY], "format_version": 99}}
     with pytest.raises(UserError, match="format 99"):
         rebuild(saved(newer, tmp_path))
-    fewer = {**data, CONTENT_KEY: {"format_version": 2}}
+    fewer = {**data, CONTENT_KEY: {"format_version": 3}}
     with pytest.raises(UserError, match="damaged"):
         rebuild(saved(fewer, tmp_path))
     with pytest.raises(UserError, match="weights do not fit"):

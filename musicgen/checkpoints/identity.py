@@ -1,0 +1,49 @@
+"""The identity of a run: what tells two settings apart, whatever their seeds and folders."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+_SECTIONS = ("model", "tokenizer", "data", "loader", "task", "optimizer", "scheduler", "adapter")
+_TRAINER = (
+    "max_steps",
+    "max_epochs",
+    "accumulate_grad_batches",
+    "gradient_clip_val",
+    "precision",
+)
+_CALLBACKS = ("weight_averaging", "redraw_features")  # which change the weights
+_LEFT_OUT = {
+    *("seed", "val_seed"),
+    *("root", "cache_dir", "download"),
+    *("num_workers", "prepare_workers"),
+}
+
+
+def run_identity(config: Mapping[str, Any]) -> str:
+    """Return a hash of what a run trains, on what and how: 16 hexadecimal digits.
+
+    Runs that differ only in their seeds, worker processes, folders and logging have the same one.
+
+    Args:
+        config: of the run, as plain data.
+    """
+    trainer, callbacks = (config.get(name) or {} for name in ("trainer", "callbacks"))
+    decisive = {
+        **{name: config.get(name) for name in (*_SECTIONS, "init")},
+        **{f"trainer.{name}": trainer.get(name) for name in _TRAINER},
+        **{f"callbacks.{name}": callbacks.get(name) for name in _CALLBACKS},
+    }
+    text = json.dumps(_without_incidental(decisive), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _without_incidental(config: Any) -> Any:
+    if isinstance(config, Mapping):
+        return {k: _without_incidental(v) for k, v in config.items() if k not in _LEFT_OUT}
+    if isinstance(config, list):
+        return [_without_incidental(value) for value in config]
+    return config
