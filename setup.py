@@ -8,11 +8,11 @@ from setuptools.command.build_py import build_py
 
 
 class BuildWithResources(build_py):
-    """Add `musicgen/conf` and `musicgen/vocabularies`, which musicgen/resources.py reads."""
+    """Add `musicgen/conf` and `musicgen/vocabularies`, which musicgen/package_data.py reads."""
 
     def run(self) -> None:
         super().run()
-        if self.editable_mode:  # musicgen/resources.py finds the checkout's folders
+        if self.editable_mode:  # musicgen/package_data.py finds the checkout's folders
             return
         package = Path(self.build_lib, "musicgen")
         for source, target in (("conf", "conf"), ("tokenizers", "vocabularies")):

@@ -28,7 +28,7 @@ from musicgen.doctor.parity import (
 )
 from musicgen.errors import UserError
 from musicgen.models import Transformer, check_compatible
-from musicgen.resources import CONF
+from musicgen.package_data import CONF
 
 SMALL = ("model.dim=64", "model.num_heads=2", "model.num_layers=2", "model.ff_dim=128")
 DECAYS = ("none", "learned")

@@ -21,7 +21,7 @@ from typing import Any
 
 from musicgen.composer import compose_corpus
 from musicgen.files import write_text
-from musicgen.resources import PRETRAINED
+from musicgen.package_data import PRETRAINED
 
 MODELS = {"pop-piano-small": "pop", "groove-small": "groove"}
 MAX_MEGABYTES = 20

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.hub import PREFIX, download
-from musicgen.resources import PRETRAINED
+from musicgen.package_data import PRETRAINED
 
 OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
 RECORD = "run.json"  # when the run started, with how many threads, whether it is a debug run
@@ -204,7 +204,7 @@ def _start(folder: Path) -> tuple[tuple[float, float], bool]:
         config = (folder / "config.yaml").read_text(encoding="utf-8", errors="replace")
     except OSError:
         config = ""
-    debug = "task_name: debug" in config.splitlines()
+    debug = "run_name: debug" in config.splitlines()
     for name in (folder.name, folder.parent.name):  # a job's is that of its sweep
         if date := _DATE.match(name):
             return (datetime.strptime(date[0], "%Y-%m-%d_%H-%M-%S").timestamp(), saved), debug

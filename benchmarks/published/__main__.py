@@ -21,8 +21,8 @@ from rich.console import Console
 from benchmarks.published.commands import Job, treatments
 from benchmarks.published.figures import OF_ALL, Figure, as_text, figure, parameters
 from benchmarks.published.runs import Run, find_runs
+from musicgen.package_data import CONF
 from musicgen.report.tables import as_table, write_csv
-from musicgen.resources import CONF
 from musicgen.text import pluralize
 
 PUBLISHED = CONF / "experiment" / "published.csv"

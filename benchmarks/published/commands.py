@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from musicgen.cli.runner.arguments import is_override, prepare_arguments
-from musicgen.resources import CONF
+from musicgen.package_data import CONF
 
 
 class Job(NamedTuple):

@@ -30,8 +30,8 @@ from benchmarks import measure
 from musicgen.errors import UserError
 from musicgen.files import atomic_path, write_text
 from musicgen.models import check_compatible
+from musicgen.package_data import CONF
 from musicgen.report.tables import write_csv, write_json, write_latex
-from musicgen.resources import CONF
 from musicgen.run_folders import OVERRIDES
 
 Row = dict[str, Any]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.files import write_text
-from musicgen.resources import VOCABULARIES
+from musicgen.package_data import VOCABULARIES
 
 IntArray = NDArray[np.int64]
 T = TypeVar("T")

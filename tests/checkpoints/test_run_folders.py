@@ -42,7 +42,7 @@ def test_runs_without_a_record_are_dated_by_name_or_file(tmp_path):
     jobs = [make_run(sweep / name, None, LAST) for name in ("0", "1")]
     make_run(tmp_path / "default/2026-03-01_10-00-00", None, LAST)
     debug = make_run(tmp_path / "debug/2026-03-05_10-00-00", None, LAST)
-    (debug / "config.yaml").write_text("seed: 1\ntask_name: debug\n")
+    (debug / "config.yaml").write_text("seed: 1\nrun_name: debug\n")
     for job, time in zip(jobs, (2, 1), strict=True):
         os.utime(job / LAST, (time, time))
     assert find_checkpoint("latest", tmp_path) == jobs[0] / LAST

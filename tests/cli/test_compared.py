@@ -13,7 +13,7 @@ from musicgen.cli.measures.compared import name_runs
 def settings(target: str = "SineSPE", seed: int = 1, lr: float = 0.1, **position: Any):
     return {
         "seed": seed,
-        "task_name": f"{target}_{seed}",
+        "run_name": f"{target}_{seed}",
         "data": {"seed": seed, "cache_dir": f"cache{seed}", "length": 64, "num_workers": seed},
         "model": {"dim": 8, "position": {"_target_": f"musicgen.position.{target}", **position}},
         "optimizer": {"lr": lr},

@@ -9,7 +9,7 @@ import yaml
 
 from musicgen.cli.runner.help import ConfigFile, help_text
 from musicgen.cli.runner.newcomers import accept_trainer_arguments, as_setting, split_prompts
-from musicgen.resources import CONF
+from musicgen.package_data import CONF
 
 
 def leaves(section, prefix=""):

@@ -46,6 +46,6 @@ def test_all_take_the_first_ones(monkeypatch, given):
     assert first[0] == given
     if given == "seed=3":
         date = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"
-        assert re.fullmatch(rf"hydra\.run\.dir=outputs/\$\{{task_name\}}/{date}", first[1])
+        assert re.fullmatch(rf"hydra\.run\.dir=outputs/\$\{{run_name\}}/{date}", first[1])
     else:
         assert len(first) == 1

@@ -16,7 +16,7 @@ SPE = ("position=sine_spe", "attention=favor")  # one kernel, by SPE
 def trained(tmp_path_factory) -> Path:
     """A folder with a run in `outputs/tiny`."""
     folder = tmp_path_factory.mktemp("trained")
-    done = call(folder, "train.py", *TINY, *SHORT, *SPE, "task_name=tiny")
+    done = call(folder, "train.py", *TINY, *SHORT, *SPE, "run_name=tiny")
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -20,7 +20,7 @@ def call(workplace, monkeypatch, capsys):
 @pytest.mark.parametrize("kind", ["lora", "style"])
 def test_an_adapter_is_trained_and_used(call, workplace, kind):
     (base,) = (workplace / "outputs/tiny").iterdir()
-    begun = (f"init={base}", f"adapter={kind}", *DATA, *SHORT, f"task_name={kind}")
+    begun = (f"init={base}", f"adapter={kind}", *DATA, *SHORT, f"run_name={kind}")
     done = call("train.py", *begun)
     assert done.returncode == 0, done.stderr
     assert f"adapter={kind}: trains " in done.stderr
@@ -52,7 +52,7 @@ def test_an_adapter_needs_a_trained_model_of_its_kind(call, workplace):
     assert_one_line(
         call("train.py", "adapter=style", *TINY), "adapter=style: it adapts", "init=RUN"
     )
-    softmax = (*TINY, *SHORT, "attention=softmax", "position=none", "task_name=softmax")
+    softmax = (*TINY, *SHORT, "attention=softmax", "position=none", "run_name=softmax")
     assert call("train.py", *softmax).returncode == 0
     (run,) = (workplace / "outputs/softmax").iterdir()
     done = call("train.py", f"init={run}", "adapter=style", *DATA)

@@ -21,7 +21,7 @@ VALUES = (
 LEFT_OUT = ("hydra", "resume", "_target_", "_partial_", "data.cache_dir")
 TRAIN = (*TINY, "trainer.max_steps=1", "trainer.val_check_interval=1", "sampling.choose=false")
 FIXED = {
-    "train": (*TRAIN, "task_name=fuzz"),
+    "train": (*TRAIN, "run_name=fuzz"),
     "prepare": TINY[4:5],
     "generate": ("bars=1", "num_samples=1", "originality=false"),
     "evaluate": ("metrics=[position_loss]", "max_factor=1", "max_pieces=1"),

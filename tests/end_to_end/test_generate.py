@@ -97,7 +97,7 @@ def test_a_prompt_file_is_kept_or_written_as_the_model_saw_it(workplace, monkeyp
 
 
 def test_generate_warns_about_pieces_cut_short_by_the_position_limit(tmp_path, monkeypatch, capsys):
-    arguments = ["train.py", *TINY, *SHORT, "task_name=short", "position=learnable"]
+    arguments = ["train.py", *TINY, *SHORT, "run_name=short", "position=learnable"]
     arguments += ["model.position.max_length=64", "trainer.max_steps=1"]
     done = call_here(tmp_path, arguments[0], arguments[1:], monkeypatch, capsys)
     assert done.returncode == 0, done.stderr

@@ -19,6 +19,6 @@ def test_a_published_model_continues_and_begins_runs(workplace, monkeypatch, cap
     done = call("generate.py", "checkpoint=mine", "prompt=test", "bars=1", "out=held_out")
     assert done.returncode == 0, done.stderr  # its corpus was composed again
     data = [setting for setting in TINY if setting.startswith("data.")]
-    done = call("train.py", "init=mine", *data, *SHORT, "task_name=tuned")
+    done = call("train.py", "init=mine", *data, *SHORT, "run_name=tuned")
     assert done.returncode == 0, done.stderr
     assert "begins with the weights of mine: 4 steps on ComposedCorpus" in done.stderr

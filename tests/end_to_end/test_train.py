@@ -54,7 +54,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 def test_a_refused_resume_changes_nothing(workplace, monkeypatch, capsys):
     (run,) = (workplace / "outputs/tiny").iterdir()
     saved = (run / ".hydra/overrides.yaml").read_text()
-    assert "task_name=tiny" in saved
+    assert "run_name=tiny" in saved
     before = contents(run)
     (workplace / "empty").mkdir()
     for arguments, parts in (
@@ -104,7 +104,7 @@ def test_multirun_makes_a_folder_for_each_job(workplace):
         "-m",
         *TINY,
         "debug=limit",
-        "task_name=many",
+        "run_name=many",
         "position=none,sinusoidal,sine_spe",
         "trainer.max_steps=2",
     )
@@ -115,7 +115,7 @@ def test_multirun_makes_a_folder_for_each_job(workplace):
 
 
 def test_a_sweep_continues_after_an_impossible_combination(workplace, monkeypatch, capsys):
-    arguments = [*TINY, "debug=limit", "trainer.max_steps=1", "task_name=grid", "logger=null"]
+    arguments = [*TINY, "debug=limit", "trainer.max_steps=1", "run_name=grid", "logger=null"]
     arguments += ["position=alibi,none", "-m"]
     done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
     assert done.returncode == 2, done.stderr
@@ -134,7 +134,7 @@ def test_multirun_with_ddp_keeps_jobs_apart(workplace):
         "-m",
         *TINY,
         "debug=limit",
-        "task_name=processes",
+        "run_name=processes",
         "trainer=ddp",
         "trainer.accelerator=cpu",
         "trainer.devices=2",
@@ -157,7 +157,7 @@ def test_the_readme_command_with_a_group_is_parsed(tmp_path, monkeypatch, capsys
 
 
 def test_a_run_without_a_checkpoint_starts_again(workplace, monkeypatch, capsys):
-    arguments = [*TINY, "task_name=cut", "trainer.max_steps=2"]
+    arguments = [*TINY, "run_name=cut", "trainer.max_steps=2"]
     run = workplace / "outputs/cut/run"
     kill = "import os; from pytorch_lightning import Callback\n"
     kill += "class Kill(Callback):\n    def on_train_batch_end(self, *_): os._exit(9)\n"
@@ -216,7 +216,7 @@ def test_init_begins_a_new_run_from_another_ones_weights(workplace, monkeypatch,
     for i in range(4):
         write(compose_pop(4, i), workplace / f"own midi/{i}.mid")
     own = ["data=midi_folder", "data.root=own midi", "data.batch_size=2", "optimizer=adamw"]
-    arguments = [*own, "trainer.max_steps=2", "model.dropout=0.1", "task_name=tuned"]
+    arguments = [*own, "trainer.max_steps=2", "model.dropout=0.1", "run_name=tuned"]
     done = call_here(workplace, "train.py", [f"init={first}", *arguments], monkeypatch, capsys)
     assert done.returncode == 0, done.stderr
     assert f"begins with the weights of {first}/checkpoints/best.ckpt: " in done.stderr

@@ -88,9 +88,8 @@ def test_the_wheel_carries_configurations_and_vocabularies(wheel):
 
 @pytest.mark.slow
 def test_installed_commands_run_in_any_folder(scripts, tmp_path):
-    where = (
-        "import musicgen, musicgen.resources as r; print(musicgen.__file__, r.CONF, r.VOCABULARIES)"
-    )
+    paths = "musicgen.__file__, r.CONF, r.VOCABULARIES"
+    where = f"import musicgen, musicgen.package_data as r; print({paths})"
     found = run(tmp_path, scripts / "python", "-c", where).split()
     assert all(Path(path).is_relative_to(scripts.parent) for path in found)
 
@@ -98,7 +97,7 @@ def test_installed_commands_run_in_any_folder(scripts, tmp_path):
     assert "ready: 6 pieces in" in run(tmp_path, scripts / "musicgen-prepare", *data)
     # Two processes, so that the second one is started by the installed script too.
     ddp = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32")
-    limits = ("task_name=tiny", "trainer.max_steps=2", "trainer.val_check_interval=2")
+    limits = ("run_name=tiny", "trainer.max_steps=2", "trainer.val_check_interval=2")
     log = run(tmp_path, scripts / "musicgen-train", *TINY, *data, *limits, *ddp)
     assert "next: musicgen-generate checkpoint=" in log
     run(

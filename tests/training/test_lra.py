@@ -10,7 +10,7 @@ from hydra.utils import instantiate
 
 from musicgen.cli.datasets import _build_corpus
 from musicgen.models import parameter_count
-from musicgen.resources import CONF
+from musicgen.package_data import CONF
 
 # Liutkus et al. 2021, supplement, table 3: APE, sineSPE, convSPE.
 PARAMETERS = {

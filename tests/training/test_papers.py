@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from musicgen.cli import train
-from musicgen.resources import CONF
+from musicgen.package_data import CONF
 from tests.datasets.samples import SAMPLES
 
 # Qin et al. 2023, tables 8 and 9.

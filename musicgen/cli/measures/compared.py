@@ -23,7 +23,7 @@ from musicgen.generation.model import MusicModel
 
 # What a run's configuration holds beside its setting: its seeds, places, records and sampling.
 _INCIDENTAL = {
-    *("seed", "task_name", "tags", "train", "test", "resume", "logger", "paths", "sampling"),
+    *("seed", "run_name", "tags", "train", "test", "resume", "logger", "paths", "sampling"),
     *("root", "cache_dir", "download", "num_workers", "prepare_workers"),
     *("dirpath", "path", "folder", "default_root_dir"),
     *("progress", "throughput", "resources", "memory", "learning_rate"),  # only report

@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from musicgen.errors import UserError
-from musicgen.resources import CONF
+from musicgen.package_data import CONF
 
 # Classes to train with; the functions that they take are `_target_`s in turn.
 _LIBRARIES = re.compile(

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from musicgen.cli.resume.stored_overrides import override_key, read_overrides
 from musicgen.errors import UserError
 from musicgen.files import write_text
-from musicgen.resources import CONF
+from musicgen.package_data import CONF
 from musicgen.run_folders import LAST, OVERRIDES, find_run
 
 # Hydra's grammar rejects commas, brackets and ampersands, which file names and regular

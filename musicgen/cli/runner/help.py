@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from musicgen.cli.output import command
 from musicgen.cli.runner.arguments import is_override
-from musicgen.resources import CONF
+from musicgen.package_data import CONF
 
 _PACKAGE = re.compile(r"#\s*@package\s+(\S+)")
 _INDENT = 30  # column of the explanations

@@ -12,7 +12,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from musicgen.resources import CONF
+from musicgen.package_data import CONF
 
 _NOW = re.compile(r"\$\{now:([^}]*)\}")
 _PATIENCE = timedelta(minutes=10)  # processes may start late

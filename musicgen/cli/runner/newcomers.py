@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from musicgen.cli.runner.arguments import is_override, quote
 from musicgen.errors import UserError
-from musicgen.resources import CONF
+from musicgen.package_data import CONF
 
 _FOLDER = "data=midi_folder data.root={value}"
 # What a user of each command may mean by a name that is no setting.
@@ -24,7 +24,7 @@ CURES = {
         "trainer.max_steps=STEPS, or trainer.max_epochs={value} trainer.max_steps=-1",
     ),
     **dict.fromkeys(("device", "accelerator"), "trainer=cpu, gpu, mps or ddp"),
-    **dict.fromkeys(("name", "run_name"), "task_name={value}"),
+    **dict.fromkeys(("name", "task_name"), "run_name={value}"),
 }
 GENERATE_CURES = {
     **dict.fromkeys(("model", "ckpt", "run"), "checkpoint={value}"),

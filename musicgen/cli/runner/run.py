@@ -32,7 +32,7 @@ from musicgen.cli.runner.sweeps import in_sweep, log_how_to_continue, run_job
 from musicgen.console import log, warn
 from musicgen.errors import UserError
 from musicgen.files import remove_if_empty
-from musicgen.resources import CONF
+from musicgen.package_data import CONF
 from musicgen.run_folders import run_id
 
 _FULL_ERROR, _INTERRUPTED = "HYDRA_FULL_ERROR", 130

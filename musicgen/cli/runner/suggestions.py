@@ -14,7 +14,7 @@ from musicgen.cli.runner.arguments import is_override
 from musicgen.cli.runner.error_messages import UNKNOWN_KEY, one_line
 from musicgen.cli.runner.newcomers import cure
 from musicgen.errors import UserError
-from musicgen.resources import CONF
+from musicgen.package_data import CONF
 
 _PERFORMER = ("model", "performer")
 _PLUGINS = {  # of Hydra, and the extras that install them
