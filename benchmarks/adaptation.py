@@ -29,6 +29,8 @@ from musicgen.data.preparation import EncodedCorpus
 from musicgen.files import write_text
 from musicgen.generation.model import MusicModel
 from musicgen.metrics import Summary
+from musicgen.random import NoiseKey, RandomStream
+from musicgen.training.evaluation import position_losses
 
 METHODS = {
     "none": [],
@@ -77,7 +79,7 @@ def main() -> None:
         "rows": rows,
     }
     write_text(args.out / "adaptation.json", json.dumps(content, indent=1) + "\n")
-    print(as_markdown(table))
+    print(measure.markdown([in_words(row) for row in table]))
 
 
 def families(args: argparse.Namespace) -> dict[str, list[Path]]:
@@ -167,11 +169,14 @@ def losses(model: MusicModel, corpus: Corpus, cache: Path) -> dict[str, float]:
         corpus, model.tokenizer, cache, val_fraction=0, test_fraction=0, chords=chords
     )
     length = WINDOWS * model.training_length
-    measured = measure.piece_losses(model, data, range(len(data.cache)), length, seed=0)
-    return {
-        name: round(float(loss.mean()), 5)
-        for name, (_, loss) in zip(data.cache.names, measured, strict=True)
-    }
+    found = {}
+    for i, name in enumerate(data.cache.names):
+        tokens = data.cache[i][: length + 1]
+        noise = NoiseKey((0, RandomStream.EVALUATION, i))
+        positions = model.positions(tokens, data.cache.bar_lengths[i])
+        (loss,) = position_losses(model.model, tokens, noise, positions=positions)
+        found[name] = round(float(loss.mean()), 5)
+    return found
 
 
 def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -205,20 +210,15 @@ def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return table
 
 
-def as_markdown(table: list[dict[str, Any]]) -> str:
-    """Return the table; intervals are bootstrapped over the held-out pieces."""
-    lines = [
-        "| pieces | learns | loss | gain over the base | seconds | kB |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in table:
-        loss, gain = (
-            "{:.3f} [{:.3f}, {:.3f}]".format(*row[key]) if key in row else ""
-            for key in ("loss", "gain")  # no gain without the method none
-        )
-        cells = [row["pieces"], row["method"], loss, gain, row["seconds"], f"{row['kilobytes']:,}"]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+def in_words(row: dict[str, Any]) -> dict[str, object]:
+    """Return a row for print; intervals are bootstrapped over the held-out pieces."""
+    loss, gain = (
+        "{:.3f} [{:.3f}, {:.3f}]".format(*row[key]) if key in row else ""
+        for key in ("loss", "gain")  # no gain without the method none
+    )
+    numbers = {key: row[key] for key in ("pieces", "method")}
+    cost = {"seconds": row["seconds"], "kB": f"{row['kilobytes']:,}"}
+    return {**numbers, "loss": loss, "gain over the base": gain, **cost}
 
 
 if __name__ == "__main__":

@@ -59,15 +59,14 @@ def main() -> None:
     if args.root:
         corpora["POP909"] = songs(Path(args.root), args.pieces)
     found = {name: [measures(score) for score in scores] for name, scores in corpora.items()}
-    names = next(iter(found.values()))[0]
-    print("| mean over pieces (standard deviation) | " + " | ".join(found) + " |")
-    print("|---" * (len(found) + 1) + "|")
-    for name in names:
-        cells = []
-        for rows in found.values():
+    table = []
+    for name in found["composed pop"][0]:
+        line = {"mean over pieces (standard deviation)": f"`{name}`"}
+        for corpus, rows in found.items():
             values = np.array([row[name] for row in rows])
-            cells.append(f"{mean_of_valid(values):.3g} ({np.nanstd(values):.2g})")
-        print(f"| `{name}` | " + " | ".join(cells) + " |")
+            line[corpus] = f"{mean_of_valid(values):.3g} ({np.nanstd(values):.2g})"
+        table.append(line)
+    print(measure.markdown(table))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ The commands set zeros: attention weights of distant tokens are denormal once a 
 
 from __future__ import annotations
 
-import time
 from functools import partial
 
 import torch
@@ -31,7 +30,7 @@ def main() -> None:
         name: partial(run, model.model, tokens, flush)
         for name, flush in (("denormal", False), ("zero", True))
     }
-    times = measure.interleaved(runs, args.rounds, clock=time.process_time)
+    times = measure.interleaved(runs, args.rounds, clock=measure.cpu_clock(args.device))
     what = f"{tokens.shape[0]} × {args.length} tokens: denormal / zero"
     rows = [measure.compare(what, times["denormal"], times["zero"], "CPU seconds a step", "—")]
     measure.save_results(__file__, rows, args)

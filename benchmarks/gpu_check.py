@@ -6,18 +6,15 @@
 A part that has results is left out, one that failed is repeated, and a training goes on where it
 stopped: call it again until nothing is left. Results lie in results/gpu_check-DEVICE/, and what
 became of each part in parts.json. The models are those of Liutkus et al. 2021 (pop piano), in bf16,
-on POP909, or without `--root` on composed pieces.
+on POP909, or without `--root` on composed pieces; `evaluate.py` measures their speed and losses.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import csv
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -29,6 +26,7 @@ import torch
 
 from benchmarks import measure
 from musicgen.files import write_text
+from musicgen.run_folders import LAST
 
 MODELS = ("sine_spe", "ape", "conv_spe", "sine_spe_ungated", "conv_spe_ungated")
 # What a CPU can do in seconds, to try the parts.
@@ -37,16 +35,29 @@ TINY_MODEL = (
     *("model.num_layers=2", "model.dim=64", "model.ff_dim=128", "model.num_heads=4"),
     *("data.length=128", "trainer=cpu", "data.num_workers=0"),
 )
-_STOPPING = 60  # seconds for a training to write its checkpoint
-_PER_MODEL = 240  # seconds of training, at most, before the next model's turn
+BENCHMARKS = {  # and their options on a CPU
+    "training_step": TINY,
+    "causal_product": TINY[2:],
+    "decoding": (TINY[0], "--length=512"),
+    "lrpe": TINY,
+    "model_options": TINY,
+    "span": TINY[2:],
+}
+STOPPING = 60  # seconds for a training to write its checkpoint
 
 
 class Part(NamedTuple):
-    """A program of its own, and the most seconds that it may take."""
+    """A program of its own.
+
+    Attributes:
+        limit: the most seconds that it may take.
+        repeat: run it in each call, also if it has results.
+    """
 
     name: str
     command: list[str]
     limit: float
+    repeat: bool = False
 
 
 def main() -> None:
@@ -61,136 +72,72 @@ def main() -> None:
     end = time.monotonic() + 60 * args.minutes
     folder = measure.RESULTS / f"gpu_check-{args.device}"
     os.environ["BENCHMARK_RESULTS"] = str(folder)
-    for part in parts(args.device, folder):
-        left = end - time.monotonic() - _STOPPING
-        status = saved(folder).get(part.name, {}).get("status", "failed")
-        if not status.startswith("failed") and not args.again:
+    for part in (*checks(args.device, folder), *models(args, folder)):
+        left = end - time.monotonic() - STOPPING
+        done = saved(folder).get(part.name, {}).get("status") == "ok"
+        if done and not (part.repeat or args.again):
             continue
         if left < 10:
             break
-        outcome = run(part, min(left, part.limit))
-        if outcome["status"] == "stopped" and left < part.limit:
-            break  # it has all its time in the next call
-        save(folder, part.name, outcome)
-    while (left := end - time.monotonic() - _STOPPING) > 30:
-        for name in MODELS:
-            train(name, args, folder, min(_PER_MODEL, left / len(MODELS)))
+        save(folder, part.name, run(part, min(left, part.limit)))
     for name, outcome in saved(folder).items():
         print(f"{name:24}{outcome}")
 
 
-def parts(device: str, folder: Path) -> Iterator[Part]:
+def checks(device: str, folder: Path) -> Iterator[Part]:
     """Yield the parts before the models: correctness first."""
     python, on = [sys.executable, "-m"], ["--device", device]
     yield Part("doctor", [*python, "musicgen.doctor", *on, f"--json={folder}/doctor.json"], 300)
     only = ["--only=rope"] if device == "cpu" else []
     yield Part("pair_parity", [*python, "benchmarks.pair_parity", *on, *only], 480)
-    sizes = {
-        "training_step": TINY,
-        "causal_product": TINY[2:],
-        "decoding": (TINY[0], "--length=512"),
-        "lrpe": TINY,
-        "model_options": TINY,
-        "span": TINY[2:],
-    }
-    for name, tiny in sizes.items():
-        yield Part(
-            name, [*python, f"benchmarks.{name}", *on, *(tiny if device == "cpu" else ())], 480
-        )
+    for name, tiny in BENCHMARKS.items():
+        options = tiny if device == "cpu" else ()
+        yield Part(name, [*python, f"benchmarks.{name}", *on, *options], 480)
+
+
+def models(args: argparse.Namespace, folder: Path) -> Iterator[Part]:
+    """Yield the training of each model, from where it stopped, and its evaluation."""
+    tiny = args.device == "cpu"
+    data = ["data=pop909", f"data.root={args.root}"] if args.root else ["data=composer"]
+    for name in MODELS:
+        run_folder = Path("outputs") / folder.name / name
+        settings = [
+            f"experiment=spe2021/pop_piano_{name}",
+            *data,
+            *(TINY_MODEL if tiny else ("trainer=gpu", "trainer.precision=bf16-mixed")),
+            f"trainer.val_check_interval={20 if tiny else 200}",
+            "trainer.limit_val_batches=8",
+            f"hydra.run.dir={run_folder}",
+        ]
+        if (run_folder / LAST).is_file():
+            settings = [f"resume={run_folder}"]
+        yield Part(f"train {name}", [sys.executable, "train.py", *settings], 20 if tiny else 240)
+        measured = [
+            f"checkpoint={run_folder / LAST}",
+            "metrics=[position_loss,resources]",
+            "max_pieces=16",
+            f"out={folder / name}",
+        ]
+        yield Part(f"evaluate {name}", [sys.executable, "evaluate.py", *measured], 120, True)
 
 
 def run(part: Part, limit: float) -> dict[str, Any]:
-    """Run a part; return its status and time."""
+    """Run a part, for the limit at most; return its status and time."""
     print(f"== {part.name}, at most {limit:.0f} s", flush=True)
     start = time.monotonic()
     process = subprocess.Popen(part.command, start_new_session=True)
     try:
         code = process.wait(limit)
+        status = "ok" if code == 0 else f"failed with status {code}"
     except subprocess.TimeoutExpired:
         status = "stopped"
-    else:
-        status = "ok" if code == 0 else f"failed with status {code}"
-    finally:
-        with contextlib.suppress(ProcessLookupError):  # and the processes that it started
-            os.killpg(process.pid, signal.SIGKILL)
-    return {"status": status, "seconds": round(time.monotonic() - start)}
-
-
-def train(name: str, args: argparse.Namespace, folder: Path, limit: float) -> None:
-    """Train a model for a time, from where it stopped; save its rate and its losses."""
-    print(f"== {name}, {limit:.0f} s", flush=True)
-    run_folder = Path("outputs") / folder.name / name
-    last = run_folder / "checkpoints" / "last.ckpt"
-    command = [sys.executable, "train.py"]
-    command += [f"resume={run_folder}"] if last.is_file() else overrides(name, args, run_folder)
-    process = subprocess.Popen(command)
-    try:
-        process.wait(limit)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGTERM)  # it finishes its step and writes last.ckpt
+        process.send_signal(signal.SIGTERM)  # a training finishes its step and writes last.ckpt
         try:
-            process.wait(_STOPPING)
+            process.wait(STOPPING)
         except subprocess.TimeoutExpired:
-            process.kill()  # an earlier last.ckpt, if any, stays whole
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    if not last.is_file():
-        outcome: dict[str, Any] = {"status": f"failed with status {process.returncode}"}
-    else:
-        outcome = {"status": "ok", **rates(run_folder, args.device), **losses(last, args.device)}
-    save(folder, f"train {name}", outcome)
-
-
-def overrides(name: str, args: argparse.Namespace, run_folder: Path) -> list[str]:
-    """Return the arguments of train.py for a published model."""
-    tiny = args.device == "cpu"
-    data = ["data=pop909", f"data.root={args.root}"] if args.root else ["data=composer"]
-    return [
-        f"experiment=spe2021/pop_piano_{name}",
-        *data,
-        *(TINY_MODEL if tiny else ("trainer=gpu", "trainer.precision=bf16-mixed")),
-        f"trainer.val_check_interval={20 if tiny else 200}",
-        "trainer.limit_val_batches=8",
-        f"hydra.run.dir={run_folder}",
-    ]
-
-
-def rates(run_folder: Path, device: str) -> dict[str, float]:
-    """Return steps, tokens a second and, on a GPU, the fraction of its matrix products' rate."""
-    with (run_folder / "metrics.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    column = "train/tokens_per_second"
-    found = [float(row[column]) for row in rows if row.get(column)]
-    rate = statistics.median(found[1:] or found)  # the first one contains compilations
-    result = {"steps": max(int(row["step"]) for row in rows) + 1, "tokens/s": round(rate)}
-    if device == "cuda":
-        from musicgen import load
-
-        model = load(run_folder).model
-        # Forward and backward take 6 operations a weight and token, without attention's.
-        needed = 6 * sum(p.numel() for p in model.parameters()) * rate
-        result["fraction of bf16 matmul"] = round(needed / matmul_rate(), 4)
-    return result
-
-
-def matmul_rate(size: int = 8192, repeats: int = 20) -> float:
-    """Return operations a second of a large product in bf16."""
-    a = torch.randn(size, size, device="cuda", dtype=torch.bfloat16)
-    seconds = measure.seconds(lambda: a @ a, repeats, "cuda")
-    return 2 * size**3 / statistics.median(seconds)
-
-
-def losses(checkpoint: Path, device: str, num_pieces: int = 16) -> dict[str, float]:
-    """Return the mean loss of held-out pieces at trained positions, and beyond them to twice."""
-    from musicgen import load
-    from musicgen.cli.datasets import open_training_data
-    from musicgen.metrics import length_summaries
-
-    model = load(checkpoint).to(device)
-    data, length = open_training_data(model), model.training_length
-    indices = data.split("test")[:num_pieces]
-    pieces = [loss for _, loss in measure.piece_losses(model, data, indices, 2 * length, seed=0)]
-    parts = length_summaries(pieces, length, (2.0,))
-    return {f"loss, {name}": round(part.mean, 4) for name, part in parts.items()}
+    return {"status": status, "seconds": round(time.monotonic() - start)}
 
 
 def saved(folder: Path) -> dict[str, dict[str, Any]]:

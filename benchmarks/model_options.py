@@ -6,8 +6,7 @@ CPU time and memory of FAVOR+ with 64 features, beside the same model with learn
 
 from __future__ import annotations
 
-import json
-import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -44,16 +43,14 @@ def build(side: str, layers: int, device: str) -> Transformer:
 
 def main() -> None:
     args = measure.arguments(__doc__, layers=4, length=512, batch=8, rounds=6)
-    tokens = torch.randint(333, (args.batch, args.length), device=args.device)
-    if args.side:
-        step(build(args.side, args.layers, args.device), tokens, 0)
-        print(json.dumps({"gigabytes": measure.peak_gigabytes(args.device)}))
-        return
-    memory = measure.memory(__file__, OPTIONS, args)
-    models = {side: build(side, args.layers, args.device) for side in OPTIONS}
-    runs = {side: partial(step, model, tokens, 0) for side, model in models.items()}
-    clock = time.process_time if args.device == "cpu" else time.perf_counter
-    times = measure.interleaved(runs, args.rounds, args.device, clock)
+
+    def make_step(side: str) -> Callable[[], None]:
+        tokens = torch.randint(333, (args.batch, args.length), device=args.device)
+        return partial(step, build(side, args.layers, args.device), tokens, 0)
+
+    builders = {side: partial(make_step, side) for side in OPTIONS}
+    clock = measure.cpu_clock(args.device)
+    times, memory = measure.steps(__file__, builders, args, clock)
     rows = []
     for side in OPTIONS:
         if side != BASE:

@@ -5,7 +5,6 @@ CPU time of the optimizer alone, for the model of `model_options` with a short c
 
 from __future__ import annotations
 
-import time
 from functools import partial
 
 import torch
@@ -30,8 +29,7 @@ def main() -> None:
         "AdamW": [AdamW(models[2].parameters())],
     }
     runs = {name: partial(_step, optimizers) for name, optimizers in sides.items()}
-    clock = time.process_time if args.device == "cpu" else time.perf_counter
-    times = measure.interleaved(runs, args.rounds, args.device, clock)
+    times = measure.interleaved(runs, args.rounds, args.device, measure.cpu_clock(args.device))
     rows = [
         measure.compare(
             f"{name} / MuonAdamW", times[name], times["MuonAdamW"], "seconds a step", "—"

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 
 from benchmarks import measure
 from benchmarks.training_step import build, step
 
-SIDES = ("ours", "performer_pytorch")
 
-
-def build_side(side: str, length: int, device: str) -> Any:
-    """Return a model of this side: tokens to logits."""
+def make_step(side: str, length: int, device: str) -> Callable[[], None]:
+    """Return a step of this side's model: tokens to logits, and back."""
     torch.manual_seed(0)
+    tokens = torch.randint(333, (1, length), device=device)
     if side == "ours":
-        return build("absolute", 6, device)
+        return partial(step, build("absolute", 6, device), tokens, 0)
     from performer_pytorch import PerformerLM
 
     theirs = PerformerLM(
@@ -34,25 +32,15 @@ def build_side(side: str, length: int, device: str) -> Any:
         attn_dropout=0.1,
         rotary_position_emb=False,
     ).to(device)
-    return lambda tokens, **_: theirs(tokens)
+    return partial(step, lambda tokens, **_: theirs(tokens), tokens, 0)
 
 
 def main() -> None:
     args = measure.arguments(__doc__, length=2048, rounds=4)
-    tokens = torch.randint(333, (1, args.length), device=args.device)
-    if args.side:
-        step(build_side(args.side, args.length, args.device), tokens, 0)
-        print(json.dumps({"gigabytes": measure.peak_gigabytes(args.device)}))
-        return
-    memory = measure.memory(__file__, SIDES, args)
-    runs = {
-        side: partial(step, build_side(side, args.length, args.device), tokens, 0) for side in SIDES
-    }
-    times = measure.interleaved(runs, args.rounds, args.device)
-    ours, theirs = SIDES
-    rows = measure.time_and_memory(
-        "performer-pytorch / ours", (theirs, ours), times, memory, ("≥ 4", "—")
-    )
+    sides = ("performer-pytorch", "ours")
+    builders = {side: partial(make_step, side, args.length, args.device) for side in sides}
+    times, memory = measure.steps(__file__, builders, args)
+    rows = measure.time_and_memory(" / ".join(sides), sides, times, memory, ("≥ 4", "—"))
     measure.save_results(__file__, rows, args)
 
 

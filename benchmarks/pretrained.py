@@ -17,8 +17,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
+from benchmarks.measure import markdown
 from musicgen.composer import compose_corpus
 from musicgen.files import write_text
 from musicgen.package_data import PRETRAINED
@@ -86,18 +86,16 @@ def measure(args: argparse.Namespace, name: str, folder: Path) -> list[str]:
         measured = f"{new}-measured"
         run("evaluate.py", "metrics=descriptors", f"generated={new}", f"out={measured}")
         with Path(measured, "descriptors.csv").open(encoding="utf-8") as csv_file:
-            lines += as_markdown(kind, list(csv.DictReader(csv_file)))
+            table = [as_text(kind, row) for row in csv.DictReader(csv_file)]
+        lines += [*markdown(table).splitlines(), ""]
     return lines
 
 
-def as_markdown(kind: str, rows: list[dict[str, Any]]) -> list[str]:
-    """Return the rows of `metrics=descriptors` as a table."""
+def as_text(kind: str, row: dict[str, str]) -> dict[str, str]:
+    """Return a row of `metrics=descriptors` for print."""
     columns = ("n", "generated", "originals", "overlap")
-    lines = [f"| {kind} | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
-    for row in rows:
-        cells = [f"{float(row[key]):.4g}" if row[key] else "n/a" for key in columns]
-        lines.append(f"| {row['descriptor']} | {' | '.join(cells)} |")
-    return [*lines, ""]
+    numbers = {key: f"{float(row[key]):.4g}" if row[key] else "n/a" for key in columns}
+    return {kind: row["descriptor"], **numbers}
 
 
 def run(*arguments: object) -> None:

@@ -4,15 +4,12 @@ The steps of all sides are interleaved in one process with one thread, and their
 that other work on the machine matters little. Peak memory is that of a process per side.
 
 - sine plain: no custom function; autograd keeps and differentiates the whole length.
-- sine blocks: no custom function; autograd differentiates block by block.
-- sine returned: a custom product that returns the gradient of Ω, which autograd sums over layers.
 - conv plain: autograd differentiates the products with the codes, and sums over layers.
 """
 
 from __future__ import annotations
 
-import json
-import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -25,7 +22,6 @@ from benchmarks.training_step import step
 from musicgen.attention import FAVOR, LinearAttention
 from musicgen.models import Transformer
 from musicgen.position import ConvSPE, LayerCode, PositionalEncoding, SineSPE
-from musicgen.position.spe.sine_operators import blocks
 from musicgen.random import NoiseKey
 
 
@@ -44,18 +40,12 @@ class _PlainCode(LayerCode):
         return encoded[0], encoded[1]
 
 
-class _SineSPE(SineSPE):
-    """SineSPE with one of the products below."""
-
-    def product(self, z: Tensor) -> Any:
-        return partial(_expand, z=z)
-
-    def arrays(self, positions: Tensor) -> tuple[Any, Any]:
-        return self.sines(0).omega(positions)
+class _PlainSineSPE(SineSPE):
+    """SineSPE whose Ω is an ordinary tensor of the graph."""
 
     def forward(self, positions: Tensor, *, noise: NoiseKey, state: Any = None) -> Any:
-        z = self.draw_noise(noise, 0, positions.device)
-        product, arrays = self.product(z), self.arrays(self.by_head(self.read(positions)))
+        product = partial(_expand, z=self.draw_noise(noise, 0, positions.device))
+        arrays = self.sines(0).omega(self.by_head(self.read(positions)))
         gates = self.gates(noise, positions.device)
         return [_PlainCode(gate, product, *arrays) for gate in gates], None
 
@@ -65,46 +55,6 @@ def _expand(u: Tensor, omega: Tensor, z: Tensor) -> Tensor:
     wide = u.permute(2, 0, 1, 3)[..., None, :] * omega.transpose(0, 1)  # [H, B, L, 2K', K]
     out = wide.flatten(3).flatten(1, 2) @ z.flatten(1, 2)
     return out.unflatten(1, (len(u), -1)).permute(1, 2, 0, 3)
-
-
-class _InBlocks(_SineSPE):
-    def arrays(self, positions: Tensor) -> tuple[Any, Any]:
-        q, k = super().arrays(positions)
-        return q.split(128, dim=2), k.split(128, dim=2)
-
-    def product(self, z: Tensor) -> Any:
-        def by_blocks(u: Tensor, omega: list[Tensor]) -> Tensor:
-            parts = zip(u.split(128, dim=1), omega, strict=True)
-            return torch.cat([_expand(*part, z) for part in parts], dim=1)
-
-        return by_blocks
-
-
-class _Returned(_SineSPE):
-    def product(self, z: Tensor) -> Any:
-        return partial(_Product.apply, z)
-
-
-class _Product(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, u: Tensor, omega: Tensor) -> Tensor:
-        ctx.save_for_backward(z, u, omega)
-        return torch.cat([_expand(u[:, p], omega[:, :, p], z) for p in blocks(u)], dim=1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        z, u, omega = ctx.saved_tensors
-        grad_u, grad_omega = torch.empty_like(u), torch.empty_like(omega)
-        transposed = z.flatten(1, 2).transpose(1, 2)
-        for p in blocks(u):
-            wide = grad[:, p].permute(2, 0, 1, 3).flatten(1, 2) @ transposed
-            wide = wide.view(z.shape[0], len(u), -1, *z.shape[1:3])  # [H, B, T, 2K', K]
-            by_omega = wide * u[:, p].permute(2, 0, 1, 3)[..., None, :]
-            grad_omega[:, :, p] = by_omega.sum(1)[None] if len(u) > 1 else by_omega.transpose(0, 1)
-            by_u = (wide * omega[:, :, p].transpose(0, 1)).sum(-2)
-            grad_u[:, p] = by_u.permute(1, 2, 0, 3)
-        return None, grad_u, grad_omega
 
 
 class _PlainConvSPE(ConvSPE):
@@ -148,12 +98,11 @@ class _Correlate(torch.autograd.Function):
 
 SIDES: dict[str, type[PositionalEncoding]] = {
     "sine": SineSPE,
-    "sine plain": _SineSPE,
-    "sine blocks": _InBlocks,
-    "sine returned": _Returned,
+    "sine plain": _PlainSineSPE,
     "conv": ConvSPE,
     "conv plain": _PlainConvSPE,
 }
+PAIRS = (("sine plain", "sine"), ("conv plain", "conv"))
 
 
 def build(side: str, layers: int) -> Transformer:
@@ -164,41 +113,34 @@ def build(side: str, layers: int) -> Transformer:
     return Transformer(333, **sizes, position=SIDES[side], attention=attention, dropout=0.0)
 
 
-def _step_from_zero(model: Transformer, tokens: Tensor) -> None:
-    model.zero_grad()
-    step(model, tokens, 0)
-
-
 def main() -> None:
     args = measure.arguments(__doc__, layers=6, memory_layers=24, length=2048, batch=1, rounds=4)
     torch.set_num_threads(1)
     tokens = torch.randint(333, (args.batch, args.length))
-    if args.side:
-        step(build(args.side, args.memory_layers), tokens, 0)
-        print(json.dumps({"gigabytes": measure.peak_gigabytes()}))
-        return
-    memory = measure.memory(__file__, SIDES, args)
-    models = {side: build(side, args.layers) for side in SIDES}
-    for model in models.values():
-        step(model, tokens, 0)
-    for name in ("sine", "conv"):  # every side has the same gradients
-        expected = [p.grad for p in models[name].parameters()]
-        for side in SIDES:
-            if side.startswith(f"{name} "):
-                for found, grad in zip(models[side].parameters(), expected, strict=True):
-                    torch.testing.assert_close(found.grad, grad, rtol=1e-2, atol=1e-5)
-    runs = {side: partial(_step_from_zero, model, tokens) for side, model in models.items()}
-    times = measure.interleaved(runs, args.rounds, clock=time.process_time)
-    sides = [(side, side.split()[0]) for side in SIDES if " " in side]
-    rows = [
-        measure.compare(f"{a} / {b}, {args.layers} layers", times[a], times[b], "CPU s a step", "—")
-        for a, b in sides
-    ]
-    rows += [
-        measure.row(f"{a} / {b}, {args.memory_layers} layers", memory[a], memory[b], "GB", "—")
-        for a, b in sides
-    ]
+
+    def make_step(side: str) -> Callable[[], None]:
+        model = build(side, args.memory_layers if args.side else args.layers)
+
+        def run() -> None:
+            model.zero_grad()
+            step(model, tokens, 0)
+
+        return run
+
+    builders = {side: partial(make_step, side) for side in SIDES}
+    times, memory = measure.steps(__file__, builders, args, measure.cpu_clock(args.device))
+    rows = []
+    for a, b in PAIRS:
+        time, space = f"{a} / {b}, {args.layers} layers", f"{a} / {b}, {args.memory_layers} layers"
+        rows.append(measure.compare(time, times[a], times[b], "CPU s a step", "—"))
+        rows.append(measure.row(space, memory[a], memory[b], "GB", "—"))
     measure.save_results(__file__, rows, args)
+    for pair in PAIRS:  # both sides have the same gradients
+        models = [build(side, args.layers) for side in pair]
+        for model in models:
+            step(model, tokens, 0)
+        for a, b in zip(*(model.parameters() for model in models), strict=True):
+            torch.testing.assert_close(a.grad, b.grad, rtol=1e-2, atol=1e-5)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ the paper's construction of sineSPE with codes as arrays and gated copies.
 
 from __future__ import annotations
 
-import argparse
-import json
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -57,34 +56,27 @@ def step(model: Transformer, tokens: torch.Tensor, number: int) -> None:
 
 def main() -> None:
     args = measure.arguments(__doc__, layers=24, length=2048, batch=1, rounds=4)
-    tokens = torch.randint(333, (args.batch, args.length), device=args.device)
-    if args.side:
-        step(build(args.side, args.layers, args.device), tokens, 0)
-        print(json.dumps({"gigabytes": measure.peak_gigabytes(args.device)}))
-        return
-    fewer = argparse.Namespace(**{**vars(args), "layers": min(args.layers, PUBLISHED_LAYERS)})
-    pair = ("published_sine_spe", "sine_spe")
-    memory = measure.memory(__file__, SIDES, args)
-    pair_memory = measure.memory(__file__, pair, fewer)
+    fewer = min(args.layers, PUBLISHED_LAYERS)
+    small, published = f"sine_spe, {fewer} layers", "published construction"
 
-    def seconds(names: tuple[str, ...], layers: int) -> dict[str, list[float]]:
-        models = {name: build(name, layers, args.device) for name in names}
-        runs = {name: partial(step, model, tokens, 0) for name, model in models.items()}
-        return measure.interleaved(runs, args.rounds, args.device)
+    def make_step(side: str, layers: int) -> Callable[[], None]:
+        tokens = torch.randint(333, (args.batch, args.length), device=args.device)
+        return partial(step, build(side, layers, args.device), tokens, 0)
 
+    builders = {side: partial(make_step, side, args.layers) for side in SIDES}
+    builders[small] = partial(make_step, "sine_spe", fewer)
+    builders[published] = partial(make_step, "published_sine_spe", fewer)
+    times, memory = measure.steps(__file__, builders, args)
     gpu = args.device == "cuda"
     targets = {
-        "sine_spe": ("≤ 1.10", "≤ 1.10") if gpu else ("≤ 1.25", "≤ 1.15"),
-        "conv_spe": ("≤ 1.4", "—") if gpu else ("≤ 1.5", "≤ 1.3"),
-        "absolute_decay": ("≤ 1.1", "—"),
+        ("sine_spe", "absolute"): ("≤ 1.10", "≤ 1.10") if gpu else ("≤ 1.25", "≤ 1.15"),
+        ("conv_spe", "absolute"): ("≤ 1.4", "—") if gpu else ("≤ 1.5", "≤ 1.3"),
+        ("absolute_decay", "absolute"): ("≤ 1.1", "—"),
+        (published, small): ("≥ 6", "≥ 3.3"),
     }
-    times, rows = seconds(SIDES, args.layers), []
-    for name, limits in targets.items():
-        sides = (name, "absolute")
-        rows += measure.time_and_memory(f"{name} / absolute", sides, times, memory, limits)
-    times = seconds(pair, fewer.layers)
-    what = f"published construction / sine_spe, {fewer.layers} layers"
-    rows += measure.time_and_memory(what, pair, times, pair_memory, ("≥ 6", "≥ 3.3"))
+    rows = []
+    for sides, limits in targets.items():
+        rows += measure.time_and_memory(" / ".join(sides), sides, times, memory, limits)
     measure.save_results(__file__, rows, args)
 
 

@@ -1,0 +1,227 @@
+"""Shared by the benchmarks: time and memory of the sides of a comparison, and result tables.
+
+Times are compared within one process, where the sides take turns; peak memory is that of a process
+per side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from musicgen.files import write_text
+
+RESULTS = Path(os.environ.get("BENCHMARK_RESULTS", Path(__file__).parent / "results"))
+PACKAGES = (
+    "torch",
+    "pytorch-fast-transformers",
+    "performer-pytorch",
+    "flash-linear-attention",
+    "triton",
+)
+
+
+def arguments(description: str | None, **defaults: Any) -> argparse.Namespace:
+    """Parse a benchmark's command line: `--device`, and an option for each default."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--side", help="measure one side only and print it as JSON")
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+    return parser.parse_args()
+
+
+def interleaved(
+    runs: Mapping[str, Callable[[], object]],
+    rounds: int,
+    device: str = "cpu",
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Return the seconds of each run by round, after one warm-up of each.
+
+    Every round times all runs in turn, so that a drift of the machine's speed affects all of them.
+
+    Args:
+        clock: `cpu_clock` for CPU time, which other programs hardly change.
+    """
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for i in range(rounds + 1):
+        for name, run in runs.items():
+            synchronise(device)
+            start = clock()
+            run()
+            synchronise(device)
+            if i > 0:
+                times[name].append(clock() - start)
+    return times
+
+
+def cpu_clock(device: str) -> Callable[[], float]:
+    """Return the clock of CPU time; on a GPU, of wall time."""
+    return time.process_time if device == "cpu" else time.perf_counter
+
+
+def seconds(run: Callable[[], object], repeats: int, device: str = "cpu") -> list[float]:
+    """Return the seconds of each repeat, after one warm-up."""
+    return interleaved({"": run}, repeats, device)[""]
+
+
+def synchronise(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def peak_gigabytes(device: str = "cpu") -> float:
+    """Return the peak memory of this process, or of its GPU."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() / 1e9
+    scale = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 1e9
+
+
+def steps(
+    script: str,
+    builders: Mapping[str, Callable[[], Callable[[], object]]],
+    args: argparse.Namespace,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Return the seconds of each side's step by round, and the peak gigabytes of each side.
+
+    Args:
+        builders: functions that build a side and return its step.
+        clock: as in `interleaved`.
+    """
+    if args.side:
+        builders[args.side]()()
+        print(json.dumps({"gigabytes": peak_gigabytes(args.device)}))
+        sys.exit()
+    # Before anything else: a child process inherits its parent's peak.
+    memory = {name: side(script, name, args)["gigabytes"] for name in builders}
+    runs = {name: build() for name, build in builders.items()}
+    return interleaved(runs, args.rounds, args.device, clock), memory
+
+
+def sides(
+    script: str, names: list[str], args: argparse.Namespace, rounds: int = 2
+) -> dict[str, dict[str, float]]:
+    """Measure the sides in turn, `rounds` times, and return the median of each figure.
+
+    Taking turns spreads the drift of the machine's speed over all sides.
+    """
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name in names:
+            results[name].append(side(script, name, args))
+    return {
+        name: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        for name, runs in results.items()
+    }
+
+
+def side(script: str, name: str, args: argparse.Namespace) -> dict[str, float]:
+    """Measure one side in a process of its own, so that memory peaks and caches do not mix."""
+    options = [
+        f"--{key.replace('_', '-')}={value}" for key, value in vars(args).items() if key != "side"
+    ]
+    command = [sys.executable, "-m", f"benchmarks.{Path(script).stem}", f"--side={name}", *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def row(what: str, a: float, b: float, unit: str, target: str) -> dict[str, Any]:
+    """Return a row of the table: two sides, their ratio and its target."""
+    return {"what": what, "a": a, "b": b, "unit": unit, "ratio": a / b, "target": target}
+
+
+def compare(
+    what: str, a: Sequence[float], b: Sequence[float], unit: str, target: str
+) -> dict[str, Any]:
+    """Return a row of two interleaved sides: their medians, the median and range of the ratios.
+
+    Ratios are formed round by round.
+    """
+    ratios = sorted(x / y for x, y in zip(a, b, strict=True))
+    entry = row(what, statistics.median(a), statistics.median(b), unit, target)
+    return entry | {
+        "ratio": statistics.median(ratios),
+        "lowest": ratios[0],
+        "highest": ratios[-1],
+        "rounds": len(ratios),
+    }
+
+
+def time_and_memory(
+    what: str,
+    sides: tuple[str, str],
+    times: Mapping[str, Sequence[float]],
+    memory: Mapping[str, float],
+    targets: tuple[str, str] = ("—", "—"),
+) -> list[dict[str, Any]]:
+    """Return the rows of two sides' seconds a step and gigabytes."""
+    a, b = sides
+    return [
+        compare(what, times[a], times[b], "s a step", targets[0]),
+        row(what, memory[a], memory[b], "GB", targets[1]),
+    ]
+
+
+def save_results(script: str, rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
+    """Print the rows, and write them with the machine and the command to results/."""
+    for entry in rows:
+        spread = f" ({entry['lowest']:.3f} to {entry['highest']:.3f})" if "lowest" in entry else ""
+        print(
+            f"{entry['what']}: {entry['a']:.4g} / {entry['b']:.4g} {entry['unit']} = "
+            f"{entry['ratio']:.3f}{spread} (target: {entry['target']})",
+            flush=True,
+        )
+    write_results(script, {"rows": rows}, args)
+
+
+def write_results(script: str, content: dict[str, Any], args: argparse.Namespace) -> None:
+    """Write a script's results, with the machine and the command, to results/."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    name = Path(script).stem + ("" if args.device == "cpu" else f"-{args.device}")
+    content = {
+        "command": f"python -m benchmarks.{Path(script).stem} " + " ".join(sys.argv[1:]),
+        "machine": machine(args.device),
+        **content,
+    }
+    write_text(RESULTS / f"{name}.json", json.dumps(content, indent=1) + "\n")
+
+
+def machine(device: str) -> dict[str, str | int]:
+    """Return processor, threads and package versions."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    chip = platform.processor() or platform.machine()
+    if device == "cuda":
+        chip = torch.cuda.get_device_name()
+    return {
+        "chip": chip,
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        **versions,
+    }
+
+
+def markdown(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return rows with the same columns as a table."""
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows)]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
