@@ -20,21 +20,21 @@ from musicgen.position import NoPosition
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "no decay": {"decay": "none"},
-    "decay=learned": {},
-    "decay=gated": {"decay": "gated"},
+    "decay=head": {},
+    "decay=token": {"decay": "token"},
     "short_conv=4": {"short_conv": 4},
     "output_gate": {"output_gate": True},
     "qk_norm": {"qk_norm": True},
     "tie_embeddings": {"tie_embeddings": True},
-    "decay=gated, short_conv=4": {"decay": "gated", "short_conv": 4},
+    "decay=token, short_conv=4": {"decay": "token", "short_conv": 4},
 }
-BASE = "decay=learned"
+BASE = "decay=head"
 
 
 def build(side: str, layers: int, device: str) -> Transformer:
     """Build the model with this side's options, in training mode."""
     options = dict(OPTIONS[side])
-    decay = options.pop("decay", "learned")
+    decay = options.pop("decay", "head")
     attention = partial(LinearAttention, feature_map=partial(FAVOR, num_features=64), decay=decay)
     sizes = {"dim": 192, "num_layers": layers, "num_heads": 6, "ff_dim": 768, "norm_first": True}
     model = Transformer(333, **sizes, position=NoPosition, attention=attention, **options)

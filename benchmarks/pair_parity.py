@@ -31,7 +31,7 @@ from musicgen.models import Transformer, check_compatible
 from musicgen.package_data import CONF
 
 SMALL = ("model.dim=64", "model.num_heads=2", "model.num_layers=2", "model.ff_dim=128")
-DECAYS = ("none", "learned")
+DECAYS = ("none", "head")
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ def build(side: str, layers: int, device: str) -> Transformer:
         "conv_spe": ConvSPE,
         "published_sine_spe": _PublishedSineSPE,
     }
-    decay = "learned" if side.endswith("decay") else "none"
+    decay = "head" if side.endswith("decay") else "none"
     attention = partial(LinearAttention, feature_map=partial(FAVOR, num_features=128), decay=decay)
     sizes = {"dim": 512, "num_layers": layers, "num_heads": 8, "ff_dim": 2048}
     model = Transformer(333, **sizes, position=positions[side], attention=attention, dropout=0.1)

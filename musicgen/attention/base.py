@@ -36,7 +36,7 @@ class Attention(nn.Module, ABC):
     supports_decay: ClassVar[bool] = False  # codes may have a decay
     has_fixed_state: ClassVar[bool] = False  # the state's size is independent of length
     feature_dim: int  # width M of the feature maps, if `accepts` has `Site.FEATURE`
-    gates: bool = False  # takes a gate for each token and head
+    decays_by_token: bool = False  # takes a number for each token and head
 
     def __init__(
         self, encoded_dim: int, logit_scale: float, num_heads: int, *, site: Site = Site.QUERY_KEY
@@ -58,7 +58,7 @@ class Attention(nn.Module, ABC):
         code: LayerCode,
         mask: AttentionMask,
         *,
-        gates: Tensor | None = None,
+        token_decay: Tensor | None = None,
         state: Any = None,
         return_state: bool = False,
     ) -> tuple[Tensor, Any]:
@@ -66,7 +66,7 @@ class Attention(nn.Module, ABC):
 
         Args:
             q, k, v: queries, keys [B, L, H, K] and values [B, L, H, V].
-            gates: [B, L, H], of any size and sign, if the attention `gates`; else None.
+            token_decay: [B, L, H], of any size and sign, if the attention `decays_by_token`.
             state: what an earlier call returned for the tokens before these (causal only).
             return_state: also return the state after these tokens.
 
@@ -83,10 +83,10 @@ class Attention(nn.Module, ABC):
         mask: AttentionMask,
         state: Any,
         *,
-        gates: Tensor | None = None,
+        token_decay: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """Attend from one more token (L = 1) under a causal mask without a key mask."""
-        return self(q, k, v, code, mask, gates=gates, state=state, return_state=True)
+        return self(q, k, v, code, mask, token_decay=token_decay, state=state, return_state=True)
 
 
 class FeatureMap(nn.Module, ABC):

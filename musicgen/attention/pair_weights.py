@@ -26,12 +26,12 @@ def pair_weights(
     mask: AttentionMask,
     form: str = "normalised",
     *,
-    gates: Tensor | None = None,
+    token_decay: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute the weight of every pair of a query and a key: quadratic in length.
 
     Args:
-        q, k, code, mask, gates: as the attention's forward takes them.
+        q, k, code, mask, token_decay: as the attention's forward takes them.
         form: `normalised`, the weights that the values are averaged by. Before rows are normalised:
             `features`, φ(q)·φ(k) of linear attention, or softmax's exponential of the logit;
             `exponential`, softmax's, or the one that random features estimate: exp(q̂·k̂ /
@@ -50,10 +50,10 @@ def pair_weights(
         length = k.shape[1]
         values = torch.eye(length, dtype=q.dtype, device=q.device)[:, None]
         values = values.repeat(len(q), 1, k.shape[2], 1)
-        out, _ = attention.forward(q, k, values, code, mask, gates=gates)
+        out, _ = attention.forward(q, k, values, code, mask, token_decay=token_decay)
         return out.permute(0, 2, 1, 3), out.new_zeros(len(q), k.shape[2])
     if isinstance(attention, LinearAttention):
-        log_decay = attention.total_decay(code, mask, gates) if mask.causal else None
+        log_decay = attention.total_decay(code, mask, token_decay) if mask.causal else None
         products, logs = _linear(attention, q, k, code, log_decay, form)
         visible = _pattern(k, mask, 0).visible(slice(None), slice(None), _lags(k, mask))[:, None]
     else:

@@ -63,7 +63,7 @@ _FAVOR = partial(LinearAttention, feature_map=partial(FAVOR, num_features=32))
 _SPE = partial(SineSPE, num_sines=5, num_realizations=16)
 CASES: Cases = {
     "favor": partial(small_model, NoPosition, _FAVOR),
-    "favor, decay=learned": partial(small_model, NoPosition, partial(_FAVOR, decay="learned")),
+    "favor, decay=head": partial(small_model, NoPosition, partial(_FAVOR, decay="head")),
     "favor, sine_spe": partial(small_model, _SPE, _FAVOR),
     "elu, rope": partial(small_model, RoPE, partial(LinearAttention, feature_map=ELU)),
     "softmax": partial(small_model, NoPosition, SoftmaxAttention),

@@ -46,7 +46,7 @@ def attention_weights(
 
     def keep(layer: int, _: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         q, k, _, code, mask = args
-        inputs[layer] = q, k, code, mask, options["gates"]
+        inputs[layer] = q, k, code, mask, options["token_decay"]
         if layer == max(wanted):
             raise _Finished
 
@@ -62,8 +62,8 @@ def attention_weights(
         for hook in hooks:
             hook.remove()
     for layer in wanted:
-        q, k, code, mask, gates = inputs[layer]
-        yield pair_weights(attentions[layer], q, k, code, mask, form, gates=gates)
+        q, k, code, mask, token_decay = inputs[layer]
+        yield pair_weights(attentions[layer], q, k, code, mask, form, token_decay=token_decay)
 
 
 @torch.no_grad()

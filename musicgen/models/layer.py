@@ -73,7 +73,7 @@ class Layer(nn.Module):
         self.q_norm, self.k_norm = (
             nn.RMSNorm(inner // num_heads) if qk_norm else None for _ in range(2)
         )
-        self.gates = nn.Linear(dim, num_heads) if attention.gates else None
+        self.token_decay = nn.Linear(dim, num_heads) if attention.decays_by_token else None
         self.output_gate = nn.Linear(dim, inner) if output_gate else None
         self.out = nn.Linear(inner, dim, bias=attention_bias)
         self.attention_norm, self.ff_norm = NORMS[norm](dim), NORMS[norm](dim)
@@ -101,11 +101,11 @@ class Layer(nn.Module):
             q, k = self.q_norm(q.to(dtype)), self.k_norm(k.to(dtype))
         if self.span is not None:
             mask = AttentionMask(mask.causal, mask.key_mask, self.span(positions))
-        gates = None if self.gates is None else self.gates(y)  # [B, L, H]
+        token_decay = None if self.token_decay is None else self.token_decay(y)  # [B, L, H]
         if before is not None and x.shape[1] == 1 and mask.key_mask is None:
-            mixed, after = self.attention.step(q, k, v, code, mask, before, gates=gates)
+            mixed, after = self.attention.step(q, k, v, code, mask, before, token_decay=token_decay)
         else:
-            options = {"gates": gates, "state": before, "return_state": return_state}
+            options = {"token_decay": token_decay, "state": before, "return_state": return_state}
             mixed, after = self.attention(q, k, v, code, mask, **options)
         mixed = mixed.flatten(2).to(x.dtype)
         if self.output_gate is not None:

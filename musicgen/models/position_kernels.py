@@ -44,7 +44,7 @@ def kernel_axes(model: Transformer) -> list[int]:
         raise UserError(
             f"position={model.position.name} has no kernel (a function of the lag), and the model "
             "has no span and no decay; use a model with a relative encoding such as "
-            "position=sine_spe or rope, with span=gaussian, or with attention.decay=learned"
+            "position=sine_spe or rope, with span=gaussian, or with attention.decay=head"
         )
     return sorted(axes)
 

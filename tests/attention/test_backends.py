@@ -141,7 +141,7 @@ def simple_gla(
 
 
 @pytest.mark.parametrize("log_features", [False, True])
-@pytest.mark.parametrize("decay", ["none", "learned", "gated"])
+@pytest.mark.parametrize("decay", ["none", "head", "token"])
 @pytest.mark.parametrize("continued", [False, True])
 def test_fla_adapter(monkeypatch, log_features, decay, continued):
     stub = SimpleNamespace(chunk_simple_gla=simple_gla)
@@ -149,7 +149,7 @@ def test_fla_adapter(monkeypatch, log_features, decay, continued):
     monkeypatch.setattr(backends, "_fla_refusal", lambda *_: None)
     monkeypatch.setattr(backends, "_fla_gradient_refusal", lambda *_: None)
     inputs = problem(40, log_features)
-    inputs = with_decay_by_token(inputs) if decay == "gated" else inputs
+    inputs = with_decay_by_token(inputs) if decay == "token" else inputs
     options = {"log_features": log_features, "decaying": decay != "none", "backend": "fla"}
     assert_agrees(inputs, **options, state=some_state(log_features) if continued else None)
 
@@ -168,14 +168,14 @@ def test_fla_adapter_with_a_normaliser_of_other_features(monkeypatch, decaying, 
 @needs_fla
 @pytest.mark.parametrize("length", [1, 63, 1000, 2048])
 @pytest.mark.parametrize("log_features", [False, True])
-@pytest.mark.parametrize("decay", ["none", "learned", "gated"])
+@pytest.mark.parametrize("decay", ["none", "head", "token"])
 @pytest.mark.parametrize("precision", ["ieee", "tf32"])
 def test_fla(monkeypatch, length, log_features, decay, precision):
     if decay != "none" and (reason := backends._fla_gradient_refusal(DECAY.cuda())):
         pytest.skip(reason)
     monkeypatch.setenv("TRITON_F32_DEFAULT", precision)
     inputs = problem(length, log_features, "cuda")
-    inputs = with_decay_by_token(inputs) if decay == "gated" else inputs
+    inputs = with_decay_by_token(inputs) if decay == "token" else inputs
     options = {"log_features": log_features, "decaying": decay != "none", "backend": "fla"}
     state = some_state(log_features, "cuda")
     assert_agrees(inputs, 1e-4 if precision == "ieee" else 1e-2, **options, state=state)

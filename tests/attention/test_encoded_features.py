@@ -208,7 +208,7 @@ def test_bidirectional_form(name, log_features, masked):
 def test_attention_maps_then_encodes_and_adds_the_decays(feature_map, causal):
     attention = LinearAttention(
         WIDTH, WIDTH**-0.5, HEADS, feature_map=feature_map, site=Site.FEATURE,
-        decay="learned" if causal else "none",
+        decay="head" if causal else "none",
     )  # fmt: skip
     q, k, v = torch.randn(3, BATCH, 30, HEADS, WIDTH)
     code = code_at("permute", torch.arange(30))

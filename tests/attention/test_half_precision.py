@@ -48,7 +48,7 @@ def losses(attention: partial[LinearAttention], half: bool) -> torch.Tensor:
 @pytest.mark.slow
 @pytest.mark.parametrize("feature_map", [FAVOR, ReLU, ELU])
 def test_two_hundred_steps_in_bf16_learn_what_fp32_does(feature_map):
-    attention = partial(LinearAttention, feature_map=feature_map, decay="learned")
+    attention = partial(LinearAttention, feature_map=feature_map, decay="head")
     full, half = (losses(attention, half) for half in (False, True))
     assert half.isfinite().all()
     assert full[-20:].mean() < 0.95 * full[:5].mean()

@@ -15,9 +15,9 @@ SMALL = (
 )
 VOCAB, PREFIX = 30, 20
 PAIRS = [
-    ("none", "favor", "model.attention.decay=learned"),
+    ("none", "favor", "model.attention.decay=head"),
     ("none", "elu", "model.attention.decay=none"),
-    ("none", "relu", "model.attention.decay=learned"),
+    ("none", "relu", "model.attention.decay=head"),
     ("rope", "favor", "model.position.site=query_key"),
     ("rope", "favor", "model.position.site=feature"),
     ("lrpe_unitary", "elu", "model.position.site=feature"),

@@ -67,7 +67,7 @@ def test_favor_estimates_exponentials():
 
 def test_elu_features_with_decay():
     q, k = queries_and_keys()
-    attention = linear(ELU, decay="learned")
+    attention = linear(ELU, decay="head")
     with torch.no_grad():
         attention.decay[:] = torch.tensor([0.5, 0.1]).log()
     found = unscaled(pair_weights(attention, q, k, LayerCode(), CAUSAL, "features"))

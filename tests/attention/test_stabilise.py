@@ -197,7 +197,7 @@ def test_bidirectional_form(masked):
     )
 
 
-@pytest.mark.parametrize("decay", ["none", "learned"])
+@pytest.mark.parametrize("decay", ["none", "head"])
 @pytest.mark.parametrize(("width", "size"), [(16, 30.0), (704, 1.0)])
 def test_favor_with_large_logits(decay, width, size):
     # Exponents of FAVOR+ grow with the squared norm: with logits × 30, or with the width of exact

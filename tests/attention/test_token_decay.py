@@ -188,29 +188,29 @@ def test_strong_decay_of_moderate_features_needs_no_rescale_points():
 
 
 @pytest.mark.parametrize("feature_map", [ELU, FAVOR])
-def test_zero_gates_begin_as_the_learned_decay(feature_map):
+def test_zeros_begin_as_the_decay_by_head(feature_map):
     q, k, v = (x.float() for x in features(40))
-    gated, learned = (
+    by_token, by_head = (
         LinearAttention(WIDTH, 0.3, HEADS, feature_map=feature_map, decay=decay)
-        for decay in ("gated", "learned")
+        for decay in ("token", "head")
     )
-    gated.feature_map.load_state_dict(learned.feature_map.state_dict())
+    by_token.feature_map.load_state_dict(by_head.feature_map.state_dict())
     arguments = q, k, v, LayerCode(), AttentionMask(True)
-    out, _ = gated(*arguments, gates=torch.zeros(BATCH, 40, HEADS))
-    torch.testing.assert_close(out, learned(*arguments)[0])
+    out, _ = by_token(*arguments, token_decay=torch.zeros(BATCH, 40, HEADS))
+    torch.testing.assert_close(out, by_head(*arguments)[0])
 
 
 @torch.no_grad()
 def test_masked_tokens_do_not_decay_what_is_before_them():
     q, k, v = (x.float() for x in features(30))
-    attention = LinearAttention(WIDTH, 0.3, HEADS, feature_map=ELU, decay="gated")
-    gates = 3 * torch.randn(BATCH, 30, HEADS)
+    attention = LinearAttention(WIDTH, 0.3, HEADS, feature_map=ELU, decay="token")
+    numbers = 3 * torch.randn(BATCH, 30, HEADS)
     kept = [*range(11), *range(14, 30)]
     mask = torch.zeros(BATCH, 30).bool()
     mask[:, kept] = True
-    whole, _ = attention(q, k, v, LayerCode(), AttentionMask(True, mask), gates=gates)
+    whole, _ = attention(q, k, v, LayerCode(), AttentionMask(True, mask), token_decay=numbers)
     shorter = (x[:, kept] for x in (q, k, v))
-    out, _ = attention(*shorter, LayerCode(), AttentionMask(True), gates=gates[:, kept])
+    out, _ = attention(*shorter, LayerCode(), AttentionMask(True), token_decay=numbers[:, kept])
     torch.testing.assert_close(whole[:, kept], out)
 
 
@@ -218,20 +218,20 @@ def test_masked_tokens_do_not_decay_what_is_before_them():
 @pytest.mark.parametrize("site", [Site.QUERY_KEY, Site.FEATURE])
 def test_the_decay_of_the_code_is_added(site):
     attention = LinearAttention(
-        WIDTH, 0.3, HEADS, site=site, feature_map=ELU, decay="gated"
+        WIDTH, 0.3, HEADS, site=site, feature_map=ELU, decay="token"
     ).double()
     encoding = PermuteFormer(1, HEADS, WIDTH, HEADS * WIDTH).double()
     code = encoding(torch.arange(30)[None, :, None], noise=NoiseKey((1,)))[0][0]
     q, k, v = features(30)
-    gates = torch.randn(BATCH, 30, HEADS, dtype=torch.float64)
+    numbers = torch.randn(BATCH, 30, HEADS, dtype=torch.float64)
     phi_q, phi_k = q, k
     if site == Site.QUERY_KEY:
         phi_q, phi_k = code.encode(q, k)
     phi_q, phi_k = (F.elu(x) + 1 for x in (phi_q, phi_k))
     if site == Site.FEATURE:
         phi_q, phi_k = code.encode(phi_q, phi_k)
-    rates = -F.softplus(gates) * attention.decay.exp() + code.log_decay
+    rates = -F.softplus(numbers) * attention.decay.exp() + code.log_decay
     zeros = torch.zeros(BATCH, HEADS, WIDTH, VALUES), torch.zeros(BATCH, HEADS, WIDTH)
     expected = recurrence(phi_q, phi_k, v, rates, torch.ones(BATCH, 30), *zeros)[0]
-    out, _ = attention(q, k, v, code, AttentionMask(True), gates=gates)
+    out, _ = attention(q, k, v, code, AttentionMask(True), token_decay=numbers)
     torch.testing.assert_close(out, expected, atol=1e-6, rtol=1e-6)

@@ -43,7 +43,7 @@ def test_the_multirun_sweeps_positions_decay_and_seeds():
         swept[name] = cfg.sweeper.params
     assert swept["favor"] == {
         "position": "glob(*)",
-        "model.attention.decay": "none,learned",
+        "model.attention.decay": "none,head",
         "seed": "1,2,3",
     }
     assert swept["softmax"] == {"position": "glob(*)"}

@@ -13,7 +13,7 @@ from musicgen.tokenization import REMI
 LINEAR = {
     "_target_": "musicgen.attention.LinearAttention",
     "_partial_": True,
-    "decay": "learned",
+    "decay": "head",
     "feature_map": {"_target_": "musicgen.attention.FAVOR", "_partial_": True, "num_features": 6},
 }
 SOFTMAX = {"_target_": "musicgen.attention.SoftmaxAttention", "_partial_": True}

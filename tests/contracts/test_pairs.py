@@ -83,7 +83,7 @@ def variants(position: str) -> list[tuple[str, ...]]:
 
 
 # With learned decay too, on one linear attention: it is a matter of the causal product alone.
-DECAYED = [(p, "favor", (*variants(p)[0], "model.attention.decay=learned")) for p in POSITIONS]
+DECAYED = [(p, "favor", (*variants(p)[0], "model.attention.decay=head")) for p in POSITIONS]
 # Under each span too: a window of 13 of the 40 tokens seen in training.
 SPAN = ("model.span.training_length=40", "model.span.sigma=0.15")
 SPANNED = [
@@ -94,7 +94,7 @@ SPANNED = [
     for mode in ([(), ("model.span.mode=log",)] if a == "softmax" else [()])
 ]
 # Options of the model and decay by token and head: alone, with every encoding, and all together.
-GATED = "model.attention.decay=gated"
+TOKEN_DECAY = "model.attention.decay=token"
 OPTIONS = (
     "model.short_conv=4",
     "model.output_gate=true",
@@ -103,15 +103,15 @@ OPTIONS = (
 )
 OPTIONAL = [("sinusoidal", a, (option,)) for a in ("favor", "softmax") for option in OPTIONS]
 OPTIONAL += [("none", "favor", ("model.short_conv=2",))]
-OPTIONAL += [(p, "favor", (*variants(p)[0], GATED)) for p in POSITIONS]
-OPTIONAL += [(p, "elu", (*variants(p)[0], GATED)) for p in ("permute", "sine_spe", "rope")]
+OPTIONAL += [(p, "favor", (*variants(p)[0], TOKEN_DECAY)) for p in POSITIONS]
+OPTIONAL += [(p, "elu", (*variants(p)[0], TOKEN_DECAY)) for p in ("permute", "sine_spe", "rope")]
 OPTIONAL += [
     (p, a, (*variants(p)[0], *OPTIONS, *extra))
     for p in ("none", "rope", "sine_spe")
     for a, *extra in (
         ("softmax",),
-        ("favor", GATED),
-        ("elu", GATED),
+        ("favor", TOKEN_DECAY),
+        ("elu", TOKEN_DECAY),
         ("softmax", "span=gaussian", *SPAN),
     )
 ]
@@ -150,9 +150,9 @@ def decays(model: Transformer) -> bool:
     return getattr(model.layers[0].attention, "decay", None) is not None
 
 
-def random_gates(model: Transformer, dtype: torch.dtype = torch.float32) -> Tensor | None:
-    gates = 2 * torch.randn(2, TRAINING_LENGTH, 2, dtype=dtype)
-    return gates.requires_grad_() if model.layers[0].attention.gates else None
+def random_decay(model: Transformer, dtype: torch.dtype = torch.float32) -> Tensor | None:
+    numbers = 2 * torch.randn(2, TRAINING_LENGTH, 2, dtype=dtype)
+    return numbers.requires_grad_() if model.layers[0].attention.decays_by_token else None
 
 
 def encoded_before_features(model: Transformer) -> bool:
@@ -276,9 +276,9 @@ def test_outputs_stay_near_the_values_at_any_logits(model, request):
         inputs = [x.requires_grad_() for x in (q, k, v)]
         code = model.position(positions, noise=NOISE)[0][0]
         mask = AttentionMask(causal, span=None if span is None else span(positions))
-        gates = random_gates(model)
-        inputs += [] if gates is None else [gates]
-        out, _ = attention(*inputs[:3], code, mask, gates=gates)
+        token_decay = random_decay(model)
+        inputs += [] if token_decay is None else [token_decay]
+        out, _ = attention(*inputs[:3], code, mask, token_decay=token_decay)
         leaves = [p for part in (model.position, attention) for p in part.parameters()]
         grads = torch.autograd.grad(out.square().sum(), inputs + leaves, allow_unused=True)
         signed = attention.site == Site.FEATURE and not code.keeps_sign
@@ -303,7 +303,7 @@ def test_queries_that_see_no_key_give_zero(model):
             continue
         q, k, v = (x.requires_grad_() for x in torch.randn(3, 2, TRAINING_LENGTH, 2, 8))
         mask = AttentionMask(causal, key_mask, None if span is None else span(positions))
-        out, _ = attention(q, k, v, code, mask, gates=random_gates(model))
+        out, _ = attention(q, k, v, code, mask, token_decay=random_decay(model))
         assert (out[1] == 0).all()
         assert (out[0, 5:].abs().amax(-1) > 0).all()
         if causal:
@@ -319,7 +319,7 @@ def test_pair_weights_are_what_the_attention_computes(model):
     positions = torch.arange(TRAINING_LENGTH)[None, :, None]
     code = model.position(positions, noise=NOISE)[0][0]
     q, k, v = torch.randn(3, 2, TRAINING_LENGTH, 2, 8, dtype=torch.float64)
-    options = {"gates": random_gates(model, torch.float64)}
+    options = {"token_decay": random_decay(model, torch.float64)}
     key_mask = torch.ones(2, TRAINING_LENGTH, dtype=torch.bool)
     key_mask[1, 30:] = False
     for causal in (True, False):

@@ -14,7 +14,7 @@ from musicgen.doctor import parity
 
 @pytest.fixture
 def two_cases(monkeypatch):
-    cases = {name: parity.CASES[name] for name in ("favor, decay=learned", "softmax, span")}
+    cases = {name: parity.CASES[name] for name in ("favor, decay=head", "softmax, span")}
     monkeypatch.setattr(parity, "CASES", cases)
     monkeypatch.setattr(parity, "LENGTH", 65)
     monkeypatch.setattr(parity, "NUM_STEPS", 5)
@@ -40,10 +40,10 @@ def test_this_machine_is_correct(two_cases, monkeypatch, capsys, tmp_path):
     assert "fastest correct backend of linear attention: " in out
     rows = json.loads((tmp_path / "doctor.json").read_text())["results"]
     assert {row["name"] for row in rows if row["seconds"]} >= {
-        "favor, decay=learned, chunked, fp32",
+        "favor, decay=head, chunked, fp32",
         "softmax, span, fp32",
     }
-    assert {"favor, decay=learned, packed", "softmax, span, eager"} <= {row["name"] for row in rows}
+    assert {"favor, decay=head, packed", "softmax, span, eager"} <= {row["name"] for row in rows}
 
 
 @pytest.mark.parametrize("factor", [1.01, float("nan")])
@@ -55,7 +55,7 @@ def test_a_wrong_backend_is_found(two_cases, monkeypatch, capsys, factor):
     monkeypatch.setitem(backends.BACKENDS, "chunked", wrong)
     assert run(monkeypatch) == 1
     out = capsys.readouterr().out
-    assert "wrong on this machine, do not use: favor, decay=learned, chunked, fp32" in out
+    assert "wrong on this machine, do not use: favor, decay=head, chunked, fp32" in out
 
 
 def test_wrong_gradients_are_found(two_cases, monkeypatch, capsys):
@@ -64,4 +64,4 @@ def test_wrong_gradients_are_found(two_cases, monkeypatch, capsys):
 
     monkeypatch.setitem(backends.BACKENDS, "chunked", wrong)
     assert run(monkeypatch) == 1
-    assert "WRONG favor, decay=learned, chunked, fp32" in capsys.readouterr().out
+    assert "WRONG favor, decay=head, chunked, fp32" in capsys.readouterr().out

@@ -34,7 +34,7 @@ CHOICES = {
         ("optimizer=muon",),
         ("logger=tensorboard", "callbacks.samples.every=1", "callbacks.samples.bars=1"),
         ("logger=wandb", "callbacks.samples.every=null"),
-        ("model.attention.decay=gated", "model.short_conv=4"),
+        ("model.attention.decay=token", "model.short_conv=4"),
         ("attention=softmax", "position=alibi", "span=gaussian"),
         ("position=lrpe_orthogonal", "model.position.coordinates=[index,beat]"),
         ("position=conv_spe", "model.position.gated=false"),

@@ -46,7 +46,7 @@ OPTIONS = (
     "model.qk_norm=true",
     "model.tie_embeddings=true",
 )
-GATED = "model.attention.decay=gated"
+TOKEN_DECAY = "model.attention.decay=token"
 
 
 def build(config, position: str, attention: str, *overrides: str):
@@ -90,7 +90,10 @@ def decode(engine: Engine, rows: int, count: int = 24) -> torch.Tensor:
     ("position", "attention", "overrides"),
     [(p, attention, ()) for p in (*POSITIONS, "exact") for attention in ATTENTIONS]
     + [(p, "softmax", ("span=gaussian", "model.span.training_length=20")) for p in POSITIONS]
-    + [("rope", "softmax", OPTIONS), *(("rope", a, (*OPTIONS, GATED)) for a in ("favor", "elu"))],
+    + [
+        ("rope", "softmax", OPTIONS),
+        *(("rope", a, (*OPTIONS, TOKEN_DECAY)) for a in ("favor", "elu")),
+    ],
 )
 @torch.inference_mode()
 def test_steps_equal_one_parallel_pass_in_any_batch(config, position, attention, overrides):
@@ -131,11 +134,11 @@ def test_one_graph_serves_all_layers_and_positions(config):
 @needs_compiler
 @pytest.mark.slow
 def test_compiled_options_equal_eager(config):
-    compare_with_eager(config, "none", "favor", *OPTIONS, GATED)
+    compare_with_eager(config, "none", "favor", *OPTIONS, TOKEN_DECAY)
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("overrides", [(), ("model.short_conv=4", GATED)])
+@pytest.mark.parametrize("overrides", [(), ("model.short_conv=4", TOKEN_DECAY)])
 def test_buffers_of_a_cuda_graph_hold_every_part_of_a_state(config, overrides):
     model = build(config, "none", "favor", *overrides)
     _, state = model.forward_with_state(tokens(3, 9))
@@ -157,7 +160,7 @@ def test_compiled_spe_equals_eager(config):
     ("position", "attention", "overrides"),
     [(position, "favor", ()) for position in (*POSITIONS, "exact")]
     + [("exact", "elu", ()), ("none", "relu", ()), ("none", "elu", ())]
-    + [("rope", attention, (*OPTIONS, GATED)) for attention in ("favor", "elu")],
+    + [("rope", attention, (*OPTIONS, TOKEN_DECAY)) for attention in ("favor", "elu")],
 )
 def test_every_pair_is_traced_as_one_graph(config, monkeypatch, position, attention, overrides):
     """The traced graphs, with their guards, compute the same; inductor is left out."""

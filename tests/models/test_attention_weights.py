@@ -17,7 +17,7 @@ from musicgen.random import NoiseKey
 
 HEADS, LAYERS, N, LENGTH, VOCAB = 2, 3, 32, 40, 9
 NOISE = NoiseKey((3,))
-decayed = partial(LinearAttention, feature_map=ELU, decay="learned")
+decayed = partial(LinearAttention, feature_map=ELU, decay="head")
 
 
 def model(position, attention=SoftmaxAttention) -> Transformer:

@@ -147,7 +147,7 @@ def test_tied_embeddings_are_one_parameter():
 @torch.no_grad()
 @pytest.mark.parametrize("feature_map", [ELU, FAVOR])
 def test_attention_weights_contain_the_convolution_and_the_decay_by_token(feature_map):
-    attention = partial(LinearAttention, feature_map=feature_map, decay="gated")
+    attention = partial(LinearAttention, feature_map=feature_map, decay="token")
     model = build(attention, short_conv=4, qk_norm=True).double()
     for layer in model.layers:
         nn.init.normal_(layer.short_conv.weight)
@@ -184,8 +184,8 @@ def test_errors_name_the_option(wrong):
         build(**wrong)
 
 
-def test_gated_decay_has_no_direction_without_causality():
+def test_decay_by_token_has_no_direction_without_causality():
     with pytest.raises(
-        UserError, match=r"^attention\.decay=gated: expected none with causal=false"
+        UserError, match=r"^attention\.decay=token: expected none with causal=false"
     ):
-        build(partial(LinearAttention, feature_map=ELU, decay="gated"), causal=False)
+        build(partial(LinearAttention, feature_map=ELU, decay="token"), causal=False)

@@ -138,7 +138,7 @@ def test_span_kernel_is_the_gaussian_within_the_window():
 
 
 def test_decay_kernels_are_powers():
-    net = model(PermuteFormer, partial(favor, decay="learned"))
+    net = model(PermuteFormer, partial(favor, decay="head"))
     with torch.no_grad():
         net.layers[1].attention.decay[1] = math.log(0.25)
     assert [k.name for k in position_kernels(net, LAGS)] == ["permute", "decay", "permute decay"]
@@ -174,7 +174,7 @@ def test_each_coordinate_has_its_own_kernels():
         waves = np.cos((alpha * along)[..., None] * LAGS).repeat_interleave(2, dim=1)
         np.testing.assert_allclose(only_kernel(net, axis).values[0], waves, atol=1e-5)
     # An encoding of musical time, and a decay by the number of tokens.
-    net = model(partial(lrpe, coordinates="time"), partial(favor, decay="learned"))
+    net = model(partial(lrpe, coordinates="time"), partial(favor, decay="head"))
     assert kernel_axes(net) == [0, 1]
     assert only_kernel(net, 0).name == "decay"
     assert only_kernel(net, 1).name == "lrpe_orthogonal"
@@ -186,7 +186,7 @@ def test_models_without_functions_of_the_lag_are_refused(position):
     assert position_kernels(net, LAGS) == []
     with pytest.raises(UserError, match=r"position=(none|learnable) has no kernel.*span=gaussian"):
         kernel_axes(net)
-    assert kernel_axes(model(position, partial(favor, decay="learned"))) == [0]
+    assert kernel_axes(model(position, partial(favor, decay="head"))) == [0]
 
 
 @pytest.mark.parametrize("name", WITH_KERNEL)

@@ -14,7 +14,7 @@ LOGITS = ("alibi", "siren", "transformer_xl")  # act on logits, which linear att
 SOFTMAX = sorted({*POSITIONS} - {"permute"})
 PAIRS = [(p, "favor", VARIANTS.get(p, ())) for p in POSITIONS if p not in LOGITS]
 PAIRS += [(p, "softmax", VARIANTS.get(p, ())) for p in SOFTMAX]
-PAIRS += [("rope", a, ("model.attention.decay=gated",)) for a in ATTENTIONS if a != "softmax"]
+PAIRS += [("rope", a, ("model.attention.decay=token",)) for a in ATTENTIONS if a != "softmax"]
 PAIRS += [("sine_spe", "softmax", (*OPTIONS, *VARIANTS["sine_spe"], "span=gaussian", *SPAN))]
 
 

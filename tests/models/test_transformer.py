@@ -60,10 +60,8 @@ def test_impossible_pair_names_both_settings_and_the_cure():
 
 
 def test_decay_has_no_direction_without_causality():
-    favor = partial(LinearAttention, feature_map=FAVOR, decay="learned")
-    with pytest.raises(
-        UserError, match=r"^attention\.decay=learned: expected none with causal=false"
-    ):
+    favor = partial(LinearAttention, feature_map=FAVOR, decay="head")
+    with pytest.raises(UserError, match=r"^attention\.decay=head: expected none with causal=false"):
         check_compatible(NoPosition, favor, causal=False)
 
 

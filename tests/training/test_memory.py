@@ -75,7 +75,7 @@ def test_too_little_memory_is_one_line_with_cures(run, monkeypatch, capsys):
 
 
 def test_a_step_in_bf16_is_estimated(run, capsys):
-    options = ("attention=favor", "model.attention.decay=gated", "trainer.precision=bf16-mixed")
+    options = ("attention=favor", "model.attention.decay=token", "trainer.precision=bf16-mixed")
     run("run", ON, "trainer.max_steps=1", *options)
     assert "a step takes about" in capsys.readouterr().err
 

@@ -22,7 +22,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_gates_and_decays_are_logged_as_they_are_learned(run, tmp_path):
-    rows = run("run", *STEPS, *SPE, "optimizer.lr=0.1", "model.attention.decay=learned")
+    rows = run("run", *STEPS, *SPE, "optimizer.lr=0.1", "model.attention.decay=head")
     last = weights(tmp_path / "run")
     for layer in range(2):
         gate = 1 / (1 + (-last["model.position.gate"][layer].double()).exp())  # δ

@@ -29,11 +29,11 @@ class LinearAttention(Attention):
 
     Args:
         feature_map: builds φ from `dim` and `logit_scale`.
-        decay: `learned` weights a pair (n, m) by γ^(n − m), with one rate −log γ = exp(ρ) per head,
-            ρ initialised evenly from −7 to −2.5; causal only. `gated` (Mamba-2, Dao and Gu 2024;
+        decay: `head` weights a pair (n, m) by γ^(n − m), with one rate −log γ = exp(ρ) per head,
+            ρ initialised evenly from −7 to −2.5; causal only. `token` (Mamba-2, Dao and Gu 2024;
             simple GLA) weights it by the product of γ_i over tokens m < i ≤ n, with rates
-            −log γ_i = softplus(g_i) exp(ρ) for gates g, at first those of `learned` where g is 0;
-            masked tokens have none. `none`: no decay.
+            −log γ_i = softplus(g_i) exp(ρ) for g = `token_decay`, at first those of `head` where g
+            is 0; masked tokens have none. `none`: no decay.
         backend: of the causal product in training (see `causal_linear_attention`). Evaluation and
             generation use `auto`, so that a checkpoint runs on any machine.
     """
@@ -55,7 +55,7 @@ class LinearAttention(Attention):
         backend: str = "auto",
     ) -> None:
         super().__init__(encoded_dim, logit_scale, num_heads, site=site)
-        check_choice("decay", decay, ("none", "learned", "gated"))
+        check_choice("decay", decay, ("none", "head", "token"))
         check_choice("backend", backend, ("auto", *BACKENDS))
         self.backend = backend
         with parameter_of("feature_map"):
@@ -63,16 +63,16 @@ class LinearAttention(Attention):
         self.feature_dim = self.feature_map.feature_dim
         self.initial_state: InitialState | None = None  # of a style
         self.decay = None
-        self.gates = decay == "gated"
+        self.decays_by_token = decay == "token"
         if decay != "none":
             rho = torch.linspace(-7, -2.5, num_heads)
-            if self.gates:
+            if self.decays_by_token:
                 rho -= math.log(math.log(2))  # softplus(0) is log 2
             self.decay = nn.Parameter(rho)
 
     @property
     def log_decay(self) -> Tensor | None:
-        if self.decay is None or self.gates:
+        if self.decay is None or self.decays_by_token:
             return None
         return -at_least_fp32(self.decay)[0].exp()
 
@@ -84,7 +84,7 @@ class LinearAttention(Attention):
         code: LayerCode,
         mask: AttentionMask,
         *,
-        gates: Tensor | None = None,
+        token_decay: Tensor | None = None,
         state: LinearState | None = None,
         return_state: bool = False,
     ) -> tuple[Tensor, LinearState | None]:
@@ -98,7 +98,7 @@ class LinearAttention(Attention):
         if not mask.causal:
             assert self.decay is None, "decay is causal"
             return bidirectional_linear_attention(phi_q, phi_k, v, **options), None
-        log_decay = self.total_decay(code, mask, gates)
+        log_decay = self.total_decay(code, mask, token_decay)
         if state is None and self.initial_state is not None:
             state = self.initial_state(len(q))
         options |= {"log_decay": log_decay, "state": state, "return_state": return_state}
@@ -114,10 +114,10 @@ class LinearAttention(Attention):
         mask: AttentionMask,
         state: Any,
         *,
-        gates: Tensor | None = None,
+        token_decay: Tensor | None = None,
     ) -> tuple[Tensor, LinearState]:
         phi_q, phi_k, feature_code = self.features(q, k, code)
-        log_decay = self.total_decay(code, mask, gates)
+        log_decay = self.total_decay(code, mask, token_decay)
         return linear_attention_step(phi_q, phi_k, v, state, log_decay=log_decay, code=feature_code)
 
     def features(
@@ -129,15 +129,15 @@ class LinearAttention(Attention):
         return *self.feature_map(q, k, LayerCode()), code
 
     def total_decay(
-        self, code: LayerCode, mask: AttentionMask, gates: Tensor | None
+        self, code: LayerCode, mask: AttentionMask, token_decay: Tensor | None
     ) -> Tensor | None:
         """Return the logarithm of the code's decay times the attention's own: [H] or [B, L, H]."""
         own = self.log_decay
-        if self.gates:
+        if self.decays_by_token:
             assert self.decay is not None
-            assert gates is not None
-            rho, gates = at_least_fp32(self.decay, gates)
-            own = -F.softplus(gates) * rho.exp()
+            assert token_decay is not None
+            rho, token_decay = at_least_fp32(self.decay, token_decay)
+            own = -F.softplus(token_decay) * rho.exp()
             if mask.key_mask is not None:
                 own = own.masked_fill(~mask.key_mask[..., None], 0)
         if own is None or code.log_decay is None:

@@ -36,7 +36,7 @@ class SoftmaxAttention(Attention):
         code: LayerCode,
         mask: AttentionMask,
         *,
-        gates: Tensor | None = None,
+        token_decay: Tensor | None = None,
         state: SoftmaxState | None = None,
         return_state: bool = False,
     ) -> tuple[Tensor, SoftmaxState | None]:

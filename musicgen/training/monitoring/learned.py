@@ -44,7 +44,7 @@ def learned_values(model: Transformer) -> Iterator[tuple[str, float]]:
 
     `gate/layerN` is the mean over heads and dimensions of δ, the constant's share in SPE's kernel
     (Liutkus et al. 2021, eqs. 23–25). `decay/layerN` is the mean over heads of the rate −log γ per
-    token; of a gated decay, of its factor exp(ρ).
+    token; of a decay by token, of its factor exp(ρ).
     """
     if isinstance(model.position, SPE) and model.position.gate is not None:
         for layer, gate in enumerate(model.position.gate):
