@@ -11,10 +11,9 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from scipy import stats
 
-from benchmarks.published import __main__ as published
-from benchmarks.published.commands import jobs, treatments
-from benchmarks.published.figures import Figure, as_text
-from benchmarks.published.runs import find_runs
+from benchmarks import published
+from benchmarks.commands import jobs, treatments
+from benchmarks.published import Figure, as_text, find_runs
 from musicgen.models import check_compatible
 
 ROWS = published.published()

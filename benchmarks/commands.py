@@ -1,4 +1,4 @@
-"""The commands of published.csv: the runs that each of them trains."""
+"""Command lines of train.py, generate.py and evaluate.py: the runs that each of them makes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
+from musicgen.checkpoints import run_identity
 from musicgen.cli.runner.arguments import is_override, prepare_arguments
 from musicgen.package_data import CONF
 
@@ -19,7 +20,7 @@ from musicgen.package_data import CONF
 class Job(NamedTuple):
     """One run of a script."""
 
-    script: str  # train or evaluate
+    script: str  # train, generate or evaluate
     overrides: tuple[str, ...]
 
     @property
@@ -32,6 +33,11 @@ class Job(NamedTuple):
     def treatment(self) -> tuple[str, ...]:
         """The overrides but the seed: the same for the runs of a group."""
         return tuple(x for x in self.overrides if not x.startswith("seed="))
+
+    @property
+    def identity(self) -> str:
+        """The identity of the training run that this makes."""
+        return _identity(self.script, self.treatment)
 
     def compose(self) -> DictConfig:
         return _compose(self.script, self.overrides).copy()
@@ -71,3 +77,10 @@ def treatments(command: str) -> list[list[Job]]:
 def _compose(script: str, overrides: Sequence[str]) -> Any:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return compose(script, list(overrides))
+
+
+@cache
+def _identity(script: str, treatment: Sequence[str]) -> str:
+    config = _compose(script, treatment).copy()
+    config.paths.output_dir = "."  # which a run has, and does not count
+    return run_identity(OmegaConf.to_container(config, resolve=True))

@@ -1,0 +1,284 @@
+"""Published figures beside ours, for what has been run: make table PAPER=spe2021.
+
+    python -m benchmarks.published spe2021 [--outputs outputs] [--evaluated evaluated] [--csv FILE]
+
+conf/experiment/published.csv lists the figures of the papers with the command that makes each. A
+run below --outputs counts if it is finished and its configuration is that of the command, but for
+places and, where the command gives none, the seed. Losses by position, and T and M, are those that
+`evaluate.py` wrote below --evaluated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+from hydra.utils import instantiate
+from rich.console import Console
+
+from benchmarks.commands import Job, treatments
+from musicgen.checkpoints import run_identity
+from musicgen.cli.datasets import build_examples
+from musicgen.cli.measures.resources import best_row
+from musicgen.models import parameter_count
+from musicgen.package_data import CONF
+from musicgen.report.tables import as_table, write_csv
+from musicgen.text import pluralize
+
+PUBLISHED = CONF / "experiment" / "published.csv"
+PARAMETERS = "parameters"  # the metric that needs no run
+
+
+def main() -> None:
+    rows = published()
+    papers = list(dict.fromkeys(row["paper"] for row in rows))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("paper", choices=papers)
+    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="run folders")
+    parser.add_argument("--evaluated", type=Path, default=Path("evaluated"), help="of evaluate.py")
+    parser.add_argument("--csv", type=Path, help="write the table there as well")
+    args = parser.parse_args()
+    rows = [row for row in rows if row["paper"] == args.paper]
+    lines, missing = compare(rows, find_runs(args.outputs), args.evaluated)
+    console = Console(width=None if Console().is_terminal else 160)
+    for name in dict.fromkeys(line["table"] for line in lines):
+        table = [
+            {k: v for k, v in line.items() if k != "table"}
+            for line in lines
+            if line["table"] == name
+        ]
+        console.print(as_table(table, title=f"{args.paper}, table {name}"))
+    if args.csv and lines:
+        write_csv(lines, args.csv)
+    if missing:
+        total = len({row["command"] for row in rows})
+        print(f"not run, {len(missing)} of {pluralize(total, 'commands')}:")
+        print(*missing, sep="\n")
+
+
+def published() -> list[dict[str, str]]:
+    """Return the rows of published.csv."""
+    with PUBLISHED.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def compare(
+    rows: Sequence[dict[str, str]], runs: Sequence[Run], evaluated: Path
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return a line for each row that has been run, and the commands that have not."""
+    lines, missing = [], {}
+    for row in rows:
+        command, metric = row["command"], row["metric"]
+        groups = treatments(command)
+        found = [[run for job in group for run in _of(job, runs)] for group in groups]
+        wanted = sum(map(len, groups))
+        counted = [group for group in found if group]
+        ours: Figure | None = None
+        if metric == PARAMETERS:
+            ours = parameters(groups[0][0])
+        elif counted and (len(counted) == len(groups) or metric not in OF_ALL):
+            ours = figure(metric, counted, evaluated)
+        if ours is None:
+            missing[command] = None
+            continue
+        deviation = float(row["deviation"]) if row["deviation"] else None
+        line = {name: row[name] for name in ("table", "row", "task", "metric")}
+        line["published"] = as_text(Figure(float(row["figure"]), deviation))
+        line["ours"] = as_text(ours)
+        line["runs"] = "" if metric == PARAMETERS else f"{sum(map(len, found))} of {wanted}"
+        lines.append(line)
+    return lines, list(missing)
+
+
+def _of(job: Job, runs: Sequence[Run]) -> list[Run]:
+    """Return the newest run of a job, if there is one."""
+    return [run for run in runs if run.is_of(job)][-1:]
+
+
+class Run:
+    """A finished run's folder.
+
+    Attributes:
+        rows: of its `metrics.csv`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
+            self.rows = list(csv.DictReader(file))
+
+    @cached_property
+    def identity(self) -> str:
+        return run_identity(self.config)
+
+    @property
+    def finished(self) -> bool:
+        steps = [int(row["step"]) for row in self.rows if (row.get("step") or "").isdecimal()]
+        return max(steps, default=-1) + 1 >= self.config["trainer"]["max_steps"]
+
+    def values(self, column: str) -> list[float]:
+        return [float(row[column]) for row in self.rows if row.get(column)]
+
+    def is_of(self, job: Job) -> bool:
+        """Return whether a job of a command makes this run."""
+        if job.seed is not None and job.seed != self.config["seed"]:
+            return False
+        return self.identity == job.identity
+
+
+def find_runs(root: Path) -> list[Run]:
+    """Return the finished runs below a folder."""
+    folders = [path.parent for path in sorted(root.glob("**/metrics.csv"))]
+    runs = [Run(folder) for folder in folders if (folder / "config.yaml").is_file()]
+    return [run for run in runs if run.finished]
+
+
+def evaluations(root: Path, name: str) -> Iterator[Any]:
+    """Yield what `evaluate.py` wrote as NAME.json below a folder, the newest first."""
+    paths: Sequence[Path] = sorted(root.glob(f"**/{name}.json"), key=lambda x: x.stat().st_mtime)
+    for path in reversed(paths):
+        yield json.loads(path.read_text(encoding="utf-8"))
+
+
+class Figure(NamedTuple):
+    """A value, with its deviation over seeds or pieces if there are several."""
+
+    value: float
+    deviation: float | None = None
+
+
+def figure(metric: str, groups: Sequence[Sequence[Run]], evaluated: Path) -> Figure | None:
+    """Return our figure for a metric; None if the runs do not have it.
+
+    Those of `OF_ALL` compare the last group with the first, or take the mean over groups.
+    """
+    if metric in _OF_RUN:
+        values = [value for run in groups[0] for value in _OF_RUN[metric](run)]
+        return _over_seeds(values)
+    if metric in _OF_GROUPS:
+        accuracies = [[max(run.values("val/accuracy")) for run in group] for group in groups]
+        return Figure(_OF_GROUPS[metric](*accuracies))
+    if metric == "mean test accuracy, %":  # of several tasks
+        found = [figure("test accuracy, %", [group], evaluated) for group in groups]
+        return Figure(statistics.mean(x.value for x in found)) if all(found) else None
+    if metric == "relative speed":
+        speeds = [
+            statistics.median(x for run in group for x in run.values("train/tokens_per_second"))
+            for group in groups
+        ]
+        return Figure(speeds[-1] / speeds[0])
+    if metric.startswith("cross-entropy, "):
+        return _position_loss(groups[0][0], metric.removeprefix("cross-entropy, "), evaluated)
+    if found := re.fullmatch(r"([TM]), offset < (\d+), queries (\d+)–(\d+)", metric):
+        return _attention(groups[0][0], found, evaluated)
+    raise ValueError(f"unknown metric: {metric}")
+
+
+def parameters(job: Job) -> Figure:
+    """Count the parameters of a job's model, which needs no run."""
+    config = job.compose()
+    model, _ = build_examples(config.data, partial(instantiate, config.model))
+    return Figure(parameter_count(model))
+
+
+def _last(column: str, run: Run, factor: float = 1) -> list[float]:
+    return [factor * value for value in run.values(column)[-1:]]
+
+
+def _least(column: str, run: Run) -> list[float]:
+    return [min(values)] if (values := run.values(column)) else []
+
+
+def _resource(name: str, run: Run) -> list[float]:
+    return [best_row(run.folder / "metrics.csv", str(run.folder))[name]]
+
+
+_OF_RUN: dict[str, Callable[[Run], list[float]]] = {
+    "test accuracy, %": partial(_last, "test/accuracy", factor=100),
+    "test perplexity": partial(_last, "test/perplexity"),
+    "validation perplexity": partial(_least, "val/perplexity"),
+    "validation loss": partial(_least, "val/loss"),
+    "epochs": partial(_resource, "epochs"),
+    "hours": partial(_resource, "hours"),
+    "GB": partial(_resource, "GB"),
+}
+
+
+def _p_value(a: Sequence[float], b: Sequence[float]) -> float:
+    """Return the p-value of Welch's t-test: of equal means, without equal variances."""
+    from scipy.stats import ttest_ind
+
+    return float(ttest_ind(a, b, equal_var=False).pvalue) if min(len(a), len(b)) > 1 else np.nan
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else np.nan
+
+
+_OF_GROUPS: dict[str, Callable[..., float]] = {
+    "validation accuracy, max": max,
+    "validation accuracy, mean": statistics.mean,
+    "validation accuracy, standard deviation": _deviation,
+    "effect": lambda a, b: statistics.mean(b) - statistics.mean(a),
+    "p-value": _p_value,
+}
+# Of several groups; others are of the first alone.
+OF_ALL = frozenset({"effect", "p-value", "relative speed", "mean test accuracy, %"})
+
+
+def _over_seeds(values: Sequence[float]) -> Figure | None:
+    if not values:
+        return None
+    return Figure(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+
+def _is_in(checkpoint: str, run: Run) -> bool:
+    return Path(checkpoint).resolve().is_relative_to(run.folder.resolve())
+
+
+def _position_loss(run: Run, part: str, evaluated: Path) -> Figure | None:
+    for content in evaluations(evaluated, "position_loss"):
+        for each in content["runs"]:
+            if _is_in(each["run"], run):
+                rows = [row for row in each["rows"] if row["measure"].endswith(f", {part}")]
+                if rows:
+                    return Figure(rows[0]["mean"], rows[0]["std"])
+    return None
+
+
+def _attention(run: Run, wanted: re.Match[str], evaluated: Path) -> Figure | None:
+    letter, offset, start, end = wanted.groups()
+    key = {"T": "translation_invariance", "M": "monotonicity"}[letter]
+    for content in evaluations(evaluated, "attention_properties"):
+        names = [name for name, path in content.get("runs", {}).items() if _is_in(path, run)]
+        for row in content["best_heads"] if content["form"] == "exponential" else ():
+            ranges = row["offsets_below"], row["first_query"], row["last_query"] + 1
+            if row["model"] in names and ranges == (int(offset), int(start), int(end)):
+                return Figure(row[key])
+    return None
+
+
+def as_text(found: Figure) -> str:
+    """Return a figure for print: "0.7493 ± 0.0107"."""
+    value, deviation = found
+    if math.isnan(value):
+        return "n/a"
+    size = abs(value)
+    digits = 0 if value == round(value) and size >= 100 else 2 if size >= 10 else 4
+    text = f"{value:,.{digits}f}"
+    return text if deviation is None else f"{text} ± {deviation:.{digits}f}"
+
+
+if __name__ == "__main__":
+    main()
