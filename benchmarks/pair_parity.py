@@ -10,22 +10,14 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from itertools import chain, product
+from itertools import product
 
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
 from benchmarks import measure
-from musicgen.doctor.__main__ import describe
-from musicgen.doctor.parity import (
-    LENGTH,
-    VOCAB,
-    Cases,
-    check_decoding,
-    check_training,
-    update_windows,
-)
+from musicgen.doctor import LENGTH, VOCAB, Cases, check_models
 from musicgen.errors import UserError
 from musicgen.models import Transformer, check_compatible
 from musicgen.package_data import CONF
@@ -40,10 +32,10 @@ def main() -> None:
     # Precise products, so that fp32 can be compared; bf16 is checked by autocast.
     torch.backends.cuda.matmul.allow_tf32 = False
     cases = {name: make for name, make in pairs().items() if args.only in name}
-    for result in chain(check_training(args.device, cases), check_decoding(args.device, cases)):
+    for result in check_models(cases, args.device):
         if not result.refusal:
             results.append(result)
-            print(describe(result), flush=True)
+            print(result.describe(), flush=True)
     content = {"checks": [r._asdict() for r in results], "wrong": sum(r.failed for r in results)}
     measure.write_results(__file__, content, args)
     sys.exit(any(result.failed for result in results))
@@ -76,7 +68,6 @@ def pairs() -> Cases:
 def build(config: object) -> Transformer:
     torch.manual_seed(0)
     model: Transformer = instantiate(config, vocab_size=VOCAB, init_std=0.15)
-    update_windows(model)
     return model.eval()
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -18,6 +16,7 @@ from musicgen.attention import AttentionSpan, FeatureMap
 from musicgen.batches import Batch
 from musicgen.console import log
 from musicgen.errors import ParameterError
+from musicgen.memory import peak_memory, reset_peak_memory
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.training.guard import NonFiniteError
 from musicgen.validation import check_float, check_int
@@ -254,11 +253,11 @@ class Resources(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._start = time.monotonic()
-        _reset_peak_memory(pl_module.device)
+        reset_peak_memory(pl_module.device)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         pl_module.log("train/hours", self._seconds() / 3600, rank_zero_only=True)
-        if (memory := _peak_memory(pl_module.device)) is not None:
+        if (memory := peak_memory(pl_module.device)) is not None:
             pl_module.log("train/gigabytes", memory / 1e9, rank_zero_only=True)
 
     def state_dict(self) -> dict[str, Any]:
@@ -269,23 +268,3 @@ class Resources(pl.Callback):
 
     def _seconds(self) -> float:
         return self._before + time.monotonic() - self._start
-
-
-def _reset_peak_memory(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    elif sys.platform == "linux":
-        with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # see proc_pid_clear_refs(5)
-
-
-def _peak_memory(device: torch.device) -> int | None:
-    """Return the most memory in bytes that was in use; None on a system that does not say."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == "darwin" else 1024)

@@ -19,6 +19,7 @@ from pytorch_lightning.tuner import Tuner
 from musicgen.console import console
 from musicgen.errors import UserError
 from musicgen.files import atomic_path
+from musicgen.memory import total_memory
 
 # Of a trainer that only tries values.
 TRAINER = {
@@ -126,17 +127,12 @@ def _quiet() -> Iterator[None]:
 @contextlib.contextmanager
 def _limited_memory(trainer: pl.Trainer) -> Iterator[None]:
     """Let allocations on a CPU fail beyond a share of the memory; Linux would end the process."""
-    try:
-        import os
-        import resource
+    total = total_memory()
+    if total is None or trainer.strategy.root_device.type != "cpu":
+        yield
+        return
+    import resource  # not on Windows
 
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ImportError, AttributeError, ValueError, OSError):  # a system without limits
-        yield
-        return
-    if trainer.strategy.root_device.type != "cpu":
-        yield
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (int(_SHARE * total), hard))
     try:

@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -19,14 +18,13 @@ from torch.utils._pytree import tree_iter
 from musicgen.batches import Batch
 from musicgen.console import log, warn
 from musicgen.errors import UserError
+from musicgen.memory import free_memory
 from musicgen.random import NoiseKey
 
 _CURES = (
     "recompute=true, trainer.precision=bf16-mixed, a shorter data.length or a smaller model also "
     "take less"
 )
-_MEMINFO = Path("/proc/meminfo")  # of Linux
-_LIMITS = Path("/sys/fs/cgroup")  # of a container or a SLURM job
 
 
 class PeakMemory(TorchDispatchMode):
@@ -150,23 +148,6 @@ def _measure(module: Any, batch: Batch) -> int:
         # Not `backward`, after which DDP would begin to add the gradients of all processes.
         torch.autograd.grad(loss, parameters, allow_unused=True)
     return memory.peak
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Return the bytes that this process can still take; None if the system does not say."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    try:
-        lines = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
-        free = int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
-    try:
-        limit, used = (int((_LIMITS / f"memory.{n}").read_text()) for n in ("max", "current"))
-        return min(free, limit - used)
-    except (OSError, ValueError):  # no limit
-        return free
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from musicgen.attention.pair_weights import FORMS
 from musicgen.cli.datasets import open_training_data
 from musicgen.cli.measures.compared import compared_models
 from musicgen.console import log, progress_bar
-from musicgen.doctor.environment import total_memory
 from musicgen.errors import ParameterError, parameter_of
 from musicgen.files import atomic_path
 from musicgen.generation.model import MusicModel
+from musicgen.memory import total_memory
 from musicgen.metrics import by_offset, invariance_rows
 from musicgen.models import Transformer
 from musicgen.models.attention_weights import attention_weights, identical_token_weights

@@ -7,34 +7,33 @@ import sys
 
 import pytest
 
+from musicgen import doctor
 from musicgen.attention.linear import backends
-from musicgen.doctor import __main__ as doctor
-from musicgen.doctor import parity
 
 
 @pytest.fixture
-def two_cases(monkeypatch):
-    cases = {name: parity.CASES[name] for name in ("favor, decay=head", "softmax, span")}
-    monkeypatch.setattr(parity, "CASES", cases)
-    monkeypatch.setattr(parity, "LENGTH", 65)
-    monkeypatch.setattr(parity, "NUM_STEPS", 5)
-    compiled = parity._engines  # compiling takes seconds
-    monkeypatch.setattr(
-        parity,
-        "_engines",
-        lambda *args: (pair for pair in compiled(*args) if pair[0] != "compiled"),
+def run(monkeypatch):
+    """Check this machine with two small models; return the status."""
+    cases = {name: doctor.CASES[name] for name in ("favor, decay=head", "softmax, span")}
+    engines = doctor._engines
+    monkeypatch.setattr(doctor, "CASES", cases)
+    monkeypatch.setattr(doctor, "LENGTH", 65)
+    monkeypatch.setattr(doctor, "NUM_STEPS", 5)
+    monkeypatch.setattr(  # compiling takes seconds
+        doctor, "_engines", lambda *args: (e for e in engines(*args) if e[0] != "compiled")
     )
 
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["doctor", "--device", "cpu", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            doctor.main()
+        return stopped.value.code
 
-def run(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["doctor", "--device", "cpu", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stopped:
-        doctor.main()
-    return stopped.value.code
+    return run
 
 
-def test_this_machine_is_correct(two_cases, monkeypatch, capsys, tmp_path):
-    assert not run(monkeypatch, "--json", tmp_path / "doctor.json")
+def test_this_machine_is_correct(run, capsys, tmp_path):
+    assert not run("--json", tmp_path / "doctor.json")
     out = capsys.readouterr().out
     assert "all that runs on this machine is correct" in out
     assert "fastest correct backend of linear attention: " in out
@@ -47,21 +46,21 @@ def test_this_machine_is_correct(two_cases, monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.parametrize("factor", [1.01, float("nan")])
-def test_a_wrong_backend_is_found(two_cases, monkeypatch, capsys, factor):
+def test_a_wrong_backend_is_found(run, monkeypatch, capsys, factor):
     def wrong(inputs):
         out, state = backends.chunked(inputs)
         return out * factor, state
 
     monkeypatch.setitem(backends.BACKENDS, "chunked", wrong)
-    assert run(monkeypatch) == 1
+    assert run() == 1
     out = capsys.readouterr().out
     assert "wrong on this machine, do not use: favor, decay=head, chunked, fp32" in out
 
 
-def test_wrong_gradients_are_found(two_cases, monkeypatch, capsys):
+def test_wrong_gradients_are_found(run, monkeypatch, capsys):
     def wrong(inputs):
         return backends.chunked(inputs._replace(k=inputs.k.detach()))
 
     monkeypatch.setitem(backends.BACKENDS, "chunked", wrong)
-    assert run(monkeypatch) == 1
+    assert run() == 1
     assert "WRONG favor, decay=head, chunked, fp32" in capsys.readouterr().out
