@@ -140,12 +140,12 @@ def run_row(
     if method != "none":
         settings = [
             *(f"init={args.base}", f"data={args.data}", f"data.root={learned}"),
-            *("data.val_fraction=0.2", "data.test_fraction=0", "sampling.choose=false"),
-            f"data.cache_dir={args.out.resolve() / 'cache'}",
-            f"data.chords={base.content.config['data'].get('chords', 'auto')}",
+            *("loader.val_fraction=0.2", "loader.test_fraction=0", "sampling.choose=false"),
+            f"loader.cache_dir={args.out.resolve() / 'cache'}",
+            f"loader.chords={base.content.config['loader']['chords']}",
             *(f"trainer.max_steps={args.steps}", f"seed={args.seed}"),
             f"trainer.val_check_interval={max(1, args.steps // 10)}",
-            *("data.batches_per_epoch=50", f"hydra.run.dir={run}"),
+            *("loader.batches_per_epoch=50", f"hydra.run.dir={run}"),
         ]
         start = time.monotonic()
         command = [sys.executable, "train.py", *settings, *METHODS[method], *args.overrides]
@@ -164,7 +164,7 @@ def run_row(
 
 def losses(model: MusicModel, corpus: Corpus, cache: Path) -> dict[str, float]:
     """Return the loss of the beginning of each piece, in nats a token, by name."""
-    chords = model.content.config["data"].get("chords", "auto")
+    chords = model.content.config["loader"]["chords"]
     data = EncodedCorpus(
         corpus, model.tokenizer, cache, val_fraction=0, test_fraction=0, chords=chords
     )

@@ -33,7 +33,7 @@ MODELS = ("sine_spe", "ape", "conv_spe", "sine_spe_ungated", "conv_spe_ungated")
 TINY = ("--layers=2", "--length=128", "--rounds=1")
 TINY_MODEL = (
     *("model.num_layers=2", "model.dim=64", "model.ff_dim=128", "model.num_heads=4"),
-    *("data.length=128", "trainer=cpu", "data.num_workers=0"),
+    *("loader.length=128", "trainer=cpu", "loader.num_workers=0"),
 )
 BENCHMARKS = {  # and their options on a CPU
     "training_step": TINY,

@@ -30,7 +30,7 @@ SIDES = [f"{name} {side}" for name in TOKENIZERS for side in ("ours", "plain")]
 def plain_crops(data: MusicDataModule) -> Iterator[Batch]:
     """Yield batches of the training tokens, cut anywhere."""
     rng = np.random.default_rng(0)
-    tokens = np.concatenate([data.cache[piece] for piece in data.split("train")])
+    tokens = np.concatenate([data.encoded.cache[piece] for piece in data.encoded.split("train")])
     while True:
         starts = rng.integers(0, len(tokens) - data.length, data.batch_size)
         windows = [tokens[start : start + data.length + 1] for start in starts.tolist()]
@@ -46,7 +46,7 @@ def run(side: str, length: int, batch: int, pieces: int, batches: int) -> dict[s
         data = MusicDataModule(
             ComposedCorpus(folder, kind=kind, num_pieces=pieces),
             TOKENIZERS[name](),
-            Path(folder) / "cache",
+            cache_dir=Path(folder) / "cache",
             length=length,
             batch_size=batch,
             batches_per_epoch=2 * batches,

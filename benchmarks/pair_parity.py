@@ -54,7 +54,7 @@ def pairs() -> Cases:
                 overrides = [f"attention={attention}", f"position={position}", f"span={span}"]
                 if attention != "softmax":
                     overrides.append(f"model.attention.decay={decay}")
-                cfg = compose("train", [*overrides, *SMALL, f"data.length={LENGTH}"])
+                cfg = compose("train", [*overrides, *SMALL, f"loader.length={LENGTH}"])
                 parts = (cfg.model.position, cfg.model.attention, cfg.model.span)
                 try:
                     check_compatible(*(instantiate(part) for part in parts))

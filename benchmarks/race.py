@@ -130,7 +130,7 @@ def write_tables(runs: Sequence[Run], split: str, out: Path) -> list[dict[str, s
     write_text(out / "race.md", measure.markdown(text))
     curves = {f"{r['attention']}: {r['entry']}": measured["curves"][r["group"]] for r in rows}
     write_json({"machine": measure.machine("cpu"), "curves": curves}, out / "race.json")
-    plot(rows, measured["curves"], runs[0].config.data.length, out / "race.png")
+    plot(rows, measured["curves"], runs[0].config.loader.length, out / "race.png")
     return text
 
 
@@ -159,7 +159,7 @@ def table(runs: Sequence[Run], measured: Mapping[str, Any]) -> list[Row]:
             found = losses[f"{group}, {part}"]
             row |= {column: found["mean"], f"{column} low": found["low"]}
             row |= {f"{column} high": found["high"], f"{column} seed_std": found["seed_std"]}
-        tokens = ours[0].config.data.batch_size * ours[0].config.data.length
+        tokens = ours[0].config.loader.batch_size * ours[0].config.loader.length
         for column, key in RATES.items():
             row[column] = statistics.median(x for run in ours for x in run.values(key)) / tokens
         row[MEMORY[0]] = max(x for run in ours for x in run.values(MEMORY[1]))

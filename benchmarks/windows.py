@@ -28,7 +28,7 @@ def main() -> None:
         data = MusicDataModule(
             corpus,
             REMI(),
-            Path(args.cache or folder) / "cache",
+            cache_dir=Path(args.cache or folder) / "cache",
             length=args.length,
             batch_size=8,
             batches_per_epoch=args.windows // 8,

@@ -39,7 +39,7 @@ model.generate("song.mid", prompt_bars=4, bars=16)[0].save("continued.mid")
 
 def model_card(content: CheckpointContent, weights: Mapping[str, Tensor]) -> str:
     """Describe a model in Markdown, with the front matter that the Hugging Face Hub reads."""
-    model, data = content.model, content.config.get("data") or {}
+    model, loader = content.model, content.config.get("loader") or {}
     attention = _name(model.get("attention"))
     if features := _name((model.get("attention") or {}).get("feature_map")):
         attention += f" with {features}"
@@ -51,8 +51,8 @@ def model_card(content: CheckpointContent, weights: Mapping[str, Tensor]) -> str
         position=_name(model.get("position")),
         tokenizer=_name(content.tokenizer),
         num_tokens=len(content.vocabulary),
-        corpus=_name(data.get("corpus")) or "a corpus",
-        length=data.get("length"),
+        corpus=_name(content.config.get("data")) or "a corpus",
+        length=loader.get("length"),
         steps=content.steps,
     )
 

@@ -57,7 +57,7 @@ class CheckpointContent:
             raise UserError(f"a damaged musicgen checkpoint ({error}); use another") from None
         sections = [found.model, found.tokenizer, found.config, found.sampling, found.adapter]
         if isinstance(found.config, Mapping):
-            sections += [found.config.get(name) for name in ("data", "sampling")]
+            sections += [found.config.get(name) for name in ("data", "loader", "sampling")]
         if not all(isinstance(section or {}, Mapping) for section in sections):
             raise UserError("a damaged musicgen checkpoint; use another")
         return found
@@ -70,9 +70,7 @@ class CheckpointContent:
 
     def describe(self, path: str | Path) -> str:
         """Say in one line which checkpoint this is: its file, steps, corpus and tokenizer."""
-        data = self.config.get("data")
-        corpus = data.get("corpus") if isinstance(data, Mapping) else None
-        corpus = corpus if isinstance(corpus, Mapping) else {}
+        corpus = self.config.get("data") or {}
         where = f" in {corpus['root']}" if corpus.get("root") else ""
         tokenizer = f", tokenizer {_class_name(self.tokenizer)}" if self.tokenizer else ""
         steps = pluralize(self.steps, "steps")
@@ -81,10 +79,9 @@ class CheckpointContent:
     def check_music(self) -> None:
         """Raise `UserError` if the model was trained on other data than music."""
         if self.tokenizer is None:
-            data = self.config.get("data")
-            corpus = data.get("corpus") if isinstance(data, Mapping) else None
+            corpus = _class_name(self.config.get("data"))
             raise UserError(
-                f"a model of {_class_name(corpus)}, not of music; it can be tested: "
+                f"a model of {corpus}, not of music; it can be tested: "
                 "train.py resume=RUN train=false test=true"
             )
 

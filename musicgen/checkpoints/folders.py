@@ -27,8 +27,8 @@ from musicgen.validation import check_choice
 
 CONFIG, TOKENIZER, WEIGHTS, CARD = "config.json", "tokenizer.json", "model.safetensors", "README.md"
 _DTYPES = ("float32", "float16", "bfloat16")
-_SECTIONS = ("data", "sampling")  # of a run's configuration, that generation reads
-_PATHS = frozenset({"root", "cache_dir"})  # settings of `data` that are paths
+_SECTIONS = ("data", "loader", "sampling")  # of a run's configuration, that generation reads
+_PATHS = frozenset({"root", "cache_dir"})  # settings that are paths
 
 
 def write_folder(

@@ -20,8 +20,8 @@ _MAY_CHANGE = {"dropout", "backend"}  # settings of a model that do not concern 
 # Settings of an optimizer that do not concern what it keeps of past steps.
 _MAY_CHANGE_OPTIMIZER = {"lr", "betas", "eps", "weight_decay", "momentum", "adamw_lr"}
 # What a resumed run may change beside them, and does not change by itself, as when it was moved.
-_MAY_DIFFER = ("seed", "data", "trainer", "callbacks", "task")
-_NOT_SHOWN = re.compile(r"^data\.corpus\.|(path|dir|folder)$")  # the first repeat `data`
+_MAY_DIFFER = ("seed", "data", "loader", "trainer", "callbacks", "task")
+_NOT_SHOWN = re.compile(r"(path|dir|folder)$")
 # Parameters with one row for each token.
 _TOKEN_ROWS = ("embedding.weight", "head.weight", "head.bias")
 _NUM_TOKENS_NAMED = 4

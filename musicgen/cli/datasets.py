@@ -1,26 +1,22 @@
-"""Build the corpus or the data module of a configuration."""
+"""Build the corpus and the data module of a configuration."""
 
 from __future__ import annotations
 
-import inspect
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hydra.utils import get_class
-from omegaconf import DictConfig, OmegaConf
+from hydra.utils import get_class, instantiate
+from omegaconf import DictConfig
 
 from musicgen.checkpoints import check_targets
-from musicgen.data.corpora import Corpus
+from musicgen.data.corpora import ComposedCorpus, Corpus
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.datasets import ExampleCorpus
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.model import MusicModel
-from musicgen.midi import Score, find_midi
+from musicgen.midi import Score
 from musicgen.models import Transformer
 from musicgen.position import NoPosition
 from musicgen.tokenization.base import Tokenizer
@@ -31,44 +27,33 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The composed corpus that `kind: null` means for each tokenizer.
-_KINDS = {"remi": "pop", "groove2groove": "groove", "chorale": "pop"}
-_COMPOSED = "data/composed"
-_CACHE = "data/cache"  # of corpora whose own cache is not here
-_MATCHING_SECONDS = 10
+_COMPOSED, _CACHE = "data/composed", "data/cache"  # of models whose own folders are not here
 
 
 def build_data(
-    config: DictConfig | Mapping[str, Any],
-    tokenizer: Tokenizer,
-    coordinates: Sequence[str] = ("index",),
+    cfg: DictConfig, tokenizer: Tokenizer, coordinates: Sequence[str] = ("index",)
 ) -> MusicDataModule:
-    """Build the corpus and the data module of a `data` section.
-
-    The settings of the corpus stand in the section itself, where users set them (`data.root=…`);
-    its `corpus` lists which of them they are. The others are settings of the data module.
-    """
-    module_class: type[MusicDataModule] = get_class(config["_target_"])
-    with parameter_of("data"):
-        corpus, settings = _build_corpus(config, tokenizer)
-        if not isinstance(corpus, Corpus):
-            raise UserError(
-                f"{type(corpus).__name__} is not music; choose its task, such as task=listops"
-            )
-        return module_class(corpus, tokenizer, coordinates=coordinates, **settings)
+    """Build the corpus of `data`, and the data module of `loader` that has it."""
+    corpus = instantiate(cfg.data, _convert_="all")
+    if not isinstance(corpus, Corpus):
+        raise UserError(
+            f"{type(corpus).__name__} is not music; choose its task, such as task=listops"
+        )
+    data: MusicDataModule = instantiate(
+        cfg.loader, corpus=corpus, tokenizer=tokenizer, coordinates=coordinates, _convert_="all"
+    )
+    return data
 
 
 def build_examples(
-    config: DictConfig, build_model: Callable[..., Transformer]
+    cfg: DictConfig, build_model: Callable[..., Transformer]
 ) -> tuple[Transformer, ExampleDataModule]:
-    """Build the data module of a `data` section that is not music, and the model for it.
+    """Build a corpus that is not music, the model for it, and its data module.
 
     Args:
         build_model: takes `vocab_size, input_dim, num_outputs`.
     """
-    module_class: type[ExampleDataModule] = get_class(config["_target_"])
-    with parameter_of("data"):
-        corpus, settings = _build_corpus(config, None)
+    corpus = instantiate(cfg.data, _convert_="all")
     if not isinstance(corpus, ExampleCorpus):
         raise UserError(f"{type(corpus).__name__} is music, which tokenizer=null cannot read")
     model = build_model(
@@ -81,108 +66,69 @@ def build_examples(
             f"span has two coordinates, of which position={model.position.name} would read the row "
             "alone; use model.position.coordinates=2, or position=none"
         )
-    with parameter_of("data"):
-        return model, module_class(corpus, coordinates=model.coordinate_names, **settings)
+    coordinates = model.coordinate_names
+    return model, instantiate(cfg.loader, corpus=corpus, coordinates=coordinates, _convert_="all")
 
 
-def build_encoded_corpus(
-    config: DictConfig | Mapping[str, Any], tokenizer: Tokenizer
-) -> EncodedCorpus:
-    """Build the corpus of a `data` section without its loader, which needs Lightning."""
-    with parameter_of("data"):
-        corpus, settings = _build_corpus(config, tokenizer)
-        names = inspect.signature(EncodedCorpus).parameters
-        settings = {name: value for name, value in settings.items() if name in names}
-        return EncodedCorpus(corpus, tokenizer, **settings)
-
-
-def _build_corpus(
-    config: DictConfig | Mapping[str, Any], tokenizer: Tokenizer | None
-) -> tuple[Any, dict[str, Any]]:
-    """Return the corpus of a `data` section, and the settings that are not the corpus's."""
-    plain: Any = config
-    if isinstance(config, DictConfig):
-        plain = OmegaConf.to_container(config, resolve=True)
-    corpus_settings = dict(plain["corpus"])
-    kept = plain.keys() - corpus_settings.keys() - {"corpus", "_target_"}
-    corpus_class = get_class(corpus_settings.pop("_target_"))
-    if corpus_settings.get("kind", "") is None:
-        assert tokenizer is not None
-        corpus_settings["kind"] = _KINDS[tokenizer.name]
-    return corpus_class(**corpus_settings), {name: plain[name] for name in plain if name in kept}
+def encode_corpus(corpus: Corpus, tokenizer: Tokenizer, loader: Mapping[str, Any]) -> EncodedCorpus:
+    """Encode a corpus as a `loader` section says, without the loader, which needs Lightning."""
+    with parameter_of("loader"):
+        return EncodedCorpus(
+            corpus,
+            tokenizer,
+            loader["cache_dir"],
+            val_fraction=loader["val_fraction"],
+            test_fraction=loader["test_fraction"],
+            chords=loader["chords"],
+            limits=loader["limits"],
+            prepare_workers=loader["prepare_workers"],
+        )
 
 
 def open_training_data(model: MusicModel, root: str | Path | None = None) -> EncodedCorpus:
     """Open the corpus that a model was trained on; `root` is its folder now, if it was moved.
 
-    The checkpoint may come from an untrusted source: nothing is downloaded, no folder is made but
-    below the current one, and a regular expression must end.
+    The checkpoint may come from an untrusted source: nothing is downloaded, and no folder is made
+    but below the current one.
 
     Raises:
         ValueError: the folder is missing, or the checkpoint names no corpus of musicgen.
     """
-    data = model.content.config.get("data")
-    if not isinstance(data, Mapping) or not isinstance(data.get("corpus"), Mapping):
+    config = model.content.config
+    if not isinstance(config.get("data"), Mapping) or not isinstance(config.get("loader"), Mapping):
         raise UserError(f"{model.path}: does not say what it was trained on; use another")
-    # Without the loader's class, which is not needed.
-    config = {key: value for key, value in data.items() if key != "_target_"}
-    check_targets(config, (Corpus,))
-    corpus = dict(config["corpus"])
-    composed = "kind" in corpus
-    config.setdefault("cache_dir", _CACHE)  # published models have no paths
+    settings, loader = dict(config["data"]), dict(config["loader"])
+    check_targets(settings, (Corpus,))
+    corpus_class = get_class(settings.pop("_target_"))
+    composed = issubclass(corpus_class, ComposedCorpus)
     if composed:
-        corpus.setdefault("root", _COMPOSED)
-    if root is None and "root" not in corpus:
+        settings.setdefault("root", _COMPOSED)  # published models have no paths
+    if root is None and "root" not in settings:
         expected = "expected the corpus's folder, which a published model does not know"
         raise ParameterError("data.root", "null", expected)
     if root is not None:
         if not composed and not Path(root).expanduser().exists():
             raise ParameterError("data.root", root, "expected a folder that contains the corpus")
-        corpus["root"] = str(root)
-    elif composed and not _is_ours(Path(corpus["root"])):  # it would be composed there
+        settings["root"] = str(root)
+    elif composed and not _is_ours(Path(settings["root"])):  # it would be composed there
         raise UserError(
-            f"the model's corpus was composed in {corpus['root']}, which is not here; give another "
-            f"folder: data.root={_COMPOSED}"
+            f"the model's corpus was composed in {settings['root']}, which is not here; give "
+            f"another folder: data.root={_COMPOSED}"
         )
-    if "download" in corpus:
-        corpus["download"] = False
-    cache = Path(config["cache_dir"])
+    if "download" in settings:
+        settings["download"] = False
+    cache = Path(loader.get("cache_dir", _CACHE))
     if not _is_ours(cache, f"{model.tokenizer.name}-*"):
-        config["cache_dir"] = _CACHE
-    if group := corpus.get("group"):
-        check_expression(group, Path(corpus["root"]).expanduser())
-    return build_encoded_corpus(config | {"corpus": corpus}, model.tokenizer)
+        cache = Path(_CACHE)
+    with parameter_of("data"):
+        corpus = corpus_class(**settings)
+    return encode_corpus(corpus, model.tokenizer, loader | {"cache_dir": cache})
 
 
 def _is_ours(folder: Path, content: str = "*") -> bool:
     """Return whether a folder is below the current one, or exists and holds something."""
     here, folder = Path.cwd().resolve(), folder.expanduser()
     return (here / folder).resolve().is_relative_to(here) or any(folder.glob(content))
-
-
-def check_expression(pattern: str, root: Path) -> None:
-    """Match a regular expression to the names below a folder in a process, with a time limit.
-
-    Some expressions take years, and cannot be interrupted in this process.
-
-    Raises:
-        UserError: it does not end in time.
-    """
-    names = [path.relative_to(root).as_posix() for path in find_midi(root)]
-    script = "import json, re, sys\npattern, names = json.load(sys.stdin)\n"
-    script += "for name in names: re.search(pattern, name)"
-    try:
-        subprocess.run(
-            [sys.executable, "-I", "-c", script],
-            input=json.dumps([pattern, names]).encode(),
-            timeout=_MATCHING_SECONDS,
-            capture_output=True,
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(
-            f"the model's data.group={pattern} does not end on the files below {root}; use another "
-            "checkpoint"
-        ) from None
 
 
 def evenly_spaced(items: Sequence[T], count: int | None) -> list[T]:

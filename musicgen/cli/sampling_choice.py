@@ -63,7 +63,7 @@ def choose_for_run(
     without validation pieces, and those where Ctrl-C, an error or the time prevents the choice.
     The notes that instruments play at once are learned in any case, see `learn_max_notes`.
     """
-    pieces = data.cache.pieces("val")
+    pieces = data.encoded.cache.pieces("val")
     files = [path for name in ("best", "last") if (path := checkpoints / f"{name}.ckpt").is_file()]
     if not (choose and files):
         return
@@ -74,7 +74,7 @@ def choose_for_run(
         return
     try:
         model = load(files[0]).to(device)
-        scores = (data.tokenizer.decode(data.cache[i]) for i in pieces)
+        scores = (data.tokenizer.decode(data.encoded.cache[i]) for i in pieces)
         with progress_bar() as progress:
             temperatures = progress.track(TEMPERATURES, description="choosing a temperature")
             choice = choose_temperature(model, real_continuations(model, scores), temperatures)
@@ -105,8 +105,8 @@ def learn_max_notes(data: MusicDataModule) -> dict[str, list[int]]:
     """
     if not isinstance(data.tokenizer, Groove2Groove):
         return {}
-    pieces = evenly_spaced(data.cache.pieces("train"), MAX_PIECES_READ)
-    counts = [data.tokenizer.events.notes_at_once(data.cache[i]) for i in pieces]
+    pieces = evenly_spaced(data.encoded.cache.pieces("train"), MAX_PIECES_READ)
+    counts = [data.tokenizer.events.notes_at_once(data.encoded.cache[i]) for i in pieces]
     of_instruments = (np.concatenate(each) for each in zip(*counts, strict=True))
     # An instrument that never plays may play one note.
     most = [

@@ -78,8 +78,8 @@ def _train(cfg: DictConfig) -> float | None:
     if adapter and not isinstance(data, MusicDataModule):
         raise UserError("adapter= adapts models of music: leave it out of this task")
     max_length = model.position.max_length
-    if max_length is not None and cfg.data.length > max_length:
-        expected = f"expected at least data.length={cfg.data.length}"
+    if max_length is not None and cfg.loader.length > max_length:
+        expected = f"expected at least loader.length={cfg.loader.length}"
         raise ParameterError("model.position.max_length", max_length, expected)
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     content = CheckpointContent(
@@ -106,7 +106,7 @@ def _train(cfg: DictConfig) -> float | None:
         notes = _load_weights(source, cfg, content, model)
         if adapter and isinstance(data, MusicDataModule) and cfg.resume is None:
             saved = CheckpointContent.from_plain(source[1])
-            notes.append(begin_adapter(adapter, model, data, content, saved))
+            notes.append(begin_adapter(adapter, model, data.encoded, content, saved))
     del source  # it is large
     model.recompute = cfg.recompute
     if cfg.compile:
@@ -156,12 +156,12 @@ def _build(
     """Build the tokenizer, None for data that are not music, the model and the data."""
     build_model = partial(instantiate, cfg.model)
     if cfg.get("tokenizer") is None:
-        return None, *build_examples(cfg.data, build_model)
+        return None, *build_examples(cfg, build_model)
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     model: Transformer = build_model(vocab_size=len(tokenizer.vocabulary))
     with parameter_of("model.position"):
         tokenizer.check_coordinates(model.coordinate_names)
-    return tokenizer, model, build_data(cfg.data, tokenizer, model.coordinate_names)
+    return tokenizer, model, build_data(cfg, tokenizer, model.coordinate_names)
 
 
 def _read_source(cfg: DictConfig) -> tuple[Path, dict[str, Any]] | None:
@@ -229,9 +229,9 @@ def _find(
             f"{test.lowest:.2g}; {plot} shows it"
         )
     else:
-        size, is_largest = find_batch_size(trainer, module, data, cfg.data.batch_size)
+        size, is_largest = find_batch_size(trainer, module, data, cfg.loader.batch_size)
         text = "the largest that fits is" if is_largest else "tried up to"
-        log(f"{text} data.batch_size={size}, of {cfg.data.length} tokens each")
+        log(f"{text} loader.batch_size={size}, of {cfg.loader.length} tokens each")
 
 
 def _fit(

@@ -102,7 +102,7 @@ class MusicModel:
     @property
     def training_length(self) -> int:
         """Tokens in a training window."""
-        return int(self.content.config["data"]["length"])
+        return int(self.content.config["loader"]["length"])
 
     def positions(self, tokens: IntArray, bar_length: int | None = None) -> IntArray:
         """Return the positions that the model reads: ids [L] -> [L, P].
@@ -133,8 +133,7 @@ class MusicModel:
         else:
             score = as_score(music)
         if self.tokenizer.chords:
-            # Runs from before this setting read the markers.
-            score = with_chords(score, self.content.config["data"].get("chords", "markers"))
+            score = with_chords(score, self.content.config["loader"]["chords"])
         return make_prompt(self.tokenizer, score, name or "prompt", num_bars, data)
 
     def sampling(self, **overrides: Any) -> SamplingParams:

@@ -22,7 +22,7 @@ from musicgen.memory import free_memory
 from musicgen.random import NoiseKey
 
 _CURES = (
-    "recompute=true, trainer.precision=bf16-mixed, a shorter data.length or a smaller model also "
+    "recompute=true, trainer.precision=bf16-mixed, a shorter loader.length or a smaller model also "
     "take less"
 )
 
@@ -98,7 +98,7 @@ class EstimateMemory(pl.Callback):
         if fitting:
             accumulated = -(-rows // fitting) * trainer.accumulate_grad_batches
             smaller = (
-                f"data.batch_size={fitting} trainer.accumulate_grad_batches={accumulated} make "
+                f"loader.batch_size={fitting} trainer.accumulate_grad_batches={accumulated} make "
                 "steps of the same size; "
             )
         warn(f"{text}: {smaller}{_CURES}")
@@ -161,7 +161,7 @@ def out_of_memory_named() -> Iterator[None]:
         ):
             raise
         raise UserError(
-            "a step takes more memory than there is: a smaller data.batch_size with a larger "
+            "a step takes more memory than there is: a smaller loader.batch_size with a larger "
             f"trainer.accumulate_grad_batches makes steps of the same size; {_CURES}"
         ) from None
 

@@ -28,7 +28,7 @@ CONF = Path(__file__).parents[2] / "conf"
 def test_a_multirun_takes_all_entries_at_one_size(name, layers, length, steps):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose("train", [f"experiment=race/{name}"], return_hydra_config=True)
-    sizes = cfg.model.num_layers, cfg.data.length, cfg.trainer.max_steps
+    sizes = cfg.model.num_layers, cfg.loader.length, cfg.trainer.max_steps
     assert sizes == (layers, length, steps)
     # The same folder in each call, so that finished runs are found.
     assert cfg.hydra.sweep.dir.startswith("outputs/race")

@@ -32,13 +32,8 @@ def small_model(attention: dict[str, Any] = LINEAR) -> MusicModel:
     }
     tokenizer = REMI(max_transposition=2)
     vocabulary = tokenizer.vocabulary
-    data = {
-        "length": 16,
-        "chords": "auto",
-        "root": "/home/me/songs",
-        "cache_dir": "/home/me/cache",
-        "corpus": {"_target_": "musicgen.data.corpora.MidiFolder", "root": "/home/me/songs"},
-    }
+    data = {"_target_": "musicgen.data.corpora.MidiFolder", "root": "/home/me/songs"}
+    loader = {"length": 16, "chords": "auto", "cache_dir": "/home/me/cache"}
     content = CheckpointContent(
         model=config,
         tokenizer={"_target_": "musicgen.tokenization.REMI", "max_transposition": 2},
@@ -46,6 +41,7 @@ def small_model(attention: dict[str, Any] = LINEAR) -> MusicModel:
         vocabulary_hash=vocabulary.hash,
         config={
             "data": data,
+            "loader": loader,
             "sampling": {"temperature": 0.7},
             "paths": {"output_dir": "/home/me/outputs"},
         },

@@ -57,7 +57,7 @@ def checkpoint():
         tokenizer=TOKENIZER,
         vocabulary=list(vocabulary.tokens),
         vocabulary_hash=vocabulary.hash,
-        config={"data": {"length": 16}, "sampling": {"temperature": 0.7}},
+        config={"loader": {"length": 16}, "sampling": {"temperature": 0.7}},
     )
     weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     return {"state_dict": weights, CONTENT_KEY: asdict(content)}, model

@@ -14,7 +14,7 @@ def settings(target: str = "SineSPE", seed: int = 1, lr: float = 0.1, **position
     return {
         "seed": seed,
         "run_name": f"{target}_{seed}",
-        "data": {"seed": seed, "cache_dir": f"cache{seed}", "length": 64, "num_workers": seed},
+        "loader": {"seed": seed, "cache_dir": f"cache{seed}", "length": 64, "num_workers": seed},
         "model": {"dim": 8, "position": {"_target_": f"musicgen.position.{target}", **position}},
         "optimizer": {"lr": lr},
         "callbacks": {"best": {"dirpath": f"runs/{seed}"}, "redraw_features": {"seed": seed}},
@@ -56,7 +56,7 @@ def test_groups_are_named_by_what_differs():
 
 def test_every_other_setting_separates_runs():
     first = settings()
-    for section, key in (("data", "length"), ("model", "dim"), ("optimizer", "lr")):
+    for section, key in (("loader", "length"), ("model", "dim"), ("optimizer", "lr")):
         other = copy.deepcopy(first) | {"seed": 2}
         other[section][key] = 99
         assert len({group for group, _ in names(first, other)}) == 2, key

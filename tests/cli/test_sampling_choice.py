@@ -127,7 +127,7 @@ def test_the_notes_that_instruments_play_at_once_are_learned(run_folder, monkeyp
         def pieces(self, split):
             return [0]
 
-    data.tokenizer, data.cache = tokenizer, Cache({0: tokens})
+    data.tokenizer, data.encoded.cache = tokenizer, Cache({0: tokens})
     choose_for_run(folder, data, False, steps=1, device="cpu")
     assert load(folder / "best.ckpt").sampling().max_notes is None
     choose_for_run(folder, data, "auto", steps=1, device="cpu")

@@ -18,8 +18,8 @@ TINY = (
     "model.num_heads=2",
     "model.ff_dim=16",
     "data.num_pieces=6",
-    "data.length=64",
-    "data.batch_size=2",
+    "loader.length=64",
+    "loader.batch_size=2",
 )
 # As debug=limit, whose runs do not count for checkpoint=latest and resume=auto.
 SHORT = ("trainer.max_steps=4", "trainer.val_check_interval=2", "trainer.log_every_n_steps=1")

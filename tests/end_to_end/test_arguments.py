@@ -22,7 +22,7 @@ def test_null_selects_none_in_groups_that_have_it():
 
 
 def test_folders_are_quoted():
-    for key in ("out", "data.cache_dir", "paths.data_dir", "paths.output_dir"):
+    for key in ("out", "loader.cache_dir", "paths.data_dir", "paths.output_dir"):
         assert prepare_arguments([f"{key}=/a,b & c"]) == [f"{key}='/a,b & c'"]
 
 

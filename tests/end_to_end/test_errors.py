@@ -25,7 +25,7 @@ ERRORS = {
     "group of another script": (["generate.py", "data=pop909"], ["did you mean data.root?"]),
     "learning rate": (["train.py", "learning_rate=.1"], ["give optimizer.lr=.1"]),
     "lr": (["train.py", "lr=.1"], ["give optimizer.lr=.1"]),
-    "batch size": (["train.py", "batch_size=4"], ["did you mean data.batch_size?"]),
+    "batch size": (["train.py", "batch_size=4"], ["did you mean loader.batch_size?"]),
     "steps": (["train.py", "max_steps=4"], ["give trainer.max_steps=4"]),
     "epochs": (["train.py", "epochs=4"], ["trainer.max_epochs=4 trainer.max_steps=-1"]),
     "path of the data": (
@@ -162,7 +162,7 @@ ERRORS = {
     "heads": (["train.py", "model.num_heads=3"], ["model.num_heads=3", "dim=128"]),
     "positions too few": (
         ["train.py", "position=learnable", "model.position.max_length=8"],
-        ["data.length=512", "max_length=8"],
+        ["loader.length=512", "max_length=8"],
     ),
     "no such folder": (
         ["train.py", "data=midi_folder", "data.root=no/such"],

@@ -262,7 +262,7 @@ def test_several_runs_and_numbers_of_realizations(workplace, monkeypatch, capsys
     assert expected in table
 
     checkpoint = torch.load(copy)
-    checkpoint["musicgen"]["config"]["data"]["test_fraction"] = 0.3
+    checkpoint["musicgen"]["config"]["loader"]["test_fraction"] = 0.3
     torch.save(checkpoint, copy)
     refused = call_here(
         workplace, "evaluate.py", ["metrics=position_loss", *arguments], monkeypatch, capsys
@@ -322,8 +322,8 @@ def test_runs_that_differ_in_their_seeds_are_one_row(workplace, monkeypatch, cap
     paths = []
     for seed in (1, 2):
         config = checkpoint["musicgen"]["config"]
-        config["seed"] = config["data"]["seed"] = seed
-        config["data"]["cache_dir"] += str(seed)
+        config["seed"] = config["loader"]["seed"] = seed
+        config["loader"]["cache_dir"] += str(seed)
         checkpoint["state_dict"]["model.head.weight"][seed] *= 9
         paths.append(workplace / f"seed {seed}.ckpt")
         torch.save(checkpoint, paths[-1])

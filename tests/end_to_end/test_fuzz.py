@@ -18,7 +18,7 @@ VALUES = (
     *("null", "true", "false", '""', "[]", "[1,2]", "{a:1}", "[a]", "no/such"),
 )
 # Settings that start long work, write elsewhere, or belong to Hydra.
-LEFT_OUT = ("hydra", "resume", "_target_", "_partial_", "data.cache_dir")
+LEFT_OUT = ("hydra", "resume", "_target_", "_partial_", "loader.cache_dir")
 TRAIN = (*TINY, "trainer.max_steps=1", "trainer.val_check_interval=1", "sampling.choose=false")
 FIXED = {
     "train": (*TRAIN, "run_name=fuzz"),

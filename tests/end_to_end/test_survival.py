@@ -34,7 +34,7 @@ SETTINGS = {
     "spe": ("callbacks.redraw_features.probability=0.5",),
     "averaged": (
         *("callbacks=averaged", "optimizer=adamw", "position=rope"),
-        *("trainer.accumulate_grad_batches=2", "data.batches_per_epoch=5"),
+        *("trainer.accumulate_grad_batches=2", "loader.batches_per_epoch=5"),
     ),
     "muon": ("optimizer=muon", "attention=softmax", "position=learnable", "span=gaussian"),
 }

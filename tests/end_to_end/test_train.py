@@ -62,7 +62,7 @@ def test_a_refused_resume_changes_nothing(workplace, monkeypatch, capsys):
         (["position=rope"], ["the run has model.position=SineSPE (not RoPE)"]),
         (["span=gaussian", "attention=softmax"], ["(not SoftmaxAttention)", "model.span=None"]),
         (["tokenizer=remi_notes"], ["checkpoint's vocabulary (", "use the tokenizer"]),
-        (["data.limits.min_notes=1000000", "trainer.max_steps=9"], ["none of 6"]),
+        (["loader.limits.min_notes=1000000", "trainer.max_steps=9"], ["none of 6"]),
     ):
         done = call_here(workplace, "train.py", ["resume=auto", *arguments], monkeypatch, capsys)
         assert_one_line(done, *parts)
@@ -89,7 +89,7 @@ def test_a_damaged_run_is_not_resumed(workplace, tmp_path, damage, message, monk
 
 
 @pytest.mark.parametrize(
-    "arguments", [["model.num_heads=3"], ["data.limits.min_notes=1000000", *TINY]]
+    "arguments", [["model.num_heads=3"], ["loader.limits.min_notes=1000000", *TINY]]
 )
 def test_a_run_that_fails_at_once_leaves_no_folder(tmp_path, arguments, monkeypatch, capsys):
     done = call_here(tmp_path, "train.py", arguments, monkeypatch, capsys)
@@ -215,7 +215,7 @@ def test_init_begins_a_new_run_from_another_ones_weights(workplace, monkeypatch,
     before = contents(first)
     for i in range(4):
         write(compose_pop(4, i), workplace / f"own midi/{i}.mid")
-    own = ["data=midi_folder", "data.root=own midi", "data.batch_size=2", "optimizer=adamw"]
+    own = ["data=midi_folder", "data.root=own midi", "loader.batch_size=2", "optimizer=adamw"]
     arguments = [*own, "trainer.max_steps=2", "model.dropout=0.1", "run_name=tuned"]
     done = call_here(workplace, "train.py", [f"init={first}", *arguments], monkeypatch, capsys)
     assert done.returncode == 0, done.stderr
@@ -225,7 +225,7 @@ def test_init_begins_a_new_run_from_another_ones_weights(workplace, monkeypatch,
     (second,) = (workplace / "outputs/tuned").iterdir()
     (there, here) = (load(run).content for run in (first, second))
     assert here.model == {**there.model, "dropout": 0.1}
-    assert here.config["data"]["length"] == there.config["data"]["length"] == 64
+    assert here.config["loader"]["length"] == there.config["loader"]["length"] == 64
     assert here.config["data"]["root"] == "own midi"
     assert here.steps == 2
     # The weights that it began with are those of the other run: two steps change them little.

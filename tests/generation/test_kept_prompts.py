@@ -24,7 +24,7 @@ TOKENIZERS = {
     "remi_metres": REMI(time_signatures=METRES),
     "groove2groove": Groove2Groove(),
 }
-CONTENT = SimpleNamespace(config={"data": {"length": 16, "chords": "none"}}, sampling=None)
+CONTENT = SimpleNamespace(config={"loader": {"length": 16, "chords": "none"}}, sampling=None)
 
 
 @pytest.fixture(scope="module")

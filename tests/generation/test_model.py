@@ -16,26 +16,26 @@ from musicgen.midi import write
 from musicgen.tokenization import REMI, Groove2Groove
 
 
-def prompt(score, tokenizer, **data):
-    content = SimpleNamespace(config={"data": {"length": 16, **data}}, sampling=None)
+def prompt(score, tokenizer, chords="auto"):
+    loader = {"length": 16, "chords": chords}
+    content = SimpleNamespace(config={"loader": loader}, sampling=None)
     return MusicModel(None, tokenizer, content, Path("model.ckpt")).prompt(score, "p", 2)
 
 
 @pytest.mark.parametrize(
-    ("data", "has_chords"),
-    [({"chords": "auto"}, True), ({"chords": "recognised"}, True), ({"chords": "none"}, False)],
+    ("chords", "has_chords"), [("auto", True), ("recognised", True), ("none", False)]
 )
-def test_a_prompt_gets_chords_as_the_training_pieces_did(data, has_chords):
+def test_a_prompt_gets_chords_as_the_training_pieces_did(chords, has_chords):
     score = compose_pop(0, 1)
     score.markers.clear()
-    made = prompt(score, REMI(), **data)
+    made = prompt(score, REMI(), chords)
     assert bool(made.score.markers) == has_chords
     assert ("no chord markers" in made.notice) != has_chords
 
 
 def test_one_prompt_needs_no_list(tmp_path, monkeypatch):
     tokenizer = REMI()
-    content = SimpleNamespace(config={"data": {"length": 16}}, sampling=None)
+    content = SimpleNamespace(config={"loader": {"length": 16, "chords": "auto"}}, sampling=None)
     model = MusicModel(None, tokenizer, content, Path("model.ckpt"))
     asked = []
     monkeypatch.setattr(
@@ -53,18 +53,17 @@ def test_one_prompt_needs_no_list(tmp_path, monkeypatch):
 
 def test_a_corpus_is_not_composed_where_a_stranger_says(tmp_path, config, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    settings = [f"data.root={tmp_path.parent}/elsewhere", f"data.cache_dir={tmp_path}"]
-    data = OmegaConf.to_container(config("train", *settings).data, resolve=True)
-    model = MusicModel(None, REMI(), SimpleNamespace(config={"data": data}), Path("model.ckpt"))
+    settings = [f"data.root={tmp_path.parent}/elsewhere", f"loader.cache_dir={tmp_path}"]
+    cfg = config("train", *settings)
+    plain = {name: OmegaConf.to_container(cfg[name], resolve=True) for name in ("data", "loader")}
+    data = plain["data"]
+    model = MusicModel(None, REMI(), SimpleNamespace(config=plain), Path("model.ckpt"))
     with pytest.raises(UserError, match="which is not here; give another folder"):
         open_training_data(model)
     assert open_training_data(model, tmp_path / "mine").corpus.root.parent == tmp_path / "mine"
-    for section in (data, data["corpus"]):  # a published model has no paths
-        section.pop("root", None)
-        section.pop("cache_dir", None)
+    del data["root"], plain["loader"]["cache_dir"]  # a published model has no paths
     assert open_training_data(model).corpus.root.parent == Path("data/composed")
-    del data["corpus"]["kind"]
-    data["corpus"]["_target_"] = "musicgen.data.corpora.MidiFolder"
+    plain["data"] = {"_target_": "musicgen.data.corpora.MidiFolder"}
     with pytest.raises(UserError, match=r"data\.root=null: expected the corpus's folder"):
         open_training_data(model)
     with pytest.raises(UserError, match=r"data\.root=\S+/mine: expected a folder"):
@@ -78,13 +77,6 @@ def test_loading_imports_neither_hydra_nor_lightning():
     )
     command = [sys.executable, "-c", code, "groove-small"]
     assert subprocess.run(command, capture_output=True, text=True).stdout.strip() == "set()"
-
-
-def test_runs_from_before_the_setting_had_the_markers():
-    annotated, bare = compose_pop(0, 1), compose_pop(0, 1)
-    bare.markers.clear()
-    assert prompt(annotated, REMI()).score.markers
-    assert not prompt(bare, REMI()).score.markers
 
 
 def test_tokenizers_without_chords_get_the_score_as_it_is():

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("musicgen", "conf", "tokenizers", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 TINY = (
     *("model.dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
-    *("data.length=32", "data.batch_size=2"),
+    *("loader.length=32", "loader.batch_size=2"),
 )
 
 

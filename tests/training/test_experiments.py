@@ -36,7 +36,7 @@ def published(name):
             "scheduler.warmup_steps": 1000,
             "scheduler.min_lr": 2e-5,
             "optimizer.lr": 4e-4,
-            "data.window": "beginning",
+            "loader.window": "beginning",
             "tokenizer.max_transposition": 5,
             "sampling.temperature": 0.6,
         }
@@ -50,7 +50,7 @@ def published(name):
             "scheduler.min_lr": 5e-6,
             "optimizer.lr": 1e-4 if ape else 2e-4,
             "model.layer_dropout": 0.0 if ape else None,
-            "data.window": "random",
+            "loader.window": "random",
             "tokenizer.max_transposition": 6,
             "sampling.temperature": 1.2,
             "sampling.top_p": 0.9,
@@ -77,10 +77,10 @@ def test_experiments_have_the_published_settings(config, tmp_path, path):
     assert {key: OmegaConf.select(cfg, key) for key in expected} == expected
     tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     assert len(tokenizer.vocabulary.tokens) == num_tokens
-    data = build_data(cfg.data, tokenizer)
+    data = build_data(cfg, tokenizer)
     assert (data.length, data.batch_size) == (length, batch_size)
     assert data.skip_beginning == (0.25 if "groove" in name else 0)
-    assert getattr(data.corpus, "tracks", None) == ("trio" if "groove" in name else None)
+    assert getattr(data.encoded.corpus, "tracks", None) == ("trio" if "groove" in name else None)
     # In the model, at a width that is quick to build.
     model = instantiate(cfg.model, vocab_size=num_tokens + 1, dim=32, ff_dim=8, num_layers=1)
     (layer,) = model.layers
@@ -105,7 +105,7 @@ def test_models_of_the_jsb_chorales_are_small_and_read_whole_pieces(config, tmp_
     tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     model = instantiate(cfg.model, vocab_size=len(tokenizer.vocabulary))
     assert parameter_count(model) <= 4_000_000
-    data = build_data(cfg.data, tokenizer)
+    data = build_data(cfg, tokenizer)
     (batch,) = data.val_dataloader()
     assert batch.tokens.shape == (1, 1 + 4 * 640)
     assert batch.targets[0, -1] == tokenizer.vocabulary.id("EOS")
@@ -115,4 +115,6 @@ def test_models_of_the_jsb_chorales_are_small_and_read_whole_pieces(config, tmp_
 def test_the_protocol_of_groove_continuations(config):
     cfg = config("generate", "protocol=spe2021_groove")
     assert (cfg.prompt, cfg.prompt_bars, cfg.bars) == ("test", 2, None)
-    assert cfg.length_factor * config("train", "experiment=spe2021/groove_ape").data.length == 1024
+    assert (
+        cfg.length_factor * config("train", "experiment=spe2021/groove_ape").loader.length == 1024
+    )

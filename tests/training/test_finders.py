@@ -41,7 +41,7 @@ def test_a_learning_rate_is_named_and_nothing_trained(config_run, tmp_path, caps
 def test_the_largest_batch_size_is_named(config_run, monkeypatch, capsys):
     monkeypatch.setattr(finders, "_NUM_SIZES", 3)
     config_run("find=batch_size")
-    assert "tried up to data.batch_size=8, of 32 tokens each" in capsys.readouterr().err
+    assert "tried up to loader.batch_size=8, of 32 tokens each" in capsys.readouterr().err
     # With little memory left, a larger one does not fit.
     status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     used = int(status["VmData"].split()[0]) * 1024
@@ -49,8 +49,8 @@ def test_the_largest_batch_size_is_named(config_run, monkeypatch, capsys):
     monkeypatch.setattr(finders, "_NUM_SIZES", 12)
     monkeypatch.setattr(finders, "_SHARE", (used + 2**29) / total)
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    config_run("find=batch_size", "data.length=256")
-    found = re.search(r"the largest that fits is data.batch_size=(\d+),", capsys.readouterr().err)
+    config_run("find=batch_size", "loader.length=256")
+    found = re.search(r"the largest that fits is loader.batch_size=(\d+),", capsys.readouterr().err)
     assert found
     assert 2 <= int(found[1]) <= 2048
     assert resource.getrlimit(resource.RLIMIT_DATA) == before

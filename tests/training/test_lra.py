@@ -8,7 +8,6 @@ from itertools import product
 import pytest
 from hydra.utils import instantiate
 
-from musicgen.cli.datasets import _build_corpus
 from musicgen.models import parameter_count
 from musicgen.package_data import CONF
 
@@ -38,11 +37,11 @@ def commands(name):
 def test_parameter_counts(config, name):
     for i, words in commands(name):
         cfg = config("train", *words)
-        corpus, settings = _build_corpus(cfg.data, None)
+        corpus = instantiate(cfg.data)
         model = instantiate(cfg.model, vocab_size=corpus.vocab_size, num_outputs=corpus.num_outputs)
         assert parameter_count(model) == PARAMETERS[name][i], words
         if model.position.max_length is not None:
-            assert model.position.max_length == settings["length"] + 1
+            assert model.position.max_length == cfg.loader.length + 1
 
 
 def test_published_settings(config):

@@ -47,14 +47,14 @@ class Keep(memory.EstimateMemory):
 def test_rows_add_up_to_the_batch(run, monkeypatch, overrides):
     monkeypatch.setattr(Keep, "kept", [])
     keep = f"callbacks.memory={{_target_: {__name__}.Keep}}"
-    run("run", "trainer.max_steps=1", "data.batch_size=12", "data.length=300", keep, *overrides)
+    run("run", "trainer.max_steps=1", "loader.batch_size=12", "loader.length=300", keep, *overrides)
     (estimated, per_row), measured = Keep.kept
     assert estimated == pytest.approx(measured, rel=0.15)
     assert 12 * per_row > estimated / 2
 
 
 def test_too_little_memory_is_one_line_with_cures(run, monkeypatch, capsys):
-    options = (ON, "trainer.max_steps=1", "data.batch_size=12", "data.length=300")
+    options = (ON, "trainer.max_steps=1", "loader.batch_size=12", "loader.length=300")
     run("free", *options)
     (line,) = (x for x in capsys.readouterr().err.splitlines() if x.startswith("a step takes"))
     needed = float(line.split()[4])
@@ -63,7 +63,7 @@ def test_too_little_memory_is_one_line_with_cures(run, monkeypatch, capsys):
     (line,) = (x for x in capsys.readouterr().err.splitlines() if x.startswith("a step takes"))
     cure = line.split(": ")[1].split()
     rows, accumulated = (int(word.split("=")[1]) for word in cure[:2])
-    assert cure[0].startswith("data.batch_size=")
+    assert cure[0].startswith("loader.batch_size=")
     assert cure[1].startswith("trainer.accumulate_grad_batches=")
     assert 3 <= rows <= 6
     assert rows * accumulated >= 12

@@ -18,8 +18,8 @@ LM = {
     "model.dim": 512,
     "model.num_heads": 8,
     "model.ff_dim": 2048,
-    "data.length": 512,
-    "data.batch_size": 128,
+    "loader.length": 512,
+    "loader.batch_size": 128,
     "trainer.max_steps": 50_000,
     "scheduler.warmup_steps": 4000,
     "scheduler._target_": "musicgen.training.schedules.inverse_sqrt",
@@ -34,7 +34,7 @@ MASKED = {
     "model.num_heads": 12,
     "model.ff_dim": 3072,
     "model.activation": "gelu",
-    "data.batch_size": 512,
+    "loader.batch_size": 512,
     "trainer.max_steps": 23_000,
     "scheduler.warmup_steps": 3000,
     "scheduler._target_": "musicgen.training.schedules.warmup_polynomial",
@@ -48,7 +48,7 @@ THESIS = {  # Alfons 2022, table 4
     "model.dropout": 0.1,
     "model.head.pool": "last",
     "model.head.hidden": [64],
-    "data.batch_size": 20,
+    "loader.batch_size": 20,
     "data.num_val": 10_000,
     "trainer.accumulate_grad_batches": 2,
     "trainer.max_steps": 80 * 40_000 // 40,
@@ -66,7 +66,7 @@ def lra(width, layers, batch, epochs, lr, examples):
         "model.norm": "batch",
         "model.dim": width,
         "model.num_layers": layers,
-        "data.batch_size": batch,
+        "loader.batch_size": batch,
         "trainer.max_steps": epochs * math.ceil(examples / batch),
         "optimizer.lr": lr,
     }
@@ -127,20 +127,20 @@ METHODS = {
 def test_experiments_train_on_made_samples(config, tmp_path, name, method):
     task, _ = PUBLISHED[name]
     overrides = [f"experiment={name}", *f"position={method}".split(), "model.num_layers=1"]
-    overrides += ["model.ff_dim=16", "data.batch_size=2", "trainer.max_steps=2", "test=true"]
+    overrides += ["model.ff_dim=16", "loader.batch_size=2", "trainer.max_steps=2", "test=true"]
     overrides += ["trainer.val_check_interval=2", "+trainer.limit_val_batches=1"]
     overrides += ["+trainer.limit_test_batches=1", "trainer.log_every_n_steps=1"]
     if task == "listops":
         overrides += ["data.num_train=40", "data.num_val=8", "data.num_test=8"]
-        overrides += ["data.min_length=16", "data.length=40"]
+        overrides += ["data.min_length=16", "loader.length=40"]
     else:
         overrides.append(f"data.root={SAMPLES[task](tmp_path / 'sample')}")
     if "modeling" in task:
-        overrides += ["data.length=8", "model.dim=32", "model.num_heads=4"]
+        overrides += ["loader.length=8", "model.dim=32", "model.num_heads=4"]
     if task in ("image", "cifar10_1d", "cifar10_2d"):
         overrides.append("data.num_val=4")
     if task in ("text", "retrieval"):
-        overrides.append("data.length=40")
+        overrides.append("loader.length=40")
     cfg = config("train", *overrides)
     OmegaConf.update(cfg, "paths.output_dir", str(tmp_path / "run"))
     OmegaConf.update(cfg, "paths.data_dir", str(tmp_path / "data"))

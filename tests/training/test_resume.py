@@ -153,10 +153,10 @@ def test_settings_that_differ_are_shown(run, tmp_path, capsys):
     last = tmp_path / "moved/checkpoints/last.ckpt"
     run("moved", "trainer.max_steps=2", "scheduler.max_steps=9", resume=last)
     assert "from step" not in capsys.readouterr().err  # its folder does not count
-    new = ("data.batch_size=1", "callbacks.redraw_features.probability=0.1", "optimizer.lr=0.1")
+    new = ("loader.batch_size=1", "callbacks.redraw_features.probability=0.1", "optimizer.lr=0.1")
     run("moved", "trainer.max_steps=3", "scheduler.max_steps=9", *new, resume=last)
     (line,) = (line for line in capsys.readouterr().err.splitlines() if "from step" in line)
     assert line == (
-        "from step 2 on: optimizer.lr=0.1 (was 0.02), data.batch_size=1 (was 2), "
+        "from step 2 on: optimizer.lr=0.1 (was 0.02), loader.batch_size=1 (was 2), "
         "trainer.max_steps=3 (was 2), callbacks.redraw_features.probability=0.1 (was 0.05)"
     )

@@ -15,6 +15,6 @@ def test_shipped_models_are_small_and_compose_their_data(config, name):
     tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     model = instantiate(cfg.model, vocab_size=len(tokenizer.vocabulary))
     assert 2 * parameter_count(model) / 1e6 < MAX_MEGABYTES  # two bytes a weight
-    assert cfg.data.corpus._target_.endswith("ComposedCorpus")
+    assert cfg.data._target_.endswith("ComposedCorpus")
     assert cfg.data.kind == MODELS[name]
     assert tokenizer.name == {"pop": "remi", "groove": "groove2groove"}[cfg.data.kind]

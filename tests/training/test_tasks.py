@@ -28,7 +28,7 @@ TINY = (
     "model.num_layers=1",
     "model.num_heads=2",
     "model.ff_dim=16",
-    "data.batch_size=2",
+    "loader.batch_size=2",
     "trainer.max_steps=3",
     "trainer.val_check_interval=2",
     "trainer.log_every_n_steps=1",
@@ -63,13 +63,13 @@ def run(config, tmp_path):
 def test_every_task_trains_and_tests_on_its_sample(run, tmp_path, task):
     root = SAMPLES[task](tmp_path / "sample")
     extra = {
-        "text": ["data.length=40", "model.head.pool=class_token", "position=conv_spe"],
-        "retrieval": ["data.length=10", "attention=relu"],
+        "text": ["loader.length=40", "model.head.pool=class_token", "position=conv_spe"],
+        "retrieval": ["loader.length=10", "attention=relu"],
         "image": ["data.num_val=4", "position=learnable", "attention=elu"],
         "cifar10_1d": ["data.num_val=4", "attention=softmax", "position=siren"],
         "cifar10_2d": ["data.num_val=4", "model.head.pool=last"],
-        "language_modeling": ["data.length=8", "position=rope"],
-        "masked_language_modeling": ["data.length=8", "attention=softmax", "position=rope"],
+        "language_modeling": ["loader.length=8", "position=rope"],
+        "masked_language_modeling": ["loader.length=8", "attention=softmax", "position=rope"],
     }.get(task, [])
     metrics = run("run", f"task={task}", f"data.root={root}", "test=true", *extra)
     assert len(metrics["train/loss"]) == 3
@@ -85,10 +85,10 @@ def test_every_task_trains_and_tests_on_its_sample(run, tmp_path, task):
 
 
 def test_listops_resumes_and_generates_no_music(run, tmp_path):
-    whole = run("whole", *LISTOPS, "data.length=40", "trainer.max_steps=4")
-    run("part", *LISTOPS, "data.length=40", "trainer.max_steps=2")
+    whole = run("whole", *LISTOPS, "loader.length=40", "trainer.max_steps=4")
+    run("part", *LISTOPS, "loader.length=40", "trainer.max_steps=2")
     rest = run(
-        "part", *LISTOPS, "data.length=40", "trainer.max_steps=4",
+        "part", *LISTOPS, "loader.length=40", "trainer.max_steps=4",
         resume=tmp_path / "part/checkpoints/last.ckpt",
     )  # fmt: skip
     assert rest["train/loss"][-1] == pytest.approx(whole["train/loss"][-1], rel=1e-5)
@@ -99,8 +99,8 @@ def test_listops_resumes_and_generates_no_music(run, tmp_path):
 def test_listops_learns(run):
     metrics = run(
         "run",
-        *("task=listops", "data.num_train=200", "data.length=12", "data.min_length=5"),
-        *("data.num_val=50", "data.num_test=50", "data.batch_size=50", "model.dim=32"),
+        *("task=listops", "data.num_train=200", "loader.length=12", "data.min_length=5"),
+        *("data.num_val=50", "data.num_test=50", "loader.batch_size=50", "model.dim=32"),
         *("position=rope", "attention=softmax", "optimizer.lr=0.01", "trainer.max_steps=60"),
         *("scheduler.warmup_steps=5", "++trainer.limit_val_batches=1.0"),
         "trainer.val_check_interval=20",
@@ -142,7 +142,7 @@ def test_two_dimensions_tell_near_marks_sooner_than_one(run):
             [
                 "task=marks",
                 "data.side=4",
-                "data.length=16",
+                "loader.length=16",
                 "position=rope",
                 "attention=softmax",
                 "span=gaussian",

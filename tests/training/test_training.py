@@ -162,8 +162,8 @@ def test_run_folders_are_not_reused(run):
     [
         ("model.causal=false", "model.causal=False: expected true"),
         ("scheduler.max_steps=-1", "scheduler.max_steps=-1: expected the step"),
-        ("data.batch_size=0", r"batch_size(', |=)0(, '|: )expected an integer >= 1"),
-        ("data.length=x", r"length(', '|=)x('|:).*expected an integer"),
+        ("loader.batch_size=0", r"batch_size(', |=)0(, '|: )expected an integer >= 1"),
+        ("loader.length=x", r"length(', '|=)x('|:).*expected an integer"),
         ("optimizer.lr=-1", "optimizer.lr=-1: expected a number > 0"),
         (
             "trainer.val_check_interval=0",
@@ -280,7 +280,7 @@ def test_other_schedules_by_hand(config):
 def test_learnable_positions_must_cover_the_training_length(config, tmp_path):
     cfg = config("train", "position=learnable", "model.position.max_length=100")
     OmegaConf.update(cfg, "paths.output_dir", str(tmp_path))
-    message = r"model.position.max_length=100: expected at least data.length=512"
+    message = r"model.position.max_length=100: expected at least loader.length=512"
     with pytest.raises(UserError, match=message):
         train.main(cfg)
 
@@ -293,7 +293,7 @@ def test_every_task_trains(run, task, position):
 
 
 def test_runs_without_validation_pieces(run, tmp_path, capsys):
-    rows = run("run", "data.val_fraction=0", "trainer.max_steps=3")
+    rows = run("run", "loader.val_fraction=0", "trainer.max_steps=3")
     shown = capsys.readouterr().err
     assert "(5 train, 0 val, 1 test)" in shown
     assert "no val pieces among 6: all pieces are used" in shown

@@ -92,7 +92,7 @@ def fit(folder: Path, batch_size: int, module: TrainingModule | None = None, **k
     }
     epoch = 4 * kwargs.get("accumulate_grad_batches", 1)  # of as many steps
     settings |= {"batch_size": batch_size, "batches_per_epoch": epoch}
-    data = MusicDataModule(corpus, REMI(), folder / "cache", **settings)
+    data = MusicDataModule(corpus, REMI(), cache_dir=folder / "cache", **settings)
     losses: list[float] = []
     norms: list[float] = []
 
@@ -203,13 +203,15 @@ def test_the_validation_loss_is_total_nats_over_total_tokens(folder):
     quiet = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
     losses, per_note, nats, tokens, note_nats, notes = [], [], 0.0, 0, 0.0, 0
     for batch_size in (1, 3, 7, 100):
-        data = MusicDataModule(corpus, REMI(), folder / "c", batch_size=batch_size, **options)
+        data = MusicDataModule(
+            corpus, REMI(), cache_dir=folder / "c", batch_size=batch_size, **options
+        )
         trainer = pl.Trainer(accelerator="cpu", **quiet)
         (found,) = trainer.validate(module, datamodule=data, verbose=False)
         losses.append(found["val/loss"])
         per_note.append(found["val/nats_per_note"])
-    for piece in data.split("val"):
-        ids = torch.from_numpy(data.cache[piece][:65])
+    for piece in data.encoded.split("val"):
+        ids = torch.from_numpy(data.encoded.cache[piece][:65])
         logits = module.model(ids[None, :-1])[0]
         nats += float(F.cross_entropy(logits, ids[1:], reduction="sum"))
         tokens += len(ids) - 1
@@ -234,7 +236,12 @@ def test_each_validation_batch_has_noise_of_its_own_the_same_every_time(folder, 
         ),
     )
     data = MusicDataModule(
-        MidiFolder(folder / "midi"), REMI(), folder / "d", batch_size=2, length=64, val_fraction=0.2
+        MidiFolder(folder / "midi"),
+        REMI(),
+        cache_dir=folder / "d",
+        batch_size=2,
+        length=64,
+        val_fraction=0.2,
     )
     quiet = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
     trainer = pl.Trainer(accelerator="cpu", **quiet)

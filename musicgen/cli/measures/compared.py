@@ -79,11 +79,11 @@ def compared_models(cfg: DictConfig) -> list[Compared]:
 
 def _held_out(model: MusicModel, cfg: DictConfig) -> list[Any]:
     """Return what decides the tokens of the held-out pieces."""
-    data = model.content.config["data"]
-    corpus = dict(data.get("corpus") or {})
+    corpus = dict(model.content.config["data"])
+    loader = model.content.config["loader"]
     if cfg.data.root is not None:
         corpus["root"] = None  # that of all
-    settings = [data.get(key) for key in ("val_fraction", "test_fraction", "chords")]
+    settings = [loader.get(key) for key in ("val_fraction", "test_fraction", "chords")]
     return [model.content.vocabulary_hash, corpus, *settings]
 
 

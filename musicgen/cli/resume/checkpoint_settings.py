@@ -12,25 +12,25 @@ from musicgen.checkpoints import CheckpointContent, check_targets
 
 _GROUPS = {name: f"model.{name}" for name in ("position", "attention", "span")}
 _SECTIONS = ("model", "tokenizer", "sampling")
-_LENGTH = "data.length"
+_LENGTH = "loader.length"
 
 
 def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
-    """Take `model`, `tokenizer`, `sampling` and `data.length` from a checkpoint.
+    """Take `model`, `tokenizer`, `sampling` and `loader.length` from a checkpoint.
 
     What the command line sets stays. The checkpoint may come from an untrusted source.
     """
     saved: Any = {"model": content.model, "tokenizer": content.tokenizer}
     if sampling := content.config.get("sampling"):
         saved["sampling"] = sampling
-    data = content.config.get("data")
-    if isinstance(data, Mapping) and "length" in data:
-        saved["data"] = {"length": data["length"]}
+    loader = content.config.get("loader")
+    if isinstance(loader, Mapping) and "length" in loader:
+        saved["loader"] = {"length": loader["length"]}
     check_targets(saved)
     given = set(_given_settings(cfg))
     with open_dict(cfg):
-        if "data" in saved and _LENGTH not in given:
-            OmegaConf.update(cfg, _LENGTH, saved["data"]["length"])
+        if "loader" in saved and _LENGTH not in given:
+            OmegaConf.update(cfg, _LENGTH, saved["loader"]["length"])
         here = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True))
         merged = OmegaConf.create(saved)
         for name in given - {_LENGTH}:

@@ -21,7 +21,8 @@ LITERAL_KEYS = frozenset(
     {
         *("prompt", "checkpoint", "out", "generated", "references"),
         *("init", "resume", "lora", "style"),
-        *("data.root", "data.group", "data.cache_dir", "paths.data_dir", "paths.output_dir"),
+        *("data.root", "data.group", "data.cache_dir", "loader.cache_dir"),
+        *("paths.data_dir", "paths.output_dir"),
     }
 )
 

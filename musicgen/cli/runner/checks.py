@@ -22,15 +22,14 @@ def _check_data(cfg: DictConfig) -> None:
     for key in map(str, cfg.data):
         if OmegaConf.is_missing(cfg.data, key):
             raise UserError(f"data.{key} is missing; give data.{key}=FOLDER")
-    for section in (cfg.data, cfg.data.corpus):
-        root = section.get("root", ".")
-        if not isinstance(root, str) or not root.strip():
-            raise ParameterError("data.root", root, "expected a folder")
-    target = cfg.data.corpus._target_
+    root = cfg.data.get("root", ".")
+    if not isinstance(root, str) or not root.strip():
+        raise ParameterError("data.root", root, "expected a folder")
+    target = cfg.data._target_
     if target.endswith(".MidiFolder"):
-        root = Path(cfg.data.root).expanduser()
-        if not root.is_dir():
-            problem = "a file, not a folder" if root.exists() else "no such folder"
+        folder = Path(root).expanduser()
+        if not folder.is_dir():
+            problem = "a file, not a folder" if folder.exists() else "no such folder"
             raise UserError(f"data.root={cfg.data.root}: {problem}; give a folder with MIDI files")
     elif target.endswith(".ComposedCorpus") and Path(cfg.data.root).is_dir():
         from musicgen.data.corpora.composed import check_composable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, get_args
 
 from torch.utils.data import DataLoader, Dataset
@@ -24,7 +23,7 @@ from musicgen.tokenization.base import Tokenizer
 from musicgen.validation import check_choice, check_float, check_int
 
 
-class MusicDataModule(EncodedCorpus, StreamDataModule):
+class MusicDataModule(StreamDataModule):
     """Batches of a corpus's tokens.
 
     Training uses bar-aligned crops with the tokenizer's augmentations, see `TrainingWindows`;
@@ -39,13 +38,15 @@ class MusicDataModule(EncodedCorpus, StreamDataModule):
         num_workers: as of `StreamDataModule`.
         coordinates: names of the columns of `Batch.positions`, see `TokenCoordinates`.
         encoding: as for `EncodedCorpus`.
+
+    Attributes:
+        encoded: the corpus and its tokens.
     """
 
     def __init__(
         self,
         corpus: Corpus,
         tokenizer: Tokenizer,
-        cache_dir: str | Path,
         *,
         length: int,
         batch_size: int,
@@ -57,8 +58,8 @@ class MusicDataModule(EncodedCorpus, StreamDataModule):
         coordinates: Sequence[str] = ("index",),
         **encoding: Any,
     ) -> None:
-        StreamDataModule.__init__(self, num_workers)
-        EncodedCorpus.__init__(self, corpus, tokenizer, cache_dir, **encoding)
+        super().__init__(num_workers)
+        self.encoded = EncodedCorpus(corpus, tokenizer, **encoding)
         check_int("length", length)
         check_int("batch_size", batch_size)
         check_int("batches_per_epoch", batches_per_epoch, none_means="one crop of each piece")
@@ -70,6 +71,7 @@ class MusicDataModule(EncodedCorpus, StreamDataModule):
             )
         check_int("seed", seed, 0)
         tokenizer.check_coordinates(coordinates)
+        self.tokenizer = tokenizer
         self.length, self.batch_size, self.seed = length, batch_size, seed
         self.batches_per_epoch = batches_per_epoch
         self.window, self.skip_beginning = window, skip_beginning
@@ -77,12 +79,12 @@ class MusicDataModule(EncodedCorpus, StreamDataModule):
 
     def prepare_data(self) -> None:
         """Encode the corpus, in one process."""
-        _ = self.cache
+        _ = self.encoded.cache
 
     def train_dataloader(self) -> DataLoader:
-        pieces = self.split("train")
+        pieces = self.encoded.split("train")
         windows = TrainingWindows(
-            self.cache,
+            self.encoded.cache,
             pieces,
             self.tokenizer,
             self.length,
@@ -95,12 +97,12 @@ class MusicDataModule(EncodedCorpus, StreamDataModule):
         return self._loader(windows, batch_sampler=self.stream(self.batch_size, num_batches))
 
     def eval_dataloader(self, split: str) -> DataLoader:
-        pieces = self.split(split)
+        pieces = self.encoded.split(split)
         rank, world_size = self.process()
         # A process without a batch would leave the others waiting for it: it gets one without
         # targets.
         length = self.length if rank < len(pieces) else 0
-        windows = EvalWindows(self.cache, pieces[rank::world_size] or pieces[:1], length)
+        windows = EvalWindows(self.encoded.cache, pieces[rank::world_size] or pieces[:1], length)
         return self._loader(windows, batch_size=self.batch_size)
 
     def _loader(self, dataset: TrainingWindows | EvalWindows, **kwargs: object) -> DataLoader:

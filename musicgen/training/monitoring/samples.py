@@ -91,8 +91,8 @@ class LogSamples(pl.Callback):
         return piece
 
     def _prompt(self, data: MusicDataModule) -> Prompt:
-        for i in data.cache.pieces("val")[:1]:
-            score = data.tokenizer.decode(data.cache[i])
+        for i in data.encoded.cache.pieces("val")[:1]:
+            score = data.tokenizer.decode(data.encoded.cache[i])
             return make_prompt(data.tokenizer, score, "validation piece", self.prompt_bars)
         return empty_prompt(data.tokenizer)
 

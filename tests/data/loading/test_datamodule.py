@@ -34,7 +34,7 @@ def folder(tmp_path):
             (tmp_path / "midi" / name).write_bytes(melody(i))
         settings = {"length": LENGTH, "batch_size": 2} | kwargs
         corpus = MidiFolder(tmp_path / "midi")
-        return MusicDataModule(corpus, REMI(), tmp_path / "cache", **settings)
+        return MusicDataModule(corpus, REMI(), cache_dir=tmp_path / "cache", **settings)
 
     return make
 
@@ -151,7 +151,9 @@ def test_a_resumed_run_sees_the_batches_it_would_have_seen(folder, tmp_path, acc
 
     whole = fit(7)
     data = folder(*names(20))
-    stream = TrainingWindows(data.cache, data.split("train"), data.tokenizer, LENGTH, 0)
+    stream = TrainingWindows(
+        data.encoded.cache, data.encoded.split("train"), data.tokenizer, LENGTH, 0
+    )
     pad = data.tokenizer.vocabulary.pad_id
     expected = [collate([stream[2 * i], stream[2 * i + 1]], pad).tokens for i in range(len(whole))]
     assert whole == [tuple(tokens.flatten().tolist()) for tokens in expected]
@@ -163,7 +165,7 @@ def test_a_resumed_run_sees_the_batches_it_would_have_seen(folder, tmp_path, acc
 
 def test_an_empty_split_uses_all_pieces_with_a_warning(folder, capsys):
     data = folder(*names(2))
-    assert data.split("val") == data.split("test") == [0, 1]
+    assert data.encoded.split("val") == data.encoded.split("test") == [0, 1]
     shown = capsys.readouterr().err.splitlines()[-1]  # not wrapped
     assert shown == (
         "no test pieces among 2: all pieces are used, so the loss does not measure generalisation"
@@ -171,7 +173,7 @@ def test_an_empty_split_uses_all_pieces_with_a_warning(folder, capsys):
     assert len(rows(data.val_dataloader())) == 2
     data = folder(*names(3))
     capsys.readouterr()
-    train, val, test = (data.split(name) for name in ("train", "val", "test"))
+    train, val, test = (data.encoded.split(name) for name in ("train", "val", "test"))
     assert sorted(train + val + test) == [0, 1, 2]
     assert "all pieces are used" not in capsys.readouterr().err
 
@@ -182,7 +184,7 @@ def test_an_empty_split_uses_all_pieces_with_a_warning(folder, capsys):
 )
 def test_a_split_with_fraction_0_is_empty(folder, val, test, splits):
     data = folder(*names(6), val_fraction=val, test_fraction=test)
-    assert {name for name in ("train", "val", "test") if data.cache.pieces(name)} == splits
+    assert {name for name in ("train", "val", "test") if data.encoded.cache.pieces(name)} == splits
 
 
 def test_window_settings_that_contradict_each_other_are_refused(folder):
@@ -191,7 +193,7 @@ def test_window_settings_that_contradict_each_other_are_refused(folder):
     with pytest.raises(UserError, match=r"skip_beginning=0\.25: expected 0, or window=beginning"):
         folder("0.mid", skip_beginning=0.25)
     data = folder("0.mid", window="beginning", skip_beginning=0.25)
-    first = data.cache[0][: LENGTH + 1]
+    first = data.encoded.cache[0][: LENGTH + 1]
     assert (next(iter(data.train_dataloader())).targets[0] == torch.from_numpy(first)[1:]).any()
 
 
@@ -204,10 +206,10 @@ def test_fractions_that_leave_nothing_to_train_on_are_refused(folder, fractions)
 def test_the_corpus_is_prepared_once(folder, monkeypatch):
     data = folder(*names(4))
     data.prepare_data()
-    cache = data.cache
+    cache = data.encoded.cache
     monkeypatch.setattr(MidiFolder, "pieces", None)
     data.prepare_data()
-    assert data.cache is cache
+    assert data.encoded.cache is cache
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -244,10 +246,14 @@ def test_evaluation_batches_need_little_padding(folder, tmp_path):
         )
     batches = list(data.val_dataloader())
     tokens = sum(int(batch.num_targets) for batch in batches)
-    assert tokens == sum(min(600, int(data.cache.lengths[i]) - 1) for i in data.split("val"))
+    assert tokens == sum(
+        min(600, int(data.encoded.cache.lengths[i]) - 1) for i in data.encoded.split("val")
+    )
     padding = sum(batch.tokens.numel() for batch in batches) / tokens - 1
     assert padding < 0.12
-    shuffled = rng.permutation([int(n) for n in data.cache.lengths[data.split("val")]])
+    shuffled = rng.permutation(
+        [int(n) for n in data.encoded.cache.lengths[data.encoded.split("val")]]
+    )
     groups = [np.minimum(shuffled[i : i + 4] - 1, 600) for i in range(0, len(shuffled), 4)]
     assert padding < 0.5 * (sum(g.max() * len(g) for g in groups) / tokens - 1)
 
@@ -310,7 +316,7 @@ def test_positions_count_from_the_window_in_bars_of_the_piece(tmp_path):
     data = MusicDataModule(
         MidiFolder(tmp_path / "midi"),
         Groove2Groove(drop_track_probability=0),
-        tmp_path / "cache",
+        cache_dir=tmp_path / "cache",
         length=40,
         batch_size=2,
         coordinates=names,
