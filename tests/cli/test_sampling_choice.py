@@ -81,7 +81,8 @@ def run_folder(checkpoint, tmp_path, monkeypatch):  # noqa: F811
     for name in ("best", "last"):
         saved(data, tmp_path).rename(tmp_path / f"{name}.ckpt")
     data_module = SimpleNamespace(
-        encoded=SimpleNamespace(cache=SimpleNamespace(pieces=lambda split: [0])), tokenizer=SimpleNamespace()
+        encoded=SimpleNamespace(cache=SimpleNamespace(pieces=lambda split: [0])),
+        tokenizer=SimpleNamespace(),
     )
     monkeypatch.setattr(sampling_choice, "real_continuations", lambda *_: [])
     return tmp_path, data_module, data
