@@ -188,7 +188,7 @@ def figure(metric: str, groups: Sequence[Sequence[Run]], evaluated: Path) -> Fig
 def parameters(job: Job) -> Figure:
     """Count the parameters of a job's model, which needs no run."""
     config = job.compose()
-    model, _ = build_examples(config.data, partial(instantiate, config.model))
+    model, _ = build_examples(config, partial(instantiate, config.model))
     return Figure(parameter_count(model))
 
 
