@@ -12,8 +12,8 @@ from omegaconf import DictConfig
 
 from musicgen.checkpoints import check_targets
 from musicgen.data.corpora import ComposedCorpus, Corpus
+from musicgen.data.non_music import ExampleCorpus
 from musicgen.data.preparation import EncodedCorpus
-from musicgen.datasets import ExampleCorpus
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score
@@ -23,7 +23,7 @@ from musicgen.tokenization.base import Tokenizer
 
 if TYPE_CHECKING:
     from musicgen.data.loading import MusicDataModule
-    from musicgen.datasets.datamodule import ExampleDataModule
+    from musicgen.data.non_music.datamodule import ExampleDataModule
 
 T = TypeVar("T")
 

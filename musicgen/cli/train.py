@@ -36,7 +36,7 @@ from musicgen.cli.runner.threads import set_up_cpu
 from musicgen.cli.sampling_choice import check_choose, choose_for_run
 from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
-from musicgen.datasets.datamodule import ExampleDataModule
+from musicgen.data.non_music.datamodule import ExampleDataModule
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.sampling import SamplingParams
 from musicgen.models import Transformer, parameter_count

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from musicgen.cli import train
 from musicgen.package_data import CONF
-from tests.datasets.samples import SAMPLES
+from tests.data.non_music.samples import SAMPLES
 
 # Qin et al. 2023, tables 8 and 9.
 LM = {

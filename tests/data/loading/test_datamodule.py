@@ -287,7 +287,7 @@ def test_invalid_settings(folder, wrong, reason):
 
 
 def test_a_loader_process_maps_the_cache_itself(folder):
-    cache = folder(*names(6)).cache
+    cache = folder(*names(6)).encoded.cache
     sent = pickle.dumps(cache)
     assert cache.mapped(3).tobytes() not in sent
     copy = pickle.loads(sent)

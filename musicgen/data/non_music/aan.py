@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.datasets.base import Example, ExampleCorpus, SplitName
-from musicgen.datasets.imdb import BYTES, byte_ids
+from musicgen.data.non_music.base import Example, ExampleCorpus, SplitName
+from musicgen.data.non_music.imdb import BYTES, byte_ids
 from musicgen.errors import UserError
 
 _COLUMNS = 5  # label, two ids, two texts

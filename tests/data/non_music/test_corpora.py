@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from musicgen.datasets import AAN, CIFAR10, IMDb, Marks, Pathfinder, WikiText
+from musicgen.data.non_music import AAN, CIFAR10, IMDb, Marks, Pathfinder, WikiText
 from musicgen.errors import ParameterError, UserError
-from tests.datasets import samples
+from tests.data.non_music import samples
 
 
 def examples(split):

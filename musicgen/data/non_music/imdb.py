@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.datasets.base import Example, ExampleCorpus, SplitName
-from musicgen.datasets.lists import MappedExamples
+from musicgen.data.non_music.base import Example, ExampleCorpus, SplitName
+from musicgen.data.non_music.lists import MappedExamples
 from musicgen.errors import UserError
 from musicgen.validation import check_float, check_int
 

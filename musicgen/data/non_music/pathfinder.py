@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from musicgen.datasets.base import Example, ExampleCorpus, SplitName
-from musicgen.datasets.lists import MappedExamples
+from musicgen.data.non_music.base import Example, ExampleCorpus, SplitName
+from musicgen.data.non_music.lists import MappedExamples
 from musicgen.errors import ParameterError, UserError
 from musicgen.validation import check_choice, check_int
 

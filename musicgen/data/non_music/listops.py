@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.console import log
-from musicgen.datasets.base import Example, ExampleCorpus, SplitName
+from musicgen.data.non_music.base import Example, ExampleCorpus, SplitName
 from musicgen.errors import ParameterError
 from musicgen.files import atomic_path
 from musicgen.validation import check_int

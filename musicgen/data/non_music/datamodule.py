@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from musicgen.batches import IGNORED, Batch, StreamDataModule
-from musicgen.datasets.base import PAD, Example, ExampleCorpus, Examples, SplitName
+from musicgen.data.non_music.base import PAD, Example, ExampleCorpus, Examples, SplitName
 from musicgen.errors import ParameterError
 from musicgen.validation import check_int
 

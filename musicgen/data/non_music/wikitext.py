@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.console import log
-from musicgen.datasets.base import Example, ExampleCorpus, SplitName
-from musicgen.datasets.lists import MappedExamples
+from musicgen.data.non_music.base import Example, ExampleCorpus, SplitName
+from musicgen.data.non_music.lists import MappedExamples
 from musicgen.errors import UserError
 from musicgen.files import atomic_path
 from musicgen.validation import check_int

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from musicgen.datasets.base import Example, ExampleCorpus, SplitName
-from musicgen.datasets.lists import MappedExamples
+from musicgen.data.non_music.base import Example, ExampleCorpus, SplitName
+from musicgen.data.non_music.lists import MappedExamples
 from musicgen.validation import check_int
 
 BACKGROUND, MARK = 0, 1

@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.datasets.base import Example, ExampleCorpus, SplitName
-from musicgen.datasets.lists import MappedExamples
+from musicgen.data.non_music.base import Example, ExampleCorpus, SplitName
+from musicgen.data.non_music.lists import MappedExamples
 from musicgen.errors import ParameterError, UserError
 from musicgen.validation import check_choice, check_int
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from musicgen.batches import IGNORED
-from musicgen.datasets import Example, ListOps, Marks
-from musicgen.datasets.datamodule import (
+from musicgen.data.non_music import Example, ListOps, Marks
+from musicgen.data.non_music.datamodule import (
     EvalExamples,
     ExampleDataModule,
     ShuffledExamples,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from musicgen.datasets.base import Example
+from musicgen.data.non_music.base import Example
 
 Item = TypeVar("Item")
 

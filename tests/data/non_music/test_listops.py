@@ -7,8 +7,8 @@ import statistics
 import numpy as np
 import pytest
 
-from musicgen.datasets import ListOps
-from musicgen.datasets.listops import TOKENS, generate
+from musicgen.data.non_music import ListOps
+from musicgen.data.non_music.listops import TOKENS, generate
 from musicgen.errors import ParameterError
 
 FUNCTIONS = {
