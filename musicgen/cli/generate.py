@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -31,19 +31,17 @@ from musicgen.cli.runner.threads import set_up_cpu
 from musicgen.console import log, progress_bar, warn, warn_of_first
 from musicgen.errors import UserError, parameter_of
 from musicgen.files import write_bytes
-from musicgen.generation.continuation import (
-    Continuation,
-    ContinuationRequest,
-    MidiFile,
-    continue_prompts,
-)
+from musicgen.generation.continuation import Continuation, KeepPrompt, MidiFile
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt, empty_prompt
+from musicgen.generation.request import GenerationRequest
+from musicgen.generation.sampler import Sampler
 from musicgen.midi import Score, loads
 from musicgen.midi.audio import Soundfont
 from musicgen.models import parameter_count
 from musicgen.run_folders import find_checkpoint, is_training
 from musicgen.text import pluralize
+from musicgen.validation import check_choice, check_int
 
 NUM_NOTICES_SHOWN = 3
 
@@ -56,6 +54,9 @@ def main(cfg: DictConfig) -> None:
 
 def _generate(cfg: DictConfig, held: ExitStack) -> None:
     """Do it, with the output folder claimed in `held`."""
+    check_int("num_prompts", cfg.num_prompts, none_means="all")
+    check_choice("keep_prompt", cfg.keep_prompt, get_args(KeepPrompt))
+    check_choice("originality", cfg.originality, ("auto", True, False))
     model = load(cfg.checkpoint)
     adapters = {kind: str(cfg[kind]) for kind in ("lora", "style") if cfg[kind] is not None}
     for kind, path in adapters.items():
@@ -67,29 +68,17 @@ def _generate(cfg: DictConfig, held: ExitStack) -> None:
     with parameter_of("sampling"):
         given: Any = OmegaConf.to_container(cfg.sampling)
         sampling = model.sampling(**given)
-    request = ContinuationRequest(
-        model.length(cfg.bars, cfg.length_factor, cfg.max_new_tokens),
-        sampling,
-        num_samples=cfg.num_samples,
-        batch_size=cfg.batch_size,
-        allow_end=cfg.allow_end,
-        hold_tempo=cfg.hold_tempo,
-        hold_metre=cfg.hold_metre,
-        ending=cfg.ending,
-        best_of=cfg.best_of,
-        best_of_bars=cfg.best_of_bars,
-        seed=cfg.seed,
-        compile=cfg.compile,
-    )
+    keys = ({each.name for each in fields(GenerationRequest)} | {"length_factor"}) & {*cfg}
+    request = model.request(**{**{str(key): cfg[key] for key in keys}, "sampling": sampling})
     soundfont = None if cfg.soundfont is None else Soundfont(str(cfg.soundfont))
     prompts, left_out = read_prompts(model, cfg)
     known = known_music(model, cfg.originality, cfg.data.root)
-    rows = min(cfg.batch_size, cfg.num_samples * cfg.best_of * len(prompts))
+    rows = min(request.batch_size, request.num_samples * request.best_of * len(prompts))
     set_up_cpu(decoded=rows * parameter_count(model.model))
     show_notices(left_out)
     notices = [with_cures(prompt.notice) for prompt in prompts if prompt.notice]
     show_notices(notices)
-    names = file_names(prompts, cfg.num_samples)
+    names = file_names(prompts, request.num_samples)
     out = held.enter_context(claimed_folder(cfg.out, "generated"))
     for name in (MANIFEST, *names.values()):
         if (out / name).exists():
@@ -117,18 +106,14 @@ def _generate(cfg: DictConfig, held: ExitStack) -> None:
     settings = {
         "checkpoint": str(model.path),
         **adapters,
-        "seed": cfg.seed,
-        **asdict(sampling),
-        "hold tempo, metre": f"{cfg.hold_tempo}, {cfg.hold_metre}".lower(),
-        "ending": cfg.ending,
-        "best of": cfg.best_of,
-        "best of bars": cfg.best_of_bars,
+        **{name: value for name, value in asdict(request).items() if name != "sampling"},
+        **asdict(request.sampling),
         "training length": model.training_length,
         "new tokens": new_tokens,
         "ungrammatical pieces": len(pieces) - num_grammatical(model, pieces),
         "tokens/s": round(new_tokens / seconds, 1),
     }
-    if notice := cut_short(model, request.length, pieces):
+    if notice := cut_short(model, request.bars, pieces):
         warn(notice)
         notices.append(notice)
     altered = list(dict.fromkeys(file.notice for _, file in done.values() if file.notice))
@@ -178,21 +163,21 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> tuple[list[Prompt], list
 
 
 def continuations(
-    model: MusicModel, prompts: list[Prompt], request: ContinuationRequest
+    model: MusicModel, prompts: list[Prompt], request: GenerationRequest
 ) -> Iterator[Continuation]:
     """Yield the continuations as they finish, with a progress bar."""
     columns = "{task.completed}/{task.total} pieces, {task.fields[tokens]:,} tokens"
     with progress_bar(columns) as progress:
         total = len(prompts) * request.num_samples
         bar = progress.add_task("generating", total=total, tokens=0)
-        fields = progress.tasks[bar].fields
-        for continuation in continue_prompts(
+        counted = progress.tasks[bar].fields
+        sampler = Sampler(
             model.model,
             model.tokenizer,
-            prompts,
             request,
-            on_step=lambda rows: progress.update(bar, tokens=fields["tokens"] + rows),
+            on_step=lambda rows: progress.update(bar, tokens=counted["tokens"] + rows),
             warn=warn,
-        ):
+        )
+        for continuation in sampler.continuations(prompts):
             progress.advance(bar)
             yield continuation

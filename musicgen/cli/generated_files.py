@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.cli.known_music import KnownPassage, Originality
 from musicgen.files import write_text
-from musicgen.generation.continuation import Continuation, Length, MidiFile
+from musicgen.generation.continuation import Continuation, MidiFile
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
 from musicgen.metrics import PROFILES
@@ -204,14 +204,14 @@ def without_suffix(name: str) -> str:
     return str(path.with_suffix("")) if path.suffix.lower() in MIDI_SUFFIXES else name
 
 
-def cut_short(model: MusicModel, length: Length, continuations: list[Continuation]) -> str:
+def cut_short(model: MusicModel, bars: int | None, continuations: list[Continuation]) -> str:
     """Return a line about pieces that ended at the model's last position, before their bars."""
     position = model.model.position
     cut = [c for c in continuations if len(c.tokens) == position.max_length]
-    if length.bars is None or not cut:
+    if bars is None or not cut:
         return ""
     return (
-        f"{pluralize(len(cut), 'pieces')} cut short of bars={length.bars} at "
+        f"{pluralize(len(cut), 'pieces')} cut short of bars={bars} at "
         f"{position.max_length:,} tokens, the limit of this model's positional encoding "
         f"(position={position.name})"
     )

@@ -16,9 +16,9 @@ from musicgen.cli.datasets import evenly_spaced
 from musicgen.console import log, progress_bar
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import ParameterError, UserError
-from musicgen.generation.continuation import ContinuationRequest, Length, continue_prompts
 from musicgen.generation.model import MusicModel, load
 from musicgen.generation.prompts import Prompt, make_prompt
+from musicgen.generation.sampler import Sampler
 from musicgen.metrics.key import find_scale, in_scale_share, pitch_class_entropy
 from musicgen.midi import Score
 from musicgen.tokenization import Groove2Groove
@@ -157,12 +157,11 @@ def choose_temperature(
     prompts = [prompt for prompt, _ in pairs]
     found = []  # distance, temperature, share of notes in scale
     for temperature in temperatures:
-        request = ContinuationRequest(
-            Length(bars=NEW_BARS, max_new_tokens=NEW_BARS * MAX_TOKENS_PER_BAR),
-            model.sampling(temperature=temperature),
+        request = model.request(
+            bars=NEW_BARS,
+            max_new_tokens=NEW_BARS * MAX_TOKENS_PER_BAR,
             num_samples=NUM_SAMPLES,
-            hold_tempo=True,
-            hold_metre=True,
+            temperature=temperature,
             compile=False,
         )
 
@@ -170,7 +169,8 @@ def choose_temperature(
             if time.monotonic() > deadline:
                 raise UserError(f"it takes more than {max_seconds:g} s")
 
-        done = continue_prompts(model.model, model.tokenizer, prompts, request, on_step=check_time)
+        sampler = Sampler(model.model, model.tokenizer, request, on_step=check_time)
+        done = sampler.continuations(prompts)
         generated = np.array([_features(c.new_score, c.prompt) for c in done])
         found.append((_distance(generated, real), temperature, _mean(generated)[0]))
     _, temperature, in_scale = min(found, key=itemgetter(0))

@@ -1,9 +1,9 @@
-"""Continue pieces of music; continuations end at a bar or a length."""
+"""Continuations: prompts with what a model added to them, as scores and as MIDI files."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+import html
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -13,23 +13,11 @@ from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
-from musicgen.generation.decoder import Decoder, Draft
-from musicgen.generation.prompts import Prompt, PromptSource, with_frame
-from musicgen.generation.request import ContinuationRequest, Length
-from musicgen.generation.selection import Candidate, Selection, measure
+from musicgen.generation.prompts import Prompt, PromptSource
+from musicgen.generation.selection import Selection
 from musicgen.midi import Score, dumps, extend, loads
-from musicgen.models import Transformer
-from musicgen.tokenization.base import TICKS_PER_BEAT, Tokenizer
+from musicgen.text import pluralize
 from musicgen.validation import check_choice
-
-__all__ = [
-    "Continuation",
-    "ContinuationRequest",
-    "KeepPrompt",
-    "Length",
-    "MidiFile",
-    "continue_prompts",
-]
 
 KeepPrompt = Literal["original", "tokens"]
 
@@ -48,11 +36,12 @@ class MidiFile(NamedTuple):
     notice: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Continuation:
     """A prompt with a continuation: `tokens` [L] and `score` hold both, as the model sees them.
 
-    `selections` are the choices among several candidates that it is made of, one after another.
+    A notebook shows the piano roll and a player. `selections` are the choices among several
+    candidates that it is made of, one after another.
     """
 
     prompt: Prompt
@@ -60,6 +49,21 @@ class Continuation:
     tokens: NDArray[np.int64]
     score: Score
     selections: tuple[Selection, ...] = ()
+
+    def __repr__(self) -> str:
+        notes = pluralize(self.new_score.num_notes, "notes")
+        return (
+            f"Continuation({self.prompt.name!r}, sample {self.sample}: {notes} in "
+            f"{pluralize(self.num_new_tokens, 'new tokens')})"
+        )
+
+    def _repr_html_(self) -> str:
+        from musicgen.report import ReportPiece, render_report  # matplotlib takes a while
+
+        piece = ReportPiece(self.prompt.name, self.score, self.prompt.end_tick, None, {})
+        page = render_report(title=self.prompt.name, pieces=[piece], metadata={})
+        frame = 'style="width: 100%; height: 40em; border: 0"'
+        return f'<iframe srcdoc="{html.escape(page)}" {frame}></iframe>'
 
     @property
     def num_new_tokens(self) -> int:
@@ -114,83 +118,3 @@ class Continuation:
         if source.metre is not None and not (signatures and signatures[0].tick == 0):
             signatures.insert(0, source.metre)
         return replace(self.new_score, tempos=tempos, time_signatures=signatures, markers=markers)
-
-
-def continue_prompts(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    prompts: Sequence[Prompt],
-    request: ContinuationRequest,
-    *,
-    on_step: Callable[[int], None] = lambda num_tokens: None,
-    warn: Callable[[str], object] = warnings.warn,
-) -> Iterator[Continuation]:
-    """Yield `num_samples` continuations of each prompt, each as soon as it is finished.
-
-    Args:
-        on_step: called after each step with the number of rows that got a token.
-        warn: called with one line if a requested compilation is not possible.
-    """
-    decoder = Decoder(model, tokenizer, request, on_step=on_step, warn=warn)
-    for prompt in prompts:  # before any work
-        decoder.check(prompt)
-    drafts = [Draft(p, i, p.tokens) for p in prompts for i in range(request.num_samples)]
-    size = max(1, request.batch_size // request.best_of)
-    for start in range(0, len(drafts), size):
-        unclosed = []
-        for draft in _complete(decoder, drafts[start : start + size]):
-            if decoder.closes:
-                unclosed.append(draft)
-            else:
-                yield _continuation(tokenizer, draft)
-        for draft, tokens in zip(unclosed, decoder.endings(unclosed), strict=True):
-            yield _continuation(tokenizer, draft._replace(tokens=tokens))
-
-
-def _continuation(tokenizer: Tokenizer, draft: Draft) -> Continuation:
-    score = with_frame(tokenizer.decode(draft.tokens), draft.prompt.score)
-    return Continuation(draft.prompt, draft.sample, draft.tokens, score, draft.selections)
-
-
-def _complete(decoder: Decoder, drafts: Sequence[Draft]) -> Iterator[Draft]:
-    """Yield each draft as soon as it is complete, but for the bar that closes it."""
-    stage = 0
-    while drafts:
-        incomplete = []
-        for draft in _next_stage(decoder, drafts, stage):
-            if decoder.is_complete(draft, stage):
-                yield draft
-            else:
-                incomplete.append(draft)
-        drafts, stage = incomplete, stage + 1
-
-
-def _next_stage(decoder: Decoder, drafts: Sequence[Draft], stage: int) -> Iterator[Draft]:
-    """Yield each draft with the best candidate for a stage of it."""
-    request, tokenizer = decoder.request, decoder.tokenizer
-    # Samples that share their prompt's array share its prefill.
-    keys = [(id(draft.prompt), id(draft.tokens)) for draft in drafts]
-    prompts = {
-        key: decoder.token_prompt(draft, stage) for key, draft in zip(keys, drafts, strict=True)
-    }
-    numbers = {key: number for number, key in enumerate(prompts)}
-    draws = [(i, c) for i in range(len(drafts)) for c in range(request.best_of)]
-    found: list[dict[int, Candidate]] = [{} for _ in drafts]
-    for first in range(0, len(draws), request.batch_size):
-        batch = draws[first : first + request.batch_size]
-        rows = [(numbers[keys[i]], decoder.key(drafts[i].sample, c, stage)) for i, c in batch]
-        for row, new, log_probs in decoder.rows(list(prompts.values()), rows):
-            i, c = batch[row]
-            draft = drafts[i]
-            tokens = np.append(draft.tokens, np.array(new, dtype=np.int64))
-            if request.best_of > 1:
-                tick = TICKS_PER_BEAT // tokenizer.steps_per_beat * prompts[keys[i]].start_time
-                found[i][c] = measure(
-                    draft.prompt, tokens, tokenizer.decode(tokens), tick, log_probs
-                )
-                if len(found[i]) < request.best_of:
-                    continue
-                selection = Selection([found[i][c] for c in range(request.best_of)])
-                tokens = selection.tokens
-                draft = draft._replace(selections=(*draft.selections, selection))
-            yield draft._replace(tokens=tokens)

@@ -17,10 +17,10 @@ from musicgen.checkpoints import (
     write_folder,
 )
 from musicgen.errors import UserError
-from musicgen.generation.continuation import Continuation, continue_prompts
-from musicgen.generation.decoder import Decoder
+from musicgen.generation.continuation import Continuation
 from musicgen.generation.prompts import Prompt, empty_prompt, make_prompt
-from musicgen.generation.request import ContinuationRequest, Ending, Length
+from musicgen.generation.request import GenerationRequest
+from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams, check_known
 from musicgen.generation.streaming import Note, stream_notes
 from musicgen.hub import upload
@@ -28,7 +28,7 @@ from musicgen.midi import Score, as_score, read_with_data
 from musicgen.models import Transformer
 from musicgen.tokenization.base import IntArray, Tokenizer
 from musicgen.tokenization.chords.recognition import with_chords
-from musicgen.validation import check_float, check_int
+from musicgen.validation import check_float
 
 
 class MusicModel:
@@ -38,6 +38,9 @@ class MusicModel:
         self, model: Transformer, tokenizer: Tokenizer, content: CheckpointContent, path: Path
     ) -> None:
         self.model, self.tokenizer, self.content, self.path = model, tokenizer, content, path
+
+    def __repr__(self) -> str:
+        return f"MusicModel({self.content.describe(self.path)})"
 
     def to(self, device: str) -> MusicModel:
         self.model.to(device)
@@ -117,7 +120,7 @@ class MusicModel:
         self,
         music: Score | str | Path | Any,
         name: str | None = None,
-        num_bars: int | None = None,
+        prompt_bars: int | None = None,
     ) -> Prompt:
         """Return the first bars of a piece, with chords from the source used in training.
 
@@ -125,6 +128,7 @@ class MusicModel:
             music: a Score, an object of miditoolkit or muspy, or the path of a MIDI file, which
                 continuations can then be appended to.
             name: None takes that of the file.
+            prompt_bars: None keeps all bars.
         """
         data = None
         if isinstance(music, str | Path):
@@ -134,7 +138,7 @@ class MusicModel:
             score = as_score(music)
         if self.tokenizer.chords:
             score = with_chords(score, self.content.config["loader"]["chords"])
-        return make_prompt(self.tokenizer, score, name or "prompt", num_bars, data)
+        return make_prompt(self.tokenizer, score, name or "prompt", prompt_bars, data)
 
     def sampling(self, **overrides: Any) -> SamplingParams:
         """Return the model's own sampling, with overrides that are not None.
@@ -149,70 +153,53 @@ class MusicModel:
         del values["choose"]  # whether train.py chooses, not how to sample
         return SamplingParams(**values)
 
-    def length(
+    def request(
         self,
-        bars: int | None = None,
+        *,
         length_factor: float | None = None,
-        max_new_tokens: int | None = None,
-    ) -> Length:
-        """Return the length to generate: 16 bars unless `bars` or `length_factor` is given."""
+        sampling: SamplingParams | None = None,
+        **options: Any,
+    ) -> GenerationRequest:
+        """Return what to generate.
+
+        Args:
+            length_factor: tokens in all, as a multiple of the training length.
+            sampling: None takes the model's own, with the options that are `SamplingParams`.
+            options: fields of `GenerationRequest` or `SamplingParams`; None is the default.
+
+        Raises:
+            UserError: names the option.
+        """
         check_float("length_factor", length_factor, above=0, none_means="")
-        if bars is not None and length_factor is not None:
-            raise UserError("give either bars or length_factor, not both")
-        if length_factor is None:
-            return Length(bars=16 if bars is None else bars, max_new_tokens=max_new_tokens)
-        total = round(length_factor * self.training_length)
-        return Length(total_tokens=total, max_new_tokens=max_new_tokens)
+        given = {name: value for name, value in options.items() if value is not None}
+        if length_factor is not None:
+            given["total_tokens"] = round(length_factor * self.training_length)
+        if sampling is None:
+            names = {each.name for each in fields(SamplingParams)} & given.keys()
+            sampling = self.sampling(**{name: given.pop(name) for name in names})
+        return GenerationRequest(sampling, **given)
 
     def generate(
-        self,
-        prompts: Any = (),
-        *,
-        prompt_bars: int | None = None,
-        bars: int | None = None,
-        length_factor: float | None = None,
-        num_samples: int = 1,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        typical_p: float | None = None,
-        max_bar_repeats: int | None = None,
-        max_notes: int | Sequence[int] | bool | None = None,
-        hold_tempo: bool = True,
-        hold_metre: bool = True,
-        ending: Ending = "open",
-        best_of: int = 1,
-        best_of_bars: int | None = None,
-        seed: int = 0,
-        compile: str | bool = "auto",  # noqa: A002, as on the command line
+        self, prompts: Any = (), *, prompt_bars: int | None = None, **options: Any
     ) -> list[Continuation]:
         """Continue each prompt `num_samples` times; without prompts, start new pieces.
+
+            model.generate("song.mid", prompt_bars=4, bars=16, num_samples=2, temperature=0.8)
 
         Args:
             prompts: Scores, paths of MIDI files, or objects of miditoolkit or muspy; or one.
             prompt_bars: bars of each prompt to keep; None keeps all.
-            bars: bars to add; 16 if `length_factor` is not given either.
-            length_factor: tokens in all, as a multiple of the training length.
-            temperature, top_k, top_p, min_p, typical_p, max_bar_repeats, max_notes: see
-                `SamplingParams`; None takes the model's own, see `sampling`.
-            hold_tempo, hold_metre: whether the prompt's last tempo and metre stay.
-            ending: `open` stops at the end of the last bar; `close` ends the piece in it, as the
-                endings of the corpus sound, see `Decoder.endings`.
-            best_of, best_of_bars: candidates, of which the best by likelihood and key is kept: at
-                the end, or after every so many bars and continued, see `ContinuationRequest`.
-            seed: decides all random draws. The positional encoding's noise is drawn once for a
-                call: its pieces share it, as one piece keeps it from token to token.
-            compile: true, false, or `auto`, see `make_engine`.
+            options: as of `request`: bars, num_samples, seed, temperature, …, see
+                `GenerationRequest` and `SamplingParams`.
 
         Returns:
             Continuations by prompt, then sample; `.score` is the music, prompt included, and
             `.save(path)` writes it, behind the prompt's own file if it has one.
 
         Raises:
-            ValueError: names the parameter.
+            UserError: a prompt cannot be read or an option be used.
         """
-        check_int("prompt_bars", prompt_bars, none_means="all")
+        request = self.request(**options)
         if isinstance(prompts, str) or not isinstance(prompts, Sequence):
             prompts = [prompts]
         made = [
@@ -221,48 +208,17 @@ class MusicModel:
             )
             for i, prompt in enumerate(prompts)
         ] or [empty_prompt(self.tokenizer)]
-        request = ContinuationRequest(
-            self.length(bars, length_factor),
-            self.sampling(
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                typical_p=typical_p,
-                max_bar_repeats=max_bar_repeats,
-                max_notes=max_notes,
-            ),
-            num_samples=num_samples,
-            hold_tempo=hold_tempo,
-            hold_metre=hold_metre,
-            ending=ending,
-            best_of=best_of,
-            best_of_bars=best_of_bars,
-            seed=seed,
-            compile=compile,
-        )
         order = {id(prompt): i for i, prompt in enumerate(made)}
-        done = continue_prompts(self.model, self.tokenizer, made, request)
+        done = Sampler(self.model, self.tokenizer, request).continuations(made)
         return sorted(done, key=lambda c: (order[id(c.prompt)], c.sample))
 
     def stream(
-        self,
-        prompt: Any = None,
-        *,
-        prompt_bars: int | None = None,
-        bars: int | None = None,
-        length_factor: float | None = None,
-        hold_tempo: bool = True,
-        hold_metre: bool = True,
-        ending: Ending = "open",
-        seed: int = 0,
-        compile: str | bool = "auto",  # noqa: A002, as on the command line
-        **sampling: Any,
+        self, prompt: Any = None, *, prompt_bars: int | None = None, **options: Any
     ) -> Iterator[list[Note]]:
         """Yield the notes of a continuation as they are written, those of one time together.
 
-        They are those of `generate` with the same arguments and one sample. The loop may be left,
-        or interrupted, at any note:
+        They are those of `generate` with the same arguments. The loop may be left, or interrupted,
+        at any note:
 
             for notes in model.stream("prompt.mid", bars=8, seed=1):
                 for note in notes:
@@ -270,27 +226,18 @@ class MusicModel:
 
         Args:
             prompt: as in `generate`; None starts a new piece.
-            sampling: temperature, top_k and the others of `SamplingParams`.
+            options: as in `generate`, but for several samples or candidates.
 
         Raises:
-            ValueError: names the parameter.
+            UserError: as `generate`.
         """
-        check_int("prompt_bars", prompt_bars, none_means="all")
-        if unknown := {*sampling} - {each.name for each in fields(SamplingParams)}:
-            raise TypeError(f"stream() got unexpected arguments: {', '.join(sorted(unknown))}")
-        request = ContinuationRequest(
-            self.length(bars, length_factor),
-            self.sampling(**sampling),
-            hold_tempo=hold_tempo,
-            hold_metre=hold_metre,
-            ending=ending,
-            seed=seed,
-            compile=compile,
-        )
+        request = self.request(**options)
+        if request.num_samples > 1 or request.best_of > 1:
+            raise UserError("a stream is one piece as it is written: num_samples=1, best_of=1")
         made = empty_prompt(self.tokenizer)
         if prompt is not None:
-            made = self.prompt(prompt, num_bars=prompt_bars)
-        return stream_notes(Decoder(self.model, self.tokenizer, request), made)
+            made = self.prompt(prompt, prompt_bars=prompt_bars)
+        return stream_notes(Sampler(self.model, self.tokenizer, request), made)
 
 
 def load(checkpoint: str | Path) -> MusicModel:

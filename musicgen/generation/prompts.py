@@ -69,15 +69,15 @@ def make_prompt(
     tokenizer: Tokenizer,
     score: Score,
     name: str,
-    num_bars: int | None,
+    prompt_bars: int | None,
     data: bytes | None = None,
 ) -> Prompt:
-    """Return the first `num_bars` of a piece (None: all) from the first bar that has a note.
+    """Return the first `prompt_bars` of a piece (None: all) from the first bar that has a note.
 
     Args:
         data: the MIDI file that the score was read from.
     """
-    check_int("num_bars", num_bars, none_means="all")
+    check_int("prompt_bars", prompt_bars, none_means="all")
     bar_length = tokenizer.bar_length(score)
     encoded, summary = tokenizer.encode_with_summary(score)
     grid = tokenizer.decode(encoded)
@@ -90,7 +90,7 @@ def make_prompt(
     bars = tokenizer.bar_starts(encoded, bar_length)
     onsets = np.concatenate([track.notes["onset"] for track in grid.tracks]) // step
     first, final = np.searchsorted(bars, [onsets.min(), onsets.max()], side="right") - 1
-    last = final if num_bars is None else min(first + num_bars - 1, final)
+    last = final if prompt_bars is None else min(first + prompt_bars - 1, final)
     last_bar = bar_length
     if last + 1 < len(bars):
         last_bar = int(bars[last + 1] - bars[last])
@@ -101,7 +101,7 @@ def make_prompt(
     end_tick = end_time * step
     piece = grid.clip(start_time * step, grid.end + 1)
     # Cut as tokens, not as music, so that notes that sound across the end keep their length.
-    tokens = tokenizer.encode(piece)
+    tokens = tokenizer.encode(piece) if start_time else encoded
     tokens = tokens[: np.searchsorted(tokenizer.times(tokens), end_time)]
 
     def own_tick(time: int) -> int:
@@ -109,7 +109,8 @@ def make_prompt(
 
     from_start = score.clip(own_tick(start_time), score.end + 1)
     piece = with_frame(piece, _frame(tokenizer, from_start))
-    used = from_start.clip(0, own_tick(end_time))
+    if start_time or own_tick(end_time) < score.end:
+        _, summary = tokenizer.encode_with_summary(from_start.clip(0, own_tick(end_time)))
     source = None
     if data is not None:
         end = own_tick(start_time + end_time)
@@ -127,7 +128,7 @@ def make_prompt(
         bar_length=last_bar,
         score=piece.clip(0, end_tick),
         piece=piece,
-        summary=tokenizer.encode_with_summary(used)[1],
+        summary=summary,
         source=source,
     )
 

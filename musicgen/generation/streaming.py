@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from musicgen.errors import UserError
-from musicgen.generation.decoder import Decoder
 from musicgen.generation.prompts import Prompt
+from musicgen.generation.sampler import Sampler
 from musicgen.tokenization.base import TICKS_PER_BEAT, Tokenizer
 
 DEFAULT_BPM = 120.0  # of MIDI files without a tempo
@@ -35,19 +35,19 @@ class Note(NamedTuple):
     duration_seconds: float
 
 
-def stream_notes(decoder: Decoder, prompt: Prompt, sample: int = 0) -> Iterator[list[Note]]:
+def stream_notes(sampler: Sampler, prompt: Prompt, sample: int = 0) -> Iterator[list[Note]]:
     """Yield the notes that are finished at one musical time, as soon as that has passed.
 
     A note of REMI is finished with its duration, one of Groove2Groove with its note-off.
     """
-    tokenizer = decoder.tokenizer
+    tokenizer = sampler.tokenizer
     bpm = float(prompt.score.tempos["bpm"][-1]) if len(prompt.score.tempos) else DEFAULT_BPM
     reader = NoteReader(tokenizer, prompt.end_time, bpm)
     for _ in reader.read(prompt.tokens.tolist(), tokenizer.times(prompt.tokens).tolist()):
         pass  # only what sounds at its end matters
     now = prompt.end_time
     finished: list[Note] = []
-    for token, time in decoder.stream(prompt, sample):
+    for token, time in sampler.stream(prompt, sample):
         if time > now and finished:
             yield finished
             finished = []

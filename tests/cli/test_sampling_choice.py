@@ -14,7 +14,6 @@ from musicgen.cli.sampling_choice import Choice, choose_for_run, choose_temperat
 from musicgen.errors import UserError
 from musicgen.generation.model import load
 from musicgen.generation.prompts import make_prompt
-from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import Score, Track, notes_from
 from musicgen.tokenization import REMI, Groove2Groove
 from tests.checkpoints.test_checkpoint import checkpoint, saved  # noqa: F401, a fixture
@@ -36,18 +35,19 @@ def piece(share: float, bars: int = 8) -> Score:
 def model(monkeypatch):
     """A model that leaves the scale the more the hotter it is: half of its notes at 1.0."""
 
-    def continue_prompts(model, tokenizer, prompts, request, *, on_step):
-        on_step(1)
-        share = 1 - request.sampling.temperature / 2
-        for prompt in prompts:
-            music = piece(share).clip(prompt.end_tick, 10**9)
-            yield SimpleNamespace(new_score=music, prompt=prompt)
+    class Sampler:
+        def __init__(self, model, tokenizer, temperature, on_step):
+            self.share, self.on_step = 1 - temperature / 2, on_step
 
-    monkeypatch.setattr(sampling_choice, "continue_prompts", continue_prompts)
+        def continuations(self, prompts):
+            self.on_step(1)
+            for prompt in prompts:
+                music = piece(self.share).clip(prompt.end_tick, 10**9)
+                yield SimpleNamespace(new_score=music, prompt=prompt)
+
+    monkeypatch.setattr(sampling_choice, "Sampler", Sampler)
     return SimpleNamespace(
-        model=None,
-        tokenizer=REMI(),
-        sampling=lambda temperature: SamplingParams(temperature=temperature),
+        model=None, tokenizer=REMI(), request=lambda temperature, **_: temperature
     )
 
 

@@ -129,7 +129,7 @@ def test_candidates_are_in_the_manifest(workplace, monkeypatch, capsys):
         assert [*selection["candidates"][0]] == ["nats a token", "share in key"]
         assert len(selection["candidates"]) == 2
         assert selection["best candidate"] in (0, 1)
-    assert manifest["settings"]["best of"] == 2
+    assert manifest["settings"]["best_of"] == 2
     assert manifest["settings"]["ending"] == "close"
     assert manifest["settings"]["ungrammatical pieces"] == 0
 

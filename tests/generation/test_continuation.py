@@ -12,15 +12,10 @@ import torch
 from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.errors import UserError
-from musicgen.generation.continuation import (
-    ContinuationRequest,
-    Length,
-    continue_prompts,
-)
-from musicgen.generation.decoding import TokenPrompt, prefill
 from musicgen.generation.engines import PackedCpuEngine, make_engine
 from musicgen.generation.prompts import empty_prompt, make_prompt
-from musicgen.generation.sampling import SamplingParams
+from musicgen.generation.request import GenerationRequest
+from musicgen.generation.sampler import Sampler, prefill
 from musicgen.midi import dumps, loads
 from musicgen.models import Transformer
 from musicgen.position import ConvSPE, Learnable, RoPE, SineSPE
@@ -52,9 +47,10 @@ def tokenizer(request):
 
 def run(tokenizer, model=None, prompts=None, **kwargs):
     prompts = prompts or [make_prompt(tokenizer, SCORES[tokenizer.name], "p", 2)]
-    kwargs = {"length": Length(bars=2), "sampling": SamplingParams(), **kwargs}
-    request = ContinuationRequest(**kwargs)
-    done = continue_prompts(model or small_model(tokenizer), tokenizer, prompts, request)
+    if "total_tokens" not in kwargs:
+        kwargs = {"bars": 2, **kwargs}
+    request = GenerationRequest(**kwargs)
+    done = Sampler(model or small_model(tokenizer), tokenizer, request).continuations(prompts)
     return sorted(done, key=lambda c: (c.prompt.name, c.sample))
 
 
@@ -84,7 +80,7 @@ def test_prompt_stays_in_front_unchanged_and_the_rest_is_grammatical(tokenizer):
 
 def test_as_many_bars_are_added_as_requested(tokenizer):
     for bars in (1, 3):
-        (done,) = run(tokenizer, length=Length(bars=bars))
+        (done,) = run(tokenizer, bars=bars)
         times = tokenizer.times(done.tokens)
         assert done.prompt.end_time <= times.max() < (2 + bars) * done.prompt.bar_length
         assert notes_before(done.score, (2 + bars) * 1920) == notes_before(done.score, 10**9)
@@ -110,18 +106,18 @@ def test_invalid_values_are_refused_by_name(wrong, expected):
 @pytest.mark.parametrize("bars", [0, 1.5, "abc"])
 def test_bars_are_integers(bars):
     with pytest.raises(UserError, match=f"^bars={bars}: expected an integer >= 1$"):
-        Length(bars=bars)
+        GenerationRequest(bars=bars)
 
 
 def test_length_in_tokens_is_exact_and_counts_the_prompt(tokenizer):
     prompt = make_prompt(tokenizer, SCORES[tokenizer.name], "p", 1)
     total = len(prompt.tokens) + 50
-    (done,) = run(tokenizer, prompts=[prompt], length=Length(total_tokens=total))
+    (done,) = run(tokenizer, prompts=[prompt], total_tokens=total)
     assert len(done.tokens) == total
-    (done,) = run(tokenizer, prompts=[prompt], length=Length(total_tokens=total, max_new_tokens=7))
+    (done,) = run(tokenizer, prompts=[prompt], total_tokens=total, max_new_tokens=7)
     assert done.num_new_tokens == 7
     with pytest.raises(UserError, match="keep fewer bars of it or generate more tokens"):
-        run(tokenizer, prompts=[prompt], length=Length(total_tokens=5))
+        run(tokenizer, prompts=[prompt], total_tokens=5)
 
 
 def test_the_same_seed_gives_the_same_bytes(tokenizer):
@@ -165,7 +161,7 @@ def test_logits_of_a_row_do_not_depend_on_its_neighbours(position, attention):
 
     def decode(tokens, wanted):
         """Logits [3, V] of a row: after the prefill, and after each of two steps."""
-        prompts = [TokenPrompt(t, torch.arange(len(t))[:, None], 9) for t in tokens]
+        prompts = [(t, torch.arange(len(t))[:, None]) for t in tokens]
         logits, state = prefill(engine, prompts, torch.arange(len(prompts)))
         rows = [logits[wanted]]
         for _ in range(2):
@@ -226,14 +222,14 @@ def test_a_model_whose_positions_end_says_so():
     tokenizer = TOKENIZERS["remi"]
     model = small_model(tokenizer, partial(Learnable, max_length=100))
     with pytest.raises(UserError, match=r"the max_length=100 of .* \(learnable\)"):
-        run(tokenizer, model, length=Length(total_tokens=101))
+        run(tokenizer, model, total_tokens=101)
 
 
 def test_a_limit_on_positions_ends_rows_of_different_lengths():
     tokenizer = TOKENIZERS["remi"]
     prompts = [make_prompt(tokenizer, SCORES["remi"], f"p{n}", n) for n in (1, 2)]
     model = small_model(tokenizer, partial(Learnable, max_length=len(prompts[1].tokens) + 30))
-    short, long = run(tokenizer, model, prompts, length=Length(bars=90))
+    short, long = run(tokenizer, model, prompts, bars=90)
     assert long.num_new_tokens == 30
     assert len(short.tokens) == len(long.tokens)
 
@@ -267,7 +263,7 @@ def test_coordinates_when_decoding_are_those_of_the_whole_piece(
     prompt = make_prompt(tokenizer, SCORES[tokenizer.name], "p", 2)
     if tokenizer.name == "groove2groove":  # whose tokens do not tell it
         prompt = replace(prompt, bar_length=36)
-    (done,) = run(tokenizer, model, [prompt], length=Length(bars=2))
+    (done,) = run(tokenizer, model, [prompt], bars=2)
     names, bar_length = model.coordinate_names, prompt.bar_length
     coordinates = tokenizer.coordinates(done.tokens, names, bar_length=bar_length)
     positions = torch.from_numpy(coordinates)[None]

@@ -11,9 +11,9 @@ import mido
 import pytest
 import torch
 
-from musicgen.generation.continuation import ContinuationRequest, Length, continue_prompts
 from musicgen.generation.model import MusicModel
-from musicgen.generation.sampling import SamplingParams
+from musicgen.generation.request import GenerationRequest
+from musicgen.generation.sampler import Sampler
 from musicgen.midi import loads
 from musicgen.tokenization import METRES, REMI, Groove2Groove
 from tests.generation.kept_prompts import FILES, PromptFile, track_bytes
@@ -41,10 +41,9 @@ def done(tmp_path_factory):
                 path.parent.mkdir()
                 path.write_bytes(file.data())
                 prompts.append((title, model.prompt(path, title, file.bars)))
-        request = ContinuationRequest(
-            Length(bars=9, max_new_tokens=60), SamplingParams(), hold_tempo=True, hold_metre=True
-        )
-        for c in continue_prompts(model.model, tokenizer, [p for _, p in prompts], request):
+        request = GenerationRequest(bars=9, max_new_tokens=60)
+        sampler = Sampler(model.model, tokenizer, request)
+        for c in sampler.continuations([prompt for _, prompt in prompts]):
             out[c.prompt.name] = c, c.midi_file()
     return out
 

@@ -39,8 +39,8 @@ def test_one_prompt_needs_no_list(tmp_path, monkeypatch):
     model = MusicModel(None, tokenizer, content, Path("model.ckpt"))
     asked = []
     monkeypatch.setattr(
-        "musicgen.generation.model.continue_prompts",
-        lambda model, tokenizer, prompts, request: asked.append(prompts) or [],
+        "musicgen.generation.model.Sampler",
+        lambda *_: SimpleNamespace(continuations=lambda prompts: asked.append(prompts) or []),
     )
     score, path = compose_pop(0, 1), tmp_path / "song.mid"
     write(score, path)

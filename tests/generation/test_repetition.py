@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from musicgen.generation.continuation import ContinuationRequest, Length, continue_prompts
 from musicgen.generation.prompts import empty_prompt, make_prompt
 from musicgen.generation.repetition import SAME_SHARE, BarRepeats, cap_repeats
+from musicgen.generation.request import GenerationRequest
+from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
 from tests.generation.test_continuation import SCORES, TOKENIZERS, small_model
 
@@ -34,11 +35,9 @@ def looping_model(tokenizer, strength=12.0):
 
 def new_bars(tokenizer, num_bars=12, seed=0, prompt=None, **sampling):
     """The notes (onset, pitch) of each new bar, as sets, and the tokens."""
-    request = ContinuationRequest(
-        Length(bars=num_bars), SamplingParams(**sampling), num_samples=2, seed=seed
-    )
-    prompts = [prompt or empty_prompt(tokenizer)]
-    done = list(continue_prompts(looping_model(tokenizer), tokenizer, prompts, request))
+    request = GenerationRequest(SamplingParams(**sampling), bars=num_bars, num_samples=2, seed=seed)
+    sampler = Sampler(looping_model(tokenizer), tokenizer, request)
+    done = list(sampler.continuations([prompt or empty_prompt(tokenizer)]))
     bars = []
     for c in done:
         bars.append([set() for _ in range(num_bars)])
@@ -93,10 +92,10 @@ def test_seeds_decide_and_rows_are_independent(name):
     torch.nn.init.zeros_(model.head.weight)
 
     def tokens(prompts, **kwargs):
-        request = ContinuationRequest(
-            Length(bars=3), SamplingParams(max_bar_repeats=1), num_samples=2, **kwargs
+        request = GenerationRequest(
+            SamplingParams(max_bar_repeats=1), bars=3, num_samples=2, **kwargs
         )
-        done = continue_prompts(model, tokenizer, prompts, request)
+        done = Sampler(model, tokenizer, request).continuations(prompts)
         return {(c.prompt.name, c.sample): c.tokens.tolist() for c in done}
 
     together = tokens(prompts)

@@ -13,7 +13,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from musicgen.cli.prompt_files import SPLITS, prompt_files
 from musicgen.errors import ParameterError, UserError, parameter_of
-from musicgen.midi import read
 from musicgen.run_folders import find_checkpoint
 from musicgen.validation import check_bool, check_choice, check_float, check_int
 
@@ -100,25 +99,8 @@ def _check_trainer(trainer: DictConfig) -> None:
 
 
 def _check_generate(cfg: DictConfig) -> None:
-    check_int("num_prompts", cfg.num_prompts, none_means="all")
-    check_int("prompt_bars", cfg.prompt_bars, none_means="all")
-    check_int("bars", cfg.bars, none_means="")
-    check_float("length_factor", cfg.length_factor, above=0, none_means="")
-    check_float("sampling.temperature", cfg.sampling.temperature, none_means="")
-    check_int("num_samples", cfg.num_samples)
-    check_int("best_of", cfg.best_of)
-    check_int("best_of_bars", cfg.best_of_bars, none_means="the whole continuation")
-    check_choice("ending", cfg.ending, ("open", "close"))
-    check_int("batch_size", cfg.batch_size)
-    check_int("seed", cfg.seed, minimum=0)
-    check_choice("keep_prompt", cfg.keep_prompt, ("original", "tokens"))
-    for name in ("report", "allow_end", "hold_tempo", "hold_metre"):
-        check_bool(name, cfg[name])
-    check_choice("originality", cfg.originality, ("auto", True, False))
     if cfg.prompt is not None and cfg.prompt not in SPLITS:
-        files = list(prompt_files(cfg.prompt).values())
-        if len(files) == 1:
-            read(files[0])
+        prompt_files(cfg.prompt)
     find_checkpoint(str(cfg.checkpoint))
 
 

@@ -12,10 +12,10 @@ from pytorch_lightning.loggers import TensorBoardLogger, WandbLogger
 from musicgen.console import warn
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import UserError
-from musicgen.generation.continuation import Continuation, continue_prompts
+from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt, empty_prompt, make_prompt
-from musicgen.generation.request import ContinuationRequest, Length
+from musicgen.generation.sampler import Sampler
 from musicgen.report.piano_roll import plot_piano_roll
 from musicgen.training.module import TrainingModule
 from musicgen.training.monitoring.learned import shards_weights
@@ -78,16 +78,9 @@ class LogSamples(pl.Callback):
         network = copy.deepcopy(module.model).float().eval()
         model = MusicModel(network, data.tokenizer, module.content, self.folder)
         most = self.bars * _MAX_TOKENS_PER_BAR
-        request = ContinuationRequest(
-            Length(bars=self.bars, max_new_tokens=most),
-            model.sampling(),
-            hold_tempo=True,
-            hold_metre=True,
-            seed=self.seed,
-            compile=False,
-        )
-        prompt = self._prompt(data)
-        (piece,) = continue_prompts(model.model, model.tokenizer, [prompt], request)
+        request = model.request(bars=self.bars, max_new_tokens=most, seed=self.seed, compile=False)
+        sampler = Sampler(network, data.tokenizer, request)
+        (piece,) = sampler.continuations([self._prompt(data)])
         return piece
 
     def _prompt(self, data: MusicDataModule) -> Prompt:

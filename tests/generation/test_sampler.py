@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
-from musicgen.generation import decoder
+from musicgen.generation import sampler
 from musicgen.generation.cadence import Tonic, find_tonic, restfulness
-from musicgen.generation.continuation import Length
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import empty_prompt, make_prompt
 from musicgen.generation.sampling import SamplingParams
@@ -44,7 +43,7 @@ def log_probs(model, tokenizer, tokens, seed=0):
 @pytest.mark.parametrize("bars", [1, 3])
 def test_a_closed_piece_ends_in_its_last_bar(tokenizer, bars):
     eos = tokenizer.vocabulary.id("EOS")
-    for done in run(tokenizer, length=Length(bars=bars), ending="close", num_samples=2):
+    for done in run(tokenizer, bars=bars, ending="close", num_samples=2):
         assert done.tokens.tolist().index(eos) == len(done.tokens) - 1
         assert tokenizer.grammar().accepts(torch.from_numpy(done.tokens)[None]).all()
         times = tokenizer.times(done.tokens)
@@ -54,9 +53,7 @@ def test_a_closed_piece_ends_in_its_last_bar(tokenizer, bars):
 
 
 def test_the_bars_before_the_ending_are_those_of_an_open_piece(tokenizer):
-    (opened,), (closed,) = (
-        run(tokenizer, length=Length(bars=3), ending=ending) for ending in ("open", "close")
-    )
+    (opened,), (closed,) = (run(tokenizer, bars=3, ending=ending) for ending in ("open", "close"))
     before = opened.prompt.end_tick + 2 * BAR
     for piece in (opened, closed):
         assert piece.score.clip(0, before).num_notes
@@ -65,11 +62,11 @@ def test_the_bars_before_the_ending_are_those_of_an_open_piece(tokenizer):
 
 def test_the_surest_of_the_endings_is_taken(tokenizer, monkeypatch):
     model = small_model(tokenizer)
-    monkeypatch.setattr(decoder, "restfulness", lambda *_: 0.0)  # equal for all
+    monkeypatch.setattr(sampler, "restfulness", lambda *_: 0.0)  # equal for all
 
     def surety(num_endings):
-        monkeypatch.setattr(decoder, "NUM_ENDINGS", num_endings)
-        done = run(tokenizer, model, length=Length(bars=1), ending="close", num_samples=3)
+        monkeypatch.setattr(sampler, "NUM_ENDINGS", num_endings)
+        done = run(tokenizer, model, bars=1, ending="close", num_samples=3)
         return np.array([log_probs(model, tokenizer, c.tokens)[-1] for c in done])
 
     first, best = surety(1), surety(8)
@@ -85,9 +82,9 @@ def test_of_equally_sure_endings_the_most_restful_is_taken(tokenizer, monkeypatc
         measured.append(restfulness(*args))
         return measured[-1]
 
-    monkeypatch.setattr(decoder, "restfulness", recorded)
-    (done,) = run(tokenizer, model, length=Length(bars=2), ending="close")
-    assert len(measured) == decoder.NUM_ENDINGS
+    monkeypatch.setattr(sampler, "restfulness", recorded)
+    (done,) = run(tokenizer, model, bars=2, ending="close")
+    assert len(measured) == sampler.NUM_ENDINGS
     last_bar = done.new_score.clip(BAR, 2 * BAR)
     assert (
         restfulness(last_bar, find_tonic(done.prompt.score), BAR) == max(measured) > min(measured)
@@ -130,7 +127,7 @@ def test_endings_depend_on_the_seed_alone(tokenizer, batch_size):
     model = small_model(tokenizer)
     torch.nn.init.zeros_(model.head.weight)
     prompts = [make_prompt(tokenizer, SCORES[tokenizer.name], f"p{n}", n) for n in (1, 2)]
-    options = {"length": Length(bars=1), "ending": "close", "num_samples": 2}
+    options = {"bars": 1, "ending": "close", "num_samples": 2}
     done = run(tokenizer, model, prompts, batch_size=batch_size, **options)
     alone = run(tokenizer, model, prompts[1:], **options)
     assert [c.tokens.tolist() for c in done[2:]] == [c.tokens.tolist() for c in alone]
@@ -138,7 +135,7 @@ def test_endings_depend_on_the_seed_alone(tokenizer, batch_size):
 
 
 def test_a_piece_without_room_stays_open():
-    (done,) = run(TOKENIZERS["remi"], length=Length(bars=8, max_new_tokens=9), ending="close")
+    (done,) = run(TOKENIZERS["remi"], bars=8, max_new_tokens=9, ending="close")
     assert done.num_new_tokens == 9
 
 
@@ -150,7 +147,7 @@ def test_pieces_close_in_any_metre(hold_metre):
     score = replace(notes_at(beats), time_signatures=[TimeSignature(0, 2, 4)])
     prompt = make_prompt(tokenizer, score, "p", 2)
     assert prompt.bar_length == 8
-    options = {"length": Length(bars=2), "ending": "close", "num_samples": 12}
+    options = {"bars": 2, "ending": "close", "num_samples": 12}
     for done in run(tokenizer, prompts=[prompt], hold_metre=hold_metre, **options):
         assert done.tokens[-1] == tokenizer.vocabulary.id("EOS")
         assert tokenizer.grammar().accepts(torch.from_numpy(done.tokens)[None]).all()
@@ -159,7 +156,7 @@ def test_pieces_close_in_any_metre(hold_metre):
 
 def test_a_length_in_tokens_does_not_close():
     with pytest.raises(UserError, match=r"^ending=close: expected bars"):
-        run(TOKENIZERS["remi"], length=Length(total_tokens=2000), ending="close")
+        run(TOKENIZERS["remi"], total_tokens=2000, ending="close")
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 32])
@@ -199,9 +196,9 @@ def test_the_first_candidate_is_the_one_without_others():
 def test_the_best_candidate_of_a_bar_is_continued(tokenizer, ending):
     model = small_model(tokenizer)
     options = {"best_of": 2, "best_of_bars": 1, "ending": ending}
-    (done,) = run(tokenizer, model, length=Length(bars=3), **options)
+    (done,) = run(tokenizer, model, bars=3, **options)
     if ending == "open":
-        (split,) = run(tokenizer, model, length=Length(bars=3), **options, batch_size=1)
+        (split,) = run(tokenizer, model, bars=3, **options, batch_size=1)
         assert done.tokens.tolist() == split.tokens.tolist()
     assert tokenizer.grammar().accepts(torch.from_numpy(done.tokens)[None]).all()
     assert len(done.selections) == (3 if ending == "open" else 2)
@@ -220,13 +217,13 @@ def test_the_best_candidate_of_a_bar_is_continued(tokenizer, ending):
         assert len({tuple(candidate.tokens) for candidate in selection.candidates}) == 2
         before, start = selection.tokens, start + bar
     assert done.tokens[: len(before)].tolist() == before.tolist()
-    (first,) = run(tokenizer, model, length=Length(bars=1), best_of=2)
+    (first,) = run(tokenizer, model, bars=1, best_of=2)
     assert first.tokens.tolist() == done.selections[0].tokens.tolist()
 
 
 def test_a_length_in_tokens_ends_in_the_midst_of_a_choice():
     tokenizer = TOKENIZERS["remi"]
-    options = {"length": Length(total_tokens=150), "best_of": 2, "best_of_bars": 1}
+    options = {"total_tokens": 150, "best_of": 2, "best_of_bars": 1}
     (done,) = run(tokenizer, **options)
     assert len(done.tokens) == 150
     assert done.tokens.tolist() == done.selections[-1].tokens.tolist()
@@ -237,7 +234,7 @@ def test_choices_do_not_depend_on_what_else_is_generated():
     prompt = make_prompt(tokenizer, SCORES["remi"], "p", 1)
     # The same array of tokens with other bars.
     prompts = [prompt, replace(prompt, bar_length=prompt.bar_length // 2), empty_prompt(tokenizer)]
-    options = {"num_samples": 2, "best_of": 2, "best_of_bars": 2, "length": Length(bars=3)}
+    options = {"num_samples": 2, "best_of": 2, "best_of_bars": 2, "bars": 3}
     together = run(tokenizer, prompts=prompts, **options)
     for each in prompts:
         expected = [piece.tokens.tolist() for piece in run(tokenizer, prompts=[each], **options)]
@@ -247,7 +244,7 @@ def test_choices_do_not_depend_on_what_else_is_generated():
 def test_a_piece_that_the_model_ends_is_chosen_no_further():
     tokenizer = TOKENIZERS["remi"]
     options = {"best_of": 2, "best_of_bars": 1, "allow_end": True, "num_samples": 8}
-    done = run(tokenizer, length=Length(bars=3), **options)
+    done = run(tokenizer, bars=3, **options)
     eos = tokenizer.vocabulary.id("EOS")
     assert any(len(piece.selections) < 3 for piece in done)
     for piece in done:
@@ -338,14 +335,14 @@ def test_seconds_follow_the_tempi_that_the_model_writes():
 def test_notes_come_as_they_are_written(tokenizer, monkeypatch):
     """The loop may be left at any note, and an interrupt passes through."""
     model, steps = music_model(tokenizer), []
-    step = decoder.Decoder.steps
+    step = sampler.Sampler.steps
 
     def counted(self, *args):
         for each in step(self, *args):
             steps.append(each)
             yield each
 
-    monkeypatch.setattr(decoder.Decoder, "steps", counted)
+    monkeypatch.setattr(sampler.Sampler, "steps", counted)
     stream = model.stream(SCORES[tokenizer.name], prompt_bars=2, bars=50)
     next(stream)
     assert len(steps) < 200
@@ -366,7 +363,7 @@ def test_no_instrument_plays_more_notes_at_once_than_its_bound():
     bounds = [1, 2, 3, 4, 1]
 
     def most(**sampling):
-        (done,) = run(tokenizer, model, length=Length(bars=1), sampling=SamplingParams(**sampling))
+        (done,) = run(tokenizer, model, bars=1, sampling=SamplingParams(**sampling))
         assert tokenizer.grammar().accepts(torch.from_numpy(done.tokens)[None]).all()
         found = []
         for track in done.new_score.tracks:

@@ -1,0 +1,439 @@
+"""Sampling of continuations: batches of rows, one token per row and step."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from musicgen.errors import UserError
+from musicgen.generation.cadence import find_tonic, restfulness
+from musicgen.generation.continuation import Continuation
+from musicgen.generation.engines import Engine, make_engine
+from musicgen.generation.prompts import Prompt, with_frame
+from musicgen.generation.repetition import BarRepeats, cap_repeats
+from musicgen.generation.request import MAX_TOKENS_PER_BAR, GenerationRequest
+from musicgen.generation.sampling import sample
+from musicgen.generation.selection import Candidate, Selection, best, measure
+from musicgen.models import ModelState, Transformer
+from musicgen.random import NoiseKey, RandomStream
+from musicgen.tokenization.base import TICKS_PER_BEAT, Tokenizer
+from musicgen.tokenization.grammar import Grammar
+
+NUM_ENDINGS = 16
+"""Candidates for the last bar of a piece that closes."""
+
+_NEVER = torch.iinfo(torch.long).max
+
+
+class Draft(NamedTuple):
+    """A continuation so far: its tokens [L], the prompt's included, and what chose among several.
+
+    A sample begins as a draft with the prompt's own array.
+    """
+
+    prompt: Prompt
+    sample: int
+    tokens: NDArray[np.int64]
+    selections: tuple[Selection, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """Tokens to continue, and where their continuations begin and end.
+
+    Attributes:
+        tokens: [L] ids, the prompt's first.
+        start: musical time in grid steps before which nothing may be added.
+        end: musical time at which continuations end, without the token that reaches it.
+        silent_by: musical time after which no new note sounds, see `Grammar.close`.
+        limit: how many tokens may be added.
+    """
+
+    prompt: Prompt
+    tokens: NDArray[np.int64]
+    start: int
+    end: int | None
+    silent_by: int | None
+    limit: int
+
+
+@dataclass(eq=False)
+class Row:
+    """A row of a batch: what it continues, the key of its random numbers, and what it has drawn.
+
+    Attributes:
+        tokens: new ids.
+        time: musical time of the last of them, in grid steps.
+        log_probs: their log-probabilities under the model alone, in nats, without grammar,
+            temperature and filters; empty unless candidates are compared.
+    """
+
+    context: Context
+    key: NoiseKey
+    tokens: list[int] = field(default_factory=list)
+    time: int = 0
+    log_probs: list[float] = field(default_factory=list)
+
+    @property
+    def all_tokens(self) -> NDArray[np.int64]:
+        return np.append(self.context.tokens, np.array(self.tokens, dtype=np.int64))
+
+
+class Sampler:
+    """Continues prompts with a model as a request asks.
+
+    Args:
+        model: causal, in evaluation mode.
+        on_step: called after each step with the number of rows that got a token.
+        warn: called with one line if a requested compilation is not possible.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        request: GenerationRequest,
+        *,
+        on_step: Callable[[int], None] = lambda num_tokens: None,
+        warn: Callable[[str], object] = warnings.warn,
+    ) -> None:
+        self.tokenizer, self.request, self.on_step = tokenizer, request, on_step
+        self.position, self.coordinates = model.position, model.coordinate_names
+        noise = NoiseKey((request.seed,))
+        self.engine = make_engine(model, noise, compile=request.compile, warn=warn)
+
+    def continuations(self, prompts: Sequence[Prompt]) -> Iterator[Continuation]:
+        """Yield `num_samples` continuations of each prompt, each as soon as it is finished.
+
+        Raises:
+            UserError: a prompt is not grammatical, or is too long for the request or the model.
+        """
+        request = self.request
+        for prompt in prompts:  # before any work
+            self._check_length(prompt)
+        samples = [Draft(p, i, p.tokens) for p in prompts for i in range(request.num_samples)]
+        size = max(1, request.batch_size // request.best_of)
+        for first in range(0, len(samples), size):
+            drafts, part, closing = samples[first : first + size], 0, []
+            while drafts:
+                unfinished = []
+                for draft in self._add_part(drafts, part):
+                    if not self._is_complete(draft, part):
+                        unfinished.append(draft)
+                    elif request.ending == "close":
+                        closing.append(draft)
+                    else:
+                        yield self._continuation(draft)
+                drafts, part = unfinished, part + 1
+            for draft in self._add_endings(closing):
+                yield self._continuation(draft)
+
+    def stream(self, prompt: Prompt, sample: int = 0) -> Iterator[tuple[int, int]]:
+        """Yield each new token of a sample with its musical time; a closing bar as a whole.
+
+        Raises:
+            UserError: as `continuations`.
+        """
+        self._check_length(prompt)
+        draft = Draft(prompt, sample, prompt.tokens)
+        row = Row(self._context(draft), self._key(sample))
+        for number, _ in enumerate(self.steps([row])):
+            if len(row.tokens) > number:
+                yield row.tokens[-1], row.time
+        if self.request.ending == "close":
+            (closed,) = self._add_endings([draft._replace(tokens=row.all_tokens)])
+            new = slice(len(row.all_tokens), None)
+            times = self.tokenizer.times(closed.tokens)
+            yield from zip(closed.tokens[new].tolist(), times[new].tolist(), strict=True)
+
+    @torch.inference_mode()
+    def steps(self, rows: Sequence[Row], *, close: bool = False) -> Iterator[list[Row]]:
+        """Draw one more token for each row a step; yield the rows that have ended with it.
+
+        Args:
+            close: end each row with EOS and without sounding notes, by its context's `silent_by`
+                at the latest; the bar line that would come instead of EOS counts for it.
+        """
+        request, sampling, tokenizer = self.request, self.request.sampling, self.tokenizer
+        contexts = list(dict.fromkeys(row.context for row in rows))
+        of_row = torch.tensor([contexts.index(row.context) for row in rows])
+        tokens = [torch.from_numpy(context.tokens) for context in contexts]
+        # Only the model is on the device: grammar and sampling are small and in fp64.
+        grammar = tokenizer.grammar()
+        states = [
+            grammar.start(ids[None], len(context.prompt.tokens))
+            for ids, context in zip(tokens, contexts, strict=True)
+        ]
+        if sampling.max_notes:
+            grammar.bound(sampling.max_notes)  # of prompts it does not hold
+        grammar_state = type(states[0]).cat(states).select(of_row)
+        grammar_state = grammar.hold(
+            grammar_state, tempo=request.hold_tempo, metre=request.hold_metre
+        )
+        silent_by = [_NEVER if c.silent_by is None else c.silent_by for c in contexts]
+        grammar_state = grammar.close(grammar_state, torch.tensor(silent_by)[of_row])
+        all_positions = [
+            torch.from_numpy(
+                tokenizer.coordinates(
+                    context.tokens, self.coordinates, bar_length=context.prompt.bar_length
+                )
+            )
+            for context in contexts
+        ]
+        prompts = list(zip(tokens, all_positions, strict=True))
+        logits, state = prefill(self.engine, prompts, of_row)
+        positions = torch.stack([each[-1] for each in all_positions])[of_row]
+        bounds = torch.tensor(
+            [(c.start, _NEVER if c.end is None else c.end, c.prompt.bar_length) for c in contexts]
+        )[of_row]
+        repeats = self._bar_repeats(grammar, contexts, of_row)
+        active, running = torch.arange(len(rows)), list(rows)
+        for uniform in _uniforms([row.key for row in rows]):
+            starts, ends, bar_lengths = bounds.unbind(1)
+            allowed = grammar.allowed(
+                grammar_state, end=request.allow_end or close, not_before=starts
+            )
+            log_probs = None
+            if close or request.best_of > 1:
+                log_probs = logits.double().log_softmax(-1)
+            if close:
+                closing = [grammar.eos, *grammar.bar_lines]
+                logits[:, grammar.eos] = logits[:, closing].logsumexp(-1)
+            if repeats:
+                time = grammar_state.time
+                logits, allowed = cap_repeats(logits, allowed, repeats, time, sampling.temperature)
+            token = sample(logits, sampling, allowed=allowed, uniform=uniform[active])
+            grammar_state = grammar.advance(grammar_state, token)
+            over = (grammar_state.time >= ends) & (not close)
+            new, times = token.tolist(), grammar_state.time.tolist()
+            for repeat, *seen in zip(repeats, new, times, strict=False):
+                repeat.observe(*([value] for value in seen))
+            for i in (~over).nonzero()[:, 0].tolist():
+                running[i].tokens.append(new[i])
+                running[i].time = times[i]
+                if log_probs is not None:
+                    running[i].log_probs.append(float(log_probs[i, new[i]]))
+            self.on_step(len(over) - int(over.sum()))
+            full = torch.tensor([len(row.tokens) >= row.context.limit for row in running])
+            ended = over | grammar_state.finished | full
+            yield [running[i] for i in ended.nonzero()[:, 0].tolist()]
+
+            if ended.all():
+                return
+            if ended.any():  # compute no further tokens of rows that have ended
+                kept = (~ended).nonzero()[:, 0]
+                running = [running[i] for i in kept.tolist()]
+                repeats = repeats and [repeats[i] for i in kept.tolist()]
+                active, token, positions = active[kept], token[kept], positions[kept]
+                bounds, bar_lengths = bounds[kept], bar_lengths[kept]
+                grammar_state = grammar_state.select(kept)
+                state = state.select(kept.to(self.engine.device))
+            positions = tokenizer.next_coordinates(
+                self.coordinates, positions, token, grammar_state.positions, bar_lengths
+            )
+            device = self.engine.device
+            on_device, state = self.engine.step(token.to(device), positions.to(device), state)
+            logits = on_device.cpu()
+
+    def _check_length(self, prompt: Prompt) -> None:
+        """Raise `UserError` if a prompt and its continuation pass a length."""
+        max_length = self.position.max_length
+        total = len(prompt.tokens) + self.request.num_new_tokens(prompt, max_length)
+        if max_length is not None and total > max_length:
+            raise UserError(
+                f"{total} tokens are more than the max_length={max_length} of this "
+                f"model's positional encoding ({self.position.name}). Generate fewer, or train "
+                "with an encoding without a limit, such as sine_spe, sinusoidal or none"
+            )
+
+    def _continuation(self, draft: Draft) -> Continuation:
+        score = with_frame(self.tokenizer.decode(draft.tokens), draft.prompt.score)
+        return Continuation(draft.prompt, draft.sample, draft.tokens, score, draft.selections)
+
+    def _context(self, draft: Draft, part: int = 0) -> Context:
+        """Return the context of a draft's next part, of `best_of_bars`.
+
+        Without these the only part is the continuation, to the last bar if that closes.
+        """
+        request, prompt = self.request, draft.prompt
+        start, end, silent_by = prompt.end_time, request.end_time(prompt), None
+        if request.ending == "close":
+            assert end is not None
+            silent_by, end = end, end - prompt.bar_length
+        if request.best_of_bars is not None:
+            length = request.best_of_bars * prompt.bar_length
+            start += part * length
+            end = start + length if end is None else min(end, start + length)
+        num_new = len(draft.tokens) - len(prompt.tokens)
+        limit = request.num_new_tokens(prompt, self.position.max_length) - num_new
+        return Context(prompt, draft.tokens, start, end, silent_by, limit)
+
+    def _is_complete(self, draft: Draft, part: int) -> bool:
+        """Return whether a draft is complete after a part, but for the bar that closes it."""
+        if self.request.best_of_bars is None or draft.tokens[-1] == self._eos:
+            return True
+        following = self._context(draft, part + 1)
+        at_end = following.end is not None and following.end <= following.start
+        return at_end or following.limit < 1
+
+    @property
+    def _eos(self) -> int:
+        return self.tokenizer.vocabulary.id("EOS")
+
+    def _key(self, sample: int, candidate: int = 0, part: int = 0) -> NoiseKey:
+        """Return the key of the random numbers of a sample's candidate for a part."""
+        words: tuple[int, ...] = (sample, candidate, part)
+        while len(words) > 1 and words[-1] == 0:  # the first draw is that of a sample alone
+            words = words[:-1]
+        return NoiseKey((self.request.seed, RandomStream.SAMPLING, *words))
+
+    def _add_part(self, drafts: Sequence[Draft], part: int) -> Iterator[Draft]:
+        """Yield each draft with the best candidate for its next part."""
+        # Samples that share their prompt's array share its prefill.
+        keys = [(id(draft.prompt), id(draft.tokens)) for draft in drafts]
+        contexts = {
+            key: self._context(draft, part) for key, draft in zip(keys, drafts, strict=True)
+        }
+        draws = [(i, c) for i in range(len(drafts)) for c in range(self.request.best_of)]
+        found: list[dict[int, Candidate]] = [{} for _ in drafts]
+        for first in range(0, len(draws), self.request.batch_size):
+            batch = {
+                Row(contexts[keys[i]], self._key(drafts[i].sample, c, part)): (i, c)
+                for i, c in draws[first : first + self.request.batch_size]
+            }
+            for row in (row for ended in self.steps(list(batch)) for row in ended):
+                i, c = batch[row]
+                draft, tokens = drafts[i], row.all_tokens
+                if self.request.best_of > 1:
+                    found[i][c] = self._candidate(row)
+                    if len(found[i]) < self.request.best_of:
+                        continue
+                    selection = Selection([found[i][c] for c in range(self.request.best_of)])
+                    tokens = selection.tokens
+                    draft = draft._replace(selections=(*draft.selections, selection))
+                yield draft._replace(tokens=tokens)
+
+    def _candidate(self, row: Row) -> Candidate:
+        tokens, context = row.all_tokens, row.context
+        tick = context.start * self._ticks_per_step
+        score = self.tokenizer.decode(tokens)
+        return measure(context.prompt, tokens, score, tick, row.log_probs)
+
+    @property
+    def _ticks_per_step(self) -> int:
+        return TICKS_PER_BEAT // self.tokenizer.steps_per_beat
+
+    def _add_endings(self, drafts: Sequence[Draft]) -> list[Draft]:
+        """Return drafts with a last bar that closes them, up to EOS.
+
+        Several candidates for the bar are sampled in which the model may end the piece, and must
+        by the end of the bar: no note sounds longer, and a bar line counts as the end. Two measures
+        choose among them, see `best`: how sure the model is, by itself, that the piece ends after
+        the candidate, which approximates sampling conditioned on the end; and how much its bar
+        rests on the tonic of the prompt (of the piece, without a prompt), see `restfulness`, as
+        small models know endings better than keys. A piece that has ended already stays as it is,
+        and so does one that the model's positional encoding or `max_new_tokens` leaves no room for.
+        """
+        closed = list(drafts)
+        contexts = {
+            i: context
+            for i, draft in enumerate(drafts)
+            if draft.tokens[-1] != self._eos and (context := self._last_bar(draft)).limit > 0
+        }
+        numbers, size = list(contexts), max(1, self.request.batch_size // NUM_ENDINGS)
+        for first in range(0, len(numbers), size):
+            candidates = {
+                i: [
+                    Row(contexts[i], self._ending_key(drafts[i].sample, number))
+                    for number in range(NUM_ENDINGS)
+                ]
+                for i in numbers[first : first + size]
+            }
+            for _ in self.steps([row for each in candidates.values() for row in each], close=True):
+                pass
+            for i, rows in candidates.items():
+                closed[i] = drafts[i]._replace(tokens=self._best_ending(rows))
+        return closed
+
+    def _last_bar(self, draft: Draft) -> Context:
+        request, prompt = self.request, draft.prompt
+        end, limit = request.end_time(prompt), MAX_TOKENS_PER_BAR
+        assert end is not None
+        if self.position.max_length is not None:
+            limit = min(limit, self.position.max_length - len(draft.tokens))
+        if request.max_new_tokens is not None:
+            limit = min(limit, request.max_new_tokens + len(prompt.tokens) - len(draft.tokens))
+        return Context(prompt, draft.tokens, end - prompt.bar_length, end, end, limit)
+
+    def _ending_key(self, sample: int, candidate: int) -> NoiseKey:
+        return NoiseKey((self.request.seed, RandomStream.ENDING, sample, candidate))
+
+    def _best_ending(self, rows: Sequence[Row]) -> NDArray[np.int64]:
+        """Return the tokens [L] of the best of the candidates that end the piece."""
+        rows = [row for row in rows if row.tokens[-1] == self._eos] or rows[:1]
+        context, step = rows[0].context, self._ticks_per_step
+        prompt, start = context.prompt, context.start * step
+        length = prompt.bar_length * step
+        tonic = find_tonic(prompt.score) or find_tonic(self.tokenizer.decode(context.tokens))
+        measures = []
+        for row in rows:
+            rest = 0.0
+            if tonic:
+                bar = self.tokenizer.decode(row.all_tokens).clip(start, start + length)
+                rest = restfulness(bar, tonic, length)
+            measures.append((row.log_probs[-1], rest))
+        return rows[best(measures)].all_tokens
+
+    def _bar_repeats(
+        self, grammar: Grammar, contexts: Sequence[Context], rows: Tensor
+    ) -> list[BarRepeats]:
+        """Return the last bars of the contexts at `rows` [B]; none without a maximum."""
+        most = self.request.sampling.max_bar_repeats
+        if most is None:
+            return []
+        read = [
+            BarRepeats(grammar, most, context.prompt.bar_length).observe(
+                context.tokens.tolist(), self.tokenizer.times(context.tokens).tolist()
+            )
+            for context in contexts
+        ]
+        return [read[row].copy() for row in rows.tolist()]
+
+
+def prefill(
+    engine: Engine, prompts: Sequence[tuple[Tensor, Tensor]], rows: Tensor
+) -> tuple[Tensor, ModelState]:
+    """Return logits [B, V], on the CPU, and the state of the prompts at `rows` [B].
+
+    Prompts of equal length go through the model together.
+
+    Args:
+        prompts: ids [L] and positions [L, P] of each.
+    """
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i][0]))
+    outputs = []
+    for _, group in groupby((prompts[i] for i in order), lambda prompt: len(prompt[0])):
+        tokens, positions = map(torch.stack, zip(*group, strict=True))
+        outputs.append(engine.prefill(tokens.to(engine.device), positions.to(engine.device)))
+    rows = torch.tensor(order).argsort()[rows]
+    logits = torch.cat([logits for logits, _ in outputs])
+    state = ModelState.cat([state for _, state in outputs])
+    return logits.cpu()[rows], state.select(rows.to(engine.device))
+
+
+def _uniforms(keys: Sequence[NoiseKey], block: int = 256) -> Iterator[Tensor]:
+    """Yield a number in [0, 1) for each row, [B] in fp64, from a generator for each key."""
+    number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    generators = [key.generator() for key in number]
+    of_key = torch.tensor([number[key] for key in keys])
+    while True:
+        draws = torch.stack([torch.rand(block, generator=g) for g in generators])
+        yield from draws[of_key].double().unbind(1)
