@@ -1,4 +1,4 @@
-"""Learning somebody's music from a few pieces: all weights, LoRA, a style file, or nothing.
+"""Learning somebody's music from a few pieces: all weights, LoRA, a prefix state, or nothing.
 
     python -m benchmarks.adaptation --base RUN --root FOLDER [--data pop909] [--pieces 5,20,100]
 
@@ -36,7 +36,7 @@ METHODS = {
     "none": [],
     "full": ["optimizer=adamw", "optimizer.lr=5e-4"],
     "lora": ["adapter=lora", "optimizer.lr=2e-3"],
-    "style": ["adapter=style"],
+    "prefix_state": ["adapter=prefix_state"],
 }
 CORPORA: dict[str, type[Corpus]] = {"midi_folder": MidiFolder, "pop909": POP909}
 WINDOWS = 2  # of a held-out piece, in training lengths

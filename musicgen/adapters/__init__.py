@@ -2,6 +2,6 @@
 
 from musicgen.adapters.base import Adapter
 from musicgen.adapters.lora import LoRA
-from musicgen.adapters.style import Style
+from musicgen.adapters.prefix_state import PrefixState
 
-__all__ = ["Adapter", "LoRA", "Style"]
+__all__ = ["Adapter", "LoRA", "PrefixState"]

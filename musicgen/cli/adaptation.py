@@ -1,4 +1,4 @@
-"""Adapters in training: adapter=lora or adapter=style, with init=RUN."""
+"""Adapters in training: adapter=lora or adapter=prefix_state, with init=RUN."""
 
 from __future__ import annotations
 

@@ -90,10 +90,10 @@ class MusicModel:
             return upload(Path(folder), repo_id, private=private, message=message)
 
     def with_adapter(self, path: str | Path, kind: str | None = None) -> MusicModel:
-        """Return it with the adapter of a file that training wrote: LoRA, or a style.
+        """Return it with the adapter of a file that training wrote: LoRA, or a prefix state.
 
         Args:
-            kind: what the file must hold, `lora` or `style`; None takes either.
+            kind: what the file must hold, `lora` or `prefix_state`; None takes either.
 
         Raises:
             UserError: the file is no such adapter, or was trained for another model.

@@ -19,15 +19,16 @@ class AverageWeights(callbacks.WeightAveraging):
     continues from, as `current_model_state`. Buffers, such as random features, are not averaged.
 
     Args:
-        decay: the average after step t is d times the one before plus 1 - d times the weights, with
-            d = min(decay, (1 + t) / (10 + t)), so that a short run forgets its initial weights.
+        ema_decay: the average after step t is d times the one before plus 1 - d times the weights,
+            with d = min(ema_decay, (1 + t) / (10 + t)), so that a short run forgets its initial
+            weights.
     """
 
-    def __init__(self, decay: float) -> None:
-        check_float("decay", decay, below=1)
+    def __init__(self, ema_decay: float) -> None:
+        check_float("ema_decay", ema_decay, below=1)
 
         def average(averaged: Tensor, weights: Tensor, step: Tensor) -> Tensor:
-            weight = (9 / (10 + step)).clamp(min=1 - decay)
+            weight = (9 / (10 + step)).clamp(min=1 - ema_decay)
             return averaged.lerp(weights, weight.to(averaged.dtype))
 
         super().__init__(use_buffers=False, avg_fn=average)

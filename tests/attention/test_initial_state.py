@@ -1,4 +1,4 @@
-"""A style is a state: that of a prefix gives what the prefix gives."""
+"""A prefix state is a state: that of a prefix gives what the prefix gives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from hydra.utils import instantiate
 
-from musicgen.adapters import Style
+from musicgen.adapters import PrefixState
 from musicgen.attention.linear.initial import InitialState
 
 SMALL = (
@@ -45,9 +45,9 @@ def test_the_state_of_a_prefix_equals_the_prefix(model):
     expected, _ = model.forward_with_state(
         ids, positions=after, state=state.select(torch.zeros(3, dtype=torch.long))
     )
-    style = Style(weight=PREFIX)
-    style.attach(model)
-    style.initialise(model, prefix, before)
+    adapter = PrefixState(weight=PREFIX)
+    adapter.attach(model)
+    adapter.initialise(model, prefix, before)
     torch.testing.assert_close(model(ids, positions=after), expected, atol=1e-8, rtol=1e-6)
     # Token by token, and after a first part.
     for split in (1, 70):
@@ -63,7 +63,7 @@ def test_the_state_of_a_prefix_equals_the_prefix(model):
 
 
 def test_every_layer_learns_and_the_normaliser_stays_positive(model):
-    Style().attach(model)
+    PrefixState().attach(model)
     ids, positions = ids_and_positions(2, 0, 40)
     modules = [m for m in model.modules() if isinstance(m, InitialState)]
     assert len(modules) == 2
@@ -83,9 +83,9 @@ def test_the_first_weights_are_a_mean_over_windows(config):
     model = instantiate(cfg.model, vocab_size=VOCAB).double().eval()
     ids, positions = ids_and_positions(4, 0, 8)
     states = [model.forward_with_state(row[None])[1].layers[0].attention for row in ids]
-    style = Style(weight=2)
-    style.attach(model)
-    style.initialise(model, ids, positions)
+    adapter = PrefixState(weight=2)
+    adapter.attach(model)
+    adapter.initialise(model, ids, positions)
     found = model.layers[0].attention.initial_state(1)
     torch.testing.assert_close(found.k, sum(s.k for s in states) / 4 / 8 * 2)
     torch.testing.assert_close(found.kv, sum(s.kv for s in states) / 4 / 8 * 2)

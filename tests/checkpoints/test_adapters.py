@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import musicgen
-from musicgen.adapters import LoRA, Style
+from musicgen.adapters import LoRA, PrefixState
 from musicgen.checkpoints import CONTENT_KEY, apply_adapter, rebuild, write_adapter
 from musicgen.errors import UserError
 from musicgen.models import parameter_count
@@ -16,9 +16,9 @@ from tests.checkpoints.small_model import SOFTMAX, small_model
 
 CONFIGS = {
     "lora": {"_target_": "musicgen.adapters.LoRA", "rank": 2, "targets": ["qkv", "ff_out"]},
-    "style": {"_target_": "musicgen.adapters.Style"},
+    "prefix_state": {"_target_": "musicgen.adapters.PrefixState"},
 }
-ADAPTERS = {"lora": lambda: LoRA(2, targets=["qkv", "ff_out"]), "style": Style}
+ADAPTERS = {"lora": lambda: LoRA(2, targets=["qkv", "ff_out"]), "prefix_state": PrefixState}
 IDS = torch.arange(3, 40)[None]
 
 
@@ -111,16 +111,19 @@ def test_lora_changes_nothing_at_first_and_merges():
 
 
 def test_files_for_other_models_and_of_other_kinds_are_refused(tmp_path):
-    base, file = small_model(), tmp_path / "style.safetensors"
-    saved("style", base, tmp_path / "run.ckpt")
+    base, file = small_model(), tmp_path / "prefix_state.safetensors"
+    saved("prefix_state", base, tmp_path / "run.ckpt")
     write_adapter(tmp_path / "run.ckpt", file)
 
-    def refused(message, model=base, kind="style", path=file):
+    def refused(message, model=base, kind="prefix_state", path=file):
         with pytest.raises(UserError, match=message):
             apply_adapter(model.model, model.content, path, kind)
 
-    refused(r"style\.safetensors: it was trained for other weights", small_model())
-    refused(r"style\.safetensors: it holds an adapter of the kind style, not lora", kind="lora")
+    refused(r"prefix_state\.safetensors: it was trained for other weights", small_model())
+    refused(
+        r"prefix_state\.safetensors: it holds an adapter of the kind prefix_state, not lora",
+        kind="lora",
+    )
     other = small_model_with(base)
     other.content = replace(base.content, vocabulary_hash="0")
     refused("another vocabulary", other)
@@ -159,16 +162,16 @@ def test_lora_takes_a_list_of_different_layers(targets):
         LoRA(targets=targets)
 
 
-def test_a_style_is_a_state_and_needs_causality():
+def test_a_prefix_state_is_a_state_and_needs_causality():
     model = small_model().model
     model.causal = False
-    with pytest.raises(UserError, match="adapter=style: expected a causal model"):
-        Style().attach(model)
+    with pytest.raises(UserError, match="adapter=prefix_state: expected a causal model"):
+        PrefixState().attach(model)
 
 
-def test_a_style_keeps_its_features(tmp_path):
+def test_a_prefix_state_keeps_its_features(tmp_path):
     base = small_model()
-    saved("style", base, tmp_path / "run.ckpt")
+    saved("prefix_state", base, tmp_path / "run.ckpt")
     content = rebuild(tmp_path / "run.ckpt")[2]
-    assert content.adapter == CONFIGS["style"]
+    assert content.adapter == CONFIGS["prefix_state"]
     assert asdict(content)["config"] == {"init": "the/base"}

@@ -1,4 +1,4 @@
-"""What a style begins with."""
+"""What a prefix state begins with."""
 
 from __future__ import annotations
 

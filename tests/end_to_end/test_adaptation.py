@@ -1,4 +1,4 @@
-"""Adapters with the commands: a style and LoRA trained from a run, and used without it."""
+"""Adapters with the commands: a prefix state and LoRA trained from a run, and used without it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def call(workplace, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["lora", "style"])
+@pytest.mark.parametrize("kind", ["lora", "prefix_state"])
 def test_an_adapter_is_trained_and_used(call, workplace, kind):
     (base,) = (workplace / "outputs/tiny").iterdir()
     begun = (f"init={base}", f"adapter={kind}", *DATA, *SHORT, f"run_name={kind}")
@@ -34,26 +34,30 @@ def test_an_adapter_is_trained_and_used(call, workplace, kind):
     assert done.returncode == 0, done.stderr
     pieces = [sorted((workplace / f"{kind}-{x}").glob("*.mid")) for x in ("file", "run")]
     assert [p.read_bytes() for p in pieces[0]] == [p.read_bytes() for p in pieces[1]]
-    wrong = {"lora": "style", "style": "lora"}[kind]
+    wrong = {"lora": "prefix_state", "prefix_state": "lora"}[kind]
     done = call("generate.py", f"checkpoint={base}", f"{wrong}={file}", "out=wrong")
     assert_one_line(done, f"{kind}.safetensors: it holds an adapter of the kind {kind}")
     done = call("train.py", f"resume={run}", "trainer.max_steps=6")
     assert done.returncode == 0, done.stderr
     assert "6 steps in" in done.stderr
-    # A run from its weights: LoRA is merged, a style is not.
+    # A run from its weights: LoRA is merged, a prefix state is not.
     done = call("train.py", f"init={run}", *DATA, *SHORT)
     if kind == "lora":
         assert done.returncode == 0, done.stderr
     else:
-        assert_one_line(done, "a new run cannot begin from a style", str(base))
+        assert_one_line(done, "a new run cannot begin from a prefix state", str(base))
 
 
 def test_an_adapter_needs_a_trained_model_of_its_kind(call, workplace):
     assert_one_line(
-        call("train.py", "adapter=style", *TINY), "adapter=style: it adapts", "init=RUN"
+        call("train.py", "adapter=prefix_state", *TINY),
+        "adapter=prefix_state: it adapts",
+        "init=RUN",
     )
     softmax = (*TINY, *SHORT, "attention=softmax", "position=none", "run_name=softmax")
     assert call("train.py", *softmax).returncode == 0
     (run,) = (workplace / "outputs/softmax").iterdir()
-    done = call("train.py", f"init={run}", "adapter=style", *DATA)
-    assert_one_line(done, "adapter=style: expected a model with linear attention", "use lora")
+    done = call("train.py", f"init={run}", "adapter=prefix_state", *DATA)
+    assert_one_line(
+        done, "adapter=prefix_state: expected a model with linear attention", "use lora"
+    )

@@ -43,7 +43,7 @@ CHOICES = {
         ("debug=overfit",),
         ("debug=profile",),
         ("init=latest", "adapter=lora"),
-        ("init=latest", "adapter=style"),
+        ("init=latest", "adapter=prefix_state"),
         ("hparams_search=optuna", "hydra.sweeper.n_trials=1"),
     ),
     "prepare": ((), ("tokenizer=remi_metres",)),

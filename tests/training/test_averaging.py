@@ -13,7 +13,7 @@ from musicgen import load
 from musicgen.errors import UserError
 from musicgen.training.averaging import AverageWeights
 
-ON = ("callbacks=averaged", "callbacks.weight_averaging.decay=0.4", "scheduler.max_steps=6")
+ON = ("callbacks=averaged", "callbacks.weight_averaging.ema_decay=0.4", "scheduler.max_steps=6")
 CURRENT = "current_model_state"
 
 
@@ -117,7 +117,7 @@ def test_averaging_can_begin_at_a_resume_and_its_end_is_told(run, tmp_path, caps
 
 
 def test_invalid_decays_are_refused():
-    with pytest.raises(UserError, match="decay=1: expected a number >= 0 and < 1"):
+    with pytest.raises(UserError, match="ema_decay=1: expected a number >= 0 and < 1"):
         AverageWeights(1)
 
 

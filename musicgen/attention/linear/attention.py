@@ -61,7 +61,7 @@ class LinearAttention(Attention):
         with parameter_of("feature_map"):
             self.feature_map = feature_map(dim=encoded_dim, logit_scale=logit_scale)
         self.feature_dim = self.feature_map.feature_dim
-        self.initial_state: InitialState | None = None  # of a style
+        self.initial_state: InitialState | None = None  # a learned one, see `PrefixState`
         self.decay = None
         self.decays_by_token = decay == "token"
         if decay != "none":

@@ -20,7 +20,7 @@ from musicgen.run_folders import LAST, OVERRIDES, find_run
 LITERAL_KEYS = frozenset(
     {
         *("prompt", "checkpoint", "out", "generated", "references"),
-        *("init", "resume", "lora", "style"),
+        *("init", "resume", "lora", "prefix_state"),
         *("data.root", "data.group", "data.cache_dir", "loader.cache_dir"),
         *("paths.data_dir", "paths.output_dir"),
     }

@@ -1,11 +1,11 @@
-"""Contracts of a style, a state to begin in, under every positional encoding with linear attention."""
+"""Contracts of a prefix state, in which to begin, under every positional encoding with linear attention."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from musicgen.adapters import Style
+from musicgen.adapters import PrefixState
 from musicgen.attention import LinearAttention
 from musicgen.attention.linear.initial import InitialState
 from musicgen.models import Transformer
@@ -24,13 +24,13 @@ assert model  # the fixture, with its parameters
 
 
 @pytest.fixture
-def styled(model) -> Transformer:
+def prefixed(model) -> Transformer:
     if not isinstance(model.layers[0].attention, LinearAttention):
         pytest.skip("softmax attention has no such state")
     positions = torch.arange(TRAINING_LENGTH)[None, :, None].expand(2, -1, 1)
-    style = Style(weight=10)
-    style.attach(model)
-    style.initialise(model, tokens(TRAINING_LENGTH), positions)
+    adapter = PrefixState(weight=10)
+    adapter.attach(model)
+    adapter.initialise(model, tokens(TRAINING_LENGTH), positions)
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, InitialState):
@@ -40,27 +40,27 @@ def styled(model) -> Transformer:
 
 
 @torch.no_grad()
-def test_a_style_is_causal_recurrent_and_blind_to_padding(styled):
+def test_a_prefix_state_is_causal_recurrent_and_blind_to_padding(prefixed):
     ids = tokens(2 * TRAINING_LENGTH)
-    parallel = styled(ids, noise=NOISE)
-    first, state = styled.forward_with_state(ids[:, :23], noise=NOISE)
-    out = torch.cat((first, decode(styled, ids[:, 23:], state)), dim=1)
+    parallel = prefixed(ids, noise=NOISE)
+    first, state = prefixed.forward_with_state(ids[:, :23], noise=NOISE)
+    out = torch.cat((first, decode(prefixed, ids[:, 23:], state)), dim=1)
     torch.testing.assert_close(out, parallel, atol=1e-4, rtol=0)
-    out = decode(styled, ids[:, :9], None)
+    out = decode(prefixed, ids[:, :9], None)
     torch.testing.assert_close(out, parallel[:, :9], atol=1e-4, rtol=0)
     changed = ids.clone()
     changed[:, 25:] = (changed[:, 25:] + 1) % VOCAB
-    after = styled(changed, noise=NOISE)
+    after = prefixed(changed, noise=NOISE)
     torch.testing.assert_close(after[:, :25], parallel[:, :25], atol=1e-5, rtol=0)
     padded = torch.cat((ids, torch.zeros(2, 7, dtype=torch.long)), dim=1)
     mask = torch.arange(padded.shape[1]).expand(2, -1) < ids.shape[1]
-    out = styled(padded, key_mask=mask, noise=NOISE)[:, : ids.shape[1]]
+    out = prefixed(padded, key_mask=mask, noise=NOISE)[:, : ids.shape[1]]
     torch.testing.assert_close(out, parallel, atol=1e-4, rtol=0)
 
 
-def test_every_part_of_a_style_has_a_gradient(styled):
-    styled(tokens(TRAINING_LENGTH), noise=NOISE).square().mean().backward()
-    for name, parameter in styled.named_parameters():
+def test_every_part_of_a_style_has_a_gradient(prefixed):
+    prefixed(tokens(TRAINING_LENGTH), noise=NOISE).square().mean().backward()
+    for name, parameter in prefixed.named_parameters():
         if ".initial_state." in name:
             assert parameter.grad.isfinite().all(), name
             assert parameter.grad.abs().max() > 0, name

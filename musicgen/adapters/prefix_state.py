@@ -1,4 +1,4 @@
-"""Style files: the learned state in which linear attention begins."""
+"""Prefix states: the learned state in which linear attention begins."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from musicgen.position import Site
 from musicgen.validation import check_float
 
 
-class Style(Adapter):
+class PrefixState(Adapter):
     """Learn the state of every layer in which sequences begin, as if music stood before them.
 
     Positions do not change: the first token is at 0. MIDI-RWKV (2025) tunes the state of another
-    linear model. With decay, a style fades in the heads that forget.
+    linear model. With decay, it fades in the heads that forget.
 
     Args:
         weight: of the state at first, in tokens: that many average tokens of the data. A light
             state hardly matters beside a window of tokens, and learns slowly.
     """
 
-    name = "style"
+    name = "prefix_state"
     marker = ".initial_state."
 
     def __init__(self, weight: float = 16.0) -> None:
@@ -38,7 +38,7 @@ class Style(Adapter):
     def _add(self, model: Transformer) -> None:
         if not model.causal:
             expected = "expected a causal model, as only those have a state; use lora"
-            raise ParameterError("adapter", Style.name, expected)
+            raise ParameterError("adapter", PrefixState.name, expected)
         device = model.head.weight.device
         tokens = torch.zeros(1, 1, dtype=torch.long, device=device)
         positions = tokens[..., None].expand(1, 1, model.num_position_columns)
@@ -68,7 +68,7 @@ def _attentions(model: Transformer) -> Iterator[LinearAttention]:
                 f"expected a model with linear attention, whose state it learns; this one has "
                 f"{attention.name} attention: use lora"
             )
-            raise ParameterError("adapter", Style.name, expected)
+            raise ParameterError("adapter", PrefixState.name, expected)
         yield attention
 
 
