@@ -1,4 +1,4 @@
-"""Copy the configuration files and the vocabularies, which lie outside the package, into it."""
+"""Copy the configuration files, which lie outside the package, into it."""
 
 import shutil
 from pathlib import Path
@@ -7,17 +7,15 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 
-class BuildWithResources(build_py):
-    """Add `musicgen/conf` and `musicgen/vocabularies`, which musicgen/package_data.py reads."""
+class BuildWithConf(build_py):
+    """Add `musicgen/conf`, which musicgen/package_data.py reads."""
 
     def run(self) -> None:
         super().run()
-        if self.editable_mode:  # musicgen/package_data.py finds the checkout's folders
-            return
-        package = Path(self.build_lib, "musicgen")
-        for source, target in (("conf", "conf"), ("tokenizers", "vocabularies")):
-            shutil.rmtree(package / target, ignore_errors=True)
-            shutil.copytree(source, package / target)
+        if not self.editable_mode:  # which reads the checkout's folder
+            target = Path(self.build_lib, "musicgen", "conf")
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree("conf", target)
 
 
-setup(cmdclass={"build_py": BuildWithResources})
+setup(cmdclass={"build_py": BuildWithConf})

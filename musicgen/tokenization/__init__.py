@@ -1,11 +1,11 @@
 """Music as tokens: encoding, decoding, and grammars."""
 
 from musicgen.tokenization.base import EncodingSummary, Tokenizer
-from musicgen.tokenization.chorale.tokenizer import FROZEN_NAME, Chorale
-from musicgen.tokenization.groove2groove.instruments import FROZEN_TRACKS, PUBLISHED_TRACKS
+from musicgen.tokenization.chorale.tokenizer import Chorale
+from musicgen.tokenization.groove2groove.instruments import BAND_TRACKS, PUBLISHED_TRACKS
 from musicgen.tokenization.groove2groove.tokenizer import Groove2Groove
 from musicgen.tokenization.remi.metre import METRES
-from musicgen.tokenization.remi.tokenizer import FROZEN_SETTINGS, REMI
+from musicgen.tokenization.remi.tokenizer import REMI
 from musicgen.tokenization.vocabulary import Vocabulary
 
 __all__ = [
@@ -22,7 +22,14 @@ __all__ = [
 
 
 def frozen_tokenizers() -> dict[str, Tokenizer]:
-    """Return the tokenizers with a frozen vocabulary, by its folder's name in `tokenizers/`."""
-    remi = {name: REMI(**settings) for name, settings in FROZEN_SETTINGS.items()}
-    groove = {name: Groove2Groove(tracks=tracks) for name, tracks in FROZEN_TRACKS.items()}
-    return {**remi, **groove, FROZEN_NAME: Chorale()}
+    """Return the tokenizers whose vocabularies never change, by their name in `tokenizers/`."""
+    return {
+        "remi": REMI(),
+        "remi_notes": REMI(chords=False, tempo_bins=None),
+        "remi_fine": REMI(positions_per_beat=12, velocity_bins=(3, 127, 4)),
+        "remi_metres": REMI(time_signatures=METRES),
+        "groove2groove": Groove2Groove(),
+        "groove2groove_published": Groove2Groove(tracks=PUBLISHED_TRACKS),
+        "groove2groove_band": Groove2Groove(tracks=BAND_TRACKS),
+        "chorale": Chorale(),
+    }

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from musicgen.midi import Score, Track
 from musicgen.text import pluralize
 from musicgen.tokenization.coordinates import TokenCoordinates
 from musicgen.tokenization.grammar import Grammar
-from musicgen.tokenization.vocabulary import IntArray, content_hash, load_json, save_json, within
+from musicgen.tokenization.vocabulary import IntArray, load_json, save_json, within
 
 Rng = np.random.Generator
 
@@ -85,44 +85,43 @@ class Tokenizer(TokenCoordinates):
         """Return plain data that rebuilds the tokenizer: `type(t)(**t.settings())`."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data for `from_json`: class name, settings, vocabulary and their hash."""
-        content = {
+        """Return plain data for `from_json`: class name, settings and vocabulary."""
+        return {
             "tokenizer": self.name,
             "settings": self.settings(),
             "vocabulary": self.vocabulary.to_json(),
         }
-        return {**content, "hash": content_hash(content)}
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Build the tokenizer from the data of `to_json`; raise `UserError` if it was changed."""
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Tokenizer:
+        """Build the tokenizer from the data of `to_json`.
+
+        Raises:
+            UserError: the data are not a tokenizer's, or the settings now give other tokens.
+        """
+        classes = {subclass.name: subclass for subclass in Tokenizer.__subclasses__()}
         try:
-            content = {key: data[key] for key in ("tokenizer", "settings", "vocabulary")}
-            changed = data["hash"] != content_hash(content)
+            build, settings = classes[data["tokenizer"]], data["settings"]
+            hash_when_saved = data["vocabulary"]["hash"]
         except (KeyError, TypeError):
-            expected = "tokenizer, settings, vocabulary and hash"
+            expected = "tokenizer, settings and vocabulary"
             raise UserError(f"not a tokenizer: expected {expected}") from None
-        if changed:
-            raise UserError("the tokenizer was changed after it was saved; restore the file")
-        classes = {sub.name: sub for sub in Tokenizer.__subclasses__() if issubclass(sub, cls)}
-        if content["tokenizer"] not in classes:
-            raise UserError(f"tokenizer {content['tokenizer']}: expected {', '.join(classes)}")
         try:
-            tokenizer = classes[content["tokenizer"]](**content["settings"])
+            tokenizer = build(**settings)
         except TypeError:
-            tokenizer = None
-        if tokenizer is None or tokenizer.vocabulary.to_json() != content["vocabulary"]:
-            raise UserError("saved by another version of musicgen; use that version")
+            raise UserError("saved by another version of musicgen; use that version") from None
+        if tokenizer.vocabulary.hash != hash_when_saved:
+            raise UserError("its settings give another vocabulary than when it was saved")
         return tokenizer
 
     def save(self, path: str | Path) -> None:
         """Write settings and vocabulary as JSON, atomically."""
         save_json(self.to_json(), path)
 
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read a file that `save` wrote: any with `Tokenizer.load`, a REMI with `REMI.load`."""
-        return load_json(path, cls.from_json)
+    @staticmethod
+    def load(path: str | Path) -> Tokenizer:
+        """Read a tokenizer of any class from a file that `save` wrote."""
+        return load_json(path, Tokenizer.from_json)
 
     @abstractmethod
     def encode_with_summary(self, score: Score) -> tuple[IntArray, EncodingSummary]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.files import write_text
-from musicgen.package_data import VOCABULARIES
 
 IntArray = NDArray[np.int64]
 T = TypeVar("T")
+
+_VERSION = 1  # of the file's format
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,6 @@ class Vocabulary:
     PAD: ClassVar[str] = "PAD"
 
     tokens: tuple[str, ...]
-    version: int = 1
-
-    def __post_init__(self) -> None:
-        assert len(self._ids) == len(self), "token names must differ from each other and from PAD"
 
     def __len__(self) -> int:
         """Return the number of ids including PAD: the V of a model."""
@@ -51,73 +48,35 @@ class Vocabulary:
         return self._ids[token]
 
     def token(self, index: int) -> str:
-        """Return the token of an id; raise `IndexError` outside 0..pad_id."""
-        if not 0 <= index <= self.pad_id:
-            raise IndexError(f"token id {index} is outside 0..{self.pad_id}")
+        """Return the token of an id; raise `IndexError` past `pad_id`."""
         return self.PAD if index == self.pad_id else self.tokens[index]
 
     @cached_property
     def hash(self) -> str:
-        return content_hash({"version": self.version, "tokens": self.tokens})
+        """The SHA-256, in hex, of version and tokens as JSON with sorted keys and no spaces."""
+        content = {"version": _VERSION, "tokens": self.tokens}
+        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        return {"version": self.version, "hash": self.hash, "tokens": list(self.tokens)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Vocabulary:
-        """Build the vocabulary from the data of `to_json`; raise `UserError` if it was changed."""
-        try:
-            tokens = tuple(str(token) for token in data["tokens"])
-            version, stated = int(data["version"]), data["hash"]
-        except (KeyError, TypeError, ValueError):
-            raise UserError("not a vocabulary: expected version, hash and tokens") from None
-        if content_hash({"version": version, "tokens": tokens}) != stated:
-            raise UserError("the vocabulary was changed after it was saved; restore the file")
-        return cls(tokens, version)
+        return {"version": _VERSION, "hash": self.hash, "tokens": list(self.tokens)}
 
     def save(self, path: str | Path) -> None:
         save_json(self.to_json(), path)
 
-    @classmethod
-    def load(cls, path: str | Path) -> Vocabulary:
-        return load_json(path, cls.from_json)
 
-
-@cache
-def load_frozen(name: str) -> Vocabulary:
-    return Vocabulary.load(VOCABULARIES / name / "vocab.json")
-
-
-def assign_ids(
-    families: Mapping[str, list[str]], frozen: str | None
-) -> tuple[Vocabulary, dict[str, range]]:
-    """Return the vocabulary of families of tokens, and the ids of each family.
-
-    The ids are those in the file of the vocabulary named `frozen`; if None, they number the
-    families in order.
-    """
-    tokens = tuple(chain.from_iterable(families.values()))
-    vocabulary = Vocabulary(tokens) if frozen is None else load_frozen(frozen)
-    ids = {}
-    for family, names in families.items():
-        start = vocabulary._ids.get(names[0], 0) if names else 0
-        ids[family] = range(start, start + len(names))
-    found = [vocabulary.tokens[i.start : i.stop] for i in ids.values()]
-    if len(vocabulary.tokens) != len(tokens) or found != [tuple(n) for n in families.values()]:
-        path = VOCABULARIES / str(frozen) / "vocab.json"
-        raise UserError(f"{path}: not the tokens of this version of musicgen; restore the file")
-    return vocabulary, ids
+def number_tokens(families: Mapping[str, Sequence[str]]) -> tuple[Vocabulary, dict[str, range]]:
+    """Number the tokens of families one after the other; return the ids of each family, too."""
+    ids, start = {}, 0
+    for family, tokens in families.items():
+        ids[family] = range(start, start + len(tokens))
+        start += len(tokens)
+    return Vocabulary(tuple(chain.from_iterable(families.values()))), ids
 
 
 def within(tokens: IntArray, ids: range) -> NDArray[np.bool_]:
     """Return which tokens are in a range of ids. [...] -> [...]."""
     return (tokens >= ids.start) & (tokens < ids.stop)
-
-
-def content_hash(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256, in hex, of plain data as JSON with sorted keys and no spaces."""
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def save_json(content: Mapping[str, Any], path: str | Path) -> None:

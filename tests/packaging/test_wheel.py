@@ -16,7 +16,7 @@ import pytest
 from musicgen.midi import read
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("musicgen", "conf", "tokenizers", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+SOURCES = ("musicgen", "conf", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 TINY = (
     *("model.dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
     *("loader.length=32", "loader.batch_size=2"),
@@ -73,23 +73,19 @@ def scripts(wheel, tmp_path_factory) -> Path:
     return scripts
 
 
-def test_the_wheel_carries_configurations_and_vocabularies(wheel):
+def test_the_wheel_carries_configurations_and_models(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert wheel.name.startswith("musicgen_symbolic-")  # the import stays musicgen
     assert "musicgen/report/page/blind/blind.js" in names
     assert "musicgen/pretrained/a-model/model.safetensors" in names
     assert not any(name.startswith("notebooks/") for name in names)
-    for folder, packaged in (("conf", "conf"), ("tokenizers", "vocabularies")):
-        for pattern in ("*.yaml", "vocab.json"):
-            for path in (ROOT / folder).rglob(pattern):
-                relative = path.relative_to(ROOT / folder).as_posix()
-                assert f"musicgen/{packaged}/{relative}" in names
+    for path in (ROOT / "conf").rglob("*.yaml"):
+        assert f"musicgen/{path.relative_to(ROOT).as_posix()}" in names
 
 
 @pytest.mark.slow
 def test_installed_commands_run_in_any_folder(scripts, tmp_path):
-    paths = "musicgen.__file__, r.CONF, r.VOCABULARIES"
-    where = f"import musicgen, musicgen.package_data as r; print({paths})"
+    where = "import musicgen, musicgen.package_data as r; print(musicgen.__file__, r.CONF)"
     found = run(tmp_path, scripts / "python", "-c", where).split()
     assert all(Path(path).is_relative_to(scripts.parent) for path in found)
 

@@ -16,11 +16,10 @@ from musicgen.tokenization.chorale.frames import (
 )
 from musicgen.tokenization.chorale.grammar import ChoraleGrammar
 from musicgen.tokenization.chorale.voices import NUM_VOICES, find_voice
-from musicgen.tokenization.vocabulary import IntArray, assign_ids, within
+from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_int
 
 PITCHES = range(21, 109)
-FROZEN_NAME = "chorale"
 
 
 class Chorale(Tokenizer):
@@ -53,7 +52,7 @@ class Chorale(Tokenizer):
             "EOS": ["EOS"],
             "BOS": ["BOS"],
         }
-        self.vocabulary, self.families = assign_ids(families, FROZEN_NAME)
+        self.vocabulary, self.families = number_tokens(families)
 
     def settings(self) -> dict[str, Any]:
         return {"max_beats": self.max_beats, "max_transposition": self.max_transposition}

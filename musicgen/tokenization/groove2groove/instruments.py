@@ -39,13 +39,6 @@ BAND_TRACKS: tuple[Mapping[str, Any], ...] = (
 )
 """Nine groups for all General MIDI programs but percussion and sound effects (112–127)."""
 
-FROZEN_TRACKS: dict[str, tuple[Mapping[str, Any], ...]] = {
-    "groove2groove": DEFAULT_TRACKS,
-    "groove2groove_published": PUBLISHED_TRACKS,
-    "groove2groove_band": BAND_TRACKS,
-}
-"""The tracks whose vocabularies are frozen, by the vocabulary's name."""
-
 
 class Instrument(NamedTuple):
     """One track of the vocabulary.

@@ -13,7 +13,6 @@ from musicgen.tokenization.groove2groove.augmentation import TrackBarDropout
 from musicgen.tokenization.groove2groove.grammar import GrooveGrammar
 from musicgen.tokenization.groove2groove.instruments import (
     DEFAULT_TRACKS,
-    FROZEN_TRACKS,
     find_instrument,
     instruments_of,
 )
@@ -24,7 +23,7 @@ from musicgen.tokenization.groove2groove.note_events import (
     NoteEvents,
 )
 from musicgen.tokenization.quantization import GridNotes, remove_overlaps, to_grid
-from musicgen.tokenization.vocabulary import IntArray, assign_ids, within
+from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_float, check_int
 
 
@@ -84,9 +83,7 @@ class Groove2Groove(Tokenizer):
             "EOS": ["EOS"],
             "BOS": ["BOS"],
         }
-        names = [instrument.name for instrument in self.instruments]
-        frozen = (n for n, tracks in FROZEN_TRACKS.items() if [t["name"] for t in tracks] == names)
-        self.vocabulary, self.families = assign_ids(families, next(frozen, None))
+        self.vocabulary, self.families = number_tokens(families)
         self.events = NoteEvents(len(voices))
         longest = [max_drum_beats if i.is_drum else max_note_beats for i in self.instruments]
         beats = [min(each or max_beats, max_beats) for each in longest]

@@ -13,26 +13,10 @@ from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, Rng, Tok
 from musicgen.tokenization.chords.symbols import CHORDS, NO_CHORD, QUALITIES
 from musicgen.tokenization.quantization import parse_bins
 from musicgen.tokenization.remi.grammar import REMIGrammar
-from musicgen.tokenization.remi.metre import METRES, Metres
+from musicgen.tokenization.remi.metre import Metres
 from musicgen.tokenization.remi.score_reader import ScoreReader
-from musicgen.tokenization.vocabulary import IntArray, assign_ids, within
+from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_bool, check_int
-
-_STANDARD: dict[str, Any] = {
-    "time_signatures": ["4/4"],
-    "positions_per_beat": 4,
-    "pitch_range": [21, 108],
-    "velocity_bins": [40, 86, 2],
-    "tempo_bins": [32, 224, 3],
-    "chords": True,
-}
-FROZEN_SETTINGS: dict[str, dict[str, Any]] = {
-    "remi": _STANDARD,
-    "remi_notes": _STANDARD | {"chords": False, "tempo_bins": None},
-    "remi_fine": _STANDARD | {"positions_per_beat": 12, "velocity_bins": [3, 127, 4]},
-    "remi_metres": _STANDARD | {"time_signatures": list(METRES)},
-}
-"""The settings that decide the vocabulary, by the name of the frozen vocabulary."""
 
 
 class REMI(Tokenizer):
@@ -95,9 +79,7 @@ class REMI(Tokenizer):
             "Duration": [f"Duration_{half / 2:g}" for half in range(1, 8 * positions_per_beat + 1)],
             "Chord": [f"Chord_{chord}" for chord in CHORDS if chords],
         }
-        own = self.settings().items()
-        frozen = (name for name, standard in FROZEN_SETTINGS.items() if standard.items() <= own)
-        self.vocabulary, self.families = assign_ids(families, next(frozen, None))
+        self.vocabulary, self.families = number_tokens(families)
 
     def settings(self) -> dict[str, Any]:
         return {
