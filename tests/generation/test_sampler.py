@@ -294,7 +294,7 @@ def test_selection_by_hand(measures, chosen):
 
 
 def music_model(tokenizer):
-    content = SimpleNamespace(config={"loader": {"length": 16}}, sampling=None)
+    content = SimpleNamespace(config={"loader": {"length": 16, "chords": "none"}}, sampling=None)
     return MusicModel(small_model(tokenizer), tokenizer, content, Path("model.ckpt"))
 
 
