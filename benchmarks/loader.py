@@ -20,7 +20,7 @@ import torch
 from benchmarks import measure
 from musicgen.data.corpora import ComposedCorpus
 from musicgen.data.loading import Batch, MusicDataModule
-from musicgen.data.loading.batch import collate
+from musicgen.data.loading.windows import collate
 from musicgen.tokenization import REMI, Groove2Groove
 
 TOKENIZERS = {"remi": REMI, "groove2groove": Groove2Groove}

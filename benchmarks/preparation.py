@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks import measure
 from musicgen.data.corpora import POP909, Corpus, Piece
-from musicgen.data.preparation import PreparationRequest, prepare_corpus
+from musicgen.data.preparation import EncodedCorpus, TokenCache
 from musicgen.midi import Score, find_midi, read
 from musicgen.tokenization import REMI, Groove2Groove
 
@@ -80,16 +80,15 @@ def run(side: str, files: list[Path], processes: int) -> dict[str, float]:
     else:
         tokenizer = REMI() if kind == "piano" else Groove2Groove()
         with tempfile.TemporaryDirectory() as folder:
-            settings: dict[str, Any] = {"chords": "markers", "num_workers": processes}
+            settings: dict[str, Any] = {"chords": "markers", "prepare_workers": processes}
 
-            def request(files: list[Path], name: str) -> PreparationRequest:
+            def encode(files: list[Path], name: str) -> TokenCache:
                 corpus = Files(files, annotated=who == "annotated")
-                cache_dir = Path(folder) / name
-                return PreparationRequest(corpus, tokenizer, cache_dir, (0.05, 0.05), **settings)
+                return EncodedCorpus(corpus, tokenizer, Path(folder) / name, **settings).cache
 
-            prepare_corpus(request(files[:8], "warm"))
+            encode(files[:8], "warm")
             began = time.perf_counter()
-            cache = prepare_corpus(request(files, "cache"))
+            cache = encode(files, "cache")
             seconds = time.perf_counter() - began
             tokens = int(cache.lengths.sum())
     return {"files": len(files) / seconds, "tokens": tokens / seconds}

@@ -1,7 +1,7 @@
 """Corpora of given pieces, read by a given function."""
 
 from musicgen.data.corpora import Corpus
-from musicgen.data.preparation import PreparationRequest, prepare_corpus
+from musicgen.data.preparation import EncodedCorpus
 
 
 class ListedCorpus(Corpus):
@@ -18,13 +18,13 @@ class ListedCorpus(Corpus):
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
 
-def request_of(pieces, read, tokenizer, cache_dir, *, fractions=(0, 0), **settings):
-    corpus = ListedCorpus(pieces, read)
-    return PreparationRequest(
-        corpus, tokenizer, cache_dir, fractions, **{"chords": "markers"} | settings
-    )
+def encoded(pieces, read, tokenizer, cache_dir, *, fractions=(0, 0), **settings):
+    """Return a list of pieces as an encoded corpus."""
+    val, test = fractions
+    settings = {"chords": "markers", "val_fraction": val, "test_fraction": test} | settings
+    return EncodedCorpus(ListedCorpus(pieces, read), tokenizer, cache_dir, **settings)
 
 
 def prepare(*args, **settings):
-    """Prepare a list of pieces; arguments as for `request_of`."""
-    return prepare_corpus(request_of(*args, **settings))
+    """Encode a list of pieces; arguments as for `encoded`."""
+    return encoded(*args, **settings).cache

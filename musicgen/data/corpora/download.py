@@ -14,13 +14,10 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from lzma import LZMAError
 from pathlib import Path
-from typing import TypeVar
 
 from filelock import FileLock
 from rich.progress import DownloadColumn, TransferSpeedColumn
@@ -29,14 +26,9 @@ from musicgen.console import log, progress_bar
 from musicgen.errors import UserError
 
 _BLOCK = 1 << 20
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, LZMAError, OSError)
 _TIMEOUT = 60.0  # seconds without a byte until a connection counts as broken
 _ATTEMPTS = 5  # in a row that receive nothing
 _PAUSE = 1.0  # seconds between attempts
-# Bytes that an archive may have unpacked; MIDI files are packed to a fifth or so.
-_MAX_RATIO, _MIN_LIMIT = 100, 1 << 30
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -166,34 +158,20 @@ def _unpack(path: Path, folder: Path, only: str) -> None:
         # Inside it, since other users cannot read the temporary folder itself.
         unpacked = Path(temporary) / "files"
         unpacked.mkdir()
-        limit = max(_MIN_LIMIT, _MAX_RATIO * path.stat().st_size)
         try:
             if path.suffix == ".zip":
                 with zipfile.ZipFile(path) as zipped:  # drops leading slashes, `..`; checks CRC-32
-                    sizes = ((i.filename, i.file_size) for i in zipped.infolist())
-                    chosen = ((name, size) for name, size in sizes if fnmatch(name, only))
-                    zipped.extractall(unpacked, list(_up_to(limit, chosen, path)))
+                    names = [name for name in zipped.namelist() if fnmatch(name, only)]
+                    zipped.extractall(unpacked, names)
             else:
                 with tarfile.open(path) as tar:
-                    found = ((member, member.size) for member in tar if fnmatch(member.name, only))
-                    tar.extractall(unpacked, _up_to(limit, found, path), filter="data")
+                    members = (member for member in tar if fnmatch(member.name, only))
+                    tar.extractall(unpacked, members, filter="data")
         except tarfile.FilterError as error:
             raise UserError(f"{path}: not unpacked, because it is unsafe: {error}") from None
-        except _BROKEN as error:
+        except Exception as error:  # damaged archives raise many types
             message = f"{path}: cannot be unpacked ({error}); remove it and start again"
             raise UserError(message) from None
         inside = list(unpacked.iterdir())
         single = len(inside) == 1 and inside[0].is_dir()
         (inside[0] if single else unpacked).rename(folder)
-
-
-def _up_to(limit: int, members: Iterable[tuple[T, int]], path: Path) -> Iterator[T]:
-    """Yield members of an archive; raise `UserError` once their bytes exceed the limit."""
-    total = 0
-    for member, size in members:
-        total += size
-        if total > limit:
-            raise UserError(
-                f"{path}: not unpacked, because it would fill the disk: more than {limit:,} bytes"
-            )
-        yield member

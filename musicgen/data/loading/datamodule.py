@@ -10,14 +10,15 @@ from torch.utils.data import DataLoader, Dataset
 
 from musicgen.batches import Batch, StreamDataModule
 from musicgen.data.corpora.base import Corpus
-from musicgen.data.loading.batch import collate, collate_positioned
 from musicgen.data.loading.windows import (
     EvalWindows,
     PositionedWindows,
     TrainingWindows,
     WindowStart,
+    collate,
+    collate_positioned,
 )
-from musicgen.data.preparation.encoded_corpus import EncodedCorpus
+from musicgen.data.preparation.prepare import EncodedCorpus
 from musicgen.errors import ParameterError
 from musicgen.tokenization.base import Tokenizer
 from musicgen.validation import check_choice, check_float, check_int

@@ -1,26 +1,51 @@
-"""Encode one piece, and identify the content of its files."""
+"""Encode one piece within limits, and identify the content of its files."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Set
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.data.corpora.base import Piece
+from musicgen.data.corpora.base import Corpus, Piece
 from musicgen.data.preparation.duplicates import NO_PASSAGE, SKETCH_SIZE, sketch
-from musicgen.data.preparation.request import PreparationRequest
 from musicgen.errors import UserError
-from musicgen.tokenization.base import EncodingSummary
-from musicgen.tokenization.chords.recognition import with_chords
+from musicgen.tokenization.base import EncodingSummary, Tokenizer
+from musicgen.tokenization.chords.recognition import ChordSource, with_chords
+from musicgen.validation import check_float
 
+# Increment it when the same files and settings give another cache.
+_FORMAT = 6
 # Begins the content digest of files that were not read: too large, or not readable in time.
 _UNREAD = "large-"
+RETRY: list[float] = []
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a piece; one that exceeds them is left out and reported.
+
+    Attributes:
+        max_megabytes: size of its files.
+        max_seconds, max_gigabytes: time and memory to read and encode it.
+        max_tokens: tokens of its encoding. The tokenizer limits its length in bars.
+        min_notes: notes that the vocabulary can represent.
+    """
+
+    max_megabytes: float = 20
+    max_seconds: float = 60
+    max_gigabytes: float = 4
+    max_tokens: int = 1_000_000
+    min_notes: int = 1
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            check_float(limit.name, getattr(self, limit.name), above=0)
 
 
 @dataclass
@@ -33,8 +58,8 @@ class PieceRecord:
         bar_length: in grid steps.
         num_tokens, num_bars: numbers of tokens and of crop starts.
         encoding: notes kept and lost.
-        failed_under_limits: limits of time and memory that it exceeded; other limits retry it.
-        retry: whether the next preparation retries it: its files could not be opened, or the
+        failed_under: limits of time and memory that it exceeded; other limits retry it. `RETRY` if
+            the next preparation retries it in any case: its files could not be opened, or the
             failure was not theirs.
     """
 
@@ -45,8 +70,7 @@ class PieceRecord:
     num_tokens: int = 0
     num_bars: int = 0
     encoding: EncodingSummary = field(default_factory=EncodingSummary)
-    failed_under_limits: list[float] | None = None
-    retry: bool = False
+    failed_under: list[float] | None = None
 
 
 class EncodedPiece(NamedTuple):
@@ -65,52 +89,79 @@ class EncodedPiece(NamedTuple):
     sketch: NDArray[np.uint64] = np.full(SKETCH_SIZE, NO_PASSAGE, np.uint64)
 
 
-def encode_piece(
-    piece: Piece, request: PreparationRequest, known_digests: Set[str]
-) -> tuple[str, EncodedPiece | None]:
-    """Read and encode a piece; an unusable one gets a record with the reason.
+@dataclass(frozen=True)
+class PieceEncoder:
+    """Reads and encodes pieces of a corpus, in any process.
 
-    Returns:
-        Its content digest, and the encoded piece unless its digest is one of `known_digests`.
+    Attributes:
+        chords: source of the chords, if the tokenizer has chords; see `with_chords`.
     """
-    tokenizer, limits = request.tokenizer, request.limits
-    content = content_digest(piece.path, limits.max_megabytes * 1e6)
-    digest = piece_digest(piece.name, content)
-    if digest in known_digests:
-        return content, None
-    record = PieceRecord(piece.name, digest, retry=content == "")
-    skipped = content, EncodedPiece(record)
-    if content.startswith(_UNREAD):
-        record.skipped = f"larger than limits.max_megabytes={limits.max_megabytes:g}"
-        return skipped
-    try:
-        score = request.corpus.read_piece(piece)
+
+    corpus: Corpus
+    tokenizer: Tokenizer
+    limits: Limits
+    chords: ChordSource
+
+    def settings(self) -> dict[str, Any]:
+        """Return plain data: everything that affects the encoding of a piece."""
+        limits = asdict(self.limits)
+        # These do not change the encoding of a piece within them.
+        del limits["max_seconds"], limits["max_gigabytes"]
+        return {
+            "format": _FORMAT,
+            "tokenizer": self.tokenizer.name,
+            "settings": self.tokenizer.settings(),
+            "vocabulary": self.tokenizer.vocabulary.hash,
+            "reader": self.corpus.reader_id(),
+            "chords": self.chords if self.tokenizer.chords else None,
+            "limits": limits,
+        }
+
+    def encode(self, piece: Piece, known_digests: Set[str]) -> tuple[str, EncodedPiece | None]:
+        """Read and encode a piece; an unusable one gets a record with the reason.
+
+        Returns:
+            Its content digest, and the encoded piece unless its digest is one of `known_digests`.
+        """
+        content = content_digest(piece.path, self.limits.max_megabytes * 1e6)
+        record = PieceRecord(piece.name, piece_digest(piece.name, content))
+        if not content:
+            record.failed_under = RETRY
+        if record.digest in known_digests:
+            return content, None
+        try:
+            if content.startswith(_UNREAD):
+                limit = f"limits.max_megabytes={self.limits.max_megabytes:g}"
+                raise UserError(f"larger than {limit}")
+            return content, self._encode(piece, record)
+        except UserError as error:
+            reason = str(error).removeprefix(f"{piece.path}: ")
+            record.skipped = reason.replace(str(piece.path), piece.name)
+            return content, EncodedPiece(record)
+
+    def _encode(self, piece: Piece, record: PieceRecord) -> EncodedPiece:
+        """Encode a piece and fill its record; raise `UserError` if it cannot be used."""
+        tokenizer, limits = self.tokenizer, self.limits
+        score = self.corpus.read_piece(piece)
         if tokenizer.chords:
-            score = with_chords(score, request.chords)
-    except UserError as error:
-        reason = str(error).removeprefix(f"{piece.path}: ")
-        record.skipped = reason.replace(str(piece.path), piece.name)
-        return skipped
-    tokens, summary = tokenizer.encode_with_summary(score)
-    summary.rules = [*score.repairs, *summary.rules]
-    record.encoding = summary
-    if summary.notes_kept == 0:
-        record.skipped = (
-            f"no note that the {tokenizer.name} vocabulary can represent ({summary.describe()})"
-        )
-    elif summary.notes_kept < limits.min_notes:
-        record.skipped = f"fewer than limits.min_notes={limits.min_notes} notes"
-    elif len(tokens) > limits.max_tokens:
-        record.skipped = f"more than limits.max_tokens={limits.max_tokens:,} tokens"
-    if record.skipped:
-        return skipped
-    record.bar_length = tokenizer.bar_length(score)
-    starts = tokenizer.crop_starts(tokens, bar_length=record.bar_length)
-    record.num_tokens, record.num_bars = len(tokens), len(starts)
-    # 16 bits are enough for every vocabulary here, and halve the cache.
-    assert len(tokenizer.vocabulary) <= np.iinfo(np.uint16).max
-    arrays = tokens.astype(np.uint16), starts.astype(np.int32), sketch(score)
-    return content, EncodedPiece(record, *arrays)
+            score = with_chords(score, self.chords)
+        tokens, summary = tokenizer.encode_with_summary(score)
+        summary.rules = [*score.repairs, *summary.rules]
+        record.encoding = summary
+        if summary.notes_kept == 0:
+            lost = f"no note that the {tokenizer.name} vocabulary can represent"
+            raise UserError(f"{lost} ({summary.describe()})")
+        if summary.notes_kept < limits.min_notes:
+            raise UserError(f"fewer than limits.min_notes={limits.min_notes} notes")
+        if len(tokens) > limits.max_tokens:
+            raise UserError(f"more than limits.max_tokens={limits.max_tokens:,} tokens")
+        record.bar_length = tokenizer.bar_length(score)
+        starts = tokenizer.crop_starts(tokens, bar_length=record.bar_length)
+        record.num_tokens, record.num_bars = len(tokens), len(starts)
+        # 16 bits are enough for every vocabulary here, and halve the cache.
+        assert len(tokenizer.vocabulary) <= np.iinfo(np.uint16).max
+        arrays = tokens.astype(np.uint16), starts.astype(np.int32), sketch(score)
+        return EncodedPiece(record, *arrays)
 
 
 def content_digest(path: Path, max_bytes: float) -> str:

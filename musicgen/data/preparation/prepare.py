@@ -2,8 +2,7 @@
 
 Encoded pieces are found again by their name and content, in the caches of the same settings and in
 the parts that a preparation writes on its way. A stopped preparation therefore continues, a changed
-file costs only itself, and the parts of several machines make one cache. See `CacheStore` for the
-files.
+file costs only itself, and the parts of several machines make one cache. See `store` for the files.
 """
 
 from __future__ import annotations
@@ -12,103 +11,159 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any, get_args
 
 from rich import progress
 from rich.text import Text
 
-from musicgen.console import log, progress_bar
-from musicgen.data.corpora.base import Piece
-from musicgen.data.preparation.cache_store import CacheStore, FileTable, write_part
+from musicgen.console import log, progress_bar, warn
+from musicgen.data.corpora.base import SPLITS, Corpus, Piece
+from musicgen.data.preparation.cache import INDEX, TokenCache, build_cache
 from musicgen.data.preparation.encoding import (
+    RETRY,
     EncodedPiece,
+    Limits,
+    PieceEncoder,
     PieceRecord,
     content_digest,
-    encode_piece,
     file_signature,
     piece_digest,
 )
-from musicgen.data.preparation.piece_store import atomic_folder, remove_damaged
-from musicgen.data.preparation.request import PreparationRequest
 from musicgen.data.preparation.splits import Shard
+from musicgen.data.preparation.store import CacheStore, FileTable, atomic_folder, write_part
 from musicgen.data.preparation.summary import SUMMARY, TABLE
-from musicgen.data.preparation.token_cache import INDEX, TokenCache, build_cache
 from musicgen.data.preparation.workers import Failure, run_limited
+from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.text import pluralize
+from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.chords.recognition import ChordSource
+from musicgen.validation import check_choice, check_float, check_int
 
-# Increment it when the same files and settings give another cache.
-_FORMAT = 5
 # A killed preparation loses at most this many seconds of work, or tokens.
 _PART_SECONDS, _PART_TOKENS = 2.0, 2**24
 
 
-def prepare_corpus(request: PreparationRequest) -> TokenCache:
-    """Encode a corpus, or the part of it that is not encoded yet.
+class EncodedCorpus:
+    """A corpus and the tokens of its pieces, which are computed on first use.
 
     Unusable pieces are left out, and listed with the reason in the cache's `report.csv`, as are the
     notes that the encoding lost. Pieces of the same music share a split, that of the first by name.
 
-    Raises:
-        ValueError: no piece can be used.
+    Args:
+        cache_dir: folder of the token caches.
+        val_fraction, test_fraction: parts of the corpus, by group, if it has no split of its own;
+            0 makes no such split, and all pieces are used for it.
+        limits: limits of a piece; see `Limits`.
+        prepare_workers: processes that encode the corpus; None uses one per core.
+        chords: source of the chords, if the tokenizer has chords: the scores' `markers`, `auto`
+            (recognised from the notes of scores without such markers), `recognised` (always), or
+            `none`.
     """
-    job = _Job(request)
-    cache = job.find_cache()
-    while cache is None:
-        job.encode(Shard())
-        cache = job.merge()  # None if another process removed something meanwhile
-    return cache
 
+    def __init__(
+        self,
+        corpus: Corpus,
+        tokenizer: Tokenizer,
+        cache_dir: str | Path,
+        *,
+        val_fraction: float = 0.05,
+        test_fraction: float = 0.05,
+        limits: Limits | Mapping[str, Any] | None = None,
+        prepare_workers: int | None = None,
+        chords: ChordSource = "auto",
+    ) -> None:
+        check_float("val_fraction", val_fraction, below=1)
+        check_float("test_fraction", test_fraction, below=1)
+        if val_fraction + test_fraction >= 1:
+            expected = f"expected less than 1 together with val_fraction={val_fraction}"
+            raise ParameterError("test_fraction", test_fraction, expected)
+        check_int("prepare_workers", prepare_workers, none_means="one per core")
+        check_choice("chords", chords, get_args(ChordSource))
+        if not isinstance(limits, Limits):
+            with parameter_of("limits"):
+                limits = Limits(**(limits or {}))
+        self.corpus, self.tokenizer, self.cache_dir = corpus, tokenizer, Path(cache_dir)
+        self.fractions = val_fraction, test_fraction
+        self.num_workers = prepare_workers
+        self.encoder = PieceEncoder(corpus, tokenizer, limits, chords)
+        self._cache: TokenCache | None = None
 
-def find_cache(request: PreparationRequest) -> TokenCache | None:
-    """Return the cache of a corpus; None if there is none, or a file of it has changed."""
-    return _Job(request).find_cache()
+    @property
+    def cache(self) -> TokenCache:
+        """The encoded corpus; encodes it, or the part that is not encoded yet, if necessary.
 
+        Raises:
+            UserError: no piece can be used.
+        """
+        if self._cache is None:
+            job = _Preparation(self)
+            self._cache = job.find_cache()
+            while self._cache is None:
+                job.encode(Shard())
+                self._cache = job.merge()  # None if another process removed something meanwhile
+        return self._cache
 
-def prepare_shard(request: PreparationRequest, shard: Shard) -> TokenCache | None:
-    """Encode a part of a corpus; return the cache if all other parts are done.
+    def find_cache(self) -> TokenCache | None:
+        """Return the encoded corpus if there is one; encode, compose and download nothing."""
+        if self._cache is None and self.corpus.root.exists() and self.cache_dir.is_dir():
+            self._cache = _Preparation(self).find_cache()
+        return self._cache
 
-    Raises:
-        ValueError: all parts are done, and no piece can be used.
-    """
-    job = _Job(request)
-    cache = job.find_cache()
-    if cache is None:
-        job.encode(shard)
-        cache = job.merge()
-    if cache is None:
-        log(
-            f"part {shard} is done; of {len(job.pieces)} pieces, {job.num_missing} are in parts "
-            "that are not: the last part merges them"
+    def prepare_shard(self, shard: Shard) -> TokenCache | None:
+        """Encode a part of the corpus; return the cache once all parts are done.
+
+        Raises:
+            UserError: all parts are done, and no piece can be used.
+        """
+        job = _Preparation(self)
+        self._cache = job.find_cache()
+        if self._cache is None:
+            job.encode(shard)
+            self._cache = job.merge()
+        if self._cache is None:
+            log(
+                f"part {shard} is done; of {len(job.pieces)} pieces, {job.num_missing} are in "
+                "parts that are not: the last part merges them"
+            )
+        return self._cache
+
+    def split(self, name: str) -> list[int]:
+        """Return the cache's pieces of a split; all of them if the split is empty.
+
+        Raises:
+            UserError: the split is empty, and the corpus has a published split without it.
+        """
+        check_choice("split", name, SPLITS)
+        pieces = self.cache.pieces(name)
+        if pieces:
+            return pieces
+        if error := self.corpus.missing_split(name):
+            raise UserError(error)
+        warn(
+            f"no {name} pieces among {len(self.cache)}: all pieces are used, so the loss does not "
+            "measure generalisation"
         )
-    return cache
+        return list(range(len(self.cache)))
 
 
-class _Job:
-    """A preparation: the pieces, and the contents that this process has seen."""
+class _Preparation:
+    """One preparation: the pieces, and the contents that this process has seen."""
 
-    def __init__(self, request: PreparationRequest) -> None:
-        self.request, tokenizer = request, request.tokenizer
-        self.pieces = request.corpus.pieces()
+    def __init__(self, encoded: EncodedCorpus) -> None:
+        self.encoder, self.fractions = encoded.encoder, encoded.fractions
+        self.num_workers = encoded.num_workers
+        self.pieces = encoded.corpus.pieces()
         self.signatures = [file_signature(piece.path) for piece in self.pieces]
         self.paths = [str(piece.path.absolute()) for piece in self.pieces]
         self.contents: dict[int, str] = {}  # content digests by index of piece
         self.num_missing = 0
-        limits = asdict(request.limits)
-        # These do not change the encoding of a piece within them.
-        self.machine_limits = [limits.pop("max_seconds"), limits.pop("max_gigabytes")]
-        settings = {
-            "format": _FORMAT,
-            "tokenizer": tokenizer.name,
-            "settings": tokenizer.settings(),
-            "vocabulary": tokenizer.vocabulary.hash,
-            "reader": request.corpus.reader_id(),
-            "chords": request.chords if tokenizer.chords else None,
-            "limits": limits,
-        }
-        self.store = CacheStore(request.cache_dir, tokenizer.name, settings)
+        limits = self.encoder.limits
+        self.machine_limits = [limits.max_seconds, limits.max_gigabytes]
+        name = encoded.tokenizer.name
+        self.store = CacheStore(encoded.cache_dir, name, self.encoder.settings())
 
     def find_cache(self) -> TokenCache | None:
         """Return the cache if it exists and no file has changed; reads no file of the corpus."""
@@ -117,9 +172,7 @@ class _Job:
         if None in contents:
             return None
         folder = self._cache_folder([content or "" for content in contents])
-        if not folder.is_dir() or remove_damaged(folder):
-            return None
-        return TokenCache(folder)
+        return TokenCache(folder) if folder.is_dir() else None
 
     def encode(self, shard: Shard) -> None:
         """Encode the new pieces of a part of the corpus."""
@@ -145,11 +198,11 @@ class _Job:
 
     def _run(self, indices: list[int], known_digests: set[str], folder: Path) -> None:
         """Encode pieces, and write parts on the way."""
-        limits = self.request.limits
+        limits = self.encoder.limits
         results = run_limited(
-            partial(encode_piece, request=self.request, known_digests=known_digests),
+            partial(self.encoder.encode, known_digests=known_digests),
             [self.pieces[i] for i in indices],
-            num_workers=min(self.request.num_workers or _num_cores(), 1 + len(indices) // 32),
+            num_workers=min(self.num_workers or _num_cores(), 1 + len(indices) // 32),
             max_seconds=limits.max_seconds,
             max_gigabytes=limits.max_gigabytes,
         )
@@ -187,8 +240,7 @@ class _Job:
             piece.name,
             piece_digest(piece.name, content),
             skipped=failure.reason,
-            failed_under_limits=self.machine_limits if failure.repeatable else None,
-            retry=not failure.repeatable,
+            failed_under=self.machine_limits if failure.repeatable else RETRY,
         )
         return content, EncodedPiece(record)
 
@@ -209,20 +261,18 @@ class _Job:
             target = self._cache_folder([self.contents[i] for i in range(len(records))], records)
             if not (target / INDEX).exists():
                 with atomic_folder(target) as new:
-                    build_cache(
-                        new, self.pieces, sources, self.request.tokenizer, self.request.fractions
-                    )
+                    build_cache(new, self.pieces, sources, self.encoder.tokenizer, self.fractions)
                 for line in (target / SUMMARY).read_text("utf-8", "surrogateescape").splitlines():
                     log(line.encode("utf-8", "replace").decode())
                 log(f"in {target}; every piece in {target / TABLE}")
             # Before the table: without it, the parts of a killed process are found and removed.
             self.store.remove_parts(set(self.paths))
-            finished = [i for i, record in enumerate(records) if not record.retry]
+            finished = [i for i, record in enumerate(records) if record.failed_under != RETRY]
             self.store.add_finished_files(self._file_table(finished))
             return TokenCache(target)
 
     def _to_retry(self, record: PieceRecord) -> bool:
-        return record.retry or record.failed_under_limits not in (None, self.machine_limits)
+        return record.failed_under not in (None, self.machine_limits)
 
     def _file_table(self, indices: Iterable[int]) -> FileTable:
         return {self.paths[i]: [self.signatures[i], self.contents[i]] for i in indices}
@@ -235,14 +285,14 @@ class _Job:
     def _cache_folder(self, contents: Sequence[str], records: Sequence[PieceRecord] = ()) -> Path:
         """Return the folder of the cache, named by a hash of everything that affects it."""
         identity = [
-            self.request.fractions,
+            self.fractions,
             self.machine_limits,
             [
                 (piece_digest(piece.name, content), piece.group, piece.split)
                 for piece, content in zip(self.pieces, contents, strict=True)
             ],
             # The same content may give another result for these.
-            [(record.name, record.skipped) for record in records if record.retry],
+            [(record.name, record.skipped) for record in records if record.failed_under == RETRY],
         ]
         digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=12)
         return self.store.folder / digest.hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -146,11 +146,3 @@ def _ranking(title: str, counts: Counter[str]) -> list[str]:
 def _few(names: Sequence[str], count: int = 5) -> str:
     more = f" and {len(names) - count} more" if len(names) > count else ""
     return ", ".join(names[:count]) + more
-
-
-def count_tokens(arrays: Iterable[NDArray[np.uint16]], vocabulary: Vocabulary) -> NDArray[np.int64]:
-    """Count the occurrences of each token. [V]."""
-    counts = np.zeros(len(vocabulary), np.int64)
-    for array in arrays:
-        counts += np.bincount(array, minlength=len(vocabulary))
-    return counts

@@ -240,16 +240,6 @@ def test_a_link_to_the_outside_is_refused(server, tmp_path):
         download_archive(published(server), tmp_path / "set")
 
 
-@pytest.mark.parametrize("name", ["set.tar.gz", "set.zip"])
-def test_an_archive_that_would_fill_the_disk_is_refused(server, tmp_path, monkeypatch, name):
-    monkeypatch.setattr(download, "_MIN_LIMIT", 10_000)
-    content = {"set/a.mid": b"MThd", "set/bomb.mid": bytes(10_000_000)}
-    server.content = tar_of(content) if name == "set.tar.gz" else zip_of(content)
-    with pytest.raises(UserError, match="would fill the disk"):
-        download_archive(published(server, name), tmp_path / "set")
-    assert visible(tmp_path) == [name]
-
-
 def test_concurrent_calls_download_once(server, tmp_path):
     threads = [
         threading.Thread(target=download_archive, args=(published(server), tmp_path / "set"))

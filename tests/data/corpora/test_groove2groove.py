@@ -5,7 +5,7 @@ import pytest
 
 from musicgen.data.corpora import groove2groove
 from musicgen.data.corpora.groove2groove import Groove2GrooveMIDI, split_families
-from musicgen.data.preparation import PreparationRequest, prepare_corpus
+from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from, write
 from musicgen.tokenization import PUBLISHED_TRACKS, Groove2Groove
@@ -49,9 +49,7 @@ def corpus(root, **kwargs):
 
 
 def prepare(corpus):
-    return prepare_corpus(
-        PreparationRequest(corpus, Groove2Groove(), corpus.root / "cache", (0.05, 0.05))
-    )
+    return EncodedCorpus(corpus, Groove2Groove(), corpus.root / "cache").cache
 
 
 def test_tracks_are_merged_completed_and_ordered_and_the_count_in_is_cut(tmp_path):

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from musicgen.data.corpora import MidiFolder
-from musicgen.data.preparation import PreparationRequest, prepare_corpus
+from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, dumps, notes_from
 from musicgen.tokenization import REMI
@@ -30,8 +30,7 @@ def test_names_that_musicians_use(folder, tmp_path):
     assert [piece.name for piece in corpus.pieces()] == sorted(files)
     assert all(piece.group == piece.name for piece in corpus.pieces())
     assert all(piece.split is None for piece in corpus.pieces())
-    request = PreparationRequest(corpus, REMI(), tmp_path / "cache", (0.05, 0.05))
-    assert prepare_corpus(request).names == sorted(files)
+    assert EncodedCorpus(corpus, REMI(), tmp_path / "cache").cache.names == sorted(files)
 
 
 def test_split_folders(folder):

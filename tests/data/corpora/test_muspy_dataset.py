@@ -8,7 +8,7 @@ import muspy
 import pytest
 
 from musicgen.data.corpora.muspy_dataset import NAMES, MuspyDataset, archive_of
-from musicgen.data.preparation import PreparationRequest, prepare_corpus
+from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, dumps, notes_from, write
 from musicgen.tokenization import REMI
@@ -37,7 +37,7 @@ def piece(ticks_per_beat=100):
 
 def prepare(name, root):
     corpus = MuspyDataset(name, root)
-    return prepare_corpus(PreparationRequest(corpus, REMI(), root.parent / "cache", (0.05, 0.05)))
+    return EncodedCorpus(corpus, REMI(), root.parent / "cache").cache
 
 
 def test_names_are_those_of_muspy():

@@ -9,8 +9,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 
 from musicgen.data.corpora import MidiFolder
 from musicgen.data.loading import MusicDataModule
-from musicgen.data.loading.batch import collate
-from musicgen.data.loading.windows import TrainingWindows
+from musicgen.data.loading.windows import TrainingWindows, collate
 from musicgen.errors import UserError
 from musicgen.midi import Score, TimeSignature, Track, dumps, notes_from
 from musicgen.tokenization import REMI, Groove2Groove

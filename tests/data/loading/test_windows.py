@@ -7,8 +7,7 @@ import torch
 from musicgen.batches import IGNORED, StreamBatches
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.data.corpora import Piece
-from musicgen.data.loading.batch import collate
-from musicgen.data.loading.windows import EvalWindows, TrainingWindows
+from musicgen.data.loading.windows import EvalWindows, TrainingWindows, collate
 from musicgen.midi import read, write
 from musicgen.tokenization import REMI, Groove2Groove
 from tests.data.listed import prepare

@@ -1,12 +1,9 @@
 """The source of chords, between reading and encoding."""
 
-import subprocess
-import sys
-
 import pytest
 
 from musicgen.data.corpora import MidiFolder
-from musicgen.data.preparation import PreparationRequest, encoding, prepare_corpus
+from musicgen.data.preparation import EncodedCorpus, encoding
 from musicgen.midi import Marker, Score, Track, notes_from, write
 from musicgen.tokenization import REMI, Groove2Groove
 
@@ -14,11 +11,8 @@ CHORDS = [(0, 43, 59, 62), (1920, 36, 60, 64)]  # G, then C
 
 
 def prepare(root, tokenizer=None, **settings):
-    return prepare_corpus(
-        PreparationRequest(
-            MidiFolder(root), tokenizer or REMI(), root.parent / "cache", (0.05, 0.05), **settings
-        )
-    )
+    cache_dir = root.parent / "cache"
+    return EncodedCorpus(MidiFolder(root), tokenizer or REMI(), cache_dir, **settings).cache
 
 
 @pytest.fixture
@@ -69,16 +63,3 @@ def test_chords_are_not_recognised_for_tokenizers_without_them(root, monkeypatch
         folders = {prepare(root, tokenizer, chords=s).folder for s in ("auto", "markers")}
         assert len(folders) == 1
         assert len(prepare(root, tokenizer)) == 2
-
-
-def test_the_cache_is_the_same_in_every_process(root):
-    code = (
-        "import sys; from pathlib import Path; from musicgen.data.corpora import MidiFolder; "
-        "from musicgen.data.preparation import PreparationRequest, prepare_corpus; "
-        "from musicgen.tokenization import REMI; root = Path(sys.argv[1]); "
-        "print(prepare_corpus(PreparationRequest(MidiFolder(root), REMI(), root.parent / 'cache', "
-        "(0.05, 0.05))).folder)"
-    )
-    command = [sys.executable, "-c", code, str(root)]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert printed.splitlines()[-1] == str(prepare(root).folder)

@@ -236,13 +236,6 @@ def test_invalid_limits(wrong):
         Limits(**wrong)
 
 
-def test_an_unknown_limit():
-    with pytest.raises(UserError, match=r"max_bars=3: no such limit; expected max_meg"):
-        Limits.of({"max_bars": 3})
-    assert Limits.of(None) == Limits()
-    assert Limits.of({"max_tokens": 9}).max_tokens == 9
-
-
 def test_notes_that_never_end_are_closed_in_any_track(tmp_path):
     """Against the same music with its ends written out."""
     rng = np.random.default_rng(0)

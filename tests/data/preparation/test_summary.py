@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 
 from musicgen.data.preparation.encoding import PieceRecord
-from musicgen.data.preparation.summary import count_tokens, summarise, write_table
+from musicgen.data.preparation.summary import summarise, write_table
 from musicgen.tokenization import REMI
 from musicgen.tokenization.base import EncodingSummary
 
@@ -67,8 +67,7 @@ def test_lengths_of_a_few_giants_and_of_one_piece():
 
 
 def test_unused_tokens_are_listed():
-    counts = count_tokens([np.arange(300, dtype=np.uint16), np.empty(0, np.uint16)], VOCABULARY)
-    assert counts.sum() == 300
+    counts = np.bincount(np.arange(300), minlength=len(VOCABULARY))
     (line,) = (line for line in summary(counts=counts) if line.startswith("vocabulary"))
     missing = [VOCABULARY.token(i) for i in range(300, VOCABULARY.pad_id)]
     assert line == (

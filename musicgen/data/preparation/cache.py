@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.data.corpora.base import Piece
-from musicgen.data.preparation.duplicates import find_duplicates
-from musicgen.data.preparation.encoding import EncodedPiece
-from musicgen.data.preparation.piece_store import (
-    SKETCHES,
-    PieceStore,
-    open_arrays,
-    write_checksums,
-    write_piece_store,
-)
+from musicgen.data.preparation.duplicates import SKETCH_SIZE, find_duplicates
 from musicgen.data.preparation.splits import split_groups
-from musicgen.data.preparation.summary import SUMMARY, count_tokens, summarise, write_table
+from musicgen.data.preparation.store import SKETCHES, PieceStore, open_arrays, write_pieces
+from musicgen.data.preparation.summary import SUMMARY, summarise, write_table
 from musicgen.errors import UserError
 from musicgen.tokenization.base import Tokenizer
 
@@ -82,21 +75,18 @@ def build_cache(
         sources: the store of each encoded piece, and its index there.
 
     Raises:
-        ValueError: no piece can be used.
+        UserError: no piece can be used.
     """
     records = [store.records[index] for store, index in sources]
     kept = [i for i, record in enumerate(records) if not record.skipped]
     if not kept:
         first = f"{pieces[0].path}: {records[0].skipped}" if records else "there is none"
         raise UserError(f"none of {len(pieces)} pieces can be used; the first: {first}")
-
-    def encoded() -> Iterator[EncodedPiece]:
-        return (store[index] for store, index in sources)
-
-    write_piece_store(folder, records, encoded())
+    write_pieces(folder, (store[index] for store, index in sources))
+    sketches = np.fromfile(folder / SKETCHES, np.uint64).reshape(-1, SKETCH_SIZE)
     # The original is the first piece, by name, of the same music.
     by_name = sorted(kept, key=lambda i: pieces[i].name)
-    first_of = find_duplicates(np.load(folder / SKETCHES)[by_name])
+    first_of = find_duplicates(sketches[by_name])
     originals = {i: by_name[j] for i, j in zip(by_name, first_of, strict=True) if i != by_name[j]}
     grouped = [replace(pieces[i], group=pieces[originals.get(i, i)].group) for i in kept]
     split_of = dict(zip(kept, split_groups(grouped, fractions), strict=True))
@@ -113,7 +103,8 @@ def build_cache(
     names = {i: records[original].name for i, original in originals.items()}
     duplicate_of = [names.get(i, "") for i in range(len(records))]
     write_table(folder, records, splits, duplicate_of)
-    counts = count_tokens((piece.tokens for piece in encoded()), tokenizer.vocabulary)
+    counts = np.zeros(len(tokenizer.vocabulary), np.int64)
+    for store, i in sources:
+        counts += np.bincount(store[i].tokens, minlength=len(counts))
     summary = summarise(records, splits, duplicate_of, counts, tokenizer.vocabulary)
     (folder / SUMMARY).write_text(summary + "\n", encoding="utf-8", errors="surrogateescape")
-    write_checksums(folder)
