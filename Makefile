@@ -7,7 +7,7 @@ DEVICE := cuda
 MINUTES := 8
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
-.PHONY: help setup doctor demo export pretrained table test bench bench-gpu gpu-check lint clean
+.PHONY: help setup doctor demo export pretrained table test bench bench-gpu gpu-check docs lint clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11, 4) else "Python 3.11.4 or newer is needed, not %d.%d.%d; set PYTHON=" % v[:3])'
 	@echo "Creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	@touch $(STAMP)
 
 setup: $(STAMP) ## Create .venv with everything for use and development
@@ -51,6 +51,9 @@ bench-gpu: $(STAMP) ## Run the benchmarks on an NVIDIA GPU, in bf16
 
 gpu-check: $(STAMP) ## Check a GPU: correctness, speed, then the paper's models for MINUTES=8; call it again to go on
 	$(RUN) -m benchmarks.gpu_check --device $(DEVICE) --minutes $(MINUTES) $(if $(ROOT),--root $(ROOT))
+
+docs: $(STAMP) ## Build the pages of docs/ with a reference of every setting: docs/_build/html
+	$(RUN) -m sphinx -q -W --keep-going docs docs/_build/html
 
 lint: $(STAMP) ## Check style and types
 	$(RUN) -m ruff check .

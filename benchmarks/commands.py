@@ -46,22 +46,27 @@ class Job(NamedTuple):
 def jobs(command: str) -> Iterator[Job]:
     """Yield the runs of a line `python SCRIPT.py [-m] OVERRIDES [&& …]`, each of a sweep's."""
     for part in command.split("&&"):
-        interpreter, script, *arguments = shlex.split(part)
+        interpreter, script, *arguments = shlex.split(part, comments=True)
         if interpreter != "python" or not script.endswith(".py"):
             raise ValueError(f"not a command of musicgen: {part}")
-        given = [x for x in prepare_arguments(arguments) if is_override(x)]
-        overrides = OverridesParser.create().parse_overrides(given)
-        choices = [
-            list(x.sweep_string_iterator()) if x.is_sweep_override() else None for x in overrides
-        ]
-        if any(choices) and "-m" not in arguments:
-            raise ValueError(f"a sweep without -m: {part}")
-        texts = [
-            [text] if found is None else [f"{x.key_or_group}={value}" for value in found]
-            for text, x, found in zip(given, overrides, choices, strict=True)
-        ]
-        for combination in product(*texts):
-            yield Job(script.removesuffix(".py"), combination)
+        yield from runs_of(script.removesuffix(".py"), arguments)
+
+
+def runs_of(script: str, arguments: Sequence[str]) -> Iterator[Job]:
+    """Yield the runs of a script: one, or with -m each of a sweep's."""
+    given = [x for x in prepare_arguments(arguments) if is_override(x)]
+    overrides = OverridesParser.create().parse_overrides(given)
+    choices = [
+        list(x.sweep_string_iterator()) if x.is_sweep_override() else None for x in overrides
+    ]
+    if any(choices) and not {"-m", "--multirun"} & {*arguments}:
+        raise ValueError(f"a sweep without -m: {' '.join(arguments)}")
+    texts = [
+        [text] if found is None else [f"{x.key_or_group}={value}" for value in found]
+        for text, x, found in zip(given, overrides, choices, strict=True)
+    ]
+    for combination in product(*texts):
+        yield Job(script, combination)
 
 
 def treatments(command: str) -> list[list[Job]]:

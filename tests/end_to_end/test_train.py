@@ -147,8 +147,8 @@ def test_multirun_with_ddp_keeps_jobs_apart(workplace):
     assert {path.name for path in sweep.iterdir()} == {"0", "1", "multirun.yaml"}
 
 
-def test_the_readme_command_with_a_group_is_parsed(tmp_path, monkeypatch, capsys):
-    lines = (ROOT / "README.md").read_text().splitlines()
+def test_the_documented_command_with_a_group_is_parsed(tmp_path, monkeypatch, capsys):
+    lines = (ROOT / "docs/training.md").read_text().splitlines()
     (line,) = [line for line in lines if line.startswith("python train.py") and "group=" in line]
     arguments = shlex.split(line)[2:]
     assert "data.group=^([^/]+)/" in arguments

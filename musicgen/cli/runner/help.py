@@ -144,16 +144,16 @@ def _settings(cfg: DictConfig, *files: ConfigFile) -> str:
         if internal or not isinstance(section, DictConfig) or name not in section:
             continue
         value = OmegaConf.to_container(section, resolve=False)[name]  # type: ignore[index,call-overload]
-        lines.append(_wrap(f"{full}={_shown(value)}", comment))
+        lines.append(_wrap(f"{full}={shown(value)}", comment))
     return "\n".join(lines)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Return a value as on the command line."""
     if isinstance(value, bool) or value is None:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list):
-        return f"[{','.join(map(_shown, value))}]"
+        return f"[{','.join(map(shown, value))}]"
     return str(value)
 
 

@@ -1,0 +1,133 @@
+"""The documentation says what is there: commands compose, code is the files', settings are all."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import string
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks.commands import runs_of
+from docs.settings import COMMANDS, groups, reference
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *(ROOT / folder / "README.md" for folder in ("benchmarks", "data", "tokenizers")),
+    *sorted((ROOT / "conf/experiment").glob("*/README.md")),
+    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "settings.md"),
+]
+FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+SCRIPT = re.compile(r"(train|generate|evaluate)\.py$|^musicgen-(train|generate|evaluate|prepare)$")
+COMMAND = re.compile(r"(\w+=\S+ )*(python|torchrun|srun python|musicgen-)")
+USAGE = re.compile(r" \[|\.\.\.|…|<")  # a schema rather than a command
+UNKNOWN = re.compile(r"^\$|\$\(|^--help|^resume=")  # a shell's, or read before composing
+HEADERS = sorted((ROOT / "conf").rglob("*.yaml"))
+
+
+def blocks(page):
+    """Yield the word behind each fence, and its lines without the indent of the fence."""
+    for indent, words, body in FENCE.findall(page.read_text()):
+        yield words, textwrap.dedent(body) if indent else body
+
+
+def lines_of(page):
+    """Yield the lines of a page's code, or the comments of a configuration file."""
+    if page.suffix == ".yaml":
+        yield from (line[2:] for line in page.read_text().splitlines() if line.startswith("# "))
+        return
+    text = page.read_text()
+    yield from re.findall(r"`((?:python|musicgen-)[^`]+)`", FENCE.sub("", text).replace("\n", " "))
+    for words, body in blocks(page):
+        variables = {}
+        for line in body.replace("\\\n", " ").splitlines() if not words else ():
+            expanded = string.Template(line).safe_substitute(variables)
+            if found := re.fullmatch(r"(\w+)=\"?(.*?)\"?", expanded):
+                variables[found[1]] = found[2]
+            yield expanded
+
+
+def commands():
+    """Yield each command of ours once: its script and its arguments."""
+    found = {}
+    for page in (*PAGES, *HEADERS):
+        for part in (part for line in lines_of(page) for part in line.split(" && ")):
+            if USAGE.search(part) or not COMMAND.match(part):
+                continue
+            words = shlex.split(part, comments=True)
+            at = next((i for i, word in enumerate(words) if SCRIPT.search(word)), None)
+            if at is not None:
+                script = next(filter(None, SCRIPT.search(words[at]).groups()))
+                arguments = tuple(x for x in words[at + 1 :] if not UNKNOWN.search(x))
+                found.setdefault((script, arguments), f"{page.relative_to(ROOT)}: {part}")
+    return [pytest.param(*key, id=where[:150]) for key, where in found.items()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("script", "arguments"), commands())
+def test_every_command_composes(config, script, arguments):
+    for treatment in {job.treatment: None for job in runs_of(script, arguments)}:
+        assert config(script, *(x for x in treatment if not x.startswith("hydra")))
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        pytest.param(*words.split()[1:], body, id=words)
+        for words, body in blocks(ROOT / "CONTRIBUTING.md")
+        if words.split()[:1] in (["python"], ["yaml"])
+    ],
+)
+def test_the_code_of_contributing_is_the_files(name, code):
+    indents = ("", " " * 4)  # at the top, or in a class
+    assert any(textwrap.indent(code, indent) in (ROOT / name).read_text() for indent in indents)
+
+
+def leaves(node, prefix=""):
+    for key, value in node.items():
+        if key in ("defaults", "hydra") or key.startswith("_") or key.endswith("_"):
+            continue
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+def test_the_reference_lists_every_setting():
+    sections = {
+        part.partition("\n")[0]: part for part in re.split(r"^##+ ", reference(), flags=re.M)
+    }
+    files = {f"`musicgen-{name}`": ROOT / f"conf/{name}.yaml" for name in COMMANDS}
+    for group in groups():
+        paths = (ROOT / "conf" / group).glob("*.yaml")
+        files |= {f"`{group}={path.stem}`": path for path in paths}
+    for title, path in files.items():
+        content = yaml.safe_load(path.read_text()) or {}
+        missing = [key for key in leaves(content) if f"{key}` |" not in sections[title]]
+        assert not missing, title
+    assert len(files) > 60
+    assert (
+        "| `model.position.per_head` | `false` | true: the heads take"
+        in sections["`position=alibi`"]
+    )
+
+
+def test_pages_link_to_files_that_are_there():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", FENCE.sub("", page.read_text())):
+            if not target.startswith("http"):
+                there = (page.parent / target).exists()
+                assert there or target in ("settings.md",), f"{page.name}: {target}"
+
+
+@pytest.mark.filterwarnings("ignore")  # of myst-parser, about Sphinx 11
+def test_the_pages_build(tmp_path):
+    """Every page is in the table of contents, and Sphinx has no warnings."""
+    build = pytest.importorskip("sphinx.cmd.build")
+    status = build.main(["-q", "-W", "--keep-going", str(ROOT / "docs"), str(tmp_path / "html")])
+    assert status == 0
+    assert "per_head" in (tmp_path / "html/settings.html").read_text()
