@@ -52,7 +52,7 @@ def test_the_multirun_sweeps_positions_decay_and_seeds():
 def test_entries_are_named_by_what_varies():
     given = {"experiment": "race/decay", "position": "rope", "seed": "1", "data.root": "/my"}
     assert race.name(given) == "rope"
-    given |= {"model.attention.decay": "learned", "model.position.coordinates": "[index,beat]"}
+    given |= {"model.attention.decay": "head", "model.position.coordinates": "[index,beat]"}
     assert race.name(given) == "rope, coordinates=[index,beat]"
 
 
