@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from musicgen.attention.span import LayerSpan
-from musicgen.position.base import LayerCode, Site, at_least_fp32
+from musicgen.position.base import LayerCode, Site
 from musicgen.random import NoiseKey
 
 
@@ -100,18 +100,20 @@ class FeatureMap(nn.Module, ABC):
         super().__init__()
         self.feature_dim, self.logit_scale = dim, logit_scale
 
-    def forward(self, q: Tensor, k: Tensor, code: LayerCode) -> tuple[Tensor, Tensor]:
-        """Encode by position, then map, in fp32 or fp64: [B, L, H, K] -> [B, L, H, M] each."""
-        q, k = at_least_fp32(*code.encode(q, k))
-        with torch.autocast(q.device.type, enabled=False):
-            return self.queries(q), self.keys(k)
+    @property
+    def directions(self) -> Tensor | None:
+        """Vectors [E, M'], of whose products with q and k features are made; None: of q and k."""
+        return None
 
     @abstractmethod
     def queries(self, q: Tensor) -> Tensor:
-        """Compute φ(q) up to a factor for each query, which normalising cancels: -> [..., M]."""
+        """Compute φ(q) up to a factor for each query, which normalising cancels.
 
-    def keys(self, k: Tensor) -> Tensor:
-        """Compute φ(k): [..., E] -> [..., M]. The default treats keys as queries."""
+        [..., E] or products with the directions [..., M'], in fp32 or fp64 -> [..., M].
+        """
+
+    def keys(self, k: Tensor, squared_norm: Tensor | None = None) -> Tensor:
+        """Compute φ(k) likewise; ‖k‖², [..., 1], is given beside products. Default: as queries."""
         return self.queries(k)
 
     def left_out(self, q: Tensor) -> Tensor:

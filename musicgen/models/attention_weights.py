@@ -15,10 +15,6 @@ from musicgen.models.transformer import Transformer
 from musicgen.random import NoiseKey
 
 
-class _Finished(Exception):  # noqa: N818, not an error
-    """The layers that follow are not needed."""
-
-
 @torch.no_grad()
 def attention_weights(
     model: Transformer,
@@ -42,13 +38,10 @@ def attention_weights(
     """
     inputs: dict[int, tuple[Any, ...]] = {}
     attentions = [module for module in model.layers.modules() if isinstance(module, Attention)]
-    wanted = range(len(attentions)) if layers is None else layers
 
     def keep(layer: int, _: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         q, k, _, code, mask = args
         inputs[layer] = q, k, code, mask, options["token_decay"]
-        if layer == max(wanted):
-            raise _Finished
 
     hooks = [
         attention.register_forward_pre_hook(partial(keep, i), with_kwargs=True)
@@ -56,12 +49,10 @@ def attention_weights(
     ]
     try:
         model.hidden(tokens, positions=positions, noise=noise)
-    except _Finished:
-        pass
     finally:
         for hook in hooks:
             hook.remove()
-    for layer in wanted:
+    for layer in range(len(attentions)) if layers is None else layers:
         q, k, code, mask, token_decay = inputs[layer]
         yield pair_weights(attentions[layer], q, k, code, mask, form, token_decay=token_decay)
 

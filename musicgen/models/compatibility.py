@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -45,35 +45,32 @@ def check_compatible(
         raise ParameterError("attention.decay", decay, expected)
     encoding: Any = _as_partial(position).func
     attention_class: Any = _as_partial(attention).func
+    name = _name_of(attention)
     if span is not None and not attention_class.supports_span:
-        names = sorted({c.name for c in _named_subclasses(Attention) if c.supports_span})
+        names = _names(c for c in _named_subclasses(Attention) if c.supports_span)
         raise UserError(
-            f"span={_name_of(span)} limits which keys a query sees, but attention="
-            f"{_name_of(attention)} sums over all keys first. Use attention={' or '.join(names)}, "
-            "or span=none"
+            f"span={_name_of(span)} limits which keys a query sees, but attention={name} sums over "
+            f"all keys first. Use attention={' or '.join(names)}, or span=none"
         )
-    common = encoding.sites & attention_class.accepts
-    if encoding.decays and not attention_class.supports_decay:
-        common = frozenset()
-    if common:
-        return _chosen_site(position, attention, common)
-    acts_on = _words(encoding.sites)
-    reason = f"acts on {acts_on}, which attention={_name_of(attention)} does not form"
-    if encoding.decays and encoding.sites & attention_class.accepts:
-        reason = f"has a decay, which attention={_name_of(attention)} does not apply"
-    attentions = _attentions(encoding.sites, decays=encoding.decays)
-    positions = sorted(
-        {
-            c.name
-            for c in _named_subclasses(PositionalEncoding)
-            if c.sites & attention_class.accepts
-            and (attention_class.supports_decay or not c.decays)
-        }
-    )
+    if _fit(encoding, attention_class):
+        return _chosen_site(position, attention, encoding.sites & attention_class.accepts)
+    if encoding.sites & attention_class.accepts:
+        reason = f"has a decay, which attention={name} does not apply"
+    else:
+        acts_on = " or ".join(_ACTS_ON[site] for site in _PREFERENCE if site in encoding.sites)
+        reason = f"acts on {acts_on}, which attention={name} does not form"
+    attentions = _attentions(lambda accepting: _fit(encoding, accepting))
     cure = f"attention={' or '.join(attentions)}, or " if attentions else ""
+    fitting = (c for c in _named_subclasses(PositionalEncoding) if _fit(c, attention_class))
     raise UserError(
-        f"position={encoding.name} {reason}. Use {cure}position in: {', '.join(positions)}"
+        f"position={encoding.name} {reason}. Use {cure}position in: {', '.join(_names(fitting))}"
     )
+
+
+def _fit(encoding: Any, attention: Any) -> bool:
+    """Return whether a class of attention accepts what a class of encodings does."""
+    decays = attention.supports_decay or not encoding.decays
+    return bool(encoding.sites & attention.accepts) and decays
 
 
 def _chosen_site(
@@ -90,7 +87,7 @@ def _chosen_site(
     if chosen is not None and chosen not in common:
         names = " or ".join(site for site in _PREFERENCE if site in common)
         expected = f"expected {names} with attention={_name_of(attention)}"
-        if chosen in set(Site) and (others := _attentions(frozenset({Site(chosen)}))):
+        if chosen in set(Site) and (others := _attentions(lambda a: chosen in a.accepts)):
             expected += f", or attention={' or '.join(others)}, which forms {_ACTS_ON[chosen]}"
         raise ParameterError("position.site", chosen, expected)
     site = next(s for s in preference if s in common and chosen in (None, s))
@@ -100,26 +97,24 @@ def _chosen_site(
         if Site.FEATURE in common:
             expected += "; or use position.site=feature"
         else:
-            others = _attentions(frozenset({Site.FEATURE}))
+            others = _attentions(lambda a: Site.FEATURE in a.accepts)
             expected += f"; or use attention={' or '.join(others)} with position.site=feature"
         raise ParameterError("position.normaliser", normaliser, expected)
     return site
 
 
-def _words(sites: frozenset[Site]) -> str:
-    return " or ".join(_ACTS_ON[site] for site in _PREFERENCE if site in sites)
-
-
-def _attentions(sites: frozenset[Site], *, decays: bool = False) -> list[str]:
-    """Return the names of the attentions that accept one of these sites, and a decay."""
-    return sorted(
-        {
-            c.name
-            for accepting in _named_subclasses(Attention)
-            if accepting.accepts & sites and (accepting.supports_decay or not decays)
-            for c in _named_subclasses(FeatureMap if accepting is LinearAttention else accepting)
-        }
+def _attentions(accepts: Callable[[Any], bool]) -> list[str]:
+    """Return the names of the attentions whose class is accepted; linear ones' feature maps'."""
+    return _names(
+        c
+        for attention in _named_subclasses(Attention)
+        if accepts(attention)
+        for c in _named_subclasses(FeatureMap if attention is LinearAttention else attention)
     )
+
+
+def _names(classes: Iterable[Any]) -> list[str]:
+    return sorted({c.name for c in classes})
 
 
 def _as_partial(build: Callable[..., Any]) -> partial[Any]:

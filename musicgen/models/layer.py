@@ -1,85 +1,113 @@
-"""A Transformer layer, and its state in decoding."""
+"""A Transformer layer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from musicgen.attention import Attention, AttentionMask, AttentionSpan
+from musicgen.errors import ParameterError
 from musicgen.models.dropout import Dropout
-from musicgen.models.norm import NORMS, normalise
+from musicgen.models.norm import NORMS
 from musicgen.models.short_conv import ShortConvolution
+from musicgen.models.state import LayerState
 from musicgen.position import LayerCode
+from musicgen.validation import check_bool, check_choice, check_float, check_int
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 """Of the hidden units of feed-forward networks."""
 
 
-class LayerState(NamedTuple):
-    """The state of a causal layer after some tokens."""
+@dataclass(frozen=True, kw_only=True)
+class LayerSettings:
+    """Sizes and options of a layer.
 
-    attention: Any
-    tokens: Tensor | None = None  # [B, width − 1, D], the last ones of a short convolution
+    Attributes:
+        dim: model width D.
+        num_heads: H; the head width is K = D / H.
+        ff_dim: hidden width of the feed-forward network.
+        dropout: probability, on the embedding, attention output, feed-forward hidden and output.
+        layer_dropout: the probability in the layers, if it differs from that on the embedding.
+        norm_first: pre-norm (Xiong et al. 2020) instead of post-norm.
+        short_conv: width of a convolution before q, k and v (`ShortConvolution`); None: none.
+        output_gate: gate what attention returns: o ⊙ silu(W x), as in gated linear attention (Yang
+            et al. 2024).
+        qk_norm: normalise q and k by their root mean square in each head, with a learned scale, as
+            Henry et al. (2020) do by their length; before the positional encoding.
+        attention_dim: width of all heads together, if it differs from `dim`.
+        attention_bias: whether the projections of attention have biases.
+        activation: of the feed-forward network: relu or gelu.
+        norm: layer, or batch, over the tokens that are not padding (`BatchNorm`).
 
-    def select(self, rows: Tensor) -> LayerState:
-        """Return the states of the given rows, which may repeat."""
-        return LayerState(
-            self.attention.select(rows), None if self.tokens is None else self.tokens[rows]
-        )
+    Raises:
+        ValueError: a size or option is invalid.
+    """
 
-    @staticmethod
-    def cat(states: list[LayerState]) -> LayerState:
-        """Concatenate the rows of several states."""
-        attentions, tokens = zip(*states, strict=True)
-        attention = type(attentions[0]).cat(list(attentions))
-        return LayerState(attention, None if tokens[0] is None else torch.cat(tokens))
+    dim: int
+    num_heads: int
+    ff_dim: int
+    dropout: float = 0.1
+    layer_dropout: float | None = None
+    norm_first: bool = False
+    short_conv: int | None = None
+    output_gate: bool = False
+    qk_norm: bool = False
+    attention_dim: int | None = None
+    attention_bias: bool = True
+    activation: str = "relu"
+    norm: str = "layer"
 
-    def tensors(self) -> list[Tensor]:
-        """Return the tensors of a state of linear attention, in which row b is sequence b."""
-        return [x for x in (*self.attention, self.tokens) if x is not None]
+    def __post_init__(self) -> None:
+        for name in ("dim", "num_heads", "ff_dim"):
+            check_int(name, getattr(self, name))
+        for name in ("norm_first", "output_gate", "qk_norm", "attention_bias"):
+            check_bool(name, getattr(self, name))
+        check_float("dropout", self.dropout, below=1)
+        check_float("layer_dropout", self.layer_dropout, below=1, none_means="dropout")
+        check_int("short_conv", self.short_conv, 2, none_means="no convolution")
+        check_int("attention_dim", self.attention_dim, none_means="dim")
+        check_choice("activation", self.activation, ACTIVATIONS)
+        check_choice("norm", self.norm, NORMS)
+        if self.of_heads % self.num_heads:
+            name = "dim" if self.attention_dim is None else "attention_dim"
+            divisor = next(n for n in range(self.num_heads, 0, -1) if self.of_heads % n == 0)
+            expected = f"expected a divisor of {name}={self.of_heads}, such as {divisor}"
+            raise ParameterError("num_heads", self.num_heads, expected)
+
+    @property
+    def of_heads(self) -> int:
+        """Width of all heads together."""
+        return self.dim if self.attention_dim is None else self.attention_dim
+
+    @property
+    def head_dim(self) -> int:
+        """Width K of a head."""
+        return self.of_heads // self.num_heads
 
 
 class Layer(nn.Module):
     """Attention, then a feed-forward network, each with a residual connection and a norm."""
 
     def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        ff_dim: int,
-        dropout: float,
-        norm_first: bool,
-        attention: Attention,
-        span: AttentionSpan | None,
-        *,
-        short_conv: int | None = None,
-        output_gate: bool = False,
-        qk_norm: bool = False,
-        attention_dim: int | None = None,
-        attention_bias: bool = True,
-        activation: str = "relu",
-        norm: str = "layer",
+        self, settings: LayerSettings, attention: Attention, span: AttentionSpan | None
     ) -> None:
         super().__init__()
-        self.num_heads, self.norm_first = num_heads, norm_first
-        inner = dim if attention_dim is None else attention_dim
+        s, dim, of_heads = settings, settings.dim, settings.of_heads
+        self.num_heads, self.norm_first = s.num_heads, s.norm_first
         self.attention, self.span = attention, span
-        self.short_conv = None if short_conv is None else ShortConvolution(dim, short_conv)
-        self.qkv = nn.Linear(dim, 3 * inner, bias=attention_bias)
-        self.q_norm, self.k_norm = (
-            nn.RMSNorm(inner // num_heads) if qk_norm else None for _ in range(2)
-        )
-        self.token_decay = nn.Linear(dim, num_heads) if attention.decays_by_token else None
-        self.output_gate = nn.Linear(dim, inner) if output_gate else None
-        self.out = nn.Linear(inner, dim, bias=attention_bias)
-        self.attention_norm, self.ff_norm = NORMS[norm](dim), NORMS[norm](dim)
-        self.ff_in, self.ff_out = nn.Linear(dim, ff_dim), nn.Linear(ff_dim, dim)
-        self.activation = ACTIVATIONS[activation]
-        self.dropout = Dropout(dropout)
+        self.short_conv = None if s.short_conv is None else ShortConvolution(dim, s.short_conv)
+        self.qkv = nn.Linear(dim, 3 * of_heads, bias=s.attention_bias)
+        self.q_norm, self.k_norm = (nn.RMSNorm(s.head_dim) if s.qk_norm else None for _ in range(2))
+        self.token_decay = nn.Linear(dim, s.num_heads) if attention.decays_by_token else None
+        self.output_gate = nn.Linear(dim, of_heads) if s.output_gate else None
+        self.out = nn.Linear(of_heads, dim, bias=s.attention_bias)
+        self.attention_norm, self.ff_norm = NORMS[s.norm](dim), NORMS[s.norm](dim)
+        self.ff_in, self.ff_out = nn.Linear(dim, s.ff_dim), nn.Linear(s.ff_dim, dim)
+        self.activation = ACTIVATIONS[s.activation]
+        self.dropout = Dropout(s.dropout if s.layer_dropout is None else s.layer_dropout)
 
     def forward(
         self,
@@ -92,30 +120,31 @@ class Layer(nn.Module):
     ) -> tuple[Tensor, LayerState | None]:
         """Return the layer's output, [B, L, D] -> [B, L, D], and the state or None."""
         before, tokens = (None, None) if state is None else state
-        y = normalise(self.attention_norm, x, mask.key_mask) if self.norm_first else x
+        key_mask = mask.key_mask
+        y = self.attention_norm(x, key_mask) if self.norm_first else x
         if self.short_conv is not None:
-            y, tokens = self.short_conv(y, mask.key_mask, mask.causal, tokens)
+            y, tokens = self.short_conv(y, key_mask, mask.causal, tokens)
         q, k, v = self.qkv(y).unflatten(-1, (3, self.num_heads, -1)).unbind(2)  # [B, L, H, K]
         if self.q_norm is not None and self.k_norm is not None:
             dtype = self.q_norm.weight.dtype  # not autocast's
             q, k = self.q_norm(q.to(dtype)), self.k_norm(k.to(dtype))
         if self.span is not None:
-            mask = AttentionMask(mask.causal, mask.key_mask, self.span(positions))
-        token_decay = None if self.token_decay is None else self.token_decay(y)  # [B, L, H]
-        if before is not None and x.shape[1] == 1 and mask.key_mask is None:
-            mixed, after = self.attention.step(q, k, v, code, mask, before, token_decay=token_decay)
+            mask = mask._replace(span=self.span(positions))
+        decay = None if self.token_decay is None else self.token_decay(y)  # [B, L, H]
+        if before is not None and x.shape[1] == 1 and key_mask is None:
+            mixed, after = self.attention.step(q, k, v, code, mask, before, token_decay=decay)
         else:
-            options = {"token_decay": token_decay, "state": before, "return_state": return_state}
+            options = {"token_decay": decay, "state": before, "return_state": return_state}
             mixed, after = self.attention(q, k, v, code, mask, **options)
         mixed = mixed.flatten(2).to(x.dtype)
         if self.output_gate is not None:
             mixed = mixed * F.silu(self.output_gate(y))
         x = x + self.dropout(self.out(mixed))
         if self.norm_first:
-            ff_input = normalise(self.ff_norm, x, mask.key_mask)
+            ff_input = self.ff_norm(x, key_mask)
         else:
-            ff_input = x = normalise(self.attention_norm, x, mask.key_mask)
-        hidden = self.dropout(self.activation(self.ff_in(ff_input)))
-        x = x + self.dropout(self.ff_out(hidden))
-        after = LayerState(after, tokens) if return_state else None
-        return x if self.norm_first else normalise(self.ff_norm, x, mask.key_mask), after
+            ff_input = x = self.attention_norm(x, key_mask)
+        x = x + self.dropout(self.ff_out(self.dropout(self.activation(self.ff_in(ff_input)))))
+        if not self.norm_first:
+            x = self.ff_norm(x, key_mask)
+        return x, LayerState(after, tokens) if return_state else None

@@ -8,6 +8,14 @@ import torch
 from torch import Tensor, nn
 
 
+class LayerNorm(nn.LayerNorm):
+    """Layer normalisation (Ba et al. 2016): each token by itself."""
+
+    def forward(self, x: Tensor, key_mask: Tensor | None = None) -> Tensor:
+        """Normalise [B, L, D]."""
+        return super().forward(x)
+
+
 class BatchNorm(nn.Module):
     """Batch normalisation (Ioffe and Szegedy 2015) over the tokens that are not padding.
 
@@ -21,7 +29,7 @@ class BatchNorm(nn.Module):
         super().__init__()
         self.norm = nn.BatchNorm1d(dim)
 
-    def forward(self, x: Tensor, key_mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, key_mask: Tensor | None = None) -> Tensor:
         """Normalise [B, L, D]; padding, false in `key_mask` [B, L], becomes zero."""
         if key_mask is None:
             return self.norm(x.flatten(0, 1)).view_as(x)
@@ -30,10 +38,5 @@ class BatchNorm(nn.Module):
         return out
 
 
-NORMS: dict[str, Any] = {"layer": nn.LayerNorm, "batch": BatchNorm}
+NORMS: dict[str, Any] = {"layer": LayerNorm, "batch": BatchNorm}
 """Of the layers and, in pre-norm models, before the head."""
-
-
-def normalise(norm: nn.Module, x: Tensor, key_mask: Tensor | None) -> Tensor:
-    """Return the output of a norm of `NORMS` for [B, L, D]."""
-    return norm(x, key_mask) if isinstance(norm, BatchNorm) else norm(x)

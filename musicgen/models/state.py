@@ -1,19 +1,40 @@
-"""The state of a causal model in decoding."""
+"""The state of a causal model in decoding: passed in and out, never kept in a module."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from musicgen.models.layer import LayerState
+
+class LayerState(NamedTuple):
+    """The state of a layer after some tokens."""
+
+    attention: Any
+    tokens: Tensor | None = None  # [B, width − 1, D], the last ones of a short convolution
+
+    def select(self, rows: Tensor) -> LayerState:
+        """Return the states of the given rows, which may repeat."""
+        tokens = None if self.tokens is None else self.tokens[rows]
+        return LayerState(self.attention.select(rows), tokens)
+
+    @staticmethod
+    def cat(states: list[LayerState]) -> LayerState:
+        """Concatenate the rows of several states."""
+        attentions, tokens = zip(*states, strict=True)
+        attention = type(attentions[0]).cat(list(attentions))
+        return LayerState(attention, None if tokens[0] is None else torch.cat(tokens))
+
+    def tensors(self) -> list[Tensor]:
+        """Return the tensors of a state of linear attention, in which row b is sequence b."""
+        return [x for x in (*self.attention, self.tokens) if x is not None]
 
 
 @dataclass(frozen=True)
 class ModelState:
-    """The state of a causal model after a sequence: passed in and out, never kept in a module."""
+    """The state of a model after a sequence."""
 
     layers: list[LayerState]
     position: Any

@@ -15,14 +15,13 @@ from musicgen.errors import ParameterError, parameter_of
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.dropout import Dropout
 from musicgen.models.heads import ClassificationHead, prepend_class_token
-from musicgen.models.layer import ACTIVATIONS, Layer
-from musicgen.models.norm import NORMS, normalise
+from musicgen.models.layer import Layer, LayerSettings
+from musicgen.models.norm import NORMS
 from musicgen.models.phases import PhaseEmbedding
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
-from musicgen.position.coordinates import NAMES
 from musicgen.random import NoiseKey
-from musicgen.validation import check_bool, check_choice, check_float, check_int
+from musicgen.validation import check_bool, check_float, check_int
 
 
 def parameter_count(model: nn.Module) -> int:
@@ -38,35 +37,20 @@ class Transformer(nn.Module):
 
     Args:
         vocab_size: V, padding token included; None: the input are vectors of `input_dim` numbers.
-        dim: model width D.
-        num_heads: H; the head width is K = D / H.
-        ff_dim: hidden width of the feed-forward networks.
-        dropout: probability, on the embedding, attention output, feed-forward hidden and output.
-        layer_dropout: the probability in the layers, if it differs from that on the embedding.
         position: builds the positional encoding from `num_layers, num_heads, width, model_dim`.
             It acts on vectors of that width: K, or the feature map's M.
         attention: builds a layer's attention from `encoded_dim, logit_scale, num_heads, site`.
         span: builds a layer's span; None: no limit on lags.
         causal: whether a token sees only itself and those before it.
-        norm_first: pre-norm (Xiong et al. 2020) instead of post-norm.
-        short_conv: width of a convolution before each layer's q, k and v (`ShortConvolution`);
-            None: no convolution.
-        output_gate: gate what attention returns: o ⊙ silu(W x), as in gated linear attention (Yang
-            et al. 2024).
-        qk_norm: normalise q and k by their root mean square in each head, with a learned scale, as
-            Henry et al. (2020) do by their length; before the positional encoding.
         tie_embeddings: the head's weights are the embedding's (Press and Wolf 2017), which is then
             not multiplied by √D, as in GPT-2: the input's gradient, √D times as large, would decide
             the steps of both. Weights of `init_std` begin with small logits at a normalised output.
         init_std: standard deviation of linear and embedding weights.
         cycles: lengths in tokens of the cycles of a `PhaseEmbedding`; none: no such embedding.
-        attention_dim: width of all heads together, if it differs from `dim`.
-        attention_bias: whether the projections of attention have biases.
-        activation: of feed-forward networks: relu or gelu.
-        norm: layer, or batch, over the tokens that are not padding (`BatchNorm`).
         head: builds the head from `dim, num_outputs`; None: logits of each token's successor.
         num_outputs: of the head; None: `vocab_size`.
         input_dim: C, width of input vectors; a linear layer takes the place of the embedding.
+        layer: `dim`, `num_heads`, `ff_dim` and the other fields of `LayerSettings`.
 
     Attributes:
         num_position_columns: number of coordinates that `positions` must have; 1: token indices are
@@ -83,58 +67,47 @@ class Transformer(nn.Module):
         self,
         vocab_size: int | None,
         *,
-        dim: int,
         num_layers: int,
-        num_heads: int,
-        ff_dim: int,
         position: Callable[..., PositionalEncoding],
         attention: Callable[..., Attention],
         span: Callable[..., AttentionSpan] | None = None,
-        dropout: float = 0.1,
-        layer_dropout: float | None = None,
         causal: bool = True,
-        norm_first: bool = False,
-        short_conv: int | None = None,
-        output_gate: bool = False,
-        qk_norm: bool = False,
         tie_embeddings: bool = False,
         init_std: float = 0.01,
         cycles: Sequence[int] = (),
-        attention_dim: int | None = None,
-        attention_bias: bool = True,
-        activation: str = "relu",
-        norm: str = "layer",
         head: Callable[..., ClassificationHead] | None = None,
         num_outputs: int | None = None,
         input_dim: int | None = None,
+        **layer: Any,
     ) -> None:
         super().__init__()
-        sizes = {"num_layers": num_layers, "num_heads": num_heads, "ff_dim": ff_dim, "dim": dim}
-        for name, size in sizes.items():
-            check_int(name, size)
-        for name, flag in {"causal": causal, "norm_first": norm_first}.items():
-            check_bool(name, flag)
-        check_float("init_std", init_std)
-        check_float("dropout", dropout, below=1)
-        check_float("layer_dropout", layer_dropout, below=1, none_means="dropout")
-        check_int("short_conv", short_conv, 2, none_means="no convolution")
-        check_bool("output_gate", output_gate)
-        check_bool("qk_norm", qk_norm)
+        settings = LayerSettings(**layer)
+        check_int("num_layers", num_layers)
+        check_bool("causal", causal)
         check_bool("tie_embeddings", tie_embeddings)
-        check_int("attention_dim", attention_dim, none_means="dim")
-        check_bool("attention_bias", attention_bias)
-        check_choice("activation", activation, ACTIVATIONS)
-        check_choice("norm", norm, NORMS)
-        if causal and norm == "batch":  # a token would depend on later ones
-            raise ParameterError("norm", norm, "expected layer with causal=true")
+        check_float("init_std", init_std)
+        if causal and settings.norm == "batch":  # a token would depend on later ones
+            raise ParameterError("norm", settings.norm, "expected layer with causal=true")
         if tie_embeddings and (head is not None or vocab_size is None):
             raise ParameterError("tie_embeddings", True, "expected false with this head or input")
         site = check_compatible(position, attention, span, causal=causal)
-        of_heads, name = (dim, "dim") if attention_dim is None else (attention_dim, "attention_dim")
-        if of_heads % num_heads:
-            divisor = next(heads for heads in range(num_heads, 0, -1) if of_heads % heads == 0)
-            expected = f"expected a divisor of {name}={of_heads}, such as {divisor}"
-            raise ParameterError("num_heads", num_heads, expected)
+        dim, num_heads, width = settings.dim, settings.num_heads, settings.head_dim
+
+        def build_position(width: int) -> PositionalEncoding:
+            with parameter_of("position"):
+                return position(
+                    num_layers=num_layers, num_heads=num_heads, width=width, model_dim=dim
+                )
+
+        def build_layers(encoded_dim: int, logit_scale: float) -> list[Layer]:
+            layers = []
+            for _ in range(num_layers):
+                with parameter_of("attention"):
+                    of_layer = attention(encoded_dim, logit_scale, num_heads, site=site)
+                with parameter_of("span"):
+                    layers.append(Layer(settings, of_layer, None if span is None else span()))
+            return layers
+
         self.dim, self.causal, self.recompute = dim, causal, False
         self.embedding: Any
         if vocab_size is None:
@@ -143,49 +116,19 @@ class Transformer(nn.Module):
         else:
             self.embedding = nn.Embedding(vocab_size, dim)
         self.phases = PhaseEmbedding(cycles, dim)
-        width = of_heads // num_heads
-        encoded_dim, logit_scale = width, width**-0.5
-        encoding_sizes = {"num_layers": num_layers, "num_heads": num_heads, "model_dim": dim}
-        if site != Site.FEATURE:
-            with parameter_of("position"):
-                self.position = position(width=width, **encoding_sizes)
-            encoded_dim, logit_scale = self.position.encoded_dim, self.position.logit_scale
-        layers = []
-        in_layers = dropout if layer_dropout is None else layer_dropout
-        for _ in range(num_layers):
-            with parameter_of("attention"):
-                layer_attention = attention(encoded_dim, logit_scale, num_heads, site=site)
-            with parameter_of("span"):
-                layer_span = None if span is None else span()
-            layers.append(
-                Layer(
-                    dim,
-                    num_heads,
-                    ff_dim,
-                    in_layers,
-                    norm_first,
-                    layer_attention,
-                    layer_span,
-                    short_conv=short_conv,
-                    output_gate=output_gate,
-                    qk_norm=qk_norm,
-                    attention_dim=attention_dim,
-                    attention_bias=attention_bias,
-                    activation=activation,
-                    norm=norm,
-                )
-            )
-        if site == Site.FEATURE:
-            with parameter_of("position"):
-                self.position = position(width=layer_attention.feature_dim, **encoding_sizes)
+        if site == Site.FEATURE:  # its width is that of the feature map
+            layers = build_layers(width, width**-0.5)
+            self.position = build_position(layers[0].attention.feature_dim)
+        else:
+            self.position = build_position(width)
+            layers = build_layers(self.position.encoded_dim, self.position.logit_scale)
         self.layers = nn.ModuleList(layers)
-        span_dims = 0 if layer_span is None else layer_span.num_dims
+        span_dims = 0 if layers[0].span is None else layers[0].span.num_dims
         self.num_position_columns = max(self.position.num_columns, span_dims)
-        self.coordinate_names = self.position.coordinate_names
-        if span_dims > 1 and len(self.coordinate_names) == 1:
-            self.coordinate_names = NAMES[:2]  # a span takes the first coordinates
-        self.norm = NORMS[norm](dim) if norm_first else nn.Identity()
-        self.dropout = Dropout(dropout)
+        of_span = ("index", "time")[:span_dims]  # a span takes the first coordinates
+        self.coordinate_names = max(self.position.coordinate_names, of_span, key=len)
+        self.norm = NORMS[settings.norm](dim) if settings.norm_first else None
+        self.dropout = Dropout(settings.dropout)
         outputs = vocab_size if num_outputs is None else num_outputs
         assert outputs is not None
         with parameter_of("head"):
@@ -283,7 +226,8 @@ class Transformer(nn.Module):
             else:
                 x, layer_state = layer(*arguments)
             layer_states.append(layer_state)
-        x = normalise(self.norm, x, key_mask)
+        if self.norm is not None:
+            x = self.norm(x, key_mask)
         if not return_state:
             return x, None
         seen = tokens.new_zeros(len(tokens)) if state is None else state.length

@@ -7,10 +7,8 @@ from musicgen.position.logit.siren import SIREN
 from musicgen.position.logit.term import LagTable
 from musicgen.position.logit.transformer_xl import TransformerXL
 from musicgen.position.rotary.lrpe import LRPE
-from musicgen.position.rotary.permutation import PermutationLRPE
-from musicgen.position.rotary.permuteformer import PermuteFormer
-from musicgen.position.rotary.rope import RoPE
-from musicgen.position.rotary.rotation import OrthogonalLRPE, UnitaryLRPE
+from musicgen.position.rotary.permutation import PermutationLRPE, PermuteFormer
+from musicgen.position.rotary.rotation import OrthogonalLRPE, RoPE, UnitaryLRPE
 from musicgen.position.spe.base import SPE
 from musicgen.position.spe.conv import ConvSPE
 from musicgen.position.spe.sine import SineSPE

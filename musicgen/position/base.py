@@ -6,16 +6,18 @@ from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from musicgen.errors import ParameterError, UserError
-from musicgen.position.coordinates import Coordinates, find_columns
 from musicgen.position.logit.term import LayerLogits
 from musicgen.random import NoiseKey
 from musicgen.validation import check_bool
+
+Coordinates: TypeAlias = str | int | Sequence[str]
+"""Names of coordinates, or their number. What a name stands for is up to who computes positions."""
 
 
 class Site(StrEnum):
@@ -90,8 +92,8 @@ class PositionalEncoding(nn.Module, ABC):
 
     Args:
         width: width of the encoded vectors: the head width K at `Site.QUERY_KEY`.
-        coordinates: the coordinates to read of a position: a name or a list of names of
-            `index, time, bar, beat, pitch, chord`; `both`, index and time; or their number, for
+        coordinates: the coordinates to read of a position: a name or a list of names, such as
+            `index` (of the token) or `[index, beat]`; `both`, index and time; or their number, for
             example 2 for images.
         per_head: each head reads one of several coordinates, in turn, as an encoding of that
             coordinate alone would (after RotIE, Schön & Tompits 2026). Else all heads read all.
@@ -109,6 +111,11 @@ class PositionalEncoding(nn.Module, ABC):
         num_dims: number of coordinates that one head reads.
         num_columns: number of columns that positions must have.
         coordinate_names: their names: `index`; then `time`, if more is read; then the others.
+            Empty beyond `time` if only their number is known.
+
+    Raises:
+        ValueError: `coordinates` are none or repeat one; `per_head` without several, or with more
+            of them than heads.
     """
 
     name: ClassVar[str]
@@ -129,7 +136,7 @@ class PositionalEncoding(nn.Module, ABC):
         per_head: bool = False,
     ) -> None:
         super().__init__()
-        self.columns, self.num_columns, self.coordinate_names = find_columns(coordinates)
+        self.columns, self.num_columns, self.coordinate_names = _find_columns(coordinates)
         self.num_coordinates = len(self.columns)
         check_bool("per_head", per_head)
         if per_head and not 2 <= self.num_coordinates <= num_heads:
@@ -192,3 +199,21 @@ class PositionalEncoding(nn.Module, ABC):
         `state` is the one returned for earlier tokens of the sequence. It only saves work.
         """
         return [LayerCode()] * self.num_layers, None
+
+
+def _find_columns(coordinates: Coordinates) -> tuple[tuple[int, ...], int, tuple[str, ...]]:
+    """Return the columns of positions to read, how many there must be, and their names."""
+    if isinstance(coordinates, int) and coordinates >= 1:
+        return tuple(range(coordinates)), coordinates, ("index", "time")[:coordinates]
+    names: list[str] = []
+    if isinstance(coordinates, str):
+        names = ["index", "time"] if coordinates == "both" else [coordinates]
+    elif isinstance(coordinates, Sequence):
+        names = list(coordinates)
+    if not names or len({*names}) < len(names):
+        expected = "expected a name, a list of different ones such as [index,beat], or their number"
+        raise ParameterError("coordinates", coordinates, expected)
+    layout = ["index"]
+    if names != layout:
+        layout = ["index", "time", *(name for name in names if name not in ("index", "time"))]
+    return tuple(map(layout.index, names)), len(layout), tuple(layout)

@@ -123,10 +123,21 @@ class LinearAttention(Attention):
     def features(
         self, q: Tensor, k: Tensor, code: LayerCode
     ) -> tuple[Tensor, Tensor, LayerCode | None]:
-        """Compute φ(q) and φ(k); return the code if it acts on them."""
-        if self.site != Site.FEATURE:
-            return *self.feature_map(q, k, code), None
-        return *self.feature_map(q, k, LayerCode()), code
+        """Compute φ(q) and φ(k), [B, L, H, M] in fp32 or fp64; return the code if it is for them.
+
+        Else it encodes q and k before.
+        """
+        on_features = self.site == Site.FEATURE
+        before = LayerCode() if on_features else code
+        directions, squared_norm = self.feature_map.directions, None
+        if directions is None:
+            q, k = before.encode(q, k)
+        else:
+            (q, _), (k, squared_norm) = before.project(q, k, directions)
+        q, k = at_least_fp32(q, k)
+        with torch.autocast(q.device.type, enabled=False):
+            phi_q, phi_k = self.feature_map.queries(q), self.feature_map.keys(k, squared_norm)
+        return phi_q, phi_k, code if on_features else None
 
     def total_decay(
         self, code: LayerCode, mask: AttentionMask, token_decay: Tensor | None

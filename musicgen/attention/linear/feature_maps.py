@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from musicgen.attention.base import FeatureMap
 from musicgen.errors import ParameterError
-from musicgen.position.base import LayerCode, at_least_fp32
+from musicgen.position.base import at_least_fp32
 from musicgen.random import NoiseKey
 
 
@@ -59,30 +59,22 @@ class FAVOR(FeatureMap):
         lengths = torch.randn(dim, columns, generator=generator).norm(dim=0)
         self.omega.copy_(directions * lengths)
 
-    def forward(self, q: Tensor, k: Tensor, code: LayerCode) -> tuple[Tensor, Tensor]:
-        queries, keys = code.project(q, k, self._directions)
-        return self._exponents(queries.product), self._exponents(*keys)
+    @property
+    def directions(self) -> Tensor:
+        """ω · √logit_scale."""
+        return at_least_fp32(self.omega)[0] * math.sqrt(self.logit_scale)
 
     def queries(self, q: Tensor) -> Tensor:
-        return self._exponents(q @ self._directions.to(q.dtype))
+        return torch.cat((q, -q), dim=-1)
 
-    def keys(self, k: Tensor) -> Tensor:
-        return self._exponents(k @ self._directions.to(k.dtype), k.square().sum(-1, keepdim=True))
+    def keys(self, k: Tensor, squared_norm: Tensor | None = None) -> Tensor:
+        assert squared_norm is not None
+        half_square = squared_norm * (self.logit_scale / 2)
+        return torch.cat((k - half_square, -k - half_square), dim=-1)
 
     def left_out(self, q: Tensor) -> Tensor:
         half_square = q.square().sum(-1, keepdim=True) * (self.logit_scale / 2)
         return -half_square - math.log(self.feature_dim)
-
-    @property
-    def _directions(self) -> Tensor:
-        return at_least_fp32(self.omega)[0] * math.sqrt(self.logit_scale)
-
-    def _exponents(self, u: Tensor, squared_norm: Tensor | None = None) -> Tensor:
-        (u,) = at_least_fp32(u)
-        if squared_norm is None:
-            return torch.cat((u, -u), dim=-1)
-        half_square = squared_norm * (self.logit_scale / 2)
-        return torch.cat((u - half_square, -u - half_square), dim=-1)
 
 
 class ReLU(FeatureMap):

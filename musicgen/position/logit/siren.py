@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from musicgen.errors import ParameterError
-from musicgen.position.coordinates import Coordinates
+from musicgen.position.base import Coordinates
 from musicgen.position.logit.base import RelativeEncoding
 from musicgen.validation import check_int
 

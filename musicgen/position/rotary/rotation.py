@@ -1,4 +1,4 @@
-"""Rotations: types 1 and 2 of LRPE turn features by angles proportional to the position."""
+"""Rotations: types 1 and 2 of LRPE turn features by angles proportional to the position; RoPE."""
 
 from __future__ import annotations
 
@@ -149,3 +149,12 @@ class OrthogonalLRPE(Rotation):
             return torch.view_as_real(pairs * phases).flatten(-2)
 
         return rotate
+
+
+class RoPE(OrthogonalLRPE):
+    """RoPE (Su et al. 2021, §3.2.2, eq. 15): LRPE's type 2 with P = I and fixed angles."""
+
+    name = "rope"
+
+    def __init__(self, *args: int, **kwargs: Any) -> None:
+        super().__init__(*args, basis="identity", learned_angles=False, **kwargs)

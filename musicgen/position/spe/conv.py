@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from musicgen.errors import ParameterError
-from musicgen.position.base import LayerCode
-from musicgen.position.coordinates import Coordinates
+from musicgen.position.base import Coordinates, LayerCode
 from musicgen.position.spe.base import SPE, Gate
 from musicgen.position.spe.conv_noise import BLOCK_SIDES, ConvNoise, GridNoise, SequenceNoise
 from musicgen.position.spe.conv_operators import CodeArrays, ConvCode

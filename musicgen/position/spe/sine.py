@@ -164,6 +164,9 @@ class ExactSineCode(LayerCode):
     def __init__(self, gate: Gate | None, omega: ExactOmega) -> None:
         self.gate, self.omega = gate, omega
 
+    def repeatable(self) -> LayerCode:
+        return ExactSineCode(self.gate, ExactOmega(self.omega.positions, self.omega.sines))
+
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         encoded = []
         with torch.autocast(q.device.type, enabled=False):
