@@ -206,7 +206,7 @@ def test_favor_with_large_logits(decay, width, size):
     q, k, v = (torch.randn(1, 150, 2, w) for w in (width, width, 8))
     q, k = (x.mul_(size**0.5).requires_grad_() for x in (q, k))
     out, _ = attention(q, k, v, LayerCode(), AttentionMask(causal=True))
-    exponents = attention.feature_map.queries(q), attention.feature_map.keys(k)
+    *exponents, _ = attention.features(q, k, LayerCode())
     assert exponents[1].abs().max() > 100
     expected = oracle(*exponents, v, attention.log_decay)
     torch.testing.assert_close(out.double(), expected, atol=1e-3, rtol=0)

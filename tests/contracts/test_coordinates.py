@@ -176,12 +176,3 @@ def test_positions_must_be_given(config, position, attention):
     model = build(config, position, attention, "time")
     with pytest.raises(UserError, match=f"{model.position.name} reads coordinate 2"):
         model(music()[0])
-
-
-def test_invalid_coordinates_are_refused(config, position):
-    position = "sine_spe" if position == "exact" else position
-    cfg = config("train", f"position={position}", "model.position.coordinates=bars")
-    with pytest.raises(
-        UserError, match=r"^coordinates=bars: expected index, time, .*, both .* or a number"
-    ):
-        instantiate(cfg.model.position)(2, 2, 8, 16)

@@ -60,14 +60,6 @@ def test_without_a_position_t_is_undefined_and_with_a_learned_one_large():
     assert min(row["translation_invariance"] for row in invariance_rows(found[0].numpy(), N)) > 0.1
 
 
-def test_layers_after_the_last_one_asked_for_are_not_computed():
-    net = model(NoPosition)
-    expected = identical_token_weights(net, iter([1, 2]), LENGTH, NOISE)[0]
-    net.layers[1].register_forward_pre_hook(lambda *_: pytest.fail("it is computed"))
-    found = identical_token_weights(net, [1, 2], LENGTH, NOISE, layers=[0])
-    torch.testing.assert_close(found[0], expected, rtol=0, atol=0)
-
-
 def test_the_mean_is_over_tokens_with_noise_of_their_own():
     net = model(partial(SineSPE, num_realizations=6), partial(LinearAttention, feature_map=FAVOR))
     ids, layers = [2, 7], [1, 2]

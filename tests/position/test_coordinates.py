@@ -22,7 +22,6 @@ from musicgen.position import (
     TransformerXL,
     UnitaryLRPE,
 )
-from musicgen.position.coordinates import find_columns
 from musicgen.random import NoiseKey
 
 SIZES = {"num_layers": 2, "num_heads": 5, "width": 6, "model_dim": 30}
@@ -130,23 +129,26 @@ def test_a_table_of_too_many_lags_is_refused():
     assert codes[0].logits.table(((-600, 600), (-99, 99))).values.shape[1] == 1201 * 199
 
 
-def test_columns_begin_with_index_and_time():
-    assert find_columns("index") == ((0,), 1, ("index",))
-    assert find_columns(["index"]) == ((0,), 1, ("index",))
-    assert find_columns("beat") == ((2,), 3, ("index", "time", "beat"))
-    assert find_columns("both") == find_columns(["index", "time"])
-    assert find_columns(2) == ((0, 1), 2, ("index", "time"))
-    assert find_columns(4)[:2] == ((0, 1, 2, 3), 4)
-    assert find_columns(["chord", "time", "bar"]) == (
-        (2, 1, 3),
-        4,
-        ("index", "time", "chord", "bar"),
-    )
+@pytest.mark.parametrize(
+    ("coordinates", "columns", "names"),
+    [
+        ("index", (0,), ("index",)),
+        (["index"], (0,), ("index",)),
+        ("beat", (2,), ("index", "time", "beat")),
+        ("both", (0, 1), ("index", "time")),
+        (2, (0, 1), ("index", "time")),
+        (["chord", "time", "bar"], (2, 1, 3), ("index", "time", "chord", "bar")),
+    ],
+)
+def test_columns_begin_with_index_and_time(coordinates, columns, names):
+    encoding = SineSPE(**SIZES, coordinates=coordinates)
+    assert (encoding.columns, encoding.coordinate_names) == (columns, names)
+    assert encoding.num_columns == len(names)
 
 
-@pytest.mark.parametrize("wrong", ["bars", [], ["index", "index"], ["both"], 0, True, None, [2]])
+@pytest.mark.parametrize("wrong", [[], ["index", "index"], 0, None])
 def test_invalid_coordinates(wrong):
-    with pytest.raises(ParameterError, match=r"coordinates=.*: expected index, time, bar, beat"):
+    with pytest.raises(ParameterError, match=r"coordinates=.*: expected a name, a list of "):
         RoPE(**SIZES, coordinates=wrong)
 
 
