@@ -5,9 +5,10 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 DEVICE := cuda
 MINUTES := 8
+DEMO := bars=24 best_of=4 best_of_bars=4 sampling.temperature=0.6
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
-.PHONY: help setup doctor demo export pretrained table test bench bench-gpu gpu-check docs lint clean
+.PHONY: help setup doctor demo export pretrained table test test-fast bench bench-gpu gpu-check docs lint clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -24,12 +25,14 @@ setup: $(STAMP) ## Create .venv with everything for use and development
 doctor: $(STAMP) ## Check devices, kernels and compiler: every backend's correctness and speed here
 	$(RUN) -m musicgen.doctor
 
-demo: $(STAMP) ## Train a small model, continue held-out pieces, evaluate, write a report to see and hear
+demo: $(STAMP) ## Train a small model for three minutes, continue music with it and with a shipped one, evaluate
 	$(RUN) train.py experiment=demo
 	rm -rf generated/demo evaluated/demo
-	$(RUN) generate.py checkpoint="$$(ls -td outputs/demo/*/ | head -1)" prompt=test num_prompts=2 num_samples=2 best_of=4 best_of_bars=4 sampling.temperature=0.6 length_factor=2 out=generated/demo
-	$(RUN) evaluate.py checkpoint="$$(ls -td outputs/demo/*/ | head -1)" 'metrics=[style,descriptors,position_loss]' generated=generated/demo references=data/composed/pop-240-seed0 out=evaluated/demo
-	@echo "Open generated/demo/report.html to see and hear the continuations"
+	$(RUN) generate.py prompt=test num_prompts=2 num_samples=2 $(DEMO) out=generated/demo/three_minutes
+	$(RUN) generate.py checkpoint=pop-piano-small prompt=generated/demo/three_minutes num_prompts=2 $(DEMO) originality=false out=generated/demo/pop-piano-small
+	$(RUN) evaluate.py 'metrics=[style,descriptors,position_loss]' generated=generated/demo/three_minutes references=data/composed/pop-240-seed0 out=evaluated/demo
+	$(RUN) -m musicgen.report generated/demo/index.html generated/demo/three_minutes generated/demo/pop-piano-small
+	@echo "Open generated/demo/index.html to see and hear what both models wrote from the same bars"
 
 export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs/... TO=folder
 	$(RUN) -m musicgen.pretrained $(or $(FROM),latest) $(or $(TO),$(error give TO=FOLDER))
@@ -42,6 +45,9 @@ table: $(STAMP) ## Published figures beside those of your runs: make table PAPER
 
 test: $(STAMP) ## Run the tests
 	$(RUN) -m pytest --numprocesses=auto --dist=worksteal
+
+test-fast: $(STAMP) ## Run the quick tests only, for daily work
+	$(RUN) -m pytest --numprocesses=auto --dist=worksteal -m "not slow" $(FAST)
 
 bench: $(STAMP) ## Measure speed and memory; write benchmarks/results/
 	for name in $(BENCHMARKS) exact_spe loader; do $(RUN) -m benchmarks.$$name || exit 1; done
