@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning import callbacks
 from torch import Tensor
 
-from musicgen.attention import AttentionSpan
+from musicgen.training.callbacks import update_windows
+from musicgen.training.lightning_compat import WeightAveraging
 from musicgen.validation import check_float
 
 
-class AverageWeights(callbacks.WeightAveraging):
+class AverageWeights(WeightAveraging):
     """Lightning's averaging, exponential, with its first steps weighted evenly.
 
     Checkpoints hold the average as their weights, and the trained weights, which a resumed run
@@ -34,20 +34,15 @@ class AverageWeights(callbacks.WeightAveraging):
         super().__init__(use_buffers=False, avg_fn=average)
         self._validating = False
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Make the average on the device of training, to which the model is moved later."""
-        self._device = trainer.strategy.root_device
-        super().setup(trainer, pl_module, stage)
-
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_validation_epoch_start(trainer, pl_module)
         self._validating = True
-        _update_windows(pl_module)
+        update_windows(pl_module)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_validation_epoch_end(trainer, pl_module)
         self._validating = False
-        _update_windows(pl_module)
+        update_windows(pl_module)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any) -> None:
         """Take back the trained weights, as other callbacks may save them now."""
@@ -58,11 +53,5 @@ class AverageWeights(callbacks.WeightAveraging):
         """Keep the trained weights for the callbacks that save or validate at the end."""
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if stage == "fit" and self._average_model is not None:
+        if stage == "fit":
             super().on_train_end(trainer, pl_module)
-
-
-def _update_windows(module: pl.LightningModule) -> None:
-    for span in module.modules():
-        if isinstance(span, AttentionSpan):
-            span.update_window()

@@ -11,6 +11,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
+from torch import nn
 
 from musicgen.attention import AttentionSpan, FeatureMap
 from musicgen.batches import Batch
@@ -19,6 +20,7 @@ from musicgen.errors import ParameterError
 from musicgen.memory import peak_memory, reset_peak_memory
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.training.guard import NonFiniteError
+from musicgen.training.lightning_compat import validate, validates_next
 from musicgen.validation import check_float, check_int
 
 
@@ -57,17 +59,21 @@ class RedrawFeatures(pl.Callback):
                 feature_map.redraw(key.fold(i))
 
 
+def update_windows(module: nn.Module) -> list[AttentionSpan]:
+    """Update the window of each layer's learned span; return the spans."""
+    spans = [m for m in module.modules() if isinstance(m, AttentionSpan)]
+    for span in spans:
+        span.update_window()
+    return spans
+
+
 class UpdateSpanWindow(pl.Callback):
     """Update each layer's window from its learned span after every step, and log it."""
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._spans = [m for m in pl_module.modules() if isinstance(m, AttentionSpan)]
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
     ) -> None:
-        for layer, span in enumerate(self._spans):
-            span.update_window()
+        for layer, span in enumerate(update_windows(pl_module)):
             for dim, window in enumerate(span.window or ()):
                 pl_module.log(f"span/layer{layer}_dim{dim}", float(window), rank_zero_only=True)
 
@@ -94,13 +100,13 @@ class SaveLast(pl.Callback):
             for number in _STOPPING:
                 self._handlers[number] = signal.signal(number, self._on_signal)
         self._trained = True
-        if self._step > 0 and _validates_next(trainer):  # a resumed run
-            _validate(trainer)
+        if self._step > 0 and validates_next(trainer):  # a resumed run
+            validate(trainer)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # A run that was killed in its last validation resumes without a step to train.
-        if not self._trained and _validates_next(trainer):
-            _validate(trainer)
+        if not self._trained and validates_next(trainer):
+            validate(trainer)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         while self._handlers:
@@ -121,7 +127,7 @@ class SaveLast(pl.Callback):
         # The best checkpoint is never without the last one, without which no run resumes; a
         # validation within an accumulated step may follow the first one.
         first = self._saved_step == 0 and trainer.accumulate_grad_batches > 1
-        if stop or due or first or _validates_next(trainer):
+        if stop or due or first or validates_next(trainer):
             self._save(trainer)
         self._stopped = stop
 
@@ -159,14 +165,6 @@ class SaveLast(pl.Callback):
 _STOPPING = [getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, n)]
 
 
-def _validates_next(trainer: pl.Trainer) -> bool:
-    """Return whether Lightning's training loop validates after the current batch."""
-    if not trainer.enable_validation:
-        return False
-    fetcher: Any = trainer.fit_loop._data_fetcher  # None after the end
-    return trainer.fit_loop.epoch_loop._should_check_val_fx(fetcher)
-
-
 class ValidateAtLeastOnce(pl.Callback):
     """Validate at the end of a run that has no best checkpoint yet."""
 
@@ -174,17 +172,7 @@ class ValidateAtLeastOnce(pl.Callback):
         best = trainer.checkpoint_callback
         validated = not isinstance(best, ModelCheckpoint) or best.best_model_path
         if not validated and trainer.enable_validation:
-            _validate(trainer)
-
-
-def _validate(trainer: pl.Trainer) -> None:
-    """Run a whole validation where Lightning's training loop would not."""
-    loop = trainer.fit_loop.epoch_loop.val_loop
-    loop.restarting = False  # otherwise a resumed one continues where it was
-    loop.reset_restart_stage()
-    trainer.validating = True  # as in Lightning's training loop
-    loop.run()
-    trainer.training = True
+            validate(trainer)
 
 
 class Throughput(pl.Callback):

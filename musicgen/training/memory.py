@@ -12,14 +12,13 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import FSDPStrategy
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
 from musicgen.batches import Batch
 from musicgen.console import log, warn
 from musicgen.errors import UserError
 from musicgen.memory import free_memory
 from musicgen.random import NoiseKey
+from musicgen.training.lightning_compat import TorchDispatchMode, tree_iter
 
 _CURES = (
     "recompute=true, trainer.precision=bf16-mixed, a shorter loader.length or a smaller model also "
@@ -50,7 +49,7 @@ class PeakMemory(TorchDispatchMode):
         return result
 
     def _add(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage._cdata, storage.nbytes()
+        key, size = storage.data_ptr(), storage.nbytes()
         self._alive.add(key)
         self._now += size
         self.peak = max(self.peak, self._now)
@@ -62,7 +61,7 @@ class PeakMemory(TorchDispatchMode):
 
 
 def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return tensor.untyped_storage().data_ptr()
 
 
 class EstimateMemory(pl.Callback):

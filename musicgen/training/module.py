@@ -64,7 +64,9 @@ class TrainingModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         # The key depends on the step alone, so that a resumed run draws the same noise.
-        micro_batch = batch_idx % self.trainer.accumulate_grad_batches
+        number = self.trainer.accumulate_grad_batches
+        micro_batch = batch_idx % number
+        self._ends_step = micro_batch == number - 1 or self.trainer.is_last_batch
         noise = NoiseKey((self.seed, self.trainer.global_step, micro_batch, self.global_rank))
         # Dropout draws from torch's global generator, which checkpoints do not store.
         torch.manual_seed(noise.fold(RandomStream.DROPOUT).seed)
@@ -83,7 +85,7 @@ class TrainingModule(pl.LightningModule):
         So far it is the total over micro-batches, averaged over ranks and divided by `_unit` and by
         the number of micro-batches of a complete step.
         """
-        if self.trainer.fit_loop._should_accumulate():
+        if not self._ends_step:
             return
         assert self._totals is not None
         nats, tokens = self._sum_over_ranks(self._totals)
@@ -231,7 +233,6 @@ class TrainingModule(pl.LightningModule):
             ]
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate
-            scheduler._last_lr = rates
 
 
 def _check_optimizer(settings: Mapping[str, Any]) -> None:

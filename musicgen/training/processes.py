@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.strategies.launchers import subprocess_script
 from torch import distributed
 
 from musicgen.console import log
 from musicgen.errors import UserError
+from musicgen.training.lightning_compat import without_process_observer
 
 _INTERVAL = 0.5  # seconds between looks at the others
 _GRACE = 5.0  # seconds in which a lost connection may end this process in an orderly way
@@ -39,10 +39,9 @@ def end_together(trainer: pl.Trainer) -> Iterator[None]:
     over = threading.Event()
     parent = os.getppid() if trainer.local_rank > 0 else None  # which then started this one
     threading.Thread(target=_watch, args=(trainer, parent, over), daemon=True).start()
-    observe = subprocess_script._launch_process_observer
-    subprocess_script._launch_process_observer = lambda child_processes: None
     try:
-        yield
+        with without_process_observer():
+            yield
     except BaseException as error:
         if not _is_lost_connection(error):
             _kill_children(trainer)
@@ -55,7 +54,6 @@ def end_together(trainer: pl.Trainer) -> Iterator[None]:
         raise UserError(_line(message or "another process of this run ended")) from None
     finally:
         over.set()
-        subprocess_script._launch_process_observer = observe
 
 
 def _is_lost_connection(error: BaseException) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -119,11 +118,3 @@ def test_averaging_can_begin_at_a_resume_and_its_end_is_told(run, tmp_path, caps
 def test_invalid_decays_are_refused():
     with pytest.raises(UserError, match="ema_decay=1: expected a number >= 0 and < 1"):
         AverageWeights(1)
-
-
-def test_the_average_is_on_the_device_of_training():
-    callback, module = AverageWeights(0.9), pl.LightningModule()
-    module.layer = torch.nn.Linear(2, 2)  # on the CPU until training has been set up
-    trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("meta")))
-    callback.setup(trainer, module, "fit")
-    assert callback._average_model.module.layer.weight.is_meta

@@ -102,7 +102,7 @@ def test_the_estimate_changes_nothing(run, tmp_path):
 )
 def test_no_memory_left_is_one_line_with_cures(error):
     with (
-        pytest.raises(UserError, match=r"data\.batch_size .* recompute=true"),
+        pytest.raises(UserError, match=r"loader\.batch_size .* recompute=true"),
         out_of_memory_named(),
     ):
         raise error

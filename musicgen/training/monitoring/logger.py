@@ -8,25 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning_fabric.loggers.logger import rank_zero_experiment
-from pytorch_lightning import loggers
-from pytorch_lightning.loggers.csv_logs import ExperimentWriter
-
 from musicgen.files import write_text
+from musicgen.training import lightning_compat
 
 
-class _AppendingWriter(ExperimentWriter):
-    def _check_log_dir_exists(self) -> None:
-        """Take over the columns of an existing file, which Lightning's writer would delete."""
-        path = Path(self.metrics_file_path)
-        self._resumes = path.is_file()
-        if self._resumes:
-            with path.open(newline="") as file:
-                self.metrics_keys = next(csv.reader(file), [])
-
+class _Writer(lightning_compat.AppendingWriter):
     def save(self) -> None:
-        if self._resumes and self.metrics:
-            self._resumes = False
+        if self.resumes and self.metrics:
+            self.resumes = False
             self._drop_repeated(self.metrics[0])
         super().save()
 
@@ -56,12 +45,7 @@ class _AppendingWriter(ExperimentWriter):
         write_text(path, text.getvalue())
 
 
-class CSVLogger(loggers.CSVLogger):
+class CSVLogger(lightning_compat.CSVLogger):
     """Write `metrics.csv` in the run folder; append to an existing file."""
 
-    @property
-    @rank_zero_experiment
-    def experiment(self) -> Any:
-        if self._experiment is None:
-            self._experiment = _AppendingWriter(log_dir=self.log_dir)
-        return self._experiment
+    writer = _Writer
