@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import measure
-from musicgen.cli.measures.descriptors import chord_changes
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.data.corpora import POP909
 from musicgen.errors import UserError
+from musicgen.evaluation.descriptors import chord_changes
 from musicgen.metrics.descriptors import (
     find_key,
     grooving_similarity,

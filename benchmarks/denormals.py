@@ -14,7 +14,7 @@ import torch
 from benchmarks import measure
 from benchmarks.training_step import step
 from musicgen import load
-from musicgen.cli.datasets import open_training_data
+from musicgen.evaluation.training_data import open_training_data
 from musicgen.models import Transformer
 
 

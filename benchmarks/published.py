@@ -29,7 +29,7 @@ from rich.console import Console
 from benchmarks.commands import Job, treatments
 from musicgen.checkpoints import run_identity
 from musicgen.cli.datasets import build_examples
-from musicgen.cli.measures.resources import best_row
+from musicgen.evaluation.resources import best_row
 from musicgen.models import parameter_count
 from musicgen.package_data import CONF
 from musicgen.report.tables import as_table, write_csv
@@ -250,8 +250,8 @@ def _is_in(checkpoint: str, run: Run) -> bool:
 def _position_loss(run: Run, part: str, evaluated: Path) -> Figure | None:
     for content in evaluations(evaluated, "position_loss"):
         for each in content["runs"]:
-            if _is_in(each["run"], run):
-                rows = [row for row in each["rows"] if row["measure"].endswith(f", {part}")]
+            if _is_in(each["checkpoint"], run):
+                rows = [row for row in each["rows"] if row["part"] == part]
                 if rows:
                     return Figure(rows[0]["mean"], rows[0]["std"])
     return None
@@ -261,10 +261,10 @@ def _attention(run: Run, wanted: re.Match[str], evaluated: Path) -> Figure | Non
     letter, offset, start, end = wanted.groups()
     key = {"T": "translation_invariance", "M": "monotonicity"}[letter]
     for content in evaluations(evaluated, "attention_properties"):
-        names = [name for name, path in content.get("runs", {}).items() if _is_in(path, run)]
+        names = [each["run"] for each in content["runs"] if _is_in(each["checkpoint"], run)]
         for row in content["best_heads"] if content["form"] == "exponential" else ():
             ranges = row["offsets_below"], row["first_query"], row["last_query"] + 1
-            if row["model"] in names and ranges == (int(offset), int(start), int(end)):
+            if row["run"] in names and ranges == (int(offset), int(start), int(end)):
                 return Figure(row[key])
     return None
 

@@ -128,9 +128,10 @@ def write_tables(runs: Sequence[Run], split: str, out: Path) -> list[dict[str, s
     write_csv(rows, out / "race.csv")
     write_latex(text, out / "race.tex")
     write_text(out / "race.md", measure.markdown(text))
-    curves = {f"{r['attention']}: {r['entry']}": measured["curves"][r["group"]] for r in rows}
+    by_run = {curve["run"]: curve for curve in measured["curves"]}
+    curves = {f"{r['attention']}: {r['entry']}": by_run[r["group"]] for r in rows}
     write_json({"machine": measure.machine("cpu"), "curves": curves}, out / "race.json")
-    plot(rows, measured["curves"], runs[0].config.loader.length, out / "race.png")
+    plot(rows, by_run, runs[0].config.loader.length, out / "race.png")
     return text
 
 
@@ -138,7 +139,8 @@ def position_losses(runs: Sequence[Run], split: str) -> dict[str, Any]:
     """Measure the runs; return what `evaluate.py` wrote as JSON."""
     folders = ",".join(f"'{run.folder}'" for run in runs)
     with TemporaryDirectory() as out:
-        arguments = [f"runs=[{folders}]", f"split={split}", f"max_factor={FACTOR}", f"out={out}"]
+        arguments = [f"runs=[{folders}]", f"split={split}", f"out={out}"]
+        arguments.append(f"metric.position_loss.max_factor={FACTOR}")
         command = [sys.executable, "evaluate.py", "metrics=position_loss", *arguments]
         subprocess.run(command, check=True, stdout=sys.stderr)
         return json.loads(Path(out, "position_loss.json").read_text(encoding="utf-8"))
@@ -146,8 +148,8 @@ def position_losses(runs: Sequence[Run], split: str) -> dict[str, Any]:
 
 def table(runs: Sequence[Run], measured: Mapping[str, Any]) -> list[Row]:
     """Return a row for each attention and entry: losses with intervals, speed, memory."""
-    groups = {Path(each["run"]): each["group"] for each in measured["runs"]}
-    losses = {row["measure"]: row for row in measured["rows"]}
+    groups = {Path(each["checkpoint"]): each["run"] for each in measured["runs"]}
+    losses = {(row["run"], row["part"]): row for row in measured["rows"]}
     entries: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         entries.setdefault((run.attention, run.entry), []).append(run)
@@ -156,7 +158,7 @@ def table(runs: Sequence[Run], measured: Mapping[str, Any]) -> list[Row]:
         group = groups[ours[0].folder]
         row: Row = {"attention": attention, "entry": entry, "group": group, "seeds": len(ours)}
         for column, part in LOSSES.items():
-            found = losses[f"{group}, {part}"]
+            found = losses[group, part]
             row |= {column: found["mean"], f"{column} low": found["low"]}
             row |= {f"{column} high": found["high"], f"{column} seed_std": found["seed_std"]}
         tokens = ours[0].config.loader.batch_size * ours[0].config.loader.length

@@ -13,9 +13,7 @@ from typing import Any, get_args
 from omegaconf import DictConfig, OmegaConf
 
 from musicgen import load
-from musicgen.cli.datasets import evenly_spaced, held_out_pieces, open_training_data
 from musicgen.cli.generated_files import (
-    MANIFEST,
     REPORT,
     audio_name,
     cut_short,
@@ -24,12 +22,18 @@ from musicgen.cli.generated_files import (
     with_cures,
     write_manifest,
 )
-from musicgen.cli.known_music import known_music
 from musicgen.cli.output import claimed_folder, find_device
-from musicgen.cli.prompt_files import SPLITS, absolute_prompts, prompt_files
 from musicgen.cli.runner.threads import set_up_cpu
 from musicgen.console import log, progress_bar, warn, warn_of_first
 from musicgen.errors import UserError, parameter_of
+from musicgen.evaluation.originality import known_music
+from musicgen.evaluation.prompt_files import SPLITS, absolute_prompts, prompt_files
+from musicgen.evaluation.references import MANIFEST
+from musicgen.evaluation.training_data import (
+    evenly_spaced,
+    held_out_pieces,
+    open_training_data,
+)
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation, KeepPrompt, MidiFile
 from musicgen.generation.model import MusicModel

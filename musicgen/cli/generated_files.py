@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from musicgen.cli.known_music import KnownPassage, Originality
+from musicgen.evaluation.originality import KnownPassage, KnownPassages
+from musicgen.evaluation.references import MANIFEST
 from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation, MidiFile
 from musicgen.generation.model import MusicModel
@@ -21,12 +22,11 @@ from musicgen.metrics import PROFILES
 from musicgen.metrics.style import Profiles, mean_similarity, style_profiles, why_undefined
 from musicgen.metrics.style_anchors import anchor_similarities, style_labels
 from musicgen.metrics.summary import mean_of_valid
-from musicgen.midi import MIDI_SUFFIXES, Score, loads
+from musicgen.midi import Score, loads, without_suffix
 from musicgen.report import Anchor, Mark, Measure, ReportPiece, render_report
 from musicgen.text import pluralize
 from musicgen.tokenization.base import TICKS_PER_BEAT
 
-MANIFEST = "generation.json"
 REPORT = "report.html"
 
 MAX_STEM_BYTES = 200  # of a file's name: most file systems allow 255 in all
@@ -73,7 +73,7 @@ def write_manifest(
     notices: list[str],
     *,
     report: bool,
-    originality: Originality | None = None,
+    originality: KnownPassages | None = None,
 ) -> None:
     """Write the manifest and, if wanted, the HTML report of the pieces by file name.
 
@@ -196,12 +196,6 @@ def report_title(continuations: list[Continuation]) -> str:
     if len(names) > NUM_NAMES:
         return f"{count} of {len(names)} pieces"
     return f"{count} of {' and '.join(names)}"
-
-
-def without_suffix(name: str) -> str:
-    """Return a prompt's name without the suffix of its file."""
-    path = PurePosixPath(name)
-    return str(path.with_suffix("")) if path.suffix.lower() in MIDI_SUFFIXES else name
 
 
 def cut_short(model: MusicModel, bars: int | None, continuations: list[Continuation]) -> str:

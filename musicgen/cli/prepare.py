@@ -8,16 +8,15 @@ from __future__ import annotations
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from musicgen.cli.datasets import encode_corpus
 from musicgen.console import log
-from musicgen.data.preparation import Shard
+from musicgen.data.preparation import EncodedCorpus, Shard
 from musicgen.tokenization.base import Tokenizer
 
 
 def main(cfg: DictConfig) -> None:
     """Encode a corpus or a shard of it and log the result."""
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
-    corpus = encode_corpus(instantiate(cfg.data, _convert_="all"), tokenizer, cfg.loader)
+    corpus = EncodedCorpus.of(instantiate(cfg.data, _convert_="all"), tokenizer, cfg.loader)
     cache = corpus.prepare_shard(Shard.parse(str(cfg.shard)))
     if cache is not None:
         log(f"ready: {len(cache)} pieces in {cache.folder}")

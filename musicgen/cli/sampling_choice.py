@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.checkpoints import store_sampling
-from musicgen.cli.datasets import evenly_spaced
 from musicgen.console import log, progress_bar
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import ParameterError, UserError
+from musicgen.evaluation.training_data import evenly_spaced
 from musicgen.generation.model import MusicModel, load
 from musicgen.generation.prompts import Prompt, make_prompt
 from musicgen.generation.sampler import Sampler

@@ -10,6 +10,7 @@ from musicgen.metrics.ngram import InterpolatedTrigram
 from musicgen.metrics.note_loss import unit_summary
 from musicgen.metrics.position_loss import (
     LossCurve,
+    LossSummary,
     length_summaries,
     loss_curve,
     mean_prediction_losses,
@@ -23,6 +24,7 @@ __all__ = [
     "PROFILES",
     "InterpolatedTrigram",
     "LossCurve",
+    "LossSummary",
     "Summary",
     "by_offset",
     "chunked_style_similarity",

@@ -9,6 +9,7 @@ from musicgen.midi.io import (
     loads,
     read,
     read_with_data,
+    without_suffix,
     write,
 )
 from musicgen.midi.roles import DRUMS, PROGRAM_FAMILIES, notes_by_role, role
@@ -46,5 +47,6 @@ __all__ = [
     "read_with_data",
     "role",
     "sort_notes",
+    "without_suffix",
     "write",
 ]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from contextlib import suppress
 from operator import itemgetter
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -126,6 +126,12 @@ def find_midi(folder: str | Path) -> list[Path]:
     if not files:
         raise UserError(f"{folder}: holds no .mid or .midi file; give a folder that does")
     return files
+
+
+def without_suffix(name: str) -> str:
+    """Return the name of a MIDI file without its suffix; other names stay as they are."""
+    path = PurePosixPath(name)
+    return str(path.with_suffix("")) if path.suffix.lower() in MIDI_SUFFIXES else name
 
 
 def as_score(music: Score | str | Path | miditoolkit.MidiFile | muspy.Music | Any) -> Score:

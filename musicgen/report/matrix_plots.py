@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.files import atomic_path
+from musicgen.report.plots import run_label
 
 FloatArray = NDArray[np.floating]
 PANEL = 1.7  # inches
@@ -84,8 +85,8 @@ def plot_invariance(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None
     """Plot T and M of models over the range of queries, as Liutkus et al., figure 4.
 
     Args:
-        rows: with `model`, `first_query`, `last_query`, `offsets_below`, and both measures. One for
-            each model and range; of several offsets the lowest are shown.
+        rows: with `run`, `R`, `first_query`, `last_query`, `offsets_below`, and both measures. One
+            for each model and range; of several offsets the lowest are shown.
     """
     from matplotlib.figure import Figure
 
@@ -94,9 +95,9 @@ def plot_invariance(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None
     ranges = list(dict.fromkeys((row["first_query"], row["last_query"]) for row in rows))
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     for axes, (name, letter) in zip(figure.subplots(1, 2), _PROPERTIES.items(), strict=True):
-        for model in dict.fromkeys(row["model"] for row in rows):
-            values = [row[name] for row in rows if row["model"] == model]
-            axes.plot(range(len(values)), values, marker="o", label=model)
+        for label in dict.fromkeys(map(run_label, rows)):
+            values = [row[name] for row in rows if run_label(row) == label]
+            axes.plot(range(len(values)), values, marker="o", label=label)
         axes.set_xticks(range(len(ranges)), [f"{first}–{last}" for first, last in ranges])
         axes.set(title=f"{name.replace('_', ' ')} {letter} (lower is better)", xlabel="query")
         axes.set_ylim(bottom=0)
@@ -106,37 +107,35 @@ def plot_invariance(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None
         figure.savefig(temporary, dpi=150)
 
 
-def plot_templates(
-    kernels: Mapping[str, FloatArray], zero: int, path: str | Path, *, length: int
-) -> None:
+def plot_templates(kernels: FloatArray, zero: int, path: str | Path, *, length: int) -> None:
     """Plot kernels as matrices over query and key, as Liutkus et al., figure 7.
 
     Of many kernels `NUM_TEMPLATES` are drawn at random, the same in every call.
 
     Args:
-        kernels: values over consecutive lags by title. [N'] each
+        kernels: values over consecutive lags, by layer, head and dimension. [layers, H, K', N']
         zero: the index of lag 0; there are `length` − 1 lags on both sides of it.
         length: positions to show.
     """
     from matplotlib.figure import Figure
 
-    titles = list(kernels)
-    if len(titles) > NUM_TEMPLATES:
-        chosen = np.random.default_rng(0).choice(len(titles), NUM_TEMPLATES, replace=False)
-        titles = [titles[i] for i in sorted(chosen)]
-    columns = min(8, len(titles))
-    rows = -(-len(titles) // columns)
+    indices = list(np.ndindex(kernels.shape[:3]))
+    if len(indices) > NUM_TEMPLATES:
+        chosen = np.random.default_rng(0).choice(len(indices), NUM_TEMPLATES, replace=False)
+        indices = [indices[i] for i in sorted(chosen)]
+    columns = min(8, len(indices))
+    rows = -(-len(indices) // columns)
     size = PANEL * columns + 0.8, (PANEL + 0.2) * rows + 0.3
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     position = np.arange(length)
     index = zero + position[:, None] - position
-    limit = max(float(np.abs(kernels[title]).max()) for title in titles) or 1.0
-    for axes in grid.flat[len(titles) :]:
+    limit = max(float(np.abs(kernels[each]).max()) for each in indices) or 1.0
+    for axes in grid.flat[len(indices) :]:
         axes.set_visible(False)
-    for axes, title in zip(grid.flat, titles, strict=False):
-        image = axes.imshow(kernels[title][index], cmap="RdBu_r", vmin=-limit, vmax=limit)
-        axes.set_title(title, fontsize="xx-small")
+    for axes, (layer, head, d) in zip(grid.flat, indices, strict=False):
+        image = axes.imshow(kernels[layer, head, d][index], cmap="RdBu_r", vmin=-limit, vmax=limit)
+        axes.set_title(f"layer {layer}, head {head}, d = {d}", fontsize="xx-small")
         axes.tick_params(labelsize="xx-small")
     figure.supxlabel("key", fontsize="small")
     figure.supylabel("query", fontsize="small")
@@ -145,38 +144,40 @@ def plot_templates(
         figure.savefig(temporary, dpi=120)
 
 
-def plot_realizations(
-    losses: Mapping[str, FloatArray],
-    path: str | Path,
-    *,
-    trained: Sequence[str],
-    tested: Sequence[str],
-    same: Sequence[tuple[int, int]] = (),
-) -> None:
+def plot_realizations(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
     """Plot losses by the realizations of training and of evaluation, as Liutkus et al., figure 14.
 
     Args:
-        losses: by title, [trained, tested] each; NaN is left white.
-        trained, tested: labels of rows and columns.
-        same: rows and columns of equal numbers, which are bold.
+        rows: with `run`, `R in training`, `R in evaluation`, and losses in nats at trained
+            positions and at further ones, of which the first and the last are shown. Equal numbers
+            are bold, and missing pairs white.
     """
     from matplotlib.figure import Figure
 
-    size = (1.2 + 0.8 * len(tested)) * len(losses) + 1, 1.2 + 0.5 * len(trained)
+    runs = {row["run"]: str(row["R in training"]) for row in rows}
+    labels = list(runs.values())
+    if len(set(labels)) < len(labels):  # several runs with one R
+        labels = [f"{run}: {label}" for run, label in runs.items()]
+    tested = list(dict.fromkeys(row["R in evaluation"] for row in rows))
+    cells = {(row["run"], row["R in evaluation"]): row for row in rows}
+    parts = [name for name in rows[0] if name.startswith(("trained", "extrapolated"))]
+    parts = parts[:1] + parts[1:][-1:]
+    size = (1.2 + 0.8 * len(tested)) * len(parts) + 1, 1.2 + 0.5 * len(runs)
     figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(1, len(losses), squeeze=False)[0]
-    for axes, (title, values) in zip(panels, losses.items(), strict=True):
+    panels = figure.subplots(1, len(parts), squeeze=False)[0]
+    for axes, part in zip(panels, parts, strict=True):
+        values = np.array([[cells.get((r, R), {}).get(part, np.nan) for R in tested] for r in runs])
         image = axes.imshow(values, cmap="viridis_r", aspect="auto")
         for (row, column), value in np.ndenumerate(values):
             if not np.isnan(value):
-                light = image.norm(value) > 0.5
-                weight = "bold" if (row, column) in same else "normal"
-                colour = "white" if light else "black"
+                colour = "white" if image.norm(value) > 0.5 else "black"
+                same = list(runs.values())[row] == str(tested[column])
+                weight = "bold" if same else "normal"
                 centre = {"ha": "center", "va": "center", "fontsize": "small"}
                 axes.text(column, row, f"{value:.3f}", color=colour, weight=weight, **centre)
-        axes.set_xticks(range(len(tested)), tested)
-        axes.set_yticks(range(len(trained)), trained)
-        axes.set(title=f"{title} (nats)", xlabel="R in evaluation")
+        axes.set_xticks(range(len(tested)), list(map(str, tested)))
+        axes.set_yticks(range(len(runs)), labels)
+        axes.set(title=f"{part} (nats)", xlabel="R in evaluation")
     panels[0].set_ylabel("R in training")
     with atomic_path(path) as temporary:
         figure.savefig(temporary, dpi=150)

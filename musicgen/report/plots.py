@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.files import atomic_path
-from musicgen.metrics import LossCurve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,19 +19,27 @@ MAX_COLUMNS = 6
 PANEL = 2.5, 1.5  # inches
 
 
+def run_label(row: Mapping[str, Any]) -> str:
+    """Return the name of a row's `run`, with its realizations `R` if it has any."""
+    return row["run"] if row["R"] is None else f"{row['run']}, R = {row['R']}"
+
+
 def plot_loss_curves(
-    curves: Mapping[str, LossCurve], path: str | Path, *, training_length: int
+    curves: Sequence[Mapping[str, Any]], path: str | Path, *, training_length: int
 ) -> None:
-    """Plot loss curves by name and mark the training length.
+    """Plot loss curves and mark the training length.
 
     The file's suffix chooses the format (.png, .svg, .pdf). It is written atomically.
+
+    Args:
+        curves: with `run`, `R` (None: it is not in the legend), and those of `LossCurve`.
     """
     from matplotlib.figure import Figure  # slow to import; pyplot would keep global state
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    for name, curve in curves.items():
-        axes.plot(curve.position, curve.loss, label=name)
+    for curve in curves:
+        axes.plot(curve["position"], curve["loss"], label=run_label(curve))
     axes.axvline(training_length, color="grey", linestyle="--", label="training length")
     axes.set(xlabel="position", ylabel="cross-entropy (nats)")
     axes.grid(alpha=0.3)
@@ -41,19 +48,19 @@ def plot_loss_curves(
         figure.savefig(temporary, dpi=150)
 
 
-def plot_over_chunks(points: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+def plot_style_over_time(points: Sequence[Mapping[str, Any]], path: str | Path) -> None:
     """Plot the style similarity of continuations by part, as Liutkus et al., figure 5.
 
     A dot is a style, and a line connects the means of a model. The file is written like that of
     `plot_loss_curves`.
 
     Args:
-        points: with `generated` (the model), `profile`, `chunk`, which are sorted by
-            name, and `similarity`; NaN is left out.
+        points: with `generated` (the model), `profile`, `part`, which are sorted by name, and
+            `similarity`; NaN is left out.
     """
     from matplotlib.figure import Figure
 
-    chunks = sorted({point["chunk"] for point in points})
+    parts = sorted({point["part"] for point in points})
     points = [point for point in points if not np.isnan(point["similarity"])]
     models, profiles = (
         list(dict.fromkeys(point[key] for point in points)) for key in ("generated", "profile")
@@ -65,18 +72,19 @@ def plot_over_chunks(points: Sequence[Mapping[str, Any]], path: str | Path) -> N
             shift = 0.6 * ((number + 0.5) / len(models) - 0.5)
             values = [
                 [
-                    p["similarity"]
-                    for p in points
-                    if key == (p["generated"], p["profile"], p["chunk"])
+                    point["similarity"]
+                    for point in points
+                    if (point["generated"], point["profile"], point["part"])
+                    == (model, profile, part)
                 ]
-                for key in ((model, profile, chunk) for chunk in chunks)
+                for part in parts
             ]
             places = [i + shift for i, found in enumerate(values) if found]
             means = [np.mean(found) for found in values if found]
             (line,) = axes.plot(places, means, marker="_", markersize=12, label=model)
             dots = [(i + shift, value) for i, found in enumerate(values) for value in found]
             axes.scatter(*zip(*dots, strict=True), s=6, alpha=0.4, color=line.get_color())
-        axes.set_xticks(range(len(chunks)), chunks)
+        axes.set_xticks(range(len(parts)), parts)
         axes.set(title=profile.replace("_", "–"), xlabel="part of the continuation")
         axes.grid(alpha=0.3)
     panels[0].set(ylabel="style similarity (1 is best)", ylim=(0, 1.02))

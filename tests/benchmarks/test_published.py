@@ -151,12 +151,13 @@ def test_losses_and_attention_come_from_evaluations(tmp_path):
     }
     make_run(tmp_path / "run", job, **columns)
     checkpoint = str(tmp_path / "run/checkpoints/best.ckpt")
-    loss = {"measure": "ConvSPE, trained", "mean": 1.75, "std": 0.125}
-    runs = [{"run": checkpoint, "rows": [loss]}]
+    loss = {"part": "trained", "mean": 1.75, "std": 0.125}
+    runs = [{"checkpoint": checkpoint, "rows": [loss]}]
     (tmp_path / "position_loss.json").write_text(json.dumps({"runs": runs}))
-    head = {"model": "ConvSPE", "offsets_below": 512, "first_query": 1024, "last_query": 2047}
+    head = {"run": "ConvSPE", "offsets_below": 512, "first_query": 1024, "last_query": 2047}
     head |= {"translation_invariance": 0.5, "monotonicity": 0.25}
-    content = {"form": "exponential", "best_heads": [head], "runs": {"ConvSPE": checkpoint}}
+    content = {"form": "exponential", "best_heads": [head]}
+    content["runs"] = [{"run": "ConvSPE", "checkpoint": checkpoint}]
     (tmp_path / "attention_properties.json").write_text(json.dumps(content))
     lines, missing = ours(rows, tmp_path)
     found = {metric: line["ours"] for (_, metric), line in lines.items()}

@@ -69,8 +69,9 @@ def make_run(folder, config, experiment, position, seed, steps, **rates):
         writer.writerows(zip((4, 9), *rates.values(), strict=True))
 
 
-def summary(name, mean, seed_std=None):
-    return {"measure": name, "mean": mean, "low": mean - 1, "high": mean + 1, "seed_std": seed_std}
+def summary(run, part, mean, seed_std=None):
+    interval = {"low": mean - 1, "high": mean + 1}
+    return {"run": run, "part": part, "mean": mean, **interval, "seed_std": seed_std}
 
 
 def test_the_table_pools_finished_runs_and_names_the_others(config, tmp_path, monkeypatch, capsys):
@@ -87,13 +88,13 @@ def test_the_table_pools_finished_runs_and_names_the_others(config, tmp_path, mo
     names = {"A": 0.125, "B, with comma": None}
     measured = {
         "rows": [
-            summary(f"{group}, {name}", 3 + i, deviation)
+            summary(group, name, 3 + i, deviation)
             for group, deviation in names.items()
             for i, name in enumerate(race.LOSSES.values())
         ],
-        "curves": dict.fromkeys(names, curve),
+        "curves": [{"run": name, **curve} for name in names],
         "runs": [
-            {"run": str(tmp_path / "runs" / run), "group": group}
+            {"checkpoint": str(tmp_path / "runs" / run), "run": group}
             for run, group in (("a1", "A"), ("a2", "A"), ("b", "B, with comma"))
         ],
     }
@@ -112,7 +113,10 @@ def test_the_table_pools_finished_runs_and_names_the_others(config, tmp_path, mo
     text = (out / "race.md").read_text()
     assert "| favor | rope | 2 | 3.000 [2.000, 4.000] ± 0.125 | 4.000" in text
     assert "| softmax | alibi | 1 | 3.000 [2.000, 4.000] | 4.000" in text
-    assert json.loads((out / "race.json").read_text())["curves"]["softmax: alibi"] == curve
+    assert json.loads((out / "race.json").read_text())["curves"]["softmax: alibi"] == {
+        "run": "B, with comma",
+        **curve,
+    }
     assert "| attention | entry | composer: trained |" in (tmp_path / "out/corpora.md").read_text()
     assert (out / "race.png").stat().st_size > 10_000
     assert f"not finished: {tmp_path}/runs/c\n" in capsys.readouterr().out  # 10 of its 11 steps

@@ -8,12 +8,13 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from musicgen.cli.datasets import build_data, open_training_data
+from musicgen.cli.datasets import build_data
 from musicgen.cli.prepare import main as prepare
 from musicgen.cli.runner.error_messages import one_line
 from musicgen.data.corpora import Corpus
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import UserError
+from musicgen.evaluation.training_data import open_training_data
 from musicgen.midi import Score, Track, dumps, notes_from
 from musicgen.tokenization import REMI
 from tests.conftest import ROOT

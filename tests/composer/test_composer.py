@@ -16,7 +16,6 @@ import symusic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musicgen.cli.measures.descriptors import chord_changes
 from musicgen.composer import FAMILIES, compose_corpus, compose_groove, compose_pop
 from musicgen.composer.groove.patterns import parse
 from musicgen.composer.groove.song import PARTS
@@ -32,6 +31,7 @@ from musicgen.composer.harmony import (
 )
 from musicgen.composer.render import remove_overlaps
 from musicgen.errors import UserError
+from musicgen.evaluation.descriptors import chord_changes
 from musicgen.metrics.descriptors import find_key, in_key_share
 from musicgen.metrics.listening import listening_measures
 from musicgen.midi import Score, dumps, find_midi, read

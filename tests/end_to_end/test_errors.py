@@ -207,12 +207,12 @@ ERRORS = {
         ["metrics=[]", "style, style_over_time, descriptors"],
     ),
     "invalid factor": (
-        ["evaluate.py", "max_factor=-1"],
-        ["max_factor=-1: expected a number >= 1"],
+        ["evaluate.py", "metrics=position_loss", "metric.position_loss.max_factor=-1"],
+        ["metric.position_loss.max_factor=-1: expected a number >= 1"],
     ),
     "negative transpositions": (
-        ["evaluate.py", "transpositions=-1"],
-        ["transpositions=-1: expected an integer >= 0"],
+        ["evaluate.py", "metrics=position_loss", "metric.position_loss.transpositions=-1"],
+        ["metric.position_loss.transpositions=-1: expected an integer >= 0"],
     ),
     "no pieces": (["evaluate.py", "max_pieces=0"], ["max_pieces=0: expected an integer >= 1"]),
     "neither true nor false": (

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from musicgen import load
-from musicgen.cli.datasets import open_training_data
 from musicgen.composer import compose_pop
+from musicgen.evaluation.training_data import open_training_data
 from musicgen.midi import write
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.training.evaluation import position_losses
@@ -72,14 +72,14 @@ def test_generate_then_evaluate(workplace):
     assert done.returncode == 0, done.stderr
     style = (workplace / "measures/style.csv").read_text()
     pieces = (workplace / "measures/style_pieces.csv").read_text()
-    assert style.splitlines()[0].startswith("measure,n,")
-    assert "onset_duration,6,0," in style
+    assert style.splitlines()[0].startswith("profile,part,role,anchor,n,")
+    assert "onset_duration,all,all,,6,0," in style
     for row in manifest["pieces"]:
         assert f"{row['file']},{row['prompt']},onset_duration,all,all" in pieces
         assert f",{row['style, onset_duration']}," in pieces
     loss = (workplace / "measures/position_loss.csv").read_text()
-    for row in ("model, trained", "model, extrapolated 2x", "trigram, trained"):
-        assert f'"{row}",' in loss
+    for row in ("model,64,trained", "model,64,extrapolated 2x", "trigram,,trained"):
+        assert f"\n{row}," in loss
     assert (workplace / "measures/position_loss.png").stat().st_size > 1000
     assert "trigram" in done.stderr
     gain = float(re.search(r"the model is (\S+) (?:better|worse)$", done.stderr, re.M)[1])
@@ -114,7 +114,7 @@ def test_held_out_prompts_are_found_again(workplace, monkeypatch, capsys):
     found = {
         (row["piece"], f"style, {row['profile']}"): row["similarity"]
         for row in rows
-        if row["chunk"] == row["role"] == "all" and row["similarity"]
+        if row["part"] == row["role"] == "all" and row["similarity"]
     }
     expected = {
         (row["file"], name): str(value)
@@ -151,7 +151,12 @@ def test_position_properties_writes_a_table_and_a_plot(workplace):
 
 
 def test_attention_properties(workplace, monkeypatch, capsys):
-    arguments = ["metrics=attention_properties", "attention.num_tokens=3", "split=train", "out=att"]
+    arguments = [
+        "metrics=attention_properties",
+        "metric.attention_properties.num_tokens=3",
+        "split=train",
+        "out=att",
+    ]
     done = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
     assert done.returncode == 0, done.stderr
     assert "best heads of layer 0" in done.stdout
@@ -169,20 +174,24 @@ def test_attention_properties(workplace, monkeypatch, capsys):
     assert arrays["identical_tokens"].shape == (2, 2, 80, 80)
     maps = arrays["piece"]
     np.testing.assert_allclose(maps.sum(-1), 1, rtol=1e-5)
-    by_offset = content["piece"]["model"]["mean_by_offset"][1][0]
+    by_offset = content["piece"][0]["mean_by_offset"][1][0]
     assert by_offset[1] == pytest.approx(np.diagonal(maps[1, 0], -1).mean(), rel=1e-4)
     table = (workplace / "att/attention_properties.tex").read_text()
-    assert table.count("model &") == 1 + 3  # the header and ranges of queries
+    assert table.count("model &") == 3  # ranges of queries
     pictures = {path.name for path in (workplace / "att").glob("*.png")}
     maps, tokens = "attention_maps.png", "attention_identical_tokens.png"
     assert pictures == {"attention_properties.png", maps, tokens}
 
-    arguments = [*arguments[:-1], "out=bad", "attention.layers=[5]"]
+    arguments = [*arguments[:-1], "out=bad", "metric.attention_properties.layers=[5]"]
     refused = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
-    assert_one_line(refused, "attention.layers=[5]", "expected some of the layers 0 to 1")
-    arguments[-1] = "attention.length=300000"
+    assert_one_line(
+        refused, "metric.attention_properties.layers=[5]", "expected some of the layers 0 to 1"
+    )
+    arguments[-1] = "metric.attention_properties.length=300000"
     refused = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
-    assert_one_line(refused, "attention.length=300000", "11,520.0 GB of the machine's")
+    assert_one_line(
+        refused, "metric.attention_properties.length=300000", "11,520.0 GB of the machine's"
+    )
     assert not (workplace / "bad").exists()
 
 
@@ -224,23 +233,30 @@ def test_several_runs_and_numbers_of_realizations(workplace, monkeypatch, capsys
     (run,) = workplace.glob("outputs/tiny/*")
     copy = workplace / "copy.ckpt"
     copy.write_bytes((run / "checkpoints/last.ckpt").read_bytes())
-    arguments = [f"runs=[{run.relative_to(workplace)},copy.ckpt]", "num_realizations=[4,null]"]
-    arguments += ["num_draws=2", "max_factor=4", "out=grid", "split=train"]
+    arguments = [
+        f"runs=[{run.relative_to(workplace)},copy.ckpt]",
+        "metric.position_loss.num_realizations=[4,null]",
+    ]
+    arguments += [
+        "metric.position_loss.num_draws=2",
+        "metric.position_loss.max_factor=4",
+        "out=grid",
+        "split=train",
+    ]
     done = call_here(
         workplace, "evaluate.py", ["metrics=position_loss", *arguments], monkeypatch, capsys
     )
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader((workplace / "grid/position_loss.csv").open()))
     parts = ["trained", "extrapolated 1.5x", "extrapolated 2x", "extrapolated 4x"]
-    assert [row["measure"] for row in rows if row["measure"].startswith("copy.ckpt")] == [
-        f"copy.ckpt, R = {number}, {part}"
-        for group in (parts, ["nats per note", "nats per bar"])
+    assert [(row["R"], row["part"]) for row in rows if row["run"] == "copy.ckpt"] == [
+        (number, part)
         for number in ("4", "exact")
-        for part in group
+        for part in (*parts, "nats per note", "nats per bar")
     ]
     assert len(rows) == 5 * 6
     for row in rows:
-        noisy = "R = 4" in row["measure"]
+        noisy = row["R"] == "4"
         assert row["draws"] == ("2" if noisy else "1")
         assert (float(row["draw_std"]) > 0) if noisy else (row["draw_std"] == "")
     content = json.loads((workplace / "grid/position_loss.json").read_text())
@@ -248,16 +264,17 @@ def test_several_runs_and_numbers_of_realizations(workplace, monkeypatch, capsys
     grid = list(csv.DictReader((workplace / "grid/realizations.csv").open()))
     numbers = [(row["R in training"], row["R in evaluation"]) for row in grid]
     assert numbers == 2 * [("64", "4"), ("64", "exact")]
-    by_name = {row["measure"]: row["mean"] for row in rows}
-    assert grid[2]["extrapolated 4x"] == by_name["copy.ckpt, R = 4, extrapolated 4x"]
+    found = {(row["run"], row["R"], row["part"]): row for row in rows}
+    assert grid[2]["extrapolated 4x"] == found["copy.ckpt", "4", "extrapolated 4x"]["mean"]
     assert (workplace / "grid/realizations.png").stat().st_size > 5_000
-    curve = content["curves"]["copy.ckpt, R = exact"]
+    curve = content["curves"][3]
+    assert (curve["run"], curve["R"]) == ("copy.ckpt", "exact")
     assert curve["position"][-1] > 3 * 64
     assert len(curve["loss"]) == len(curve["position"]) == len(curve["num_targets"])
     table = (workplace / "grid/position_loss.tex").read_text()
-    row = next(row for row in rows if row["measure"] == "copy.ckpt, R = 4, trained")
+    row = found["copy.ckpt", "4", "trained"]
     mean, low, high, deviation = (float(row[k]) for k in ("mean", "low", "high", "draw_std"))
-    expected = f"copy.ckpt, R = 4 & {mean:.3f} [{low:.3f}, {high:.3f}] $\\pm$ {deviation:.3f} & "
+    expected = f"copy.ckpt & 4 & 1 & {mean:.3f} [{low:.3f}, {high:.3f}] $\\pm$ {deviation:.3f} & "
     assert table.count("\n") == 6 + 5
     assert expected in table
 
@@ -273,7 +290,12 @@ def test_several_runs_and_numbers_of_realizations(workplace, monkeypatch, capsys
 def test_predictions_averaged_over_keys(workplace, monkeypatch, capsys):
     (run,) = workplace.glob("outputs/tiny/*")
     arguments = ["metrics=position_loss", f"checkpoint={run}", "split=train", "max_pieces=1"]
-    arguments += ["transpositions=1", "num_draws=2", "max_factor=1", "out=keys"]
+    arguments += [
+        "metric.position_loss.transpositions=1",
+        "metric.position_loss.num_draws=2",
+        "metric.position_loss.max_factor=1",
+        "out=keys",
+    ]
     done = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
     assert done.returncode == 0, done.stderr
     assert "each in 3 keys" in done.stderr
@@ -288,7 +310,7 @@ def test_predictions_averaged_over_keys(workplace, monkeypatch, capsys):
         assert len(moved) == len(tokens)
         p = p + np.exp(-position_losses(model.model, moved, noise, num_draws=2)) / 3
     rows = list(csv.DictReader((workplace / "keys/position_loss.csv").open()))
-    (row,) = [row for row in rows if row["measure"] == "model, trained"]
+    (row,) = [row for row in rows if (row["run"], row["part"]) == ("model", "trained")]
     assert float(row["mean"]) == pytest.approx(-np.log(p).mean(), rel=1e-5)
 
 
@@ -342,7 +364,13 @@ def test_runs_that_differ_in_their_seeds_are_one_row(workplace, monkeypatch, cap
 
     monkeypatch.setenv("COLUMNS", "80")
     listed = ",".join(path.name for path in paths)
-    arguments = [f"runs=[{listed}]", "num_draws=2", "max_factor=4", "split=train", "out=seeds"]
+    arguments = [
+        f"runs=[{listed}]",
+        "metric.position_loss.num_draws=2",
+        "metric.position_loss.max_factor=4",
+        "split=train",
+        "out=seeds",
+    ]
     done = call_here(
         workplace, "evaluate.py", ["metrics=position_loss", *arguments], monkeypatch, capsys
     )
@@ -351,20 +379,20 @@ def test_runs_that_differ_in_their_seeds_are_one_row(workplace, monkeypatch, cap
     assert max(map(len, table.splitlines())) <= 80
     header = next(line for line in table.splitlines() if "mean" in line)
     assert [cell.strip() for cell in header.split("┃")[1:-1]] == [
-        *("model", "n", "mean", "low", "high", "draw_std", "seed_std")
+        *("run", "R", "n", "mean", "low", "high", "draw_std", "seed_std")
     ]
     rows = {
-        row["measure"]: row
+        (row["run"], row["part"]): row
         for row in csv.DictReader((workplace / "seeds/position_loss.csv").open())
     }
     assert len(rows) == 3 * 6  # two groups and the trigram model; ranges, notes and bars
-    pooled = rows["SineSPE, extrapolated 4x"]
+    pooled = rows["SineSPE", "extrapolated 4x"]
     assert (pooled["seeds"], pooled["draws"]) == ("2", "2")
     content = json.loads((workplace / "seeds/position_loss.json").read_text())
     single = [
-        next(row for row in run["rows"] if row["measure"].endswith("extrapolated 4x"))
+        next(row for row in run["rows"] if row["part"] == "extrapolated 4x")
         for run in content["runs"]
-        if run["group"] == "SineSPE"
+        if run["run"] == "SineSPE"
     ]
     assert [run["seed"] for run in content["runs"]] == [1, 2, 2]
     means = [row["mean"] for row in single]
@@ -373,9 +401,9 @@ def test_runs_that_differ_in_their_seeds_are_one_row(workplace, monkeypatch, cap
     assert float(pooled["seed_std"]) == pytest.approx(np.std(means, ddof=1))
     deviation = np.sqrt(np.mean([row["draw_std"] ** 2 for row in single]))
     assert float(pooled["draw_std"]) == pytest.approx(deviation)
-    assert list(content["curves"]) == ["SineSPE", "NoPosition", "trigram"]
-    curves = [run["curve"]["loss"] for run in content["runs"][:2]]
-    np.testing.assert_allclose(content["curves"]["SineSPE"]["loss"], np.mean(curves, 0))
+    assert [each["run"] for each in content["curves"]] == ["SineSPE", "NoPosition", "trigram"]
+    curves = [run["loss"] for run in content["runs"][:2]]
+    np.testing.assert_allclose(content["curves"][0]["loss"], np.mean(curves, 0))
     latex = (workplace / "seeds/position_loss.tex").read_text()
     assert latex.count("\nSineSPE") == 1
     assert f"$\\pm$ {np.std(means, ddof=1):.3f} over seeds" in latex

@@ -24,7 +24,7 @@ FIXED = {
     "train": (*TRAIN, "run_name=fuzz"),
     "prepare": TINY[4:5],
     "generate": ("bars=1", "num_samples=1", "originality=false"),
-    "evaluate": ("metrics=[position_loss]", "max_factor=1", "max_pieces=1"),
+    "evaluate": ("metrics=[position_loss]", "metric.position_loss.max_factor=1", "max_pieces=1"),
 }
 # Choices beside the defaults, each with settings of its own.
 CHOICES = {

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from omegaconf import OmegaConf
 
-from musicgen.cli.datasets import open_training_data
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.errors import UserError
+from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.midi import write
 from musicgen.tokenization import REMI, Groove2Groove

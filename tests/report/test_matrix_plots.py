@@ -36,7 +36,7 @@ def test_plot_attention(tmp_path, layers, heads):
 
 def test_plot_invariance(tmp_path):
     rows = [
-        {"model": m, "first_query": 8 * i, "last_query": 8 * i + 7, "offsets_below": o}
+        {"run": m, "R": None, "first_query": 8 * i, "last_query": 8 * i + 7, "offsets_below": o}
         | {"translation_invariance": 0.1 * i, "monotonicity": np.nan}
         for m in ("a", "b")
         for i in range(3)
@@ -49,13 +49,16 @@ def test_plot_invariance(tmp_path):
 @pytest.mark.parametrize("number", [1, 40])
 def test_plot_templates(tmp_path, number):
     lags = np.arange(-7, 20)
-    kernels = {f"d = {d}": np.cos(d * lags) for d in range(number)}
+    kernels = np.stack([np.cos(d * lags) for d in range(number)])[None, None]
     plot_templates(kernels, 7, tmp_path / "k.png", length=8)
     assert is_png(tmp_path / "k.png")
 
 
 def test_plot_realizations(tmp_path):
-    losses = {"trained": np.array([[1.0, 2, np.nan], [2, 1, 3]])}
+    rows = [
+        {"run": run, "R in training": trained, "R in evaluation": tested, "trained": loss}
+        for run, trained, tested, loss in (("a", 4, 4, 1.0), ("a", 4, "exact", 2), ("b", 8, 4, 3))
+    ]
     path = tmp_path / "r.png"
-    plot_realizations(losses, path, trained=["4", "8"], tested=["4", "8", "exact"], same=[(0, 0)])
+    plot_realizations(rows, path)
     assert is_png(path)

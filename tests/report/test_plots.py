@@ -10,9 +10,10 @@ LAGS = np.arange(1 - N, 2 * N)
 
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
 def test_plot_loss_curves(tmp_path, suffix, magic):
-    curve = loss_curve([np.linspace(3, 1, 500)])
+    curve = loss_curve([np.linspace(3, 1, 500)])._asdict()
     path = tmp_path / f"loss{suffix}"
-    plot_loss_curves({"model": curve, "trigram": curve}, path, training_length=256)
+    curves = [{"run": "model", "R": 4, **curve}, {"run": "trigram", "R": None, **curve}]
+    plot_loss_curves(curves, path, training_length=256)
     assert path.read_bytes().startswith(magic)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from musicgen.cli.prompt_files import SPLITS, prompt_files
 from musicgen.errors import ParameterError, UserError, parameter_of
+from musicgen.evaluation.prompt_files import SPLITS, prompt_files
 from musicgen.run_folders import find_checkpoint
 from musicgen.validation import check_bool, check_choice, check_float, check_int
 
@@ -112,10 +112,7 @@ def _check_evaluate(cfg: DictConfig) -> None:
     for name in ("runs", "compare"):
         if cfg[name] is not None and not OmegaConf.is_list(cfg[name]):
             raise ParameterError(name, cfg[name], "expected a list of different folders")
-    check_float("max_factor", cfg.max_factor, minimum=1)
     check_int("max_pieces", cfg.max_pieces, none_means="all")
-    check_int("num_draws", cfg.num_draws)
-    check_int("transpositions", cfg.transpositions, minimum=0)
     check_int("seed", cfg.seed, minimum=0)
     if cfg.metrics is None and not (cfg.generated or cfg.references or cfg.compare):
         for run in [cfg.checkpoint] if cfg.runs is None else cfg.runs:

@@ -91,6 +91,14 @@ class EncodedCorpus:
         self.encoder = PieceEncoder(corpus, tokenizer, limits, chords)
         self._cache: TokenCache | None = None
 
+    @classmethod
+    def of(cls, corpus: Corpus, tokenizer: Tokenizer, loader: Mapping[str, Any]) -> EncodedCorpus:
+        """Return a corpus encoded as a `loader` section says."""
+        names = ("val_fraction", "test_fraction", "chords", "limits", "prepare_workers")
+        settings = {name: loader[name] for name in names}
+        with parameter_of("loader"):
+            return cls(corpus, tokenizer, loader["cache_dir"], **settings)
+
     @property
     def cache(self) -> TokenCache:
         """The encoded corpus; encodes it, or the part that is not encoded yet, if necessary.

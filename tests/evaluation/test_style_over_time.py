@@ -6,22 +6,14 @@ import csv
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
-from musicgen.cli.measures import chunk_tables, style_over_time
 from musicgen.composer import compose_groove
 from musicgen.errors import UserError
 from musicgen.metrics import chunked_style_similarity
 from musicgen.midi import write
 
 
-def settings(**changed):
-    style = {"pattern": "auto"}
-    defaults = {"generated": None, "compare": None, "references": None, "seed": 0, "style": style}
-    return OmegaConf.create({**defaults, "checkpoint": "latest", **changed})
-
-
-def test_each_style_of_each_folder_by_hand(tmp_path):
+def test_each_style_of_each_folder_by_hand(tmp_path, inputs, measure):
     originals, other = {}, compose_groove(seed=5, family="funk", style=0, song=0)
     for style in (0, 1):
         for song in range(2):
@@ -32,11 +24,12 @@ def test_each_style_of_each_folder_by_hand(tmp_path):
             write(score, tmp_path / "A" / name)
             write(other, tmp_path / "B" / name)
     folders = [str(tmp_path / "A"), str(tmp_path / "B")]
-    cfg = settings(compare=folders, references=str(tmp_path / "R"))
-    rows = style_over_time(cfg, tmp_path)
+    style_over_time = measure("style_over_time")
+    given = inputs(compare=folders, references=str(tmp_path / "R"))
+    rows = style_over_time.compute(given, tmp_path)
     with (tmp_path / "style_over_time_styles.csv").open() as file:
         points = {
-            (p["generated"], p["profile"], p["style"], p["chunk"]): p for p in csv.DictReader(file)
+            (p["generated"], p["profile"], p["style"], p["part"]): p for p in csv.DictReader(file)
         }
     assert len(points) == 2 * 4 * 2 * 4  # folders, profiles, styles, parts
     for folder, music in zip(folders, (originals, dict.fromkeys(originals, other)), strict=True):
@@ -49,7 +42,7 @@ def test_each_style_of_each_folder_by_hand(tmp_path):
                 point = points[folder, "time_pitch", f"rock/style{style}", f"{part} of 4"]
                 assert float(point["similarity"]) == pytest.approx(expected)
                 assert point["pieces"] == "2"
-    (table,) = chunk_tables(rows).values()
+    (table,) = style_over_time.tables(rows).values()
     by_name = {(row["generated"], row["profile"]): row for row in table}
     for part in ("1 of 4", "4 of 4"):
         mean = np.mean(
@@ -63,10 +56,10 @@ def test_each_style_of_each_folder_by_hand(tmp_path):
     assert (tmp_path / "style_over_time.png").stat().st_size > 10_000
     assert (tmp_path / "style_over_time.tex").is_file()
     with pytest.raises(UserError, match="give generated=DIR"):
-        style_over_time(settings(), tmp_path)
+        style_over_time.compute(inputs(), tmp_path)
 
 
-def test_a_part_without_notes_is_na_and_keeps_its_place(tmp_path):
+def test_a_part_without_notes_is_na_and_keeps_its_place(tmp_path, inputs, measure):
     score = compose_groove(seed=0, family="rock", style=0, song=0)
     write(score, tmp_path / "R/song.mid")
     quarter = score.end // 4
@@ -75,8 +68,9 @@ def test_a_part_without_notes_is_na_and_keeps_its_place(tmp_path):
         kept = track.notes[(onset < quarter) | (onset >= 3 * quarter)]
         object.__setattr__(track, "notes", kept)
     write(score, tmp_path / "A/song.mid")
-    cfg = settings(generated=str(tmp_path / "A"), references=str(tmp_path / "R"))
-    (table,) = chunk_tables(style_over_time(cfg, tmp_path)).values()
+    style_over_time = measure("style_over_time")
+    given = inputs(generated=str(tmp_path / "A"), references=str(tmp_path / "R"))
+    (table,) = style_over_time.tables(style_over_time.compute(given, tmp_path)).values()
     assert [list(row)[2:] for row in table] == [["1 of 4", "2 of 4", "3 of 4", "4 of 4"]] * 4
     assert [np.isnan(table[0][f"{part} of 4"]) for part in (1, 2, 3, 4)] == [
         False,

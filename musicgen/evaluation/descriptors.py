@@ -1,25 +1,19 @@
-"""The measure `descriptors` of `evaluate`: continuations beside the originals' own."""
+"""Descriptors: continuations beside the originals' own."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig
 from rich.progress import MofNCompleteColumn
 
-from musicgen.cli.measures.references import (
-    Pair,
-    References,
-    open_references,
-    pair_files,
-    read_manifest,
-)
 from musicgen.console import progress_bar
 from musicgen.errors import UserError
+from musicgen.evaluation.measure import Inputs, Measure, Row
+from musicgen.evaluation.references import Pair, References, open_pairs
 from musicgen.metrics.descriptors import (
     descriptors,
     distribution_distance,
@@ -39,54 +33,57 @@ from musicgen.report.tables import write_csv
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.chords.symbols import INTERVALS, NO_CHORD, QUALITIES, chord_index
 
-Row = dict[str, Any]
-
 NUM_CHORD_PIECES = 100
 """Originals whose chord changes count as known."""
 
 
-def descriptors_measure(cfg: DictConfig, out: Path) -> list[Row]:
-    """Compute descriptors of continuations and of the music that follows their prompts.
+@dataclass(frozen=True)
+class Descriptors(Measure):
+    """Descriptors of continuations and of the music that follows their prompts.
 
     Both are equally long, without the prompt; see `describe`. Writes `descriptors_pieces.csv`.
     """
-    if not cfg.generated:
-        raise UserError("metrics=descriptors needs generated=, a folder that generate.py wrote")
-    folder = Path(cfg.generated).expanduser()
-    manifest = read_manifest(folder)
-    references = open_references(cfg, manifest)
-    pairs, _ = pair_files(folder, manifest, references)
-    chords = known_chords(references, pairs)
-    generated: defaultdict[str, list[float]] = defaultdict(list)
-    originals: defaultdict[str, list[float]] = defaultdict(list)
-    details = []
-    seen: set[str] = set()
-    with progress_bar(MofNCompleteColumn()) as progress:
-        for pair in progress.track(pairs, description="descriptors"):
-            found = describe(pair.continuation, pair, chords)
-            details.append({"piece": pair.file, "reference": pair.name, **found})
-            for name, value in found.items():
-                generated[name].append(value)
-            if pair.name not in seen:  # each original counts once, not once a sample
-                seen.add(pair.name)
-                for name, value in describe(pair.own_continuation(), pair, chords).items():
-                    originals[name].append(value)
-    write_csv(details, out / "descriptors_pieces.csv")
-    rows = []
-    for name in generated:
-        new, old = np.array(generated[name]), np.array(originals[name])
-        overlap, divergence = distribution_distance(new, old)
-        rows.append(
-            {
-                "descriptor": name,
-                "n": int((~np.isnan(new)).sum()),
-                "generated": mean_of_valid(new),
-                "originals": mean_of_valid(old),
-                "overlap": overlap,
-                "KL": divergence,
-            }
-        )
-    return rows
+
+    name = "descriptors"
+    legend = (
+        "means of the continuations and of the music that follows the prompts in the originals; n: "
+        "continuations with a value; overlap (1 is best) and KL (0 is best) of distances within "
+        "the generated set and to the originals: musicgen/metrics/descriptors.py"
+    )
+
+    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
+        references, pairs, _ = open_pairs(inputs, inputs.generated, self.name)
+        chords = known_chords(references, pairs)
+        generated: defaultdict[str, list[float]] = defaultdict(list)
+        originals: defaultdict[str, list[float]] = defaultdict(list)
+        details = []
+        seen: set[str] = set()
+        with progress_bar(MofNCompleteColumn()) as progress:
+            for pair in progress.track(pairs, description=self.name):
+                found = describe(pair.continuation, pair, chords)
+                details.append({"piece": pair.file, "reference": pair.name, **found})
+                for name, value in found.items():
+                    generated[name].append(value)
+                if pair.name not in seen:  # each original counts once, not once a sample
+                    seen.add(pair.name)
+                    for name, value in describe(pair.own_continuation(), pair, chords).items():
+                        originals[name].append(value)
+        write_csv(details, out / "descriptors_pieces.csv")
+        rows = []
+        for name in generated:
+            new, old = np.array(generated[name]), np.array(originals[name])
+            overlap, divergence = distribution_distance(new, old)
+            rows.append(
+                {
+                    "descriptor": name,
+                    "n": int((~np.isnan(new)).sum()),
+                    "generated": mean_of_valid(new),
+                    "originals": mean_of_valid(old),
+                    "overlap": overlap,
+                    "KL": divergence,
+                }
+            )
+        return rows
 
 
 def describe(

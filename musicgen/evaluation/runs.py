@@ -1,4 +1,4 @@
-"""The models that a measure compares: runs, each with the numbers of realizations that are asked.
+"""The runs that a measure compares, each with the numbers of realizations that are asked.
 
 Runs of one setting, with different seeds, form a group.
 """
@@ -10,16 +10,16 @@ import importlib
 import inspect
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from omegaconf import DictConfig, OmegaConf
+from typing import Any
 
 from musicgen import load
-from musicgen.cli.output import find_device
 from musicgen.console import log
 from musicgen.errors import UserError
+from musicgen.evaluation.measure import Inputs
 from musicgen.generation.model import MusicModel
+from musicgen.position import SPE
 
 # What a run's configuration holds beside its setting: its seeds, places, records and sampling.
 _INCIDENTAL = {
@@ -32,56 +32,74 @@ _INCIDENTAL = {
 }
 
 
-class Compared(NamedTuple):
-    """A model to compare with others."""
+@dataclass(frozen=True)
+class Compared:
+    """A model to compare with others.
+
+    Attributes:
+        checkpoint: its path.
+        run: the same for runs that differ in their seeds alone.
+        name: of the run alone.
+        realizations, trained_realizations: SPE's R in evaluation and in training, or `exact`; None
+            without.
+    """
 
     model: MusicModel
-    name: str  # of the run, with R if there are several
-    group: str  # the same for runs that differ in their seeds alone
-    run: str  # the path of its checkpoint
-    trained_realizations: int | None  # SPE's R in training; None: exact, or another encoding
+    checkpoint: str
+    run: str
+    name: str
+    realizations: int | str | None
+    trained_realizations: int | str | None
 
 
-def compared_models(cfg: DictConfig) -> list[Compared]:
+def compared_models(inputs: Inputs, num_realizations: Any) -> list[Compared]:
     """Return the models to compare: each run with each number of realizations.
+
+    Args:
+        num_realizations: SPE's R: `trained`, a number, None (the exact limit), or a list of these.
 
     Raises:
         UserError: runs have other held-out pieces than the first, or one is given twice.
     """
-    device = find_device(cfg.device)
-    paths = [str(path) for path in cfg.runs or [cfg.checkpoint]]
-    given = cfg.num_realizations
-    numbers = list(given) if OmegaConf.is_list(given) else [given]
+    paths = checkpoints(inputs)
+    numbers = num_realizations if isinstance(num_realizations, list) else [num_realizations]
     if len(set(paths)) < len(paths):
         raise UserError(f"runs: {max(paths, key=paths.count)} is given twice; give each run once")
     runs: list[MusicModel] = []
     for path in paths:
-        runs.append(load(path).to(device))
+        runs.append(load(path).to(inputs.device))
         log(runs[-1].content.describe(runs[-1].path))
-        if _held_out(runs[-1], cfg) != _held_out(runs[0], cfg):
+        if _held_out(runs[-1], inputs) != _held_out(runs[0], inputs):
             raise UserError(
                 f"runs: {path} was trained with another vocabulary, corpus or split than "
                 f"{paths[0]}; compare runs with the same held-out pieces"
             )
     names = name_runs(paths, [run.content.config for run in runs])
     compared = []
-    for path, run, (group, name) in zip(paths, runs, names, strict=True):
-        realizations = getattr(run.model.position, "num_realizations", None)
+    for path, run, name in zip(paths, runs, names, strict=True):
         for number in numbers:
-            label = "exact" if number is None else number
-            suffix = f", R = {label}" if len(numbers) > 1 else ""
             model = run
             if number != "trained":
-                model = run.with_realizations(number, seed=cfg.seed)
-            compared.append(Compared(model, name + suffix, group + suffix, path, realizations))
+                model = run.with_realizations(number, seed=inputs.seed)
+            compared.append(Compared(model, path, *name, _realizations(model), _realizations(run)))
     return compared
 
 
-def _held_out(model: MusicModel, cfg: DictConfig) -> list[Any]:
+def checkpoints(inputs: Inputs) -> list[str]:
+    """Return the paths of `runs`, or that of `checkpoint`."""
+    return list(inputs.runs or [inputs.checkpoint])
+
+
+def _realizations(model: MusicModel) -> int | str | None:
+    position = model.model.position
+    return (position.num_realizations or "exact") if isinstance(position, SPE) else None
+
+
+def _held_out(model: MusicModel, inputs: Inputs) -> list[Any]:
     """Return what decides the tokens of the held-out pieces."""
     corpus = dict(model.content.config["data"])
     loader = model.content.config["loader"]
-    if cfg.data.root is not None:
+    if inputs.root is not None:
         corpus["root"] = None  # that of all
     settings = [loader.get(key) for key in ("val_fraction", "test_fraction", "chords")]
     return [model.content.vocabulary_hash, corpus, *settings]

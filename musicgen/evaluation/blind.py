@@ -1,47 +1,51 @@
-"""The blind comparison of `evaluate`: a page on which listeners vote between runs."""
+"""Blind comparison: a page on which listeners vote between folders of continuations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from omegaconf import DictConfig, ListConfig
-
-from musicgen.cli.generated_files import MANIFEST, without_suffix
-from musicgen.cli.measures.references import read_manifest
 from musicgen.errors import ParameterError, UserError
+from musicgen.evaluation.measure import Inputs, Measure, Row
+from musicgen.evaluation.references import MANIFEST, read_manifest
 from musicgen.files import write_text
-from musicgen.midi import read
+from musicgen.midi import read, without_suffix
 from musicgen.report import BlindTrial, render_blind
 from musicgen.text import pluralize
 
 
-def blind(cfg: DictConfig, out: Path) -> list[dict[str, Any]]:
-    """Write `blind.html` and return the pairs to compare."""
-    folders = cfg.compare
-    if not isinstance(folders, ListConfig) or len(set(folders)) < max(2, len(folders)):
-        raise ParameterError("compare", folders, "expected different folders: [DIR1,DIR2]")
-    return write_blind_page([str(folder) for folder in folders], out / "blind.html")
+@dataclass(frozen=True)
+class Blind(Measure):
+    """Write `blind.html`; the rows are the prompts and samples that all folders have."""
+
+    name = "blind"
+    legend = "open blind.html to compare them by ear: it collects votes and shows their result"
+
+    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
+        folders = inputs.compare or []
+        if len(set(folders)) < max(2, len(folders)):
+            raise ParameterError("compare", folders, "expected different folders: [DIR1,DIR2]")
+        return write_blind_page(folders, out / "blind.html")
 
 
-def write_blind_page(folders: Sequence[str | Path], path: Path) -> list[dict[str, Any]]:
+def write_blind_page(folders: Sequence[str | Path], path: Path) -> list[Row]:
     """Write a page for the blind comparison of folders that `generate` wrote.
 
     Returns a row for each trial: a prompt and sample that all folders have.
     """
     names = [str(folder) for folder in folders]
     runs = [_read_run(Path(folder).expanduser()) for folder in folders]
-    keys = [key for key in (runs[0] if runs else {}) if all(key in run for run in runs)]
+    keys = [key for key in runs[0] if all(key in run for run in runs)]
     if not keys:
         raise UserError(
             f"compare=[{', '.join(names)}]: no prompt that all continue; "
             "generate with the same prompts"
         )
     trials = [
-        BlindTrial(without_suffix(prompt), [(read(file), end) for file, end in versions])
-        for prompt, sample in keys
-        for versions in [[run[prompt, sample] for run in runs]]
+        BlindTrial(without_suffix(key[0]), [(read(file), end) for file, end in versions])
+        for key in keys
+        for versions in [[run[key] for run in runs]]
     ]
     title = f"Blind comparison of {pluralize(len(runs), 'runs')}"
     write_text(path, render_blind(title=title, runs=names, trials=trials))

@@ -9,20 +9,18 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
 from musicgen.checkpoints import build
 from musicgen.cli.generated_files import write_manifest
-from musicgen.cli.measures import descriptors_measure, style, style_tables
-from musicgen.cli.measures.references import (
+from musicgen.composer import compose_groove, compose_pop
+from musicgen.errors import UserError
+from musicgen.evaluation.references import (
     Manifest,
     References,
     open_references,
     pair_files,
     read_manifest,
 )
-from musicgen.composer import compose_groove, compose_pop
-from musicgen.errors import UserError
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation, KeepPrompt
 from musicgen.generation.prompts import make_prompt
@@ -33,14 +31,6 @@ from musicgen.tokenization.base import Tokenizer
 REMI = {"_target_": "musicgen.tokenization.REMI"}
 METRES = {**REMI, "time_signatures": ["4/4", "3/4", "6/8"]}
 GROOVE = {"_target_": "musicgen.tokenization.Groove2Groove"}
-
-
-def settings(**changed):
-    style_settings = {"pool": None, "pattern": "auto", "anchor_pieces": 10}
-    for key in style_settings.keys() & changed.keys():
-        style_settings[key] = changed.pop(key)
-    defaults = {"generated": None, "references": None, "checkpoint": "latest", "seed": 0}
-    return OmegaConf.create({**defaults, "style": style_settings, **changed})
 
 
 def references(*names: str) -> References:
@@ -153,7 +143,7 @@ def generate(
 
 @pytest.mark.parametrize("keep_prompt", get_args(KeepPrompt))
 @pytest.mark.parametrize(
-    ("config", "make", "roles"),
+    ("tokenizer", "make", "roles"),
     [
         (REMI, hands, {"Piano"}),
         (REMI, band, {"Piano"}),
@@ -163,11 +153,13 @@ def generate(
         (GROOVE, hands, {"Piano"}),
     ],
 )
-def test_figures_are_those_of_the_report(tmp_path, keep_prompt, config, make, roles):
-    rows = generate(tmp_path / "new", tmp_path / "old", config, make(), keep_prompt=keep_prompt)
+def test_figures_are_those_of_the_report(
+    tmp_path, inputs, measure, keep_prompt, tokenizer, make, roles
+):
+    rows = generate(tmp_path / "new", tmp_path / "old", tokenizer, make(), keep_prompt=keep_prompt)
     out = tmp_path / "out"
     out.mkdir()
-    style(settings(generated=str(tmp_path / "new")), out)
+    measure("style").compute(inputs(generated=str(tmp_path / "new")), out)
     table = list(csv.DictReader((out / "style_pieces.csv").open()))
     found = 0
     for file, row in rows.items():
@@ -176,7 +168,7 @@ def test_figures_are_those_of_the_report(tmp_path, keep_prompt, config, make, ro
                 each["similarity"]
                 for each in table
                 if (each["piece"], each["profile"]) == (file, profile)
-                and each["role"] == each["chunk"] == "all"
+                and each["role"] == each["part"] == "all"
             ]
             theirs = row.get(f"style, {profile}")
             assert mine == ("" if theirs is None else str(theirs))
@@ -193,17 +185,17 @@ def test_the_own_continuation_on_the_grid_is_nearly_the_piece(tmp_path):
     assert rows["piece_1.mid"]["style, onset_duration"] < 0.9
 
 
-def test_without_a_manifest_files_are_compared_as_they_are(tmp_path):
+def test_without_a_manifest_files_are_compared_as_they_are(tmp_path, inputs):
     write(hands(), tmp_path / "old/x.mid")
     write(hands(), tmp_path / "new/x_0.mid")
-    found = open_references(settings(references=str(tmp_path / "old")), Manifest())
+    found = open_references(inputs(references=str(tmp_path / "old")), Manifest())
     ((pair,), skipped) = pair_files(tmp_path / "new", Manifest(), found)
     assert pair.continuation == pair.reference
     assert len(pair.reference.tracks) == 3
     assert not skipped
 
 
-def test_pieces_without_a_partner_are_listed_with_reasons(tmp_path, capsys):
+def test_pieces_without_a_partner_are_listed_with_reasons(tmp_path, inputs, measure, capsys):
     new, old, out = (tmp_path / name for name in ("new", "old", "out"))
     rows = generate(new, old, REMI, hands())
     write(hands(), new / "stranger.mid")
@@ -217,7 +209,7 @@ def test_pieces_without_a_partner_are_listed_with_reasons(tmp_path, capsys):
     (new / "generation.json").write_text(json.dumps(manifest))
     write(hands(), new / "free.mid")
     out.mkdir()
-    summary = style(settings(generated=str(new)), out)
+    summary = measure("style").compute(inputs(generated=str(new)), out)
     assert summary[0]["n"] == 2
     listed = {
         row["piece"]: row["reason"]
@@ -235,13 +227,13 @@ def test_pieces_without_a_partner_are_listed_with_reasons(tmp_path, capsys):
     assert "n/a: onset_drum of 2 pieces: the reference has no note" in said
 
 
-def test_a_folder_without_any_partner_is_refused_in_one_line(tmp_path):
+def test_a_folder_without_any_partner_is_refused_in_one_line(tmp_path, inputs, measure):
     write(hands(), tmp_path / "old/song1.mid")
     write(hands(), tmp_path / "new/song10.mid")
     write(hands(), tmp_path / "new/song11.mid")
-    cfg = settings(generated=str(tmp_path / "new"), references=str(tmp_path / "old"))
+    given = inputs(generated=str(tmp_path / "new"), references=str(tmp_path / "old"))
     with pytest.raises(UserError) as error:
-        style(cfg, tmp_path)
+        measure("style").compute(given, tmp_path)
     message = str(error.value)
     assert "song10.mid: no file named song10 in references=" in message
     assert "(and 1 more); give the folder of the originals" in message
@@ -269,35 +261,34 @@ def test_foreign_manifests_are_checked(tmp_path, change, message):
     assert "generation.json" in str(error.value)
 
 
-def test_pooled_prompts_and_styles(tmp_path):
+def test_pooled_prompts_and_styles(tmp_path, inputs, measure):
     for style_name in "funk", "rock":
         for song in range(2):
             score = compose_groove(0, style_name, 0, song)
             write(score, tmp_path / f"old/{style_name}/{song}.mid")
             for sample in range(2):
                 write(score, tmp_path / f"new/{style_name}/{song}_{sample}.mid")
-    out = tmp_path / "out"
-    out.mkdir()
-    cfg = {"generated": str(tmp_path / "new"), "references": str(tmp_path / "old")}
+    given = inputs(generated=str(tmp_path / "new"), references=str(tmp_path / "old"))
     for pool, n in (None, 8), ("prompt", 4), ("style", 2):
-        rows = style(settings(pool=pool, **cfg), out)
-        assert rows[0]["measure"] == "onset_duration"
-        assert rows[0]["n"] == n
+        style = measure("style", pool=pool)
+        rows = style.compute(given, tmp_path)
+        first = {"profile": "onset_duration", "part": "all", "role": "all", "anchor": None, "n": n}
+        assert rows[0].items() >= first.items()
         assert rows[0]["mean"] == pytest.approx(1)
-    means = {row["measure"]: row["mean"] for row in rows}
+    means = {(row["profile"], row["anchor"]): row["mean"] for row in rows if row["anchor"]}
     for profile in "onset_duration", "onset_drum":
-        anchors = [means[f"{profile}, anchor: {a}"] for a in ("chance", "same style", "same song")]
+        anchors = [means[profile, anchor] for anchor in ("chance", "same style", "same song")]
         assert anchors == sorted(anchors)
         assert anchors[2] == pytest.approx(1)
-    tables = style_tables(rows)
+    tables = style.tables(rows)
     assert [len(table) for table in tables.values()] == [4, 4, 4, 4]
     parts = [f"{k} of 4" for k in (1, 2, 3, 4)]
-    assert list(tables["by part of the continuation"][0]) == ["measure", "mean", *parts]
+    assert list(tables["by part of the continuation"][0]) == ["profile", "mean", *parts]
 
 
-def test_descriptors_of_the_own_continuation_are_the_originals(tmp_path):
+def test_descriptors_of_the_own_continuation_are_the_originals(tmp_path, inputs, measure):
     generate(tmp_path / "new", tmp_path / "old", REMI, hands())
-    table = descriptors_measure(settings(generated=str(tmp_path / "new")), tmp_path)
+    table = measure("descriptors").compute(inputs(generated=str(tmp_path / "new")), tmp_path)
     own, moved = csv.DictReader((tmp_path / "descriptors_pieces.csv").open())
     rows = {row["descriptor"]: row for row in table}
     assert rows["in_key_share"]["originals"] > 0.8  # composed in one key

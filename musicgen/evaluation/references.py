@@ -11,20 +11,21 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from omegaconf import DictConfig
-
 from musicgen import load
 from musicgen.checkpoints import build
-from musicgen.cli.datasets import held_out_pieces, open_training_data
-from musicgen.cli.generated_files import MANIFEST, without_suffix
-from musicgen.cli.prompt_files import SPLITS, prompt_files
 from musicgen.console import log, warn_of_first
 from musicgen.errors import UserError
+from musicgen.evaluation.measure import Inputs
+from musicgen.evaluation.prompt_files import SPLITS, prompt_files
+from musicgen.evaluation.training_data import held_out_pieces, open_training_data
 from musicgen.generation.prompts import make_prompt, on_grid
-from musicgen.midi import Score, find_midi, read
+from musicgen.midi import Score, find_midi, read, without_suffix
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 from musicgen.validation import check_float, check_int
+
+MANIFEST = "generation.json"
+"""What generate.py writes about its MIDI files, beside them."""
 
 NUM_SKIPPED_SHOWN = 5
 
@@ -167,29 +168,45 @@ def read_manifest(folder: Path) -> Manifest:
     return Manifest(pieces, tokenizer, references, checkpoint)
 
 
-def open_references(cfg: DictConfig, manifest: Manifest) -> References:
-    """Open references=DIR, a file, or the held-out pieces val or test of a checkpoint's corpus.
+def open_references(inputs: Inputs, manifest: Manifest) -> References:
+    """Open the originals: a folder, a file, or held-out pieces of a checkpoint's corpus.
 
     Without the setting, the manifest says where the prompts came from.
     """
-    place = cfg.references or manifest.references
+    place = inputs.references or manifest.references
     if place is None:
         raise UserError(
             "metrics=style needs references=, the folder of the originals (or val or test: "
             "held-out pieces of the checkpoint's corpus)"
         )
     if place in SPLITS:
-        data = open_training_data(load(source_checkpoint(cfg, manifest)), cfg.data.root)
-        sources = held_out_pieces(data, place)
-        return References(sources, f"references={place}", manifest.tokenizer)
-    sources = {name: partial(read, path) for name, path in prompt_files(place).items()}
+        data = open_training_data(load(source_checkpoint(inputs, manifest)), inputs.root)
+        sources = held_out_pieces(data, str(place))
+    else:
+        sources = {name: partial(read, path) for name, path in prompt_files(place).items()}
     return References(sources, f"references={place}", manifest.tokenizer)
 
 
-def source_checkpoint(cfg: DictConfig, manifest: Manifest) -> str:
+def source_checkpoint(inputs: Inputs, manifest: Manifest) -> str:
     """Return the checkpoint of the pieces, if it is still there, else the setting's."""
     known = manifest.checkpoint
-    return known if known is not None and Path(known).exists() else str(cfg.checkpoint)
+    return known if known is not None and Path(known).exists() else inputs.checkpoint
+
+
+def open_pairs(
+    inputs: Inputs, generated: str | None, needed_by: str
+) -> tuple[References, list[Pair], dict[str, str]]:
+    """Open the originals of a folder of generated files, and pair the files; see `pair_files`.
+
+    Raises:
+        UserError: no folder is given, or nothing in it has an original.
+    """
+    if not generated:
+        raise UserError(f"metrics={needed_by} needs generated=, a folder that generate.py wrote")
+    folder = Path(generated).expanduser()
+    manifest = read_manifest(folder)
+    references = open_references(inputs, manifest)
+    return references, *pair_files(folder, manifest, references)
 
 
 def read_continuation(score: Score, prompt_end: int, tokenizer: Tokenizer | None) -> Score:

@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from musicgen.cli.measures.compared import name_runs
+from musicgen.evaluation.runs import name_runs
 
 
 def settings(target: str = "SineSPE", seed: int = 1, lr: float = 0.1, **position: Any):

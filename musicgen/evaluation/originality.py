@@ -1,24 +1,111 @@
-"""What music shares with the training set of its model: the longest passage, and where it lies."""
+"""Originality: what music shares with the training set of its model, and where it lies there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from rich.progress import MofNCompleteColumn
 
-from musicgen.cli.datasets import evenly_spaced, open_training_data
+from musicgen import load
+from musicgen.console import log, progress_bar, warn
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
+from musicgen.evaluation.measure import Inputs, Measure, Row
+from musicgen.evaluation.references import read_continuation, read_manifest, source_checkpoint
+from musicgen.evaluation.training_data import evenly_spaced, open_training_data
 from musicgen.generation.model import MusicModel
+from musicgen.metrics import Summary
 from musicgen.metrics.originality import GRID, Notes, Passage, PassageIndex, passage_notes
-from musicgen.midi import Score
+from musicgen.midi import Score, find_midi, read
+from musicgen.report.tables import write_csv
 from musicgen.text import pluralize
 
 MAX_HELD_OUT = 100  # pieces that a report compares with
 MAX_TOKENS = 20_000_000  # of a training set that is searched without being asked for: 10 seconds
+
+
+@dataclass(frozen=True)
+class Originality(Measure):
+    """The longest passage that each continuation shares with the training set, in any key.
+
+    Prompts do not count. Held-out pieces, cut to the median size of the continuations, are the
+    scale; see `musicgen.metrics.originality`. Writes `originality_pieces.csv`.
+    """
+
+    name = "originality"
+    legend = (
+        "notes of the longest passage of a piece that the training set has too, in any key; n: "
+        "pieces; size: their median number of notes; held-out: pieces that the model never saw, "
+        "cut to that size: much longer passages than theirs are copied; where they are from: "
+        "originality_pieces.csv"
+    )
+
+    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
+        if not inputs.generated:
+            raise UserError("metrics=originality needs generated=, a folder of MIDI files")
+        folder = Path(inputs.generated).expanduser()
+        manifest = read_manifest(folder)
+        model = load(source_checkpoint(inputs, manifest))
+        known = KnownMusic(open_training_data(model, inputs.root), inputs.max_pieces)
+        found: dict[str, KnownPassage] = {}
+        details: list[Row] = []
+        with progress_bar(MofNCompleteColumn()) as progress:
+            for path in progress.track(find_midi(folder), description=self.name):
+                file = path.relative_to(folder).as_posix()
+                end = manifest.pieces.get(file, {}).get("prompt end", 0)
+                try:
+                    score = read(path)
+                except UserError as error:
+                    warn(f"left out: {error}")
+                    continue
+                found[file] = known.find(read_continuation(score, end, model.tokenizer))
+                details.append(_row("generated", file, found[file], _bar(score, end, found[file])))
+        if not found:
+            raise UserError(f"generated={folder}: no file can be read")
+        _, held_out, size = known.beside_held_out(found)
+        details += [_row("held-out", name, passage) for name, passage in held_out.items()]
+        write_csv(details, out / "originality_pieces.csv")
+        file, longest = max(found.items(), key=lambda item: item[1].num_notes)
+        log(f"longest: {longest.num_notes} notes of {file}, as in: {longest.source()}")
+        return [
+            {"pieces": name, "size": size, **_summary(list(passages.values()), inputs.seed)}
+            for name, passages in {"generated": found, "held-out": held_out}.items()
+            if passages
+        ]
+
+
+def _summary(passages: list[KnownPassage], seed: int) -> Row:
+    lengths = [passage.num_notes for passage in passages]
+    summary = asdict(Summary.of(lengths, seed=seed))
+    del summary["skipped"]  # there are none
+    return {**summary, "max": max(lengths)}
+
+
+def _bar(score: Score, prompt_end: int, found: KnownPassage) -> int | None:
+    """Return the bar of a file, from 1, in which the passage begins."""
+    if found.passage is None:
+        return None
+    tick = prompt_end + found.ticks(score.ticks_per_beat)[0]
+    return int(np.searchsorted(score.bar_starts(), tick, side="right"))
+
+
+def _row(kind: str, name: str, found: KnownPassage, bar: int | None = None) -> Row:
+    row: Row = {"pieces": kind, "piece": name, "notes": found.num_own, "known": found.num_notes}
+    if (passage := found.passage) is None:
+        return row
+    return row | {
+        "beats": passage.beats,
+        "bar": bar,
+        "source": passage.source,
+        "source_bar": found.source_bar,
+        "transposition": passage.transposition,
+        "num_sources": passage.num_sources,
+    }
 
 
 @dataclass(frozen=True)
@@ -54,7 +141,7 @@ class KnownPassage:
         return text + (f", and in {others:,} more" if others else "")
 
 
-class Originality(NamedTuple):
+class KnownPassages(NamedTuple):
     """The known passages of pieces and of held-out pieces, by name.
 
     `size` is the median number of notes of the pieces, to which the held-out ones are cut.
@@ -99,14 +186,14 @@ class KnownMusic:
             found[self.data.cache.names[i]] = self._find(middle)
         return found
 
-    def originality(self, scores: Mapping[str, Score]) -> Originality:
+    def originality(self, scores: Mapping[str, Score]) -> KnownPassages:
         """Find the longest passages of scores, by name, and of held-out pieces of their size."""
         return self.beside_held_out({name: self.find(score) for name, score in scores.items()})
 
-    def beside_held_out(self, passages: Mapping[str, KnownPassage]) -> Originality:
+    def beside_held_out(self, passages: Mapping[str, KnownPassage]) -> KnownPassages:
         """Return the passages with those of held-out pieces of their size."""
         size = int(np.median([passage.num_own for passage in passages.values()]))
-        return Originality(passages, self.held_out_passages(size), size)
+        return KnownPassages(passages, self.held_out_passages(size), size)
 
     def _find(self, notes: Notes) -> KnownPassage:
         passage = self.index.longest_passage(notes)

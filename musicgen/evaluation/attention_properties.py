@@ -1,0 +1,213 @@
+"""Attention properties: T and M of attention between copies of one token, and maps of a piece."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.progress import MofNCompleteColumn, TimeRemainingColumn
+
+from musicgen.attention.pair_weights import FORMS
+from musicgen.console import log, progress_bar
+from musicgen.errors import ParameterError, parameter_of
+from musicgen.evaluation.measure import Inputs, Measure, Row, pivot, without_empty_columns
+from musicgen.evaluation.runs import compared_models
+from musicgen.evaluation.training_data import open_training_data
+from musicgen.files import atomic_path
+from musicgen.generation.model import MusicModel
+from musicgen.memory import total_memory
+from musicgen.metrics import by_offset, invariance_rows
+from musicgen.models import Transformer
+from musicgen.models.attention_weights import attention_weights, identical_token_weights
+from musicgen.random import NoiseKey, RandomStream
+from musicgen.report.matrix_plots import (
+    attention_brightness,
+    plot_attention,
+    plot_invariance,
+    relative_brightness,
+)
+from musicgen.report.tables import write_json, write_latex
+from musicgen.validation import check_choice, check_int
+
+KEYS = ("run", "R")
+_COPIES = 4  # of the matrices of identical tokens, at most at a time
+_MEASURES = {"T": "translation_invariance", "M": "monotonicity"}
+
+
+@dataclass(frozen=True)
+class AttentionProperties(Measure):
+    """T and M of attention between copies of one token, and attention of a held-out piece.
+
+    For each model, the matrices of both are drawn by layer and head and stored as arrays. T and M
+    of the best heads are also written as LaTeX and drawn (Liutkus et al. 2021, figures 1, 4 and 8
+    to 12, table 7). It runs on the CPU in fp64, as equal weights must be equal.
+
+    Args:
+        form: of the weights of pairs, one of `FORMS`.
+        num_tokens: of the vocabulary, each repeated to a sequence; None: all, as published.
+        length: of these sequences; None: 1.25 times the training length. Memory: layers × heads ×
+            length² × 8 bytes.
+        layers: to show, from 0; None: all. T and M are compared in the first of them.
+        map_length: first tokens of a held-out piece, whose attention is drawn.
+        num_realizations: SPE's R: `trained`, a number, None (the exact limit), or a list of these.
+    """
+
+    form: str
+    num_tokens: int | None
+    length: int | None
+    layers: Sequence[int] | None
+    map_length: int
+    num_realizations: Any
+
+    name = "attention_properties"
+    legend = (
+        "translation invariance T and monotonicity M of attention between copies of one token, "
+        "lower is better: musicgen/metrics/attention_invariance.py"
+    )
+
+    def __post_init__(self) -> None:
+        check_choice("form", self.form, FORMS)
+        check_int("num_tokens", self.num_tokens, none_means="all")
+        check_int("length", self.length, none_means="1.25 times the training length")
+        check_int("map_length", self.map_length, minimum=2)
+
+    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
+        models = compared_models(inputs, self.num_realizations)
+        data = open_training_data(models[0].model, inputs.root)
+        index = data.split(inputs.split)[0]
+        piece, bar_length = data.cache[index][: self.map_length], data.cache.bar_lengths[index]
+        noise = NoiseKey((inputs.seed, RandomStream.EVALUATION))
+        rows: list[Row] = []
+        by_distance: list[Row] = []
+        for number, compared in enumerate(models):
+            names = {"run": compared.name, "R": compared.realizations}
+            suffix = f"_{number}" if len(models) > 1 else ""
+            trained, network = compared.model, copy.deepcopy(compared.model.model).cpu().double()
+            with parameter_of(f"metric.{self.name}"):
+                layers = self._layers(network)
+                probe = self._probe(trained, network, layers, noise)
+            of_model: list[Row] = []
+            for layer, matrices in zip(layers, probe, strict=True):
+                found = invariance_rows(matrices, trained.training_length)
+                of_model += [{**names, "layer": layer, **row} for row in found]
+            rows += of_model
+            notes = {
+                (row["layer"], row["head"]): ", ".join(
+                    f"{letter} {row[name]:.2f}" for letter, name in _MEASURES.items()
+                )
+                for row in reversed(of_model)  # the first queries and smallest offsets stay
+            }
+            shown: dict[str, Any] = {"layers": layers, "training_length": trained.training_length}
+            shown["title"] = compared.name
+            normalised = self.form == "normalised"
+            brightness = (attention_brightness if normalised else relative_brightness)(probe)
+            path = out / f"attention_identical_tokens{suffix}.png"
+            plot_attention(brightness, path, notes=notes, **shown)
+            positions = torch.from_numpy(trained.positions(piece, bar_length))[None]
+            weights = attention_weights(
+                network,
+                torch.from_numpy(piece)[None],
+                layers=layers,
+                positions=positions,
+                noise=noise,
+            )
+            maps = torch.cat([each for each, _ in weights]).numpy()  # [layers, H, L, L]
+            path = out / f"attention_maps{suffix}.png"
+            plot_attention(attention_brightness(maps), path, **shown)
+            with atomic_path(out / f"attention{suffix}.npz") as temporary:
+                np.savez_compressed(
+                    temporary,
+                    identical_tokens=probe.astype(np.float32),
+                    piece=maps.astype(np.float32),
+                )
+            means = np.nanmean(by_offset(maps, slice(None), maps.shape[-1]), axis=-2)
+            by_distance.append({**names, "layers": layers, "mean_by_offset": means.tolist()})
+        best = best_heads(rows)
+        plot_invariance(best, out / "attention_properties.png")
+        write_latex(published_form(best), out / "attention_properties.tex")
+        runs = [
+            {"run": each.name, "R": each.realizations, "checkpoint": each.checkpoint}
+            for each in models
+        ]
+        content = {"form": self.form, "runs": runs, "rows": rows, "best_heads": best}
+        write_json({**content, "piece": by_distance}, out / "attention_properties.json")
+        return rows
+
+    def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
+        title = f"{self.name}, best heads of layer {rows[0]['layer']}"
+        return {title: published_form(best_heads(rows))}
+
+    def _layers(self, network: Transformer) -> list[int]:
+        existing = range(len(network.layers))
+        layers = list(existing if self.layers is None else self.layers)
+        if not layers or any(layer not in existing for layer in layers):
+            expected = f"expected some of the layers 0 to {existing[-1]}, as [0,{existing[-1]}]"
+            raise ParameterError("layers", self.layers, expected)
+        return layers
+
+    def _probe(
+        self, model: MusicModel, network: Transformer, layers: list[int], noise: NoiseKey
+    ) -> NDArray[np.float64]:
+        """Return the mean matrices of sequences of one token: [layers, H, L, L]."""
+        length = self.length or round(1.25 * model.training_length)
+        length = min(length, network.position.max_length or length)
+        heads = model.content.model["num_heads"]
+        _check_memory(len(layers) * heads * length**2 * 8, length)
+        size = len(model.tokenizer.vocabulary)
+        count = min(self.num_tokens or size, size)
+        ids = np.linspace(0, size - 1, count).round().astype(int).tolist()
+        log(f"{count} sequences of {length:,} copies of a token")
+        with progress_bar(MofNCompleteColumn(), TimeRemainingColumn()) as progress:
+            tracked = progress.track(ids, description="tokens")
+            weights = identical_token_weights(
+                network, tracked, length, noise, form=self.form, layers=layers
+            )
+        return weights.numpy()
+
+
+def _check_memory(size: int, length: int) -> None:
+    """Refuse matrices of `size` bytes that will not fit; a few copies of them are needed."""
+    memory, needed = total_memory(), _COPIES * size
+    if memory is not None and needed > memory:
+        raise ParameterError(
+            "length",
+            length,
+            "expected a smaller one, or fewer layers, such as [0]: the matrices need "
+            f"about {needed / 1e9:,.1f} GB of the machine's {memory / 1e9:,.1f} GB",
+        )
+
+
+def best_heads(rows: list[Row]) -> list[Row]:
+    """Return the lowest T and the lowest M of the heads of each model's first layer given."""
+    best: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        if row["layer"] != rows[0]["layer"]:
+            continue
+        head = {key: row[key] for key in row if key != "head"}
+        key = tuple(head[k] for k in (*KEYS, "first_query", "offsets_below"))
+        kept = best.setdefault(key, head)
+        for name in _MEASURES.values():
+            kept[name] = float(np.fmin(kept[name], row[name]))
+    return list(best.values())
+
+
+def published_form(best: list[Row]) -> list[Row]:
+    """Return a row for each model and range of queries, with T and M in each range of offsets."""
+    cells = [
+        {
+            "run": row["run"],
+            "R": row["R"],
+            "query": f"{row['first_query']}–{row['last_query']}",
+            "column": f"{letter}, offset < {row['offsets_below']}",
+            "value": row[name],
+        }
+        for row in best
+        for letter, name in _MEASURES.items()
+    ]
+    return without_empty_columns(pivot(cells, (*KEYS, "query"), "column", lambda row: row["value"]))

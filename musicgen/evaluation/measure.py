@@ -1,0 +1,87 @@
+"""The base of all measures, their common inputs, and tables of rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from musicgen.metrics.summary import CONFIDENCE
+
+Row = dict[str, Any]
+SUMMARY = f"n: pieces; low, high: {CONFIDENCE:.0%} confidence interval of the mean (bootstrap)"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What to measure: the settings that measures share, as in `conf/evaluate.yaml`.
+
+    Attributes:
+        generated: folder of MIDI files.
+        references: folder or file of the originals, or `val` or `test`; None: the prompts' place.
+        compare: folders of generated files to compare.
+        checkpoint: a run's folder or a .ckpt file.
+        runs: several of these instead.
+        split: held-out pieces, of the corpus in the folder `root`; None: where it was.
+        max_pieces: of these, at most; None: all.
+        device: of torch.
+        seed: decides all random draws.
+    """
+
+    generated: str | None
+    references: str | Sequence[str] | None
+    compare: Sequence[str] | None
+    checkpoint: str
+    runs: Sequence[str] | None
+    split: str
+    root: str | None
+    max_pieces: int | None
+    device: str
+    seed: int
+
+
+class Measure(ABC):
+    """A measure: its settings are the constructor's arguments.
+
+    Attributes:
+        name: as on the command line, and of its files.
+        legend: what the columns of the table mean.
+    """
+
+    name: ClassVar[str]
+    legend: ClassVar[str]
+
+    @abstractmethod
+    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
+        """Return the rows of NAME.csv; write plots and further files to the folder `out`.
+
+        Raises:
+            UserError: what it needs is not among the inputs, or cannot be read.
+        """
+
+    def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
+        """Return what the terminal shows: tables by title."""
+        return {self.name: rows}
+
+
+def pivot(
+    rows: Iterable[Row], index: Sequence[str], columns: str, value: Callable[[Row], Any]
+) -> list[Row]:
+    """Return a row for each combination of the columns `index`, with a column for each `columns`.
+
+    Args:
+        value: what stands in a cell.
+    """
+    table: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        names = {name: row[name] for name in index}
+        table.setdefault(tuple(names.values()), names)[row[columns]] = value(row)
+    return list(table.values())
+
+
+def without_empty_columns(rows: Sequence[Row]) -> list[Row]:
+    """Leave out the columns in which all rows have None or NaN."""
+    kept = {k for row in rows for k, value in row.items() if value is not None and value == value}
+    return [{k: value for k, value in row.items() if k in kept} for row in rows]

@@ -1,0 +1,279 @@
+"""Position loss: the cross-entropy of models by position, within the training length and beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.progress import MofNCompleteColumn, TimeRemainingColumn
+
+from musicgen.console import log, progress_bar
+from musicgen.data.preparation import EncodedCorpus
+from musicgen.evaluation.measure import (
+    SUMMARY,
+    Inputs,
+    Measure,
+    Row,
+    pivot,
+    without_empty_columns,
+)
+from musicgen.evaluation.runs import Compared, compared_models
+from musicgen.evaluation.training_data import open_training_data
+from musicgen.generation.model import MusicModel
+from musicgen.metrics import (
+    InterpolatedTrigram,
+    LossSummary,
+    length_summaries,
+    loss_curve,
+    mean_prediction_losses,
+    unit_summary,
+)
+from musicgen.random import NoiseKey, RandomStream
+from musicgen.report.matrix_plots import plot_realizations
+from musicgen.report.plots import plot_loss_curves
+from musicgen.report.tables import write_csv, write_json, write_latex
+from musicgen.text import pluralize
+from musicgen.training.evaluation import position_losses
+from musicgen.validation import check_float, check_int
+
+Losses = list[NDArray[np.float64]]  # of pieces: [draws, L] of a run, [seeds, draws, L] of a group
+TRIGRAM = "trigram"
+KEYS = ("run", "R")
+
+
+@dataclass(frozen=True)
+class Result:
+    """The losses of a run, or of several that differ in their seeds alone.
+
+    Attributes:
+        realizations: SPE's R in evaluation, or `exact`; None without.
+        length: the furthest position.
+    """
+
+    run: str
+    realizations: int | str | None
+    losses: Losses
+    training_length: int
+    length: int
+
+
+@dataclass(frozen=True)
+class PositionLoss(Measure):
+    """Loss by position over held-out pieces, of models and of a trigram model.
+
+    Each piece has noise of its own in each draw. Runs that differ in their seeds alone are one row:
+    their mean, with the deviation over seeds. The trigram model is interpolated (Witten-Bell) and
+    fitted on the training pieces. The table is also written as LaTeX, and with the loss by
+    position, and that of each run, as JSON (Liutkus et al. 2021, figures 3 and 14, table 6).
+
+    Args:
+        num_draws: of the noise of an encoding that has any.
+        transpositions: averages the predictions over each piece transposed by up to so many
+            semitones either way, at 2n + 1 times the cost.
+        num_realizations: SPE's R: `trained`, a number, None (the exact limit), or a list of these.
+        max_factor: the longest position, as a multiple of the training length.
+    """
+
+    num_draws: int
+    transpositions: int
+    num_realizations: Any
+    max_factor: float
+
+    name = "position_loss"
+    legend = (
+        f"in nats a token; {SUMMARY}; draw_std: deviation of the mean over draws of the positional "
+        "encoding's noise; seed_std: over runs that differ in their seeds alone, of which low and "
+        "high know nothing; R: realizations of SPE"
+    )
+
+    def __post_init__(self) -> None:
+        check_int("num_draws", self.num_draws)
+        check_int("transpositions", self.transpositions, minimum=0)
+        check_float("max_factor", self.max_factor, minimum=1)
+
+    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
+        compared = compared_models(inputs, self.num_realizations)
+        data = open_training_data(compared[0].model, inputs.root)
+        indices = data.split(inputs.split)[: inputs.max_pieces]
+        runs, trigram = self._results(compared, data, indices, inputs)
+        results = [*_by_group(runs), trigram]
+        rows = _rows(results, data, indices, inputs.seed)
+        curves = [_curve(each, trigram.training_length) for each in results]
+        grid = _by_realizations(compared, rows)
+        plot_loss_curves(curves, out / "position_loss.png", training_length=trigram.training_length)
+        write_latex(_published_form(rows), out / "position_loss.tex")
+        if len({row["R in evaluation"] for row in grid}) > 1:
+            write_csv(grid, out / "realizations.csv")
+            plot_realizations(grid, out / "realizations.png")
+        each_run = [
+            {
+                "checkpoint": each.checkpoint,
+                "name": each.name,
+                "seed": each.model.content.config.get("seed"),
+                **_curve(run, trigram.training_length),
+                "rows": _rows([run], data, indices, inputs.seed),
+            }
+            for each, run in zip(compared, runs, strict=True)
+        ]
+        content = {"rows": rows, "curves": curves, "realizations": grid, "runs": each_run}
+        write_json(content, out / "position_loss.json")
+        _log_gains(rows)
+        return rows
+
+    def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
+        tables: dict[str, list[Row]] = {}
+        columns = ("part", *KEYS, "n", "mean", "low", "high", "draw_std", "seed_std")
+        chosen = [{column: row[column] for column in columns} for row in rows]
+        for row in without_empty_columns(chosen):
+            tables.setdefault(f"{self.name}, {row.pop('part')}", []).append(row)
+        return tables
+
+    def _results(
+        self,
+        compared: Sequence[Compared],
+        data: EncodedCorpus,
+        indices: Sequence[int],
+        inputs: Inputs,
+    ) -> tuple[list[Result], Result]:
+        """Return the losses of each run, and those of the trigram model."""
+        first = compared[0].model
+        trigram = InterpolatedTrigram(len(first.tokenizer.vocabulary))
+        trigram.fit([data.cache[i] for i in data.split("train")])
+        lengths = [self._furthest(each.model) for each in compared]
+        count = pluralize(len(indices), f"pieces of {inputs.split}")
+        averaged = f", each in {2 * self.transpositions + 1} keys" if self.transpositions else ""
+        log(f"{count}, up to {max(lengths):,} tokens{averaged}")
+        runs = []
+        with progress_bar(MofNCompleteColumn(), TimeRemainingColumn()) as progress:
+            for each, length in zip(compared, lengths, strict=True):
+                losses = []
+                for i in progress.track(indices, description=each.name):
+                    noise = NoiseKey((inputs.seed, RandomStream.EVALUATION, i))
+                    piece = data.cache[i][: length + 1]
+                    losses.append(self._losses(each.model, piece, data.cache.bar_lengths[i], noise))
+                training_length = each.model.training_length
+                runs.append(Result(each.run, each.realizations, losses, training_length, length))
+            losses = [
+                trigram.losses(data.cache[i][: lengths[0] + 1])[None, 1:]
+                for i in progress.track(indices, description=TRIGRAM)
+            ]
+        return runs, Result(TRIGRAM, None, losses, first.training_length, lengths[0])
+
+    def _furthest(self, model: MusicModel) -> int:
+        """Return the last position of pieces that the model reads."""
+        length = round(self.max_factor * model.training_length)
+        return min(length, model.model.position.max_length or length)
+
+    def _losses(
+        self, model: MusicModel, piece: NDArray[np.int64], bar_length: int, noise: NoiseKey
+    ) -> NDArray[np.float64]:
+        """Return the losses of the predictions' mean over the piece's transpositions. [draws, L]"""
+        furthest = self.transpositions
+        losses: Losses = []
+        for semitones in sorted(range(-furthest, furthest + 1), key=abs):  # the piece itself first
+            moved = model.tokenizer.transpose(piece, semitones)
+            if losses and len(moved) < 2:  # its first pitch is out of range: nothing is predicted
+                losses.append(losses[0][:, :0])
+                continue
+            positions = model.positions(moved, bar_length)
+            losses.append(
+                position_losses(
+                    model.model, moved, noise, positions=positions, num_draws=self.num_draws
+                )
+            )
+        return mean_prediction_losses(losses)
+
+
+def _by_group(runs: Sequence[Result]) -> list[Result]:
+    """Return the losses of runs that differ in their seeds alone: [seeds, draws, L] a piece."""
+    groups: dict[tuple[Any, Any], list[Result]] = {}
+    for run in runs:
+        groups.setdefault((run.run, run.realizations), []).append(run)
+    return [
+        replace(
+            group[0],
+            losses=[np.stack(piece) for piece in zip(*(r.losses for r in group), strict=True)],
+        )
+        for group in groups.values()
+    ]
+
+
+def _rows(
+    results: Sequence[Result], data: EncodedCorpus, indices: Sequence[int], seed: int
+) -> list[Row]:
+    """Return a row for each result and range of positions, and its nats per note and per bar."""
+    rows = []
+    for each in results:
+        factors = tuple(f for f in (1.5, 2.0, 4.0) if f * each.training_length <= each.length)
+        parts = length_summaries(each.losses, each.training_length, factors, seed=seed)
+        parts |= _by_unit(each, data, indices, seed)
+        names = {"run": each.run, "R": each.realizations}
+        rows += [{**names, "part": part, **asdict(found)} for part, found in parts.items()]
+    return rows
+
+
+def _by_unit(
+    result: Result, data: EncodedCorpus, indices: Sequence[int], seed: int
+) -> dict[str, LossSummary]:
+    """Return the nats per note and per bar, over all tokens that are read.
+
+    The notes are those of `Tokenizer.num_notes`. The end token belongs to none, nor to a bar.
+    """
+    tokenizer, cache = data.tokenizer, data.cache
+    pieces = [tokenizer.until_end(cache[i][: result.length + 1]) for i in indices]
+    kept = [x[..., : len(piece) - 1] for x, piece in zip(result.losses, pieces, strict=True)]
+    bar_lengths = [cache.bar_lengths[i] for i in indices]
+    bars = [len(tokenizer.bar_starts(*x)) for x in zip(pieces, bar_lengths, strict=True)]
+    counts = {"note": [tokenizer.num_notes(piece) for piece in pieces], "bar": bars}
+    return {f"nats per {unit}": unit_summary(kept, n, seed=seed) for unit, n in counts.items()}
+
+
+def _curve(result: Result, training_length: int) -> Row:
+    """Return the loss by position: plain lists, beside the names of the result."""
+    curve = loss_curve(result.losses, max(1, training_length // 16))
+    arrays = {name: values.tolist() for name, values in curve._asdict().items()}
+    return {"run": result.run, "R": result.realizations, **arrays}
+
+
+def _by_realizations(compared: Sequence[Compared], rows: list[Row]) -> list[Row]:
+    """Return a row for each group with SPE: R in training and evaluation, and mean losses."""
+    trained = {each.run: each.trained_realizations for each in reversed(compared)}
+    of_spe = [
+        {**row, "R in training": trained[row["run"]], "R in evaluation": row["R"]}
+        for row in rows
+        if row["R"] is not None
+    ]
+    keys = ("run", "R in training", "R in evaluation")
+    return pivot(of_spe, keys, "part", lambda row: row["mean"])
+
+
+def _published_form(rows: list[Row]) -> list[Row]:
+    """Return a row for each group, with mean, interval and deviations of each part."""
+
+    def cell(row: Row) -> str:
+        text = f"{row['mean']:.3f}"
+        if row["n"] > 1:
+            text += f" [{row['low']:.3f}, {row['high']:.3f}]"
+        if row["draws"] > 1:
+            text += f" ± {row['draw_std']:.3f}"
+        if row["seeds"] > 1:
+            text += f" ± {row['seed_std']:.3f} over seeds"
+        return text
+
+    return without_empty_columns(pivot(rows, (*KEYS, "seeds"), "part", cell))
+
+
+def _log_gains(rows: list[Row]) -> None:
+    """Say which models are better than the trigram model at trained positions."""
+    *models, trigram = (row for row in rows if row["part"] == "trained")
+    for row in models:
+        gain = trigram["mean"] - row["mean"]
+        name = row["run"] if row["R"] is None else f"{row['run']} (R = {row['R']})"
+        log(
+            f"at trained positions: {name} {row['mean']:.3f}, trigram {trigram['mean']:.3f} "
+            f"nats a token; the model is {abs(gain):.3f} {'worse' if gain < 0 else 'better'}"
+        )

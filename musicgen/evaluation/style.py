@@ -1,0 +1,221 @@
+"""Style: continuations against the pieces of their prompts."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.progress import MofNCompleteColumn
+
+from musicgen.console import log, progress_bar, warn
+from musicgen.errors import UserError
+from musicgen.evaluation.measure import SUMMARY, Inputs, Measure, Row, pivot
+from musicgen.evaluation.references import Manifest, Pair, References, open_pairs, open_references
+from musicgen.metrics import PROFILES, Summary
+from musicgen.metrics.style import (
+    mean_similarity,
+    role_similarities,
+    style_profiles,
+    why_undefined,
+)
+from musicgen.metrics.style_anchors import StyleLabel, anchor_similarities, style_labels
+from musicgen.midi import Score
+from musicgen.report.tables import write_csv
+from musicgen.text import pluralize
+from musicgen.validation import check_choice, check_int
+
+NUM_PARTS = 4  # as published
+PARTS = tuple(f"{k} of {NUM_PARTS}" for k in range(1, NUM_PARTS + 1))
+WHOLE = {"part": "all", "role": "all", "anchor": None}
+
+
+@dataclass(frozen=True)
+class Style(Measure):
+    """Style similarity of continuations to the pieces of their prompts.
+
+    As published (Liutkus et al. 2021, appendix C.2), the continuation without its prompt is
+    compared with the whole piece from which the prompt was taken; also in four parts of equal
+    length. Anchors say what real music reaches, see `musicgen.metrics.style_anchors`. Without
+    generated files, anchors alone are computed, of the second halves of the references.
+    Writes `style_pieces.csv`: each similarity by piece, profile, part and role, and the pieces
+    left out, with reasons.
+
+    Args:
+        pool: compares the samples of a `prompt`, or all of a `style`, as one; None: each alone.
+        pattern: of the names of styles, see `style_labels`.
+        anchor_pieces: originals that the anchors are measured with; 0: no anchors.
+    """
+
+    pool: str | None
+    pattern: str
+    anchor_pieces: int
+
+    name = "style"
+    legend = (
+        "cosine similarity of note histograms, role by role, with the whole piece of the prompt; "
+        f"skipped: n/a; {SUMMARY}\n"
+        "same song: the piece's own continuation; chance: pieces of other families of styles"
+    )
+
+    def __post_init__(self) -> None:
+        check_choice("pool", self.pool, (None, "prompt", "style"))
+        check_int("anchor_pieces", self.anchor_pieces, minimum=0)
+        style_labels((), self.pattern)
+
+    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
+        rows: list[Row] = []
+        parts: dict[str, Score] = {}
+        if inputs.generated:
+            references, pairs, skipped = open_pairs(inputs, inputs.generated, self.name)
+            labels = style_labels(references.sources, self.pattern)
+            details: list[Row] = []
+            with progress_bar(MofNCompleteColumn()) as progress:
+                comparisons = pool(pairs, self.pool, labels)
+                for comparison in progress.track(comparisons, description=self.name):
+                    details += piece_rows(comparison)
+            left_out = [{"piece": file, "reason": reason} for file, reason in skipped.items()]
+            write_csv(details + left_out, out / "style_pieces.csv")
+            rows = summary_rows(details, inputs.seed)
+            log_reasons(details)
+            for pair in pairs:
+                parts.setdefault(pair.name, pair.own_continuation())
+        else:
+            references = open_references(inputs, Manifest())
+            labels = style_labels(references.sources, self.pattern)
+        names = sorted(parts or references.sources)
+        if len(names) > self.anchor_pieces:
+            step = len(names) / max(1, self.anchor_pieces)
+            names = [names[int(i * step)] for i in range(self.anchor_pieces)]
+        return rows + anchor_rows(names, parts, labels, references, inputs.seed)
+
+    def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
+        whole = [row for row in rows if row.items() >= WHOLE.items()]
+        roles = _beside_means(rows, "role")
+        tables = {
+            self.name: [{k: v for k, v in row.items() if k not in WHOLE} for row in whole],
+            "beside what real music reaches": _beside_means(rows, "anchor"),
+            "by part of the continuation": _beside_means(rows, "part"),
+            "by role": roles if len({key for row in roles for key in row}) > 3 else [],
+        }
+        return {title: table for title, table in tables.items() if table}
+
+
+def _beside_means(rows: list[Row], column: str) -> list[Row]:
+    """Return a row for each profile that has them: means by `column`, beside that of all."""
+    means = {row["profile"]: {"mean": row["mean"]} for row in rows if row.items() >= WHOLE.items()}
+    others = [row for row in rows if row[column] != WHOLE[column]]
+    table = []
+    for row in pivot(others, ["profile"], column, lambda row: row["mean"]):
+        profile = row.pop("profile")
+        if not np.isnan(list(row.values())).all():
+            table.append({"profile": profile, **means.get(profile, {}), **row})
+    return table
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Continuations that are compared with references, each pooled if there are several."""
+
+    name: str
+    reference: str
+    continuations: Sequence[Score]
+    references: Sequence[Score]
+
+
+def pool(pairs: list[Pair], by: str | None, labels: dict[str, StyleLabel]) -> list[Comparison]:
+    """Return each pair alone, or the pairs of a prompt or a style as one comparison."""
+    if by is None:
+        return [Comparison(p.file, p.name, [p.continuation], [p.reference]) for p in pairs]
+    groups: defaultdict[str, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        groups[pair.name if by == "prompt" else labels[pair.name].style].append(pair)
+    if "" in groups:
+        raise UserError(
+            f"metric.style.pool=style: {groups[''][0].name} has no style in its name; "
+            "give metric.style.pattern"
+        )
+    comparisons = []
+    for name, group in groups.items():
+        originals = {pair.name: pair.reference for pair in group}
+        continuations = [pair.continuation for pair in group]
+        files = pluralize(len(group), "pieces")
+        comparisons.append(Comparison(files, name, continuations, list(originals.values())))
+    return comparisons
+
+
+def piece_rows(comparison: Comparison) -> Iterator[Row]:
+    """Yield the similarities of a comparison by profile, part and role."""
+    names = {"piece": comparison.name, "reference": comparison.reference}
+    for profile in PROFILES:
+        target = style_profiles(comparison.references, profile)
+        chunks = [(0, 1), *((k, NUM_PARTS) for k in range(NUM_PARTS))]
+        for label, chunk in zip(("all", *PARTS), chunks, strict=True):
+            found = style_profiles(comparison.continuations, profile, chunk)
+            row = {**names, "profile": profile, "part": label}
+            yield {
+                **row,
+                "role": "all",
+                "similarity": mean_similarity(found, target),
+                "reason": why_undefined(found, target),
+            }
+            for role, similarity in role_similarities(found, target).items():
+                yield {**row, "role": role, "similarity": similarity, "reason": ""}
+
+
+def summary_rows(details: list[Row], seed: int) -> list[Row]:
+    """Return a row for each profile, and for its parts and roles."""
+    values: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for row in details:
+        if row["part"] == "all" or row["role"] == "all":
+            values[row["profile"], row["part"], row["role"]].append(row["similarity"])
+    return [
+        {"profile": profile, "part": part, "role": role, "anchor": None}
+        | asdict(Summary.of(found, seed=seed))
+        for (profile, part, role), found in values.items()
+    ]
+
+
+def log_reasons(details: list[Row]) -> None:
+    """Say why values of whole continuations are n/a."""
+    reasons = Counter(
+        (row["profile"], row["reason"]) for row in details if row["reason"] and row["part"] == "all"
+    )
+    for (profile, reason), count in reasons.items():
+        log(f"n/a: {profile} of {pluralize(count, 'pieces')}: {reason}")
+
+
+def anchor_rows(
+    names: list[str],
+    parts: dict[str, Score],
+    labels: dict[str, StyleLabel],
+    references: References,
+    seed: int,
+) -> list[Row]:
+    """Return a row for each profile and anchor; without parts, those of the second halves."""
+
+    def read(name: str) -> Score | None:
+        try:
+            return references.read(name)
+        except UserError as error:
+            warn(f"left out: {error}")
+            return None
+
+    def part(name: str) -> Score | None:
+        if name in parts or (score := read(name)) is None:
+            return parts.get(name)
+        bars = score.bar_starts()
+        return score.clip(int(bars[len(bars) // 2]), score.end + 1)
+
+    with progress_bar(MofNCompleteColumn()) as progress:
+        tracked = progress.track(names, description="anchors")
+        queries = ((name, found) for name in tracked if (found := part(name)) is not None)
+        similarities = anchor_similarities(queries, labels, read, PROFILES, seed=seed)
+    return [
+        {"profile": profile, **WHOLE, "anchor": anchor, **asdict(Summary.of(values, seed=seed))}
+        for profile, anchors in similarities.items()
+        for anchor, values in anchors.items()
+        if not np.isnan(values).all()
+    ]

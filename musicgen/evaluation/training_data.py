@@ -1,0 +1,81 @@
+"""The corpus that a model was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from hydra.utils import get_class
+
+from musicgen.checkpoints import check_targets
+from musicgen.data.corpora import ComposedCorpus, Corpus
+from musicgen.data.preparation import EncodedCorpus
+from musicgen.errors import ParameterError, UserError, parameter_of
+from musicgen.generation.model import MusicModel
+from musicgen.midi import Score
+
+T = TypeVar("T")
+
+_COMPOSED, _CACHE = "data/composed", "data/cache"  # of models whose own folders are not here
+
+
+def open_training_data(model: MusicModel, root: str | Path | None = None) -> EncodedCorpus:
+    """Open the corpus that a model was trained on; `root` is its folder now, if it was moved.
+
+    The checkpoint may come from an untrusted source: nothing is downloaded, and no folder is made
+    but below the current one.
+
+    Raises:
+        ValueError: the folder is missing, or the checkpoint names no corpus of musicgen.
+    """
+    config = model.content.config
+    if not isinstance(config.get("data"), Mapping) or not isinstance(config.get("loader"), Mapping):
+        raise UserError(f"{model.path}: does not say what it was trained on; use another")
+    settings, loader = dict(config["data"]), dict(config["loader"])
+    check_targets(settings, (Corpus,))
+    corpus_class = get_class(settings.pop("_target_"))
+    composed = issubclass(corpus_class, ComposedCorpus)
+    if composed:
+        settings.setdefault("root", _COMPOSED)  # published models have no paths
+    if root is None and "root" not in settings:
+        expected = "expected the corpus's folder, which a published model does not know"
+        raise ParameterError("data.root", "null", expected)
+    if root is not None:
+        if not composed and not Path(root).expanduser().exists():
+            raise ParameterError("data.root", root, "expected a folder that contains the corpus")
+        settings["root"] = str(root)
+    elif composed and not _is_ours(Path(settings["root"])):  # it would be composed there
+        raise UserError(
+            f"the model's corpus was composed in {settings['root']}, which is not here; give "
+            f"another folder: data.root={_COMPOSED}"
+        )
+    if "download" in settings:
+        settings["download"] = False
+    cache = Path(loader.get("cache_dir", _CACHE))
+    if not _is_ours(cache, f"{model.tokenizer.name}-*"):
+        cache = Path(_CACHE)
+    with parameter_of("data"):
+        corpus = corpus_class(**settings)
+    return EncodedCorpus.of(corpus, model.tokenizer, loader | {"cache_dir": cache})
+
+
+def _is_ours(folder: Path, content: str = "*") -> bool:
+    """Return whether a folder is below the current one, or exists and holds something."""
+    here, folder = Path.cwd().resolve(), folder.expanduser()
+    return (here / folder).resolve().is_relative_to(here) or any(folder.glob(content))
+
+
+def evenly_spaced(items: Sequence[T], count: int | None) -> list[T]:
+    """Return `count` of the items, evenly spaced; all of them if there are fewer, or for None."""
+    if count is None or count >= len(items):
+        return list(items)
+    return [items[i * len(items) // count] for i in range(count)]
+
+
+def held_out_pieces(data: EncodedCorpus, split: str) -> dict[str, Callable[[], Score]]:
+    """Return functions that read the pieces of `val` or `test`, by name."""
+    pieces = {piece.name: piece for piece in data.corpus.pieces()}
+    names = [data.cache.names[i] for i in data.split(split)]
+    return {name: partial(data.corpus.read_piece, pieces[name]) for name in names}

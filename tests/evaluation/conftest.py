@@ -1,0 +1,32 @@
+"""Measures and their inputs, with the settings of conf/."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from musicgen.cli.evaluate import build_measure, read_inputs
+
+
+@pytest.fixture
+def settings(config) -> Any:
+    return OmegaConf.to_container(config("evaluate"))
+
+
+@pytest.fixture
+def inputs(settings):
+    """`inputs(generated="folder")`."""
+    return lambda **changed: read_inputs({**settings, **changed})
+
+
+@pytest.fixture
+def measure(settings):
+    """`measure("style", pool="prompt")`."""
+
+    def build(name, **changed):
+        settings["metric"][name] |= changed
+        return build_measure(name, settings["metric"])
+
+    return build
