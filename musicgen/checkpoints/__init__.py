@@ -7,7 +7,7 @@ from musicgen.checkpoints.adapter_files import apply_adapter, write_adapter
 from musicgen.checkpoints.building import build, check_targets
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
 from musicgen.checkpoints.folders import write_folder
-from musicgen.checkpoints.identity import run_identity
+from musicgen.checkpoints.identity import decisive_settings, run_identity
 from musicgen.checkpoints.reading import errors_name, read_checkpoint, rebuild, without_adapter
 from musicgen.checkpoints.realizations import with_realizations
 from musicgen.checkpoints.starting import load_for_resume, load_initial
@@ -20,6 +20,7 @@ __all__ = [
     "apply_adapter",
     "build",
     "check_targets",
+    "decisive_settings",
     "errors_name",
     "find_checkpoint",
     "find_run",

@@ -31,14 +31,19 @@ def run_identity(config: Mapping[str, Any]) -> str:
     Args:
         config: of the run, as plain data.
     """
+    text = json.dumps(decisive_settings(config), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a run's identity is computed from."""
     trainer, callbacks = (config.get(name) or {} for name in ("trainer", "callbacks"))
     decisive = {
         **{name: config.get(name) for name in (*_SECTIONS, "init")},
         **{f"trainer.{name}": trainer.get(name) for name in _TRAINER},
         **{f"callbacks.{name}": callbacks.get(name) for name in _CALLBACKS},
     }
-    text = json.dumps(_without_incidental(decisive), sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return {name: _without_incidental(value) for name, value in decisive.items()}
 
 
 def _without_incidental(config: Any) -> Any:

@@ -29,13 +29,13 @@ class Resources(Measure):
 
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
         paths, setting = checkpoints(inputs), "runs" if inputs.runs else "checkpoint"
-        configs, rows = [], []
+        contents, rows = [], []
         for path in paths:
             file = find_checkpoint(path, setting=setting)
             with errors_name(file):
-                configs.append(CheckpointContent.from_plain(read_checkpoint(file)).config)
+                contents.append(CheckpointContent.from_plain(read_checkpoint(file)))
             rows.append(best_row(file.parent.parent / "metrics.csv", f"{setting}={path}"))
-        names = [name for _, name in name_runs(paths, configs)]
+        names = [name for _, name in name_runs(paths, contents)]
         rows = [{"run": name, **row} for name, row in zip(names, rows, strict=True)]
         write_latex(rows, out / "resources.tex")
         return rows

@@ -5,31 +5,18 @@ Runs of one setting, with different seeds, form a group.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import inspect
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from musicgen import load
+from musicgen.checkpoints import CheckpointContent, decisive_settings
 from musicgen.console import log
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import Inputs
 from musicgen.generation.model import MusicModel
 from musicgen.position import SPE
-
-# What a run's configuration holds beside its setting: its seeds, places, records and sampling.
-_INCIDENTAL = {
-    *("seed", "run_name", "tags", "train", "test", "resume", "logger", "paths", "sampling"),
-    *("root", "cache_dir", "download", "num_workers", "prepare_workers"),
-    *("dirpath", "path", "folder", "default_root_dir"),
-    *("progress", "throughput", "resources", "memory", "learning_rate"),  # only report
-    *("learned", "samples"),
-    *("guard", "recompute", "compile"),  # do not change what is computed
-}
 
 
 @dataclass(frozen=True)
@@ -74,7 +61,7 @@ def compared_models(inputs: Inputs, num_realizations: Any) -> list[Compared]:
                 f"runs: {path} was trained with another vocabulary, corpus or split than "
                 f"{paths[0]}; compare runs with the same held-out pieces"
             )
-    names = name_runs(paths, [run.content.config for run in runs])
+    names = name_runs(paths, [run.content for run in runs])
     compared = []
     for path, run, name in zip(paths, runs, names, strict=True):
         for number in numbers:
@@ -105,76 +92,41 @@ def _held_out(model: MusicModel, inputs: Inputs) -> list[Any]:
     return [model.content.vocabulary_hash, corpus, *settings]
 
 
-def name_runs(paths: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Name each run's group and the run itself, by what differs in their configurations.
+def name_runs(paths: Sequence[str], contents: Sequence[CheckpointContent]) -> list[tuple[str, str]]:
+    """Name each run's group, by what differs in the settings of the groups, and the run itself.
 
-    Runs whose settings are equal are a group if their seeds differ. Runs that have the same setting
-    and seed, such as two checkpoints of one run, are named by their paths and not grouped.
+    Runs of one identity are a group if their seeds differ. Those of one seed too, such as two
+    checkpoints of one run, are named by their paths and not grouped.
     """
-    if len(paths) == 1:
-        return [("model", "model")]  # without the imports that defaults need
-    settings = [without_incidental(config) for config in configs]
-    labels = _describe(settings)
-    files = _shorten(paths)
-    seeds = [str(config.get("seed")) for config in configs]
+    identities = [content.identity or path for path, content in zip(paths, contents, strict=True)]
+    seeds = [content.config.get("seed") for content in contents]
+    labels = _describe(dict(zip(identities, (content.config for content in contents), strict=True)))
     names = []
-    for label, file, seed in zip(labels, files, seeds, strict=True):
-        others = [s for each, s in zip(labels, seeds, strict=True) if each == label]
-        group = label or "model"
-        if len(set(others)) < len(others):
-            group = f"{label}, {file}" if label else file
+    for identity, file, seed in zip(identities, _shorten(paths), seeds, strict=True):
+        members = [s for each, s in zip(identities, seeds, strict=True) if each == identity]
+        group = labels[identity] or "model"
+        if len(set(members)) < len(members):
+            group = f"{labels[identity]}, {file}" if labels[identity] else file
             names.append((group, group))
         else:
-            names.append((group, f"{group}, seed {seed}" if len(others) > 1 else group))
+            names.append((group, f"{group}, seed {seed}" if len(members) > 1 else group))
     return names
 
 
-def without_incidental(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's configuration without its seeds, places, records and sampling.
-
-    Arguments that a run of an older version does not name have their defaults.
-    """
-    kept = _kept(_with_defaults(config))
-    assert isinstance(kept, dict)
-    return kept
-
-
-def _kept(node: Any) -> Any:
-    if not isinstance(node, Mapping):
-        return node
-    kept = {k: _kept(v) for k, v in node.items() if k not in _INCIDENTAL}
-    return {k: v for k, v in kept.items() if v is not None}  # a version before it has no such key
-
-
-def _with_defaults(node: Any) -> Any:
-    """Add the arguments of musicgen's classes that a run of an older version did not name."""
-    if isinstance(node, list):
-        return [_with_defaults(child) for child in node]
-    if not isinstance(node, Mapping):
-        return node
-    module, _, name = str(node.get("_target_")).rpartition(".")
-    found = None
-    if module.split(".")[0] == "musicgen":
-        with contextlib.suppress(ImportError):
-            found = getattr(importlib.import_module(module), name, None)
-    defaults = {
-        parameter.name: list(default) if isinstance(default, tuple) else default
-        for parameter in (inspect.signature(found).parameters.values() if callable(found) else ())
-        if isinstance(default := parameter.default, bool | int | float | str | tuple)
-    }
-    return {**defaults, **{key: _with_defaults(child) for key, child in node.items()}}
-
-
-def _describe(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return labels that tell settings apart: by the encoding, if that will do."""
-    wanted = len({json.dumps(setting, sort_keys=True) for setting in settings})
-    models = [setting.get("model", {}) for setting in settings]
+def _describe(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return labels that tell groups apart: by the encoding, if that will do."""
+    settings = [decisive_settings(config) for config in groups.values()]
+    models = [config["model"] for config in settings]
     labels: list[str] = []
-    for nodes in ([model.get("position", {}) for model in models], models, settings):
+    for nodes in ([model.get("position") for model in models], models, settings):
         labels = _differences(nodes)
-        if len(set(labels)) == wanted:
+        if len(set(labels)) == len(groups):
             break
-    return labels
+    else:  # runs of another version of musicgen
+        labels = [
+            f"{label} {identity}".strip() for label, identity in zip(labels, groups, strict=True)
+        ]
+    return dict(zip(groups, labels, strict=True))
 
 
 def _differences(nodes: Sequence[Any], key: str = "") -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from musicgen import load
+from musicgen.checkpoints import run_identity
 from musicgen.composer import compose_pop
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.midi import write
@@ -359,6 +360,7 @@ def test_runs_that_differ_in_their_seeds_are_one_row(workplace, monkeypatch, cap
         each["attention"]["feature_map"] = feature_map
     for name in [name for name in checkpoint["state_dict"] if "feature_map" in name]:
         del checkpoint["state_dict"][name]
+    checkpoint["musicgen"]["identity"] = run_identity(config)
     paths.append(workplace / "none.ckpt")
     torch.save(checkpoint, paths[-1])
 
