@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from docutils import nodes
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[1]
@@ -22,15 +23,24 @@ html_theme_options = {
     "sidebar_collapse": True,
 }
 html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
-# Pages link to files of the repository, and include READMEs, which link to their neighbours.
+# Links to files that only the repository has; tests/docs follows all links.
 suppress_warnings = ["myst.xref_missing", "myst.header"]
 
 
-def setup(app: Sphinx) -> None:
+def write_settings(app: Sphinx) -> None:
     """Write the reference of all settings before the pages are read."""
     from docs.settings import reference
 
-    def write(_: Sphinx) -> None:
-        Path(app.srcdir, "settings.md").write_text(reference(), encoding="utf-8")
+    Path(app.srcdir, "settings.md").write_text(reference(), encoding="utf-8")
 
-    app.connect("builder-inited", write)
+
+def name_files(_: Sphinx, page: nodes.document, __: str) -> None:
+    """Show links to files outside of these pages as text."""
+    for link in list(page.findall(nodes.reference)):
+        if "/" in link.get("refid", ""):
+            link.replace_self(link.children)
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("builder-inited", write_settings)
+    app.connect("doctree-resolved", name_files)
