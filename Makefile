@@ -8,7 +8,7 @@ MINUTES := 8
 DEMO := bars=24 best_of=4 best_of_bars=4 sampling.temperature=0.6
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
-.PHONY: help setup doctor demo export pretrained table test test-fast bench bench-gpu gpu-check docs lint clean
+.PHONY: help setup doctor demo export pretrained temperature table test test-fast bench bench-gpu gpu-check docs lint clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -39,6 +39,9 @@ export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs
 
 pretrained: $(STAMP) ## Train, export and measure the models of the package (hours)
 	$(RUN) -m benchmarks.pretrained
+
+temperature: $(STAMP) ## Choose the sampling temperature that suits a run: make temperature FROM=outputs/...
+	$(RUN) -m musicgen.cli.choose_temperature $(or $(FROM),latest)
 
 table: $(STAMP) ## Published figures beside those of your runs: make table PAPER=spe2021 (lrpe2023, alfons2022)
 	$(RUN) -m benchmarks.published $(or $(PAPER),$(error give PAPER=spe2021, lrpe2023 or alfons2022))

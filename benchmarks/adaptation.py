@@ -140,7 +140,7 @@ def run_row(
     if method != "none":
         settings = [
             *(f"init={args.base}", f"data={args.data}", f"data.root={learned}"),
-            *("loader.val_fraction=0.2", "loader.test_fraction=0", "sampling.choose=false"),
+            *("loader.val_fraction=0.2", "loader.test_fraction=0"),
             f"loader.cache_dir={args.out.resolve() / 'cache'}",
             f"loader.chords={base.content.config['loader']['chords']}",
             *(f"trainer.max_steps={args.steps}", f"seed={args.seed}"),

@@ -11,7 +11,7 @@ from musicgen.checkpoints.identity import decisive_settings, run_identity
 from musicgen.checkpoints.reading import errors_name, read_checkpoint, rebuild, without_adapter
 from musicgen.checkpoints.realizations import with_realizations
 from musicgen.checkpoints.starting import load_for_resume, load_initial
-from musicgen.checkpoints.writing import store_sampling, write_checkpoint
+from musicgen.checkpoints.writing import write_checkpoint
 from musicgen.run_folders import find_checkpoint, find_run
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "read_checkpoint",
     "rebuild",
     "run_identity",
-    "store_sampling",
     "with_realizations",
     "without_adapter",
     "write_adapter",

@@ -75,7 +75,7 @@ def apply_adapter(
         model = copy.deepcopy(model)
         adapter.attach(model)
         fill_adapter(model, adapter, weights)
-    sampling = description.get("sampling") or content.sampling
+    sampling = {**(content.sampling or {}), **(description.get("sampling") or {})} or None
     kept = content.adapter if adapter.merges else config
     return model.eval(), replace(content, adapter=kept, sampling=sampling)
 

@@ -23,7 +23,7 @@ class CheckpointContent:
             tokenizer.
         vocabulary: the tokens in id order; its hash is `Vocabulary.hash`.
         config: the resolved configuration of the run.
-        sampling: the sampling that was chosen after training, see `store_sampling`; else None.
+        sampling: what suits the model of `SamplingParams`, such as learned `max_notes`; else None.
         adapter: the configuration of the adapter that the weights belong to, if any.
         identity: of the run, see `run_identity`; "" if it is unknown.
         steps: optimizer steps taken; stored by Lightning, not among this data.

@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-from musicgen.checkpoints.content import CONTENT_KEY
-from musicgen.checkpoints.reading import read_checkpoint
 from musicgen.files import atomic_path
 
 
@@ -25,14 +23,3 @@ def write_checkpoint(checkpoint: Mapping[str, Any], path: Path) -> None:
         torch.save(checkpoint, file)
         file.flush()
         os.fsync(file.fileno())
-
-
-def store_sampling(path: Path, sampling: dict[str, Any]) -> None:
-    """Store the sampling that suits a model in its checkpoint.
-
-    Raises:
-        UserError: the file is not a checkpoint.
-    """
-    checkpoint = read_checkpoint(path)
-    checkpoint[CONTENT_KEY] = {**checkpoint[CONTENT_KEY], "sampling": sampling}
-    write_checkpoint(checkpoint, path)

@@ -33,7 +33,6 @@ from musicgen.cli.output import command
 from musicgen.cli.resume.checkpoint_settings import adopt_settings
 from musicgen.cli.runner.run_recorder import RunRecorder
 from musicgen.cli.runner.threads import set_up_cpu
-from musicgen.cli.sampling_choice import check_choose, choose_for_run
 from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.non_music.datamodule import ExampleDataModule
@@ -65,9 +64,8 @@ def _train(cfg: DictConfig) -> float | None:
     # Users cannot act on the libraries' warnings about each other.
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
-    check_choose(cfg.sampling.choose)
     with parameter_of("sampling"):
-        SamplingParams(**{k: v for k, v in cfg.sampling.items() if k != "choose"})
+        SamplingParams(**cfg.sampling)
     set_up_cpu(
         recorded=None if cfg.resume is None else recorded_threads(Path(cfg.paths.output_dir))
     )
@@ -132,13 +130,6 @@ def _train(cfg: DictConfig) -> float | None:
         if cfg.train:
             _fit(trainer, module, data, recorder)
             if trainer.is_global_zero and isinstance(data, MusicDataModule):
-                choose_for_run(
-                    recorder.folder / "checkpoints",
-                    data,
-                    cfg.sampling.choose,
-                    steps=trainer.global_step,
-                    device=trainer.strategy.root_device.type,
-                )
                 if adapter:
                     write_adapter_file(recorder.folder, adapter, cfg.init)
                 folder = shlex.quote(str(recorder.folder))

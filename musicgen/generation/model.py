@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,7 +28,10 @@ from musicgen.midi import Score, as_score, read_with_data
 from musicgen.models import Transformer
 from musicgen.tokenization.base import IntArray, Tokenizer
 from musicgen.tokenization.chords.recognition import with_chords
+from musicgen.tokenization.vocabulary import load_json, save_json
 from musicgen.validation import check_float
+
+SAMPLING = "sampling.json"  # beside a checkpoint, see `MusicModel.save_sampling`
 
 
 class MusicModel:
@@ -100,6 +103,7 @@ class MusicModel:
         """
         file = Path(path).expanduser()
         model, content = apply_adapter(self.model, self.content, file, kind)
+        content = _with_saved_sampling(content, file.parent / "checkpoints")
         return MusicModel(model, self.tokenizer, content, self.path)
 
     @property
@@ -143,15 +147,22 @@ class MusicModel:
     def sampling(self, **overrides: Any) -> SamplingParams:
         """Return the model's own sampling, with overrides that are not None.
 
-        It is the one chosen after training, or else that of the training configuration.
+        It is what suits the model, see `save_sampling`, or else that of the training configuration.
         """
-        configured = {**(self.content.config.get("sampling") or {}), "choose": None}
-        chosen = self.content.sampling or {}
-        check_known({*configured, *chosen} - {"choose"}, self.path)
+        stored = {**(self.content.config.get("sampling") or {}), **(self.content.sampling or {})}
+        check_known(stored.keys(), self.path)
         given = {key: value for key, value in overrides.items() if value is not None}
-        values = {**configured, **chosen, **given}
-        del values["choose"]  # whether train.py chooses, not how to sample
-        return SamplingParams(**values)
+        return SamplingParams(**{**stored, **given})
+
+    def save_sampling(self, **sampling: Any) -> Path:
+        """Write the sampling that suits the model beside its checkpoint, where `load` reads it.
+
+        Args:
+            sampling: settings of `SamplingParams`.
+        """
+        path = _folder(self.path) / SAMPLING
+        save_json(sampling, path)
+        return path
 
     def request(
         self,
@@ -243,4 +254,17 @@ class MusicModel:
 def load(checkpoint: str | Path) -> MusicModel:
     """Load a checkpoint of train.py, or a folder, on the CPU; nothing in it is executed."""
     path = Path(checkpoint)
-    return MusicModel(*rebuild(path), path)
+    model, tokenizer, content = rebuild(path)
+    return MusicModel(model, tokenizer, _with_saved_sampling(content, _folder(path)), path)
+
+
+def _folder(checkpoint: Path) -> Path:
+    return checkpoint if checkpoint.is_dir() else checkpoint.parent
+
+
+def _with_saved_sampling(content: CheckpointContent, folder: Path) -> CheckpointContent:
+    """Return the content with the sampling that `save_sampling` wrote to a folder, if it did."""
+    path = folder / SAMPLING
+    if not path.is_file():
+        return content
+    return replace(content, sampling={**(content.sampling or {}), **load_json(path, dict)})

@@ -19,7 +19,7 @@ VALUES = (
 )
 # Settings that start long work, write elsewhere, or belong to Hydra.
 LEFT_OUT = ("hydra", "resume", "_target_", "_partial_", "loader.cache_dir")
-TRAIN = (*TINY, "trainer.max_steps=1", "trainer.val_check_interval=1", "sampling.choose=false")
+TRAIN = (*TINY, "trainer.max_steps=1", "trainer.val_check_interval=1")
 FIXED = {
     "train": (*TRAIN, "run_name=fuzz"),
     "prepare": TINY[4:5],

@@ -12,7 +12,7 @@ import yaml
 
 from tests.end_to_end.command_line import TINY, assert_one_line, call, call_here
 
-STEPS = ("trainer.max_steps=4", "trainer.val_check_interval=2", "sampling.choose=false")
+STEPS = ("trainer.max_steps=4", "trainer.val_check_interval=2")
 OPTUNA = (*TINY, *STEPS, "hparams_search=optuna", "hydra.sweeper.sampler.n_startup_trials=2")
 
 
@@ -47,7 +47,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(workplace, monkeypatch, capsys)
     monkeypatch.syspath_prepend(workplace)
     monkeypatch.setenv("PYTHONPATH", str(workplace), prepend=os.pathsep)
     arguments = [*TINY, "trainer.max_steps=8", "trainer.val_check_interval=4", "seed=1,2,3", "-m"]
-    arguments += ["sampling.choose=false", "+callbacks.kill={_target_: killing.Kill}"]
+    arguments += ["+callbacks.kill={_target_: killing.Kill}"]
     whole = call_here(
         workplace, "train.py", [*arguments, "hydra.sweep.dir=whole"], monkeypatch, capsys
     )

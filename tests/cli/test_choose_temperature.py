@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
-from musicgen.cli import sampling_choice
-from musicgen.cli.sampling_choice import Choice, choose_for_run, choose_temperature
+from musicgen.checkpoints import CONTENT_KEY
+from musicgen.cli import choose_temperature as command
+from musicgen.cli.choose_temperature import Choice, choose_temperature
 from musicgen.errors import UserError
 from musicgen.generation.model import load
-from musicgen.generation.prompts import make_prompt
 from musicgen.midi import Score, Track, notes_from
 from musicgen.tokenization import REMI, Groove2Groove
+from musicgen.training.callbacks import max_notes_at_once
 from tests.checkpoints.test_checkpoint import checkpoint, saved  # noqa: F401, a fixture
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def model(monkeypatch):
                 music = piece(self.share).clip(prompt.end_tick, 10**9)
                 yield SimpleNamespace(new_score=music, prompt=prompt)
 
-    monkeypatch.setattr(sampling_choice, "Sampler", Sampler)
+    monkeypatch.setattr(command, "Sampler", Sampler)
     return SimpleNamespace(
         model=None, tokenizer=REMI(), request=lambda temperature, **_: temperature
     )
@@ -53,7 +53,7 @@ def model(monkeypatch):
 
 @pytest.mark.parametrize(("share", "expected"), [(0.7, 0.6), (0.5, 1.0), (0.6, 0.8), (0.0, 1.2)])
 def test_the_temperature_nearest_to_the_real_pieces_is_chosen(model, share, expected):
-    pairs = sampling_choice.real_continuations(model, [piece(share)] * 3 + [Score()])
+    pairs = command.real_continuations(model, [piece(share)] * 3 + [Score()])
     assert len(pairs) == 3
     choice = choose_temperature(model, pairs)
     assert choice.temperature == expected
@@ -64,52 +64,40 @@ def test_the_temperature_nearest_to_the_real_pieces_is_chosen(model, share, expe
 def test_the_distance_is_in_standard_deviations_of_the_real_pieces():
     real = np.array([[0.9, 10, 3.0], [0.7, 14, np.nan]])  # deviations 0.1, 2, 0: at least 0.1
     generated = np.array([[0.6, 11, 3.1], [0.6, 11, 3.3]])
-    assert sampling_choice._distance(generated, real) == pytest.approx((2 + 0.5 + 2) / 3)
+    assert command._distance(generated, real) == pytest.approx((2 + 0.5 + 2) / 3)
 
 
-def test_no_real_continuation_or_no_time(model):
-    assert sampling_choice.real_continuations(model, [piece(1, bars=4)]) == []
-    assert choose_temperature(model, []) is None
-    pairs = [(make_prompt(model.tokenizer, piece(1), "", 4), piece(1))]
-    with pytest.raises(UserError, match="more than 0 s"):
-        choose_temperature(model, pairs, max_seconds=0)
+def test_no_real_continuation(model):
+    assert command.real_continuations(model, [piece(1, bars=4)]) == []
+    with pytest.raises(UserError, match="no validation piece"):
+        choose_temperature(model, [])
 
 
-@pytest.fixture
-def run_folder(checkpoint, tmp_path, monkeypatch):  # noqa: F811
+def test_the_choice_is_stored_beside_the_checkpoints(checkpoint, tmp_path, monkeypatch, capsys):  # noqa: F811
     data, _ = checkpoint
+    data[CONTENT_KEY]["sampling"] = {"max_notes": [1, 2]}
     for name in ("best", "last"):
         saved(data, tmp_path).rename(tmp_path / f"{name}.ckpt")
-    data_module = SimpleNamespace(
-        encoded=SimpleNamespace(cache=SimpleNamespace(pieces=lambda split: [0])),
-        tokenizer=SimpleNamespace(),
-    )
-    monkeypatch.setattr(sampling_choice, "real_continuations", lambda *_: [])
-    return tmp_path, data_module, data
-
-
-def test_the_choice_is_stored_in_all_checkpoints_of_a_run(run_folder, monkeypatch, capsys):
-    folder, data, content = run_folder
-    monkeypatch.setattr(sampling_choice, "choose_temperature", lambda *_: Choice(0.9, 0.8, 0.9, 5))
-    choose_for_run(folder, data, "auto", steps=99, device="cpu")
-    choose_for_run(folder, data, False, steps=100, device="cpu")
-    assert load(folder / "best.ckpt").sampling().temperature == 0.7  # as configured
-    choose_for_run(folder, data, "auto", steps=100, device="cpu")
-    assert "0.9, chosen on 5 validation pieces: 80% of its notes" in capsys.readouterr().err
+    before = (tmp_path / "best.ckpt").read_bytes()
+    assert load(tmp_path / "best.ckpt").sampling().temperature == 0.7  # as configured
+    encoded = SimpleNamespace(split=lambda name: [], cache={})
+    monkeypatch.setattr(command, "open_training_data", lambda *_: encoded)
+    choose = lambda *_: Choice(0.9, 0.8, 0.9)  # noqa: E731
+    monkeypatch.setattr(command, "choose_temperature", choose)
+    command.main([str(tmp_path / "best.ckpt"), "--device", "cpu"])
+    assert "0.9, chosen on 0 validation pieces: 80% of its notes" in capsys.readouterr().err
     for name in ("best", "last"):
-        model = load(folder / f"{name}.ckpt")
+        model = load(tmp_path / f"{name}.ckpt")
         assert model.sampling().temperature == 0.9
+        assert model.sampling().max_notes == [1, 2]
         assert model.sampling(temperature=0.5).temperature == 0.5
-        assert model.content.config["sampling"] == {"temperature": 0.7}
-        after = torch.load(folder / f"{name}.ckpt")["state_dict"]
-        assert after.keys() == content["state_dict"].keys()
-        assert all(torch.equal(after[key], content["state_dict"][key]) for key in after)
-    assert {path.name for path in folder.iterdir()} == {"best.ckpt", "last.ckpt"}
+    assert (tmp_path / "best.ckpt").read_bytes() == before
+    model.save_pretrained(tmp_path / "published")
+    assert load(tmp_path / "published").sampling().temperature == 0.9
 
 
-def test_the_notes_that_instruments_play_at_once_are_learned(run_folder, monkeypatch):
+def test_the_notes_that_instruments_play_at_once_are_learned():
     """Of 10 trios of strings, one note of ten sounds with two more; basses play alone."""
-    folder, data, _ = run_folder
     notes = [(beat * 480, 480, 60, 64) for beat in range(7)]
     chord = [(7 * 480, 480, pitch, 64) for pitch in (60, 64, 67)]
     tracks = [
@@ -128,34 +116,13 @@ def test_the_notes_that_instruments_play_at_once_are_learned(run_folder, monkeyp
         def pieces(self, split):
             return [0]
 
-    data.tokenizer, data.encoded.cache = tokenizer, Cache({0: tokens})
-    choose_for_run(folder, data, False, steps=1, device="cpu")
-    assert load(folder / "best.ckpt").sampling().max_notes is None
-    choose_for_run(folder, data, "auto", steps=1, device="cpu")
-    for name in ("best", "last"):
-        sampling = load(folder / f"{name}.ckpt").sampling
-        assert sampling().max_notes == [1, 1, 1, 1, 3]
-        assert sampling().temperature == 0.7
-        assert sampling(max_notes=False).max_notes is False
-        assert sampling(max_notes=4).max_notes == 4
-    monkeypatch.setattr(sampling_choice, "choose_temperature", lambda *_: Choice(0.9, 0.8, 0.9, 5))
-    choose_for_run(folder, data, "auto", steps=100, device="cpu")
-    assert load(folder / "best.ckpt").sampling().max_notes == [1, 1, 1, 1, 3]
-    assert load(folder / "best.ckpt").sampling().temperature == 0.9
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), UserError("training diverged")])
-def test_a_choice_that_fails_changes_nothing(run_folder, monkeypatch, capsys, error):
-    folder, data, _ = run_folder
-
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr(sampling_choice, "choose_temperature", fail)
-    before = (folder / "best.ckpt").read_bytes()
-    choose_for_run(folder, data, True, steps=1, device="cpu")
-    assert (folder / "best.ckpt").read_bytes() == before
-    assert capsys.readouterr().err.startswith("no sampling temperature chosen (")
+    assert max_notes_at_once(SimpleNamespace(cache=Cache({0: tokens})), tokenizer) == [
+        1,
+        1,
+        1,
+        1,
+        3,
+    ]
 
 
 EXPERIMENTS = sorted(
@@ -167,9 +134,11 @@ EXPERIMENTS = sorted(
 
 @pytest.mark.parametrize("experiment", [e for e in EXPERIMENTS if not e.endswith("_base")])
 def test_published_experiments_keep_the_published_sampling(config, experiment):
-    sampling = config("train", f"experiment=spe2021/{experiment}").sampling
+    cfg = config("train", f"experiment=spe2021/{experiment}")
+    sampling = cfg.sampling
+    assert "groove" not in experiment or cfg.callbacks.max_notes is None
     temperature, top_p = (0.6, 1.0) if "groove" in experiment else (1.2, 0.9)
-    published = {"temperature": temperature, "top_k": None, "top_p": top_p, "choose": False}
+    published = {"temperature": temperature, "top_k": None, "top_p": top_p}
     assert sampling == published
 
 
@@ -177,5 +146,3 @@ def test_small_models_begin_with_a_low_temperature(config):
     for choice in ((), ("task=groove",)):
         sampling = config("train", *choice).sampling
         assert 0.6 <= sampling.temperature <= 0.8
-        assert sampling.choose == "auto"
-    assert config("train", "debug=limit").sampling.choose is False
