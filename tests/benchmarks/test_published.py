@@ -143,13 +143,8 @@ def test_losses_and_attention_come_from_evaluations(tmp_path):
     rows = rows_of("spe2021", "6", row="convSPE") + rows_of("spe2021", "7", row="convSPE")
     rows += rows_of("spe2021", "5", row="convSPE")
     ((job,),) = treatments(rows[0]["command"])
-    columns = {
-        "val/loss": [2, 1],
-        "epoch": [0, 1],
-        "train/hours": [1, 2],
-        "train/gigabytes": [3, 4],
-    }
-    make_run(tmp_path / "run", job, **columns)
+    columns = {"val/loss": [2, 1], "train/hours": [1, 2], "train/gigabytes": [3, 4]}
+    make_run(tmp_path / "run", job, epoch=[0, 1], **columns)
     checkpoint = str(tmp_path / "run/checkpoints/best.ckpt")
     loss = {"part": "trained", "mean": 1.75, "std": 0.125}
     runs = [{"checkpoint": checkpoint, "rows": [loss]}]
@@ -188,9 +183,7 @@ def test_the_command_prints_tables_and_what_is_missing(tmp_path, monkeypatch, ca
     make_run(tmp_path / "run", treatments(row["command"])[0][0], **{"test/perplexity": [30]})
     published.main()
     shown = capsys.readouterr().out
-    assert "lrpe2023, table 2" in shown
-    assert "33.15 ± 0.22" in shown
-    assert "30.00" in shown
+    assert all(text in shown for text in ("lrpe2023, table 2", "33.15 ± 0.22", "30.00"))
     total = len({row["command"] for row in ROWS if row["paper"] == "lrpe2023"})
     assert f"not run, {total} of {total} commands:" in shown  # nor the validation of this one
     with (tmp_path / "table.csv").open() as file:

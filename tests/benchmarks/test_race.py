@@ -1,4 +1,4 @@
-"""The race: which runs there are, and their race."""
+"""The races: which runs there are, and their table."""
 
 from __future__ import annotations
 
@@ -15,38 +15,29 @@ from benchmarks import race
 CONF = Path(__file__).parents[2] / "conf"
 
 
+ALL = {"position": "glob(*)"}
+SEEDS = {"seed": "1,2,3"}
+DECAYS = {"model.attention.decay": "none,head"}
+
+
 @pytest.mark.parametrize(
-    ("name", "layers", "length", "steps"),
+    ("name", "sizes", "swept"),
     [
-        ("favor", 2, 256, 500),
-        ("softmax", 2, 256, 500),
-        ("decay", 4, 512, 800),
-        ("coordinates", 4, 256, 600),
-        ("jsb", 4, 1024, 300),
+        ("favor", (2, 256, 500), ALL | DECAYS | SEEDS),
+        ("softmax", (2, 256, 500), ALL),
+        ("decay", (4, 512, 800), ALL | DECAYS | SEEDS),
+        ("coordinates", (4, 256, 600), {"position": "rope"}),
+        ("jsb", (4, 1024, 300), ALL | SEEDS),
     ],
 )
-def test_a_multirun_takes_all_entries_at_one_size(name, layers, length, steps):
+def test_a_multirun_takes_all_entries_at_one_size(name, sizes, swept):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose("train", [f"experiment=race/{name}"], return_hydra_config=True)
-    sizes = cfg.model.num_layers, cfg.loader.length, cfg.trainer.max_steps
-    assert sizes == (layers, length, steps)
+    assert (cfg.model.num_layers, cfg.loader.length, cfg.trainer.max_steps) == sizes
+    assert cfg.hydra.sweeper.params == swept
     # The same folder in each call, so that finished runs are found.
     assert cfg.hydra.sweep.dir.startswith("outputs/race")
     assert "${hydra.job.override_dirname}" in OmegaConf.to_container(cfg.hydra.sweep)["subdir"]
-
-
-def test_the_multirun_sweeps_positions_decay_and_seeds():
-    swept = {}
-    for name in ("favor", "softmax"):
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            cfg = compose("train", [f"experiment=race/{name}"], return_hydra_config=True).hydra
-        swept[name] = cfg.sweeper.params
-    assert swept["favor"] == {
-        "position": "glob(*)",
-        "model.attention.decay": "none,head",
-        "seed": "1,2,3",
-    }
-    assert swept["softmax"] == {"position": "glob(*)"}
 
 
 def test_entries_are_named_by_what_varies():
@@ -113,10 +104,8 @@ def test_the_table_pools_finished_runs_and_names_the_others(config, tmp_path, mo
     text = (out / "race.md").read_text()
     assert "| favor | rope | 2 | 3.000 [2.000, 4.000] ± 0.125 | 4.000" in text
     assert "| softmax | alibi | 1 | 3.000 [2.000, 4.000] | 4.000" in text
-    assert json.loads((out / "race.json").read_text())["curves"]["softmax: alibi"] == {
-        "run": "B, with comma",
-        **curve,
-    }
+    curves = json.loads((out / "race.json").read_text())["curves"]
+    assert curves["softmax: alibi"] == {"run": "B, with comma", **curve}
     assert "| attention | entry | composer: trained |" in (tmp_path / "out/corpora.md").read_text()
     assert (out / "race.png").stat().st_size > 10_000
     assert f"not finished: {tmp_path}/runs/c\n" in capsys.readouterr().out  # 10 of its 11 steps
