@@ -15,20 +15,16 @@ from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.data.corpora import POP909
 from musicgen.errors import UserError
 from musicgen.evaluation.descriptors import chord_changes
-from musicgen.metrics.descriptors import (
-    find_key,
-    grooving_similarity,
-    in_key_share,
-    pitch_class_entropy,
-)
+from musicgen.metrics.descriptors import grooving_similarity, pitch_class_entropy
+from musicgen.metrics.key import find_key, in_key_share
 from musicgen.metrics.listening import listening_measures
 from musicgen.metrics.summary import mean_of_valid
-from musicgen.midi import Score
+from musicgen.midi import Score, pitched_notes
 
 
 def measures(score: Score) -> dict[str, float]:
     return {
-        "in_key_share": in_key_share(score, find_key(score)),
+        "in_key_share": in_key_share(score, find_key(pitched_notes(score))),
         "pitch_class_entropy_1": pitch_class_entropy(score, 1),
         "grooving_similarity": grooving_similarity(score),
         **listening_measures(score, chord_changes(score)),

@@ -256,7 +256,7 @@ def selection_rows(continuation: Continuation) -> dict[str, Any]:
             "candidates": [
                 {
                     "nats a token": rounded(-each.log_likelihood),
-                    "share in key": rounded(each.in_key),
+                    "share in scale": rounded(each.in_scale),
                 }
                 for each in selection.candidates
             ],

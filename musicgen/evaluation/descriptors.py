@@ -14,12 +14,8 @@ from musicgen.console import progress_bar
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import Inputs, Measure, Row
 from musicgen.evaluation.references import Pair, References, open_pairs
-from musicgen.metrics.descriptors import (
-    descriptors,
-    distribution_distance,
-    find_key,
-    in_key_share,
-)
+from musicgen.metrics.descriptors import descriptors, distribution_distance
+from musicgen.metrics.key import find_key, in_key_share
 from musicgen.metrics.listening import (
     ChordChange,
     ChordStep,
@@ -28,7 +24,7 @@ from musicgen.metrics.listening import (
     listening_measures,
 )
 from musicgen.metrics.summary import mean_of_valid
-from musicgen.midi import Score
+from musicgen.midi import Score, pitched_notes
 from musicgen.report.tables import write_csv
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.chords.symbols import INTERVALS, NO_CHORD, QUALITIES, chord_index
@@ -101,7 +97,7 @@ def describe(
         *(steps for name, steps in chords.items() if name != pair.name)
     )
     found = chord_changes(score)
-    key = find_key(prompt if prompt.num_notes else reference)
+    key = find_key(pitched_notes(prompt if prompt.num_notes else reference))
     return {
         **descriptors(score),
         "in_key_share": in_key_share(score, key),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musicgen.errors import UserError
-from musicgen.generation.cadence import find_tonic, restfulness
+from musicgen.generation.cadence import restfulness
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.engines import Engine, make_engine
 from musicgen.generation.prompts import Prompt, with_frame
@@ -22,6 +22,8 @@ from musicgen.generation.repetition import BarRepeats, cap_repeats
 from musicgen.generation.request import MAX_TOKENS_PER_BAR, GenerationRequest
 from musicgen.generation.sampling import sample
 from musicgen.generation.selection import Candidate, Selection, best, measure
+from musicgen.metrics.key import find_key
+from musicgen.midi import pitched_notes
 from musicgen.models import ModelState, Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import TICKS_PER_BEAT, Tokenizer
@@ -382,13 +384,16 @@ class Sampler:
         context, step = rows[0].context, self._ticks_per_step
         prompt, start = context.prompt, context.start * step
         length = prompt.bar_length * step
-        tonic = find_tonic(prompt.score) or find_tonic(self.tokenizer.decode(context.tokens))
+        known = pitched_notes(prompt.score)
+        key = find_key(
+            known if len(known) else pitched_notes(self.tokenizer.decode(context.tokens))
+        )
         measures = []
         for row in rows:
             rest = 0.0
-            if tonic:
+            if key:
                 bar = self.tokenizer.decode(row.all_tokens).clip(start, start + length)
-                rest = restfulness(bar, tonic, length)
+                rest = restfulness(bar, key, length)
             measures.append((row.log_probs[-1], rest))
         return rows[best(measures)].all_tokens
 

@@ -21,14 +21,14 @@ class Candidate:
         tokens: [L] ids, those of the prompt and of the parts before included.
         log_likelihood: mean log-probability of the new tokens under the model alone, in nats;
             NaN without new tokens.
-        in_key: share of the new notes in the major scale, or its relative minor, that fits the
+        in_scale: share of the new notes in the major scale, or its relative minor, that fits the
             prompt; without notes there, that fits the parts before or, without any, its own notes.
             NaN without notes; drums do not count.
     """
 
     tokens: NDArray[np.int64]
     log_likelihood: float
-    in_key: float
+    in_scale: float
 
 
 def measure(
@@ -60,7 +60,7 @@ class Selection:
     @property
     def chosen(self) -> int:
         """Number of the best candidate."""
-        return best([(c.log_likelihood, c.in_key) for c in self.candidates])
+        return best([(c.log_likelihood, c.in_scale) for c in self.candidates])
 
     @property
     def tokens(self) -> NDArray[np.int64]:
@@ -74,7 +74,7 @@ def best(measures: Sequence[Sequence[float]]) -> int:
     All count alike: each is standardised over the candidates (less the mean, over the standard
     deviation) and they are added. A measure that is equal for all does not count. A candidate with
     more undefined measures (NaN) than another is not chosen: one without notes, among others with
-    notes, has no share in key. Of equals the first is the best.
+    notes, has no share in the scale. Of equals the first is the best.
     """
     values = np.array(measures)
     num_undefined = np.isnan(values).sum(1)

@@ -10,19 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import DRUMS, NOTE, NoteArray, Score, notes_by_role
+from musicgen.midi import NoteArray, Score, notes_by_role, pitched_notes
 
 FloatArray = NDArray[np.float64]
 
 GROOVE_STEPS = 64  # positions in a bar, as in MusDr
 PITCH_CLASSES = 12
 NUM_GRID_POINTS = 1000
-
-# Probe-tone ratings of Krumhansl & Kessler (1982), from the tonic on.
-_MAJOR = (6.35, 2.23, 3.48, 2.33, 4.38, 4.09, 2.52, 5.19, 2.39, 3.66, 2.29, 2.88)
-_MINOR = (6.33, 2.68, 3.52, 5.38, 2.60, 3.53, 2.54, 4.75, 3.98, 2.69, 3.34, 3.17)
-_MAJOR_SCALE = (0, 2, 4, 5, 7, 9, 11)
-_MINOR_SCALE = (0, 2, 3, 5, 7, 8, 10)  # natural
 
 
 def descriptors(score: Score) -> dict[str, float]:
@@ -93,34 +87,6 @@ def self_similarity(score: Score) -> float:
     return float((np.square(unit.sum(axis=0)).sum() - n) / (n * (n - 1)))
 
 
-def find_key(score: Score) -> tuple[int, bool] | None:
-    """Return tonic (0 is C) and whether the key is major; None without pitched notes.
-
-    The key's profile has the highest correlation with the durations of the pitch classes
-    (Krumhansl & Schmuckler; Krumhansl 1990).
-    """
-    notes = _pitched(score)
-    weights = np.bincount(notes["pitch"] % PITCH_CLASSES, notes["duration"], PITCH_CLASSES)
-    if weights.std() == 0:
-        return None
-    keys = [(tonic, major) for major in (True, False) for tonic in range(PITCH_CLASSES)]
-    fits = [
-        np.corrcoef(np.roll(_MAJOR if major else _MINOR, tonic), weights)[0, 1]
-        for tonic, major in keys
-    ]
-    return keys[int(np.argmax(fits))]
-
-
-def in_key_share(score: Score, key: tuple[int, bool] | None) -> float:
-    """Compute the share of pitched notes in a key's major or natural minor scale; NaN without."""
-    notes = _pitched(score)
-    if key is None or not len(notes):
-        return np.nan
-    tonic, major = key
-    degrees = (notes["pitch"] - tonic) % PITCH_CLASSES
-    return float(np.isin(degrees, _MAJOR_SCALE if major else _MINOR_SCALE).mean())
-
-
 def distribution_distance(generated: FloatArray, reference: FloatArray) -> tuple[float, float]:
     """Compare the values of a descriptor in two sets: overlapping area and KL divergence.
 
@@ -183,7 +149,7 @@ def _muspy_metrics(score: Score) -> dict[str, float]:
     }
     if not score.num_notes:  # some metrics fail, others return 0
         return dict.fromkeys(arguments, np.nan)
-    pitched = len(_pitched(score)) > 0
+    pitched = len(pitched_notes(score)) > 0
     rhythmic = ("empty_beat_rate", "groove_consistency")
     values = {}
     for name, given in arguments.items():
@@ -191,11 +157,6 @@ def _muspy_metrics(score: Score) -> dict[str, float]:
         with np.errstate(all="ignore"):
             values[name] = float(getattr(muspy, name)(music, *given)) if defined else np.nan
     return values
-
-
-def _pitched(score: Score) -> NoteArray:
-    parts = [notes for name, notes in notes_by_role(score).items() if name != DRUMS]
-    return np.concatenate(parts) if parts else np.empty(0, NOTE)
 
 
 def _bar_of(score: Score, notes: NoteArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -206,7 +167,7 @@ def _bar_of(score: Score, notes: NoteArray) -> tuple[NDArray[np.int64], NDArray[
 
 def _chroma_bars(score: Score) -> FloatArray:
     """Return the number of notes of each pitch class in each bar. [num_bars, 12]."""
-    notes = _pitched(score)
+    notes = pitched_notes(score)
     starts, bar = _bar_of(score, notes)
     cells = bar * PITCH_CLASSES + notes["pitch"] % PITCH_CLASSES
     counts = np.bincount(cells, minlength=len(starts) * PITCH_CLASSES)
@@ -216,7 +177,7 @@ def _chroma_bars(score: Score) -> FloatArray:
 def _onset_bars(score: Score) -> NDArray[np.bool_]:
     """Return in which of 64 positions of each bar a note begins. [num_bars, 64]."""
     parts = list(notes_by_role(score).values())
-    notes = np.concatenate(parts) if parts else _pitched(score)
+    notes = np.concatenate(parts) if parts else pitched_notes(score)
     starts, bar = _bar_of(score, notes)
     lengths = np.diff(starts, append=starts[-1:] + 1)
     lengths[-1] = lengths[-2] if len(lengths) > 1 else 4 * score.ticks_per_beat

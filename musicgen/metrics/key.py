@@ -1,43 +1,97 @@
-"""Descriptors of pitch and density, by which continuations are compared to real ones.
-
-They are muspy's `scale_consistency` (Mogren 2016, "C-RNN-GAN"), `pitch_in_scale_rate` (Dong et al.
-2018, "MuseGAN") and `pitch_class_entropy` (Wu and Yang 2020, "The Jazz Transformer"), without a
-conversion of the score.
-"""
+"""The key of music, and shares of its notes in keys and scales."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import Score
+from musicgen.midi import NoteArray, Score, pitched_notes
 
-_MAJOR = (0, 2, 4, 5, 7, 9, 11)
-_SCALES = np.array([np.isin(np.arange(12), (np.array(_MAJOR) + root) % 12) for root in range(12)])
+_SCALE = {True: (0, 2, 4, 5, 7, 9, 11), False: (0, 2, 3, 5, 7, 8, 10)}  # major, natural minor
+_SCALES = np.array([np.isin(np.arange(12), np.add(_SCALE[True], root) % 12) for root in range(12)])
+# Probe-tone ratings of the pitch classes from the tonic on (Krumhansl & Kessler 1982).
+_PROFILES = {
+    True: (6.35, 2.23, 3.48, 2.33, 4.38, 4.09, 2.52, 5.19, 2.39, 3.66, 2.29, 2.88),
+    False: (6.33, 2.68, 3.52, 5.38, 2.60, 3.53, 2.54, 4.75, 3.98, 2.69, 3.34, 3.17),
+}
+_TONICS = {
+    True: ("C", "D♭", "D", "E♭", "E", "F", "F♯", "G", "A♭", "A", "B♭", "B"),
+    False: ("C", "C♯", "D", "E♭", "E", "F", "F♯", "G", "G♯", "A", "B♭", "B"),
+}
+
+
+class Key(NamedTuple):
+    """A key: its tonic as a pitch class (0 is C), and whether it is major."""
+
+    tonic: int
+    major: bool
+
+    @property
+    def name(self) -> str:
+        """Its name, such as `E♭ minor`."""
+        return f"{_TONICS[self.major][self.tonic]} {'major' if self.major else 'minor'}"
+
+    @property
+    def triad(self) -> tuple[int, int, int]:
+        """The pitch classes of the tonic's chord."""
+        return self.tonic, (self.tonic + (4 if self.major else 3)) % 12, (self.tonic + 7) % 12
+
+
+_KEYS = [Key(tonic, major) for major in (True, False) for tonic in range(12)]
+
+
+def find_key(notes: NoteArray) -> Key | None:
+    """Return the key of pitched notes; None if it is undefined, such as without notes.
+
+    The key's profile has the highest correlation with the durations of the pitch classes
+    (Krumhansl & Schmuckler; Krumhansl 1990, "Cognitive foundations of musical pitch", chapter 4).
+    """
+    weights = np.bincount(notes["pitch"] % 12, notes["duration"], 12)
+    if weights.std() == 0:
+        return None
+    fits = [np.corrcoef(np.roll(_PROFILES[key.major], key.tonic), weights)[0, 1] for key in _KEYS]
+    return _KEYS[int(np.argmax(fits))]
+
+
+def in_key_share(score: Score, key: Key | None) -> float:
+    """Return the share of pitched notes in a key's major or natural minor scale; NaN without."""
+    notes = pitched_notes(score)
+    if key is None or not len(notes):
+        return np.nan
+    degrees = (notes["pitch"] - key.tonic) % 12
+    return float(np.isin(degrees, _SCALE[key.major]).mean())
 
 
 def pitch_classes(score: Score) -> NDArray[np.int64]:
     """Count the notes of each pitch class, without drums. [12]"""
-    pitches = [track.notes["pitch"] for track in score.tracks if not track.is_drum]
-    return np.bincount(np.concatenate([[], *pitches]).astype(np.int64) % 12, minlength=12)
+    return np.bincount(pitched_notes(score)["pitch"] % 12, minlength=12)
 
 
 def find_scale(score: Score) -> int:
     """Return the root 0-11 of the major scale that holds most notes; the lowest of equals.
 
-    A natural minor scale has the notes of its relative major scale.
+    A natural minor scale has the notes of its relative major scale. With `in_scale_share` this is
+    muspy's `scale_consistency` (Mogren 2016, "C-RNN-GAN").
     """
     return int(np.argmax(_SCALES @ pitch_classes(score)))
 
 
 def in_scale_share(score: Score, root: int) -> float:
-    """Return the share of notes that the major scale on `root` holds; NaN without notes."""
+    """Return the share of notes that the major scale on `root` holds; NaN without notes.
+
+    This is muspy's `pitch_in_scale_rate` (Dong et al. 2018, "MuseGAN").
+    """
     counts = pitch_classes(score)
     return float(_SCALES[root] @ counts / counts.sum()) if counts.any() else np.nan
 
 
 def pitch_class_entropy(score: Score) -> float:
-    """Return the entropy of the pitch classes in bits, 0 to log2(12); NaN without notes."""
+    """Return the entropy of the pitch classes in bits, 0 to log2(12); NaN without notes.
+
+    This is muspy's (Wu and Yang 2020, "The Jazz Transformer").
+    """
     counts = pitch_classes(score)
     if not counts.any():
         return np.nan

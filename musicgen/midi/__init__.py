@@ -12,7 +12,14 @@ from musicgen.midi.io import (
     without_suffix,
     write,
 )
-from musicgen.midi.roles import DRUMS, PROGRAM_FAMILIES, notes_by_role, role
+from musicgen.midi.pitches import PITCH_CLASSES, pitch_name
+from musicgen.midi.roles import (
+    DRUMS,
+    PROGRAM_FAMILIES,
+    notes_by_role,
+    pitched_notes,
+    role,
+)
 from musicgen.midi.score import (
     NOTE,
     TEMPO,
@@ -29,6 +36,7 @@ __all__ = [
     "DRUMS",
     "MIDI_SUFFIXES",
     "NOTE",
+    "PITCH_CLASSES",
     "PROGRAM_FAMILIES",
     "TEMPO",
     "Marker",
@@ -43,6 +51,8 @@ __all__ = [
     "loads",
     "notes_by_role",
     "notes_from",
+    "pitch_name",
+    "pitched_notes",
     "read",
     "read_with_data",
     "role",

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from musicgen.midi.score import NoteArray, Score, Track
+from musicgen.midi.score import NOTE, NoteArray, Score, Track, sort_notes
 
 DRUMS = "Drums"
 PROGRAM_FAMILIES = (
@@ -44,3 +44,9 @@ def notes_by_role(score: Score) -> dict[str, NoteArray]:
     for track in score.tracks:
         notes[role(track)].append(track.notes)
     return {name: np.concatenate(parts) for name, parts in notes.items()}
+
+
+def pitched_notes(score: Score) -> NoteArray:
+    """Return the notes of all tracks but drums, sorted. [num_notes]"""
+    tracks = [track.notes for track in score.tracks if not track.is_drum]
+    return sort_notes(np.concatenate([np.empty(0, NOTE), *tracks]))

@@ -7,22 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from musicgen.metrics.key import find_key
+from musicgen.midi import pitch_name
 from musicgen.midi.score import NOTE, NoteArray, Score
 from musicgen.report.payload import meters, tempo_map
 
 MISSING = "–"
 SIZES = frozenset({"bars", "length"})
 
-# Probe-tone ratings of the twelve pitch classes from the tonic on (Krumhansl & Kessler 1982).
-KEY_PROFILES = {
-    "major": (6.35, 2.23, 3.48, 2.33, 4.38, 4.09, 2.52, 5.19, 2.39, 3.66, 2.29, 2.88),
-    "minor": (6.33, 2.68, 3.52, 5.38, 2.60, 3.53, 2.54, 4.75, 3.98, 2.69, 3.34, 3.17),
-}
-TONICS = {
-    "major": ("C", "D♭", "D", "E♭", "E", "F", "F♯", "G", "A♭", "A", "B♭", "B"),
-    "minor": ("C", "C♯", "D", "E♭", "E", "F", "F♯", "G", "G♯", "A", "B♭", "B"),
-}
-PITCH_CLASSES = ("C", "C♯", "D", "D♯", "E", "F", "F♯", "G", "G♯", "A", "A♯", "B")
 MIN_PITCH_CLASSES = 3  # fewer belong to many keys
 DYNAMICS = ("ppp", "pp", "p", "mp", "mf", "f", "ff", "fff")  # each spans sixteen velocities
 
@@ -54,45 +46,25 @@ def section_facts(score: Score, start: int, end: int) -> dict[str, str]:
     """Return facts about the notes that begin in the ticks [start, end), by label."""
     drums, pitched = (_notes(score, start, end, is_drum=value) for value in (True, False))
     num_notes, pitches = len(drums) + len(pitched), pitched["pitch"]
+    ambiguous = len(np.unique(pitches % 12)) < MIN_PITCH_CLASSES
+    key = None if ambiguous else find_key(pitched)
     starts = score.bar_starts() if score.num_notes else np.empty(0, np.int64)
     num_bars = int(((starts >= start) & (starts < end)).sum())
     segments = tempo_map(score)
     bpm = [round(60 / (s[2] * score.ticks_per_beat)) for s in _in_force(segments, start, end)]
     velocities = np.concatenate([drums["velocity"], pitched["velocity"]])
     return {
-        "key (estimated)": estimate_key(pitched) or MISSING,
+        "key (estimated)": key.name if key else MISSING,
         "tempo (bpm)": _span(str(min(bpm)), str(max(bpm))),
         "metre": ", ".join(dict.fromkeys(m[2] for m in _in_force(meters(score), start, end))),
         "bars": str(num_bars),
         "length": _clock(_seconds(segments, end) - _seconds(segments, start)),
         "notes a bar": _rate(num_notes, num_bars),
-        "range": _span(*map(pitch_name, (pitches.min(), pitches.max())))
+        "range": _span(*map(pitch_name, (pitches.min(), pitches.max()))).replace("#", "♯")
         if len(pitches)
         else MISSING,
         "dynamics": DYNAMICS[int(np.median(velocities)) // 16] if num_notes else MISSING,
     }
-
-
-def estimate_key(notes: NoteArray) -> str:
-    """Return the key whose profile correlates best with the notes' durations by pitch class.
-
-    Krumhansl 1990, "Cognitive foundations of musical pitch", chapter 4. Empty if the notes have
-    too few pitch classes.
-    """
-    durations = np.bincount(notes["pitch"] % 12, weights=notes["duration"], minlength=12)
-    if np.count_nonzero(durations) < MIN_PITCH_CLASSES or np.ptp(durations) == 0:
-        return ""
-    correlations = {
-        f"{tonic} {mode}": np.corrcoef(durations, np.roll(profile, pitch_class))[0, 1]
-        for mode, profile in KEY_PROFILES.items()
-        for pitch_class, tonic in enumerate(TONICS[mode])
-    }
-    return max(correlations, key=lambda key: correlations[key])
-
-
-def pitch_name(pitch: int) -> str:
-    """Return the name of a MIDI pitch; 60 is C4."""
-    return f"{PITCH_CLASSES[pitch % 12]}{pitch // 12 - 1}"
 
 
 def _notes(score: Score, start: int, end: int, *, is_drum: bool) -> NoteArray:

@@ -8,8 +8,8 @@ from itertools import groupby
 
 import numpy as np
 
+from musicgen.midi import pitch_name
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chords.symbols import pitch_name
 from musicgen.tokenization.vocabulary import IntArray
 
 

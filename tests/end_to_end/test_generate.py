@@ -126,7 +126,7 @@ def test_candidates_are_in_the_manifest(workplace, monkeypatch, capsys):
     (piece,) = manifest["pieces"]
     assert len(piece["selections"]) == 2  # of two bars; the third closes
     for selection in piece["selections"]:
-        assert [*selection["candidates"][0]] == ["nats a token", "share in key"]
+        assert [*selection["candidates"][0]] == ["nats a token", "share in scale"]
         assert len(selection["candidates"]) == 2
         assert selection["best candidate"] in (0, 1)
     assert manifest["settings"]["best_of"] == 2

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from musicgen.metrics.descriptors import (
     descriptors,
     distribution_distance,
-    find_key,
     grooving_similarity,
-    in_key_share,
     pitch_class_entropy,
     self_similarity,
 )
@@ -74,21 +72,6 @@ def test_bars_follow_the_time_signature():
     assert grooving_similarity(waltz) == 1
 
 
-@pytest.mark.parametrize("tonic", range(12))
-@pytest.mark.parametrize("major", [True, False])
-def test_keys_of_scales_with_their_chords(tonic, major):
-    # A scale whose tonic triad sounds three times.
-    scale = [0, 2, 4, 5, 7, 9, 11] if major else [0, 2, 3, 5, 7, 8, 10]
-    notes = [*scale, *2 * [scale[0], scale[2], scale[4]]]
-    score = piano(*((i * 60, 48 + tonic + step) for i, step in enumerate(notes)))
-    key = find_key(score)
-    assert key == (tonic, major)
-    assert in_key_share(score, key) == 1
-    # Of the five other pitch classes, none is in the key.
-    chromatic = piano(*((i * 60, 60 + i) for i in range(12)))
-    assert in_key_share(chromatic, key) == pytest.approx(7 / 12)
-
-
 def test_undefined_values_are_nan():
     drums = descriptors(piano((0, 36), (BAR, 38), is_drum=True))
     pitched = descriptors(piano((0, 60), (BAR, 62)))
@@ -102,9 +85,6 @@ def test_undefined_values_are_nan():
         *("drum_in_pattern_rate", "drum_pattern_consistency", "empty_beat_rate"),
         *("groove_consistency", "grooving_similarity"),
     }
-    assert find_key(piano((0, 36), is_drum=True)) is None
-    assert np.isnan(in_key_share(piano((0, 60)), None))
-    assert np.isnan(in_key_share(Score(), (0, True)))
     assert np.isnan(grooving_similarity(piano((0, 60))))
 
 

@@ -1,4 +1,4 @@
-"""Descriptors of pitch against muspy's."""
+"""Keys against music21's, scales and entropy against muspy's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ import muspy
 import numpy as np
 import pytest
 
-from musicgen.metrics.key import find_scale, in_scale_share, pitch_class_entropy
-from musicgen.midi import Score, Track, notes_from
+from musicgen.composer import compose_pop
+from musicgen.metrics.key import (
+    Key,
+    find_key,
+    find_scale,
+    in_key_share,
+    in_scale_share,
+    pitch_class_entropy,
+)
+from musicgen.midi import Score, Track, notes_from, pitched_notes
 
 RANDOM = np.random.default_rng(0).integers(21, 109, (5, 40)).tolist()
 
@@ -42,3 +50,45 @@ def test_drums_have_no_scale():
 
 def test_the_scale_of_d_major():
     assert find_scale(piece([62, 64, 66, 67, 69, 71, 73])[0]) == 2
+
+
+@pytest.mark.parametrize("tonic", range(12))
+@pytest.mark.parametrize("major", [True, False])
+def test_keys_of_scales_with_their_chords(tonic, major):
+    # A scale whose tonic triad sounds three times.
+    scale = [0, 2, 4, 5, 7, 9, 11] if major else [0, 2, 3, 5, 7, 8, 10]
+    notes = [*scale, *2 * [scale[0], scale[2], scale[4]]]
+    score, _ = piece([48 + tonic + step for step in notes])
+    key = find_key(pitched_notes(score))
+    assert key == (tonic, major)
+    assert set(key.triad) == {(tonic + scale[i]) % 12 for i in (0, 2, 4)}
+    assert in_key_share(score, key) == 1
+    # Of the five other pitch classes, none is in the key.
+    assert in_key_share(piece(range(60, 72))[0], key) == pytest.approx(7 / 12)
+
+
+def test_undefined_keys():
+    drums, _ = piece([], drums=[36, 38])
+    assert find_key(pitched_notes(drums)) is None
+    assert math.isnan(in_key_share(piece([60])[0], None))
+    assert math.isnan(in_key_share(Score(), Key(0, True)))
+
+
+@pytest.mark.parametrize("shift", range(12))
+def test_keys_agree_with_music21(shift):
+    from music21 import note, stream
+
+    (track,) = compose_pop(seed=5, index=shift).tracks
+    notes = track.notes[:60].copy()
+    notes["pitch"] += shift
+    part = stream.Stream()
+    for row in notes:
+        part.insert(
+            row["onset"] / 480, note.Note(int(row["pitch"]), quarterLength=row["duration"] / 480)
+        )
+    expected = part.analyze("key.krumhansl")
+    key = find_key(notes)
+    tonic, mode = key.name.split()
+    classes = dict(zip("CDEFGAB", (0, 2, 4, 5, 7, 9, 11), strict=True))
+    assert classes[tonic[0]] + tonic.count("♯") - tonic.count("♭") == key.tonic
+    assert (key.tonic, mode) == (expected.tonic.pitchClass, expected.mode)

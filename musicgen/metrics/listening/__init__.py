@@ -14,8 +14,8 @@ from musicgen.metrics.listening.harmony import (
     known_step_share,
 )
 from musicgen.metrics.listening.melody import melody_measures, motif_return
-from musicgen.metrics.listening.parts import bass_line, pitched_notes, skyline
-from musicgen.midi import Score
+from musicgen.metrics.listening.parts import bass_line, skyline
+from musicgen.midi import Score, pitched_notes
 
 __all__ = [
     "ChordChange",

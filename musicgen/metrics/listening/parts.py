@@ -5,18 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import DRUMS, NOTE, NoteArray, Score, notes_by_role, sort_notes
+from musicgen.midi import NoteArray, Score
 
 STEPS_PER_BEAT = 4
 """Grid on which rhythms are compared: sixteenth notes."""
 
 IntArray = NDArray[np.int64]
-
-
-def pitched_notes(score: Score) -> NoteArray:
-    """Return the notes of all tracks but drums, sorted. [num_notes]"""
-    parts = [notes for name, notes in notes_by_role(score).items() if name != DRUMS]
-    return sort_notes(np.concatenate(parts)) if parts else np.empty(0, NOTE)
 
 
 def skyline(notes: NoteArray) -> NDArray[np.bool_]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from musicgen.midi import NOTE, Score, Track, notes_from
+from musicgen.midi import NOTE, Score, Track, notes_from, pitch_name
 from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary
 from musicgen.tokenization.chorale.voices import (
     NUM_VOICES,
@@ -12,7 +12,6 @@ from musicgen.tokenization.chorale.voices import (
     lead_voices,
     voices_of_tracks,
 )
-from musicgen.tokenization.chords.symbols import pitch_name
 from musicgen.tokenization.quantization import to_grid
 from musicgen.tokenization.vocabulary import IntArray
 

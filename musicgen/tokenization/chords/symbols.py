@@ -1,11 +1,13 @@
-"""Names of pitches and of the 133 chords of REMI."""
+"""Names of the 133 chords of REMI."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
 
-ROOTS = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
+from musicgen.midi import PITCH_CLASSES
+
+ROOTS = PITCH_CLASSES
 INTERVALS = {
     "+": (0, 4, 8),
     "/o7": (0, 3, 6, 10),
@@ -60,8 +62,3 @@ def chord_number(index: int) -> int:
         return 0
     root, quality = divmod(index, len(QUALITIES))
     return 1 + 12 * quality + (7 * root + 3) % 12
-
-
-def pitch_name(pitch: int) -> str:
-    """Return the name of a MIDI pitch; 60 is C4."""
-    return f"{ROOTS[pitch % 12]}{pitch // 12 - 1}"

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import NOTE, Score
+from musicgen.midi import NOTE, Score, pitch_name
 from musicgen.tokenization.base import EncodingSummary
-from musicgen.tokenization.chords.symbols import chord_index, pitch_name
+from musicgen.tokenization.chords.symbols import chord_index
 from musicgen.tokenization.quantization import (
     GridNotes,
     find_changes,
