@@ -24,8 +24,7 @@ import numpy as np
 from benchmarks import measure
 from musicgen import load
 from musicgen.composer import compose_corpus
-from musicgen.data.corpora import POP909, Corpus, MidiFolder
-from musicgen.data.preparation import EncodedCorpus
+from musicgen.data.corpora import Corpus
 from musicgen.files import write_text
 from musicgen.generation.model import MusicModel
 from musicgen.metrics import Summary
@@ -38,7 +37,7 @@ METHODS = {
     "lora": ["adapter=lora", "optimizer.lr=2e-3"],
     "prefix_state": ["adapter=prefix_state"],
 }
-CORPORA: dict[str, type[Corpus]] = {"midi_folder": MidiFolder, "pop909": POP909}
+CORPORA = ("midi_folder", "pop909")
 WINDOWS = 2  # of a held-out piece, in training lengths
 
 
@@ -157,7 +156,7 @@ def run_row(
             load(run).save_pretrained(run, dtype="float16")
         row["kilobytes"] = round(file.stat().st_size / 1e3)
         model = load(run / "checkpoints" / "best.ckpt")
-    row["losses"] = losses(model, CORPORA[args.data](held_out), args.out / "cache")
+    row["losses"] = losses(model, measure.corpus(args.data, held_out), args.out / "cache")
     write_text(finished, json.dumps(row) + "\n")
     return row
 
@@ -165,9 +164,8 @@ def run_row(
 def losses(model: MusicModel, corpus: Corpus, cache: Path) -> dict[str, float]:
     """Return the loss of the beginning of each piece, in nats a token, by name."""
     chords = model.content.config["loader"]["chords"]
-    data = EncodedCorpus(
-        corpus, model.tokenizer, cache, val_fraction=0, test_fraction=0, chords=chords
-    )
+    settings = {"val_fraction": 0, "test_fraction": 0, "chords": chords}
+    data = measure.data_module(corpus, model.tokenizer, cache, **settings).encoded
     length = WINDOWS * model.training_length
     found = {}
     for i, name in enumerate(data.cache.names):

@@ -43,10 +43,10 @@ def run(side: str, length: int, batch: int, pieces: int, batches: int) -> dict[s
     name, loader_side = side.split()
     with tempfile.TemporaryDirectory() as folder:
         kind: Any = {"remi": "pop", "groove2groove": "groove"}[name]
-        data = MusicDataModule(
-            ComposedCorpus(folder, kind=kind, num_pieces=pieces),
+        data = measure.data_module(
+            ComposedCorpus(folder, kind=kind, num_pieces=pieces, corpus_seed=0),
             TOKENIZERS[name](),
-            cache_dir=Path(folder) / "cache",
+            Path(folder) / "cache",
             length=length,
             batch_size=batch,
             batches_per_epoch=2 * batches,

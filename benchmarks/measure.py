@@ -21,8 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 
+from musicgen.data.corpora import Corpus
 from musicgen.files import write_text
+from musicgen.package_data import CONF
+from musicgen.tokenization.base import Tokenizer
 
 RESULTS = Path(os.environ.get("BENCHMARK_RESULTS", Path(__file__).parent / "results"))
 PACKAGES = (
@@ -225,3 +230,15 @@ def markdown(rows: Sequence[Mapping[str, object]]) -> str:
     """Return rows with the same columns as a table."""
     lines = [list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows)]
     return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+
+
+def corpus(name: str, root: Path | str) -> Any:
+    """Return the corpus of conf/data/NAME.yaml in a folder."""
+    return instantiate(OmegaConf.load(CONF / f"data/{name}.yaml"), root=str(root))
+
+
+def data_module(corpus: Corpus, tokenizer: Tokenizer, cache_dir: Path, **settings: Any) -> Any:
+    """Return a data module with the settings of conf/loader/music.yaml, but for those given."""
+    loader = OmegaConf.load(CONF / "loader/music.yaml")
+    settings = {"seed": 0, "cache_dir": str(cache_dir)} | settings
+    return instantiate(loader, corpus=corpus, tokenizer=tokenizer, **settings)

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks import measure
 from musicgen.data.corpora import POP909, Corpus, Piece
-from musicgen.data.preparation import EncodedCorpus, TokenCache
+from musicgen.data.preparation import TokenCache
 from musicgen.midi import Score, find_midi, read
 from musicgen.tokenization import REMI, Groove2Groove
 
@@ -35,7 +35,7 @@ class Files(Corpus):
         return [Piece(path.stem, path, path.stem) for path in self.files]
 
     def read(self, path: Path) -> Score:
-        return POP909(path.parent).read(path) if self.annotated else read(path)
+        return POP909(path.parent, download=False).read(path) if self.annotated else read(path)
 
     def reader_id(self) -> str:
         return f"benchmark annotated={self.annotated}"
@@ -84,7 +84,9 @@ def run(side: str, files: list[Path], processes: int) -> dict[str, float]:
 
             def encode(files: list[Path], name: str) -> TokenCache:
                 corpus = Files(files, annotated=who == "annotated")
-                return EncodedCorpus(corpus, tokenizer, Path(folder) / name, **settings).cache
+                data = measure.data_module(corpus, tokenizer, Path(folder) / name, **settings)
+                cache: TokenCache = data.encoded.cache
+                return cache
 
             encode(files[:8], "warm")
             began = time.perf_counter()
@@ -96,7 +98,9 @@ def run(side: str, files: list[Path], processes: int) -> dict[str, float]:
 
 def main() -> None:
     args = measure.arguments(__doc__, root="", multitrack="", processes=2, files=200, rounds=2)
-    songs = [piece.path for piece in POP909(args.root).pieces()] if args.root else []
+    songs = (
+        [piece.path for piece in POP909(args.root, download=False).pieces()] if args.root else []
+    )
     kinds = {
         "annotated piano": songs,
         "ours piano": [song / f"{song.name}.mid" for song in songs],

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from musicgen.data.corpora import POP909, Corpus, MidiFolder
+from benchmarks import measure
+from musicgen.data.corpora import Corpus
 from musicgen.errors import UserError
 from musicgen.midi import Score
 from musicgen.tokenization import REMI, Groove2Groove
@@ -93,7 +94,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", choices=("remi", "groove2groove"), default="remi")
     args = parser.parse_args()
     tokenizer = REMI() if args.tokenizer == "remi" else Groove2Groove()
-    corpus: Corpus = (POP909 if args.corpus == "pop909" else MidiFolder)(args.root)
+    corpus: Corpus = measure.corpus(args.corpus, args.root)
     counts: Counter[str] = Counter()
     for piece in corpus.pieces():
         try:

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks import measure
 from musicgen.data.corpora import POP909, ComposedCorpus, Corpus
-from musicgen.data.loading import IGNORED, MusicDataModule
+from musicgen.data.loading import IGNORED
 from musicgen.tokenization import REMI
 
 PARTS = 8
@@ -22,13 +22,13 @@ PARTS = 8
 def main() -> None:
     args = measure.arguments(__doc__, length=2048, pieces=40, windows=4000, root="", cache="")
     with tempfile.TemporaryDirectory() as folder:
-        corpus: Corpus = ComposedCorpus(folder, kind="pop", num_pieces=args.pieces)
+        corpus: Corpus = ComposedCorpus(folder, kind="pop", num_pieces=args.pieces, corpus_seed=0)
         if args.root:
-            corpus = POP909(args.root)
-        data = MusicDataModule(
+            corpus = POP909(args.root, download=False)
+        data = measure.data_module(
             corpus,
             REMI(),
-            cache_dir=Path(args.cache or folder) / "cache",
+            Path(args.cache or folder) / "cache",
             length=args.length,
             batch_size=8,
             batches_per_epoch=args.windows // 8,

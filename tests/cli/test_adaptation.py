@@ -5,15 +5,14 @@ from __future__ import annotations
 import torch
 
 from musicgen.cli.adaptation import training_windows
-from musicgen.data.corpora import ComposedCorpus
-from musicgen.data.preparation import EncodedCorpus
 from musicgen.tokenization import REMI
+from tests.data.settings import ComposedCorpus, encoded_corpus
 
 
 def test_windows_have_the_coordinates_that_the_model_reads(tmp_path):
     tokenizer = REMI()
     corpus = ComposedCorpus(tmp_path / "midi", kind="pop", num_pieces=3, corpus_seed=0)
-    data = EncodedCorpus(corpus, tokenizer, tmp_path / "cache", prepare_workers=1)
+    data = encoded_corpus(corpus, tokenizer, tmp_path / "cache", prepare_workers=1)
     tokens, positions = training_windows(data, ("index", "bar", "beat", "pitch"))
     index, bar, beat, pitch = positions.unbind(-1)
     assert (index == torch.arange(tokens.shape[1])).all()

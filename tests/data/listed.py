@@ -1,7 +1,7 @@
 """Corpora of given pieces, read by a given function."""
 
 from musicgen.data.corpora import Corpus
-from musicgen.data.preparation import EncodedCorpus
+from tests.data.settings import encoded_corpus
 
 
 class ListedCorpus(Corpus):
@@ -22,7 +22,7 @@ def encoded(pieces, read, tokenizer, cache_dir, *, fractions=(0, 0), **settings)
     """Return a list of pieces as an encoded corpus."""
     val, test = fractions
     settings = {"chords": "markers", "val_fraction": val, "test_fraction": test} | settings
-    return EncodedCorpus(ListedCorpus(pieces, read), tokenizer, cache_dir, **settings)
+    return encoded_corpus(ListedCorpus(pieces, read), tokenizer, cache_dir, **settings)
 
 
 def prepare(*args, **settings):

@@ -20,8 +20,6 @@ from torch.nn import functional as F
 
 from musicgen.attention import ELU, FAVOR, LinearAttention, ReLU, SoftmaxAttention
 from musicgen.checkpoints import CheckpointContent
-from musicgen.data.corpora import MidiFolder
-from musicgen.data.loading import MusicDataModule
 from musicgen.midi import Score, Track, notes_from, write
 from musicgen.models import Transformer
 from musicgen.position import (
@@ -38,6 +36,7 @@ from musicgen.tokenization import REMI
 from musicgen.training.guard import GuardSteps
 from musicgen.training.module import TrainingModule
 from musicgen.training.tasks import LanguageModeling
+from tests.data.settings import MidiFolder, MusicDataModule
 
 ROOT = Path(__file__).parents[2]
 STEPS, CLIP = 20, 0.5

@@ -37,14 +37,14 @@ class ComposedCorpus(MidiFolder):
         self,
         root: str | Path,
         *,
-        kind: Literal["pop", "groove"] = "pop",
-        num_pieces: int = 240,
-        corpus_seed: int = 0,
+        kind: Literal["pop", "groove"],
+        num_pieces: int,
+        corpus_seed: int,
     ) -> None:
         check_choice("kind", kind, ("pop", "groove"))
         check_int("num_pieces", num_pieces, minimum=3)  # one for each split
         check_int("corpus_seed", corpus_seed, minimum=0)
-        super().__init__(Path(root) / f"{kind}-{num_pieces}-seed{corpus_seed}")
+        super().__init__(Path(root) / f"{kind}-{num_pieces}-seed{corpus_seed}", group=None)
         self.composed = self.root.parent
         self.kind, self.num_pieces, self.corpus_seed = kind, num_pieces, corpus_seed
 

@@ -60,13 +60,13 @@ class Groove2GrooveMIDI(Corpus):
         self,
         root: str | Path,
         *,
-        download: bool = False,
-        split_by: Literal["families", "folders"] = "families",
-        val_families: int = 25,
-        test_families: int = 25,
-        split_seed: int = 0,
-        skip_bars: int = 2,
-        tracks: Literal["all", "trio"] = "all",
+        download: bool,
+        split_by: Literal["families", "folders"],
+        val_families: int,
+        test_families: int,
+        split_seed: int,
+        skip_bars: int,
+        tracks: Literal["all", "trio"],
     ) -> None:
         super().__init__(root)
         check_choice("split_by", split_by, ("families", "folders"))

@@ -22,7 +22,7 @@ class MidiFolder(Corpus):
             together. None makes each file a group of its own.
     """
 
-    def __init__(self, root: str | Path, *, group: str | None = None) -> None:
+    def __init__(self, root: str | Path, *, group: str | None) -> None:
         super().__init__(root)
         try:
             self.group = re.compile(group) if group else None

@@ -45,7 +45,7 @@ class MuspyDataset(Corpus):
         download: fetch and unpack it, if muspy names a licence that allows it.
     """
 
-    def __init__(self, name: str | None, root: str | Path, *, download: bool = False) -> None:
+    def __init__(self, name: str | None, root: str | Path, *, download: bool) -> None:
         super().__init__(root)
         check_choice("name", name, NAMES)
         self.name, self.download = str(name), download

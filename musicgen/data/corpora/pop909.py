@@ -64,7 +64,7 @@ class POP909(Corpus):
         download: fetch the repository to beside `root`, and unpack it there.
     """
 
-    def __init__(self, root: str | Path, *, download: bool = False) -> None:
+    def __init__(self, root: str | Path, *, download: bool) -> None:
         super().__init__(root)
         self.download = download
 

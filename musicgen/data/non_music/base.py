@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from musicgen.errors import ParameterError, UserError
 
 SplitName = Literal["train", "val", "test"]
+Item = TypeVar("Item")
 PAD = 0
 """Id of padding, in data sets whose examples differ in length."""
 
@@ -34,6 +37,20 @@ class Examples(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Example: ...
+
+
+@dataclass(frozen=True)
+class MappedExamples(Generic[Item]):
+    """One example from each item."""
+
+    items: Sequence[Item]
+    example: Callable[[Item], Example]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Example:
+        return self.example(self.items[index])
 
 
 class ExampleCorpus(ABC):

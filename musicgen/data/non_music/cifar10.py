@@ -11,8 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.data.non_music.base import Example, ExampleCorpus, SplitName
-from musicgen.data.non_music.lists import MappedExamples
+from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
 from musicgen.errors import ParameterError, UserError
 from musicgen.validation import check_choice, check_int
 
@@ -50,9 +49,9 @@ class CIFAR10(ExampleCorpus):
         self,
         root: str | Path,
         *,
-        colours: Colours = "grey",
-        num_val: int = 5000,
-        val_seed: int | None = None,
+        colours: Colours,
+        num_val: int,
+        val_seed: int | None,
     ) -> None:
         check_choice("colours", colours, get_args(Colours))
         check_int("num_val", num_val)

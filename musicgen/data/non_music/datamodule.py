@@ -42,9 +42,9 @@ class ExampleDataModule(StreamDataModule):
         *,
         length: int,
         batch_size: int,
-        batches_per_epoch: int | None = None,
-        seed: int = 0,
-        num_workers: int | None = None,
+        batches_per_epoch: int | None,
+        seed: int,
+        num_workers: int | None,
         coordinates: Sequence[str] = ("index",),
     ) -> None:
         super().__init__(num_workers)
@@ -95,7 +95,7 @@ class ShuffledExamples(Dataset):
             them needs little padding.
     """
 
-    def __init__(self, examples: Examples, seed: int, group: int = 1) -> None:
+    def __init__(self, examples: Examples, seed: int, group: int) -> None:
         self.examples, self.seed, self.group = examples, seed, group
         self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
 

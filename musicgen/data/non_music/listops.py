@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +18,15 @@ from musicgen.errors import ParameterError
 from musicgen.files import atomic_path
 from musicgen.validation import check_int
 
-OPERATORS = ("MIN", "MAX", "MED", "SM")
-"""Minimum, maximum, median (the lower integer of two middle ones' mean), sum modulo 10."""
+OPERATIONS: dict[str, Callable[[list[int]], int]] = {
+    "MIN": min,
+    "MAX": max,
+    "MED": lambda values: int(median(values)),
+    "SM": lambda values: sum(values) % 10,
+}
 
-TOKENS = ("PAD", *map(str, range(10)), *(f"[{name}" for name in OPERATORS), "]")
+TOKENS = ("PAD", *map(str, range(10)), *(f"[{name}" for name in OPERATIONS), "]")
+_FUNCTIONS = tuple(OPERATIONS.values())
 _DIGIT, _OPERATOR, _END = 1, 11, 15  # first ids
 _OPERATOR_PROBABILITY = 0.25  # of an argument; other arguments are digits
 _BATCH = 4096  # trees that are drawn at once
@@ -51,14 +57,14 @@ class ListOps(ExampleCorpus):
         self,
         root: str | Path,
         *,
-        num_train: int = 96000,
-        num_val: int = 2000,
-        num_test: int = 2000,
-        min_length: int = 500,
-        max_length: int = 2000,
-        max_depth: int = 10,
-        max_args: int = 10,
-        corpus_seed: int = 0,
+        num_train: int,
+        num_val: int,
+        num_test: int,
+        min_length: int,
+        max_length: int,
+        max_depth: int,
+        max_args: int,
+        corpus_seed: int,
     ) -> None:
         self.root = Path(root).expanduser()
         self.sizes = {"train": num_train, "val": num_val, "test": num_test}
@@ -158,8 +164,8 @@ def generate(
     fruitless = 0
     while len(found) < count:
         before = len(found)
-        for tokens, value in _expressions(rng, lengths, max_depth, max_args):
-            found.setdefault(tokens.tobytes(), value)
+        for text, value in _expressions(rng, lengths, max_depth, max_args):
+            found.setdefault(text, value)
         fruitless = fruitless + 1 if len(found) == before else 0
         if fruitless == _PATIENCE:
             expected = f"expected more: only {len(found):,} expressions were found"
@@ -172,40 +178,37 @@ def generate(
 
 @dataclass
 class _Level:
-    """The nodes of many trees at one depth; those of one parent stand together."""
+    """The nodes of many trees at one depth; the arguments of one operation stand together."""
 
-    tree: NDArray[np.int64]
-    parent: NDArray[np.int64]  # index among the nodes one level up
-    token: NDArray[np.uint8]  # of a digit, or the first of an operation
-    num_args: NDArray[np.int64]  # 0: a digit
-
-    def kept(self, keep: NDArray[np.bool_], parents_kept: NDArray[np.bool_]) -> _Level:
-        parents = np.cumsum(parents_kept) - 1
-        return _Level(
-            self.tree[keep], parents[self.parent[keep]], self.token[keep], self.num_args[keep]
-        )
+    token: list[int]  # a digit, or the first token of an operation
+    num_args: list[int]  # 0: a digit
+    first_arg: list[int]  # its place one level down
 
 
 def _expressions(
     rng: np.random.Generator, lengths: range, max_depth: int, max_args: int
-) -> Iterator[tuple[NDArray[np.uint8], int]]:
+) -> Iterator[tuple[bytes, int]]:
     """Draw trees, and yield the tokens and values of those that have one of the lengths."""
     levels, sizes = _grow(rng, lengths[-1], max_depth, max_args)
-    accepted = (sizes >= lengths[0]) & (sizes <= lengths[-1])
-    # All roots are kept as nodes of a level above them, which is one node per tree.
-    keep = [accepted[level.tree] for level in levels]
-    levels = [
-        level.kept(own, above)
-        for level, own, above in zip(levels, keep, [accepted, *keep], strict=False)
-    ]
-    levels = [level for level in levels if len(level.tree)]
-    if not levels:
-        return
-    spans, values = _evaluate(levels)
-    tokens = _linearise(levels, spans)
-    ends = np.cumsum(spans[0])
-    for start, end, value in zip(ends - spans[0], ends, values, strict=True):
-        yield tokens[start:end], int(value)
+    for tree, size in enumerate(sizes.tolist()):
+        if size in lengths:
+            tokens, value = _expression(levels, 0, tree)
+            yield bytes(tokens), value
+
+
+def _expression(levels: list[_Level], depth: int, node: int) -> tuple[list[int], int]:
+    """Return the tokens of a node's expression, and its value."""
+    level = levels[depth]
+    token, first = level.token[node], level.first_arg[node]
+    if not level.num_args[node]:
+        return [token], token - _DIGIT
+    tokens, values = [token], []
+    for arg in range(first, first + level.num_args[node]):
+        inner, value = _expression(levels, depth + 1, arg)
+        tokens += inner
+        values.append(value)
+    tokens.append(_END)
+    return tokens, _FUNCTIONS[token - _OPERATOR](values)
 
 
 def _grow(
@@ -215,66 +218,19 @@ def _grow(
 
     A tree that is longer than `max_length` does not grow further.
     """
-    roots = np.arange(_BATCH)
     levels, sizes = [], np.zeros(_BATCH, np.int64)
-    tree, parent, operates = roots, roots, np.ones(_BATCH, bool)
+    tree, operates = np.arange(_BATCH), np.ones(_BATCH, bool)
     for depth in range(1, max_depth + 1):
         count = len(tree)
         if depth == max_depth:
             operates = np.zeros(count, bool)
         sizes += np.bincount(tree, 1 + operates, minlength=_BATCH).astype(np.int64)
-        operators = rng.integers(_OPERATOR, _OPERATOR + len(OPERATORS), count)
+        operators = rng.integers(_OPERATOR, _OPERATOR + len(OPERATIONS), count)
         token = np.where(operates, operators, rng.integers(_DIGIT, _DIGIT + 10, count))
         num_args = np.where(operates, rng.integers(2, max_args + 1, count), 0)
         num_args[sizes[tree] > max_length] = 0
-        levels.append(_Level(tree, parent, token.astype(np.uint8), num_args))
-        parent = np.repeat(np.arange(count), num_args)
-        tree = tree[parent]
+        first_arg = np.cumsum(num_args) - num_args
+        levels.append(_Level(token.tolist(), num_args.tolist(), first_arg.tolist()))
+        tree = np.repeat(tree, num_args)
         operates = rng.random(len(tree)) < _OPERATOR_PROBABILITY
     return levels, sizes
-
-
-def _evaluate(levels: list[_Level]) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
-    """Return the tokens of each node's expression, by level, and the values of the roots."""
-    spans: list[NDArray[np.int64]] = []
-    values = np.empty(0, np.int64)
-    for level in reversed(levels):
-        span, value = np.ones_like(level.num_args), level.token.astype(np.int64) - _DIGIT
-        inner = np.flatnonzero(level.num_args)
-        if len(inner):
-            counts = level.num_args[inner]
-            starts = np.cumsum(counts) - counts
-            span[inner] = 2 + np.add.reduceat(spans[0], starts)
-            # Of the sorted arguments of one operation, the middle ones.
-            ordered = values[np.lexsort((values, np.repeat(inner, counts)))]
-            middles = ordered[starts + (counts - 1) // 2] + ordered[starts + counts // 2]
-            results = np.stack(
-                [
-                    ordered[starts],
-                    ordered[starts + counts - 1],
-                    middles // 2,
-                    np.add.reduceat(values, starts) % 10,
-                ]
-            )
-            value[inner] = results[level.token[inner] - _OPERATOR, np.arange(len(inner))]
-        spans.insert(0, span)
-        values = value
-    return spans, values
-
-
-def _linearise(levels: list[_Level], spans: list[NDArray[np.int64]]) -> NDArray[np.uint8]:
-    """Return the tokens of all trees, one after the other."""
-    tokens = np.empty(int(spans[0].sum()), np.uint8)
-    places = np.cumsum(spans[0]) - spans[0]
-    for i, (level, span) in enumerate(zip(levels, spans, strict=True)):
-        if i:
-            # After the parent's first token and the arguments before: those of earlier parents
-            # are subtracted again.
-            before = np.cumsum(span) - span
-            first = np.flatnonzero(np.diff(level.parent, prepend=-1))
-            siblings = np.diff(np.append(first, len(span)))
-            places = places[level.parent] + 1 + before - np.repeat(before[first], siblings)
-        inner = level.num_args > 0
-        tokens[places] = level.token
-        tokens[(places + span - 1)[inner]] = _END
-    return tokens

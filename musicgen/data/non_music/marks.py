@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from musicgen.data.non_music.base import Example, ExampleCorpus, SplitName
-from musicgen.data.non_music.lists import MappedExamples
+from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
 from musicgen.validation import check_int
 
 BACKGROUND, MARK = 0, 1
@@ -31,12 +30,12 @@ class Marks(ExampleCorpus):
     def __init__(
         self,
         *,
-        side: int = 16,
-        reach: int = 2,
-        num_train: int = 20000,
-        num_val: int = 1000,
-        num_test: int = 2000,
-        corpus_seed: int = 0,
+        side: int,
+        reach: int,
+        num_train: int,
+        num_val: int,
+        num_test: int,
+        corpus_seed: int,
     ) -> None:
         sizes = {"train": num_train, "val": num_val, "test": num_test}
         check_int("side", side, 3)

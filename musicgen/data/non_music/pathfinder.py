@@ -8,8 +8,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from musicgen.data.non_music.base import Example, ExampleCorpus, SplitName
-from musicgen.data.non_music.lists import MappedExamples
+from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
 from musicgen.errors import ParameterError, UserError
 from musicgen.validation import check_choice, check_int
 
@@ -48,9 +47,9 @@ class Pathfinder(ExampleCorpus):
         self,
         root: str | Path,
         *,
-        difficulty: Difficulty = "hard",
-        side: int = 32,
-        split_seed: int = 0,
+        difficulty: Difficulty,
+        side: int,
+        split_seed: int,
     ) -> None:
         check_choice("difficulty", difficulty, _FOLDERS)
         check_int("side", side)

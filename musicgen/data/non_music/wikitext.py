@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.console import log
-from musicgen.data.non_music.base import Example, ExampleCorpus, SplitName
-from musicgen.data.non_music.lists import MappedExamples
+from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
 from musicgen.errors import UserError
 from musicgen.files import atomic_path
 from musicgen.validation import check_int
@@ -41,9 +40,7 @@ class WikiText(ExampleCorpus):
         "data.root=wikitext-103"
     )
 
-    def __init__(
-        self, root: str | Path, cache_dir: str | Path, *, num_words: int | None = None
-    ) -> None:
+    def __init__(self, root: str | Path, cache_dir: str | Path, *, num_words: int | None) -> None:
         check_int("num_words", num_words, 2, none_means="all")
         self.root, self.cache_dir = Path(root).expanduser(), Path(cache_dir).expanduser()
         self.num_words = num_words

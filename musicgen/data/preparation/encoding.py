@@ -37,11 +37,11 @@ class Limits:
         min_notes: notes that the vocabulary can represent.
     """
 
-    max_megabytes: float = 20
-    max_seconds: float = 60
-    max_gigabytes: float = 4
-    max_tokens: int = 1_000_000
-    min_notes: int = 1
+    max_megabytes: float
+    max_seconds: float
+    max_gigabytes: float
+    max_tokens: int
+    min_notes: int
 
     def __post_init__(self) -> None:
         for limit in fields(self):

@@ -56,7 +56,7 @@ class EncodedCorpus:
         cache_dir: folder of the token caches.
         val_fraction, test_fraction: parts of the corpus, by group, if it has no split of its own;
             0 makes no such split, and all pieces are used for it.
-        limits: limits of a piece; see `Limits`.
+        limits: those of a piece, see `Limits`.
         prepare_workers: processes that encode the corpus; None uses one per core.
         chords: source of the chords, if the tokenizer has chords: the scores' `markers`, `auto`
             (recognised from the notes of scores without such markers), `recognised` (always), or
@@ -69,11 +69,11 @@ class EncodedCorpus:
         tokenizer: Tokenizer,
         cache_dir: str | Path,
         *,
-        val_fraction: float = 0.05,
-        test_fraction: float = 0.05,
-        limits: Limits | Mapping[str, Any] | None = None,
-        prepare_workers: int | None = None,
-        chords: ChordSource = "auto",
+        val_fraction: float,
+        test_fraction: float,
+        limits: Mapping[str, Any],
+        prepare_workers: int | None,
+        chords: ChordSource,
     ) -> None:
         check_float("val_fraction", val_fraction, below=1)
         check_float("test_fraction", test_fraction, below=1)
@@ -82,13 +82,11 @@ class EncodedCorpus:
             raise ParameterError("test_fraction", test_fraction, expected)
         check_int("prepare_workers", prepare_workers, none_means="one per core")
         check_choice("chords", chords, get_args(ChordSource))
-        if not isinstance(limits, Limits):
-            with parameter_of("limits"):
-                limits = Limits(**(limits or {}))
         self.corpus, self.tokenizer, self.cache_dir = corpus, tokenizer, Path(cache_dir)
         self.fractions = val_fraction, test_fraction
         self.num_workers = prepare_workers
-        self.encoder = PieceEncoder(corpus, tokenizer, limits, chords)
+        with parameter_of("limits"):
+            self.encoder = PieceEncoder(corpus, tokenizer, Limits(**limits), chords)
         self._cache: TokenCache | None = None
 
     @classmethod

@@ -2,8 +2,8 @@ import pickle
 
 import pytest
 
-from musicgen.data.corpora import ComposedCorpus
 from musicgen.errors import UserError
+from tests.data.settings import ComposedCorpus
 
 
 def test_pop_pieces_are_groups_of_their_own(tmp_path):

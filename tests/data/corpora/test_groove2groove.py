@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from musicgen.data.corpora import groove2groove
-from musicgen.data.corpora.groove2groove import Groove2GrooveMIDI, split_families
-from musicgen.data.preparation import EncodedCorpus
+from musicgen.data.corpora.groove2groove import split_families
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from, write
 from musicgen.tokenization import PUBLISHED_TRACKS, Groove2Groove
+from tests.data.settings import Groove2GrooveMIDI, encoded_corpus
 
 BEAT = 120
 NAMES = ["Bass", "Drums", "Guitar", "Piano", "Strings"]
@@ -49,7 +49,7 @@ def corpus(root, **kwargs):
 
 
 def prepare(corpus):
-    return EncodedCorpus(corpus, Groove2Groove(), corpus.root / "cache").cache
+    return encoded_corpus(corpus, Groove2Groove(), corpus.root / "cache").cache
 
 
 def test_tracks_are_merged_completed_and_ordered_and_the_count_in_is_cut(tmp_path):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from musicgen.data.corpora import JSBChorales
-from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import ParameterError, UserError
 from musicgen.tokenization import REMI, Chorale
+from tests.data.settings import encoded_corpus
 
 FIRST = [[72, 67, 64, 48], [72, 67, 64, -1], [74, 67, 62, 50]]
 
@@ -62,7 +62,7 @@ def test_other_names_of_the_validation_split(tmp_path, name):
 def test_the_encoded_corpus_has_four_tokens_a_frame(tmp_path, content):
     path = write(tmp_path / "my.json", content)
     tokenizer = Chorale()
-    data = EncodedCorpus(JSBChorales(path), tokenizer, tmp_path / "cache", prepare_workers=1)
+    data = encoded_corpus(JSBChorales(path), tokenizer, tmp_path / "cache", prepare_workers=1)
     assert [data.split(name) for name in ("train", "val", "test")] == [
         [0, 1, 2, 3, 4],
         [5, 6],
@@ -73,14 +73,14 @@ def test_the_encoded_corpus_has_four_tokens_a_frame(tmp_path, content):
         pitches = ["Silence" if p < 0 else f"Pitch_{p}" for frame in frames for p in frame]
         assert names == ["BOS", *pitches, "EOS"]
     # Other tokenizers read the same notes.
-    remi = EncodedCorpus(JSBChorales(path), REMI(), tmp_path / "cache", prepare_workers=1)
+    remi = encoded_corpus(JSBChorales(path), REMI(), tmp_path / "cache", prepare_workers=1)
     assert len(remi.cache) == 8
 
 
 def test_a_file_without_test_pieces_has_no_test_split(tmp_path, content):
     del content["test"]
     path = write(tmp_path / "my.json", content)
-    data = EncodedCorpus(JSBChorales(path), Chorale(), tmp_path / "cache", prepare_workers=1)
+    data = encoded_corpus(JSBChorales(path), Chorale(), tmp_path / "cache", prepare_workers=1)
     assert len(data.split("val")) == 2
     with pytest.raises(UserError, match=r"my\.json: has no test pieces.*Jsb16thSeparated\.json"):
         data.split("test")

@@ -2,11 +2,10 @@ import os
 
 import pytest
 
-from musicgen.data.corpora import MidiFolder
-from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, dumps, notes_from
 from musicgen.tokenization import REMI
+from tests.data.settings import MidiFolder, encoded_corpus
 
 SONG = dumps(Score(480, [Track("Piano", notes=notes_from([(0, 480, 60, 64)]))]))
 
@@ -30,7 +29,7 @@ def test_names_that_musicians_use(folder, tmp_path):
     assert [piece.name for piece in corpus.pieces()] == sorted(files)
     assert all(piece.group == piece.name for piece in corpus.pieces())
     assert all(piece.split is None for piece in corpus.pieces())
-    assert EncodedCorpus(corpus, REMI(), tmp_path / "cache").cache.names == sorted(files)
+    assert encoded_corpus(corpus, REMI(), tmp_path / "cache").cache.names == sorted(files)
 
 
 def test_split_folders(folder):

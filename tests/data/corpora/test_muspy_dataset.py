@@ -7,11 +7,11 @@ import zipfile
 import muspy
 import pytest
 
-from musicgen.data.corpora.muspy_dataset import NAMES, MuspyDataset, archive_of
-from musicgen.data.preparation import EncodedCorpus
+from musicgen.data.corpora.muspy_dataset import NAMES, archive_of
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, dumps, notes_from, write
 from musicgen.tokenization import REMI
+from tests.data.settings import MuspyDataset, encoded_corpus
 
 TUNES = b"""% two tunes
 X:1
@@ -37,7 +37,7 @@ def piece(ticks_per_beat=100):
 
 def prepare(name, root):
     corpus = MuspyDataset(name, root)
-    return EncodedCorpus(corpus, REMI(), root.parent / "cache").cache
+    return encoded_corpus(corpus, REMI(), root.parent / "cache").cache
 
 
 def test_names_are_those_of_muspy():

@@ -2,15 +2,9 @@
 
 import pytest
 
-from musicgen.data.corpora import (
-    POP909,
-    ComposedCorpus,
-    Groove2GrooveMIDI,
-    JSBChorales,
-    MuspyDataset,
-    Pop1K7,
-)
+from musicgen.data.corpora import JSBChorales, Pop1K7
 from musicgen.errors import UserError
+from tests.data.settings import POP909, ComposedCorpus, Groove2GrooveMIDI, MuspyDataset
 
 CORPORA = {
     "composed": ComposedCorpus,

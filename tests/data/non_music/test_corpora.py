@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,11 @@ from PIL import Image
 from musicgen.data.non_music import AAN, CIFAR10, IMDb, Marks, Pathfinder, WikiText
 from musicgen.errors import ParameterError, UserError
 from tests.data.non_music import samples
+
+imdb = partial(IMDb, val_fraction=0, split_seed=0)
+cifar10 = partial(CIFAR10, colours="grey", num_val=5, val_seed=None)
+pathfinder = partial(Pathfinder, difficulty="hard", side=32, split_seed=0)
+wikitext = partial(WikiText, num_words=None)
 
 
 def examples(split):
@@ -23,13 +29,13 @@ def text(ids):
 
 def test_imdb(tmp_path):
     root = samples.write_imdb(tmp_path / "aclImdb")
-    train = examples(IMDb(root).split("train", 1000))
+    train = examples(imdb(root).split("train", 1000))
     assert [x.target for x in train] == [0] * 4 + [1] * 4
     assert text(train[4].sequences[0]) == "train a fine film, é"
-    assert text(IMDb(root).split("train", 5)[4].sequences[0]) == "train"
+    assert text(imdb(root).split("train", 5)[4].sequences[0]) == "train"
     # Validation on the test reviews, or on a part of the training reviews.
-    assert text(IMDb(root).split("val", 4)[0].sequences[0]) == "test"
-    held_out = IMDb(root, val_fraction=0.25)
+    assert text(imdb(root).split("val", 4)[0].sequences[0]) == "test"
+    held_out = imdb(root, val_fraction=0.25)
     paths = [{path for path, _ in held_out.split(name, 9).items} for name in ("train", "val")]
     assert [len(part) for part in paths] == [6, 2]
     assert not set.intersection(*paths)
@@ -54,21 +60,21 @@ def test_cifar10(tmp_path):
     root = samples.write_cifar10(tmp_path / "cifar")
     raw = pickle.loads((root / "data_batch_5").read_bytes())
     image = raw[b"data"][3].reshape(3, 32, 32)
-    grey = CIFAR10(root, num_val=4).split("val", 1024)
+    grey = cifar10(root, num_val=4).split("val", 1024)
     assert [x.target for x in examples(grey)] == [3, 1, 4, 1]
     (pixels,) = grey[3].sequences
     luma = 0.2989 * image[0] + 0.587 * image[1] + 0.114 * image[2]
     assert np.array_equal(pixels.reshape(32, 32), luma.astype(int))
-    (colours,) = CIFAR10(root, num_val=4, colours="rgb").split("val", 1024)[3].sequences
+    (colours,) = cifar10(root, num_val=4, colours="rgb").split("val", 1024)[3].sequences
     assert colours.shape == (1024, 3)
     assert np.allclose((colours[32 + 5] + 1) * 127.5, image[:, 1, 5], atol=1e-4)
-    drawn = CIFAR10(root, num_val=6, val_seed=0)
+    drawn = cifar10(root, num_val=6, val_seed=0)
     parts = [list(drawn.split(name, 1024).items) for name in ("train", "val")]
     assert sorted(parts[0] + parts[1]) == list(range(20))
     assert parts[1] != list(range(14, 20))
     assert len(drawn.split("test", 1024)) == 4
     with pytest.raises(ParameterError, match="num_val=20: expected fewer than the 20"):
-        CIFAR10(root, num_val=20).split("train", 1024)
+        cifar10(root, num_val=20).split("train", 1024)
 
 
 class Harmful:
@@ -80,13 +86,13 @@ def test_pickles_of_other_objects_are_refused(tmp_path, capsys):
     root = samples.write_cifar10(tmp_path / "cifar")
     (root / "test_batch").write_bytes(pickle.dumps({b"data": Harmful()}))
     with pytest.raises(UserError, match="test_batch: not a batch of CIFAR-10; unpack"):
-        CIFAR10(root).split("test", 1024)
+        cifar10(root).split("test", 1024)
     assert capsys.readouterr().out == ""
 
 
 def test_pathfinder(tmp_path):
     root = samples.write_pathfinder(tmp_path / "pathfinder32")
-    corpus = Pathfinder(root)
+    corpus = pathfinder(root)
     splits = [corpus.split(name, 1024) for name in ("train", "val", "test")]
     assert [len(split) for split in splits] == [15, 2, 2]  # of 19: one image is empty
     paths = [path for split in splits for path, _ in split.items]
@@ -97,11 +103,11 @@ def test_pathfinder(tmp_path):
             with Image.open(path) as image:
                 assert example.sequences[0].tolist() == list(image.getdata())
     with pytest.raises(ParameterError, match="side=16: expected 32"):
-        Pathfinder(root, side=16).split("train", 1024)[0]
+        pathfinder(root, side=16).split("train", 1024)[0]
 
 
 def test_wikitext(tmp_path):
-    corpus = WikiText(samples.write_wikitext(tmp_path / "wiki"), tmp_path / "cache")
+    corpus = wikitext(samples.write_wikitext(tmp_path / "wiki"), tmp_path / "cache")
     assert corpus.words[:3] == ["the", "<eos>", "."]
     assert corpus.vocab_size == corpus.num_outputs == 2 + len(corpus.words)
     names = ["PAD", "MASK", *corpus.words]
@@ -114,15 +120,15 @@ def test_wikitext(tmp_path):
     assert {len(x.target) for x in examples(split)[:-1]} == {7}
     # Encoded once; a smaller vocabulary has the most frequent words.
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()}
-    WikiText(tmp_path / "wiki", tmp_path / "cache").split("test", 7)
+    wikitext(tmp_path / "wiki", tmp_path / "cache").split("test", 7)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()} == stamps
-    small = WikiText(tmp_path / "wiki", tmp_path / "cache", num_words=3)
+    small = wikitext(tmp_path / "wiki", tmp_path / "cache", num_words=3)
     assert small.words == ["the", "<eos>", "<unk>"]
     assert small.split("train", 9)[0].sequences[0].max() == 4
 
 
 def test_marks_are_near_or_far_and_balanced():
-    corpus = Marks(side=9, reach=2, num_train=400)
+    corpus = Marks(side=9, reach=2, num_train=400, num_val=9, num_test=9, corpus_seed=0)
     split = corpus.split("train", 81)
     for example in examples(split):
         rows, columns = np.divmod(np.flatnonzero(example.sequences[0]), 9)
@@ -136,11 +142,11 @@ def test_marks_are_near_or_far_and_balanced():
 @pytest.mark.parametrize(
     ("build", "path"),
     [
-        (IMDb, "train/neg"),
+        (imdb, "train/neg"),
         (AAN, "new_aan_pairs.train.tsv"),
-        (CIFAR10, "data_batch_1"),
-        (Pathfinder, "curv_contour_length_14/metadata"),
-        (lambda root: WikiText(root, root), "wiki.train.tokens"),
+        (cifar10, "data_batch_1"),
+        (pathfinder, "curv_contour_length_14/metadata"),
+        (lambda root: wikitext(root, root), "wiki.train.tokens"),
     ],
 )
 def test_missing_files_are_named_with_how_to_get_them(tmp_path, build, path):

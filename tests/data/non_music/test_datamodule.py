@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from musicgen.batches import IGNORED
-from musicgen.data.non_music import Example, ListOps, Marks
-from musicgen.data.non_music.datamodule import (
-    EvalExamples,
-    ExampleDataModule,
-    ShuffledExamples,
-    collate,
-)
+from musicgen.data.non_music import AAN, Example, Marks
+from musicgen.data.non_music.datamodule import EvalExamples, ShuffledExamples, collate
 from musicgen.errors import ParameterError
+from tests.data.settings import ExampleDataModule
+
+
+def marks():
+    return Marks(side=4, reach=2, num_train=20, num_val=4, num_test=4, corpus_seed=0)
 
 
 def sequence(*ids):
@@ -56,13 +56,11 @@ def test_vectors_and_grids():
 
 
 def test_two_coordinates_are_those_of_an_image(tmp_path):
-    data = ExampleDataModule(Marks(side=4), length=16, batch_size=2, coordinates=("index", "time"))
+    data = ExampleDataModule(marks(), length=16, batch_size=2, coordinates=("index", "time"))
     batch = next(iter(data.val_dataloader()))
     assert batch.positions.shape == (1, 16, 2)
     with pytest.raises(ParameterError, match=r"coordinates=.*expected index"):
-        ExampleDataModule(
-            ListOps(tmp_path), length=2000, batch_size=2, coordinates=("index", "time")
-        )
+        ExampleDataModule(AAN(tmp_path), length=2000, batch_size=2, coordinates=("index", "time"))
 
 
 def numbered(count, lengths=None):
@@ -108,7 +106,7 @@ def test_processes_share_the_examples_for_evaluation():
 
 
 def test_a_resumed_run_continues_the_stream():
-    data = ExampleDataModule(Marks(side=4, num_train=20), length=16, batch_size=2, seed=5)
+    data = ExampleDataModule(marks(), length=16, batch_size=2, seed=5)
     whole = [batch.tokens for batch in data.train_dataloader()]
     assert len(whole) == 10
     progress = SimpleNamespace(total=SimpleNamespace(processed=7))

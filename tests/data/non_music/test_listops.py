@@ -19,6 +19,12 @@ FUNCTIONS = {
 }
 
 
+SETTINGS = {
+    **{"num_train": 60, "num_val": 20, "num_test": 30, "min_length": 8, "max_length": 40},
+    **{"max_depth": 10, "max_args": 10, "corpus_seed": 0},
+}
+
+
 def parse(tokens):
     """Return value, depth, most arguments and fewest of an expression, and the tokens after it."""
     first, *rest = tokens
@@ -61,8 +67,7 @@ def test_expressions_follow_the_grammar_and_have_the_right_values(lengths, max_d
 
 
 def test_splits_are_apart_and_kept(tmp_path):
-    sizes = {"num_train": 60, "num_val": 20, "num_test": 30, "min_length": 8, "max_length": 40}
-    corpus = ListOps(tmp_path, **sizes)
+    corpus = ListOps(tmp_path, **SETTINGS)
     splits = {name: corpus.split(name, 40) for name in ("train", "val", "test")}
     assert [len(split) for split in splits.values()] == [60, 20, 30]
     texts = {
@@ -74,15 +79,15 @@ def test_splits_are_apart_and_kept(tmp_path):
         assert [len(split[i].sequences[0]) for i in range(len(split))] == split.lengths.tolist()
     (file,) = tmp_path.iterdir()
     stamp = file.stat().st_mtime_ns
-    again = ListOps(tmp_path, **sizes).split("test", 40)
+    again = ListOps(tmp_path, **SETTINGS).split("test", 40)
     assert file.stat().st_mtime_ns == stamp
     assert all(np.array_equal(getattr(again, k), getattr(splits["test"], k)) for k in vars(again))
-    other = ListOps(tmp_path, **sizes, corpus_seed=1).split("test", 40)
+    other = ListOps(tmp_path, **SETTINGS | {"corpus_seed": 1}).split("test", 40)
     assert not np.array_equal(other.tokens, again.tokens)
 
 
 def test_lengths_that_cannot_be_are_refused(tmp_path):
     with pytest.raises(ParameterError, match=r"length=30: expected max_length=40"):
-        ListOps(tmp_path, min_length=8, max_length=40).split("train", 30)
+        ListOps(tmp_path, **SETTINGS).split("train", 30)
     with pytest.raises(ParameterError, match="max_length=4: expected more: only"):
         generate(10**6, np.random.default_rng(0), lengths=range(4, 5), max_depth=2, max_args=2)

@@ -2,17 +2,17 @@
 
 import pytest
 
-from musicgen.data.corpora import MidiFolder
-from musicgen.data.preparation import EncodedCorpus, encoding
+from musicgen.data.preparation import encoding
 from musicgen.midi import Marker, Score, Track, notes_from, write
 from musicgen.tokenization import REMI, Groove2Groove
+from tests.data.settings import MidiFolder, encoded_corpus
 
 CHORDS = [(0, 43, 59, 62), (1920, 36, 60, 64)]  # G, then C
 
 
 def prepare(root, tokenizer=None, **settings):
     cache_dir = root.parent / "cache"
-    return EncodedCorpus(MidiFolder(root), tokenizer or REMI(), cache_dir, **settings).cache
+    return encoded_corpus(MidiFolder(root), tokenizer or REMI(), cache_dir, **settings).cache
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from musicgen.errors import UserError
 from musicgen.midi import read
 from musicgen.tokenization import REMI, Groove2Groove
 from tests.data.listed import prepare
+from tests.data.settings import MusicDataModule
 
 END = b"\x00\xff\x2f\x00"
 BEAT = b"\x83\x60"  # 480 ticks
@@ -169,9 +170,7 @@ def prepared(folder, files, tokenizer, **limits):
         path = folder / f"{index}.mid"
         path.write_bytes(data)
         pieces.append(Piece(label, path, label))
-    cache = prepare(
-        pieces, read, tokenizer, folder / "cache", fractions=(0, 0), limits=Limits(**limits)
-    )
+    cache = prepare(pieces, read, tokenizer, folder / "cache", fractions=(0, 0), limits=limits)
     with (cache.folder / "report.csv").open(newline="") as file:
         return cache, {row["piece"]: row for row in csv.DictReader(file)}
 
@@ -233,7 +232,7 @@ def test_limits_on_size(tmp_path, limit, reason):
 @pytest.mark.parametrize("wrong", [{"max_seconds": 0}, {"max_tokens": "many"}, {"min_notes": True}])
 def test_invalid_limits(wrong):
     with pytest.raises(UserError, match=rf"{next(iter(wrong))}="):
-        Limits(**wrong)
+        Limits(**MusicDataModule.settings["limits"] | wrong)
 
 
 def test_notes_that_never_end_are_closed_in_any_track(tmp_path):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from musicgen.data.corpora import Piece
-from musicgen.data.preparation import Limits
 from musicgen.data.preparation.workers import CHUNK, Failure, run_limited
 from musicgen.errors import UserError
 from musicgen.midi import read, write
@@ -126,7 +125,7 @@ def test_a_file_that_hangs_is_left_out_until_the_limit_is_raised(tmp_path, capsy
         pieces.append(Piece(path.name, path, path.name))
 
     def prepared(seconds, read):
-        limits = Limits(max_seconds=seconds)
+        limits = {"max_seconds": seconds}
         return prepare(pieces, read, REMI(), tmp_path / "cache", fractions=(0, 0), limits=limits)
 
     cache = prepared(0.3, hang_on_two)
@@ -147,7 +146,7 @@ def test_a_file_without_an_end_is_left_out(tmp_path):
     os.mkfifo(tmp_path / "pipe.mid")
     write(Score(480, [Track(notes=notes_from([(0, 480, 60, 80)]))]), tmp_path / "a.mid")
     pieces = [Piece(name, tmp_path / name, name) for name in ("a.mid", "pipe.mid")]
-    limits = Limits(max_seconds=0.3)
+    limits = {"max_seconds": 0.3}
     cache = prepare(pieces, read, REMI(), tmp_path / "cache", fractions=(0, 0), limits=limits)
     assert cache.names == ["a.mid"]
     assert "pipe.mid,False,,0,0,0,0,0,,took longer" in (cache.folder / "report.csv").read_text()
