@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig
@@ -18,10 +18,6 @@ from musicgen.tokenization.base import Tokenizer
 if TYPE_CHECKING:
     from musicgen.data.loading import MusicDataModule
     from musicgen.data.non_music.datamodule import ExampleDataModule
-
-T = TypeVar("T")
-
-_COMPOSED, _CACHE = "data/composed", "data/cache"  # of models whose own folders are not here
 
 
 def build_data(

@@ -205,7 +205,7 @@ def test_the_corpus_is_prepared_once(folder, monkeypatch):
     data = folder(*names(4))
     data.prepare_data()
     cache = data.encoded.cache
-    monkeypatch.setattr(MidiFolder, "pieces", None)
+    monkeypatch.setattr(type(data.encoded.corpus), "pieces", None)
     data.prepare_data()
     assert data.encoded.cache is cache
 
