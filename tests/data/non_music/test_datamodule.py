@@ -84,7 +84,8 @@ def test_each_epoch_visits_all_examples_in_an_order_of_its_own():
     assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2]
     assert [stream[i].target for i in (25, 3)] == [items[25], items[3]]
-    assert [ShuffledExamples(numbered(10), seed=4, group=2)[i].target for i in range(10)] != epochs[0]
+    other = ShuffledExamples(numbered(10), seed=4, group=2)
+    assert [other[i].target for i in range(10)] != epochs[0]
 
 
 def test_batches_hold_sequences_of_similar_lengths():
