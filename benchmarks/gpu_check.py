@@ -106,7 +106,7 @@ def models(args: argparse.Namespace, folder: Path) -> Iterator[Part]:
             *data,
             *(TINY_MODEL if tiny else ("trainer=gpu", "trainer.precision=bf16-mixed")),
             f"trainer.val_check_interval={20 if tiny else 200}",
-            "trainer.limit_val_batches=8",
+            "+trainer.limit_val_batches=8",
             f"hydra.run.dir={run_folder}",
         ]
         if (run_folder / LAST).is_file():
