@@ -2,86 +2,64 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from hydra.utils import instantiate
+from hydra.utils import get_class
 from torch import Tensor
 
 from musicgen.errors import UserError
-from musicgen.models import Transformer, check_compatible
+from musicgen.models import Transformer
 from musicgen.position import Site
-from musicgen.random import NoiseKey
+from tests.contracts.pairs import NOISE, POSITIONS, VOCAB, Pair, build, load, pair, site
 
-POSITIONS = sorted(
-    path.stem
-    for path in (Path(__file__).parents[2] / "conf" / "position").glob("*.yaml")
-    if "coordinates:" in path.read_text()
-)
-VOCAB, LENGTH, NOISE = 30, 50, NoiseKey((7, 1))
-SMALL = (
-    "model.dim=16",
-    "model.num_layers=2",
-    "model.num_heads=2",
-    "model.ff_dim=32",
-    "model.init_std=0.2",
-)
-VARIANTS: dict[str, tuple[str, ...]] = {
-    "conv_spe": ("model.position.filter_length=9", "model.position.num_realizations=12"),
-    "sine_spe": ("model.position.num_realizations=12",),
-    "exact": ("model.position.num_realizations=null",),
-}
-ONE_DIMENSION = ("conv_spe", "lrpe_permutation", "permute")
-SIREN_LENGTH = {"index": "40", "time": "40"}  # else of two coordinates
-COORDINATES = {  # and whether the heads take them in turn
-    "time": ("time", "false"),
-    "list": ("[time,pitch]", "false"),
-    "per_head": ("[pitch,index]", "true"),
-}
+LENGTH = 50
+EXACT = {"position.num_realizations": None}
+READING = [p for p in POSITIONS if "coordinates" in load("position", p)]
+FITTING = [(p, a, {}) for p in READING for a in ("favor", "elu", "softmax") if site(p, a)]
+FITTING += [("sine_spe", a, EXACT) for a in ("favor", "elu", "softmax")]
 
 
-def build(
-    config, position: str, attention: str, coordinates: str, per_head: str = "false"
-) -> Transformer:
-    more = VARIANTS.get(position, ())
-    position = "sine_spe" if position == "exact" else position
-    if position == "siren":
-        more = (f"model.position.training_length={SIREN_LENGTH.get(coordinates, '[40,40]')}",)
-    if per_head == "true":
-        more += ("model.position.per_head=true",)
-    cfg = config(
-        "train",
-        f"position={position}",
-        f"attention={attention}",
-        f"model.position.coordinates={coordinates}",
-        *SMALL,
-        *more,
-    )
+def reading(position: str, attention: str, more: dict, coordinates, per_head=None) -> Pair:
+    """Return a pair whose encoding reads coordinates: a name, or a tuple of them."""
+    settings = more | {"position.coordinates": coordinates, "init_std": 0.2}
+    if per_head:
+        settings["position.per_head"] = True
+    if "training_length" in load("position", position) and not isinstance(coordinates, str):
+        settings["position.training_length"] = (40,) * len(coordinates)
+    return pair(position, attention, settings)
+
+
+def takes_two(position: str, **options) -> bool:
+    """Return whether an encoding reads two coordinates."""
+    config = load("position", position)
+    options |= {"training_length": (40, 40)} if "training_length" in config else {}
     try:
-        check_compatible(instantiate(cfg.model.position), instantiate(cfg.model.attention))
-    except UserError as refused:
-        pytest.skip(str(refused))
-    torch.manual_seed(1)
-    return instantiate(cfg.model, vocab_size=VOCAB).eval()
+        get_class(config._target_)(2, 2, 8, 16, coordinates=("time", "pitch"), **options)
+    except UserError:
+        return False
+    return True
 
 
-@pytest.fixture(params=[*POSITIONS, "exact"])
-def position(request) -> str:
-    return request.param
+JOINT = [each for each in FITTING if takes_two(each[0])]
+MODELS = [reading(*each, "time") for each in FITTING]
+MODELS += [reading(*each, ("time", "pitch")) for each in JOINT]
+MODELS += [
+    reading(*each, ("pitch", "index"), True)
+    for each in FITTING
+    if takes_two(each[0], per_head=True)
+]
 
 
-@pytest.fixture(params=["favor", "elu", "softmax"])
-def attention(request) -> str:
-    return request.param
+def exactly_relative(each: Pair) -> bool:
+    """Return whether outputs, and not their expectation alone, depend on lags."""
+    exact = get_class(load("position", each.position)._target_).relative == "exact"
+    exact = exact or ("position.num_realizations", None) in each.settings
+    return exact and (each.attention == "softmax" or site(*each[:2]) == Site.FEATURE)
 
 
-@pytest.fixture(params=COORDINATES)
-def model(request, config, position, attention) -> Transformer:
-    refused = {"list": ONE_DIMENSION, "per_head": ("conv_spe",)}
-    if position in refused.get(request.param, ()):
-        pytest.skip("refused: see below")
-    return build(config, position, attention, *COORDINATES[request.param])
+@pytest.fixture(params=MODELS, ids=str)
+def model(request) -> Transformer:
+    return build(request.param)
 
 
 def music(seed: int = 3) -> tuple[Tensor, Tensor]:
@@ -113,8 +91,9 @@ def test_recurrent_equals_parallel(model):
 
 
 @torch.no_grad()
-def test_time_that_counts_tokens_is_the_index(config, position, attention):
-    by_index, by_time = (build(config, position, attention, c) for c in ("index", "time"))
+@pytest.mark.parametrize("fitting", FITTING, ids=str)
+def test_time_that_counts_tokens_is_the_index(fitting):
+    by_index, by_time = (build(reading(*fitting, name)) for name in ("index", "time"))
     ids, positions = music()
     counting = positions[..., :1].expand(-1, -1, 2)
     expected = by_index(ids, noise=NOISE)
@@ -129,11 +108,8 @@ def test_time_that_counts_tokens_is_the_index(config, position, attention):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("model", filter(exactly_relative, MODELS), indirect=True, ids=str)
 def test_shifted_positions_change_nothing_where_the_encoding_is_exactly_relative(model):
-    attention = model.layers[0].attention
-    before_features = attention.name == "linear" and attention.site == Site.QUERY_KEY
-    if model.position.relative != "exact" or before_features:
-        pytest.skip("relative in expectation only")
     ids, positions = music()
     here = model(ids, positions=positions)
     there = model(ids, positions=positions + torch.tensor([3, 11, 5]))
@@ -141,10 +117,9 @@ def test_shifted_positions_change_nothing_where_the_encoding_is_exactly_relative
 
 
 @torch.no_grad()
-def test_both_coordinates_matter(config, position, attention):
-    if position in ONE_DIMENSION:
-        pytest.skip("refused: see below")
-    model = build(config, position, attention, "both")
+@pytest.mark.parametrize("fitting", JOINT, ids=str)
+def test_both_coordinates_matter(fitting):
+    model = build(reading(*fitting, ("index", "time")))
     ids, positions = music()
     before = model(ids, positions=positions, noise=NOISE)
     for dim in (0, 1):
@@ -165,14 +140,8 @@ def test_gradients_reach_every_parameter(model):
         assert parameter.grad.abs().max() > 0, name
 
 
-@pytest.mark.parametrize("position", ONE_DIMENSION)
-def test_one_dimensional_encodings_refuse_both(config, position):
-    cfg = config("train", f"position={position}", "model.position.coordinates=both")
-    with pytest.raises(UserError, match=r"^coordinates=both: expected index"):
-        instantiate(cfg.model.position)(2, 2, 8, 16)
-
-
-def test_positions_must_be_given(config, position, attention):
-    model = build(config, position, attention, "time")
+@pytest.mark.parametrize("fitting", FITTING, ids=str)
+def test_positions_must_be_given(fitting):
+    model = build(reading(*fitting, "time"))
     with pytest.raises(UserError, match=f"{model.position.name} reads coordinate 2"):
         model(music()[0])

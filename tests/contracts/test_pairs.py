@@ -3,151 +3,48 @@
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from torch import Tensor
 
 from musicgen.attention import AttentionMask, LinearAttention
 from musicgen.attention.pair_weights import pair_weights
 from musicgen.errors import UserError
 from musicgen.models import ModelState, Transformer, check_compatible
-from musicgen.models.short_conv import ShortConvolution
 from musicgen.position import NoPosition, Site
 from musicgen.random import NoiseKey
-
-CONF = Path(__file__).parents[2] / "conf"
-POSITIONS = sorted(path.stem for path in (CONF / "position").glob("*.yaml"))
-# favor_decay is favor with learned decay, which is tested with favor.
-ATTENTIONS = sorted({path.stem for path in (CONF / "attention").glob("*.yaml")} - {"favor_decay"})
-SPANS = sorted({path.stem for path in (CONF / "span").glob("*.yaml")} - {"none"})
-TRAINING_LENGTH, VOCAB = 40, 30
-NOISE = NoiseKey((7, 1))
-# Small, but with several chunks, blocks and filters of positions within reach.
-SMALL = (
-    "model.dim=16",
-    "model.num_layers=2",
-    "model.num_heads=2",
-    "model.ff_dim=32",
-    "model.init_std=0.3",
-    "model.short_conv=null",
+from tests.contracts.pairs import (
+    ATTENTIONS,
+    NOISE,
+    PAIRS,
+    POSITIONS,
+    SPANS,
+    TRAINING_LENGTH,
+    VOCAB,
+    build,
+    decode,
+    load,
+    new,
+    site,
+    tokens,
 )
-VARIANTS = {
-    "siren": ["model.position.training_length=40"],
-    "conv_spe": ["model.position.filter_length=9", "model.position.num_realizations=12"],
-    "sine_spe": ["model.position.num_realizations=12"],
-}
-# One more of each encoding that has several forms: between them, every word they take.
-MORE = {
-    "lrpe_unitary": [
-        "model.position.angles=linear",
-        "model.position.basis=fourier",
-        "model.position.shared=false",
-    ],
-    "lrpe_orthogonal": [
-        "model.position.angles=harmonic",
-        "model.position.mixed=true",
-        "model.position.learned_basis=true",
-        "model.position.shared=false",
-    ],
-    "lrpe_permutation": ["model.position.basis=odd_even", "model.position.shared=false"],
-}
-ROTARY = ("rope", "lrpe_unitary", "lrpe_orthogonal", "lrpe_permutation")
-# The other site than the default, with RoFormer's normaliser and LRPE's. Features that mix can meet
-# where the unencoded ones, which make the normaliser, do not: under FAVOR+ fp32's rounding grows
-# with their ratio.
-OTHER_SITE = [
-    *((p, a, ("model.position.site=query_key",)) for p in ROTARY for a in ("elu", "relu")),
-    *((p, "favor", ("model.init_std=0.2", "model.position.site=feature")) for p in ROTARY),
-    ("permute", "favor", ("model.position.site=feature",)),
-    ("permute", "elu", ("model.position.site=query_key",)),
-    *((p, "elu", ("model.position.normaliser=encoded",)) for p in ROTARY[1:2]),
-]
-# Rotary encodings of elu and relu features, whose weights have either sign where the encoding does
-# not keep signs: LRPE's docstring says why outputs have no bound then.
-SIGNED_WEIGHTS = {(p, a) for p in ROTARY for a in ("elu", "relu")}
 
-
-def variants(position: str) -> list[tuple[str, ...]]:
-    """Overrides of an encoding: SPE is gated or not, shared or not."""
-    small = tuple(VARIANTS.get(position, ()))
-    if not position.endswith("spe"):
-        return [small, *(tuple(more) for more in [MORE.get(position)] if more)]
-    flags = [(g, s) for g in ("true", "false") for s in ("true", "false")]
-    found = [(*small, f"model.position.gated={g}", f"model.position.shared={s}") for g, s in flags]
-    if position == "sine_spe":
-        found += [("model.position.num_realizations=null", *last[-2:]) for last in found[::3]]
-    return found
-
-
-# With learned decay too, on one linear attention: it is a matter of the causal product alone.
-DECAYED = [(p, "favor", (*variants(p)[0], "model.attention.decay=head")) for p in POSITIONS]
-# Under each span too: a window of 13 of the 40 tokens seen in training.
-SPAN = ("model.span.training_length=40", "model.span.sigma=0.15")
-SPANNED = [
-    (p, a, (*variants(p)[0], f"span={s}", *SPAN, *mode))
-    for s in SPANS
-    for p in POSITIONS
-    for a in ("softmax", "favor")
-    for mode in ([(), ("model.span.mode=log",)] if a == "softmax" else [()])
-]
-# Options of the model and decay by token and head: alone, with every encoding, and all together.
-TOKEN_DECAY = "model.attention.decay=token"
-OPTIONS = (
-    "model.short_conv=4",
-    "model.output_gate=true",
-    "model.qk_norm=true",
-    "model.tie_embeddings=true",
+REFUSED = [(p, a) for p in POSITIONS for a in ATTENTIONS if not site(p, a)]
+without_decay = pytest.mark.parametrize(
+    "model", [pair for pair in PAIRS if not pair.decays], indirect=True, ids=str
 )
-OPTIONAL = [("sinusoidal", a, (option,)) for a in ("favor", "softmax") for option in OPTIONS]
-OPTIONAL += [("none", "favor", ("model.short_conv=2",))]
-OPTIONAL += [(p, "favor", (*variants(p)[0], TOKEN_DECAY)) for p in POSITIONS]
-OPTIONAL += [(p, "elu", (*variants(p)[0], TOKEN_DECAY)) for p in ("permute", "sine_spe", "rope")]
-OPTIONAL += [
-    (p, a, (*variants(p)[0], *OPTIONS, *extra))
-    for p in ("none", "rope", "sine_spe")
-    for a, *extra in (
-        ("softmax",),
-        ("favor", TOKEN_DECAY),
-        ("elu", TOKEN_DECAY),
-        ("softmax", "span=gaussian", *SPAN),
-    )
-]
-PAIRS = [(p, a, v) for p in POSITIONS for a in ATTENTIONS for v in variants(p)] + DECAYED + SPANNED
-PAIRS += OTHER_SITE + OPTIONAL
-# With cycles of the token index: absolute, as this encoding is.
-PAIRS += [("sinusoidal", a, ("model.cycles=[4,7]",)) for a in ("softmax", "favor")]
 
 
-@pytest.fixture(params=PAIRS, ids=lambda pair: "-".join((*pair[:2], *pair[2][-3:])))
-def model(request, config) -> Transformer:
-    position, attention, overrides = request.param
-    cfg = config("train", f"position={position}", f"attention={attention}", *SMALL, *overrides)
-    try:
-        parts = (cfg.model.position, cfg.model.attention, cfg.model.span)
-        check_compatible(*(instantiate(part) for part in parts))
-    except UserError as refusal:
-        others = {f"position={position}", *overrides}
-        named = f"attention={attention}" in str(refusal) and "Use " in str(refusal)
-        if not (named and any(setting in str(refusal) for setting in others)):
-            pytest.fail(f"names too little: {refusal}")
-        pytest.skip(f"refused: {refusal}")
-    torch.manual_seed(1)
-    model = instantiate(cfg.model, vocab_size=VOCAB).eval()
-    for module in model.modules():
-        if isinstance(module, ShortConvolution):
-            torch.nn.init.normal_(module.weight, std=0.3)  # not 0, as at first
-    return model
+@pytest.fixture(params=PAIRS, ids=str)
+def model(request) -> Transformer:
+    return build(request.param)
 
 
-def tokens(length: int, batch: int = 2) -> Tensor:
-    return torch.randint(VOCAB, (batch, length), generator=torch.Generator().manual_seed(3))
-
-
-def decays(model: Transformer) -> bool:
-    return getattr(model.layers[0].attention, "decay", None) is not None
+def causalities(model: Transformer) -> tuple[bool, ...]:
+    """Return the forms of its attention: causal, and bidirectional unless it decays."""
+    return (True, False) if getattr(model.layers[0].attention, "decay", None) is None else (True,)
 
 
 def random_decay(model: Transformer, dtype: torch.dtype = torch.float32) -> Tensor | None:
@@ -161,43 +58,47 @@ def encoded_before_features(model: Transformer) -> bool:
     return encoded and isinstance(attention, LinearAttention) and attention.site == Site.QUERY_KEY
 
 
-def decode(model: Transformer, ids: Tensor, state: ModelState | None) -> Tensor:
-    """Logits one token at a time."""
-    out = []
-    for n in range(ids.shape[1]):
-        logits, state = model.forward_with_state(ids[:, n : n + 1], noise=NOISE, state=state)
-        out.append(logits)
-    return torch.cat(out, dim=1)
+@pytest.mark.parametrize(("position", "attention"), REFUSED)
+def test_refusals_name_both_settings_and_the_cure(position, attention):
+    encoding = get_class(load("position", position)._target_)
+    with pytest.raises(
+        UserError, match=rf"position={encoding.name} .* attention={attention} .* Use"
+    ):
+        check_compatible(encoding, instantiate(load("attention", attention)))
 
 
-def test_shapes_alone_can_be_built(model, request, config):
-    position, attention, overrides = request.node.callspec.params["model"]
-    cfg = config("train", f"position={position}", f"attention={attention}", *SMALL, *overrides)
+@pytest.mark.parametrize("span", SPANS)
+@pytest.mark.parametrize("attention", [name for name in ATTENTIONS if name != "softmax"])
+def test_linear_attention_has_no_span(attention, span):
+    limit = get_class(load("span", span)._target_)
+    with pytest.raises(UserError, match=rf"span={span} .* attention={attention} .* Use"):
+        check_compatible(NoPosition, instantiate(load("attention", attention)), limit)
+
+
+def test_pairs_are_tested_as_they_go_together():
+    assert {(p, a) for p, a, _ in PAIRS} | {*REFUSED} == {*product(POSITIONS, ATTENTIONS)}
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_shapes_alone_can_be_built(pair):
+    expected = {name: tensor.shape for name, tensor in build(pair).state_dict().items()}
     with torch.device("meta"):
-        shapes = instantiate(cfg.model, vocab_size=VOCAB).state_dict()
+        shapes = new(pair).state_dict()
     assert all(tensor.is_meta for tensor in shapes.values())
-    assert {name: tensor.shape for name, tensor in shapes.items()} == {
-        name: tensor.shape for name, tensor in model.state_dict().items()
-    }
+    assert {name: tensor.shape for name, tensor in shapes.items()} == expected
 
 
 @torch.no_grad()
 def test_recurrent_equals_parallel_at_twice_the_training_length(model):
     ids = tokens(2 * TRAINING_LENGTH)
     parallel = model(ids, noise=NOISE)
-    first, state = model.forward_with_state(ids[:, :1], noise=NOISE)
-    recurrent = torch.cat((first, decode(model, ids[:, 1:], state)), dim=1)
     assert parallel.std() > 0.1
+    recurrent = decode(model, ids, None)
     torch.testing.assert_close(recurrent, parallel, atol=1e-4, rtol=0)
-
-
-@torch.no_grad()
-def test_prefill_in_parts_then_decode_equals_parallel(model):
-    ids = tokens(2 * TRAINING_LENGTH)
-    parallel = model(ids, noise=NOISE)
+    # And after a prefill in parts.
     first, state = model.forward_with_state(ids[:, :23], noise=NOISE)
-    second, state = model.forward_with_state(ids[:, 23:60], noise=NOISE, state=state)
-    out = torch.cat((first, second, decode(model, ids[:, 60:], state)), dim=1)
+    second, state = model.forward_with_state(ids[:, 23:70], noise=NOISE, state=state)
+    out = torch.cat((first, second, decode(model, ids[:, 70:], state)), dim=1)
     torch.testing.assert_close(out, parallel, atol=1e-4, rtol=0)
 
 
@@ -237,10 +138,9 @@ def test_padding_behind_changes_nothing(model):
     torch.testing.assert_close(out, model(ids, noise=NOISE), atol=1e-4, rtol=0)
 
 
+@without_decay
 @torch.no_grad()
 def test_without_causality_it_sees_what_follows_but_no_padding(model):
-    if decays(model):
-        pytest.skip("decay is causal")
     model.causal = False
     ids = tokens(TRAINING_LENGTH)
     changed = ids.clone()
@@ -263,13 +163,10 @@ def test_gradients_reach_every_parameter(model):
         assert parameter.grad.abs().max() > 0, name
 
 
-def test_outputs_stay_near_the_values_at_any_logits(model, request):
+def test_outputs_stay_near_the_values_at_any_logits(model):
     attention, span = model.layers[0].attention, model.layers[0].span
     positions = torch.arange(TRAINING_LENGTH)[None, :, None]
-    position, name, overrides = request.node.callspec.params["model"]
-    for deviation, causal in product((1, 3, 10, 30, 100), (True, False)):
-        if not causal and decays(model):
-            continue
+    for deviation, causal in product((1, 3, 10, 30, 100), causalities(model)):
         # Entries of variance s² give logits q·k/√K of standard deviation s².
         q, k = deviation**0.5 * torch.randn(2, 2, TRAINING_LENGTH, 2, 8)
         v = torch.randn(2, TRAINING_LENGTH, 2, 8)
@@ -281,14 +178,12 @@ def test_outputs_stay_near_the_values_at_any_logits(model, request):
         out, _ = attention(*inputs[:3], code, mask, token_decay=token_decay)
         leaves = [p for part in (model.position, attention) for p in part.parameters()]
         grads = torch.autograd.grad(out.square().sum(), inputs + leaves, allow_unused=True)
+        # Where weights may have either sign, `LRPE` says why outputs have no bound; under FAVOR+,
+        # for which that is not the default, nor are they finite.
         signed = attention.site == Site.FEATURE and not code.keeps_sign
-        if signed and name == "favor":  # not the default, and no more finite than bounded
-            assert "model.position.site=feature" in overrides
-            continue
-        assert all(grad is None or grad.isfinite().all() for grad in grads)
-        if signed:
-            assert (position, name) in SIGNED_WEIGHTS
-        else:
+        if not (signed and attention.feature_map.log_features):
+            assert all(grad is None or grad.isfinite().all() for grad in grads)
+        if not signed:
             assert out.abs().max() <= 3 * v.abs().max()
 
 
@@ -298,9 +193,7 @@ def test_queries_that_see_no_key_give_zero(model):
     code = model.position(positions, noise=NOISE)[0][0]
     key_mask = torch.ones(2, TRAINING_LENGTH, dtype=torch.bool)
     key_mask[0, :5], key_mask[1] = False, False
-    for causal in (True, False):
-        if not causal and decays(model):
-            continue
+    for causal in causalities(model):
         q, k, v = (x.requires_grad_() for x in torch.randn(3, 2, TRAINING_LENGTH, 2, 8))
         mask = AttentionMask(causal, key_mask, None if span is None else span(positions))
         out, _ = attention(q, k, v, code, mask, token_decay=random_decay(model))
@@ -322,9 +215,7 @@ def test_pair_weights_are_what_the_attention_computes(model):
     options = {"token_decay": random_decay(model, torch.float64)}
     key_mask = torch.ones(2, TRAINING_LENGTH, dtype=torch.bool)
     key_mask[1, 30:] = False
-    for causal in (True, False):
-        if not causal and decays(model):
-            continue
+    for causal in causalities(model):
         mask = AttentionMask(causal, key_mask, None if span is None else span(positions))
         expected, _ = attention(q, k, v, code, mask, **options)
         normalised, _ = pair_weights(attention, q, k, code, mask, **options)
@@ -385,12 +276,14 @@ def test_shifted_positions_change_nothing_where_the_encoding_is_relative(model):
     here, there = model(ids, positions=index), model(ids, positions=index + 11)
     match model.position.relative:
         case "exact" if encoded_before_features(model):
-            pytest.skip("a feature map of encoded queries keeps their products in expectation only")
+            # A feature map of encoded queries and keys keeps their products in expectation only.
+            q, k = torch.randn(2, 1, TRAINING_LENGTH, 2, 8)
+            codes = (model.position(n, noise=NOISE)[0][0] for n in (index, index + 11))
+            here, there = (torch.einsum("bmhe,bnhe->bhmn", *code.encode(q, k)) for code in codes)
+            torch.testing.assert_close(there, here, atol=1e-4, rtol=0)
         case "exact":
             torch.testing.assert_close(there, here, atol=1e-4, rtol=0)
         case "no":
             assert (there - here).abs().max() > 1e-2
-        case (
-            "expected"
-        ):  # of single draws nothing can be said: the tests of kernels average over draws
+        case "expected":  # the tests of kernels average over draws
             assert (there - here).abs().max() > 1e-3

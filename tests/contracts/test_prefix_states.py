@@ -6,27 +6,16 @@ import pytest
 import torch
 
 from musicgen.adapters import PrefixState
-from musicgen.attention import LinearAttention
 from musicgen.attention.linear.initial import InitialState
 from musicgen.models import Transformer
-from tests.contracts.test_pairs import (
-    NOISE,
-    PAIRS,
-    TRAINING_LENGTH,
-    VOCAB,
-    decode,
-    model,
-    tokens,
-)
+from tests.contracts.pairs import NOISE, PAIRS, TRAINING_LENGTH, VOCAB, build, decode, tokens
 
-assert PAIRS
-assert model  # the fixture, with its parameters
+LINEAR = [pair for pair in PAIRS if pair.attention != "softmax"]
 
 
-@pytest.fixture
-def prefixed(model) -> Transformer:
-    if not isinstance(model.layers[0].attention, LinearAttention):
-        pytest.skip("softmax attention has no such state")
+@pytest.fixture(params=LINEAR, ids=str)
+def prefixed(request) -> Transformer:
+    model = build(request.param)
     positions = torch.arange(TRAINING_LENGTH)[None, :, None].expand(2, -1, 1)
     adapter = PrefixState(weight=10)
     adapter.attach(model)

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hydra.utils import instantiate
+from torch import nn
 from torch.nn import functional as F
 
 from musicgen.random import NoiseKey
-from tests.contracts.test_pairs import ATTENTIONS, OPTIONS, POSITIONS, SMALL, SPAN, VARIANTS, VOCAB
+from tests.contracts.pairs import OPTIONS, PAIRS, SPAN, TOKEN, VOCAB, Pair, build, pair
 
-LOGITS = ("alibi", "siren", "transformer_xl")  # act on logits, which linear attention has not
-SOFTMAX = sorted({*POSITIONS} - {"permute"})
-PAIRS = [(p, "favor", VARIANTS.get(p, ())) for p in POSITIONS if p not in LOGITS]
-PAIRS += [(p, "softmax", VARIANTS.get(p, ())) for p in SOFTMAX]
-PAIRS += [("rope", a, ("model.attention.decay=token",)) for a in ATTENTIONS if a != "softmax"]
-PAIRS += [("sine_spe", "softmax", (*OPTIONS, *VARIANTS["sine_spe"], "span=gaussian", *SPAN))]
+EXACT = {"position.num_realizations": None}
+RECOMPUTED = [p for p in PAIRS if p.attention in ("favor", "softmax") and p == pair(*p[:2])]
+RECOMPUTED += [pair("rope", attention, TOKEN) for attention in ("favor", "elu", "relu")]
+RECOMPUTED += [pair("sine_spe", attention, EXACT) for attention in ("favor", "elu")]
+RECOMPUTED += [pair("sine_spe", "softmax", OPTIONS, SPAN)]
 
 
-def build(config, position, attention, overrides, dropout=0.1):
-    choice = (f"position={position}", f"attention={attention}", f"model.dropout={dropout}")
-    cfg = config("train", *choice, *SMALL, *overrides)
-    torch.manual_seed(1)
-    return instantiate(cfg.model, vocab_size=VOCAB)
+def trained(of: Pair, dropout: float = 0.1):
+    model = build(of).train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = dropout
+    return model
 
 
 def outputs_and_gradients(model):
@@ -35,9 +35,9 @@ def outputs_and_gradients(model):
     return logits, dict(zip(parameters, gradients, strict=True))
 
 
-@pytest.mark.parametrize(("position", "attention", "overrides"), PAIRS)
-def test_layers_are_computed_again(config, position, attention, overrides):
-    model = build(config, position, attention, overrides)
+@pytest.mark.parametrize("of", RECOMPUTED, ids=str)
+def test_layers_are_computed_again(of):
+    model = trained(of)
     logits, gradients = outputs_and_gradients(model)
     calls = []
     model.layers[0].qkv.register_forward_hook(lambda *_: calls.append(1))
@@ -56,18 +56,22 @@ def test_layers_are_computed_again(config, position, attention, overrides):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize(
-    ("position", "attention"), [("sine_spe", "favor"), ("rope", "softmax"), ("none", "elu")]
+    ("position", "attention", "recompute", "backend"),
+    [
+        ("sine_spe", "favor", False, "aot_eager"),
+        ("sine_spe", "favor", True, "aot_eager"),
+        ("rope", "softmax", True, "aot_eager"),
+        ("none", "elu", False, "inductor"),
+    ],
 )
-def test_layers_are_compiled(config, position, attention, recompute):
-    overrides = VARIANTS.get(position, ())
-    model = build(config, position, attention, overrides, dropout=0)
+def test_layers_are_compiled(position, attention, recompute, backend):
+    model = trained(pair(position, attention), dropout=0)
     logits, gradients = outputs_and_gradients(model)
     names = list(model.state_dict())
     model.recompute = recompute
     for layer in model.layers:
-        layer.compile()
+        layer.compile(backend=backend)
     compiled, same = outputs_and_gradients(model)
     torch.testing.assert_close(compiled, logits, rtol=1e-4, atol=1e-5)
     for name, gradient in gradients.items():
