@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from musicgen.checkpoints import run_identity
-from musicgen.cli.runner.arguments import is_override, prepare_arguments
+from musicgen.cli.arguments import is_override, quoted_paths
 from musicgen.package_data import CONF
 
 
@@ -54,7 +54,7 @@ def jobs(command: str) -> Iterator[Job]:
 
 def runs_of(script: str, arguments: Sequence[str]) -> Iterator[Job]:
     """Yield the runs of a script: one, or with -m each of a sweep's."""
-    given = [x for x in prepare_arguments(arguments) if is_override(x)]
+    given = [x for x in quoted_paths(arguments) if is_override(x)]
     overrides = OverridesParser.create().parse_overrides(given)
     choices = [
         list(x.sweep_string_iterator()) if x.is_sweep_override() else None for x in overrides

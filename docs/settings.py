@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from musicgen.cli.runner.help import ConfigFile, shown
+from musicgen.cli.help import ConfigFile, read_config_file, shown
 from musicgen.package_data import CONF
 
 COMMANDS = ("train", "generate", "evaluate", "prepare")
@@ -46,7 +46,7 @@ def groups() -> list[str]:
 
 def section(title: str, path: Path, package: str) -> str:
     """Return what a configuration file says of itself, and a table of its settings."""
-    file = ConfigFile.read(path, package)
+    file = read_config_file(path, package)
     lines = [title, "", *(f"{line}  " for line in file.header), ""]
     if file.parents:
         lines += [f"Settings of {', '.join(f'`{name}`' for name in file.parents)}, and:", ""]

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
+import time
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-import yaml
 from filelock import FileLock, Timeout
 
 from musicgen.errors import UserError
@@ -19,50 +16,37 @@ from musicgen.hub import PREFIX, download
 from musicgen.package_data import PRETRAINED
 
 OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
-RECORD = "run.json"  # when the run started, with how many threads, whether it is a debug run
+RECORD = "run.json"  # when the run started
 LOCK = ".lock"  # held by the process that writes in a folder
 LAST = Path("checkpoints", "last.ckpt")  # of a run's folder
 _FOLDER = "config.json"  # of a model that `save_pretrained` wrote
 _DEFAULT = "pop-piano-small"  # of the models of the package
-_RUN_ID = re.compile(r"[\w.-]{1,128}")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d")
 
 
-def record_start(folder: Path, debug: bool, threads: int | None = None) -> None:
-    """Record the start of a new run, for `latest` and `auto`, and its threads, for `resume`."""
-    started = datetime.now().astimezone().isoformat()
-    record = {"started": started, "debug": debug, "threads": threads}
-    write_text(folder / RECORD, json.dumps(record) + "\n")
+def record_start(folder: Path) -> None:
+    """Record the start of a new run, by which `latest` and `auto` find the newest."""
+    write_text(folder / RECORD, json.dumps({"started": time.time()}) + "\n")
 
 
-def recorded_threads(folder: Path) -> int | None:
-    """Return the number of threads that a run began with; None if it is unknown."""
-    try:
-        threads = json.loads((folder / RECORD).read_text(encoding="utf-8"))["threads"]
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-    return threads if isinstance(threads, int) and 0 < threads <= (os.cpu_count() or 1) else None
+def job_id(otherwise: str) -> str:
+    """Return the id of the job that torchrun or srun started, by which all processes name a folder.
+
+    `otherwise`, the time by each process's own clock, serves a process that was started alone.
+    """
+    job = os.environ.get("TORCHELASTIC_RUN_ID")
+    if job == "none":
+        raise UserError(
+            "torchrun: its processes need one name for the run's folder: give torchrun "
+            "--rdzv-id=NAME or --standalone, or train.py hydra.run.dir=FOLDER"
+        )
+    if job is None and int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
+        return f"{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
+    return job or otherwise
 
 
 def run_id(output_dir: str) -> str:
-    """Return the id that a run folder's config.yaml holds; of a new run, WANDB_RUN_ID or its name.
-
-    So a resumed run keeps its id, also in a folder that was moved.
-    """
-    folder = Path(output_dir)
-    given = _stored_id(folder / "config.yaml") or os.environ.get("WANDB_RUN_ID", "")
-    if isinstance(given, str) and _RUN_ID.fullmatch(given):
-        return given
-    parts = folder.parts
-    return "-".join(parts[parts.index("outputs") + 1 :] if "outputs" in parts else parts[-2:])
-
-
-def _stored_id(path: Path) -> Any:
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return config["logger"]["wandb"]["id"]
-    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError):
-        return None
+    """Return the id of a run for W&B, from its folder: a resumed run keeps it."""
+    return "-".join(Path(output_dir).parts[-2:])
 
 
 def is_training(folder: Path) -> bool:
@@ -87,10 +71,9 @@ def find_run(name: str, root: Path = Path("outputs")) -> Path:
 
     Debug runs do not count for `auto`. The run may have been stopped before its first checkpoint.
     """
-    unquoted = name.strip("'\"")
-    if unquoted == "auto":
+    if name == "auto":
         return _newest(root, "run", [RECORD, str(LAST)])
-    folder = Path(unquoted).expanduser()
+    folder = Path(name).expanduser()
     if folder.name == LAST.name:
         folder = folder.parent.parent
     elif folder.suffix == ".ckpt":
@@ -112,7 +95,7 @@ def find_checkpoint(name: str, root: Path = Path("outputs"), setting: str = "che
     Args:
         name: a file, a run folder (its best), a folder of `save_pretrained`, `latest`,
             `hf://USER/NAME`, or a model of the package, see `package_models`. `latest` is the run
-            below `root` that started last, debug runs not counted; without a run, a model of the
+            below `root` that started last, but of debug runs; without a run, a model of the
             package.
     """
     if name.startswith(PREFIX):
@@ -169,43 +152,25 @@ def _best(folder: Path) -> Path:
 
 def _newest(root: Path, wanted: str, files: list[str]) -> Path:
     """Return the run below `root` that started last, of those with one of `files`."""
-    runs = {folder: _start(folder) for folder in _runs(root, files)}
+    runs = list(_runs(root, files))
     if not runs:
-        raise UserError(f"no {wanted} below {root}/; train a model first: python train.py")
-    counted = {folder: start for folder, (start, debug) in runs.items() if not debug}
-    if not counted:
-        debug_run = max(runs, key=lambda folder: runs[folder])
         raise UserError(
-            f"no {wanted} below {root}/ but of debug runs, which do not count; give the folder of "
-            f"one, such as {debug_run}, or train a model first: python train.py"
+            f"no {wanted} below {root}/, where debug runs do not count; train a model first: "
+            "python train.py"
         )
-    return max(counted, key=lambda folder: counted[folder])
+    return max(runs, key=_start)
 
 
 def _runs(root: Path, files: list[str]) -> Iterator[Path]:
+    """Yield the runs below `root` that have one of `files`, but those in its folder `debug`."""
     for file in files:
         for path in root.glob(f"**/{file}"):
-            yield path.parents[len(Path(file).parts) - 1]
+            if path.relative_to(root).parts[0] != "debug":
+                yield path.parents[len(Path(file).parts) - 1]
 
 
-def _start(folder: Path) -> tuple[tuple[float, float], bool]:
-    """Return when a run started, in a form to compare, and whether it is a debug run.
-
-    Runs without a record are dated by their folders' names, else by their last checkpoints.
-    """
-    saved = (folder / LAST).stat().st_mtime if (folder / LAST).is_file() else 0.0
-    try:
-        record: Any = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        started = datetime.fromisoformat(record["started"]).timestamp()
-        return (started, saved), bool(record["debug"])
-    except (OSError, ValueError, TypeError, KeyError):
-        pass
-    try:
-        config = (folder / "config.yaml").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        config = ""
-    debug = "run_name: debug" in config.splitlines()
-    for name in (folder.name, folder.parent.name):  # a job's is that of its sweep
-        if date := _DATE.match(name):
-            return (datetime.strptime(date[0], "%Y-%m-%d_%H-%M-%S").timestamp(), saved), debug
-    return (saved, saved), debug
+def _start(folder: Path) -> float:
+    """Return when a run started; without a record, when it was last saved."""
+    if (folder / RECORD).is_file():
+        return float(json.loads((folder / RECORD).read_text(encoding="utf-8"))["started"])
+    return (folder / LAST).stat().st_mtime

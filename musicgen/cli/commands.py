@@ -1,34 +1,74 @@
-"""Entry points of the commands, which import libraries late to respond fast."""
+"""The four commands.
+
+What files and folders the arguments name is checked first, before libraries that take seconds to
+import.
+"""
 
 from __future__ import annotations
 
-import importlib
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
-from musicgen.cli.runner.interrupts import exit_on_interrupt
-from musicgen.cli.runner.threads import spin_briefly
+from omegaconf import DictConfig
 
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
+from musicgen.cli.command import command
+from musicgen.errors import UserError
+from musicgen.run_folders import find_checkpoint
 
 
-def _run(name: str) -> None:
-    spin_briefly()
-    with exit_on_interrupt():
-        from musicgen.cli.runner.checks import CHECKS
-        from musicgen.cli.runner.run import output_folder, run
+@command("train")
+def train(cfg: DictConfig) -> float | None:
+    """Train a model; return the best validation loss, if any, for sweeps."""
+    if cfg.init is not None:
+        find_checkpoint(str(cfg.init), setting="init")
+    _check_corpus(cfg)
+    from musicgen.cli.train import main
 
-    def main(cfg: DictConfig) -> Any:
-        CHECKS[name](cfg)
-        with exit_on_interrupt(output_folder()):
-            command = importlib.import_module(f"musicgen.cli.{name}")
-        return command.main(cfg)
-
-    run(main, name)
+    return main(cfg)
 
 
-train = partial(_run, "train")
-generate = partial(_run, "generate")
-evaluate = partial(_run, "evaluate")
-prepare = partial(_run, "prepare")
+@command("generate")
+def generate(cfg: DictConfig) -> None:
+    """Continue prompts."""
+    from musicgen.evaluation.prompt_files import SPLITS, prompt_files
+
+    if cfg.prompt is not None and cfg.prompt not in SPLITS:
+        prompt_files(cfg.prompt)
+    find_checkpoint(str(cfg.checkpoint))
+    from musicgen.cli.generate import main
+
+    main(cfg)
+
+
+@command("evaluate")
+def evaluate(cfg: DictConfig) -> None:
+    """Measure music or models."""
+    from musicgen.evaluation.prompt_files import SPLITS
+
+    for name in ("generated", "references"):
+        folder = cfg[name]
+        if folder is not None and folder not in SPLITS and not Path(folder).expanduser().exists():
+            raise UserError(f"{name}={folder}: no such folder; give one that holds .mid files")
+    if cfg.metrics is None and not (cfg.generated or cfg.references or cfg.compare):
+        for run in [cfg.checkpoint] if cfg.runs is None else cfg.runs:
+            find_checkpoint(str(run), setting="checkpoint" if cfg.runs is None else "runs")
+    from musicgen.cli.evaluate import main
+
+    main(cfg)
+
+
+@command("prepare")
+def prepare(cfg: DictConfig) -> None:
+    """Encode a corpus without training."""
+    _check_corpus(cfg)
+    from musicgen.cli.prepare import main
+
+    main(cfg)
+
+
+def _check_corpus(cfg: DictConfig) -> None:
+    """Raise `UserError` if a folder of MIDI files is missing."""
+    if cfg.data._target_.endswith(".MidiFolder"):
+        root = Path(cfg.data.root).expanduser()
+        if not root.is_dir():
+            problem = "a file, not a folder" if root.exists() else "no such folder"
+            raise UserError(f"data.root={cfg.data.root}: {problem}; give a folder with MIDI files")

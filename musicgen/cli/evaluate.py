@@ -9,7 +9,7 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
 from musicgen.cli.output import find_device, make_folder
-from musicgen.cli.runner.threads import set_up_cpu
+from musicgen.cli.threads import set_up_cpu
 from musicgen.console import log, stdout
 from musicgen.errors import ParameterError, parameter_of
 from musicgen.evaluation.measure import Inputs, Measure

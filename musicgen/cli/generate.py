@@ -23,7 +23,7 @@ from musicgen.cli.generated_files import (
     write_manifest,
 )
 from musicgen.cli.output import claimed_folder, find_device
-from musicgen.cli.runner.threads import set_up_cpu
+from musicgen.cli.threads import set_up_cpu
 from musicgen.console import log, progress_bar, warn, warn_of_first
 from musicgen.errors import UserError, parameter_of
 from musicgen.evaluation.originality import known_music

@@ -28,18 +28,18 @@ from musicgen.checkpoints import (
     without_adapter,
 )
 from musicgen.cli.adaptation import begin_adapter, build_adapter, write_adapter_file
+from musicgen.cli.checkpoint_settings import adopt_settings
 from musicgen.cli.datasets import build_data, build_examples
 from musicgen.cli.output import command
-from musicgen.cli.resume.checkpoint_settings import adopt_settings
-from musicgen.cli.runner.run_recorder import RunRecorder
-from musicgen.cli.runner.threads import set_up_cpu
+from musicgen.cli.run_recorder import RunRecorder
+from musicgen.cli.threads import set_up_cpu
 from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.non_music.datamodule import ExampleDataModule
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.sampling import SamplingParams
 from musicgen.models import Transformer, parameter_count
-from musicgen.run_folders import LAST, recorded_threads
+from musicgen.run_folders import LAST
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 from musicgen.training.checkpoint_files import AtomicCheckpointIO
@@ -52,23 +52,12 @@ from musicgen.training.processes import end_together
 
 def main(cfg: DictConfig) -> float | None:
     """Build, fit and test a model; return the best validation loss, if any, for sweeps."""
-    try:
-        return _train(cfg)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(cfg.paths.output_dir).rmdir()  # Hydra made it; keep it only if it has content
-        raise
-
-
-def _train(cfg: DictConfig) -> float | None:
     # Users cannot act on the libraries' warnings about each other.
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
     with parameter_of("sampling"):
         SamplingParams(**cfg.sampling)
-    set_up_cpu(
-        recorded=None if cfg.resume is None else recorded_threads(Path(cfg.paths.output_dir))
-    )
+    set_up_cpu()
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     adapter = build_adapter(cfg)
     source = _read_source(cfg)

@@ -115,7 +115,7 @@ def test_pickled_code_is_refused_and_not_run(tmp_path):
         "os.system",
         "builtins.eval",
         "torch.nn.Linear",  # a class, but not of musicgen
-        "musicgen.cli.runner.run.run",  # of musicgen, but a function
+        "musicgen.cli.errors.describe",  # of musicgen, but a function
         "musicgen.midi.io.symusic.Score",  # reachable through musicgen only
         "musicgen.files.os.getpid",
         "musicgen.midi.score.Score",  # a class of musicgen, but of no model

@@ -7,8 +7,7 @@ import sys
 import pytest
 import yaml
 
-from musicgen.cli.runner.help import ConfigFile, help_text
-from musicgen.cli.runner.newcomers import accept_trainer_arguments, as_setting, split_prompts
+from musicgen.cli.help import help_text, read_config_file
 from musicgen.package_data import CONF
 
 
@@ -46,26 +45,26 @@ def test_comments_above_and_behind_keys(tmp_path):
 # @package model.part
 defaults: [base]
 
-a: '#1' # the first
+a: 1 # the first
 # Above,
 # in two lines.
 b: [1, 2]
 c: # of a section
   d: 1 # its own
   e: 2
-f: { g: 3 } # in one line
 h: 4
 """
     (tmp_path / "x.yaml").write_text(text)
-    file = ConfigFile.read(tmp_path / "x.yaml", "group")
+    file = read_config_file(tmp_path / "x.yaml", "group")
     assert file.header == ["Two lines", "of header."]
     assert (file.package, file.parents) == ("model.part", ["base"])
     assert file.comments == {
+        "defaults": "",
         "a": "the first",
         "b": "Above, in two lines.",
+        "c": "of a section",
         "c.d": "its own",
         "c.e": "of a section",
-        "f.g": "in one line",
         "h": "",
     }
 
@@ -81,21 +80,3 @@ def test_the_help_shows_the_chosen_group(monkeypatch):
     assert text.startswith("Train a model")
     assert max(map(len, text.splitlines())) <= 100
     assert "python train.py [data=" in text
-
-
-def test_paths_are_prompts(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "x=y.mid").touch()
-    given = ["a b.mid", "bars=2", "x=y.mid", "--cfg", "job", "it's.mid"]
-    rest, paths = split_prompts(given)
-    assert rest == ["bars=2", "--cfg", "job"]
-    assert split_prompts(["--prompt", "a.mid"]) == (["--prompt", "a.mid"], [])
-    assert paths == ["a b.mid", "x=y.mid", "it's.mid"]
-    assert as_setting(paths) == [r"prompt=['a b.mid','x=y.mid','it\'s.mid']"]
-    assert as_setting(["a b.mid"]) == ["prompt='a b.mid'"]
-    assert as_setting([]) == []
-
-
-def test_every_argument_of_the_trainer_is_accepted():
-    given = ["trainer.limit_val_batches=3", "trainer.max_steps=4", "trainer.x=1", "seed=2"]
-    assert accept_trainer_arguments(given) == [f"++{given[0]}", *given[1:]]

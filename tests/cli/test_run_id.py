@@ -1,15 +1,11 @@
-"""A run keeps its id in W&B."""
+"""Names of runs: of their folders, by the launch that all processes share, and in W&B."""
 
 from __future__ import annotations
 
 import pytest
 
-from musicgen.run_folders import run_id
-
-
-@pytest.fixture(autouse=True)
-def _no_id(monkeypatch):
-    monkeypatch.delenv("WANDB_RUN_ID", raising=False)
+from musicgen.errors import UserError
+from musicgen.run_folders import job_id, run_id
 
 
 def test_a_run_is_named_by_its_folder():
@@ -17,20 +13,24 @@ def test_a_run_is_named_by_its_folder():
     assert run_id("elsewhere/x/run") == "x-run"
 
 
-def test_an_id_of_the_user_is_kept_in_a_folder_that_moves(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_RUN_ID", "mine-1")
-    assert run_id(str(tmp_path / "run")) == "mine-1"
-    monkeypatch.delenv("WANDB_RUN_ID")
-    (tmp_path / "moved").mkdir()
-    config = tmp_path / "moved/config.yaml"
-    config.write_text("logger:\n  wandb:\n    id: mine-1\n")
-    monkeypatch.setenv("WANDB_RUN_ID", "another")
-    assert run_id(str(tmp_path / "moved")) == "mine-1"
-
-
 @pytest.mark.parametrize(
-    "text", ["", "[", "logger: null", "logger: {wandb: {id: '${oc.env:HOME}'}}"]
+    ("environment", "name"),
+    [
+        ({}, "now"),
+        ({"TORCHELASTIC_RUN_ID": "big"}, "big"),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}, "7.0"),
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, "now"),  # without srun
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}, "now"),
+        ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}, "now"),  # started by Lightning
+    ],
 )
-def test_a_strange_configuration_is_ignored(tmp_path, text):
-    (tmp_path / "config.yaml").write_text(text)
-    assert run_id(str(tmp_path)).endswith(tmp_path.name)
+def test_processes_of_a_launch_share_a_name(monkeypatch, environment, name):
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    assert job_id("now") == name
+
+
+def test_torchrun_must_name_its_job(monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # its default
+    with pytest.raises(UserError, match="--rdzv-id=NAME or --standalone"):
+        job_id("now")

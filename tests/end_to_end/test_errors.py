@@ -2,94 +2,53 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-import torch
 
 from musicgen import run_folders
-from musicgen.cli.runner.run import run
-from tests.end_to_end.command_line import ROOT, TINY, assert_one_line, call, call_here
+from musicgen.cli.command import command
+from tests.end_to_end.command_line import TINY, assert_one_line, call, call_here
 
 ERRORS = {
     "unknown key": (
         ["train.py", "model.depth=3"],
-        ["model.depth: no such setting in this configuration"],
+        ["model.depth: no such setting; did you mean model."],
     ),
     "last name of a key": (["generate.py", "temperature=1"], ["mean sampling.temperature?"]),
     "key misspelt": (["train.py", "model.demi=3", "-m"], ["did you mean model.dim?"]),
     "group misspelt": (["train.py", "positon=rope"], ["did you mean position?"]),
     "group of another script": (["generate.py", "data=pop909"], ["did you mean data.root?"]),
-    "learning rate": (["train.py", "learning_rate=.1"], ["give optimizer.lr=.1"]),
-    "lr": (["train.py", "lr=.1"], ["give optimizer.lr=.1"]),
+    "learning rate": (["train.py", "lr=.1"], ["did you mean optimizer.lr?"]),
     "batch size": (["train.py", "batch_size=4"], ["did you mean loader.batch_size?"]),
-    "steps": (["train.py", "max_steps=4"], ["give trainer.max_steps=4"]),
-    "epochs": (["train.py", "epochs=4"], ["trainer.max_epochs=4 trainer.max_steps=-1"]),
-    "path of the data": (
-        ["train.py", "data.path=/my/midi"],
-        ["give data=midi_folder data.root=/my/midi"],
-    ),
-    "folder for a corpus": (
-        ["train.py", "data=/my/midi"],
-        ["error: data=/my/midi: ", "give data=midi_folder data.root=/my/midi"],
-    ),
-    "folder alone": (["train.py", "empty"], ["give data=midi_folder data.root=empty"]),
-    "kind of model": (["train.py", "model=performer"], ["small", "attention=favor is the"]),
-    "adapter and muon": (
-        ["train.py", "adapter=lora", "optimizer=muon", "init=empty"],
-        ["optimizer=muon trains whole models: train an adapter with adamw"],
-    ),
-    "sharded muon": (
-        ["train.py", "+trainer.strategy=fsdp"],
-        ["optimizer=muon needs whole matrices", "give optimizer=adamw"],
-    ),
-    "recompute": (["train.py", "recompute=maybe"], ["recompute=maybe: expected true or false"]),
+    "epochs": (["train.py", "epochs=4"], ["did you mean trainer.max_epochs?"]),
     "argument of the trainer misspelt": (
         ["train.py", "trainer.max_step=3"],
         ["did you mean trainer.max_steps?"],
     ),
-    "model to generate with": (["generate.py", "model=x.ckpt"], ["give checkpoint=x.ckpt"]),
-    "file to continue": (["generate.py", "file=x.mid"], ["give prompt=x.mid"]),
     "prompts in two ways": (["generate.py", "x.mid", "prompt=y.mid"], ["x.mid: ", "not both"]),
     "prompt missing": (["generate.py", "no/such.mid"], ["error: no/such.mid: cannot be read"]),
-    "flag": (["train.py", "--position", "rope"], ["--position", "give position=rope"]),
-    "flag with a value": (["train.py", "--seed=3", "model.dim=3"], ["give seed=3"]),
-    "no value": (["train.py", "rope"], ["rope: not a valid override; use NAME=VALUE"]),
+    "no value": (["train.py", "rope"], ["'rope' missing EQUAL"]),
     "list without brackets": (
         ["evaluate.py", "metrics=position_loss,style"],
         ["metrics=position_loss,style", "To use it as a list, use key=[value1,value2]"],
-    ),
-    "unquoted regular expression": (
-        ["train.py", "data.name=^([^/]+)/"],
-        ["""quote the value twice: data.name="'^([^/]+)/'\""""],
     ),
     "folder of experiments": (
         ["train.py", "experiment=spe2021"],
         ["error: experiment=spe2021: expected one of ", "spe2021/groove_ape, "],
     ),
-    "no such device": (
-        ["train.py", "trainer=gpu" if torch.backends.mps.is_available() else "trainer=mps"],
-        ["error: trainer: this machine has no such device; use trainer=cpu"],
-    ),
-    "seed": (["train.py", "seed=-1"], ["seed=-1: expected an integer"]),
-    "word for a seed": (["train.py", "seed=abc"], ["seed=abc: expected an integer"]),
     "key of another choice": (
         ["train.py", "position=sinusoidal", "model.position.coordinates=time"],
-        ["model.position.coordinates: no such setting in this configuration"],
+        ["model.position.coordinates: no such setting"],
     ),
     "unknown group choice": (
         ["train.py", "position=transformer"],
         ["error: position=transformer: expected one of alibi, ", "sine_spe"],
     ),
     "unknown group": (["train.py", "colour=red"], ["colour"]),
-    "syntax": (["train.py", "model.dim=[1"], ["model.dim"]),
-    "wrong type": (
-        ["train.py", "trainer.max_steps=many"],
-        ["trainer.max_steps=many: expected an integer >= -1"],
-    ),
+    "syntax": (["train.py", "model.dim=[1"], ["no viable alternative at input '[1'"]),
     "a file as the folder": (
         ["train.py", "data=midi_folder", f"data.root={__file__}"],
         ["a file, not a folder"],
@@ -103,62 +62,21 @@ ERRORS = {
         ["train.py", "tokenizer=groove2groove", "model.position.coordinates=[index,chord]"],
         ["error: model.position.coordinates=chord: expected some of index, time, bar, beat, pitch"],
     ),
-    "wrong type of a nested setting": (
-        ["train.py", "optimizer.lr=true"],
-        ["error: optimizer.lr=true: expected a number > 0"],
-    ),
-    "a logger's name that is no text": (
-        ["train.py", "logger.csv.name=true"],
-        ["logger.csv.name=true: expected text, or null"],
-    ),
-    "a decimal number of steps": (
-        ["train.py", "trainer.max_steps=nan"],
-        ["trainer.max_steps=nan: expected an integer >= -1"],
-    ),
-    "fraction of a batch": (
-        ["train.py", "trainer.accumulate_grad_batches=1.5"],
-        ["trainer.accumulate_grad_batches=1.5: expected an integer >= 1"],
-    ),
-    "empty folder name": (["train.py", "paths.output_dir="], ["paths.output_dir=: expected a"]),
     "no number for sampling": (
         ["train.py", "sampling.temperature=abc"],
         ["sampling.temperature=abc: expected a number >= 0"],
     ),
     "probability above 1": (["train.py", "sampling.top_p=7"], ["sampling.top_p=7: expected"]),
     "negative learning rate": (["train.py", *TINY, "scheduler.min_lr=-1"], ["scheduler.min_lr=-1"]),
-    "neither causal nor not": (
-        ["train.py", "model.causal=maybe"],
-        ["model.causal=maybe: expected true or false"],
-    ),
     "one beta": (["train.py", *TINY, "optimizer.betas=3"], ["optimizer.betas=3: expected two"]),
     "negative decay": (
         ["train.py", *TINY, "optimizer=adamw", "optimizer.weight_decay=-1"],
         ["optimizer.weight_decay=-1: expected a number >= 0"],
     ),
-    "unknown setting of torch": (
-        ["train.py", *TINY, "+optimizer.speed=1"],
-        ["error: optimizer: ", "unexpected keyword argument 'speed'"],
-    ),
-    "Lightning's own error": (
-        ["train.py", *TINY, "trainer.max_steps=1", "callbacks.best.monitor=x"],
-        ["ModelCheckpoint(monitor='x')"],
-    ),
-    "another task's tokenizer": (
-        ["train.py", "task=groove", "tokenizer=remi"],
-        ["tokenizer=remi does not fit task=groove"],
-    ),
     "number for a device": (["generate.py", "device=-1"], ["python train.py"]),
-    "a callback that is none": (
-        ["train.py", "callbacks.redraw_features=true"],
-        ["callbacks.redraw_features=true: expected null or settings"],
-    ),
-    "one run instead of a list": (
-        ["evaluate.py", "metrics=[attention_properties]", "runs=true"],
-        ["runs=true: expected a list of different folders"],
-    ),
     "number for a metric": (["evaluate.py", "metrics=1.5"], ["metrics=1.5: expected one of style"]),
     "no such split": (["evaluate.py", "checkpoint=latest", "split=tset"], ["python train.py"]),
-    "causal": (["train.py", "attention=favor", "model.causal=false"], ["model.causal=false"]),
+    "causal": (["train.py", "attention=favor", "model.causal=false"], ["model.causal=False"]),
     "heads": (["train.py", "model.num_heads=3"], ["model.num_heads=3", "dim=128"]),
     "positions too few": (
         ["train.py", "position=learnable", "model.position.max_length=8"],
@@ -170,7 +88,7 @@ ERRORS = {
     ),
     "folder missing": (
         ["train.py", "data=midi_folder"],
-        ["error: data.root is missing; give data.root=FOLDER"],
+        ["error: data.root is missing; give data.root="],
     ),
     "empty folder": (["train.py", "data=midi_folder", "data.root=empty"], ["empty", ".mid"]),
     "broken corpus": (
@@ -214,11 +132,6 @@ ERRORS = {
         ["evaluate.py", "metrics=position_loss", "metric.position_loss.transpositions=-1"],
         ["metric.position_loss.transpositions=-1: expected an integer >= 0"],
     ),
-    "no pieces": (["evaluate.py", "max_pieces=0"], ["max_pieces=0: expected an integer >= 1"]),
-    "neither true nor false": (
-        ["generate.py", "report=maybe"],
-        ["report=maybe: expected true or false"],
-    ),
 }
 
 
@@ -246,18 +159,16 @@ def test_a_failed_command_leaves_no_output_folder(workplace, monkeypatch, capsys
         assert not (workplace / "for nothing").exists()
 
 
-def test_other_exceptions_are_one_line(tmp_path, monkeypatch, capsys):
+def test_other_exceptions_keep_their_traceback(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     monkeypatch.setattr(sys, "argv", ["evaluate.py", "split=abc"])
     with pytest.raises(SystemExit) as stop:
-        run(lambda cfg: int(cfg.split), "evaluate")
+        command("evaluate")(lambda cfg: int(cfg.split))()
     assert stop.value.code == 1
     stderr = capsys.readouterr().err
-    (line,) = [line for line in stderr.splitlines() if line.startswith("error: ")]
-    assert "abc" in line
-    assert "HYDRA_FULL_ERROR=1" in line
-    assert "Traceback" not in stderr
+    assert "Traceback" in stderr
+    assert Path(__file__).name in stderr  # where it was raised
+    assert "ValueError: invalid literal for int() with base 10: 'abc'" in stderr
 
 
 @pytest.fixture
@@ -282,7 +193,7 @@ def test_a_logger_that_is_not_installed_is_named(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("script", "imported"),
-    [("train.py", "pytorch_lightning"), ("train.py", "hydra"), ("evaluate.py", "numpy")],
+    [("train.py", "pytorch_lightning"), ("evaluate.py", "numpy")],
 )
 def test_ctrl_c_during_imports(tmp_path, script, imported, monkeypatch):
     interrupt = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
@@ -291,18 +202,3 @@ def test_ctrl_c_during_imports(tmp_path, script, imported, monkeypatch):
     done = call(tmp_path, script)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
     assert not list(tmp_path.glob("outputs/*/*"))
-
-
-def test_full_traceback_on_request(tmp_path, monkeypatch):
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    environment = {**os.environ}
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "generate.py"), "checkpoint=missing"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr

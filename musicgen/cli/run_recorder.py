@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from filelock import FileLock, Timeout
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from musicgen.cli.runner.arguments import save_overrides
+from musicgen.cli.resume_arguments import save_overrides
 from musicgen.console import log
 from musicgen.errors import UserError
 from musicgen.files import write_text
@@ -69,8 +67,7 @@ class RunRecorder(pl.Callback):
                 )
             log(f"{self.folder}: stopped before its first checkpoint; it starts again")
             (self.folder / "metrics.csv").unlink(missing_ok=True)
-        debug = HydraConfig.initialized() and HydraConfig.get().runtime.choices.get("debug")
-        record_start(self.folder, debug not in (False, None, "null"), torch.get_num_threads())
+        record_start(self.folder)
         self.write()
 
     def write(self) -> None:

@@ -1,0 +1,63 @@
+"""Arguments as Hydra's grammar wants them: paths are quoted, and prompts may be given alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from musicgen.errors import UserError
+
+# Hydra's grammar rejects commas, brackets and ampersands, which names of files and regular
+# expressions contain.
+PATHS = frozenset(
+    {
+        *("prompt", "checkpoint", "out", "generated", "references", "soundfont"),
+        *("init", "resume", "lora", "prefix_state"),
+        *("data.root", "data.group", "loader.cache_dir", "paths.data_dir", "paths.output_dir"),
+    }
+)
+
+
+def is_override(argument: str) -> bool:
+    """Return whether an argument is a setting, not a flag of Hydra or a word after one."""
+    return argument.startswith("~") or ("=" in argument and not argument.startswith("-"))
+
+
+def override_key(override: str) -> str:
+    return override.partition("=")[0]
+
+
+def quoted_paths(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with quotes around the values that are paths."""
+    return [
+        f"{key}={quoted(value)}" if equals and key in PATHS else argument
+        for argument in arguments
+        for key, equals, value in [argument.partition("=")]
+    ]
+
+
+def quoted(value: str) -> str:
+    """Quote a value for Hydra's grammar, unless it is null or quoted already."""
+    if value in ("", "null") or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):
+        return value
+    # Inside quotes, only backslashes before a quote and interpolations need escaping.
+    head = value.rstrip("\\")
+    value = head.replace("'", "\\'") + "\\\\" * (len(value) - len(head))
+    return "'" + value.replace("${", "\\${") + "'"
+
+
+def named_prompts(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with `prompt=` for paths that are given alone: `generate song.mid`."""
+    paths = [
+        argument
+        for before, argument in zip(["", *arguments], arguments, strict=False)
+        if not argument.startswith("-") and not before.startswith("-")  # a word after a flag
+        if not is_override(argument) or Path(argument).is_file()
+    ]
+    if not paths:
+        return list(arguments)
+    if any(override_key(argument) == "prompt" for argument in arguments):
+        raise UserError(f"{paths[0]}: give prompts either as paths or with prompt=, not both")
+    prompts = [quoted(path) for path in paths]
+    value = prompts[0] if len(prompts) == 1 else f"[{','.join(prompts)}]"
+    return [*(argument for argument in arguments if argument not in paths), f"prompt={value}"]

@@ -1,0 +1,76 @@
+"""The decorator that makes a command: Hydra around a function, a user's errors in one line."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from musicgen.cli.arguments import named_prompts, quoted_paths
+from musicgen.cli.errors import INTERRUPTED, USER_ERROR, check_composition, one_line_errors
+from musicgen.cli.help import help_text
+from musicgen.cli.resume_arguments import resumed_arguments
+from musicgen.cli.sweeps import in_sweep, isolated_job, log_how_to_continue, run_job
+from musicgen.cli.threads import spin_briefly
+from musicgen.files import remove_if_empty
+from musicgen.package_data import CONF
+from musicgen.run_folders import job_id, run_id
+
+
+def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callable[[], None]]:
+    """Make a command of a function that takes the configuration `config_name`.
+
+    A `UserError`, or arguments that make no configuration, end the process with one line and status
+    2, Ctrl-C with one line and status 130; other exceptions show their traceback. A sweep goes on
+    after a `UserError`, and ends with status 2.
+    """
+
+    def decorate(main: Callable[[DictConfig], Any]) -> Callable[[], None]:
+        failed = []
+
+        @functools.wraps(main)
+        def job(cfg: DictConfig) -> Any:
+            folder = Path(HydraConfig.get().runtime.output_dir)  # Hydra has made it
+            ours = nullcontext() if folder == Path.cwd() else remove_if_empty(folder)
+            try:
+                with ours, one_line_errors(), isolated_job():
+                    return run_job(main, cfg)
+            except SystemExit as stop:
+                if in_sweep() and stop.code == INTERRUPTED:
+                    log_how_to_continue()
+                elif in_sweep() and stop.code == USER_ERROR:
+                    failed.append(folder)
+                    return None
+                raise
+
+        run_in_hydra = hydra.main(str(CONF), config_name, version_base="1.3")(job)
+
+        def run() -> None:
+            spin_briefly()
+            OmegaConf.register_new_resolver("run_id", run_id, replace=True)
+            OmegaConf.register_new_resolver("job_id", job_id, replace=True)
+            with one_line_errors():
+                arguments = quoted_paths(sys.argv[1:])
+                if config_name == "generate":
+                    arguments = named_prompts(arguments)
+                if config_name == "train":
+                    arguments = resumed_arguments(arguments)
+                if {"-h", "--help"} & set(arguments):
+                    print(help_text(config_name, arguments))
+                    return
+                check_composition(config_name, arguments)
+                sys.argv[1:] = arguments
+                run_in_hydra()
+            if failed:
+                sys.exit(USER_ERROR)
+
+        return run
+
+    return decorate

@@ -1,1 +1,0 @@
-"""Settings of earlier runs, which may come from an untrusted source."""

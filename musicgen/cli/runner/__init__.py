@@ -1,1 +1,0 @@
-"""Run a command: arguments, Hydra, errors in one line."""
