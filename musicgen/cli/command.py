@@ -33,7 +33,7 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
     """
 
     def decorate(main: Callable[[DictConfig], Any]) -> Callable[[], None]:
-        failed = []
+        failed: list[Path] = []  # folders of a sweep's jobs
 
         @functools.wraps(main)
         def job(cfg: DictConfig) -> Any:
@@ -54,6 +54,7 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
 
         def run() -> None:
             spin_briefly()
+            failed.clear()
             OmegaConf.register_new_resolver("run_id", run_id, replace=True)
             OmegaConf.register_new_resolver("job_id", job_id, replace=True)
             with one_line_errors():

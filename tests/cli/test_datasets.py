@@ -9,8 +9,8 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from musicgen.cli.datasets import build_data
+from musicgen.cli.errors import describe
 from musicgen.cli.prepare import main as prepare
-from musicgen.cli.runner.error_messages import one_line
 from musicgen.data.corpora import Corpus
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import UserError
@@ -85,7 +85,7 @@ def test_errors_name_the_key(config, overrides, message):
     cfg = config("train", *overrides)
     with pytest.raises(InstantiationException) as raised:
         build(cfg)
-    assert message in one_line(raised.value, cfg)
+    assert message in str(describe(raised.value))
 
 
 def test_a_corpus_is_prepared_in_parts(tmp_path, config, capsys):

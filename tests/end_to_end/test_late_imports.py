@@ -48,7 +48,6 @@ def test_help_imports_no_slow_library(tmp_path, command):
     ("arguments", "message"),
     [
         (["generate", "missing.mid"], "missing.mid: cannot be read"),
-        (["generate", "bad.mid"], "bad.mid: not a MIDI file"),
         (["generate", "checkpoint=missing"], "checkpoint=missing: no such file"),
         (["evaluate", "generated=missing", "references=."], "missing"),
         (["evaluate", "checkpoint=missing"], "checkpoint=missing: no such file"),
@@ -60,7 +59,6 @@ def test_help_imports_no_slow_library(tmp_path, command):
     ],
 )
 def test_errors_in_arguments_come_before_slow_imports(tmp_path, arguments, message):
-    (tmp_path / "bad.mid").write_bytes(b"hello")
     done, imported = run(tmp_path, *arguments)
     assert (done.returncode, imported) == (2, set())
     (line,) = done.stderr.splitlines()

@@ -104,23 +104,23 @@ def test_multirun_makes_a_folder_for_each_job(workplace):
         "-m",
         *TINY,
         "debug=limit",
-        "run_name=many",
+        "run_name=debug/many",
         "position=none,sinusoidal,sine_spe",
         "trainer.max_steps=2",
     )
     assert done.returncode == 0, done.stderr
-    (sweep,) = (workplace / "outputs/many").iterdir()
+    (sweep,) = (workplace / "outputs/debug/many").iterdir()
     runs = sorted(path.parent.parent.name for path in sweep.glob("*/checkpoints/last.ckpt"))
     assert runs == ["0", "1", "2"]
 
 
 def test_a_sweep_continues_after_an_impossible_combination(workplace, monkeypatch, capsys):
-    arguments = [*TINY, "debug=limit", "trainer.max_steps=1", "run_name=grid", "logger=null"]
+    arguments = [*TINY, "debug=limit", "trainer.max_steps=1", "run_name=debug/grid", "logger=none"]
     arguments += ["position=alibi,none", "-m"]
     done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
     assert done.returncode == 2, done.stderr
     assert "error: position=alibi acts on attention logits" in done.stderr
-    (sweep,) = (workplace / "outputs/grid").iterdir()
+    (sweep,) = (workplace / "outputs/debug/grid").iterdir()
     assert [path.name for path in sweep.iterdir() if path.is_dir()] == ["1"]
     assert (sweep / "1/checkpoints/last.ckpt").is_file()
     assert not (sweep / "1/metrics.csv").exists()
@@ -134,7 +134,7 @@ def test_multirun_with_ddp_keeps_jobs_apart(workplace):
         "-m",
         *TINY,
         "debug=limit",
-        "run_name=processes",
+        "run_name=debug/processes",
         "trainer=ddp",
         "trainer.accelerator=cpu",
         "trainer.devices=2",
@@ -142,7 +142,7 @@ def test_multirun_with_ddp_keeps_jobs_apart(workplace):
         "position=none,sine_spe",
     )
     assert done.returncode == 0, done.stderr
-    (sweep,) = (workplace / "outputs/processes").iterdir()
+    (sweep,) = (workplace / "outputs/debug/processes").iterdir()
     assert len(list(sweep.glob("*/checkpoints/last.ckpt"))) == 2
     assert {path.name for path in sweep.iterdir()} == {"0", "1", "multirun.yaml"}
 
@@ -255,7 +255,7 @@ def test_debug_runs_are_not_the_latest(workplace, monkeypatch, capsys):
     arguments = [*TINY, "debug=limit", "trainer.max_steps=1"]
     done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
     assert done.returncode == 0, done.stderr
-    assert len(list((workplace / "outputs/debug").iterdir())) == 1
+    assert list((workplace / "outputs/debug").glob("*/checkpoints/last.ckpt"))
     done = call_here(workplace, "generate.py", ["bars=1", "out=latest"], monkeypatch, capsys)
     assert done.returncode == 0, done.stderr
     where = re.escape(f"{run.relative_to(workplace)}/checkpoints/best.ckpt")
