@@ -70,26 +70,29 @@ def help_text(config_name: str, arguments: Sequence[str]) -> str:
     main = read_config_file(CONF / f"{config_name}.yaml", "")
     text = "\n".join(main.header).replace(f"python {config_name}.py", command(config_name))
     parts = [text, "Settings, as NAME=VALUE:\n" + _settings(cfg, [main])]
-    chosen = cfg.hydra.runtime.choices
-    defaults = OmegaConf.load(CONF / f"{config_name}.yaml").defaults
-    groups = [str(group) for entry in defaults if isinstance(entry, DictConfig) for group in entry]
-    groups = [group for group in groups if "hydra" not in group]
+    defaults: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{config_name}.yaml"))["defaults"]
+    groups = {k: v for entry in defaults if isinstance(entry, dict) for k, v in entry.items()}
+    groups |= cfg.hydra.runtime.choices  # also of Hydra's own groups
+    groups = {group: choice for group, choice in groups.items() if "hydra" not in group}
     if groups:
         parts.append("Groups of settings, as GROUP=CHOICE; GROUP=CHOICE --help explains one:")
-    parts += [_group(cfg, group, chosen[group]) for group in groups]
+    for group, choice in groups.items():
+        if isinstance(choice, list):  # all of them
+            parts += [_group(cfg, group, name, []) for name in choice]
+        else:
+            others = [name for name in choices(group) if name not in (choice, "default")]
+            parts.append(_group(cfg, group, choice, others))
     flags = _FLAGS if groups else {"--cfg job": _FLAGS["--cfg job"]}
     parts.append("Flags:\n" + "\n".join(_wrap(flag, text) for flag, text in flags.items()))
     return "\n\n".join(parts)
 
 
-def _group(cfg: DictConfig, group: str, chosen: str | None) -> str:
-    """Return a group's choices, and the settings of the chosen one."""
-    others = [name for name in choices(group) if name not in (chosen, "default")]
+def _group(cfg: DictConfig, group: str, chosen: str | None, others: Sequence[str]) -> str:
+    """Return a choice and its settings, and the other choices of its group."""
     files = [] if chosen is None else _files(group, chosen)
-    explained = [
-        *(files[-1].header if files else []),
-        *([f"or {', '.join(others)}"] if others else []),
-    ]
+    explained = files[-1].header if files else []
+    if others:
+        explained = [*explained, f"or {', '.join(others)}"]
     title = _wrap(f"{group}={chosen or 'null'}", "; ".join(explained).replace(".;", ";"), 0)
     settings = _settings(cfg, files)
     return "\n".join(line for line in (title, settings) if line)
