@@ -11,7 +11,6 @@ from musicgen.checkpoints.identity import decisive_settings, run_identity
 from musicgen.checkpoints.reading import errors_name, read_checkpoint, rebuild, without_adapter
 from musicgen.checkpoints.realizations import with_realizations
 from musicgen.checkpoints.starting import load_for_resume, load_initial
-from musicgen.checkpoints.writing import write_checkpoint
 from musicgen.run_folders import find_checkpoint, find_run
 
 __all__ = [
@@ -32,6 +31,5 @@ __all__ = [
     "with_realizations",
     "without_adapter",
     "write_adapter",
-    "write_checkpoint",
     "write_folder",
 ]

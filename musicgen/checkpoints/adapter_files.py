@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +12,8 @@ from torch import Tensor
 
 from musicgen.adapters import Adapter
 from musicgen.checkpoints.building import build
-from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
-from musicgen.checkpoints.folders import open_safetensors, write_safetensors
+from musicgen.checkpoints.content import CheckpointContent
+from musicgen.checkpoints.folders import read_safetensors, write_safetensors
 from musicgen.checkpoints.reading import errors_name, read_checkpoint
 from musicgen.checkpoints.sizes import holds
 from musicgen.errors import UserError
@@ -51,14 +50,12 @@ def apply_adapter(
     Raises:
         UserError: the file is no such adapter, or belongs to another model.
     """
-    with errors_name(path), open_safetensors(path) as file:
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        try:
-            description = json.loads((file.metadata() or {})[CONTENT_KEY])
-            config, vocabulary = description["adapter"], description["vocabulary_hash"]
-        except (KeyError, TypeError, ValueError, RecursionError):
-            raise UserError("not an adapter; give a file that train.py adapter= wrote") from None
-        probe = weights.pop(_PROBE, torch.empty(0))
+    with errors_name(path):
+        weights, description = read_safetensors(path)
+        if description is None:
+            raise UserError("not an adapter; give a file that train.py adapter= wrote")
+        config, vocabulary = description["adapter"], description["vocabulary_hash"]
+        probe = weights.pop(_PROBE)
         if vocabulary != content.vocabulary_hash:
             raise UserError("it was trained for a model with another vocabulary; give that model")
         if not holds(config, [tensor.shape for tensor in weights.values()]):
@@ -75,7 +72,7 @@ def apply_adapter(
         model = copy.deepcopy(model)
         adapter.attach(model)
         fill_adapter(model, adapter, weights)
-    sampling = {**(content.sampling or {}), **(description.get("sampling") or {})} or None
+    sampling = {**(content.sampling or {}), **(description["sampling"] or {})} or None
     kept = content.adapter if adapter.merges else config
     return model.eval(), replace(content, adapter=kept, sampling=sampling)
 

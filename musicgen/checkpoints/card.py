@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
-from musicgen.checkpoints.content import CheckpointContent
+from musicgen.checkpoints.content import CheckpointContent, class_name
 
 _CARD = """\
 ---
@@ -39,24 +38,19 @@ model.generate("song.mid", prompt_bars=4, bars=16)[0].save("continued.mid")
 
 def model_card(content: CheckpointContent, weights: Mapping[str, Tensor]) -> str:
     """Describe a model in Markdown, with the front matter that the Hugging Face Hub reads."""
-    model, loader = content.model, content.config.get("loader") or {}
-    attention = _name(model.get("attention"))
-    if features := _name((model.get("attention") or {}).get("feature_map")):
+    model = content.model
+    attention = class_name(model["attention"])
+    if features := class_name(model["attention"].get("feature_map")):
         attention += f" with {features}"
     return _CARD.format(
         num_weights=sum(tensor.numel() for tensor in weights.values()),
-        layers=model.get("num_layers"),
-        dim=model.get("dim"),
+        layers=model["num_layers"],
+        dim=model["dim"],
         attention=attention,
-        position=_name(model.get("position")),
-        tokenizer=_name(content.tokenizer),
+        position=class_name(model["position"]),
+        tokenizer=class_name(content.tokenizer),
         num_tokens=len(content.vocabulary),
-        corpus=_name(content.config.get("data")) or "a corpus",
-        length=loader.get("length"),
+        corpus=class_name(content.config.get("data")) or "a corpus",
+        length=content.config["loader"]["length"],
         steps=content.steps,
     )
-
-
-def _name(config: Any) -> str:
-    """Return the class that a configuration names."""
-    return str((config or {}).get("_target_", "")).rpartition(".")[2]

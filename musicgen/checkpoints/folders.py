@@ -15,10 +15,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from musicgen.checkpoints.building import build, check_targets
+from musicgen.checkpoints.building import build
 from musicgen.checkpoints.card import model_card
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
-from musicgen.checkpoints.sizes import holds, num_layers
 from musicgen.errors import UserError
 from musicgen.files import atomic_path, write_text
 from musicgen.tokenization.base import Tokenizer
@@ -26,6 +25,7 @@ from musicgen.tokenization.vocabulary import load_json, save_json
 from musicgen.validation import check_choice
 
 CONFIG, TOKENIZER, WEIGHTS, CARD = "config.json", "tokenizer.json", "model.safetensors", "README.md"
+_ENTRIES = ("format_version", "model", "adapter", "sampling", "config")  # of config.json
 _DTYPES = ("float32", "float16", "bfloat16")
 _SECTIONS = ("data", "loader", "sampling")  # of a run's configuration, that generation reads
 _PATHS = frozenset({"root", "cache_dir"})  # settings that are paths
@@ -50,12 +50,7 @@ def write_folder(
     stored = {name: _stored(name, tensor, dtype) for name, tensor in weights.items()}
     sections = {name: content.config[name] for name in _SECTIONS if name in content.config}
     plain = {
-        "format_version": content.format_version,
-        "steps": content.steps,
-        "identity": content.identity,
-        "model": content.model,
-        "adapter": content.adapter,
-        "sampling": content.sampling,
+        **{name: getattr(content, name) for name in ("steps", "identity", *_ENTRIES)},
         "config": _without_paths(sections),
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -85,58 +80,30 @@ def _without_paths(config: Any) -> Any:
 def read_folder(folder: Path) -> dict[str, Any]:
     """Read a folder of `write_folder` as what `read_checkpoint` returns; nothing in it is run.
 
-    The sizes in the file of weights are compared with the configuration before anything is built.
-
     Raises:
         UserError: a file is missing or damaged, or they do not belong together.
     """
     path = folder / CONFIG
-    plain = load_json(path, _mapping)
+    plain = load_json(path, lambda plain: plain)
     tokenizer = Tokenizer.load(folder / TOKENIZER)
     kind = type(tokenizer)
     try:
-        check_targets([plain.get("model"), plain.get("adapter")])
         content = {
-            **{key: plain.get(key) for key in ("model", "adapter", "sampling", "format_version")},
+            **{name: plain[name] for name in _ENTRIES},
+            "identity": plain.get("identity", ""),
             "tokenizer": {
                 "_target_": f"{kind.__module__}.{kind.__qualname__}",
                 **tokenizer.settings(),
             },
             "vocabulary": list(tokenizer.vocabulary.tokens),
             "vocabulary_hash": tokenizer.vocabulary.hash,
-            "identity": plain.get("identity", ""),
-            "config": plain["config"],
         }
-        steps = int(plain["steps"])
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, OverflowError):
+        steps = plain["steps"]
+    except (KeyError, TypeError):
         raise UserError(f"{path}: not the configuration of a musicgen model") from None
-    with open_safetensors(folder / WEIGHTS) as file:
-        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-        if not _fits(plain["model"], shapes, len(tokenizer.vocabulary)):
-            raise UserError(f"{folder / WEIGHTS}: its weights do not fit {CONFIG}; use another")
-        weights = {f"model.{name}": file.get_tensor(name) for name in shapes}
-    return {"state_dict": weights, "global_step": steps, CONTENT_KEY: content}
-
-
-def _mapping(plain: Any) -> dict[str, Any]:
-    if not isinstance(plain, dict):
-        raise UserError("not the configuration of a musicgen model")
-    return plain
-
-
-def _fits(model: Any, shapes: Mapping[str, list[int]], num_tokens: int) -> bool:
-    """Return whether a model of this configuration is of the weights' size."""
-    if not isinstance(model, Mapping):
-        return False
-    dim = model.get("dim")
-    return (
-        shapes.get("embedding.weight") == [num_tokens, dim]
-        and shapes.get("layers.0.ff_in.weight") == [model.get("ff_dim"), dim]
-        and num_layers(shapes) == model.get("num_layers")
-        and holds(model, shapes.values())
-    )
+    weights, _ = read_safetensors(folder / WEIGHTS)
+    state = {f"model.{name}": tensor for name, tensor in weights.items()}
+    return {"state_dict": state, "global_step": steps, CONTENT_KEY: content}
 
 
 def write_safetensors(
@@ -148,11 +115,14 @@ def write_safetensors(
         save_file(dict(tensors), temporary, metadata)
 
 
-def open_safetensors(path: Path) -> Any:
-    """Open a file of tensors for a `with` block; raise `UserError` if it is none."""
+def read_safetensors(path: Path) -> tuple[dict[str, Tensor], Any]:
+    """Return the tensors of a file by name, and their description, None without one."""
     try:
-        return safe_open(path, framework="pt")
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
     except SafetensorError:
         raise UserError(f"{path}: not a safetensors file, or cut short; use another copy") from None
+    return tensors, json.loads(metadata.get(CONTENT_KEY, "null"))

@@ -38,7 +38,8 @@ def check_sizes(
         raise refusal
     shapes = {name: list(tensor.shape) for name, tensor in weights.items()}
     sizes = [config, None if adapter is None else vars(adapter)]
-    if num_layers(shapes) != config.get("num_layers") or not holds(sizes, shapes.values()):
+    layers = {name.split(".")[1] for name in shapes if name.startswith("layers.")}
+    if len(layers) != config.get("num_layers") or not holds(sizes, shapes.values()):
         raise refusal
     with torch.device("meta"):
         model = build_model()
@@ -49,11 +50,6 @@ def check_sizes(
         shapes = {name: shape for name, shape in shapes.items() if name not in own}
     if {name: list(tensor.shape) for name, tensor in model.state_dict().items()} != shapes:
         raise refusal
-
-
-def num_layers(names: Iterable[str]) -> int:
-    """Return the number of layers of which a model's state has weights."""
-    return len({name.split(".")[1] for name in names if name.startswith("layers.")})
 
 
 def holds(config: Any, shapes: Iterable[Sequence[int]]) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,15 +13,16 @@ from musicgen.checkpoints.content import CheckpointContent
 from musicgen.checkpoints.reading import load_weights
 from musicgen.errors import UserError
 from musicgen.models import Transformer
+from musicgen.models.layer import LayerSettings
 from musicgen.text import pluralize
 from musicgen.tokenization.vocabulary import Vocabulary
 
 _MAY_CHANGE = {"dropout", "backend"}  # settings of a model that do not concern its weights
 # Settings of an optimizer that do not concern what it keeps of past steps.
 _MAY_CHANGE_OPTIMIZER = {"lr", "betas", "eps", "weight_decay", "momentum", "adamw_lr"}
-# What a resumed run may change beside them, and does not change by itself, as when it was moved.
-_MAY_DIFFER = ("seed", "data", "loader", "trainer", "callbacks", "task")
-_NOT_SHOWN = re.compile(r"(path|dir|folder)$")
+_KEPT = ("optimizer", "scheduler")  # their classes; all else of these sections may change:
+_MAY_DIFFER = (*_KEPT, "seed", "data", "loader", "trainer", "callbacks", "task")
+_NOT_SHOWN = re.compile(r"(path|dir|folder)$")  # which change by themselves if a run is moved
 # Parameters with one row for each token.
 _TOKEN_ROWS = ("embedding.weight", "head.weight", "head.bias")
 _NUM_TOKENS_NAMED = 4
@@ -47,32 +48,21 @@ def load_for_resume(
             "leave yours out, or begin a new run without resume"
         )
     changed = []
-    for section in ("optimizer", "scheduler"):
+    for section in _MAY_DIFFER:
         here, there = (_settings(c.config.get(section), section) for c in (content, saved))
-        for name in sorted(here.keys() | there.keys()):
-            new, old = here.get(name), there.get(name)
-            if new == old:
+        for name in [*here, *(there.keys() - here.keys())]:
+            new, old = here.get(name, "null"), there.get(name, "null")
+            group, _, key = name.rpartition(".")
+            hidden = group not in here.keys() & there.keys() and name != section
+            if new == old or hidden or _NOT_SHOWN.search(name):
                 continue
-            key = name.rpartition(".")[2]
-            if name == section or (section == "optimizer" and key not in _MAY_CHANGE_OPTIMIZER):
+            if name in _KEPT or (section == "optimizer" and key not in _MAY_CHANGE_OPTIMIZER):
                 raise UserError(
                     f"the run has {name}={old} (not {new}); a resumed run keeps it, and may change "
                     f"{', '.join(sorted(_MAY_CHANGE_OPTIMIZER))} and the settings of its schedule: "
                     f"set {name}= to the run's, or begin a new run from these weights with init="
                 )
             changed.append(f"{name}={new} (was {old})")
-    for section in _MAY_DIFFER:
-        here, there = (_settings(c.config.get(section), section) for c in (content, saved))
-        changed += [
-            f"{name}={here[name]} (was {there[name]})"
-            for name in here  # later versions may have more settings
-            if name in there and here[name] != there[name] and not _NOT_SHOWN.search(name)
-        ]
-        changed += [  # such as the average of the weights, from which training then goes on
-            f"{name}=null (was {there[name]})"
-            for name in there.keys() - here.keys()
-            if section == "callbacks" and name.count(".") == 1
-        ]
     load_weights(model, checkpoint)
     return changed
 
@@ -144,8 +134,10 @@ def _with_rows_of(
 
 def _different_model(saved: CheckpointContent, content: CheckpointContent) -> str:
     """Return the settings in which a checkpoint's model differs from this run's, else ""."""
-    # An older version may lack a setting, which then has its default.
-    options = inspect.signature(Transformer).parameters.items()
+    # The models of older versions lack settings, which then have their defaults.
+    options = [
+        p for kind in (Transformer, LayerSettings) for p in signature(kind).parameters.items()
+    ]
     defaults = {
         f"model.{name}": list(p.default) if isinstance(p.default, tuple) else p.default
         for name, p in options

@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor
 
-from musicgen.checkpoints import read_checkpoint, write_checkpoint
+from musicgen.checkpoints import read_checkpoint
 from musicgen.console import warn
 from musicgen.errors import UserError
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Write checkpoints by `write_checkpoint`.
+    """Write a checkpoint beside its place, to the disk, and then rename it.
 
     Lightning stages files in the system's temporary folder; from another device, they are then
-    copied over the old ones, which a kill or a full disk cuts short.
+    copied over the old ones, which a kill or a full disk cuts short. What a killed process left
+    unfinished of the same checkpoint is overwritten.
     """
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
         """Write a checkpoint; raise `UserError`, with the old file unchanged, if that fails."""
+        path = Path(path)
+        unfinished = path.with_name(f".{path.name}.unfinished")
         try:
-            write_checkpoint(checkpoint, Path(path))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with unfinished.open("wb") as file:
+                torch.save(checkpoint, file)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
         except (OSError, RuntimeError) as error:
             cause = error if isinstance(error, OSError) else error.__context__
             if not isinstance(cause, OSError):
@@ -37,6 +48,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 f"{path}: cannot be written ({cause.strerror or cause}); what was saved before is "
                 "unchanged: free some space, then resume the run"
             ) from None
+        finally:
+            with suppress(OSError):  # a folder that may not be written
+                unfinished.unlink(missing_ok=True)
 
 
 class SaveBest(ModelCheckpoint):

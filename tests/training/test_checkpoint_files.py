@@ -40,9 +40,11 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_files_of_a_killed_process_are_removed(tmp_path):
-    for name in (".last-k1ll3d.ckpt", ".best-k1ll3d.ckpt"):
-        (tmp_path / name).write_bytes(b"half")
-    (tmp_path / "best.ckpt").write_bytes(b"whole")
+def test_what_a_killed_process_left_is_overwritten_and_files_of_others_stay(tmp_path):
+    (tmp_path / ".last.ckpt.unfinished").write_bytes(b"half")
+    others = {"best.ckpt", ".mine.ckpt", ".last-mine.ckpt", ".best.ckpt.unfinished"}
+    for name in others:
+        (tmp_path / name).write_bytes(b"whole")
     AtomicCheckpointIO().save_checkpoint({"weights": torch.zeros(3)}, tmp_path / "last.ckpt")
-    assert {path.name for path in tmp_path.iterdir()} == {"last.ckpt", "best.ckpt"}
+    assert {path.name for path in tmp_path.iterdir()} == {"last.ckpt", *others}
+    assert saved(tmp_path / "last.ckpt") == 3

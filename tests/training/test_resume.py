@@ -132,7 +132,7 @@ def test_another_optimizer_is_refused(run, tmp_path):
     last = tmp_path / "first/checkpoints/last.ckpt"
     for new, message in (
         (("optimizer=adamw",), r"the run has optimizer=Adam \(not AdamW\)"),
-        (("optimizer=adam", "+optimizer.amsgrad=true"), r"optimizer.amsgrad=None \(not True\)"),
+        (("optimizer=adam", "+optimizer.amsgrad=true"), r"optimizer.amsgrad=null \(not True\)"),
     ):
         with pytest.raises(UserError, match=rf"last\.ckpt: .*{message}.* with init="):
             run("first", "trainer.max_steps=3", *new, resume=last)
