@@ -43,7 +43,7 @@ class MusicModel:
         self.model, self.tokenizer, self.content, self.path = model, tokenizer, content, path
 
     def __repr__(self) -> str:
-        return f"MusicModel({self.content.describe(self.path)})"
+        return f"MusicModel({self.content.describe(self.path.name)})"
 
     def to(self, device: str) -> MusicModel:
         self.model.to(device)

@@ -94,7 +94,7 @@ class Sampler:
 
     Args:
         model: causal, in evaluation mode.
-        on_step: called after each step with the number of rows that got a token.
+        on_step: called after each step with the number of its rows.
         warn: called with one line if a requested compilation is not possible.
     """
 
@@ -193,13 +193,11 @@ class Sampler:
         prompts = list(zip(tokens, all_positions, strict=True))
         logits, state = prefill(self.engine, prompts, of_row)
         positions = torch.stack([each[-1] for each in all_positions])[of_row]
-        bounds = torch.tensor(
-            [(c.start, _NEVER if c.end is None else c.end, c.prompt.bar_length) for c in contexts]
-        )[of_row]
+        starts = torch.tensor([context.start for context in contexts])[of_row]
+        bar_lengths = torch.tensor([context.prompt.bar_length for context in contexts])[of_row]
         repeats = self._bar_repeats(grammar, contexts, of_row)
         active, running = torch.arange(len(rows)), list(rows)
         for uniform in _uniforms([row.key for row in rows]):
-            starts, ends, bar_lengths = bounds.unbind(1)
             allowed = grammar.allowed(
                 grammar_state, end=request.allow_end or close, not_before=starts
             )
@@ -214,30 +212,36 @@ class Sampler:
                 logits, allowed = cap_repeats(logits, allowed, repeats, time, sampling.temperature)
             token = sample(logits, sampling, allowed=allowed, uniform=uniform[active])
             grammar_state = grammar.advance(grammar_state, token)
-            over = (grammar_state.time >= ends) & (not close)
             new, times = token.tolist(), grammar_state.time.tolist()
+            finished = grammar_state.finished.tolist()
+            if log_probs is not None:
+                log_p = log_probs.gather(1, token[:, None])[:, 0].tolist()
             for repeat, *seen in zip(repeats, new, times, strict=False):
                 repeat.observe(*([value] for value in seen))
-            for i in (~over).nonzero()[:, 0].tolist():
-                running[i].tokens.append(new[i])
-                running[i].time = times[i]
-                if log_probs is not None:
-                    running[i].log_probs.append(float(log_probs[i, new[i]]))
-            self.on_step(len(over) - int(over.sum()))
-            full = torch.tensor([len(row.tokens) >= row.context.limit for row in running])
-            ended = over | grammar_state.finished | full
-            yield [running[i] for i in ended.nonzero()[:, 0].tolist()]
+            ended: list[int] = []
+            kept: list[int] = []
+            for i, row in enumerate(running):
+                end = row.context.end
+                over = not close and end is not None and times[i] >= end
+                if not over:
+                    row.tokens.append(new[i])
+                    row.time = times[i]
+                    if log_probs is not None:
+                        row.log_probs.append(log_p[i])
+                full = len(row.tokens) >= row.context.limit
+                (ended if over or finished[i] or full else kept).append(i)
+            self.on_step(len(running))
+            yield [running[i] for i in ended]
 
-            if ended.all():
+            if not kept:
                 return
-            if ended.any():  # compute no further tokens of rows that have ended
-                kept = (~ended).nonzero()[:, 0]
-                running = [running[i] for i in kept.tolist()]
-                repeats = repeats and [repeats[i] for i in kept.tolist()]
+            if ended:  # compute no further tokens of rows that have ended
+                running = [running[i] for i in kept]
+                repeats = repeats and [repeats[i] for i in kept]
                 active, token, positions = active[kept], token[kept], positions[kept]
-                bounds, bar_lengths = bounds[kept], bar_lengths[kept]
-                grammar_state = grammar_state.select(kept)
-                state = state.select(kept.to(self.engine.device))
+                starts, bar_lengths = starts[kept], bar_lengths[kept]
+                grammar_state = grammar_state.select(torch.tensor(kept))
+                state = state.select(torch.tensor(kept, device=self.engine.device))
             positions = tokenizer.next_coordinates(
                 self.coordinates, positions, token, grammar_state.positions, bar_lengths
             )
