@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
 from musicgen.attention.pair_weights import FORMS
 from musicgen.console import log, progress_bar
 from musicgen.errors import ParameterError, parameter_of
-from musicgen.evaluation.measure import Inputs, Measure, Row, pivot, without_empty_columns
+from musicgen.evaluation.measure import (
+    Inputs,
+    Measure,
+    Row,
+    pivot,
+    run_label,
+    without_empty_columns,
+)
 from musicgen.evaluation.runs import compared_models
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.files import atomic_path
@@ -26,16 +34,12 @@ from musicgen.metrics import by_offset, invariance_rows
 from musicgen.models import Transformer
 from musicgen.models.attention_weights import attention_weights, identical_token_weights
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.report.matrix_plots import (
-    attention_brightness,
-    plot_attention,
-    plot_invariance,
-    relative_brightness,
-)
+from musicgen.report.figures import save_figure
 from musicgen.report.tables import write_json, write_latex
 from musicgen.validation import check_choice, check_int
 
 KEYS = ("run", "R")
+PANEL = 1.7  # inches
 _COPIES = 4  # of the matrices of identical tokens, at most at a time
 _MEASURES = {"T": "translation_invariance", "M": "monotonicity"}
 
@@ -211,3 +215,83 @@ def published_form(best: list[Row]) -> list[Row]:
         for letter, name in _MEASURES.items()
     ]
     return without_empty_columns(pivot(cells, (*KEYS, "query"), "column", lambda row: row["value"]))
+
+
+def attention_brightness(weights: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return min(1, (a / 0.02)^0.4) of normalised weights a, as Liutkus et al., figures 8 to 12."""
+    return np.minimum(1, (weights.clip(min=0) / 0.02) ** 0.4)
+
+
+def relative_brightness(weights: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return ((a − min a) / (max a − min a))^0.4 of each causal matrix [..., L, L] of weights a."""
+    seen = np.tril(np.ones(weights.shape[-2:], bool))
+    low, high = (
+        f((-2, -1), initial=-s * np.inf, where=seen, keepdims=True)
+        for f, s in ((weights.min, -1), (weights.max, 1))
+    )
+    span = np.where(high > low, high - low, 1)
+    return ((weights - low) / span).clip(0, 1) ** 0.4
+
+
+def plot_attention(
+    brightness: NDArray[np.floating],
+    path: str | Path,
+    *,
+    layers: Sequence[int],
+    training_length: int,
+    notes: Mapping[tuple[int, int], str] | None = None,
+    title: str = "",
+) -> None:
+    """Plot matrices of layers (rows) and heads (columns), queries downwards and keys to the right.
+
+    Args:
+        brightness: from 0 to 1. [layers, H, L, L]
+        layers: their numbers.
+        training_length: marked if it is below L.
+        notes: a text above the matrix of a layer's number and a head.
+    """
+    num_layers, heads, length, _ = brightness.shape
+    height = PANEL * num_layers + 0.7 + 0.15 * num_layers * bool(notes)
+    figure = Figure(figsize=(PANEL * heads + 0.6, height), layout="constrained")
+    if title:
+        figure.suptitle(title, fontsize="medium")
+    grid = figure.subplots(num_layers, heads, sharex=True, sharey=True, squeeze=False)
+    future = np.triu(np.ones((length, length), bool), 1)
+    for (row, head), axes in np.ndenumerate(grid):
+        shown = np.ma.masked_array(brightness[row, head], future)
+        axes.imshow(shown, cmap="viridis", vmin=0, vmax=1)
+        if training_length < length:
+            for line in (axes.axhline, axes.axvline):
+                line(training_length, color="grey", linestyle="--", linewidth=0.7)
+        parts = [f"head {head}"] if row == 0 else []
+        parts += [(notes or {}).get((layers[row], head), "")]
+        axes.set_title("\n".join(filter(None, parts)), fontsize="x-small")
+        axes.tick_params(labelsize="xx-small")
+        if head == 0:
+            axes.set_ylabel(f"layer {layers[row]}\nquery", fontsize="x-small")
+        if row == num_layers - 1:
+            axes.set_xlabel("key", fontsize="x-small")
+    save_figure(figure, path, dpi=120)
+
+
+def plot_invariance(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+    """Plot T and M of models over the range of queries, as Liutkus et al., figure 4.
+
+    Args:
+        rows: with `run`, `R`, `first_query`, `last_query`, `offsets_below`, and both measures. One
+            for each model and range; of several offsets the lowest are shown.
+    """
+    nearest = min(row["offsets_below"] for row in rows)
+    rows = [row for row in rows if row["offsets_below"] == nearest]
+    ranges = list(dict.fromkeys((row["first_query"], row["last_query"]) for row in rows))
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    for axes, (letter, name) in zip(figure.subplots(1, 2), _MEASURES.items(), strict=True):
+        for label in dict.fromkeys(map(run_label, rows)):
+            values = [row[name] for row in rows if run_label(row) == label]
+            axes.plot(range(len(values)), values, marker="o", label=label)
+        axes.set_xticks(range(len(ranges)), [f"{first}–{last}" for first, last in ranges])
+        axes.set(title=f"{name.replace('_', ' ')} {letter} (lower is better)", xlabel="query")
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    save_figure(figure, path, dpi=150)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -85,3 +85,8 @@ def without_empty_columns(rows: Sequence[Row]) -> list[Row]:
     """Leave out the columns in which all rows have None or NaN."""
     kept = {k for row in rows for k, value in row.items() if value is not None and value == value}
     return [{k: value for k, value in row.items() if k in kept} for row in rows]
+
+
+def run_label(row: Mapping[str, Any]) -> str:
+    """Return the name of a row's `run`, with its realizations `R` if it has any."""
+    return row["run"] if row["R"] is None else f"{row['run']}, R = {row['R']}"

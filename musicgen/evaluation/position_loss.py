@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
@@ -19,6 +20,7 @@ from musicgen.evaluation.measure import (
     Measure,
     Row,
     pivot,
+    run_label,
     without_empty_columns,
 )
 from musicgen.evaluation.runs import Compared, compared_models
@@ -33,8 +35,7 @@ from musicgen.metrics import (
     unit_summary,
 )
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.report.matrix_plots import plot_realizations
-from musicgen.report.plots import plot_loss_curves
+from musicgen.report.figures import save_figure
 from musicgen.report.tables import write_csv, write_json, write_latex
 from musicgen.text import pluralize
 from musicgen.training.evaluation import position_losses
@@ -277,3 +278,58 @@ def _log_gains(rows: list[Row]) -> None:
             f"at trained positions: {name} {row['mean']:.3f}, trigram {trigram['mean']:.3f} "
             f"nats a token; the model is {abs(gain):.3f} {'worse' if gain < 0 else 'better'}"
         )
+
+
+def plot_loss_curves(
+    curves: Sequence[Mapping[str, Any]], path: str | Path, *, training_length: int
+) -> None:
+    """Plot loss curves and mark the training length.
+
+    Args:
+        curves: with `run`, `R` (None: it is not in the legend), and those of `LossCurve`.
+    """
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for curve in curves:
+        axes.plot(curve["position"], curve["loss"], label=run_label(curve))
+    axes.axvline(training_length, color="grey", linestyle="--", label="training length")
+    axes.set(xlabel="position", ylabel="cross-entropy (nats)")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    save_figure(figure, path, dpi=150)
+
+
+def plot_realizations(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+    """Plot losses by the realizations of training and of evaluation, as Liutkus et al., figure 14.
+
+    Args:
+        rows: with `run`, `R in training`, `R in evaluation`, and losses in nats at trained
+            positions and at further ones, of which the first and the last are shown. Equal numbers
+            are bold, and missing pairs white.
+    """
+    runs = {row["run"]: str(row["R in training"]) for row in rows}
+    labels = list(runs.values())
+    if len(set(labels)) < len(labels):  # several runs with one R
+        labels = [f"{run}: {label}" for run, label in runs.items()]
+    tested = list(dict.fromkeys(row["R in evaluation"] for row in rows))
+    cells = {(row["run"], row["R in evaluation"]): row for row in rows}
+    parts = [name for name in rows[0] if name.startswith(("trained", "extrapolated"))]
+    parts = parts[:1] + parts[1:][-1:]
+    size = (1.2 + 0.8 * len(tested)) * len(parts) + 1, 1.2 + 0.5 * len(runs)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(1, len(parts), squeeze=False)[0]
+    for axes, part in zip(panels, parts, strict=True):
+        values = np.array([[cells.get((r, R), {}).get(part, np.nan) for R in tested] for r in runs])
+        image = axes.imshow(values, cmap="viridis_r", aspect="auto")
+        for (row, column), value in np.ndenumerate(values):
+            if not np.isnan(value):
+                colour = "white" if image.norm(value) > 0.5 else "black"
+                same = list(runs.values())[row] == str(tested[column])
+                weight = "bold" if same else "normal"
+                centre = {"ha": "center", "va": "center", "fontsize": "small"}
+                axes.text(column, row, f"{value:.3f}", color=colour, weight=weight, **centre)
+        axes.set_xticks(range(len(tested)), list(map(str, tested)))
+        axes.set_yticks(range(len(runs)), labels)
+        axes.set(title=f"{part} (nats)", xlabel="R in evaluation")
+    panels[0].set_ylabel("R in training")
+    save_figure(figure, path, dpi=150)

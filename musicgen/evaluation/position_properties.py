@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
 from numpy.typing import NDArray
 
 from musicgen import load
@@ -16,12 +21,14 @@ from musicgen.files import atomic_path
 from musicgen.generation.model import MusicModel
 from musicgen.metrics import kernel_properties, property_rows
 from musicgen.models.position_kernels import PositionKernel, kernel_axes, position_kernels
-from musicgen.report.matrix_plots import plot_templates
-from musicgen.report.plots import KernelPlot, plot_kernels
+from musicgen.report.figures import save_figure
 from musicgen.report.tables import write_csv, write_json
 from musicgen.validation import check_float
 
-MAX_TEMPLATE = 512  # positions in the pictures of kernels as matrices
+NUM_TEMPLATES = 16  # pictures of kernels as matrices
+MAX_TEMPLATE = 512  # positions in them
+TEMPLATE, PANEL = 1.7, (2.5, 1.5)  # inches
+MAX_COLUMNS = 6
 # Names of lags along coordinates; those of one unit are told apart.
 _UNITS = {
     "index": "tokens",
@@ -124,3 +131,144 @@ def coordinate_length(model: MusicModel, inputs: Inputs, axis: int) -> int:
         window = data.cache[i][: model.training_length]
         ranges.append(np.ptp(model.positions(window, data.cache.bar_lengths[i])[:, axis]))
     return int(np.median(ranges)) + 1
+
+
+def plot_templates(
+    kernels: NDArray[np.floating], zero: int, path: str | Path, *, length: int
+) -> None:
+    """Plot kernels as matrices over query and key, as Liutkus et al., figure 7.
+
+    Of many kernels `NUM_TEMPLATES` are drawn at random, the same in every call.
+
+    Args:
+        kernels: values over consecutive lags, by layer, head and dimension. [layers, H, K', N']
+        zero: the index of lag 0; there are `length` − 1 lags on both sides of it.
+        length: positions to show.
+    """
+    indices = list(np.ndindex(kernels.shape[:3]))
+    if len(indices) > NUM_TEMPLATES:
+        chosen = np.random.default_rng(0).choice(len(indices), NUM_TEMPLATES, replace=False)
+        indices = [indices[i] for i in sorted(chosen)]
+    columns = min(8, len(indices))
+    rows = -(-len(indices) // columns)
+    size = TEMPLATE * columns + 0.8, (TEMPLATE + 0.2) * rows + 0.3
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    position = np.arange(length)
+    index = zero + position[:, None] - position
+    limit = max(float(np.abs(kernels[each]).max()) for each in indices) or 1.0
+    for axes in grid.flat[len(indices) :]:
+        axes.set_visible(False)
+    for axes, (layer, head, d) in zip(grid.flat, indices, strict=False):
+        image = axes.imshow(kernels[layer, head, d][index], cmap="RdBu_r", vmin=-limit, vmax=limit)
+        axes.set_title(f"layer {layer}, head {head}, d = {d}", fontsize="xx-small")
+        axes.tick_params(labelsize="xx-small")
+    figure.supxlabel("key", fontsize="small")
+    figure.supylabel("query", fontsize="small")
+    figure.colorbar(image, ax=grid.ravel().tolist(), aspect=30, fraction=0.03, pad=0.01)
+    save_figure(figure, path, dpi=120)
+
+
+class KernelPlot(NamedTuple):
+    """Kernels of the layers and heads of one model part."""
+
+    title: str
+    unit: str  # of the lags
+    summary: str  # how `profile` summarises the dimensions, such as "mean"
+    lags: NDArray[np.int64]  # consecutive: [N']
+    values: NDArray[np.floating]  # [layers, H, K', N']; size 1 for axes along which they are equal
+    profile: NDArray[np.floating]  # [layers, H, N']
+    training_length: int
+
+
+def plot_kernels(plots: Sequence[KernelPlot], path: str | Path) -> None:
+    """Plot each layer's profiles, a line per head, above an image of all dimensions by head.
+
+    The training length is marked. The file is written like that of `plot_loss_curves`.
+    """
+    grids = [_grid(plot) for plot in plots]
+    heights = [0.7 + PANEL[1] * rows for rows, _ in grids]
+    width = 1.5 + PANEL[0] * max(3, *(columns for _, columns in grids))
+    figure = Figure(figsize=(width, sum(heights)), layout="constrained")
+    parts = figure.subfigures(len(plots), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for part, plot, grid in zip(parts, plots, grids, strict=True):
+        _draw(part, plot, *grid)
+    save_figure(figure, path, dpi=120)
+
+
+def _grid(plot: KernelPlot) -> tuple[int, int]:
+    """Return rows and columns of panels: lines, and images if there are several dimensions."""
+    layers, _, dims, _ = plot.values.shape
+    rows = -(-layers // MAX_COLUMNS)
+    return rows * (1 + (dims > 1)), -(-layers // rows)
+
+
+def _draw(part: SubFigure, plot: KernelPlot, rows: int, columns: int) -> None:
+    lags, values, profile = plot.lags, plot.values, plot.profile
+    if (values == values[:, :1]).all():  # the same for all heads
+        values, profile = values[:, :1], profile[:, :1]
+    layers, _, dims, _ = values.shape
+    panel_rows = 1 + (dims > 1)
+    limit = float(np.abs(values).max()) or 1.0
+    part.suptitle(plot.title, fontsize="medium")
+    grid = part.subplots(rows, columns, sharex=True, sharey="row", squeeze=False)
+    if dims > 1:
+        for lines, image_axes in zip(grid[::2, 0], grid[1::2, 0], strict=True):
+            lines.set_ylabel(plot.summary, fontsize="small")
+            image_axes.set_ylabel("head", fontsize="small")
+    image: Any = None
+    for panel in range(rows * columns // panel_rows):
+        row, column = divmod(panel, columns)
+        panel_axes = grid[panel_rows * row : panel_rows * (row + 1), column]
+        if panel >= layers:
+            for axes in panel_axes:
+                axes.set_visible(False)
+            continue
+        _draw_profile(panel_axes[0], lags, profile[panel])
+        panel_axes[0].set_title("all layers" if layers == 1 else f"layer {panel}", fontsize="small")
+        if dims > 1:
+            image = _draw_image(panel_axes[1], lags, values[panel], limit)
+        for axes in panel_axes:
+            for end in (-plot.training_length, plot.training_length):
+                if lags[0] < end < lags[-1]:
+                    axes.axvline(end, color="grey", linestyle="--", label="training length")
+            axes.tick_params(labelsize="x-small")
+        if panel + columns >= layers:  # the lowest panel of its column
+            panel_axes[-1].set_xlabel(f"lag ({plot.unit})", fontsize="small")
+            panel_axes[-1].tick_params(labelbottom=True)
+    if image is not None:
+        bar = part.colorbar(image, ax=grid.ravel().tolist(), aspect=30, fraction=0.03, pad=0.01)
+        bar.ax.tick_params(labelsize="x-small")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    by_label = dict(zip(labels, handles, strict=True))  # marks on both sides have one entry
+    part.legend(by_label.values(), by_label, loc="outside right upper", fontsize="small")
+
+
+def _draw_profile(axes: Axes, lags: NDArray[np.int64], profile: NDArray[np.floating]) -> None:
+    """Draw one layer's profiles [H, N']."""
+    heads = len(profile)
+    for head, colour in enumerate(colormaps["viridis"](np.linspace(0, 0.9, heads))):
+        label = f"head {head}" if heads > 1 else "all heads"
+        axes.plot(lags, profile[head], color=colour, linewidth=1, label=label)
+    axes.grid(alpha=0.3)
+    axes.set_xlim(lags[0] - 0.5, lags[-1] + 0.5)
+
+
+def _draw_image(
+    axes: Axes, lags: NDArray[np.int64], values: NDArray[np.floating], limit: float
+) -> Any:
+    """Draw one layer's kernels [H, K', N'] as an image, with the heads below each other."""
+    heads, dims, _ = values.shape
+    image = axes.imshow(
+        values.reshape(heads * dims, -1),
+        aspect="auto",
+        extent=(lags[0] - 0.5, lags[-1] + 0.5, heads * dims, 0),
+        cmap="RdBu_r",
+        vmin=-limit,
+        vmax=limit,
+    )
+    for head in range(1, heads):
+        axes.axhline(head * dims, color="black", linewidth=0.5)
+    labels = [str(head) for head in range(heads)] if heads > 1 else ["all"]
+    axes.set_yticks(dims * (np.arange(heads) + 0.5), labels)
+    return image

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from rich.progress import MofNCompleteColumn
 
 from musicgen.console import progress_bar
@@ -17,7 +20,7 @@ from musicgen.evaluation.style import piece_rows, pool
 from musicgen.metrics import Summary
 from musicgen.metrics.style_anchors import style_labels
 from musicgen.metrics.summary import mean_of_valid
-from musicgen.report.plots import plot_style_over_time
+from musicgen.report.figures import save_figure
 from musicgen.report.tables import write_csv, write_latex
 
 KEYS = ("generated", "profile", "part")
@@ -95,3 +98,44 @@ class StyleOverTime(Measure):
 
 def _by_part(rows: list[Row]) -> list[Row]:
     return pivot(rows, ["generated", "profile"], "part", lambda row: row["mean"])
+
+
+def plot_style_over_time(points: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+    """Plot the style similarity of continuations by part, as Liutkus et al., figure 5.
+
+    A dot is a style, and a line connects the means of a model.
+
+    Args:
+        points: with `generated` (the model), `profile`, `part`, which are sorted by name, and
+            `similarity`; NaN is left out.
+    """
+    parts = sorted({point["part"] for point in points})
+    points = [point for point in points if not np.isnan(point["similarity"])]
+    models, profiles = (
+        list(dict.fromkeys(point[key] for point in points)) for key in ("generated", "profile")
+    )
+    figure = Figure(figsize=(0.6 + 3.4 * len(profiles), 3.6), layout="constrained")
+    panels = figure.subplots(1, len(profiles), sharey=True, squeeze=False)[0]
+    for axes, profile in zip(panels, profiles, strict=True):
+        for number, model in enumerate(models):
+            shift = 0.6 * ((number + 0.5) / len(models) - 0.5)
+            values = [
+                [
+                    point["similarity"]
+                    for point in points
+                    if (point["generated"], point["profile"], point["part"])
+                    == (model, profile, part)
+                ]
+                for part in parts
+            ]
+            places = [i + shift for i, found in enumerate(values) if found]
+            means = [np.mean(found) for found in values if found]
+            (line,) = axes.plot(places, means, marker="_", markersize=12, label=model)
+            dots = [(i + shift, value) for i, found in enumerate(values) for value in found]
+            axes.scatter(*zip(*dots, strict=True), s=6, alpha=0.4, color=line.get_color())
+        axes.set_xticks(range(len(parts)), parts)
+        axes.set(title=profile.replace("_", "–"), xlabel="part of the continuation")
+        axes.grid(alpha=0.3)
+    panels[0].set(ylabel="style similarity (1 is best)", ylim=(0, 1.02))
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    save_figure(figure, path, dpi=150)

@@ -1,16 +1,38 @@
-"""Pictures of matrices: what they show, where it can be computed, and that they are written."""
+"""Plots of measures: what they show, where it can be computed, and that they are written."""
 
 import numpy as np
 import pytest
 
-from musicgen.report.matrix_plots import (
+from musicgen.evaluation.attention_properties import (
     attention_brightness,
     plot_attention,
     plot_invariance,
-    plot_realizations,
-    plot_templates,
     relative_brightness,
 )
+from musicgen.evaluation.position_loss import plot_loss_curves, plot_realizations
+from musicgen.evaluation.position_properties import KernelPlot, plot_kernels, plot_templates
+from musicgen.metrics import loss_curve
+
+N = 64
+LAGS = np.arange(1 - N, 2 * N)
+
+
+@pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
+def test_plot_loss_curves(tmp_path, suffix, magic):
+    curve = loss_curve([np.linspace(3, 1, 500)])._asdict()
+    path = tmp_path / f"loss{suffix}"
+    curves = [{"run": "model", "R": 4, **curve}, {"run": "trigram", "R": None, **curve}]
+    plot_loss_curves(curves, path, training_length=256)
+    assert path.read_bytes().startswith(magic)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(("layers", "heads", "dims"), [(1, 1, 1), (7, 2, 3)])
+def test_plot_kernels(tmp_path, layers, heads, dims):
+    values = np.cos(np.arange(layers * heads * dims).reshape(layers, heads, dims, 1) * LAGS)
+    plot = KernelPlot("waves", "tokens", "mean", LAGS, values, values.mean(-2), N)
+    plot_kernels([plot, plot], tmp_path / "kernels.png")
+    assert is_png(tmp_path / "kernels.png")
 
 
 def is_png(path) -> bool:
