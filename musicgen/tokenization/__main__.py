@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from musicgen.errors import UserError
@@ -13,42 +14,35 @@ from musicgen.tokenization import Tokenizer, frozen_tokenizers
 from musicgen.tokenization.description import describe_tokens
 
 
-def describe_file(arguments: Sequence[str]) -> Iterator[str]:
+def describe_file(path: str, name: str = "remi") -> Iterator[str]:
     """Yield the lines to print: a summary of the encoding, then the tokens."""
     frozen = frozen_tokenizers()
-    choices = f"{', '.join(frozen)}, or a saved .json"
-    if {"-h", "--help"} & set(arguments):
-        yield f"{__doc__}\ntokenizer: {choices}"
-        return
-    key = "tokenizer="
-    files = [argument for argument in arguments if not argument.startswith(key)]
-    names = [argument.removeprefix(key) for argument in arguments if argument not in files]
-    name, *others = names or ["remi"]
-    if len(files) != 1 or others:
-        raise UserError("give one file: python -m musicgen.tokenization FILE.mid [tokenizer=remi]")
     if name not in frozen and not name.endswith(".json"):
-        raise UserError(f"{key}{name}: expected one of {choices}")
+        choices = f"{', '.join(frozen)}, or a saved .json"
+        raise UserError(f"tokenizer={name}: expected one of {choices}")
     tokenizer = frozen[name] if name in frozen else Tokenizer.load(name)
-    score = read(files[0])
+    score = read(path)
     tokens, summary = tokenizer.encode_with_summary(score)
-    yield f"{Path(files[0]).name}: {len(tokens):,} tokens of {name}; {summary.describe()}"
+    yield f"{Path(path).name}: {len(tokens):,} tokens of {name}; {summary.describe()}"
     yield " bar beat"
     yield from describe_tokens(tokenizer, tokens, tokenizer.bar_length(score))
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser("python -m musicgen.tokenization", description=__doc__)
+    parser.add_argument("file")
+    known = f"tokenizer=NAME: {', '.join(frozen_tokenizers())}, or a saved .json"
+    parser.add_argument("tokenizer", nargs="?", default="tokenizer=remi", help=known)
+    arguments = parser.parse_args()
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # names of any bytes
     try:
-        for line in describe_file(sys.argv[1:]):
+        for line in describe_file(arguments.file, arguments.tokenizer.removeprefix("tokenizer=")):
             print(line)
         sys.stdout.flush()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        parser.exit(2, f"error: {error}\n")
     except BrokenPipeError:  # the reader, such as `head`, has stopped reading
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 if __name__ == "__main__":

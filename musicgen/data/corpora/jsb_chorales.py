@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece, missing_corpus
 from musicgen.errors import UserError
 from musicgen.midi import Score
-from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
-from musicgen.tokenization.chorale.voices import NUM_VOICES
+from musicgen.tokenization.chorale.frames import NUM_VOICES, SILENCE, score_of_frames
 
 SOURCE = "Jsb16thSeparated.json of https://github.com/czhuang/JSB-Chorales-dataset"
 FILES = ("Jsb16thSeparated.json", "jsb-chorales-16th.json", "jsb_chorales.json")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from musicgen.tokenization.chorale.voices import NUM_VOICES
+from musicgen.tokenization.chorale.frames import NUM_VOICES
 from musicgen.tokenization.grammar import Grammar, GrammarState
 from musicgen.tokenization.vocabulary import Vocabulary
 

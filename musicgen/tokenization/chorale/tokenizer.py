@@ -9,13 +9,14 @@ import numpy as np
 from musicgen.midi import Score, Track
 from musicgen.tokenization.base import EncodingSummary, Rng, Tokenizer
 from musicgen.tokenization.chorale.frames import (
+    NUM_VOICES,
     SILENCE,
     STEPS_PER_BEAT,
+    find_voice,
     frames_of_score,
     score_of_frames,
 )
 from musicgen.tokenization.chorale.grammar import ChoraleGrammar
-from musicgen.tokenization.chorale.voices import NUM_VOICES, find_voice
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_int
 
