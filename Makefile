@@ -5,6 +5,7 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 DEVICE := cuda
 MINUTES := 8
+FAST := $(addprefix tests/,attention checkpoints cli composer metrics midi models position tokenization)
 DEMO := bars=24 best_of=4 best_of_bars=4 sampling.temperature=0.6
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span

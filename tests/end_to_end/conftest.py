@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.command_line import SHORT, TINY, call
+from tests.end_to_end.command_line import SHORT, TINY, call, call_here
 
 SPE = ("position=sine_spe", "attention=favor")  # one kernel, by SPE
 
@@ -26,3 +26,11 @@ def workplace(trained, tmp_path_factory) -> Path:
     """A copy of it that the tests of a file may change."""
     folder = tmp_path_factory.mktemp("workplace")
     return Path(shutil.copytree(trained, folder, dirs_exist_ok=True))
+
+
+@pytest.fixture
+def here(monkeypatch, capsys):
+    """`here(folder, script, *arguments)`: a command in this process, see `call_here`."""
+    return lambda folder, script, *arguments: call_here(
+        folder, script, list(arguments), monkeypatch, capsys
+    )

@@ -10,7 +10,7 @@ import pytest
 
 from musicgen import run_folders
 from musicgen.cli.command import command
-from tests.end_to_end.command_line import TINY, assert_one_line, call, call_here
+from tests.end_to_end.command_line import TINY, assert_one_line, call
 
 ERRORS = {
     "unknown key": (
@@ -136,7 +136,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_errors_are_one_line(tmp_path, error, monkeypatch, capsys):
+def test_errors_are_one_line(here, tmp_path, error, monkeypatch):
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/x.mid").write_bytes(b"MThd\0\0\0\6\0\1\0\1\1\xe0MTrk\0\0\xff\xff")
@@ -145,17 +145,17 @@ def test_errors_are_one_line(tmp_path, error, monkeypatch, capsys):
     (tmp_path / "mine/song.mid").touch()
     (script, *arguments), parts = ERRORS[error]
     monkeypatch.setattr(run_folders, "PRETRAINED", tmp_path)  # no model takes a run's place
-    assert_one_line(call_here(tmp_path, script, arguments, monkeypatch, capsys), *parts)
+    assert_one_line(here(tmp_path, script, *arguments), *parts)
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["song.mid"]
 
 
-def test_a_failed_command_leaves_no_output_folder(workplace, monkeypatch, capsys):
+def test_a_failed_command_leaves_no_output_folder(here, workplace):
     for script, arguments in (
         ("generate.py", ["compile=maybe"]),
         ("evaluate.py", ["split=tset", "metrics=position_loss"]),
     ):
         arguments = [*arguments, "out=for nothing"]
-        assert_one_line(call_here(workplace, script, arguments, monkeypatch, capsys))
+        assert_one_line(here(workplace, script, *arguments))
         assert not (workplace / "for nothing").exists()
 
 
@@ -180,14 +180,14 @@ def heeds_ctrl_c():
 
 
 @pytest.mark.usefixtures("heeds_ctrl_c")
-def test_a_logger_that_is_not_installed_is_named(tmp_path, monkeypatch, capsys):
+def test_a_logger_that_is_not_installed_is_named(here, tmp_path, monkeypatch):
     from pytorch_lightning.loggers import TensorBoardLogger
 
     def missing(*args, **kwargs):
         raise ModuleNotFoundError("No module named 'tensorboard'")
 
     monkeypatch.setattr(TensorBoardLogger, "__init__", missing)
-    done = call_here(tmp_path, "train.py", ["logger=tensorboard"], monkeypatch, capsys)
+    done = here(tmp_path, "train.py", "logger=tensorboard")
     assert_one_line(done, "logger=tensorboard: not installed; run: pip install tensorboard, or")
 
 

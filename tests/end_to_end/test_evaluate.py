@@ -17,10 +17,10 @@ from musicgen.evaluation.training_data import open_training_data
 from musicgen.midi import write
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.training.evaluation import position_losses
-from tests.end_to_end.command_line import assert_one_line, call, call_here
+from tests.end_to_end.command_line import assert_one_line, call
 
 
-def test_generate_then_evaluate(workplace):
+def test_generate_then_evaluate(here, workplace):
     folder = workplace / "folder of prompts"
     for i in range(3):
         write(compose_pop(5, i), folder / f"song {i}.mid")
@@ -44,7 +44,7 @@ def test_generate_then_evaluate(workplace):
     assert manifest["settings"]["ungrammatical pieces"] == 0
     assert {row["tokens"] for row in manifest["pieces"]} == {6 * 64}
 
-    again = call(
+    again = here(
         workplace,
         "generate.py",
         f"prompt={folder}/song 1.mid",
@@ -58,11 +58,11 @@ def test_generate_then_evaluate(workplace):
     first, second = (workplace / d / "song 1_0.mid" for d in ("generated", "again"))
     assert first.read_bytes() == second.read_bytes()
 
-    refused = call(workplace, "generate.py", f"prompt={folder}", "out=generated", "prompt_bars=2")
+    refused = here(workplace, "generate.py", f"prompt={folder}", "out=generated", "prompt_bars=2")
     assert_one_line(refused, "exists already; give another folder with out=DIR")
 
     (folder / "broken.mid").unlink()
-    done = call(
+    done = here(
         workplace,
         "evaluate.py",
         "metrics=[style,position_loss]",
@@ -91,24 +91,24 @@ def test_generate_then_evaluate(workplace):
     assert "position_loss, nats per bar" in done.stdout
 
 
-def test_evaluate_refuses_a_piece_without_a_reference(workplace, monkeypatch, capsys):
+def test_evaluate_refuses_a_piece_without_a_reference(here, workplace):
     write(compose_pop(3, 0), workplace / "originals/a.mid")
     write(compose_pop(3, 0), workplace / "new/b.mid")
     arguments = ["generated=new", "references=originals"]
-    refused = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    refused = here(workplace, "evaluate.py", *arguments)
     assert_one_line(
         refused, "b.mid: ", "no file named b in references=originals", "folder of the originals"
     )
     assert not (workplace / "evaluated").exists()
 
 
-def test_held_out_prompts_are_found_again(workplace, monkeypatch, capsys):
+def test_held_out_prompts_are_found_again(here, workplace):
     arguments = ["prompt=test", "prompt_bars=2", "bars=2", "max_new_tokens=99", "report=false"]
-    done = call_here(workplace, "generate.py", [*arguments, "out=held out"], monkeypatch, capsys)
+    done = here(workplace, "generate.py", *arguments, "out=held out")
     assert done.returncode == 0, done.stderr
     manifest = json.loads((workplace / "held out/generation.json").read_text())
     arguments = ["generated=held out", "out=held out measures"]
-    done = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    done = here(workplace, "evaluate.py", *arguments)
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.split("cosine")[0].splitlines())) <= 100
     rows = csv.DictReader((workplace / "held out measures/style_pieces.csv").open())
@@ -126,9 +126,9 @@ def test_held_out_prompts_are_found_again(workplace, monkeypatch, capsys):
     assert found == expected != {}
 
 
-def test_position_properties_writes_a_table_and_a_plot(workplace):
+def test_position_properties_writes_a_table_and_a_plot(here, workplace):
     out = workplace / "kernels"
-    done = call(workplace, "evaluate.py", "metrics=position_properties", f"out={out}")
+    done = here(workplace, "evaluate.py", "metrics=position_properties", f"out={out}")
     assert done.returncode == 0, done.stderr
     assert "sine_spe, tokens" in done.stdout
     assert "half_width: the lag at which" in done.stdout
@@ -151,14 +151,14 @@ def test_position_properties_writes_a_table_and_a_plot(workplace):
         assert float(row["layer 1, head 0"]) == pytest.approx(expected, abs=1e-5)
 
 
-def test_attention_properties(workplace, monkeypatch, capsys):
+def test_attention_properties(here, workplace):
     arguments = [
         "metrics=attention_properties",
         "metric.attention_properties.num_tokens=3",
         "split=train",
         "out=att",
     ]
-    done = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    done = here(workplace, "evaluate.py", *arguments)
     assert done.returncode == 0, done.stderr
     assert "best heads of layer 0" in done.stdout
     rows = list(csv.DictReader((workplace / "att/attention_properties.csv").open()))
@@ -184,25 +184,25 @@ def test_attention_properties(workplace, monkeypatch, capsys):
     assert pictures == {"attention_properties.png", maps, tokens}
 
     arguments = [*arguments[:-1], "out=bad", "metric.attention_properties.layers=[5]"]
-    refused = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    refused = here(workplace, "evaluate.py", *arguments)
     assert_one_line(
         refused, "metric.attention_properties.layers=[5]", "expected some of the layers 0 to 1"
     )
     arguments[-1] = "metric.attention_properties.length=300000"
-    refused = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    refused = here(workplace, "evaluate.py", *arguments)
     assert_one_line(
         refused, "metric.attention_properties.length=300000", "11,520.0 GB of the machine's"
     )
     assert not (workplace / "bad").exists()
 
 
-def test_position_properties_in_musical_time_and_without_a_kernel(workplace, monkeypatch, capsys):
+def test_position_properties_in_musical_time_and_without_a_kernel(here, workplace):
     checkpoint = torch.load(next(workplace.glob("outputs/tiny/*/checkpoints/last.ckpt")))
     content = checkpoint["musicgen"]
     content["model"]["position"]["coordinates"] = "time"
     torch.save(checkpoint, workplace / "time.ckpt")
     arguments = ["checkpoint=time.ckpt", "metrics=position_properties"]
-    done = call_here(workplace, "evaluate.py", [*arguments, "out=t"], monkeypatch, capsys)
+    done = here(workplace, "evaluate.py", *arguments, "out=t")
     assert done.returncode == 0, done.stderr
     row = next(csv.DictReader((workplace / "t/position_properties.csv").open()))
     assert row["lag"] == "grid steps"
@@ -212,7 +212,7 @@ def test_position_properties_in_musical_time_and_without_a_kernel(workplace, mon
     content["model"]["position"]["coordinates"] = "beat"
     torch.save(checkpoint, workplace / "beat.ckpt")
     arguments[0] = "checkpoint=beat.ckpt"
-    done = call_here(workplace, "evaluate.py", [*arguments, "out=b"], monkeypatch, capsys)
+    done = here(workplace, "evaluate.py", *arguments, "out=b")
     assert done.returncode == 0, done.stderr
     row = next(csv.DictReader((workplace / "b/position_properties.csv").open()))
     assert row["lag"] == "grid steps in the bar"
@@ -226,11 +226,11 @@ def test_position_properties_in_musical_time_and_without_a_kernel(workplace, mon
         del weights[name]
     torch.save(checkpoint, workplace / "none.ckpt")
     arguments[0] = "checkpoint=none.ckpt"
-    refused = call_here(workplace, "evaluate.py", [*arguments, "out=n"], monkeypatch, capsys)
+    refused = here(workplace, "evaluate.py", *arguments, "out=n")
     assert_one_line(refused, "position=none has no kernel", "position=sine_spe")
 
 
-def test_several_runs_and_numbers_of_realizations(workplace, monkeypatch, capsys):
+def test_several_runs_and_numbers_of_realizations(here, workplace):
     (run,) = workplace.glob("outputs/tiny/*")
     copy = workplace / "copy.ckpt"
     copy.write_bytes((run / "checkpoints/last.ckpt").read_bytes())
@@ -244,9 +244,7 @@ def test_several_runs_and_numbers_of_realizations(workplace, monkeypatch, capsys
         "out=grid",
         "split=train",
     ]
-    done = call_here(
-        workplace, "evaluate.py", ["metrics=position_loss", *arguments], monkeypatch, capsys
-    )
+    done = here(workplace, "evaluate.py", "metrics=position_loss", *arguments)
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader((workplace / "grid/position_loss.csv").open()))
     parts = ["trained", "extrapolated 1.5x", "extrapolated 2x", "extrapolated 4x"]
@@ -282,13 +280,11 @@ def test_several_runs_and_numbers_of_realizations(workplace, monkeypatch, capsys
     checkpoint = torch.load(copy)
     checkpoint["musicgen"]["config"]["loader"]["test_fraction"] = 0.3
     torch.save(checkpoint, copy)
-    refused = call_here(
-        workplace, "evaluate.py", ["metrics=position_loss", *arguments], monkeypatch, capsys
-    )
+    refused = here(workplace, "evaluate.py", "metrics=position_loss", *arguments)
     assert_one_line(refused, "copy.ckpt", "another vocabulary, corpus or split")
 
 
-def test_predictions_averaged_over_keys(workplace, monkeypatch, capsys):
+def test_predictions_averaged_over_keys(here, workplace):
     (run,) = workplace.glob("outputs/tiny/*")
     arguments = ["metrics=position_loss", f"checkpoint={run}", "split=train", "max_pieces=1"]
     arguments += [
@@ -297,7 +293,7 @@ def test_predictions_averaged_over_keys(workplace, monkeypatch, capsys):
         "metric.position_loss.max_factor=1",
         "out=keys",
     ]
-    done = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    done = here(workplace, "evaluate.py", *arguments)
     assert done.returncode == 0, done.stderr
     assert "each in 3 keys" in done.stderr
     model = load(run)
@@ -315,10 +311,10 @@ def test_predictions_averaged_over_keys(workplace, monkeypatch, capsys):
     assert float(row["mean"]) == pytest.approx(-np.log(p).mean(), rel=1e-5)
 
 
-def test_resources_until_the_best_validation(workplace, monkeypatch, capsys):
+def test_resources_until_the_best_validation(here, workplace):
     (run,) = workplace.glob("outputs/tiny/*")
     arguments = ["metrics=resources", f"runs=[{run}]", "out=took"]
-    done = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    done = here(workplace, "evaluate.py", *arguments)
     assert done.returncode == 0, done.stderr
     (row,) = csv.DictReader((workplace / "took/resources.csv").open())
     logged = [r for r in csv.DictReader((run / "metrics.csv").open()) if r["val/loss"]]
@@ -335,11 +331,11 @@ def test_resources_until_the_best_validation(workplace, monkeypatch, capsys):
     alone = workplace / "alone/last.ckpt"
     alone.write_bytes((run / "checkpoints/last.ckpt").read_bytes())
     arguments = ["metrics=resources", f"checkpoint={alone}", "out=none"]
-    refused = call_here(workplace, "evaluate.py", arguments, monkeypatch, capsys)
+    refused = here(workplace, "evaluate.py", *arguments)
     assert_one_line(refused, f"checkpoint={alone}", "metrics.csv cannot be read", "logger=csv")
 
 
-def test_runs_that_differ_in_their_seeds_are_one_row(workplace, monkeypatch, capsys):
+def test_runs_that_differ_in_their_seeds_are_one_row(here, workplace, monkeypatch):
     (run,) = workplace.glob("outputs/tiny/*")
     checkpoint = torch.load(run / "checkpoints/last.ckpt")
     paths = []
@@ -373,9 +369,7 @@ def test_runs_that_differ_in_their_seeds_are_one_row(workplace, monkeypatch, cap
         "split=train",
         "out=seeds",
     ]
-    done = call_here(
-        workplace, "evaluate.py", ["metrics=position_loss", *arguments], monkeypatch, capsys
-    )
+    done = here(workplace, "evaluate.py", "metrics=position_loss", *arguments)
     assert done.returncode == 0, done.stderr
     table = done.stdout.partition("in nats a token")[0]
     assert max(map(len, table.splitlines())) <= 80
@@ -411,7 +405,5 @@ def test_runs_that_differ_in_their_seeds_are_one_row(workplace, monkeypatch, cap
     assert f"$\\pm$ {np.std(means, ddof=1):.3f} over seeds" in latex
 
     twice = [*arguments[1:-1], "out=twice", f"runs=[{paths[0].name},{paths[0].name}]"]
-    refused = call_here(
-        workplace, "evaluate.py", ["metrics=position_loss", *twice], monkeypatch, capsys
-    )
+    refused = here(workplace, "evaluate.py", "metrics=position_loss", *twice)
     assert_one_line(refused, f"{paths[0].name} is given twice")

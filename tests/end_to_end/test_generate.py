@@ -10,16 +10,16 @@ import pytest
 
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.midi import dumps, read, write
-from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, call, call_here
+from tests.end_to_end.command_line import SHORT, TINY, assert_one_line
 
 
 @pytest.mark.parametrize(
     "name", ["My Song (1).mid", "Señor.mid", "a,b.mid", "a&b.mid", "it's.mid", "x=y.MID"]
 )
-def test_prompt_file_names_may_hold_special_characters(workplace, name):
+def test_prompt_file_names_may_hold_special_characters(here, workplace, name):
     write(compose_pop(3, 0), workplace / "prompts" / name)
     out = f"out of {name}"
-    done = call(
+    done = here(
         workplace, "generate.py", f"prompt=prompts/{name}", "prompt_bars=1", "bars=1", f"out={out}"
     )
     assert done.returncode == 0, done.stderr
@@ -30,7 +30,7 @@ def test_prompt_file_names_may_hold_special_characters(workplace, name):
     assert "http://" not in page.replace("http://www.w3.org", "")
 
 
-def test_names_that_are_too_long_or_not_utf8(workplace, monkeypatch, capsys):
+def test_names_that_are_too_long_or_not_utf8(here, workplace):
     folder = os.fsencode(workplace / "odd")
     os.mkdir(folder)  # noqa: PTH102, as these names are bytes
     data = dumps(compose_pop(3, 0))
@@ -44,7 +44,7 @@ def test_names_that_are_too_long_or_not_utf8(workplace, monkeypatch, capsys):
         with open(folder + b"/" + name, "wb") as file:  # noqa: PTH123
             file.write(data)
     arguments = ["prompt=odd", "prompt_bars=1", "bars=1", "out=from odd"]
-    done = call_here(workplace, "generate.py", arguments, monkeypatch, capsys)
+    done = here(workplace, "generate.py", *arguments)
     assert done.returncode == 0, done.stderr
     files = {path.name for path in (workplace / "from odd").glob("*.mid")}
     manifest = json.loads((workplace / "from odd/generation.json").read_text())
@@ -53,11 +53,11 @@ def test_names_that_are_too_long_or_not_utf8(workplace, monkeypatch, capsys):
     assert (workplace / "from odd/report.html").read_text()
 
 
-def test_generate_warns_about_notes_that_the_vocabulary_drops(workplace, monkeypatch, capsys):
+def test_generate_warns_about_notes_that_the_vocabulary_drops(here, workplace):
     for i in range(5):
         write(compose_groove(0, "bossa", 0, i), workplace / f"band/{i}.mid")
     arguments = ["prompt=band", "prompt_bars=1", "bars=1", "out=from a band"]
-    done = call_here(workplace, "generate.py", arguments, monkeypatch, capsys)
+    done = here(workplace, "generate.py", *arguments)
     assert done.returncode == 0, done.stderr
     lost = [line for line in done.stderr.splitlines() if "notes of drums dropped" in line]
     assert len(lost) == 3
@@ -68,7 +68,7 @@ def test_generate_warns_about_notes_that_the_vocabulary_drops(workplace, monkeyp
     assert len(notices) == 5
 
 
-def test_a_prompt_file_is_kept_or_written_as_the_model_saw_it(workplace, monkeypatch, capsys):
+def test_a_prompt_file_is_kept_or_written_as_the_model_saw_it(here, workplace):
     """`tokens` and damaged headers give a piano alone; the manifest's figures are of the file."""
     source = workplace / "kept/band.mid"
     write(compose_groove(0, "bossa", 0, 0), source)
@@ -76,9 +76,7 @@ def test_a_prompt_file_is_kept_or_written_as_the_model_saw_it(workplace, monkeyp
     (workplace / "kept/separate.mid").write_bytes(data[:8] + b"\0\2" + data[10:])  # format 2
     for choice, kept in (("original", True), ("tokens", False)):
         arguments = ["prompt=kept", "prompt_bars=2", "bars=1", f"keep_prompt={choice}"]
-        done = call_here(
-            workplace, "generate.py", [*arguments, f"out={choice}"], monkeypatch, capsys
-        )
+        done = here(workplace, "generate.py", *arguments, f"out={choice}")
         assert done.returncode == 0, done.stderr
         line = "separate.mid: written as the model saw it, since its tracks are separate pieces"
         assert done.stderr.count(line) == kept
@@ -96,13 +94,13 @@ def test_a_prompt_file_is_kept_or_written_as_the_model_saw_it(workplace, monkeyp
     assert "a model trained with task=groove keeps them" in done.stderr
 
 
-def test_generate_warns_about_pieces_cut_short_by_the_position_limit(tmp_path, monkeypatch, capsys):
+def test_generate_warns_about_pieces_cut_short_by_the_position_limit(here, tmp_path):
     arguments = ["train.py", *TINY, *SHORT, "run_name=short", "position=learnable"]
     arguments += ["model.position.max_length=64", "trainer.max_steps=1"]
-    done = call_here(tmp_path, arguments[0], arguments[1:], monkeypatch, capsys)
+    done = here(tmp_path, arguments[0], *arguments[1:])
     assert done.returncode == 0, done.stderr
     arguments = ["bars=16", "num_samples=2", "out=short"]
-    done = call_here(tmp_path, "generate.py", arguments, monkeypatch, capsys)
+    done = here(tmp_path, "generate.py", *arguments)
     line = (
         "2 pieces cut short of bars=16 at 64 tokens, the limit of this model's positional encoding"
     )
@@ -110,7 +108,7 @@ def test_generate_warns_about_pieces_cut_short_by_the_position_limit(tmp_path, m
     assert line in json.loads((tmp_path / "short/generation.json").read_text())["notices"][0]
 
 
-def test_candidates_are_in_the_manifest(workplace, monkeypatch, capsys):
+def test_candidates_are_in_the_manifest(here, workplace):
     arguments = [
         "prompt=test",
         "num_prompts=1",
@@ -120,7 +118,7 @@ def test_candidates_are_in_the_manifest(workplace, monkeypatch, capsys):
         "best_of_bars=1",
     ]
     arguments += ["ending=close", "sampling.min_p=0.02", "sampling.max_bar_repeats=2", "out=best"]
-    done = call_here(workplace, "generate.py", arguments, monkeypatch, capsys)
+    done = here(workplace, "generate.py", *arguments)
     assert done.returncode == 0, done.stderr
     manifest = json.loads((workplace / "best/generation.json").read_text())
     (piece,) = manifest["pieces"]
@@ -134,35 +132,35 @@ def test_candidates_are_in_the_manifest(workplace, monkeypatch, capsys):
     assert manifest["settings"]["ungrammatical pieces"] == 0
 
 
-def test_held_out_pieces_or_no_prompt(workplace):
+def test_held_out_pieces_or_no_prompt(here, workplace):
     for arguments, name in (
         (["prompt=test", "num_prompts=1", "prompt_bars=1"], "pop_*_0.mid"),
         (["num_samples=2"], "from nothing_1.mid"),
     ):
         out = f"out {name[:3]}"
-        done = call(workplace, "generate.py", *arguments, "bars=1", f"out={out}")
+        done = here(workplace, "generate.py", *arguments, "bars=1", f"out={out}")
         assert done.returncode == 0, done.stderr
         assert len(list((workplace / out).glob(name))) == 1
 
 
-def test_prompts_with_colliding_names_get_different_files(workplace):
+def test_prompts_with_colliding_names_get_different_files(here, workplace):
     for name in ("same/a/b.mid", "same/a_b.mid", "same/x.mid", "same/x.MIDI"):
         write(compose_pop(3, 0), workplace / name)
-    done = call(workplace, "generate.py", "prompt=same", "prompt_bars=1", "bars=1", "out=apart")
+    done = here(workplace, "generate.py", "prompt=same", "prompt_bars=1", "bars=1", "out=apart")
     assert done.returncode == 0, done.stderr
     names = {path.name for path in (workplace / "apart").glob("*.mid")}
     assert names == {"a_b_0.mid", "a_b (2)_0.mid", "x_0.mid", "x (2)_0.mid"}
 
 
-def test_a_moved_run_folder_is_a_checkpoint(workplace):
+def test_a_moved_run_folder_is_a_checkpoint(here, workplace):
     (run,) = (workplace / "outputs/tiny").iterdir()
     moved = workplace / "moved, (here)"
     shutil.copytree(run, moved)
-    done = call(workplace, "generate.py", f"checkpoint={moved}", "bars=1", "out=from moved")
+    done = here(workplace, "generate.py", f"checkpoint={moved}", "bars=1", "out=from moved")
     assert done.returncode == 0, done.stderr
 
 
-def test_generate_errors_are_one_line(workplace, monkeypatch, capsys):
+def test_generate_errors_are_one_line(here, workplace):
     (workplace / "bad.mid").write_bytes(b"hello")
     for arguments, parts in (
         (["prompt=bad.mid"], ["bad.mid", "not a MIDI file"]),
@@ -190,5 +188,5 @@ def test_generate_errors_are_one_line(workplace, monkeypatch, capsys):
         (["sampling.max_notes=0"], ["sampling.max_notes=0: expected an integer >= 1"]),
         (["out=bad.mid"], ["bad.mid", "cannot be created", "give another folder"]),
     ):
-        assert_one_line(call_here(workplace, "generate.py", arguments, monkeypatch, capsys), *parts)
+        assert_one_line(here(workplace, "generate.py", *arguments), *parts)
     assert not list(workplace.glob("generated/20*"))

@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from tests.end_to_end.command_line import TINY, assert_one_line, call, call_here
+from tests.end_to_end.command_line import TINY, assert_one_line, call
 
 STEPS = ("trainer.max_steps=4", "trainer.val_check_interval=2")
 OPTUNA = (*TINY, *STEPS, "hparams_search=optuna", "hydra.sweeper.sampler.n_startup_trials=2")
@@ -42,15 +42,13 @@ class Kill(Callback):
 """
 
 
-def test_a_killed_sweep_goes_on_where_it_stopped(workplace, monkeypatch, capsys):
+def test_a_killed_sweep_goes_on_where_it_stopped(here, workplace, monkeypatch):
     (workplace / "killing.py").write_text(KILL)
     monkeypatch.syspath_prepend(workplace)
     monkeypatch.setenv("PYTHONPATH", str(workplace), prepend=os.pathsep)
     arguments = ["-m", *TINY, "trainer.max_steps=8", "trainer.val_check_interval=4", "seed=1,2,3"]
     arguments += ["+callbacks.kill={_target_: killing.Kill}"]
-    whole = call_here(
-        workplace, "train.py", [*arguments, "hydra.sweep.dir=whole"], monkeypatch, capsys
-    )
+    whole = here(workplace, "train.py", *arguments, "hydra.sweep.dir=whole")
     assert whole.returncode == 0, whole.stderr
     with monkeypatch.context() as patch:
         patch.setenv("KILL", "1")
@@ -59,9 +57,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(workplace, monkeypatch, capsys)
     assert not (workplace / "cut/2").exists()
     assert not (workplace / "cut/1/finished.json").exists()
     before = (workplace / "cut/0/checkpoints/last.ckpt").stat().st_mtime_ns
-    again = call_here(
-        workplace, "train.py", [*arguments, "hydra.sweep.dir=cut"], monkeypatch, capsys
-    )
+    again = here(workplace, "train.py", *arguments, "hydra.sweep.dir=cut")
     assert again.returncode == 0, again.stderr
     assert "/cut/0: finished before" in again.stderr
     assert "/cut/1/checkpoints/last.ckpt: " in again.stderr  # continues
@@ -74,12 +70,12 @@ def test_a_killed_sweep_goes_on_where_it_stopped(workplace, monkeypatch, capsys)
         assert len(scores) == 1
 
 
-def test_a_sweep_with_other_arguments_keeps_the_runs_that_are_there(workplace, monkeypatch, capsys):
+def test_a_sweep_with_other_arguments_keeps_the_runs_that_are_there(here, workplace):
     arguments = ["-m", *TINY, *STEPS, "hydra.sweep.dir=grid"]
-    done = call_here(workplace, "train.py", [*arguments, "seed=1,2"], monkeypatch, capsys)
+    done = here(workplace, "train.py", *arguments, "seed=1,2")
     assert done.returncode == 0, done.stderr
     before = {job: weights(workplace / "grid" / job) for job in "01"}
-    done = call_here(workplace, "train.py", [*arguments, "seed=1,3"], monkeypatch, capsys)
+    done = here(workplace, "train.py", *arguments, "seed=1,3")
     assert done.returncode == 2
     assert "grid/0: finished before" in done.stderr
     assert "grid/1 holds another run" in done.stderr
@@ -89,10 +85,10 @@ def test_a_sweep_with_other_arguments_keeps_the_runs_that_are_there(workplace, m
 
 
 @needs_optuna
-def test_optuna_takes_the_same_course_again(workplace, monkeypatch, capsys):
+def test_optuna_takes_the_same_course_again(here, workplace):
     def search(folder: str, trials: int):
         arguments = [*OPTUNA, f"hydra.sweeper.n_trials={trials}", f"hydra.sweep.dir={folder}"]
-        done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
+        done = here(workplace, "train.py", *arguments)
         assert done.returncode == 0, done.stderr
         return done, yaml.safe_load((workplace / folder / "optimization_results.yaml").read_text())
 
@@ -111,7 +107,7 @@ def test_optuna_takes_the_same_course_again(workplace, monkeypatch, capsys):
     assert done.stderr.count("finished before") == 1
     # A run of the search is one like any other.
     arguments = ["resume=cut_search/3", "trainer.max_steps=6"]
-    done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
+    done = here(workplace, "train.py", *arguments)
     assert done.returncode == 0, done.stderr
 
 
@@ -125,25 +121,25 @@ def test_optuna_takes_the_same_course_again(workplace, monkeypatch, capsys):
         ),
     ],
 )
-def test_missing_plugins_are_named(tmp_path, arguments, plugin, name, monkeypatch, capsys):
+def test_missing_plugins_are_named(here, tmp_path, arguments, plugin, name):
     if installed(plugin):
         pytest.skip(f"{plugin} is installed")
-    done = call_here(tmp_path, "train.py", arguments, monkeypatch, capsys)
+    done = here(tmp_path, "train.py", *arguments)
     assert_one_line(done, f"hydra/{name}: not installed; run: pip install 'musicgen-symbolic[")
 
 
 @pytest.mark.parametrize("sweep", ["-m", "hparams_search=optuna"])
-def test_a_sweep_does_not_resume_a_run(workplace, sweep, monkeypatch, capsys):
-    done = call_here(workplace, "train.py", ["resume=auto", sweep], monkeypatch, capsys)
+def test_a_sweep_does_not_resume_a_run(here, workplace, sweep):
+    done = here(workplace, "train.py", "resume=auto", sweep)
     assert_one_line(done, "resume continues one run", "hydra.sweep.dir=FOLDER")
 
 
-def test_each_run_of_a_sweep_is_a_wandb_run_of_its_own(workplace, monkeypatch, capsys):
+def test_each_run_of_a_sweep_is_a_wandb_run_of_its_own(here, workplace, monkeypatch):
     pytest.importorskip("wandb", reason="no wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     arguments = ["-m", *TINY, *STEPS, "logger=wandb", "seed=1,2", "hydra.sweep.dir=watched"]
-    done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
+    done = here(workplace, "train.py", *arguments)
     assert done.returncode == 0, done.stderr
     for job in "01":
         files = list((workplace / "watched" / job / "wandb").glob("offline-run-*/run-*.wandb"))

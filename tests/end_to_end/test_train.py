@@ -19,7 +19,7 @@ from filelock import FileLock
 from musicgen import load
 from musicgen.composer import compose_pop
 from musicgen.midi import write
-from tests.end_to_end.command_line import ROOT, TINY, assert_one_line, call, call_here
+from tests.end_to_end.command_line import ROOT, TINY, assert_one_line, call
 
 
 def test_train_writes_a_run_folder(workplace):
@@ -29,9 +29,9 @@ def test_train_writes_a_run_folder(workplace):
     assert names == {"best.ckpt", "last.ckpt"}
 
 
-def test_resume_continues_in_the_same_folder(workplace):
+def test_resume_continues_in_the_same_folder(here, workplace):
     before = set((workplace / "outputs/tiny").iterdir())
-    done = call(workplace, "train.py", "resume=auto", "trainer.max_steps=6")
+    done = here(workplace, "train.py", "resume=auto", "trainer.max_steps=6")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^6 steps in \S+ s, validation loss \S+ nats a token$", done.stderr, re.M)
     assert "next: python generate.py checkpoint=" in done.stderr
@@ -51,7 +51,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_refused_resume_changes_nothing(workplace, monkeypatch, capsys):
+def test_a_refused_resume_changes_nothing(here, workplace):
     (run,) = (workplace / "outputs/tiny").iterdir()
     saved = (run / ".hydra/overrides.yaml").read_text()
     assert "run_name=tiny" in saved
@@ -64,7 +64,7 @@ def test_a_refused_resume_changes_nothing(workplace, monkeypatch, capsys):
         (["tokenizer=remi_notes"], ["checkpoint's vocabulary (", "use the tokenizer"]),
         (["loader.limits.min_notes=1000000", "trainer.max_steps=9"], ["none of 6"]),
     ):
-        done = call_here(workplace, "train.py", ["resume=auto", *arguments], monkeypatch, capsys)
+        done = here(workplace, "train.py", "resume=auto", *arguments)
         assert_one_line(done, *parts)
         assert "to continue" not in done.stderr
         assert contents(run) == before
@@ -77,12 +77,12 @@ def test_a_refused_resume_changes_nothing(workplace, monkeypatch, capsys):
         (lambda path: torch.save({"a": 1}, path), "not a musicgen checkpoint"),
     ],
 )
-def test_a_damaged_run_is_not_resumed(workplace, tmp_path, damage, message, monkeypatch, capsys):
+def test_a_damaged_run_is_not_resumed(here, workplace, tmp_path, damage, message):
     (run,) = (workplace / "outputs/tiny").iterdir()
     shutil.copytree(run, tmp_path / "run")
     damage(tmp_path / "run/checkpoints/last.ckpt")
     before = contents(tmp_path)
-    done = call_here(workplace, "train.py", [f"resume={tmp_path}/run"], monkeypatch, capsys)
+    done = here(workplace, "train.py", f"resume={tmp_path}/run")
     assert_one_line(done, "last.ckpt", message)
     assert "to continue" not in done.stderr
     assert contents(tmp_path) == before
@@ -91,14 +91,14 @@ def test_a_damaged_run_is_not_resumed(workplace, tmp_path, damage, message, monk
 @pytest.mark.parametrize(
     "arguments", [["model.num_heads=3"], ["loader.limits.min_notes=1000000", *TINY]]
 )
-def test_a_run_that_fails_at_once_leaves_no_folder(tmp_path, arguments, monkeypatch, capsys):
-    done = call_here(tmp_path, "train.py", arguments, monkeypatch, capsys)
+def test_a_run_that_fails_at_once_leaves_no_folder(here, tmp_path, arguments):
+    done = here(tmp_path, "train.py", *arguments)
     assert done.returncode == 2, done.stderr
     assert not list(tmp_path.glob("outputs/default/*"))
 
 
-def test_multirun_makes_a_folder_for_each_job(workplace):
-    done = call(
+def test_multirun_makes_a_folder_for_each_job(here, workplace):
+    done = here(
         workplace,
         "train.py",
         "-m",
@@ -114,10 +114,10 @@ def test_multirun_makes_a_folder_for_each_job(workplace):
     assert runs == ["0", "1", "2"]
 
 
-def test_a_sweep_continues_after_an_impossible_combination(workplace, monkeypatch, capsys):
+def test_a_sweep_continues_after_an_impossible_combination(here, workplace):
     arguments = [*TINY, "debug=limit", "trainer.max_steps=1", "run_name=debug/grid", "logger=none"]
     arguments += ["position=alibi,none", "-m"]
-    done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
+    done = here(workplace, "train.py", *arguments)
     assert done.returncode == 2, done.stderr
     assert "error: position=alibi acts on attention logits" in done.stderr
     (sweep,) = (workplace / "outputs/debug/grid").iterdir()
@@ -147,16 +147,16 @@ def test_multirun_with_ddp_keeps_jobs_apart(workplace):
     assert {path.name for path in sweep.iterdir()} == {"0", "1", "multirun.yaml"}
 
 
-def test_the_documented_command_with_a_group_is_parsed(tmp_path, monkeypatch, capsys):
+def test_the_documented_command_with_a_group_is_parsed(here, tmp_path):
     lines = (ROOT / "docs/training.md").read_text().splitlines()
     (line,) = [line for line in lines if line.startswith("python train.py") and "group=" in line]
     arguments = shlex.split(line)[2:]
     assert "data.group=^([^/]+)/" in arguments
-    done = call_here(tmp_path, "train.py", arguments, monkeypatch, capsys)
+    done = here(tmp_path, "train.py", *arguments)
     assert_one_line(done, "/my/bands: no such folder")
 
 
-def test_a_run_without_a_checkpoint_starts_again(workplace, monkeypatch, capsys):
+def test_a_run_without_a_checkpoint_starts_again(here, workplace, monkeypatch):
     arguments = [*TINY, "run_name=cut", "trainer.max_steps=2"]
     run = workplace / "outputs/cut/run"
     kill = "import os; from pytorch_lightning import Callback\n"
@@ -171,7 +171,7 @@ def test_a_run_without_a_checkpoint_starts_again(workplace, monkeypatch, capsys)
     assert not list(run.glob("checkpoints/*"))
     for again in (["resume=auto", "+callbacks.kill=null"], [*arguments, in_folder]):
         shutil.rmtree(run / "checkpoints", ignore_errors=True)
-        done = call_here(workplace, "train.py", again, monkeypatch, capsys)
+        done = here(workplace, "train.py", *again)
         assert done.returncode == 0, done.stderr
         assert "outputs/cut/run: stopped before its first checkpoint; it starts again" in (
             done.stderr
@@ -179,84 +179,80 @@ def test_a_run_without_a_checkpoint_starts_again(workplace, monkeypatch, capsys)
         assert (run / "checkpoints/best.ckpt").is_file()
         steps = [line.split(",")[1] for line in (run / "metrics.csv").read_text().splitlines()[1:]]
         assert len(set(steps)) == len(steps)
-    refused = call_here(workplace, "train.py", [*arguments, in_folder], monkeypatch, capsys)
+    refused = here(workplace, "train.py", *arguments, in_folder)
     assert_one_line(refused, "holds another run; continue it with resume=")
     shutil.rmtree(run)
 
 
-def test_two_processes_do_not_resume_one_run(workplace, monkeypatch, capsys):
+def test_two_processes_do_not_resume_one_run(here, workplace):
     (run,) = (workplace / "outputs/tiny").iterdir()
     before = contents(run)
     with FileLock(run / ".lock"):
-        refused = call_here(workplace, "train.py", [f"resume={run}"], monkeypatch, capsys)
+        refused = here(workplace, "train.py", f"resume={run}")
         assert_one_line(refused, str(run), "another process is training in this folder")
     (run / ".lock").unlink(missing_ok=True)
     assert contents(run) == before
 
 
-def test_settings_of_the_optimizer_change_on_resume(workplace, monkeypatch, capsys):
+def test_settings_of_the_optimizer_change_on_resume(here, workplace):
     (run,) = (workplace / "outputs/tiny").iterdir()
     shutil.copytree(run, workplace / "retuned")
     step = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["global_step"]
     arguments = ["resume=retuned", "optimizer.lr=1e-3", f"trainer.max_steps={step + 1}"]
-    done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
+    done = here(workplace, "train.py", *arguments)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^continues retuned/checkpoints/last.ckpt: \d steps on ", done.stderr, re.M)
     assert f"from step {step} on: optimizer.lr=0.001 (was 0.02), " in done.stderr
     assert "lr: 0.001" in (workplace / "retuned/config.yaml").read_text()
-    refused = call_here(
-        workplace, "train.py", ["resume=retuned", "optimizer=adamw"], monkeypatch, capsys
-    )
+    refused = here(workplace, "train.py", "resume=retuned", "optimizer=adamw")
     assert_one_line(refused, "the run has optimizer=MuonAdamW (not AdamW)", "with init=")
 
 
-def test_init_begins_a_new_run_from_another_ones_weights(workplace, monkeypatch, capsys):
+def test_init_begins_a_new_run_from_another_ones_weights(here, workplace):
     (first,) = (workplace / "outputs/tiny").iterdir()
     before = contents(first)
     for i in range(4):
         write(compose_pop(4, i), workplace / f"own midi/{i}.mid")
     own = ["data=midi_folder", "data.root=own midi", "loader.batch_size=2", "optimizer=adamw"]
     arguments = [*own, "trainer.max_steps=2", "model.dropout=0.1", "run_name=tuned"]
-    done = call_here(workplace, "train.py", [f"init={first}", *arguments], monkeypatch, capsys)
+    done = here(workplace, "train.py", f"init={first}", *arguments)
     assert done.returncode == 0, done.stderr
     assert f"begins with the weights of {first}/checkpoints/best.ckpt: " in done.stderr
     assert " on ComposedCorpus in " in done.stderr
     assert contents(first) == before
     (second,) = (workplace / "outputs/tuned").iterdir()
-    (there, here) = (load(run).content for run in (first, second))
-    assert here.model == {**there.model, "dropout": 0.1}
-    assert here.config["loader"]["length"] == there.config["loader"]["length"] == 64
-    assert here.config["data"]["root"] == "own midi"
-    assert here.steps == 2
+    (there, new) = (load(run).content for run in (first, second))
+    assert new.model == {**there.model, "dropout": 0.1}
+    assert new.config["loader"]["length"] == there.config["loader"]["length"] == 64
+    assert new.config["data"]["root"] == "own midi"
+    assert new.steps == 2
     # The weights that it began with are those of the other run: two steps change them little.
     pairs = zip(load(first).model.parameters(), load(second).model.parameters(), strict=True)
     assert max(float((a - b).detach().abs().max()) for a, b in pairs) < 0.01
-    done = call_here(
-        workplace, "train.py", ["resume=auto", "trainer.max_steps=3"], monkeypatch, capsys
-    )
+    done = here(workplace, "train.py", "resume=auto", "trainer.max_steps=3")
     assert done.returncode == 0, done.stderr
     resumed = load(second / "checkpoints/last.ckpt").content
-    assert resumed.model == here.model
-    assert resumed.config["init"] == here.config["init"] == f"{first}/checkpoints/best.ckpt"
+    assert resumed.model == new.model
+    assert resumed.config["init"] == new.config["init"] == f"{first}/checkpoints/best.ckpt"
     for refused, parts in (
         (["position=rope"], ["its model has model.position=SineSPE (not RoPE)"]),
         (["model.dim=128"], ["its model has model.dim=16 (not 128)"]),
         (["resume=auto"], ["give either resume"]),
     ):
-        done = call_here(workplace, "train.py", [f"init={first}", *refused], monkeypatch, capsys)
+        done = here(workplace, "train.py", f"init={first}", *refused)
         assert_one_line(done, *parts)
-    done = call_here(workplace, "train.py", ["init=no/such"], monkeypatch, capsys)
+    done = here(workplace, "train.py", "init=no/such")
     assert_one_line(done, "init=no/such: no such file or folder")
     shutil.rmtree(second)
 
 
-def test_debug_runs_are_not_the_latest(workplace, monkeypatch, capsys):
+def test_debug_runs_are_not_the_latest(here, workplace):
     (run,) = (workplace / "outputs/tiny").iterdir()
     arguments = [*TINY, "debug=limit", "trainer.max_steps=1"]
-    done = call_here(workplace, "train.py", arguments, monkeypatch, capsys)
+    done = here(workplace, "train.py", *arguments)
     assert done.returncode == 0, done.stderr
     assert list((workplace / "outputs/debug").glob("*/checkpoints/last.ckpt"))
-    done = call_here(workplace, "generate.py", ["bars=1", "out=latest"], monkeypatch, capsys)
+    done = here(workplace, "generate.py", "bars=1", "out=latest")
     assert done.returncode == 0, done.stderr
     where = re.escape(f"{run.relative_to(workplace)}/checkpoints/best.ckpt")
     assert re.search(
@@ -264,9 +260,9 @@ def test_debug_runs_are_not_the_latest(workplace, monkeypatch, capsys):
     )
 
 
-def test_ctrl_c_saves_and_resume_continues(tmp_path):
+def test_ctrl_c_saves_and_resume_continues(here, tmp_path):
     saved = stop(tmp_path, signal.SIGINT)
-    done = call(tmp_path, "train.py", "resume=auto", f"trainer.max_steps={saved + 1}")
+    done = here(tmp_path, "train.py", "resume=auto", f"trainer.max_steps={saved + 1}")
     assert done.returncode == 0, done.stderr
     assert f"{saved + 1} steps" in done.stderr
 

@@ -1,12 +1,10 @@
 """Chorale's tokens by hand, the division of notes among voices, and its crops."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musicgen.errors import UserError
 from musicgen.midi import Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.tokenization import Chorale
 from musicgen.tokenization.chorale.frames import score_of_frames
@@ -228,21 +226,3 @@ def test_a_piece_that_closes_ends_by_its_limit_with_a_frame_that_sounds():
         encoded = chorale.encode(chorale.decode(whole))
         assert encoded.tolist() == whole[: len(encoded)].tolist()
         assert set(whole[len(encoded) :]) <= {chorale.vocabulary.pad_id}
-
-
-@pytest.mark.parametrize(
-    ("text", "position"),
-    [
-        ("Pitch_60", 0),
-        ("BOS BOS", 1),
-        ("BOS Silence Silence Silence Silence EOS", 5),
-        ("BOS Pitch_60 EOS", 2),
-        ("BOS EOS Pitch_60", 2),
-    ],
-)
-def test_malformed_prompts_raise(text, position):
-    row = torch.tensor([[chorale.vocabulary.id(name) for name in text.split()]])
-    with pytest.raises(
-        UserError, match=f"prompt 0, position {position}: {text.split()[position]} "
-    ):
-        chorale.grammar().start(row)

@@ -82,6 +82,7 @@ def test_errors_are_one_line(path, tokenizer, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_command_in_a_closed_pipe(file):
     command = [sys.executable, "-m", "musicgen.tokenization"]
     reader_gone = subprocess.Popen([*command, file], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -1,6 +1,3 @@
-import io
-
-import mido
 import numpy as np
 import pytest
 import torch
@@ -8,7 +5,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.errors import UserError
-from musicgen.midi import dumps
 from musicgen.tokenization import REMI, Chorale, Groove2Groove, frozen_tokenizers
 from musicgen.tokenization.grammar import GrammarState
 
@@ -40,27 +36,18 @@ IDS += ["tiny chorale", "chorale"]
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=IDS)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_walks_decode_and_encode_to_themselves(tokenizer, seed, grammar_error, walk):
-    rows, positions = walk(tokenizer, 24, 400, seed)
+def test_walks_decode_and_encode_to_themselves(tokenizer, grammar_error, walk):
+    rows, positions = walk(tokenizer, 24, 400, seed=0)
     pad = tokenizer.vocabulary.pad_id
     for row, position in zip(rows, positions, strict=True):
         tokens = row[row != pad]
         assert np.array_equal(row[: len(tokens)], tokens), "PAD before the end"
         assert grammar_error(tokenizer, tokens, complete=True) is None
         assert tokenizer in TINY or len(tokens) > 400
-        score = tokenizer.decode(tokens)
-        assert np.array_equal(tokenizer.encode(score), tokens)
+        assert np.array_equal(tokenizer.encode(tokenizer.decode(tokens)), tokens)
         assert np.array_equal(tokenizer.times(row), position[:, 1])
         assert np.array_equal(tokenizer.positions(tokens), position[: len(tokens)])
         assert (position[len(tokens) :, 0] == len(tokens) - 1).all(), "PAD does not count"
-    score = tokenizer.decode(rows[0])
-    strikes = sum(
-        message.type == "note_on" and message.velocity > 0
-        for track in mido.MidiFile(file=io.BytesIO(dumps(score))).tracks
-        for message in track
-    )
-    assert strikes == score.num_notes
 
 
 @pytest.mark.parametrize("tokenizer", TINY, ids=IDS[2:-1])
@@ -121,9 +108,8 @@ def ids(tokenizer, text):
 NOTE = "Pitch_60 Velocity_60 Duration_4"
 
 
-@pytest.mark.parametrize(
-    ("text", "position"),
-    [
+MALFORMED = {
+    TOKENIZERS[0]: [
         ("Beat_0", 0),
         ("Bar EOS", 1),
         ("Bar Beat_1 Bar", 2),
@@ -138,19 +124,7 @@ NOTE = "Pitch_60 Velocity_60 Duration_4"
         ("EOS Bar", 1),
         ("PAD", 0),
     ],
-)
-def test_malformed_remi_prompts_raise(text, position):
-    remi = REMI()
-    good = ids(remi, " ".join(["Bar"] * len(text.split())))
-    with pytest.raises(
-        UserError, match=rf"prompt 1, position {position}: {text.split()[position]} "
-    ):
-        remi.grammar().start(torch.cat([good, ids(remi, text)]))
-
-
-@pytest.mark.parametrize(
-    ("text", "position"),
-    [
+    TOKENIZERS[1]: [
         ("NoteOn_Bass_40", 0),
         ("BOS BOS", 1),
         ("BOS NoteOff_Bass_40", 1),
@@ -163,13 +137,28 @@ def test_malformed_remi_prompts_raise(text, position):
         ("BOS TimeShift_2_0 EOS", 2),
         ("BOS NoteOn_Bass_40 TimeShift_0_3 NoteOff_Bass_40 TimeShift_0_3", 4),
     ],
+    TOKENIZERS[-1]: [
+        ("Pitch_60", 0),
+        ("BOS BOS", 1),
+        ("BOS Silence Silence Silence Silence EOS", 5),
+        ("BOS Pitch_60 EOS", 2),
+        ("BOS EOS Pitch_60", 2),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "text", "position"),
+    [(tokenizer, *row) for tokenizer, rows in MALFORMED.items() for row in rows],
 )
-def test_malformed_groove_prompts_raise(text, position):
-    groove = Groove2Groove()
-    with pytest.raises(
-        UserError, match=rf"prompt 0, position {position}: {text.split()[position]} "
-    ):
-        groove.grammar().start(ids(groove, text))
+def test_malformed_prompts_raise(tokenizer, text, position):
+    first = {"remi": "Bar", "groove2groove": "BOS TimeShift_2_0", "chorale": "BOS Silence"}
+    start, *more = first[tokenizer.name].split()
+    length = len(text.split())
+    good = ids(tokenizer, " ".join([start, *(more or [start]) * length][:length]))
+    words = f"prompt 1, position {position}: {text.split()[position]} "
+    with pytest.raises(UserError, match=words):
+        tokenizer.grammar().start(torch.cat([good, ids(tokenizer, text)]))
 
 
 def test_ids_outside_the_vocabulary_raise():

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musicgen.midi import NOTE, TEMPO, Marker, Score, TimeSignature, Track, notes_from
-from musicgen.tokenization import REMI, Groove2Groove, Tokenizer
+from musicgen.tokenization import REMI, Chorale, Groove2Groove, Tokenizer
 
 METRES = ["4/4", "3/4", "2/4", "6/8", "7/8", "2/2", "5/4"]
 TRACKS = [
@@ -244,20 +244,27 @@ def test_encoding_inverts_decoding_and_positions_are_note_onsets(
         assert np.array_equal(np.sort(onsets), position[begins] * (480 // tokenizer.steps_per_beat))
 
 
-@TOKENIZERS
+@pytest.mark.parametrize(
+    "tokenizers",
+    [REMIS, GROOVES, st.builds(Chorale, max_transposition=st.integers(0, 12))],
+    ids=["remi", "groove", "chorale"],
+)
 @given(data=st.data())
 @settings(max_examples=100, deadline=None)
 def test_crops_are_grammatical_with_or_without_augmentation(grammar_error, tokenizers, data):
     tokenizer, score = data.draw(tokenizers), data.draw(SCORES)
-    tokens = tokenizer.encode(score)
+    tokens = tokenizer.encode(score).astype(np.int16)
+    before = tokens.copy()
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     length = data.draw(st.integers(1, 60) | st.just(10**6))
     for augment in (False, True):
         window = tokenizer.sample_window(
             tokens, rng, length, bar_length=tokenizer.bar_length(score), augment=augment
         )
+        assert window.dtype == np.int64
         assert 0 < len(window) <= length
         assert grammar_error(tokenizer, window, complete=length == 10**6) is None
+        assert np.array_equal(tokens, before)
         tokenizer.grammar().start(torch.from_numpy(window)[None])
         if length == 10**6:
             assert np.array_equal(tokenizer.encode(tokenizer.decode(window)), window)

@@ -51,6 +51,10 @@ def test_random_pieces_are_readable_and_encode_to_themselves(name, walk, grammar
             data = dumps(score)
             assert np.array_equal(tokenizer.encode(loads(data)), tokens)
             assert count_notes(data) == [score.num_notes] * 3
+            # Chorale counts as the literature does: every voice of every frame.
+            expected = len(tokens) - 2 if name == "chorale" else score.num_notes
+            ignored = np.stack([tokens, np.full_like(tokens, -100)])
+            assert tokenizer.num_notes(row) == tokenizer.num_notes(ignored) == expected
             lengths.append(len(tokens))
     print(
         f"\n{name}: {sum(lengths):,} tokens in {len(lengths):,} pieces "

@@ -37,27 +37,6 @@ def rows_of(tokenizer, tokens):
     ]
 
 
-@each_tokenizer
-@pytest.mark.parametrize("length", [1, 2, 37, 512, 100_000])
-@pytest.mark.parametrize("augment", [False, True])
-def test_windows_are_grammatical_and_within_length(tokenizer, length, augment, grammar_error):
-    rng = np.random.default_rng(length)
-    first = tokenizer.vocabulary.id("Bar" if tokenizer.name == "remi" else "BOS")
-    for seed in range(4):
-        tokens = tokenizer.encode(random_score(seed)).astype(np.int16)
-        before = tokens.copy()
-        for _ in range(25):
-            bar_length = 16 if tokenizer.name == "remi" else int(rng.choice([48, 36, 42, 7]))
-            window = tokenizer.sample_window(
-                tokens, rng, length, bar_length=bar_length, augment=augment
-            )
-            assert window.dtype == np.int64
-            assert 0 < len(window) <= length
-            assert window[0] == first
-            assert grammar_error(tokenizer, window, complete=length == 100_000) is None
-        assert np.array_equal(tokens, before)
-
-
 @pytest.mark.parametrize("augment", [False, True])
 def test_pieces_without_notes(augment):
     rng = np.random.default_rng(0)
