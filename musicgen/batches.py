@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -81,22 +81,46 @@ class StreamDataModule(pl.LightningDataModule):
     """Loaders of a stream of training items, and of items for evaluation, in each process.
 
     Args:
+        length: L, tokens of an item at most.
+        batch_size: items in a batch, per process.
+        batches_per_epoch: None makes an epoch one pass over the data.
+        seed: decides the stream.
         num_workers: loader processes; 0 loads in the training process; None uses 2 for a GPU,
             and 0 otherwise.
+        coordinates: names of the columns of `Batch.positions`.
     """
 
-    def __init__(self, num_workers: int | None) -> None:
+    def __init__(
+        self,
+        *,
+        length: int,
+        batch_size: int,
+        batches_per_epoch: int | None,
+        seed: int,
+        num_workers: int | None,
+        coordinates: Sequence[str],
+    ) -> None:
         super().__init__()
+        check_int("length", length)
+        check_int("batch_size", batch_size)
+        check_int("batches_per_epoch", batches_per_epoch, none_means="one pass over the data")
+        check_int("seed", seed, 0)
         check_int("num_workers", num_workers, 0, none_means="2 for a GPU, otherwise none")
-        self.num_workers = num_workers
+        self.length, self.batch_size, self.seed = length, batch_size, seed
+        self.batches_per_epoch, self.num_workers = batches_per_epoch, num_workers
+        self.coordinates = tuple(coordinates)
 
     def process(self) -> tuple[int, int]:
         """Return the rank of this process, and the number of processes."""
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
-    def stream(self, batch_size: int, num_batches: int) -> StreamBatches:
-        """Return the batches of an epoch for this process."""
-        return StreamBatches(batch_size, max(1, num_batches), self._batches_seen, *self.process())
+    def stream(self, num_items: int) -> StreamBatches:
+        """Return the batches of an epoch for this process, of data with so many items."""
+        rank, world_size = self.process()
+        num_batches = self.batches_per_epoch or num_items // (self.batch_size * world_size)
+        return StreamBatches(
+            self.batch_size, max(1, num_batches), self._batches_seen, rank, world_size
+        )
 
     def overfits(self) -> bool:
         """Return whether training repeats its first batches, as a test of the model."""

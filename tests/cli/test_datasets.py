@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
@@ -15,9 +14,10 @@ from musicgen.data.corpora import Corpus
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import UserError
 from musicgen.evaluation.training_data import open_training_data
-from musicgen.midi import Score, Track, dumps, notes_from
+from musicgen.midi import dumps
 from musicgen.tokenization import REMI
 from tests.conftest import ROOT
+from tests.data.listed import melody
 
 LENGTH = 16
 
@@ -28,12 +28,6 @@ def is_music(name):
 
 
 CORPORA = sorted(p.stem for p in (ROOT / "conf" / "data").glob("*.yaml") if is_music(p.stem))
-
-
-def melody(seed):
-    rng = np.random.default_rng(seed)
-    rows = [(480 * i, 240, int(pitch), 64) for i, pitch in enumerate(rng.integers(40, 90, 16))]
-    return dumps(Score(480, [Track("Piano", notes=notes_from(rows))]))
 
 
 def build(cfg, **kwargs):
@@ -90,7 +84,7 @@ def test_errors_name_the_key(config, overrides, message):
 
 def test_a_corpus_is_prepared_in_parts(tmp_path, config, capsys):
     for i in range(12):
-        (tmp_path / f"{i}.mid").write_bytes(melody(i))
+        (tmp_path / f"{i}.mid").write_bytes(dumps(melody(i)))
     for number in (1, 2):
         cfg = config(
             "prepare",
@@ -133,7 +127,7 @@ def test_a_checkpoint_composes_nothing_elsewhere(workplace, config):
 
 def test_a_checkpoint_makes_no_cache_elsewhere(workplace, config):
     (workplace / "midi").mkdir()
-    (workplace / "midi/a.mid").write_bytes(melody(0))
+    (workplace / "midi/a.mid").write_bytes(dumps(melody(0)))
     overrides = "data=midi_folder", f"data.root={workplace / 'midi'}"
     model = trained_on(config, *overrides, f"loader.cache_dir={workplace / 'cache'}")
     assert len(open_training_data(model).cache) == 1

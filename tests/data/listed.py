@@ -1,7 +1,16 @@
-"""Corpora of given pieces, read by a given function."""
+"""Made pieces, and corpora of given pieces, read by a given function."""
+
+import numpy as np
 
 from musicgen.data.corpora import Corpus
+from musicgen.midi import Score, Track, notes_from
 from tests.data.settings import encoded_corpus
+
+
+def melody(seed, num_notes=16):
+    pitches = np.random.default_rng(seed).integers(40, 90, num_notes).tolist()
+    notes = notes_from([(480 * i, 240, pitch, 64) for i, pitch in enumerate(pitches)])
+    return Score(480, [Track("Piano", notes=notes)])
 
 
 class ListedCorpus(Corpus):

@@ -6,6 +6,7 @@ import pytest
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
+from musicgen.batches import StreamDataModule
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.package_data import CONF
 
@@ -20,7 +21,8 @@ FILES = {
 @pytest.mark.parametrize("file", FILES)
 def test_classes_repeat_no_default(file):
     parameters = dict(inspect.signature(get_class(FILES[file]._target_)).parameters)
-    if "encoding" in parameters:  # passed on
-        parameters |= inspect.signature(EncodedCorpus).parameters
+    if file.startswith("loader"):  # some are passed on
+        for passed_on in (StreamDataModule, EncodedCorpus):
+            parameters = {**inspect.signature(passed_on).parameters, **parameters}
     for name in FILES[file].keys() - {"_target_"}:
         assert parameters[name].default is inspect.Parameter.empty, name

@@ -21,7 +21,7 @@ from musicgen.data.loading.windows import (
 from musicgen.data.preparation.prepare import EncodedCorpus
 from musicgen.errors import ParameterError
 from musicgen.tokenization.base import Tokenizer
-from musicgen.validation import check_choice, check_float, check_int
+from musicgen.validation import check_choice, check_float
 
 
 class MusicDataModule(StreamDataModule):
@@ -31,14 +31,10 @@ class MusicDataModule(StreamDataModule):
     validation and test use the beginning of each piece.
 
     Args:
-        length: L, tokens in a training window.
-        batch_size: windows in a batch, per process.
-        batches_per_epoch: None makes an epoch one crop of each piece.
         window, skip_beginning: where training windows begin; see `TrainingWindows`.
-        seed: decides crops and augmentations.
-        num_workers: as of `StreamDataModule`.
         coordinates: names of the columns of `Batch.positions`, see `TokenCoordinates`.
-        encoding: as for `EncodedCorpus`.
+        encoding: as for `EncodedCorpus`. All others are as for `StreamDataModule`; a pass over the
+            data is one crop of each piece.
 
     Attributes:
         encoded: the corpus and its tokens.
@@ -59,24 +55,24 @@ class MusicDataModule(StreamDataModule):
         coordinates: Sequence[str] = ("index",),
         **encoding: Any,
     ) -> None:
-        super().__init__(num_workers)
+        super().__init__(
+            length=length,
+            batch_size=batch_size,
+            batches_per_epoch=batches_per_epoch,
+            seed=seed,
+            num_workers=num_workers,
+            coordinates=coordinates,
+        )
         self.encoded = EncodedCorpus(corpus, tokenizer, **encoding)
-        check_int("length", length)
-        check_int("batch_size", batch_size)
-        check_int("batches_per_epoch", batches_per_epoch, none_means="one crop of each piece")
         check_choice("window", window, get_args(WindowStart))
         check_float("skip_beginning", skip_beginning, maximum=1)
         if skip_beginning and window != "beginning":
             raise ParameterError(
                 "skip_beginning", skip_beginning, "expected 0, or window=beginning"
             )
-        check_int("seed", seed, 0)
         tokenizer.check_coordinates(coordinates)
         self.tokenizer = tokenizer
-        self.length, self.batch_size, self.seed = length, batch_size, seed
-        self.batches_per_epoch = batches_per_epoch
         self.window, self.skip_beginning = window, skip_beginning
-        self.coordinates = tuple(coordinates)
 
     def prepare_data(self) -> None:
         """Encode the corpus, in one process."""
@@ -93,9 +89,7 @@ class MusicDataModule(StreamDataModule):
             window=self.window,
             skip_beginning=self.skip_beginning,
         )
-        world_size = self.process()[1]
-        num_batches = self.batches_per_epoch or len(pieces) // (self.batch_size * world_size)
-        return self._loader(windows, batch_sampler=self.stream(self.batch_size, num_batches))
+        return self._loader(windows, batch_sampler=self.stream(len(pieces)))
 
     def eval_dataloader(self, split: str) -> DataLoader:
         pieces = self.encoded.split(split)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,6 @@ from torch.utils.data import DataLoader, Dataset
 from musicgen.batches import IGNORED, Batch, StreamDataModule
 from musicgen.data.non_music.base import PAD, Example, ExampleCorpus, Examples, SplitName
 from musicgen.errors import ParameterError
-from musicgen.validation import check_int
 
 _GROUPS = 32
 """Batches among which examples are sorted by length."""
@@ -24,43 +24,21 @@ class ExampleDataModule(StreamDataModule):
     """Batches of the examples of a data set that is not music.
 
     Args:
-        length: most tokens of a sequence; longer ones are cut.
-        batch_size: examples in a batch, per process.
-        batches_per_epoch: None makes an epoch each example once, but for an incomplete batch.
-        seed: decides the order of training examples, new in each epoch.
-        num_workers: as of `StreamDataModule`.
-        coordinates: names of the columns of `Batch.positions`. One is the token index; two are
-            row and column of an image.
+        settings: as for `StreamDataModule`; longer sequences than `length` are cut. One coordinate
+            is the token index; two are row and column of an image.
 
     Raises:
         ParameterError: a number is invalid, or the examples lack the coordinates.
     """
 
     def __init__(
-        self,
-        corpus: ExampleCorpus,
-        *,
-        length: int,
-        batch_size: int,
-        batches_per_epoch: int | None,
-        seed: int,
-        num_workers: int | None,
-        coordinates: Sequence[str] = ("index",),
+        self, corpus: ExampleCorpus, *, coordinates: Sequence[str] = ("index",), **settings: Any
     ) -> None:
-        super().__init__(num_workers)
-        check_int("length", length)
-        check_int("batch_size", batch_size)
-        check_int("batches_per_epoch", batches_per_epoch, none_means="each example once")
-        check_int("seed", seed, 0)
-        num_coordinates = 1 if corpus.grid is None else 2
-        if len(coordinates) > num_coordinates:
-            expected = (
-                "expected index" if corpus.grid is None else "expected index, or 2: row, column"
-            )
-            raise ParameterError("coordinates", list(coordinates), expected)
-        self.corpus, self.length, self.batch_size = corpus, length, batch_size
-        self.batches_per_epoch, self.seed = batches_per_epoch, seed
-        self.coordinates = tuple(coordinates)
+        super().__init__(coordinates=coordinates, **settings)
+        if len(coordinates) > (1 if corpus.grid is None else 2):
+            expected = "index" if corpus.grid is None else "index, or 2: row, column"
+            raise ParameterError("coordinates", list(coordinates), f"expected {expected}")
+        self.corpus = corpus
 
     def prepare_data(self) -> None:
         """Read or generate the examples, in one process."""
@@ -73,8 +51,7 @@ class ExampleDataModule(StreamDataModule):
     def train_dataloader(self) -> DataLoader:
         group = self.batch_size * self.process()[1]
         examples = ShuffledExamples(self.split("train"), self.seed, group)
-        num_batches = self.batches_per_epoch or len(examples.examples) // group
-        return self._loader(examples, batch_sampler=self.stream(self.batch_size, num_batches))
+        return self._loader(examples, batch_sampler=self.stream(len(examples.examples)))
 
     def eval_dataloader(self, split: SplitName) -> DataLoader:
         examples = EvalExamples(self.split(split), *self.process())

@@ -11,15 +11,10 @@ from musicgen.data.loading.windows import TrainingWindows, collate
 from musicgen.errors import UserError
 from musicgen.midi import Score, TimeSignature, Track, dumps, notes_from
 from musicgen.tokenization import REMI, Groove2Groove
+from tests.data.listed import melody
 from tests.data.settings import MidiFolder, MusicDataModule
 
 LENGTH = 16
-
-
-def melody(seed):
-    rng = np.random.default_rng(seed)
-    rows = [(480 * i, 240, int(pitch), 64) for i, pitch in enumerate(rng.integers(40, 90, 16))]
-    return dumps(Score(480, [Track("Piano", notes=notes_from(rows))]))
 
 
 @pytest.fixture
@@ -29,7 +24,7 @@ def folder(tmp_path):
     def make(*names, **kwargs):
         for i, name in enumerate(names):
             (tmp_path / "midi" / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "midi" / name).write_bytes(melody(i))
+            (tmp_path / "midi" / name).write_bytes(dumps(melody(i)))
         settings = {"length": LENGTH, "batch_size": 2} | kwargs
         corpus = MidiFolder(tmp_path / "midi")
         return MusicDataModule(corpus, REMI(), cache_dir=tmp_path / "cache", **settings)
@@ -271,7 +266,7 @@ def test_batches_are_prefetched_in_pinned_memory_for_a_gpu(folder, device, expec
     [
         ({"num_workers": -1}, r"num_workers=-1"),
         ({"prepare_workers": 0}, r"prepare_workers=0"),
-        ({"batches_per_epoch": 0}, r"batches_per_epoch=0: .*None: one crop of each"),
+        ({"batches_per_epoch": 0}, r"batches_per_epoch=0: .*None: one pass over"),
         ({"val_fraction": "abc"}, r"val_fraction=abc: expected a number"),
         ({"limits": {"max_tokens": -3}}, r"limits\.max_tokens=-3"),
         ({"chords": "yes"}, r"chords=yes: expected one of auto, markers"),
