@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from musicgen.data.corpora import Corpus
+from musicgen.data.loading import MusicDataModule
 from musicgen.data.non_music import ExampleCorpus
+from musicgen.data.non_music.datamodule import ExampleDataModule
 from musicgen.errors import UserError
 from musicgen.models import Transformer
 from musicgen.position import NoPosition
 from musicgen.tokenization.base import Tokenizer
-
-if TYPE_CHECKING:
-    from musicgen.data.loading import MusicDataModule
-    from musicgen.data.non_music.datamodule import ExampleDataModule
 
 
 def build_data(
