@@ -7,13 +7,13 @@ from musicgen.metrics.attention_invariance import (
     translation_invariance,
 )
 from musicgen.metrics.ngram import InterpolatedTrigram
-from musicgen.metrics.note_loss import unit_summary
 from musicgen.metrics.position_loss import (
     LossCurve,
     LossSummary,
     length_summaries,
     loss_curve,
     mean_prediction_losses,
+    unit_summary,
 )
 from musicgen.metrics.position_properties import kernel_properties, property_rows
 from musicgen.metrics.style import PROFILES, chunked_style_similarity, style_similarity

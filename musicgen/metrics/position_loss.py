@@ -1,4 +1,7 @@
-"""Cross-entropy by position in the sequence: how a model extrapolates beyond its training length.
+"""Cross-entropy by position in the sequence, and per note and bar.
+
+By position it says how a model extrapolates beyond its training length; per note it is comparable
+between tokenizers, as that per token is not.
 
 Liutkus et al. 2021 ("Relative positional encoding for Transformers with linear complexity"),
 Figure 3 and Table 6.
@@ -116,7 +119,7 @@ def length_summaries(
         f"extrapolated {factor:g}x": (training_length, round(factor * training_length))
         for factor in factors
     }
-    pieces = [piece.reshape((1,) * (3 - piece.ndim) + piece.shape) for piece in losses]
+    pieces = _by_seed_and_draw(losses)
     summaries = {}
     for name, (start, end) in ranges.items():
         # [pieces, seeds, draws]
@@ -125,3 +128,30 @@ def length_summaries(
         )
         summaries[name] = LossSummary.of_runs(means, seed=seed)
     return summaries
+
+
+def unit_summary(
+    losses: Sequence[FloatArray], counts: Sequence[int], *, seed: int = 0
+) -> LossSummary:
+    """Summarise the nats per unit: the sum over all pieces, divided by the number of units in them.
+
+    Values of single pieces are linearised, R + (nats − R · units) / mean units for the ratio R, so
+    that their mean is R, and their interval that of a ratio of sums (Cochran 1977, §6.4).
+
+    Args:
+        losses: as for `loss_curve`; without the losses of end tokens, which no unit contains.
+        counts: number of units, such as notes, in each piece. [pieces]
+        seed: of the bootstrap interval.
+    """
+    pieces = _by_seed_and_draw(losses)
+    nats = np.array([np.nansum(piece, axis=-1) for piece in pieces])  # [pieces, seeds, draws]
+    units = np.array(counts, dtype=np.float64)[:, None, None]
+    if not units.sum():
+        return LossSummary.of_runs(np.full_like(nats, np.nan), seed=seed)
+    ratio = nats.sum(0) / units.sum()
+    return LossSummary.of_runs(ratio + (nats - ratio * units) / units.mean(), seed=seed)
+
+
+def _by_seed_and_draw(losses: Sequence[FloatArray]) -> list[FloatArray]:
+    """Return the losses of each piece as [seeds, draws, length]."""
+    return [piece.reshape((1,) * (3 - piece.ndim) + piece.shape) for piece in losses]

@@ -245,11 +245,7 @@ def test_a_folder_without_any_partner_is_refused_in_one_line(tmp_path, inputs, m
     [
         ({"tokenizer": {"_target_": "os.system", "command": "true"}}, "os.system, which is not a"),
         ({"tokenizer": {"_target_": "musicgen.tokenization.REMI", "x": 1}}, "cannot be built"),
-        ({"references": 3}, "is damaged"),
-        ({"pieces": [{"file": "a.mid", "prompt": 3}]}, "is damaged"),
         ({"pieces": 3}, "is damaged; remove it, or generate again"),
-        ({"pieces": [{"file": "a.mid", "prompt end": "x"}]}, "is damaged"),
-        ({"pieces": [{"file": "a.mid", "prompt end": -1}]}, "is damaged"),
     ],
 )
 def test_foreign_manifests_are_checked(tmp_path, change, message):
