@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -24,7 +24,6 @@ from musicgen.random import NoiseKey, RandomStream
 from musicgen.training.guard import check_weights
 from musicgen.training.muon import MuonAdamW
 from musicgen.training.tasks import Task
-from musicgen.validation import check_float
 
 
 class TrainingModule(pl.LightningModule):
@@ -51,8 +50,6 @@ class TrainingModule(pl.LightningModule):
             if not task.causal:
                 expected = "expected false, as tokens are predicted from those on both sides"
             raise ParameterError("model.causal", model.causal, expected)
-        with parameter_of("optimizer"):
-            _check_optimizer(optimizer.keywords)
         self.model, self.task = model, task
         self._optimizer, self._scheduler = optimizer, scheduler
         self.content, self.seed = content, seed
@@ -233,18 +230,6 @@ class TrainingModule(pl.LightningModule):
             ]
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate
-
-
-def _check_optimizer(settings: Mapping[str, Any]) -> None:
-    """Check the settings that optimizers share; torch accepts any, or names them vaguely."""
-    check_float("lr", settings.get("lr"), above=0, none_means="")
-    check_float("weight_decay", settings.get("weight_decay"), none_means="")
-    check_float("eps", settings.get("eps"), none_means="")
-    betas = settings.get("betas", (0, 0))
-    if not isinstance(betas, Sequence) or isinstance(betas, str) or len(betas) != 2:
-        raise ParameterError("betas", betas, "expected two numbers, such as [0.9,0.95]")
-    for beta in betas:
-        check_float("betas", beta, below=1)
 
 
 @contextmanager

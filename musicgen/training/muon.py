@@ -37,6 +37,7 @@ class MuonAdamW(Optimizer):
         adamw_lr: float = 2e-3,
         betas: Sequence[float] = (0.9, 0.95),
     ) -> None:
+        check_float("lr", lr, above=0)
         check_float("momentum", momentum, below=1)
         check_float("weight_decay", weight_decay)
         check_float("adamw_lr", adamw_lr, above=0)

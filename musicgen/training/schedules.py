@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from musicgen.errors import ParameterError
 from musicgen.validation import check_float, check_int
 
 
@@ -15,20 +15,9 @@ def warmup_cosine(
     optimizer: Optimizer, *, warmup_steps: int, max_steps: int, min_lr: float
 ) -> LambdaLR:
     """Warm up linearly over `warmup_steps`, then decay by a cosine to `min_lr` at `max_steps`."""
-    check_int("warmup_steps", warmup_steps, 0)
-    check_float("min_lr", min_lr)
-    if max_steps < 1:  # such as -1, which trainers take for an endless run
-        expected = "expected the step at which the cosine ends, >= 1"
-        raise ParameterError("max_steps", max_steps, expected)
-    floor = min(min_lr / optimizer.defaults["lr"], 1.0)
-
-    def factor(step: int) -> float:
-        if step < warmup_steps:
-            return (step + 1) / warmup_steps
-        progress = (step - warmup_steps) / max(1, max_steps - warmup_steps)
-        return floor + (1 - floor) * (1 + math.cos(math.pi * min(1.0, progress))) / 2
-
-    return LambdaLR(optimizer, factor)
+    return _warmup(
+        optimizer, warmup_steps, max_steps, min_lr, lambda t: (1 + math.cos(math.pi * t)) / 2
+    )
 
 
 def warmup_polynomial(
@@ -38,17 +27,28 @@ def warmup_polynomial(
 
     The distance from `min_lr` is proportional to (1 − t)^power, t being the share of its steps.
     """
-    check_int("warmup_steps", warmup_steps, 0)
-    check_float("min_lr", min_lr)
     check_float("power", power, above=0)
-    check_int("max_steps", max_steps)
+    return _warmup(optimizer, warmup_steps, max_steps, min_lr, lambda t: (1 - t) ** power)
+
+
+def _warmup(
+    optimizer: Optimizer,
+    warmup_steps: int,
+    max_steps: int,
+    min_lr: float,
+    left: Callable[[float], float],
+) -> LambdaLR:
+    """Warm up linearly; then `left` of the share of later steps is the distance from `min_lr`."""
+    check_int("warmup_steps", warmup_steps, 0)
+    check_int("max_steps", max_steps)  # trainers take -1 for an endless run
+    check_float("min_lr", min_lr)
     floor = min(min_lr / optimizer.defaults["lr"], 1.0)
 
     def factor(step: int) -> float:
         if step < warmup_steps:
             return (step + 1) / warmup_steps
-        progress = (step - warmup_steps) / max(1, max_steps - warmup_steps)
-        return floor + (1 - floor) * (1 - min(1.0, progress)) ** power
+        share = (step - warmup_steps) / max(1, max_steps - warmup_steps)
+        return floor + (1 - floor) * left(min(1.0, share))
 
     return LambdaLR(optimizer, factor)
 

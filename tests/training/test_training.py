@@ -161,7 +161,7 @@ def test_run_folders_are_not_reused(run):
     ("override", "message"),
     [
         ("model.causal=false", "model.causal=False: expected true"),
-        ("scheduler.max_steps=-1", "scheduler.max_steps=-1: expected the step"),
+        ("scheduler.max_steps=-1", "scheduler.max_steps=-1: expected an integer >= 1"),
         ("loader.batch_size=0", r"batch_size(', |=)0(, '|: )expected an integer >= 1"),
         ("loader.length=x", r"length(', '|=)x('|:).*expected an integer"),
         ("optimizer.lr=-1", "optimizer.lr=-1: expected a number > 0"),
