@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from musicgen.attention import LinearState, causal_linear_attention
-from musicgen.attention.linear.product import bidirectional_linear_attention
-from musicgen.attention.linear.step import linear_attention_step
+from musicgen.attention.linear.product import bidirectional_linear_attention, linear_attention_step
 
 LENGTHS = [1, 63, 128, 1000, pytest.param(2048, marks=pytest.mark.slow)]
 

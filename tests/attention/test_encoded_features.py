@@ -16,8 +16,7 @@ from musicgen.attention import (
     LinearAttention,
     causal_linear_attention,
 )
-from musicgen.attention.linear.product import bidirectional_linear_attention
-from musicgen.attention.linear.step import linear_attention_step
+from musicgen.attention.linear.product import bidirectional_linear_attention, linear_attention_step
 from musicgen.position import (
     LayerCode,
     OrthogonalLRPE,

@@ -13,8 +13,7 @@ from musicgen.attention import (
     LinearState,
     causal_linear_attention,
 )
-from musicgen.attention.linear.product import bidirectional_linear_attention
-from musicgen.attention.linear.step import linear_attention_step
+from musicgen.attention.linear.product import bidirectional_linear_attention, linear_attention_step
 from musicgen.position import LayerCode
 
 BATCH, HEADS, WIDTH, VALUES = 2, 3, 10, 7

@@ -15,8 +15,8 @@ from musicgen.attention import (
     LinearState,
     causal_linear_attention,
 )
+from musicgen.attention.linear.product import linear_attention_step
 from musicgen.attention.linear.stabilise import stabilise
-from musicgen.attention.linear.step import linear_attention_step
 from musicgen.position import LayerCode, PermuteFormer, Site
 from musicgen.random import NoiseKey
 

@@ -16,9 +16,9 @@ from musicgen.attention.linear.initial import InitialState
 from musicgen.attention.linear.product import (
     bidirectional_linear_attention,
     causal_linear_attention,
+    linear_attention_step,
 )
 from musicgen.attention.linear.state import LinearState
-from musicgen.attention.linear.step import linear_attention_step
 from musicgen.errors import parameter_of
 from musicgen.position.base import LayerCode, Site, at_least_fp32
 from musicgen.validation import check_choice
