@@ -48,7 +48,6 @@ def compose_corpus(
     check_choice("kind", kind, ("pop", "groove"))
     check_int("num_pieces", num_pieces)
     check_int("seed", seed, 0)
-    root = Path(root)
     plan = dict(_pop_plan(seed, num_pieces) if kind == "pop" else _groove_plan(seed, num_pieces))
     paths = [root / name for name in plan]
     settings = {"kind": kind, "num_pieces": num_pieces, "seed": seed, "version": VERSION}

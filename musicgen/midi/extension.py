@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +57,7 @@ class _FileTrack:
         return b"MTrk" + len(body).to_bytes(4, "big") + body
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """The notes of a channel in a track of the file."""
 
     file_track: _FileTrack
@@ -197,8 +196,9 @@ def _follow(track: _FileTrack, event: Event, content: bytes) -> None:
 def _moved(music: Score, end: int, ticks_per_beat: int) -> Score:
     """Return the music from tick `end` on, in the resolution of the file."""
 
-    def move(ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-        return end + _rounded(ticks * ticks_per_beat, music.ticks_per_beat)
+    def move(ticks: NDArray[np.int64]) -> NDArray[np.int64]:  # halves round up
+        beat = music.ticks_per_beat
+        return end + (2 * ticks * ticks_per_beat + beat) // (2 * beat)
 
     tracks = []
     for track in music.tracks:
@@ -215,10 +215,6 @@ def _moved(music: Score, end: int, ticks_per_beat: int) -> Score:
 
     signatures, markers = move_events(music.time_signatures), move_events(music.markers)
     return Score(ticks_per_beat, tracks, tempos, signatures, markers)
-
-
-def _rounded(numerator: NDArray[np.int64], denominator: int) -> NDArray[np.int64]:
-    return (2 * numerator + denominator) // (2 * denominator)
 
 
 def _place(

@@ -47,8 +47,8 @@ def parse(pattern: str) -> Pattern:
 DRUM_KEYS = {
     "kick": 36, "snare": 38, "rim": 37, "clap": 39, "hat": 42, "pedal": 44, "open": 46,
     "ride": 51, "crash": 49, "tom_high": 50, "tom_mid": 47, "tom_low": 43, "cowbell": 56,
-    "tambourine": 54, "maracas": 70, "cabasa": 69, "claves": 75, "conga_high": 63,
-    "conga_low": 64, "timbale": 65, "agogo": 67, "triangle": 81, "surdo": 41,
+    "tambourine": 54, "maracas": 70, "claves": 75, "conga_high": 63, "conga_low": 64,
+    "timbale": 65, "agogo": 67, "surdo": 41,
 }  # fmt: skip
 """General MIDI percussion keys."""
 

@@ -73,9 +73,7 @@ def compose_groove(seed: int, family: str, style: int, song: int) -> Score:
     form = pick(rng, _FORMS)
 
     chords: list[Chord] = []
-    phrase_bars: list[
-        tuple[str, int, int]
-    ] = []  # per bar: phrase letter, bar number in the phrase, length of the phrase
+    phrase_bars: list[PhraseBar] = []
     for letter in form:
         num_bars = _PHRASE if letter.isupper() else _PHRASE // 2
         numerals = progressions[letter.upper()].split()
@@ -83,14 +81,17 @@ def compose_groove(seed: int, family: str, style: int, song: int) -> Score:
         phrase_bars += [(letter.upper(), bar, num_bars) for bar in range(num_bars)]
     chords[-1] = spell(progressions[form[0].upper()].split()[0], tonic)
 
-    drum_rows = _drum_part(rng, drawn, phrase_bars)
-    tracks = [_track("Drums", 0, drum_rows)]
-    for part in ("Bass", "Piano", "Guitar", "Strings"):
-        rows = _pitched_part(drawn, part, chords, phrase_bars)
-        tracks.append(_track(part, drawn.programs[part], rows))
+    tracks = []
+    for part in PARTS:
+        if part == "Drums":
+            rows = _drum_part(rng, drawn, phrase_bars)
+        else:
+            rows = _pitched_part(drawn, part, chords, phrase_bars)
+        notes = remove_overlaps(rows, _STEP)
+        tracks.append(Track(part, drawn.programs.get(part, 0), part == "Drums", notes))
     return Score(
         TICKS_PER_BEAT,
-        sorted(tracks, key=lambda track: PARTS.index(track.name)),
+        tracks,
         np.array([(0, bpm)], TEMPO),
         [TimeSignature(0, 4, 4)],
         [
@@ -101,20 +102,11 @@ def compose_groove(seed: int, family: str, style: int, song: int) -> Score:
     )
 
 
-def _track(part: str, program: int, rows: Rows) -> Track:
-    return Track(part, program, part == "Drums", remove_overlaps(rows, _STEP))
-
-
 def _draw_style(rng: np.random.Generator, family: Family) -> _Style:
     slow, fast = family.tempo
     triplets = any(len(pattern) == 12 for pattern in family.bass)
-    pools = dict(
-        zip(
-            ("Bass", "Piano", "Guitar", "Strings"),
-            (family.bass, family.piano, family.guitar, family.strings),
-            strict=True,
-        )
-    )
+    pools = {"Bass": family.bass, "Piano": family.piano}
+    pools |= {"Guitar": family.guitar, "Strings": family.strings}
     main = _Arrangement(
         {name: _two_bars(rng, pool, triplets) for name, pool in family.drums.items()},
         {name: _two_bars(rng, pool, triplets) for name, pool in pools.items()},
