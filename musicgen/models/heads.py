@@ -7,7 +7,6 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from musicgen.errors import ParameterError
 from musicgen.validation import check_choice, check_int
@@ -78,12 +77,3 @@ class ClassificationHead(nn.Module):
             return (x * key_mask[..., None]).sum(1) / key_mask.sum(1, keepdim=True)
         last = key_mask.shape[1] - 1 - key_mask.flip(1).int().argmax(1)
         return x[torch.arange(len(x), device=x.device), last]
-
-
-def prepend_class_token(
-    token: Tensor, x: Tensor, positions: Tensor, key_mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Put a token before others, at the coordinates −1: the arguments, one longer."""
-    x = torch.cat((token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)
-    positions = F.pad(positions, (0, 0, 1, 0), value=-1)
-    return x, positions, None if key_mask is None else F.pad(key_mask, (1, 0), value=True)

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from musicgen.attention import Attention, AttentionMask, AttentionSpan
 from musicgen.errors import ParameterError, parameter_of
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.dropout import Dropout
-from musicgen.models.heads import ClassificationHead, prepend_class_token
+from musicgen.models.heads import ClassificationHead
 from musicgen.models.layer import Layer, LayerSettings
 from musicgen.models.norm import NORMS
 from musicgen.models.phases import PhaseEmbedding
@@ -209,7 +210,9 @@ class Transformer(nn.Module):
                 positions = positions + state.length[:, None, None]
         x = self.phases(self.embedding(tokens), positions) * self.embedding_scale
         if self.class_token is not None:
-            x, positions, key_mask = prepend_class_token(self.class_token, x, positions, key_mask)
+            x = torch.cat((self.class_token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)
+            positions = F.pad(positions, (0, 0, 1, 0), value=-1)
+            key_mask = None if key_mask is None else F.pad(key_mask, (1, 0), value=True)
         codes, position_state = self.position(
             positions,
             noise=noise or NoiseKey((0,)),

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from musicgen.attention.linear.decay import by_token, pair_log_decay
 from musicgen.attention.linear.state import LinearState, ProductInputs, normaliser, segments
-
-Backend = Callable[[ProductInputs], tuple[Tensor, LinearState]]
 
 
 def naive(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
