@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from musicgen.errors import ParameterError
 from musicgen.metrics.summary import CONFIDENCE
+from musicgen.validation import check_int
 
 Row = dict[str, Any]
 SUMMARY = f"n: pieces; low, high: {CONFIDENCE:.0%} confidence interval of the mean (bootstrap)"
@@ -40,6 +42,13 @@ class Inputs:
     max_pieces: int | None
     device: str
     seed: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("compare", self.compare), ("runs", self.runs)):
+            if isinstance(value, str):
+                raise ParameterError(name, value, "expected a list of different folders: [A,B]")
+        check_int("max_pieces", self.max_pieces, none_means="all")
+        check_int("seed", self.seed, minimum=0)
 
 
 class Measure(ABC):
