@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,6 @@ from musicgen.cli.generated_files import (
     cut_short,
     file_names,
     num_grammatical,
-    with_cures,
     write_manifest,
 )
 from musicgen.cli.output import claimed_folder, find_device
@@ -52,12 +50,6 @@ NUM_NOTICES_SHOWN = 3
 
 def main(cfg: DictConfig) -> None:
     """Continue prompts; write MIDI files as they finish, then the manifest and the report."""
-    with ExitStack() as held:
-        _generate(cfg, held)
-
-
-def _generate(cfg: DictConfig, held: ExitStack) -> None:
-    """Do it, with the output folder claimed in `held`."""
     check_int("num_prompts", cfg.num_prompts, none_means="all")
     check_choice("keep_prompt", cfg.keep_prompt, get_args(KeepPrompt))
     check_choice("originality", cfg.originality, ("auto", True, False))
@@ -69,74 +61,79 @@ def _generate(cfg: DictConfig, held: ExitStack) -> None:
     log(model.content.describe(model.path))
     if cfg.checkpoint == "latest" and is_training(find_checkpoint("latest").parents[1]):
         log("this run is still training: these are its best weights so far")
-    with parameter_of("sampling"):
-        given: Any = OmegaConf.to_container(cfg.sampling)
-        sampling = model.sampling(**given)
-    keys = ({each.name for each in fields(GenerationRequest)} | {"length_factor"}) & {*cfg}
-    request = model.request(**{**{str(key): cfg[key] for key in keys}, "sampling": sampling})
+    request = build_request(model, cfg)
     soundfont = None if cfg.soundfont is None else Soundfont(str(cfg.soundfont))
     prompts, left_out = read_prompts(model, cfg)
     known = known_music(model, cfg.originality, cfg.data.root)
     rows = min(request.batch_size, request.num_samples * request.best_of * len(prompts))
     set_up_cpu(decoded=rows * parameter_count(model.model))
     show_notices(left_out)
-    notices = [with_cures(prompt.notice) for prompt in prompts if prompt.notice]
+    notices = [prompt.notice for prompt in prompts if prompt.notice]
     show_notices(notices)
     names = file_names(prompts, request.num_samples)
-    out = held.enter_context(claimed_folder(cfg.out, "generated"))
-    for name in (MANIFEST, *names.values()):
-        if (out / name).exists():
-            raise UserError(f"{out / name} exists already; give another folder with out=DIR")
+    with claimed_folder(cfg.out, "generated") as out:
+        for name in (MANIFEST, *names.values()):
+            if (out / name).exists():
+                raise UserError(f"{out / name} exists already; give another folder with out=DIR")
 
-    done: dict[str, tuple[Continuation, MidiFile]] = {}
-    start = time.monotonic()
-    try:
-        for continuation in continuations(model, prompts, request):
-            name = names[id(continuation.prompt), continuation.sample]
-            written = continuation.midi_file(cfg.keep_prompt)
-            write_bytes(out / name, written.data)
-            if soundfont:
-                soundfont.write_wav(loads(written.data), out / audio_name(name))
-            done[name] = continuation, written
-    except KeyboardInterrupt:
-        if not done:
-            raise
-        warn(f"interrupted, with {pluralize(len(done), 'pieces')} finished")
-    seconds = time.monotonic() - start
+        done: dict[str, tuple[Continuation, MidiFile]] = {}
+        start = time.monotonic()
+        try:
+            for continuation in continuations(model, prompts, request):
+                name = names[id(continuation.prompt), continuation.sample]
+                written = continuation.midi_file(cfg.keep_prompt)
+                write_bytes(out / name, written.data)
+                if soundfont:
+                    soundfont.write_wav(loads(written.data), out / audio_name(name))
+                done[name] = continuation, written
+        except KeyboardInterrupt:
+            if not done:
+                raise
+            warn(f"interrupted, with {pluralize(len(done), 'pieces')} finished")
+        seconds = time.monotonic() - start
 
-    done = {name: done[name] for name in names.values() if name in done}
-    pieces = [continuation for continuation, _ in done.values()]
-    new_tokens = sum(piece.num_new_tokens for piece in pieces)
-    settings = {
-        "checkpoint": str(model.path),
-        **adapters,
-        **{name: value for name, value in asdict(request).items() if name != "sampling"},
-        **asdict(request.sampling),
-        "training length": model.training_length,
-        "new tokens": new_tokens,
-        "ungrammatical pieces": len(pieces) - num_grammatical(model, pieces),
-        "tokens/s": round(new_tokens / seconds, 1),
-    }
-    if notice := cut_short(model, request.bars, pieces):
-        warn(notice)
-        notices.append(notice)
-    altered = list(dict.fromkeys(file.notice for _, file in done.values() if file.notice))
-    show_notices(altered)
-    notices += altered
-    notices = [*left_out, *notices]
-    references = absolute_prompts(cfg.prompt)
-    provenance = {"tokenizer": model.content.tokenizer, "references": references}
-    originality = None
-    if known is not None:
-        originality = known.originality({name: c.new_score for name, (c, _) in done.items()})
-    write_manifest(
-        out, done, settings, provenance, notices, report=cfg.report, originality=originality
-    )
-    log(
-        f"{pluralize(len(pieces), 'pieces')}, {pluralize(new_tokens, 'tokens')} added, "
-        f"{settings['tokens/s']:,} a second"
-    )
-    log(f"in {out}" + (f"; open {out / REPORT}" if cfg.report else ""))
+        done = {name: done[name] for name in names.values() if name in done}
+        pieces = [continuation for continuation, _ in done.values()]
+        new_tokens = sum(piece.num_new_tokens for piece in pieces)
+        settings = {
+            "checkpoint": str(model.path),
+            **adapters,
+            **{name: value for name, value in asdict(request).items() if name != "sampling"},
+            **asdict(request.sampling),
+            "training length": model.training_length,
+            "new tokens": new_tokens,
+            "ungrammatical pieces": len(pieces) - num_grammatical(model, pieces),
+            "tokens/s": round(new_tokens / seconds, 1),
+        }
+        if notice := cut_short(model, request.bars, pieces):
+            warn(notice)
+            notices.append(notice)
+        altered = list(dict.fromkeys(file.notice for _, file in done.values() if file.notice))
+        show_notices(altered)
+        notices += altered
+        notices = [*left_out, *notices]
+        references = absolute_prompts(cfg.prompt)
+        provenance = {"tokenizer": model.content.tokenizer, "references": references}
+        originality = None
+        if known is not None:
+            originality = known.originality({name: c.new_score for name, (c, _) in done.items()})
+        write_manifest(
+            out, done, settings, provenance, notices, report=cfg.report, originality=originality
+        )
+        log(
+            f"{pluralize(len(pieces), 'pieces')}, {pluralize(new_tokens, 'tokens')} added, "
+            f"{settings['tokens/s']:,} a second"
+        )
+        log(f"in {out}" + (f"; open {out / REPORT}" if cfg.report else ""))
+
+
+def build_request(model: MusicModel, cfg: DictConfig) -> GenerationRequest:
+    """Return the request of a configuration, whose keys are its options."""
+    with parameter_of("sampling"):
+        given: Any = OmegaConf.to_container(cfg.sampling)
+        sampling = model.sampling(**given)
+    names = {"length_factor", *(each.name for each in fields(GenerationRequest))} & {*cfg}
+    return model.request(**{**{str(name): cfg[name] for name in names}, "sampling": sampling})
 
 
 def show_notices(notices: list[str]) -> None:
@@ -159,7 +156,7 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> tuple[list[Prompt], list
         try:
             prompts.append(model.prompt(sources[name](), name, cfg.prompt_bars))
         except UserError as error:
-            errors.append(with_cures(str(error)))
+            errors.append(str(error))
     if not prompts:
         others = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise UserError(f"nothing to continue: {errors[0]}{others}")

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from musicgen.evaluation.originality import KnownPassage, KnownPassages
+from musicgen.evaluation.generated_pieces import (
+    KNOWN,
+    SOURCE,
+    STYLE_NAMES,
+    describe,
+    known_measure,
+    selection_rows,
+    style_anchors,
+    style_measures,
+)
+from musicgen.evaluation.originality import KnownPassages
 from musicgen.evaluation.references import MANIFEST
 from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation, MidiFile
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
 from musicgen.metrics import PROFILES
-from musicgen.metrics.style import Profiles, mean_similarity, style_profiles, why_undefined
-from musicgen.metrics.style_anchors import anchor_similarities, style_labels
-from musicgen.metrics.summary import mean_of_valid
-from musicgen.midi import Score, loads, without_suffix
-from musicgen.report import Anchor, Mark, Measure, ReportPiece, render_report
+from musicgen.metrics.style import Profiles, style_profiles
+from musicgen.midi import loads, without_suffix
+from musicgen.report import Mark, ReportPiece, render_report
 from musicgen.text import pluralize
 from musicgen.tokenization.base import TICKS_PER_BEAT
 
@@ -31,18 +37,6 @@ REPORT = "report.html"
 
 MAX_STEM_BYTES = 200  # of a file's name: most file systems allow 255 in all
 NUM_NAMES = 2  # of prompts in the report's title
-STYLE_NAMES = {  # of the columns of a piece's row, in a musician's words
-    "style, onset_duration": "rhythm like the original's",
-    "style, time_pitch": "melody and harmony like the original's",
-    "style, onset_velocity": "accents like the original's",
-    "style, onset_drum": "drumming like the original's",
-}
-ANCHOR_NAMES = {
-    "chance": "an unrelated piece",
-    "same family": "a related style",
-    "same style": "another piece of the style",
-}
-KNOWN, SOURCE = "longest known passage (notes)", "known from"
 
 
 def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[int, int], str]:
@@ -118,7 +112,7 @@ def write_manifest(
                 midi_file=file,
                 metadata={k: v for k, v in row.items() if k not in (*STYLE_NAMES, KNOWN, SOURCE)},
                 measures=measures,
-                notices=[with_cures(prompt.notice)] if prompt.notice else [],
+                notices=[prompt.notice] if prompt.notice else [],
                 audio_file=audio if (out / audio).exists() else None,
                 marks=marks,
             )
@@ -133,58 +127,6 @@ def write_manifest(
             notices=[n for n in notices if not any(n in piece.notices for piece in shown)],
         )
         write_text(out / REPORT, page)
-
-
-def style_measures(row: dict[str, Any], anchors: dict[str, list[Anchor]]) -> list[Measure]:
-    """Return the measures of a piece's style from its row, with the anchors by column."""
-    measures = []
-    for key, name in STYLE_NAMES.items():
-        value = row.get(key)
-        if isinstance(value, str):  # why there is none
-            measures.append(Measure(name, None, reason=value.removeprefix("n/a: ")))
-        elif key in row:
-            ends = "nothing in common", "the same"
-            measures.append(Measure(name, value, anchors.get(key, ()), ends=ends))
-    return measures
-
-
-def style_anchors(continuations: list[Continuation]) -> dict[str, dict[str, list[Anchor]]]:
-    """Return what real music scores, by prompt and by column of its row.
-
-    The music after a prompt, as long as its continuation, is compared with its own piece, and with
-    other prompts' pieces; see `musicgen.metrics.style_anchors`.
-    """
-    prompted = {c.prompt.name: c for c in reversed(continuations) if c.prompt.end_tick}
-    parts = {
-        name: c.prompt.piece.clip(c.prompt.end_tick, c.prompt.end_tick + c.new_score.end)
-        for name, c in prompted.items()
-    }
-    found = anchor_similarities(
-        parts.items(), style_labels(parts), lambda name: prompted[name].prompt.piece, PROFILES
-    )
-    anchors: dict[str, dict[str, list[Anchor]]] = {name: {} for name in parts}
-    for profile, values in found.items():
-        for number, name in enumerate(parts):
-            anchors[name][f"style, {profile}"] = [
-                Anchor(words, mean_of_valid(np.array(values[anchor])))
-                for anchor, words in ANCHOR_NAMES.items()
-            ] + [Anchor("the original's own continuation", values["same song"][number])]
-    return anchors
-
-
-def known_measure(found: KnownPassage, scale: Sequence[int]) -> Measure:
-    """Return the measure of a piece's longest known passage, beside those of held-out pieces."""
-    name = "longest passage known from the training music, in notes"
-    if found.num_own < 2:
-        return Measure(name, None, reason="fewer than two notes")
-    anchors = []
-    if scale:
-        anchors = [
-            Anchor("the average of unheard pieces", float(np.mean(scale))),
-            Anchor(f"the longest of {len(scale)} unheard pieces", max(scale)),
-        ]
-    detail = f"as in: {found.source()}" if found.passage else ""
-    return Measure(name, found.num_notes, anchors, high=0, detail=detail)
 
 
 def report_title(continuations: list[Continuation]) -> str:
@@ -217,77 +159,3 @@ def num_grammatical(model: MusicModel, continuations: list[Continuation]) -> int
     pad = model.tokenizer.vocabulary.pad_id
     padded = pad_sequence(rows, batch_first=True, padding_value=pad)
     return int(model.tokenizer.grammar().accepts(padded).sum())
-
-
-def describe(
-    continuation: Continuation, written: Score, reference: Mapping[str, Profiles]
-) -> dict[str, Any]:
-    """Return a piece's row in the manifest and the report.
-
-    Args:
-        reference: the style profiles of the prompt's whole piece.
-    """
-    prompt, new = continuation.prompt, continuation.new_score
-    last_onset = max((int(t.notes["onset"].max(initial=0)) for t in written.tracks), default=0)
-    row: dict[str, Any] = {
-        "prompt": prompt.name,
-        "sample": continuation.sample,
-        "tokens": len(continuation.tokens),
-        "new tokens": continuation.num_new_tokens,
-        "new notes": new.num_notes,
-        "bars": int(np.searchsorted(written.bar_starts(), last_onset, side="right")),
-    }
-    if prompt.score.num_notes:
-        row["notes shown to the model"] = (
-            f"{prompt.summary.notes_kept:,} of {prompt.summary.notes_read:,}"
-        )
-        row |= style_rows(new, reference)
-    return row
-
-
-def selection_rows(continuation: Continuation) -> dict[str, Any]:
-    """Return the measures of all candidates of a piece, and the numbers of the best, from 0."""
-
-    def rounded(value: float) -> float | None:
-        return None if np.isnan(value) else round(value, 4)
-
-    rows = [
-        {
-            "candidates": [
-                {
-                    "nats a token": rounded(-each.log_likelihood),
-                    "share in scale": rounded(each.in_scale),
-                }
-                for each in selection.candidates
-            ],
-            "best candidate": selection.chosen,
-        }
-        for selection in continuation.selections
-    ]
-    return {"selections": rows} if rows else {}
-
-
-def style_rows(new: Score, piece: Mapping[str, Profiles]) -> dict[str, Any]:
-    """Return the style similarities of a continuation to the whole piece of its prompt.
-
-    They are those of evaluate.py. A profile of which the piece has nothing is left out.
-    """
-    rows: dict[str, Any] = {}
-    for profile in PROFILES:
-        if any(histogram.any() for histogram in piece[profile].values()):
-            profiles = style_profiles(new, profile)
-            reason = why_undefined(profiles, piece[profile])
-            similarity = mean_similarity(profiles, piece[profile])
-            rows[f"style, {profile}"] = f"n/a: {reason}" if reason else similarity
-    return rows
-
-
-def with_cures(text: str) -> str:
-    """Return a line on what a vocabulary cannot express, with the settings that can; "" for ""."""
-    known = {
-        " read as ": "tokenizer=remi_metres",
-        "of drums dropped": "task=groove",
-        "without an instrument dropped": "task=groove tokenizer=groove2groove_band",
-    }
-    cures = [cure for loss, cure in known.items() if loss in text]
-    return f"{text}; a model trained with {' or '.join(cures)} keeps them" if cures else text

@@ -380,3 +380,13 @@ def test_no_instrument_plays_more_notes_at_once_than_its_bound():
     assert most(max_notes=False) == most()
     with pytest.raises(UserError, match=r"max_notes=\[1, 2\]: expected one number, or 5"):
         most(max_notes=[1, 2])
+
+
+def test_a_notebook_shows_a_line_or_the_page_of_a_continuation(tokenizer):
+    model = music_model(tokenizer)
+    model.content.describe = lambda path: f"{path}: 3 steps"
+    (done,) = model.generate(SCORES[tokenizer.name], prompt_bars=1, bars=1)
+    assert repr(model) == "MusicModel(model.ckpt: 3 steps)"
+    assert repr(done).startswith("Continuation('prompt 0', sample 0: ")
+    assert len(repr(done)) < 100
+    assert done._repr_html_().startswith('<iframe srcdoc="')
