@@ -70,8 +70,9 @@ def help_text(config_name: str, arguments: Sequence[str]) -> str:
     main = read_config_file(CONF / f"{config_name}.yaml", "")
     text = "\n".join(main.header).replace(f"python {config_name}.py", command(config_name))
     parts = [text, "Settings, as NAME=VALUE:\n" + _settings(cfg, [main])]
-    defaults: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{config_name}.yaml"))["defaults"]
-    groups = {k: v for entry in defaults if isinstance(entry, dict) for k, v in entry.items()}
+    command_file: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{config_name}.yaml"))
+    entries = [entry for entry in command_file["defaults"] if isinstance(entry, dict)]
+    groups = {group: choice for entry in entries for group, choice in entry.items()}
     groups |= cfg.hydra.runtime.choices  # also of Hydra's own groups
     groups = {group: choice for group, choice in groups.items() if "hydra" not in group}
     if groups:

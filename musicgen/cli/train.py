@@ -8,7 +8,6 @@ import shlex
 import time
 import warnings
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -17,37 +16,29 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 
-from musicgen.checkpoints import (
-    CheckpointContent,
-    errors_name,
-    find_checkpoint,
-    load_for_resume,
-    load_initial,
-    read_checkpoint,
-    run_identity,
-    without_adapter,
-)
-from musicgen.cli.adaptation import begin_adapter, build_adapter, write_adapter_file
-from musicgen.cli.checkpoint_settings import adopt_settings
+from musicgen.checkpoints import CheckpointContent, run_identity
+from musicgen.cli.adaptation import build_adapter, write_adapter_file
 from musicgen.cli.datasets import build_data, build_examples
+from musicgen.cli.find import find
 from musicgen.cli.output import command
 from musicgen.cli.run_recorder import RunRecorder
+from musicgen.cli.starting import load_source, read_source
 from musicgen.cli.threads import set_up_cpu
 from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.non_music.datamodule import ExampleDataModule
-from musicgen.errors import ParameterError, UserError, parameter_of
+from musicgen.errors import UserError, parameter_of
 from musicgen.generation.sampling import SamplingParams
 from musicgen.models import Transformer, parameter_count
 from musicgen.run_folders import LAST
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 from musicgen.training.checkpoint_files import AtomicCheckpointIO
-from musicgen.training.finders import TRAINER, find_batch_size, find_learning_rate
 from musicgen.training.memory import out_of_memory_named
 from musicgen.training.module import TrainingModule
 from musicgen.training.monitoring.logger import CSVLogger
 from musicgen.training.processes import end_together
+from musicgen.validation import check_int
 
 
 def main(cfg: DictConfig) -> float | None:
@@ -55,19 +46,13 @@ def main(cfg: DictConfig) -> float | None:
     # Users cannot act on the libraries' warnings about each other.
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
-    with parameter_of("sampling"):
-        SamplingParams(**cfg.sampling)
     set_up_cpu()
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
+    _check_settings(cfg)
+
     adapter = build_adapter(cfg)
-    source = _read_source(cfg)
+    source = read_source(cfg)
     tokenizer, model, data = _build(cfg)
-    if adapter and not isinstance(data, MusicDataModule):
-        raise UserError("adapter= adapts models of music: leave it out of this task")
-    max_length = model.position.max_length
-    if max_length is not None and cfg.loader.length > max_length:
-        expected = f"expected at least loader.length={cfg.loader.length}"
-        raise ParameterError("model.position.max_length", max_length, expected)
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     content = CheckpointContent(
         model=config["model"],
@@ -88,20 +73,17 @@ def main(cfg: DictConfig) -> float | None:
     )
     notes = []
     if source is not None:
-        if adapter and cfg.resume is not None:
-            adapter.attach(model)
-        notes = _load_weights(source, cfg, content, model)
-        if adapter and isinstance(data, MusicDataModule) and cfg.resume is None:
-            saved = CheckpointContent.from_plain(source[1])
-            notes.append(begin_adapter(adapter, model, data.encoded, content, saved))
+        corpus = data.encoded if isinstance(data, MusicDataModule) else None
+        notes = load_source(source, model, content, adapter, corpus, resume=cfg.resume is not None)
     del source  # it is large
     model.recompute = cfg.recompute
     if cfg.compile:
         for layer in model.layers:
             layer.compile()
     if cfg.find is not None:
-        _find(cfg, module, data)
+        find(cfg, module, data)
         return None
+
     recorder = RunRecorder(cfg)
     callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
     trainer: pl.Trainer = instantiate(
@@ -130,52 +112,36 @@ def main(cfg: DictConfig) -> float | None:
     return None if score is None else float(score)
 
 
+def _check_settings(cfg: DictConfig) -> None:
+    """Refuse settings that exclude each other, and those of sampling, which come after training."""
+    with parameter_of("sampling"):
+        SamplingParams(**cfg.sampling)
+    muon = cfg.optimizer._target_.endswith(".MuonAdamW")
+    if muon and cfg.get("adapter"):
+        raise UserError("optimizer=muon trains whole models: train an adapter with adamw")
+    if muon and str(cfg.trainer.get("strategy")).startswith("fsdp"):
+        raise UserError(
+            "optimizer=muon needs whole matrices, which trainer.strategy=fsdp divides; "
+            "give optimizer=adamw"
+        )
+
+
 def _build(
     cfg: DictConfig,
 ) -> tuple[Tokenizer | None, Transformer, MusicDataModule | ExampleDataModule]:
     """Build the tokenizer, None for data that are not music, the model and the data."""
     build_model = partial(instantiate, cfg.model)
     if cfg.get("tokenizer") is None:
+        if cfg.get("adapter"):
+            raise UserError("adapter= adapts models of music: leave it out of this task")
         return None, *build_examples(cfg, build_model)
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     model: Transformer = build_model(vocab_size=len(tokenizer.vocabulary))
     with parameter_of("model.position"):
         tokenizer.check_coordinates(model.coordinate_names)
+        if model.position.max_length is not None:
+            check_int("max_length", model.position.max_length, minimum=cfg.loader.length)
     return tokenizer, model, build_data(cfg, tokenizer, model.coordinate_names)
-
-
-def _read_source(cfg: DictConfig) -> tuple[Path, dict[str, Any]] | None:
-    """Read the checkpoint that a run continues or begins from; take over its model's settings."""
-    if cfg.resume is not None:
-        path = Path(cfg.resume)
-    elif cfg.init is not None:
-        path = find_checkpoint(cfg.init, setting="init")
-    else:
-        return None
-    checkpoint = read_checkpoint(path)
-    with errors_name(path):
-        saved = CheckpointContent.from_plain(checkpoint)
-        adopt_settings(cfg, saved)
-    cfg.init = str(path) if cfg.resume is None else saved.config.get("init")  # for the record
-    return path, checkpoint
-
-
-def _load_weights(
-    source: tuple[Path, dict[str, Any]],
-    cfg: DictConfig,
-    content: CheckpointContent,
-    model: Transformer,
-) -> list[str]:
-    """Load the weights that a run continues or begins from; return what to tell the user."""
-    path, checkpoint = source
-    saved = CheckpointContent.from_plain(checkpoint)
-    with errors_name(path):
-        if cfg.resume is not None:
-            changed = load_for_resume(checkpoint, content, model)
-            note = f"from step {saved.steps:,} on: {', '.join(changed)}" if changed else None
-            return [f"continues {saved.describe(path)}", *filter(None, [note])]
-        note = load_initial(without_adapter(checkpoint, path), content, model)
-        return [f"begins with the weights of {saved.describe(path)}", *filter(None, [note])]
 
 
 def _loggers(cfg: DictConfig) -> list[Logger]:
@@ -190,28 +156,6 @@ def _loggers(cfg: DictConfig) -> list[Logger]:
                 f"logger={name}: not installed; run: pip install {name}, or leave logger out"
             ) from None
     return loggers
-
-
-def _find(
-    cfg: DictConfig, module: TrainingModule, data: MusicDataModule | ExampleDataModule
-) -> None:
-    """Name a learning rate or a batch size to begin with."""
-    trainer: pl.Trainer = instantiate(cfg.trainer, **TRAINER)
-    if trainer.world_size > 1:
-        raise UserError(f"find={cfg.find} takes one device; give trainer.devices=1")
-    log(f"trying values of {cfg.find}")
-    if cfg.find == "learning_rate":
-        test = find_learning_rate(trainer, module, data)
-        plot = Path(cfg.paths.output_dir) / "learning_rates.png"
-        test.plot(plot)
-        log(
-            f"the loss falls fastest at optimizer.lr={test.best:.2g}, and is lowest at "
-            f"{test.lowest:.2g}; {plot} shows it"
-        )
-    else:
-        size, is_largest = find_batch_size(trainer, module, data, cfg.loader.batch_size)
-        text = "the largest that fits is" if is_largest else "tried up to"
-        log(f"{text} loader.batch_size={size}, of {cfg.loader.length} tokens each")
 
 
 def _fit(

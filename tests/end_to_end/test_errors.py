@@ -28,6 +28,15 @@ ERRORS = {
         ["train.py", "trainer.max_step=3"],
         ["did you mean trainer.max_steps?"],
     ),
+    "adapter and muon": (
+        ["train.py", "adapter=lora", "optimizer=muon", "init=pop-piano-small"],
+        ["optimizer=muon trains whole models: train an adapter with adamw"],
+    ),
+    "sharded muon": (
+        ["train.py", "+trainer.strategy=fsdp"],
+        ["optimizer=muon needs whole matrices", "give optimizer=adamw"],
+    ),
+    "value to find": (["train.py", *TINY, "find=speed"], ["find=speed: expected one of"]),
     "prompts in two ways": (["generate.py", "x.mid", "prompt=y.mid"], ["x.mid: ", "not both"]),
     "prompt missing": (["generate.py", "no/such.mid"], ["error: no/such.mid: cannot be read"]),
     "no value": (["train.py", "rope"], ["'rope' missing EQUAL"]),
@@ -79,7 +88,7 @@ ERRORS = {
     "heads": (["train.py", "model.num_heads=3"], ["model.num_heads=3", "dim=128"]),
     "positions too few": (
         ["train.py", "position=learnable", "model.position.max_length=8"],
-        ["loader.length=512", "max_length=8"],
+        ["model.position.max_length=8: expected an integer >= 512"],
     ),
     "no such folder": (
         ["train.py", "data=midi_folder", "data.root=no/such"],

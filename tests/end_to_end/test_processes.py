@@ -98,10 +98,11 @@ def launch(
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
     script = [str(ROOT / "train.py"), *arguments]
     if launcher == "torchrun":
-        script = ["-m", "torch.distributed.run", "--nproc_per_node=2", *script]
+        script = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", *script]
     slurm = {"SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train", "SLURM_NODELIST": "127.0.0.1"}
     slurm |= {
         "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_ID": "0",
         "SLURM_JOB_ID": str(os.getpid()),
         "SLURM_NTASKS_PER_NODE": "2",
         "SLURM_NODEID": "0",
