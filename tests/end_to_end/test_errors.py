@@ -29,7 +29,7 @@ ERRORS = {
         ["did you mean trainer.max_steps?"],
     ),
     "adapter and muon": (
-        ["train.py", "adapter=lora", "optimizer=muon", "init=pop-piano-small"],
+        ["train.py", "adapter=lora", "optimizer=muon", "init=text.ckpt"],
         ["optimizer=muon trains whole models: train an adapter with adamw"],
     ),
     "sharded muon": (
