@@ -174,7 +174,9 @@ def in_words(row: Row) -> dict[str, str]:
     text = {key: str(row[key]) for key in ("attention", "entry", "seeds")}
     for column in LOSSES:
         low, high, deviation = (row[f"{column} {x}"] for x in ("low", "high", "seed_std"))
-        text[column] = f"{row[column]:.3f} [{low:.3f}, {high:.3f}]"
+        text[column] = f"{row[column]:.3f}"
+        if low is not None:  # of several pieces
+            text[column] += f" [{low:.3f}, {high:.3f}]"
         if deviation is not None:
             text[column] += f" ± {deviation:.3f}"
     return text | {column: f"{row[column]:.2f}" for column in (*RATES, MEMORY[0])}
