@@ -42,6 +42,8 @@ def one_line_errors() -> Iterator[None]:
     except Exception as error:
         line = describe(error)
         if line is None:
+            if isinstance(error, InstantiationException) and error.__cause__ is not None:
+                raise error.__cause__ from None  # Hydra would hide its traceback
             raise
         log(f"error: {line}", "red")
         sys.exit(USER_ERROR)

