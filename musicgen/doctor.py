@@ -46,7 +46,7 @@ from musicgen.random import NoiseKey
 VOCAB, LENGTH, NOISE = 50, 333, NoiseKey((0,))
 NUM_STEPS = 40  # of decoding
 TOLERANCES = {"fp32": 2e-3, "bf16": 5e-2}  # of errors; fp32 may be TF32
-LINEAR_BACKENDS = ("chunked", "fla")
+LINEAR_BACKENDS = ("chunked", "fla", "fast_transformers")
 Cases = Mapping[str, Callable[[], Transformer]]
 """Functions that make models in evaluation mode on the CPU, by name."""
 

@@ -25,6 +25,9 @@ from musicgen.errors import UserError
 from musicgen.position import LayerCode
 
 DECAY = torch.tensor([-3.0, -0.2, -1e-3])
+needs_fast_transformers = pytest.mark.skipif(
+    find_spec("fast_transformers") is None, reason="pytorch-fast-transformers is not installed"
+)
 needs_fla = pytest.mark.skipif(
     not torch.cuda.is_available() or find_spec("fla") is None,
     reason="needs an NVIDIA GPU and flash-linear-attention",
@@ -82,6 +85,37 @@ def assert_agrees(inputs: dict[str, Tensor], tolerance: float = 1e-4, **options)
 def some_state(log_features: bool, device: str = "cpu"):
     before = {n: x for n, x in problem(5, device=device).items() if n != "log_decay"}
     return causal_linear_attention(**before, log_features=log_features, return_state=True)[1]
+
+
+@pytest.mark.parametrize("length", [1, 63, 1000])
+@needs_fast_transformers
+@pytest.mark.parametrize("log_features", [False, True])
+@pytest.mark.parametrize("continued", [False, True])
+def test_fast_transformers(length, log_features, continued):
+    mask = torch.rand(2, length) > 0.3
+    mask[:, 0] = True
+    options = {"log_features": log_features, "key_mask": mask, "decaying": False}
+    state = some_state(log_features) if continued else None
+    inputs = problem(length, log_features)
+    assert_agrees(inputs, **options, state=state, backend="fast_transformers")
+
+
+@pytest.mark.parametrize("continued", [False, True])
+@needs_fast_transformers
+def test_fast_transformers_with_a_normaliser_of_other_features(continued):
+    options = {"state": some_state(False) if continued else None, "code": Mixing()}
+    assert_agrees(problem(40), decaying=False, backend="fast_transformers", **options)
+
+
+@needs_fast_transformers
+def test_fast_transformers_refuses_unsupported_inputs():
+    inputs = problem(3)
+    for decaying in (inputs, with_decay_by_token(inputs)):
+        with pytest.raises(UserError, match=r"no decay.*decay=none"):
+            results(decaying, decaying=True, backend="fast_transformers")
+    doubled = {n: x.double() for n, x in inputs.items()}
+    with pytest.raises(UserError, match="no double precision"):
+        results(doubled, decaying=False, backend="fast_transformers")
 
 
 def simple_gla(
@@ -149,7 +183,9 @@ def test_fla(monkeypatch, length, log_features, decay, precision):
 
 def test_backends_are_refused_by_name_and_with_the_cure():
     inputs = problem(3)
-    with pytest.raises(UserError, match="expected one of auto, naive, chunked, fla"):
+    with pytest.raises(
+        UserError, match="expected one of auto, naive, chunked, fast_transformers, fla"
+    ):
         results(inputs, decaying=False, backend="triton")
     with pytest.raises(UserError, match=r"^backend=triton: expected one of auto"):
         LinearAttention(16, 0.25, 2, feature_map=FAVOR, backend="triton")

@@ -1,4 +1,4 @@
-"""Backends of the causal product: their selection, and the optional one."""
+"""Backends of the causal product: their selection, the naive one, and the two optional ones."""
 
 from __future__ import annotations
 
@@ -24,18 +24,23 @@ Backend = Callable[[ProductInputs], tuple[Tensor, LinearState]]
 def select_backend(name: str, q: Tensor, log_decay: Tensor | None) -> Backend:
     """Return the backend of that name; `auto`: the fastest that supports these inputs.
 
-    That is `chunked`, or on NVIDIA GPUs `fla`, if it is installed and torch may round matrix
-    products: its products are in TF32.
+    On a CPU that is `chunked`, which is faster than fast_transformers. On NVIDIA GPUs it is `fla`
+    if it is installed and torch may round matrix products: its products are in TF32.
     """
     if name == "auto":
-        if not q.is_cuda or not _may_round() or _fla_refusal(q) is not None:
+        if not q.is_cuda or not _may_round() or _fla_refusal(q, log_decay) is not None:
             return chunked
         if reason := _fla_gradient_refusal(log_decay):
             _warn_once(f"{reason}; the causal product runs in plain torch until then")
             return chunked
         return fla
     check_choice("backend", name, ("auto", *BACKENDS))
-    if name == "fla" and (reason := _fla_refusal(q) or _fla_gradient_refusal(log_decay)):
+    reason = None
+    if name == "fla":
+        reason = _fla_refusal(q, log_decay) or _fla_gradient_refusal(log_decay)
+    elif name == "fast_transformers":
+        reason = _fast_transformers_refusal(q, log_decay)
+    if reason:
         raise ParameterError("backend", name, f"{reason}, or use backend=auto")
     return BACKENDS[name]
 
@@ -74,7 +79,32 @@ def fla(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
     return _normalised(product, inputs)
 
 
-BACKENDS: dict[str, Backend] = {"naive": naive, "chunked": chunked, "fla": fla}
+def fast_transformers(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
+    """Use pytorch-fast-transformers' causal product, or `chunked` if sums are rescaled."""
+    from fast_transformers.causal_product import causal_dot_product
+
+    assert inputs.log_decay is None, "refused by select_backend"
+    if inputs.rescale_points:
+        return chunked(inputs)
+
+    def product(q: Tensor, k: Tensor, v: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+        heads_first = (x.transpose(1, 2).contiguous() for x in (q, k, v))
+        out = causal_dot_product(*heads_first).transpose(1, 2)
+        sums = torch.einsum("blhe,blhv->bhev", k.detach(), v)
+        if before is not None:
+            out = out + torch.einsum("blhe,bhev->blhv", q, before)
+            sums = sums + before
+        return out, sums
+
+    return _normalised(product, inputs)
+
+
+BACKENDS: dict[str, Backend] = {
+    "naive": naive,
+    "chunked": chunked,
+    "fast_transformers": fast_transformers,
+    "fla": fla,
+}
 
 
 def _normalised(
@@ -96,7 +126,7 @@ def _normalised(
     return out, LinearState(kv.detach(), k_sum[..., 0].detach())
 
 
-def _fla_refusal(q: Tensor) -> str | None:
+def _fla_refusal(q: Tensor, log_decay: Tensor | None) -> str | None:
     """Return why flash-linear-attention does not support these inputs, and the cure."""
     if not q.is_cuda:
         return f"flash-linear-attention needs an NVIDIA GPU, and this runs on {q.device.type}"
@@ -120,6 +150,21 @@ def _fla_gradient_refusal(log_decay: Tensor | None) -> str | None:
             f"on this GPU (Hopper) Triton {triton.__version__} breaks the gradients of "
             "flash-linear-attention with decay; pip install 'triton>=3.7.1'"
         )
+    return None
+
+
+def _fast_transformers_refusal(q: Tensor, log_decay: Tensor | None) -> str | None:
+    """Return why pytorch-fast-transformers does not support these inputs, and the cure."""
+    if find_spec("fast_transformers") is None:
+        return "pytorch-fast-transformers is not installed; pip install pytorch-fast-transformers"
+    from fast_transformers.causal_product import CausalDotProduct
+
+    if CausalDotProduct.dot.get(q.device.type) is None:
+        return f"pytorch-fast-transformers is not built for {q.device.type}; run on the CPU"
+    if q.dtype == torch.float64:
+        return "pytorch-fast-transformers has no double precision; give float32"
+    if log_decay is not None:
+        return "pytorch-fast-transformers has no decay; give decay=none"
     return None
 
 

@@ -51,7 +51,8 @@ def causal_linear_attention(
         return_state: also return the sums after these tokens; `chunked` gives them no gradient.
         eps: added to the normaliser's magnitude; with `log_features` only if it may vanish.
         backend: `naive` (quadratic, for reading and testing), `chunked` (any device), `fla`
-            (NVIDIA; in TF32), or `auto`: the fastest whose precision torch's settings allow.
+            (NVIDIA; in TF32), `fast_transformers` (an optional package, without decay), or `auto`:
+            the fastest whose precision torch's settings allow.
 
     Returns:
         [B, L, H, V], and the state or None.
