@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from musicgen.data.corpora import Corpus
-from musicgen.midi import Score, Track, notes_from
+from musicgen.data.corpora import Corpus, Piece
+from musicgen.midi import Score, Track, notes_from, write
 from tests.data.settings import encoded_corpus
 
 
@@ -11,6 +11,14 @@ def melody(seed, num_notes=16):
     pitches = np.random.default_rng(seed).integers(40, 90, num_notes).tolist()
     notes = notes_from([(480 * i, 240, pitch, 64) for i, pitch in enumerate(pitches)])
     return Score(480, [Track("Piano", notes=notes)])
+
+
+def write_melodies(folder, num_pieces):
+    """Write files of different lengths, each a group of its own."""
+    pieces = [Piece(f"{i}.mid", folder / f"{i}.mid", f"{i}.mid") for i in range(num_pieces)]
+    for i, piece in enumerate(pieces):
+        write(melody(i, 8 + i), piece.path)
+    return pieces
 
 
 class ListedCorpus(Corpus):

@@ -43,7 +43,6 @@ class ComposedCorpus(MidiFolder):
     ) -> None:
         check_choice("kind", kind, ("pop", "groove"))
         check_int("num_pieces", num_pieces, minimum=3)  # one for each split
-        check_int("corpus_seed", corpus_seed, minimum=0)
         super().__init__(Path(root) / f"{kind}-{num_pieces}-seed{corpus_seed}", group=None)
         self.composed = self.root.parent
         self.kind, self.num_pieces, self.corpus_seed = kind, num_pieces, corpus_seed

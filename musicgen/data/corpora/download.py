@@ -27,7 +27,7 @@ from musicgen.errors import UserError
 
 _BLOCK = 1 << 20
 _TIMEOUT = 60.0  # seconds without a byte until a connection counts as broken
-_ATTEMPTS = 5  # in a row that receive nothing
+_ATTEMPTS = 5
 _PAUSE = 1.0  # seconds between attempts
 
 
@@ -48,20 +48,6 @@ class Archive:
     size: int | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
 
-    def verify(self, path: Path) -> None:
-        """Remove a file without the published size and checksums, and raise."""
-        facts = {"size": (str(path.stat().st_size), str(self.size))} if self.size else {}
-        for algorithm, published in self.digests.items():
-            with path.open("rb") as file:
-                facts[algorithm] = hashlib.file_digest(file, algorithm).hexdigest(), published
-        for name, (found, published) in facts.items():
-            if found != published:
-                path.unlink()
-                raise UserError(
-                    f"{path} has the {name} {found} instead of {published}; it was removed: start "
-                    f"again, or get the published one from {self.url}"
-                )
-
 
 def download_archive(archive: Archive, folder: Path, *, only: str = "*") -> None:
     """Download an archive beside `folder` and unpack it there, unless `folder` contains files.
@@ -73,41 +59,37 @@ def download_archive(archive: Archive, folder: Path, *, only: str = "*") -> None
         folder: receives the contents of the archive's single top folder, or all of its files.
         only: pattern on the archive's paths (top folder included); other files are not unpacked.
     """
-    if _holds_files(folder):  # nothing to write, not even a lock
+    if holds_files(folder):  # nothing to write, not even a lock
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.parent / archive.name
     with FileLock(path.with_name(f".{path.name}.lock")):
-        if _holds_files(folder):
+        if holds_files(folder):
             return
         if not path.is_file():
             _download(archive, path)
-        archive.verify(path)
+        _verify(archive, path)
         _unpack(path, folder, only)
         path.unlink()
 
 
+def holds_files(folder: Path) -> bool:
+    """Return whether a folder exists and is not empty."""
+    return folder.is_dir() and any(folder.iterdir())
+
+
 def _download(archive: Archive, path: Path) -> None:
-    """Download into `path`, and resume after interruptions as long as there is progress."""
     part = path.with_name(path.name + ".part")
     log(f"downloading {archive.url} ({archive.licence})")
-    left = _ATTEMPTS
-    while True:
-        before = _length(part)
+    for attempt in range(1, _ATTEMPTS + 1):
         try:
             _fetch(archive, part)
             break
         except (OSError, http.client.HTTPException) as error:
-            if isinstance(error, urllib.error.HTTPError) and error.code < 500:
+            if attempt == _ATTEMPTS or isinstance(error, urllib.error.HTTPError):
                 raise UserError(
-                    f"{archive.url}: the server answers {error.code} {error.reason}; download it "
-                    f"with a browser from where it is now, to {path}"
-                ) from None
-            left = _ATTEMPTS if _length(part) > before else left - 1
-            if not left:
-                raise UserError(
-                    f"{archive.url}: {error or type(error).__name__}; {_length(part)} bytes are in "
-                    f"{part}; start again to resume, or download it with a browser to {path}"
+                    f"{archive.url}: {error or type(error).__name__}; start again to resume "
+                    f"{part}, or download it with a browser to {path}"
                 ) from None
             time.sleep(_PAUSE)
     part.replace(path)
@@ -116,38 +98,41 @@ def _download(archive: Archive, path: Path) -> None:
 def _fetch(archive: Archive, part: Path) -> None:
     """Append the missing bytes to `part`."""
     # Without a checksum, parts of different versions would go unnoticed.
-    start = _length(part) if archive.digests else 0
+    start = part.stat().st_size if archive.digests and part.is_file() else 0
     if start and start == archive.size:
         return
-    request = urllib.request.Request(archive.url, headers={"User-Agent": "musicgen"})
-    if start:
-        request.add_header("Range", f"bytes={start}-")
-    try:
-        response = urllib.request.urlopen(request, timeout=_TIMEOUT)
-    except urllib.error.HTTPError as error:
-        if error.code != 416:  # 416: the range begins past the end, so that nothing is missing
-            raise
-        return
-    with response, progress_bar(DownloadColumn(), TransferSpeedColumn()) as progress:
-        resumed = response.status == 206
-        start = start if resumed else 0
+    headers = {"User-Agent": "musicgen"} | ({"Range": f"bytes={start}-"} if start else {})
+    request = urllib.request.Request(archive.url, headers=headers)
+    with (
+        urllib.request.urlopen(request, timeout=_TIMEOUT) as response,
+        progress_bar(DownloadColumn(), TransferSpeedColumn()) as progress,
+    ):
+        start = start if response.status == 206 else 0  # 206: the server resumes
         length = response.headers.get("Content-Length")
         total = archive.size if length is None else start + int(length)
         bar = progress.add_task(archive.name, total=total, completed=start)
-        with part.open("ab" if resumed else "wb") as file:
+        with part.open("ab" if start else "wb") as file:
             while block := response.read(_BLOCK):
                 file.write(block)
                 progress.advance(bar, len(block))
-    if total is not None and _length(part) < total:
-        raise http.client.IncompleteRead(b"", total - _length(part))
+    missing = (total or 0) - part.stat().st_size
+    if missing > 0:
+        raise http.client.IncompleteRead(b"", missing)
 
 
-def _holds_files(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.iterdir())
-
-
-def _length(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
+def _verify(archive: Archive, path: Path) -> None:
+    """Remove a file without the published size and checksums, and raise."""
+    facts = {"size": (str(path.stat().st_size), str(archive.size))} if archive.size else {}
+    for algorithm, published in archive.digests.items():
+        with path.open("rb") as file:
+            facts[algorithm] = hashlib.file_digest(file, algorithm).hexdigest(), published
+    for name, (found, published) in facts.items():
+        if found != published:
+            path.unlink()
+            raise UserError(
+                f"{path} has the {name} {found} instead of {published}; it was removed: start "
+                f"again, or get the published one from {archive.url}"
+            )
 
 
 def _unpack(path: Path, folder: Path, only: str) -> None:

@@ -21,7 +21,7 @@ from musicgen.data.corpora.base import SPLITS, Corpus, Piece, missing_corpus
 from musicgen.data.corpora.download import Archive, download_archive
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, find_midi, read, sort_notes
-from musicgen.validation import check_choice, check_int
+from musicgen.validation import check_choice
 
 SOURCE = "https://zenodo.org/record/3958000"
 ARCHIVE = Archive(
@@ -70,10 +70,6 @@ class Groove2GrooveMIDI(Corpus):
     ) -> None:
         super().__init__(root)
         check_choice("split_by", split_by, ("families", "folders"))
-        check_int("val_families", val_families, minimum=0)
-        check_int("test_families", test_families, minimum=0)
-        check_int("split_seed", split_seed, minimum=0)
-        check_int("skip_bars", skip_bars, minimum=0)
         check_choice("tracks", tracks, ("all", "trio"))
         self.download, self.split_by, self.split_seed = download, split_by, split_seed
         self.held_out = {"val": val_families, "test": test_families}

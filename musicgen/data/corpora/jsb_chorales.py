@@ -81,26 +81,27 @@ def _read_file(path: Path, version: tuple[int, int]) -> dict[str, list[NDArray[n
         content = json.loads(lzma.decompress(data) if path.suffix == ".xz" else data)
     except (OSError, ValueError, lzma.LZMAError, RecursionError):
         raise UserError(f"{path}: not JSON, or not complete; get {SOURCE}") from None
-    names = content if isinstance(content, dict) else {}
-    splits = {SPLIT_NAMES[name]: names[name] for name in names if name in SPLIT_NAMES}
-    if not any(splits.values()) or not all(isinstance(x, list) for x in splits.values()):
-        raise UserError(
-            f"{path}: expected lists of pieces by the keys train, valid and test; get {SOURCE}"
-        )
-    return {
-        split: [_frames(piece, f"{path}: {split}/{n:03}") for n, piece in enumerate(pieces)]
-        for split, pieces in splits.items()
-    }
-
-
-def _frames(piece: object, place: str) -> NDArray[np.int64]:
-    """Return a piece as an array of pitches and `SILENCE`. [num_frames, 4]."""
     try:
-        frames = np.array(piece)
-    except ValueError:  # frames of different lengths
-        frames = np.empty(0)
+        splits = {
+            SPLIT_NAMES[name]: [_frames(piece) for piece in content[name]]
+            for name in content
+            if name in SPLIT_NAMES
+        }
+        if not any(splits.values()):
+            raise ValueError("no piece")
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            f"{path}: expected lists of pieces by the keys train, valid and test, and pieces of "
+            f"frames of {NUM_VOICES} MIDI pitches or {SILENCE}, soprano first ({error}); get "
+            f"{SOURCE}"
+        ) from None
+    return splits
+
+
+def _frames(piece: object) -> NDArray[np.int64]:
+    """Return a piece as an array of pitches and `SILENCE`. [num_frames, 4]."""
+    frames = np.array(piece)  # raises if they differ in length
     valid = frames.ndim == 2 and frames.shape[1] == NUM_VOICES and frames.dtype.kind == "i"
     if not valid or frames.min() < SILENCE or frames.max() > 127:
-        expected = f"frames of {NUM_VOICES} MIDI pitches, or {SILENCE} for silence"
-        raise UserError(f"{place}: expected {expected}, soprano first; get {SOURCE}")
+        raise ValueError(f"not a piece: {str(piece)[:40]}")
     return frames

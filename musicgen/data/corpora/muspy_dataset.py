@@ -8,29 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from musicgen.data.corpora.base import Corpus, Piece, missing_corpus, pieces_below
-from musicgen.data.corpora.download import Archive, download_archive
+from musicgen.data.corpora.download import Archive, download_archive, holds_files
 from musicgen.errors import ParameterError, UserError
 from musicgen.files import write_bytes
 from musicgen.midi import Score, as_score
 from musicgen.validation import check_choice
 
 NAMES = (
-    "emopia",
-    "essen",
-    "haydn",
-    "hymnal",
-    "hymnal-tune",
-    "jsb",
-    "lmd",
-    "lmd-aligned",
-    "lmd-matched",
-    "maestro",
-    "maestro-v1",
-    "maestro-v2",
-    "music21",
-    "musicnet",
-    "nes",
-    "nmd",
+    *("emopia", "essen", "haydn", "hymnal", "hymnal-tune", "jsb", "lmd", "lmd-aligned"),
+    *("lmd-matched", "maestro", "maestro-v1", "maestro-v2", "music21", "musicnet", "nes", "nmd"),
     "wikifonia",
 )
 _BUNDLED = "music21"  # a corpus that comes with its library
@@ -52,7 +38,7 @@ class MuspyDataset(Corpus):
 
     def pieces(self) -> list[Piece]:
         _check_music21(self.name)
-        if self.download and self.name != _BUNDLED and not _holds_files(self.root):
+        if self.download and self.name != _BUNDLED and not holds_files(self.root):
             download_archive(archive_of(self.name), self.root)
         paths, top = _files(self.name, self.root)
         return pieces_below(top, paths)
@@ -142,7 +128,7 @@ def _open(name: str, root: Path) -> Any:
     info = dataset.info()
     cure = "set download=true" if info.license else f"get them from {info.homepage}"
     expected = f"the files of muspy's dataset {name}"
-    if not _holds_files(root):
+    if not holds_files(root):
         raise missing_corpus(root, expected, cure)
     mark = root / ".muspy.success"  # muspy requires it
     marked = mark.exists()
@@ -153,10 +139,6 @@ def _open(name: str, root: Path) -> Any:
         if not marked:
             mark.unlink()
         raise missing_corpus(root, expected, cure) from None
-
-
-def _holds_files(root: Path) -> bool:
-    return root.is_dir() and any(root.iterdir())
 
 
 def _check_music21(name: str) -> None:

@@ -136,10 +136,9 @@ class POP909(Corpus):
 
 def _read_beats(path: Path) -> tuple[FloatArray, IntArray]:
     """Return the seconds of every beat [num_beats], and the downbeats' indices [num_downbeats]."""
-    rows = _rows(path)
     try:
-        beats, _, flags = np.array(rows, dtype=np.float64).T
-    except ValueError:
+        beats, _, flags = np.array(_rows(path), dtype=np.float64).T
+    except (OSError, ValueError):
         raise UserError(f"{path}: expected three numbers a line; get {SOURCE}") from None
     downbeats = np.flatnonzero(flags)
     if len(downbeats) < 2 or not (np.diff(beats) > 0).all():
@@ -152,21 +151,17 @@ def _read_beats(path: Path) -> tuple[FloatArray, IntArray]:
 
 def _read_chords(path: Path) -> tuple[FloatArray, list[str]]:
     """Return the seconds at which chords begin [num_chords], and their names."""
-    rows = _rows(path)
     try:
+        rows = _rows(path)
         return np.array([float(start) for start, _, _ in rows]), [_chord(row[2]) for row in rows]
-    except (ValueError, LookupError) as error:
+    except (OSError, ValueError, LookupError) as error:
         raise UserError(
             f"{path}: expected start, end and chord a line ({error}); get {SOURCE}"
         ) from None
 
 
 def _rows(path: Path) -> list[list[str]]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        raise UserError(f"{path}: cannot be read; get {SOURCE}") from None
-    return [line.split() for line in lines if line.strip()]
+    return [line.split() for line in path.read_text("utf-8").splitlines() if line.strip()]
 
 
 def _chord(label: str) -> str:

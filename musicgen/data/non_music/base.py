@@ -67,7 +67,7 @@ class ExampleCorpus(ABC):
     input_dim: int | None = None
     num_outputs: int
     grid: tuple[int, int] | None = None
-    how_to_get: ClassVar[str]
+    how_to_get: ClassVar[str] = ""
     """One line for whom the files are missing."""
 
     @abstractmethod
@@ -86,6 +86,8 @@ class ExampleCorpus(ABC):
             expected = f"expected {rows * columns}, the pixels of an image"
             raise ParameterError("length", length, expected)
 
-    def missing(self, path: Path) -> UserError:
-        """Return the error for a missing file."""
-        return UserError(f"{path}: not found; {self.how_to_get}")
+    def found(self, path: Path) -> Path:
+        """Return a path of the data set; raise `UserError` if it does not exist."""
+        if not path.exists():
+            raise UserError(f"{path}: not found; {self.how_to_get}")
+        return path

@@ -10,7 +10,7 @@ from PIL import Image, UnidentifiedImageError
 
 from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
 from musicgen.errors import ParameterError, UserError
-from musicgen.validation import check_choice, check_int
+from musicgen.validation import check_choice
 
 Difficulty = Literal["easy", "intermediate", "hard"]
 _FOLDERS = {
@@ -52,8 +52,6 @@ class Pathfinder(ExampleCorpus):
         split_seed: int,
     ) -> None:
         check_choice("difficulty", difficulty, _FOLDERS)
-        check_int("side", side)
-        check_int("split_seed", split_seed, 0)
         self.root, self.side, self.split_seed = Path(root).expanduser(), side, split_seed
         self.folder = self.root / _FOLDERS[difficulty]
         self.grid = (side, side)
@@ -70,18 +68,13 @@ class Pathfinder(ExampleCorpus):
 
     def _read_labels(self) -> list[tuple[Path, int]]:
         """Return the images that are not empty, of which the release has some, and labels."""
-        files = sorted((self.folder / "metadata").glob("*.npy"), key=lambda path: path.name)
-        if not files:
-            raise self.missing(self.folder / "metadata")
         items = []
-        for file in files:
+        for file in sorted(self.found(self.folder / "metadata").glob("*.npy")):
             for line in file.read_text(encoding="ascii", errors="replace").splitlines():
                 words = line.split()
                 if len(words) <= _LABEL_COLUMN or words[_LABEL_COLUMN] not in ("0", "1"):
                     raise UserError(f"{file}: not a table of labels; {self.how_to_get}")
-                path = self.folder / words[0] / words[1]
-                if not path.is_file():
-                    raise self.missing(path)
+                path = self.found(self.folder / words[0] / words[1])
                 if path.stat().st_size:
                     items.append((path, int(words[_LABEL_COLUMN])))
         return items

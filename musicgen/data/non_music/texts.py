@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
 from musicgen.errors import UserError
-from musicgen.validation import check_float, check_int
+from musicgen.validation import check_float
 
 CLASSES = ("neg", "pos")
 BYTES = 257
@@ -37,7 +37,6 @@ class IMDb(ExampleCorpus):
 
     def __init__(self, root: str | Path, *, val_fraction: float, split_seed: int) -> None:
         check_float("val_fraction", val_fraction, below=1)
-        check_int("split_seed", split_seed, 0)
         self.root = Path(root).expanduser()
         self.val_fraction, self.split_seed = val_fraction, split_seed
 
@@ -61,13 +60,10 @@ class IMDb(ExampleCorpus):
         return MappedExamples(files, example)
 
     def _files(self, folder: Path) -> list[tuple[Path, int]]:
-        for name in CLASSES:
-            if not (folder / name).is_dir():
-                raise self.missing(folder / name)
         return [
             (path, label)
             for label, name in enumerate(CLASSES)
-            for path in sorted((folder / name).glob("*.txt"))
+            for path in sorted(self.found(folder / name).glob("*.txt"))
         ]
 
 
@@ -95,10 +91,7 @@ class AAN(ExampleCorpus):
 
     def split(self, name: SplitName, length: int) -> Pairs:
         """Return the pairs of a split, the first `length` bytes of each text."""
-        path = self.root / self.files[name]
-        if not path.is_file():
-            raise self.missing(path)
-        return Pairs(path, length)
+        return Pairs(self.found(self.root / self.files[name]), length)
 
 
 class Pairs:
@@ -108,8 +101,6 @@ class Pairs:
         self.path, self.length = path, length
         with path.open("rb") as file:
             sizes = np.fromiter((len(line) for line in file), np.int64)
-        if not len(sizes):
-            raise UserError(f"{path}: empty; {AAN.how_to_get}")
         self._starts: NDArray[np.int64] = np.cumsum(sizes) - sizes
 
     def __len__(self) -> int:

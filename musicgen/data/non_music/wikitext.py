@@ -16,7 +16,6 @@ from musicgen.console import log
 from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
 from musicgen.errors import UserError
 from musicgen.files import atomic_path
-from musicgen.validation import check_int
 
 SPECIAL = ("PAD", "MASK")
 UNKNOWN, END = "<unk>", "<eos>"
@@ -41,7 +40,6 @@ class WikiText(ExampleCorpus):
     )
 
     def __init__(self, root: str | Path, cache_dir: str | Path, *, num_words: int | None) -> None:
-        check_int("num_words", num_words, 2, none_means="all")
         self.root, self.cache_dir = Path(root).expanduser(), Path(cache_dir).expanduser()
         self.num_words = num_words
 
@@ -95,10 +93,7 @@ class WikiText(ExampleCorpus):
         return np.load(path, mmap_mode="r")
 
     def _path(self, name: SplitName) -> Path:
-        path = self.root / f"wiki.{_NAMES[name]}.tokens"
-        if not path.is_file():
-            raise self.missing(path)
-        return path
+        return self.found(self.root / f"wiki.{_NAMES[name]}.tokens")
 
     def _cached(self, suffix: str, name: SplitName) -> Path:
         """Return the file of encoded words; other files or settings have another name."""

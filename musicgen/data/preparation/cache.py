@@ -17,7 +17,6 @@ from musicgen.data.preparation.splits import split_groups
 from musicgen.data.preparation.store import SKETCHES, PieceStore, open_arrays, write_pieces
 from musicgen.data.preparation.summary import SUMMARY, summarise, write_table
 from musicgen.errors import UserError
-from musicgen.tokenization.base import Tokenizer
 
 INDEX = "index.json"
 
@@ -66,7 +65,6 @@ def build_cache(
     folder: Path,
     pieces: Sequence[Piece],
     sources: Sequence[tuple[PieceStore, int]],
-    tokenizer: Tokenizer,
     fractions: tuple[float, float],
 ) -> None:
     """Fill a folder with a cache: the same bytes for the same pieces, whatever their sources.
@@ -103,8 +101,5 @@ def build_cache(
     names = {i: records[original].name for i, original in originals.items()}
     duplicate_of = [names.get(i, "") for i in range(len(records))]
     write_table(folder, records, splits, duplicate_of)
-    counts = np.zeros(len(tokenizer.vocabulary), np.int64)
-    for store, i in sources:
-        counts += np.bincount(store[i].tokens, minlength=len(counts))
-    summary = summarise(records, splits, duplicate_of, counts, tokenizer.vocabulary)
+    summary = summarise(records, splits, duplicate_of)
     (folder / SUMMARY).write_text(summary + "\n", encoding="utf-8", errors="surrogateescape")

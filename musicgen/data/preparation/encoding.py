@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Set
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from musicgen.data.preparation.duplicates import NO_PASSAGE, SKETCH_SIZE, sketch
 from musicgen.errors import UserError
 from musicgen.tokenization.base import EncodingSummary, Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource, with_chords
-from musicgen.validation import check_float
 
 # Increment it when the same files and settings give another cache.
 _FORMAT = 6
@@ -42,10 +41,6 @@ class Limits:
     max_gigabytes: float
     max_tokens: int
     min_notes: int
-
-    def __post_init__(self) -> None:
-        for limit in fields(self):
-            check_float(limit.name, getattr(self, limit.name), above=0)
 
 
 @dataclass

@@ -16,8 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from rich import progress
-from rich.text import Text
+from rich.progress import MofNCompleteColumn
 
 from musicgen.console import log, progress_bar, warn
 from musicgen.data.corpora.base import SPLITS, Corpus, Piece
@@ -36,11 +35,11 @@ from musicgen.data.preparation.splits import Shard
 from musicgen.data.preparation.store import CacheStore, FileTable, atomic_folder, write_part
 from musicgen.data.preparation.summary import SUMMARY, TABLE
 from musicgen.data.preparation.workers import Failure, run_limited
-from musicgen.errors import ParameterError, UserError, parameter_of
+from musicgen.errors import UserError, parameter_of
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource
-from musicgen.validation import check_choice, check_float, check_int
+from musicgen.validation import check_choice, check_float
 
 # A killed preparation loses at most this many seconds of work, or tokens.
 _PART_SECONDS, _PART_TOKENS = 2.0, 2**24
@@ -76,17 +75,12 @@ class EncodedCorpus:
         chords: ChordSource,
     ) -> None:
         check_float("val_fraction", val_fraction, below=1)
-        check_float("test_fraction", test_fraction, below=1)
-        if val_fraction + test_fraction >= 1:
-            expected = f"expected less than 1 together with val_fraction={val_fraction}"
-            raise ParameterError("test_fraction", test_fraction, expected)
-        check_int("prepare_workers", prepare_workers, none_means="one per core")
+        check_float("test_fraction", test_fraction, below=1 - val_fraction)
         check_choice("chords", chords, get_args(ChordSource))
         self.corpus, self.tokenizer, self.cache_dir = corpus, tokenizer, Path(cache_dir)
         self.fractions = val_fraction, test_fraction
         self.num_workers = prepare_workers
-        with parameter_of("limits"):
-            self.encoder = PieceEncoder(corpus, tokenizer, Limits(**limits), chords)
+        self.encoder = PieceEncoder(corpus, tokenizer, Limits(**limits), chords)
         self._cache: TokenCache | None = None
 
     @classmethod
@@ -104,12 +98,8 @@ class EncodedCorpus:
         Raises:
             UserError: no piece can be used.
         """
-        if self._cache is None:
-            job = _Preparation(self)
-            self._cache = job.find_cache()
-            while self._cache is None:
-                job.encode(Shard())
-                self._cache = job.merge()  # None if another process removed something meanwhile
+        while self._cache is None:  # again if another process removed something meanwhile
+            self.prepare_shard(Shard())
         return self._cache
 
     def find_cache(self) -> TokenCache | None:
@@ -215,7 +205,7 @@ class _Preparation:
         done: dict[int, EncodedPiece | None] = {}
         num_tokens, start = 0, time.monotonic()
         written = start
-        with progress_bar(progress.MofNCompleteColumn(), _SpeedColumn()) as bar:
+        with progress_bar(MofNCompleteColumn()) as bar:
             bar_task = bar.add_task("encoding", total=len(indices))
             try:
                 for number, result in results:
@@ -267,7 +257,7 @@ class _Preparation:
             target = self._cache_folder([self.contents[i] for i in range(len(records))], records)
             if not (target / INDEX).exists():
                 with atomic_folder(target) as new:
-                    build_cache(new, self.pieces, sources, self.encoder.tokenizer, self.fractions)
+                    build_cache(new, self.pieces, sources, self.fractions)
                 for line in (target / SUMMARY).read_text("utf-8", "surrogateescape").splitlines():
                     log(line.encode("utf-8", "replace").decode())
                 log(f"in {target}; every piece in {target / TABLE}")
@@ -307,10 +297,3 @@ class _Preparation:
 def _num_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class _SpeedColumn(progress.ProgressColumn):
-    """Files per second."""
-
-    def render(self, task: progress.Task) -> Text:
-        return Text(f"{task.finished_speed or task.speed or 0:.0f} files/s")

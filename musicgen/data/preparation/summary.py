@@ -9,17 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-from numpy.typing import NDArray
-
 from musicgen.data.corpora.base import SPLITS
 from musicgen.data.preparation.encoding import PieceRecord
 from musicgen.text import csv_cell, pluralize
 from musicgen.tokenization.base import EncodingSummary
-from musicgen.tokenization.vocabulary import Vocabulary
 
 TABLE, SUMMARY = "report.csv", "summary.txt"
-_BLOCKS = " ▁▂▃▄▅▆▇█"
 _NUM_REASONS = 12
 
 
@@ -50,14 +45,8 @@ def summarise(
     records: Sequence[PieceRecord],
     splits: Sequence[str],
     originals: Sequence[str],
-    counts: NDArray[np.int64],
-    vocabulary: Vocabulary,
 ) -> str:
-    """Summarise the corpus in a few lines; see `write_table` for the other arguments.
-
-    Args:
-        counts: occurrences of each token. [V]
-    """
+    """Summarise the corpus in a few lines; see `write_table` for the arguments."""
     kept = [record for record in records if not record.skipped]
     tokens = [record.num_tokens for record in kept]
     bars = sum(record.num_bars for record in kept)
@@ -68,8 +57,6 @@ def summarise(
         f"{pluralize(bars, 'bars')}",
         f"a piece: {median(tokens):,.0f} tokens (median), {min(tokens):,} to {max(tokens):,}; "
         f"a bar: {per_bar:.0f}",
-        f"lengths: {_histogram(tokens)}",
-        _coverage(counts, vocabulary),
         _notes([record.encoding for record in kept]),
     ]
     # Without numbers and names, the same rules and reasons are counted together.
@@ -83,23 +70,6 @@ def summarise(
     )
     lines += _ranking(f"left out: {skipped.total()} of {len(records)} pieces", skipped)
     return "\n".join(lines)
-
-
-def _histogram(values: Sequence[int]) -> str:
-    """Draw a histogram of 16 equal bins, the last of which contains the longest 1%."""
-    low, top = min(values), int(np.percentile(values, 99, method="higher"))
-    counts, _ = np.histogram(np.minimum(values, top), 16, (low, top))
-    levels = np.ceil(counts / counts.max() * (len(_BLOCKS) - 1)).astype(int)
-    bars = "".join(_BLOCKS[level] for level in levels)
-    longer = "" if top == max(values) else " or more"
-    return f"{low:,} |{bars}| {top:,} tokens{longer}"
-
-
-def _coverage(counts: NDArray[np.int64], vocabulary: Vocabulary) -> str:
-    size = vocabulary.pad_id
-    unused = [vocabulary.token(i) for i in np.flatnonzero(counts[:size] == 0).tolist()]
-    line = f"vocabulary: {size - len(unused)} of {size} tokens occur"
-    return line + (f"; never {_few(unused)}" if unused else "")
 
 
 def _notes(encodings: Sequence[EncodingSummary]) -> str:

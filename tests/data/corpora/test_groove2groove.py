@@ -145,7 +145,6 @@ def test_preparation_end_to_end(tmp_path):
     ("settings", "message"),
     [
         ({"split_by": "song"}, "split_by=song: expected one of families, folders"),
-        ({"val_families": -1}, "val_families=-1: expected an integer >= 0"),
         (
             {"val_families": 3},
             "val_families=3, test_families=2: expected fewer, as there are 4 families",

@@ -4,8 +4,9 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,17 +19,10 @@ from musicgen.data.preparation.splits import split_groups
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, read, write
 from musicgen.tokenization import REMI, Groove2Groove
-from tests.data.listed import encoded, melody, prepare
+from tests.data.listed import encoded, melody, write_melodies
+from tests.data.listed import prepare as prepare_with
 
-
-def corpus(folder, num_pieces=6):
-    """Write files of different lengths, each a group of its own."""
-    pieces = []
-    for i in range(num_pieces):
-        path = folder / f"{i}.mid"
-        write(melody(i, 8 + i), path)
-        pieces.append(Piece(path.name, path, path.name))
-    return pieces
+prepare = partial(prepare_with, fractions=(0.1, 0.1))
 
 
 def content(folder):
@@ -44,14 +38,14 @@ def finished(folder):
 
 @pytest.fixture
 def pieces(tmp_path):
-    return corpus(tmp_path / "midi")
+    return write_melodies(tmp_path / "midi", 6)
 
 
 @pytest.fixture
 def encode(tmp_path):
-    def encode(pieces, tokenizer=None, read=read, fractions=(0.1, 0.1), **kwargs):
+    def encode(pieces, tokenizer=None, read=read, **kwargs):
         tokenizer, folder = tokenizer or REMI(), tmp_path / "cache"
-        return prepare(pieces, read, tokenizer, folder, fractions=fractions, **kwargs)
+        return prepare(pieces, read, tokenizer, folder, **kwargs)
 
     return encode
 
@@ -210,7 +204,7 @@ def test_names_that_are_not_utf8(tmp_path, encode):
         write(melody(0), path)
     except OSError:
         pytest.skip("the file system takes UTF-8 only")
-    pieces = [Piece(name, path, name), *corpus(tmp_path / "midi", 3)]
+    pieces = [Piece(name, path, name), *write_melodies(tmp_path / "midi", 3)]
     cache = encode(pieces)
     assert cache.names[0] == name
     assert b"Se\xf1or.mid,True" in (cache.folder / "report.csv").read_bytes()
@@ -234,16 +228,14 @@ def test_an_interrupted_preparation_continues(pieces, encode, tmp_path, monkeypa
     log.write_text("")
     cache = encode(pieces, read=counting_read)
     assert len(log.read_text().split()) == 2
-    fresh = prepare(pieces, counting_read, REMI(), tmp_path / "fresh", fractions=(0.1, 0.1))
+    fresh = prepare(pieces, counting_read, REMI(), tmp_path / "fresh")
     assert content(cache.folder) == content(fresh.folder)
     assert not list((tmp_path / "cache").rglob("records.json"))[1:], "parts are merged"
 
 
 def fork(function, *args, **kwargs):
     """Start a process that calls a function."""
-    process = multiprocessing.get_context("fork").Process(
-        target=function, args=args, kwargs={"fractions": (0.1, 0.1)} | kwargs
-    )
+    process = multiprocessing.get_context("fork").Process(target=function, args=args, kwargs=kwargs)
     process.start()
     return process
 
@@ -263,8 +255,8 @@ def wait_for_part(folder, process):
 
 
 def test_a_killed_preparation_ends_in_the_same_bytes(tmp_path, monkeypatch):
-    pieces = corpus(tmp_path / "midi", 40)
-    expected = prepare(pieces, slow_read, REMI(), tmp_path / "whole", fractions=(0.1, 0.1)).folder
+    pieces = write_melodies(tmp_path / "midi", 40)
+    expected = prepare(pieces, slow_read, REMI(), tmp_path / "whole").folder
     monkeypatch.setattr(module, "_PART_SECONDS", 0.01)
     rng = np.random.default_rng(0)
     killed_with_parts = 0
@@ -278,7 +270,7 @@ def test_a_killed_preparation_ends_in_the_same_bytes(tmp_path, monkeypatch):
             process.kill()
             process.join()
             killed_with_parts += bool(list(folder.rglob("parts/*/*/records.json")))
-        cache = prepare(pieces, slow_read, REMI(), folder, fractions=(0.1, 0.1)).folder
+        cache = prepare(pieces, slow_read, REMI(), folder).folder
         assert content(cache) == content(expected)
         assert finished(folder) == [cache]
         assert not list(folder.rglob(".new-*"))
@@ -287,12 +279,12 @@ def test_a_killed_preparation_ends_in_the_same_bytes(tmp_path, monkeypatch):
 
 
 def prepare_part(shard, *args, **kwargs):
-    encoded(*args, **kwargs).prepare_shard(shard)
+    encoded(*args, fractions=(0.1, 0.1), **kwargs).prepare_shard(shard)
 
 
 def test_shards_are_merged_by_the_last(tmp_path, capfd):
-    pieces = corpus(tmp_path / "midi", 40)
-    expected = prepare(pieces, read, REMI(), tmp_path / "whole", fractions=(0.1, 0.1)).folder
+    pieces = write_melodies(tmp_path / "midi", 40)
+    expected = prepare(pieces, read, REMI(), tmp_path / "whole").folder
     folder = tmp_path / "shards"
     for number in (2, 1):
         capfd.readouterr()
@@ -327,26 +319,18 @@ def read_in_turns(path):
     return read(path)
 
 
+def prepare_twice(pieces, read, folder):
+    """Prepare in two threads at once."""
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(prepare, pieces, read, REMI(), folder) for _ in range(2)]
+        return [job.result() for job in jobs]
+
+
 def test_two_at_once_without_locks(pieces, tmp_path, monkeypatch):
     monkeypatch.setattr(
         store.FileLock, "acquire", lambda *a, **k: (_ for _ in ()).throw(NotImplementedError)
     )
-    caches, errors = [], []
-
-    def work():
-        try:
-            caches.append(
-                prepare(pieces, read_in_turns, REMI(), tmp_path / "cache", fractions=(0.1, 0.1))
-            )
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    caches = prepare_twice(pieces, read_in_turns, tmp_path / "cache")
     assert len(list((tmp_path / "midi").glob("*.pid"))) == 2, "both were at work"
     assert finished(tmp_path / "cache") == [caches[0].folder] == [caches[1].folder]
     assert all(
@@ -355,16 +339,7 @@ def test_two_at_once_without_locks(pieces, tmp_path, monkeypatch):
 
 
 def test_the_second_of_two_processes_waits_and_reuses_the_cache(pieces, tmp_path, capsys):
-    caches = []
-
-    def work():
-        caches.append(prepare(pieces, slow_read, REMI(), tmp_path / "cache", fractions=(0.1, 0.1)))
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    caches = prepare_twice(pieces, slow_read, tmp_path / "cache")
     assert caches[0].folder == caches[1].folder
     shown = capsys.readouterr().err
     assert "another process is working" in shown
@@ -372,7 +347,7 @@ def test_the_second_of_two_processes_waits_and_reuses_the_cache(pieces, tmp_path
 
 
 def test_processes_of_other_hash_seeds_make_the_same_bytes(tmp_path):
-    pieces = corpus(tmp_path / "midi", 40)  # enough for several workers
+    pieces = write_melodies(tmp_path / "midi", 40)  # enough for several workers
     code = textwrap.dedent("""
         import sys
         from pathlib import Path
@@ -396,7 +371,7 @@ def test_processes_of_other_hash_seeds_make_the_same_bytes(tmp_path):
     for child in children:
         _, errors = child.communicate(timeout=120)
         assert child.returncode == 0, errors
-    settings = {"fractions": (0.1, 0.1), "prepare_workers": 1, "chords": "recognised"}
+    settings = {"prepare_workers": 1, "chords": "recognised"}
     one_worker = prepare(pieces, read, REMI(), tmp_path / "here", **settings)
     expected = content(one_worker.folder)
     assert len(expected) == 7
@@ -448,7 +423,7 @@ def test_a_split_depends_on_the_names_of_groups_alone():
 @pytest.mark.parametrize(
     "fractions", [(1e-9, 1e-9), (0.05, 0.05), (0.6, 0.3), (0.3, 0.6), (0.98, 0.01)]
 )
-@pytest.mark.parametrize("num_groups", [3, 4, 5, 11])
+@pytest.mark.parametrize("num_groups", [3, 11])
 def test_each_split_has_a_group_from_three_on(num_groups, fractions):
     splits = split_groups(grouped(map(str, range(num_groups))), fractions)
     assert set(splits) == set(SPLITS)
