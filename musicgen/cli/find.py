@@ -23,13 +23,9 @@ def find(cfg: DictConfig, module: TrainingModule, data: pl.LightningDataModule) 
         raise UserError(f"find={cfg.find} takes one device; give trainer.devices=1")
     log(f"trying values of {cfg.find}")
     if cfg.find == "learning_rate":
-        test = find_learning_rate(trainer, module, data)
         plot = Path(cfg.paths.output_dir) / "learning_rates.png"
-        test.plot(plot)
-        log(
-            f"the loss falls fastest at optimizer.lr={test.best:.2g}, and is lowest at "
-            f"{test.lowest:.2g}; {plot} shows it"
-        )
+        rate = find_learning_rate(trainer, module, data, plot)
+        log(f"the loss falls fastest at optimizer.lr={rate:.2g}; {plot} shows it")
     else:
         size, is_largest = find_batch_size(trainer, module, data, cfg.loader.batch_size)
         text = "the largest that fits is" if is_largest else "tried up to"

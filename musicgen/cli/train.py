@@ -45,7 +45,8 @@ def main(cfg: DictConfig) -> float | None:
     """Build, fit and test a model; return the best validation loss, if any, for sweeps."""
     # Users cannot act on the libraries' warnings about each other.
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
-    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
+    for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     set_up_cpu()
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     _check_settings(cfg)

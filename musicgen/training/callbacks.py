@@ -17,7 +17,6 @@ from torch import nn
 
 from musicgen.attention import AttentionSpan, FeatureMap
 from musicgen.batches import Batch
-from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import ParameterError
@@ -182,7 +181,7 @@ class ValidateAtLeastOnce(pl.Callback):
 
 
 class Throughput(pl.Callback):
-    """Log tokens per second of training, over all processes, every `every` steps and at the end.
+    """Log tokens per second of training, over all processes, every `every` steps.
 
     And per second of processor time, of all threads, which other programs hardly change. The time
     of validations is left out.
@@ -192,7 +191,6 @@ class Throughput(pl.Callback):
         check_int("every", every)
         self.every = every
         self._tokens, self._start, self._cpu_start, self._step = 0, 0.0, 0.0, 0
-        self._total_tokens, self._total_seconds = 0, 0.0
 
     def on_train_batch_start(self, *args: Any) -> None:
         if self._tokens == 0:
@@ -213,25 +211,12 @@ class Throughput(pl.Callback):
         if self._step % self.every == 0:
             rate = self._tokens / max(time.process_time() - self._cpu_start, 1e-9)
             pl_module.log("train/tokens_per_cpu_second", rate, rank_zero_only=True)
-            rate = self._tokens * trainer.world_size / self._end_interval()
+            rate = self._tokens * trainer.world_size / (time.perf_counter() - self._start)
             pl_module.log("train/tokens_per_second", rate, rank_zero_only=True)
+            self._tokens = 0
 
     def on_validation_start(self, *args: Any) -> None:
-        self._end_interval()
-
-    def on_train_end(self, trainer: pl.Trainer, *args: Any) -> None:
-        self._end_interval()
-        if trainer.is_global_zero and self._total_seconds > 0:
-            tokens = self._total_tokens * trainer.world_size
-            log(f"trained on {tokens:,} tokens, {tokens / self._total_seconds:,.0f} a second")
-
-    def _end_interval(self) -> float:
-        """Add the tokens since the last call to the total; return their seconds."""
-        seconds = time.perf_counter() - self._start if self._tokens else 0.0
-        self._total_tokens += self._tokens
-        self._total_seconds += seconds
         self._tokens = 0
-        return seconds
 
 
 class Resources(pl.Callback):

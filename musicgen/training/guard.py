@@ -1,4 +1,4 @@
-"""Guards against numbers that are not finite, exploding gradients and a dead learning rate."""
+"""Guards against a loss, gradients and weights that are NaN or infinite."""
 
 from __future__ import annotations
 
@@ -20,10 +20,6 @@ from musicgen.files import atomic_path
 from musicgen.text import pluralize
 from musicgen.validation import check_int
 
-_LARGE = 100  # times the usual norm of the gradients
-_MEMORY = 0.98  # decay of the usual norm, which is known after this many steps:
-_NUM_USUAL = 50
-
 
 class NonFiniteError(UserError):
     """Loss, gradients or weights are NaN or infinite."""
@@ -43,7 +39,7 @@ class GuardSteps(pl.Callback):
     """Skip steps whose loss or gradients are not finite; stop after some in a row.
 
     A skipped step changes neither weights nor optimizer; it counts as a step of the schedule.
-    Before the gradients are clipped, their norm is logged, and one line warns of an unusual one.
+    The norm of the gradients before they are clipped is logged.
 
     Args:
         path: file for the micro-batches of a skipped step, the first of the last row of such steps.
@@ -53,9 +49,7 @@ class GuardSteps(pl.Callback):
     def __init__(self, path: str, limit: int) -> None:
         check_int("limit", limit)
         self.path, self.limit = Path(path), limit
-        self.num_skipped = self._in_row = self._num_steps = 0
-        self._num_dead: int | None = 0  # steps at a learning rate of 0; None once there is another
-        self._usual = 0.0
+        self.num_skipped = self._in_row = 0
         self._losses: Tensor | float = 0.0
         self._batches: list[Batch] = []
 
@@ -89,8 +83,6 @@ class GuardSteps(pl.Callback):
         self._losses = 0.0
         if bool(total.isfinite()):
             self._in_row = 0
-            if trainer.is_global_zero:  # the norm is that of all processes
-                self._warn_of_large(float(norm), trainer.global_step)
         else:
             scaler = getattr(trainer.precision_plugin, "scaler", None)
             if scaler is None or scaler.get_scale() <= 1:  # else it reduces the scale of the loss
@@ -98,8 +90,6 @@ class GuardSteps(pl.Callback):
             for parameter in parameters:
                 parameter.grad = None
         self._batches = []
-        dead = self._num_dead is not None and all(g["lr"] == 0 for g in optimizer.param_groups)
-        self._num_dead = (self._num_dead or 0) + 1 if dead else None
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
@@ -115,11 +105,6 @@ class GuardSteps(pl.Callback):
             )
 
     def on_train_end(self, trainer: pl.Trainer, *args: Any) -> None:
-        if self._num_dead and trainer.is_global_zero:
-            warn(
-                f"the learning rate was 0 in all {pluralize(self._num_dead, 'steps')}: nothing was "
-                "learned; see optimizer and scheduler"
-            )
         if self.num_skipped and trainer.is_global_zero:
             skipped = pluralize(self.num_skipped, "steps")
             warn(f"{skipped} skipped, with a loss or gradients NaN or infinite; see {self.path}")
@@ -141,18 +126,6 @@ class GuardSteps(pl.Callback):
                 f"step {trainer.global_step + 1}: the loss or its gradients are NaN or infinite; "
                 f"the step is skipped, and its batch is in {path}"
             )
-
-    def _warn_of_large(self, norm: float, step: int) -> None:
-        self._num_steps += 1
-        if self._num_steps <= _NUM_USUAL:
-            self._usual += (norm - self._usual) / self._num_steps
-            return
-        if self._usual > 0 and norm > _LARGE * self._usual:
-            warn(
-                f"step {step + 1}: exploding gradients, of norm {norm:.3g} where {self._usual:.3g} "
-                "is usual; a lower optimizer.lr or trainer.gradient_clip_val helps"
-            )
-        self._usual += (1 - _MEMORY) * (min(norm, _LARGE * self._usual) - self._usual)
 
 
 def _on_cpu(batch: Batch) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""NaN, infinite and exploding gradients, and a dead learning rate."""
+"""Losses, gradients and weights that are NaN or infinite."""
 
 from __future__ import annotations
 
@@ -101,26 +101,6 @@ def test_weights_that_are_not_finite_are_never_saved(run, tmp_path, every):
         weights = torch.load(path, weights_only=True)
         assert weights["global_step"] <= 3
         assert all(tensor.isfinite().all() for tensor in weights["state_dict"].values())
-
-
-def test_exploding_gradients_are_told_in_one_line(run, poison, capsys):
-    poison(1000.0, [52])
-    run("run", *CALM, "trainer.max_steps=54", "trainer.val_check_interval=54")
-    lines = [line for line in capsys.readouterr().err.splitlines() if "exploding gradients" in line]
-    assert len(lines) == 1
-    assert lines[0].startswith("step 53: exploding gradients, of norm ")
-
-
-def constant(optimizer, factor: float, **_):
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factor)
-
-
-@pytest.mark.parametrize("factor", [0.0, 1.0])
-def test_a_dead_learning_rate_is_told(run, capsys, factor):
-    schedule = (f"scheduler._target_={__name__}.constant", f"+scheduler.factor={factor}")
-    run("run", "trainer.max_steps=3", *schedule)
-    said = "the learning rate was 0 in all 3 steps" in capsys.readouterr().err
-    assert said == (factor == 0)
 
 
 def test_an_invalid_limit_is_refused():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
-import re
 from pathlib import Path
 
 import pytest
@@ -105,28 +102,10 @@ def test_wandb_offline_keeps_its_run_on_resume(run, tmp_path, monkeypatch):
     assert len(images) == 3  # the resumed run begins with the validation of step 3
 
 
-def test_the_speed_of_the_training_is_told_at_its_end(run, capsys):
-    run("run", *STEPS)
-    found = re.search(
-        r"^trained on (\d+) tokens, ([\d,]+) a second$", capsys.readouterr().err, re.M
-    )
-    assert found
-    assert int(found[1]) == 6 * 2 * 32
-    assert math.isfinite(float(found[2].replace(",", "")))
-
-
-def test_a_profile_shows_where_a_step_spends_its_time(run, tmp_path, capsys):
+def test_a_profile_shows_where_a_step_spends_its_time(run, tmp_path):
     run("run", "debug=profile")
-    text = (tmp_path / "run/profile.txt").read_text()
-    assert text.strip() in capsys.readouterr().err
-    total = float(re.search(r"^a step takes ([\d.]+) ms, the mean of 10$", text, re.M)[1])
-    rows = re.findall(r"^  (batch|forward|backward|optimizer) +([\d.]+) ms +([\d.]+)%$", text, re.M)
-    assert [name for name, *_ in rows] == ["batch", "forward", "backward", "optimizer"]
-    assert sum(float(time) for _, time, _ in rows) == pytest.approx(total, abs=0.3)
-    assert sum(float(share) for *_, share in rows) == pytest.approx(100, abs=0.3)
-    operations = re.findall(r"^  (\S.*?) {2,}([\d.]+) ms +([\d.]+)% +\d+ calls$", text, re.M)
-    times = [float(time) for _, time, _ in operations]
-    assert len(times) == 12
-    assert times == sorted(times, reverse=True)
-    trace = json.loads((tmp_path / "run/trace.json").read_text())
-    assert any("aten::addmm" in event.get("name", "") for event in trace["traceEvents"])
+    table = (tmp_path / "run/fit-profile.txt").read_text()
+    assert "run_training_batch" in table
+    assert "aten::" in table
+    (trace,) = (tmp_path / "run").glob("*.pt.trace.json")
+    assert "aten::addmm" in trace.read_text()
