@@ -280,7 +280,7 @@ def test_other_schedules_by_hand(config):
 def test_learnable_positions_must_cover_the_training_length(config, tmp_path):
     cfg = config("train", "position=learnable", "model.position.max_length=100")
     OmegaConf.update(cfg, "paths.output_dir", str(tmp_path))
-    message = r"model.position.max_length=100: expected at least loader.length=512"
+    message = r"model.position.max_length=100: expected an integer >= 512"
     with pytest.raises(UserError, match=message):
         train.main(cfg)
 
