@@ -71,7 +71,6 @@ def test_the_composed_corpus_fits_the_tokenizer(config, tmp_path):
         (["data.kind=rock"], "data.kind=rock: expected one of pop, groove"),
         (["data.num_pieces=2"], "data.num_pieces=2: expected an integer >= 3"),
         (["loader.batch_size=0"], "loader.batch_size=0: expected an integer >= 1"),
-        (["loader.limits.max_tokens=0"], "loader.limits.max_tokens=0: expected a number > 0"),
         (["data=muspy_dataset", "data.name=bach"], "data.name=bach: expected one of emopia"),
     ],
 )
