@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from musicgen.attention.base import Attention, AttentionMask, FeatureMap
 from musicgen.attention.linear.backends import BACKENDS
+from musicgen.attention.linear.decay import head_log_decay, initial_rho, token_log_decay
 from musicgen.attention.linear.initial import InitialState
 from musicgen.attention.linear.product import (
     bidirectional_linear_attention,
@@ -29,11 +28,9 @@ class LinearAttention(Attention):
 
     Args:
         feature_map: builds φ from `dim` and `logit_scale`.
-        decay: `head` weights a pair (n, m) by γ^(n − m), with one rate −log γ = exp(ρ) per head,
-            ρ initialised evenly from −7 to −2.5; causal only. `token` (Mamba-2, Dao and Gu 2024;
-            simple GLA) weights it by the product of γ_i over tokens m < i ≤ n, with rates
-            −log γ_i = softplus(g_i) exp(ρ) for g = `token_decay`, at first those of `head` where g
-            is 0; masked tokens have none. `none`: no decay.
+        decay: learned and causal: `head` weights a pair (n, m) by γ^(n − m), with one γ per head;
+            `token` by the product of γ_i over tokens m < i ≤ n, where masked tokens have none; see
+            `head_log_decay` and `token_log_decay`. `none`: no decay.
         backend: of the causal product in training (see `causal_linear_attention`). Evaluation and
             generation use `auto`, so that a checkpoint runs on any machine.
     """
@@ -65,16 +62,13 @@ class LinearAttention(Attention):
         self.decay = None
         self.decays_by_token = decay == "token"
         if decay != "none":
-            rho = torch.linspace(-7, -2.5, num_heads)
-            if self.decays_by_token:
-                rho -= math.log(math.log(2))  # softplus(0) is log 2
-            self.decay = nn.Parameter(rho)
+            self.decay = nn.Parameter(initial_rho(num_heads, by_token=self.decays_by_token))
 
     @property
     def log_decay(self) -> Tensor | None:
         if self.decay is None or self.decays_by_token:
             return None
-        return -at_least_fp32(self.decay)[0].exp()
+        return head_log_decay(at_least_fp32(self.decay)[0])
 
     def forward(
         self,
@@ -147,8 +141,7 @@ class LinearAttention(Attention):
         if self.decays_by_token:
             assert self.decay is not None
             assert token_decay is not None
-            rho, token_decay = at_least_fp32(self.decay, token_decay)
-            own = -F.softplus(token_decay) * rho.exp()
+            own = token_log_decay(*at_least_fp32(self.decay, token_decay))
             if mask.key_mask is not None:
                 own = own.masked_fill(~mask.key_mask[..., None], 0)
         if own is None or code.log_decay is None:
