@@ -1,6 +1,9 @@
 """Made pieces, and corpora of given pieces, read by a given function."""
 
+from unittest.mock import Mock
+
 import numpy as np
+import torch
 
 from musicgen.data.corpora import Corpus, Piece
 from musicgen.midi import Score, Track, notes_from, write
@@ -45,3 +48,11 @@ def encoded(pieces, read, tokenizer, cache_dir, *, fractions=(0, 0), **settings)
 def prepare(*args, **settings):
     """Encode a list of pieces; arguments as for `encoded`."""
     return encoded(*args, **settings).cache
+
+
+def on_rank(data, rank, world_size, batches_seen=0):
+    """Return a data module as in one of several processes, after some batches."""
+    data.trainer = Mock(global_rank=rank, world_size=world_size, overfit_batches=0)
+    data.trainer.strategy.root_device = torch.device("cpu")
+    data.trainer.fit_loop.epoch_loop.batch_progress.total.processed = batches_seen
+    return data

@@ -94,15 +94,6 @@ def test_families_are_split_and_one_song_of_a_held_out_substyle_is_taken(tmp_pat
     assert len(splits) > 1
 
 
-def test_the_split_has_the_papers_numbers():
-    families = [f"{i:04}" for i in range(1436)]
-    split = split_families(families, {"val": 25, "test": 25}, 0)
-    counts = {name: list(split.values()).count(name) for name in ("train", "val", "test")}
-    # Two substyles of two songs each; eleven substyles have but one song.
-    assert counts == {"train": 1386, "val": 25, "test": 25}
-    assert 4 * counts["train"] - 2 * 11 == 5522
-
-
 def test_the_draws_are_the_papers():
     # By scikit-learn 1.9.1: np.random.seed(0), train_test_split(families, test_size=3), then of
     # what is left for training again, with test_size=2.
@@ -155,14 +146,6 @@ def test_invalid_settings(tmp_path, settings, message):
     make_corpus(tmp_path, ["A", "B", "C", "D"])
     with pytest.raises(UserError, match=message):
         corpus(tmp_path, **settings).pieces()
-
-
-def test_the_error_of_a_missing_corpus_names_its_source_and_folder(tmp_path):
-    with pytest.raises(UserError) as error:
-        corpus(tmp_path).pieces()
-    message = str(error.value)
-    assert all(part in message for part in (str(tmp_path), "download=true", "zenodo", "NC"))
-    assert "\n" not in message
 
 
 def test_the_error_of_an_unknown_file_name_contains_it(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from musicgen.data.corpora import JSBChorales
-from musicgen.errors import ParameterError, UserError
+from musicgen.errors import UserError
 from musicgen.tokenization import REMI, Chorale
 from tests.data.settings import encoded_corpus
 
@@ -94,11 +94,6 @@ def test_a_changed_file_is_read_again(tmp_path, content):
     content["train"][0] = FIRST[:2]
     write(path, content)
     assert corpus.read_piece(first) != before
-
-
-def test_a_missing_corpus_says_how_to_get_it(tmp_path):
-    with pytest.raises(ParameterError, match=r"root=.*download Jsb16thSeparated\.json of https"):
-        JSBChorales(tmp_path).pieces()
 
 
 @pytest.mark.parametrize(

@@ -117,22 +117,6 @@ def test_the_corpus_of_music21(tmp_path):
     assert score.num_notes > 150
 
 
-@pytest.mark.parametrize("name", ["jsb", "maestro"])
-@pytest.mark.parametrize("there", ["nothing", "empty folder", "other files"])
-def test_the_error_of_a_missing_corpus_names_its_source_and_folder(tmp_path, there, name):
-    root = tmp_path / name
-    if there != "nothing":
-        root.mkdir()
-    if there == "other files":
-        (root / "readme.txt").touch()
-    with pytest.raises(UserError) as error:
-        MuspyDataset(name, root).pieces()
-    message = str(error.value)
-    where = muspy.get_dataset(name).info().homepage if name == "jsb" else "download=true"
-    assert all(part in message for part in (str(root), where, "root="))
-    assert "\n" not in message
-
-
 def test_datasets_with_a_licence_can_be_downloaded_and_verified():
     licensed = ["emopia", "lmd", "lmd-aligned", "lmd-matched"]
     licensed += ["maestro", "maestro-v1", "maestro-v2"]

@@ -179,7 +179,6 @@ def test_triple_metre_is_refused(tmp_path, beats_in_bar):
     ("file", "text"),
     [
         ("beat_midi.txt", None),
-        ("beat_midi.txt", ""),
         ("beat_midi.txt", "1.0 1.0\n2.0 0.0 0.0"),
         ("beat_midi.txt", "2.0 1.0 1.0\n1.0 0.0 1.0"),
         ("beat_midi.txt", "<html>"),
@@ -187,7 +186,6 @@ def test_triple_metre_is_refused(tmp_path, beats_in_bar):
         ("chord_midi.txt", "1.0 C:maj"),
         ("chord_midi.txt", "1.0 2.0 C:maj9"),
         ("chord_midi.txt", "1.0 2.0 :maj"),
-        ("chord_midi.txt", "one 2.0 C:maj"),
         ("001.mid", None),
         ("001.mid", "version https://git-lfs.github.com/spec/v1"),
     ],
@@ -210,6 +208,3 @@ def test_the_pieces_are_the_song_folders(tmp_path):
     for name in ("010", "002"):
         make_song(tmp_path / "POP909", at(0), name=name)
     assert [piece.path.name for piece in POP909(tmp_path).pieces()] == ["002", "010"]
-    for root in (tmp_path / "nowhere", tmp_path / "POP909" / "002" / "empty"):
-        with pytest.raises(UserError, match="music-x-lab/POP909-Dataset"):
-            POP909(root).pieces()

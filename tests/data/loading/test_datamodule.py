@@ -1,5 +1,4 @@
 import pickle
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from musicgen.data.loading.windows import TrainingWindows, collate
 from musicgen.errors import UserError
 from musicgen.midi import Score, TimeSignature, Track, dumps, notes_from
 from musicgen.tokenization import REMI, Groove2Groove
-from tests.data.listed import melody
+from tests.data.listed import melody, on_rank
 from tests.data.settings import MidiFolder, MusicDataModule
 
 LENGTH = 16
@@ -34,21 +33,6 @@ def folder(tmp_path):
 
 def names(count):
     return [f"{i}.mid" for i in range(count)]
-
-
-def on_rank(data, rank, world_size):
-    """Return the data module as in one of several processes, before the first batch."""
-    data.trainer = SimpleNamespace(
-        global_rank=rank,
-        world_size=world_size,
-        strategy=SimpleNamespace(root_device=torch.device("cpu")),
-        fit_loop=SimpleNamespace(
-            epoch_loop=SimpleNamespace(
-                batch_progress=SimpleNamespace(total=SimpleNamespace(processed=0))
-            )
-        ),
-    )
-    return data
 
 
 def rows(loader):
@@ -97,12 +81,6 @@ def test_an_epoch_is_one_crop_of_each_piece(folder):
     assert len(on_rank(data, 0, 2).train_dataloader()) == 4
     data.batch_size = 100
     assert len(data.train_dataloader()) == 1
-
-
-def test_without_a_trainer_the_stream_starts_at_its_first_batch(folder):
-    data = folder(*names(20))
-    assert rows(data.train_dataloader()) == rows(folder(*names(20)).train_dataloader())
-    assert rows(data.train_dataloader()) != rows(folder(*names(20), seed=1).train_dataloader())
 
 
 class Recorder(pl.LightningModule):
@@ -196,15 +174,6 @@ def test_fractions_that_leave_nothing_to_train_on_are_refused(folder, fractions)
         folder(val_fraction=fractions[0], test_fraction=fractions[1])
 
 
-def test_the_corpus_is_prepared_once(folder, monkeypatch):
-    data = folder(*names(4))
-    data.prepare_data()
-    cache = data.encoded.cache
-    monkeypatch.setattr(type(data.encoded.corpus), "pieces", None)
-    data.prepare_data()
-    assert data.encoded.cache is cache
-
-
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_batches_are_the_same_under_any_number_of_workers(folder):
     """Also from the middle, as after a resume, and divided over two ranks."""
@@ -213,9 +182,8 @@ def test_batches_are_the_same_under_any_number_of_workers(folder):
     def batches(num_workers, rank=0, world_size=1, seen=0):
         data = folder(*names(20), num_workers=num_workers, **settings)
         data.batch_size = settings["batch_size"] // world_size
-        on_rank(data, rank, world_size)
-        data.trainer.fit_loop.epoch_loop.batch_progress.total.processed = seen
-        return [batch.tokens for batch in data.train_dataloader()]
+        loader = on_rank(data, rank, world_size, seen).train_dataloader()
+        return [batch.tokens for batch in loader]
 
     alone = batches(0)
     assert len(alone) == 6

@@ -47,18 +47,11 @@ def test_an_item_depends_on_the_seed_and_its_number_alone(corpus):
     assert len({tuple(item) for item in expected}) > 25, "epochs do not repeat themselves"
 
 
-def test_each_epoch_visits_every_piece_once(corpus):
+def test_each_epoch_visits_every_piece_once(corpus, monkeypatch):
     tokenizer, cache = corpus
-    visited = []
-
-    class Spy:
-        bar_lengths, crop_starts = cache.bar_lengths, cache.crop_starts
-
-        def mapped(self, piece):
-            visited.append(piece)
-            return cache.mapped(piece)
-
-    stream = TrainingWindows(Spy(), [5, 3, 2, 0], tokenizer, LENGTH, 0)
+    visited, mapped = [], cache.mapped
+    monkeypatch.setattr(cache, "mapped", lambda piece: visited.append(piece) or mapped(piece))
+    stream = TrainingWindows(cache, [5, 3, 2, 0], tokenizer, LENGTH, 0)
     for item in range(80):
         stream[item]
     epochs = [tuple(visited[i : i + 4]) for i in range(0, 80, 4)]
@@ -177,9 +170,11 @@ def test_eval_windows_are_ordered_by_length(corpus):
     assert [short[i].tolist() for i in range(3)] == [cache[i][:10].tolist() for i in (4, 1, 5)]
 
 
-def test_a_window_does_not_read_the_whole_piece(corpus):
-    tokenizer, cache = corpus
-    reads = []
+def test_a_window_does_not_read_the_whole_piece(corpus, monkeypatch):
+    _, cache = corpus
+    stream = windows(corpus, length=16)
+    expected = [stream[item] for item in range(40)]
+    reads, mapped = [], cache.mapped
 
     class Disk:
         """Records the sizes of reads, and supports slices only."""
@@ -194,14 +189,7 @@ def test_a_window_does_not_read_the_whole_piece(corpus):
             reads.append(len(self.tokens[key]))
             return self.tokens[key]
 
-    class Spy:
-        bar_lengths, crop_starts = cache.bar_lengths, cache.crop_starts
-
-        def mapped(self, piece):
-            return Disk(cache.mapped(piece))
-
-    stream = TrainingWindows(Spy(), list(range(NUM_PIECES)), tokenizer, 16, 0)
-    expected = windows(corpus, length=16)
+    monkeypatch.setattr(cache, "mapped", lambda piece: Disk(mapped(piece)))
     for item in range(40):
         assert np.array_equal(stream[item], expected[item])
     assert 0 < max(reads) <= 120 < min(cache.lengths)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -12,6 +10,7 @@ from musicgen.batches import IGNORED
 from musicgen.data.non_music import AAN, Example, Marks
 from musicgen.data.non_music.datamodule import EvalExamples, ShuffledExamples, collate
 from musicgen.errors import ParameterError
+from tests.data.listed import on_rank
 from tests.data.settings import ExampleDataModule
 
 
@@ -110,15 +109,6 @@ def test_a_resumed_run_continues_the_stream():
     data = ExampleDataModule(marks(), length=16, batch_size=2, seed=5)
     whole = [batch.tokens for batch in data.train_dataloader()]
     assert len(whole) == 10
-    progress = SimpleNamespace(total=SimpleNamespace(processed=7))
-    loop = SimpleNamespace(epoch_loop=SimpleNamespace(batch_progress=progress))
-    data.trainer = SimpleNamespace(
-        global_rank=0,
-        world_size=1,
-        overfit_batches=0,
-        fit_loop=loop,
-        strategy=SimpleNamespace(root_device=torch.device("cpu")),
-    )
-    rest = [batch.tokens for batch in data.train_dataloader()]
+    rest = [batch.tokens for batch in on_rank(data, 0, 1, 7).train_dataloader()]
     assert len(rest) == 3
     assert all(torch.equal(a, b) for a, b in zip(rest, whole[7:], strict=True))
