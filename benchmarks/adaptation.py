@@ -25,11 +25,11 @@ from benchmarks import measure
 from musicgen import load
 from musicgen.composer import compose_corpus
 from musicgen.data.corpora import Corpus
+from musicgen.evaluation.position_loss import position_losses
 from musicgen.files import write_text
 from musicgen.generation.model import MusicModel
 from musicgen.metrics import Summary
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.training.evaluation import position_losses
 
 METHODS = {
     "none": [],

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.progress import MofNCompleteColumn, TimeRemainingColumn
+from torch.nn import functional as F
 
 from musicgen.console import log, progress_bar
 from musicgen.data.preparation import EncodedCorpus
@@ -34,11 +36,11 @@ from musicgen.metrics import (
     mean_prediction_losses,
     unit_summary,
 )
+from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import write_csv, write_json, write_latex
 from musicgen.text import pluralize
-from musicgen.training.evaluation import position_losses
 from musicgen.validation import check_float, check_int
 
 Losses = list[NDArray[np.float64]]  # of pieces: [draws, L] of a run, [seeds, draws, L] of a group
@@ -333,3 +335,35 @@ def plot_realizations(rows: Sequence[Mapping[str, Any]], path: str | Path) -> No
         axes.set(title=f"{part} (nats)", xlabel="R in evaluation")
     panels[0].set_ylabel("R in training")
     save_figure(figure, path, dpi=150)
+
+
+@torch.inference_mode()
+def position_losses(
+    model: Transformer,
+    tokens: NDArray[np.int64],
+    noise: NoiseKey,
+    *,
+    positions: NDArray[np.int64] | None = None,
+    num_draws: int = 1,
+) -> NDArray[np.float64]:
+    """Compute the cross-entropy in nats of each token given those before it, in one pass a draw.
+
+    Args:
+        model: causal, in evaluation mode.
+        tokens: a piece, [L + 1]. Entry n of a draw is the loss of token n + 1.
+        noise: key of the positional encoding's noise: each draw folds in its number. Random
+            features are the model's own in all draws.
+        positions: [L + 1, P]; None counts tokens.
+        num_draws: of an encoding with noise; one without has a single one.
+
+    Returns:
+        [num_draws, L]
+    """
+    device = next(model.parameters()).device
+    ids = torch.from_numpy(tokens).to(device)
+    inputs = None if positions is None else torch.from_numpy(positions[None, :-1]).to(device)
+    losses = []
+    for draw in range(num_draws if model.position.relative == "expected" else 1):
+        logits = model(ids[None, :-1], positions=inputs, noise=noise.fold(draw))[0]
+        losses.append(F.cross_entropy(logits.float(), ids[1:], reduction="none"))
+    return torch.stack(losses).cpu().double().numpy()

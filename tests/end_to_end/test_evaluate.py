@@ -13,10 +13,10 @@ import torch
 from musicgen import load
 from musicgen.checkpoints import run_identity
 from musicgen.composer import compose_pop
+from musicgen.evaluation.position_loss import position_losses
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.midi import write
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.training.evaluation import position_losses
 from tests.end_to_end.command_line import assert_one_line, call
 
 

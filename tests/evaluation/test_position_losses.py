@@ -8,10 +8,10 @@ import torch
 from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.checkpoints import CheckpointContent, with_realizations
 from musicgen.errors import UserError
+from musicgen.evaluation.position_loss import position_losses
 from musicgen.models import Transformer
 from musicgen.position import NoPosition, SineSPE
 from musicgen.random import NoiseKey
-from musicgen.training.evaluation import position_losses
 
 SIZES = {"dim": 16, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "init_std": 0.3}
 TARGET = "musicgen.{}"
