@@ -18,8 +18,9 @@ import numpy as np
 import torch
 
 from benchmarks import measure
+from musicgen.batches import Batch
 from musicgen.data.corpora import ComposedCorpus
-from musicgen.data.loading import Batch, MusicDataModule
+from musicgen.data.loading import MusicDataModule
 from musicgen.data.loading.windows import collate
 from musicgen.tokenization import REMI, Groove2Groove
 

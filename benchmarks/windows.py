@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import measure
+from musicgen.batches import IGNORED
 from musicgen.data.corpora import POP909, ComposedCorpus, Corpus
-from musicgen.data.loading import IGNORED
 from musicgen.tokenization import REMI
 
 PARTS = 8
