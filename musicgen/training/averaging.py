@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.callbacks import WeightAveraging
 from torch import Tensor
 
 from musicgen.training.callbacks import update_windows
-from musicgen.training.lightning_compat import WeightAveraging
 from musicgen.validation import check_float
 
 
@@ -32,22 +32,18 @@ class AverageWeights(WeightAveraging):
             return averaged.lerp(weights, weight.to(averaged.dtype))
 
         super().__init__(use_buffers=False, avg_fn=average)
-        self._validating = False
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        self._device = trainer.strategy.root_device  # to which the model moves later
+        super().setup(trainer, pl_module, stage)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_validation_epoch_start(trainer, pl_module)
-        self._validating = True
         update_windows(pl_module)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_validation_epoch_end(trainer, pl_module)
-        self._validating = False
         update_windows(pl_module)
-
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any) -> None:
-        """Take back the trained weights, as other callbacks may save them now."""
-        if self._validating:
-            self.on_validation_epoch_end(trainer, pl_module)
 
     def on_train_end(self, *args: Any) -> None:
         """Keep the trained weights for the callbacks that save or validate at the end."""

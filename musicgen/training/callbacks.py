@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +22,6 @@ from musicgen.errors import ParameterError
 from musicgen.memory import peak_memory, reset_peak_memory
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization import Groove2Groove
-from musicgen.training.guard import NonFiniteError
 from musicgen.training.lightning_compat import validate, validates_next
 from musicgen.training.module import TrainingModule
 from musicgen.validation import check_float, check_int
@@ -95,7 +93,7 @@ class SaveLast(pl.Callback):
     def __init__(self, path: str, every: int) -> None:
         check_int("every", every)
         self.path, self.every = path, every
-        self._stop = self._stopped = self._in_step = self._trained = False
+        self._stop = self._stopped = self._trained = False
         self._saved_step = self._step = 0
         self._handlers: dict[int, Any] = {}
 
@@ -117,11 +115,7 @@ class SaveLast(pl.Callback):
         while self._handlers:
             signal.signal(*self._handlers.popitem())
 
-    def on_before_optimizer_step(self, *args: Any) -> None:
-        self._in_step = True
-
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
-        self._in_step = False
         if trainer.global_step == self._step:
             return  # gradients are still being accumulated
         self._step = trainer.global_step
@@ -149,12 +143,6 @@ class SaveLast(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._step != self._saved_step:  # the run ended by epochs or by time
             self._save(trainer)
-
-    def on_exception(self, trainer: pl.Trainer, *args: Any) -> None:
-        # Saving is collective: if one of several processes fails, the others would not join.
-        if self._step != self._saved_step and not self._in_step and trainer.world_size == 1:
-            with suppress(NonFiniteError):  # the last checkpoint stays
-                self._save(trainer)
 
     def _save(self, trainer: pl.Trainer) -> None:
         trainer.save_checkpoint(self.path, weights_only=False)

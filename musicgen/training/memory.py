@@ -12,13 +12,14 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import FSDPStrategy
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode  # torch counts no bytes on a CPU
+from torch.utils._pytree import tree_iter
 
 from musicgen.batches import Batch
 from musicgen.console import log, warn
 from musicgen.errors import UserError
 from musicgen.memory import free_memory
 from musicgen.random import NoiseKey
-from musicgen.training.lightning_compat import TorchDispatchMode, tree_iter
 
 _CURES = (
     "recompute=true, trainer.precision=bf16-mixed, a shorter loader.length or a smaller model also "
@@ -76,12 +77,9 @@ class EstimateMemory(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
     ) -> None:
-        if self._done or isinstance(trainer.strategy, FSDPStrategy):  # weights are elsewhere
+        if self._done or not trainer.is_global_zero or isinstance(trainer.strategy, FSDPStrategy):
             return
         self._done = True
-        if not trainer.is_global_zero:
-            return
-        rows = len(batch.targets)
         needed, per_row = step_memory(pl_module, batch)
         free = free_memory(pl_module.device)
         if free is None:
@@ -90,11 +88,10 @@ class EstimateMemory(pl.Callback):
         if needed <= free:
             log(text)
             return
-        fitting = max(
-            (n for n in range(1, rows) if needed - (rows - n) * per_row <= free), default=0
-        )
+        rows = len(batch.targets)
+        fitting = rows + (free - needed) // max(1, per_row)
         smaller = ""
-        if fitting:
+        if fitting > 0:
             accumulated = -(-rows // fitting) * trainer.accumulate_grad_batches
             smaller = (
                 f"loader.batch_size={fitting} trainer.accumulate_grad_batches={accumulated} make "

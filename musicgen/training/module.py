@@ -180,8 +180,6 @@ class TrainingModule(pl.LightningModule):
     def _new_optimizer(self) -> Optimizer:
         trained = [p for p in self.model.parameters() if p.requires_grad]
         of_model = self._optimizer.func is MuonAdamW  # which needs more than the parameters
-        if of_model and len(trained) < len(list(self.model.parameters())):
-            raise UserError("optimizer=muon trains whole models: train an adapter with adamw")
         with parameter_of("optimizer"), _errors_name("optimizer"):
             return self._optimizer(self.model if of_model else trained)
 

@@ -19,6 +19,7 @@ from musicgen.training.lightning_compat import without_process_observer
 
 _INTERVAL = 0.5  # seconds between looks at the others
 _GRACE = 5.0  # seconds in which a lost connection may end this process in an orderly way
+_OTHERS = ", and the others with it; the run continues from its last checkpoint"
 _CONNECTION = re.compile(r"gloo|NCCL|Connection (closed|reset)|Broken pipe")
 
 
@@ -51,7 +52,7 @@ def end_together(trainer: pl.Trainer) -> Iterator[None]:
         _kill_children(trainer)
         if message == "" or not _speaks(trainer):
             raise SystemExit(2) from None
-        raise UserError(_line(message or "another process of this run ended")) from None
+        raise UserError(message or f"another process of this run ended{_OTHERS}") from None
     finally:
         over.set()
 
@@ -69,7 +70,7 @@ def _watch(trainer: pl.Trainer, parent: int | None, over: threading.Event) -> No
         if message is not None and not over.wait(_GRACE):
             _kill_children(trainer)
             if message and _speaks(trainer):
-                log(f"error: {_line(message)}", "red")
+                log(f"error: {message}", "red")
             os._exit(2)
 
 
@@ -80,19 +81,16 @@ def _loss(trainer: pl.Trainer, parent: int | None) -> str | None:
         if status:
             if status > 0:
                 return ""
-            return f"process {rank} of this run was ended by {signal.Signals(-status).name}"
+            name = signal.Signals(-status).name
+            return f"process {rank} of this run was ended by {name}{_OTHERS}"
     if parent is not None and os.getppid() != parent:
-        return "the first process of this run ended"
+        return f"the first process of this run ended{_OTHERS}"
     return None
 
 
 def _speaks(trainer: pl.Trainer) -> bool:
     """Return whether this process prints what all of them learn: the first, else the second."""
     return trainer.global_rank <= 1
-
-
-def _line(message: str) -> str:
-    return f"{message}, and the others with it; the run continues from its last checkpoint"
 
 
 def _children(trainer: pl.Trainer) -> list[Any]:

@@ -28,11 +28,6 @@ class Record(pl.Callback):
         self.steps.append({k: v.clone() for k, v in pl_module.state_dict().items()})
 
 
-class FailInValidation(pl.Callback):
-    def on_validation_batch_end(self, trainer, *args) -> None:
-        raise MemoryError
-
-
 def saved(folder, name="last"):
     return torch.load(folder / f"checkpoints/{name}.ckpt", weights_only=True)
 
@@ -85,24 +80,6 @@ def test_a_resumed_run_is_the_uninterrupted_one(run, tmp_path, step):
     for part in ("state_dict", CURRENT):
         for name, tensor in theirs[part].items():
             assert torch.equal(tensor, ours[part][name]), name
-
-
-def test_a_run_that_fails_in_validation_saves_the_trained_weights(run, tmp_path):
-    # Validation after every second batch, checkpoints after every third step.
-    settings = (
-        *ON,
-        "trainer.max_steps=4",
-        "trainer.val_check_interval=2",
-        "callbacks.last.every=3",
-    )
-    with pytest.raises(MemoryError):
-        run("failed", *settings, add("FailInValidation"))
-    run("ended", *settings, "trainer.max_steps=2")
-    failed, ended = saved(tmp_path / "failed"), saved(tmp_path / "ended")
-    assert failed["global_step"] == ended["global_step"] == 2
-    for part in ("state_dict", CURRENT):
-        for name, tensor in ended[part].items():
-            assert torch.equal(tensor, failed[part][name]), name
 
 
 def test_averaging_can_begin_at_a_resume_and_its_end_is_told(run, tmp_path, capsys):

@@ -8,11 +8,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lightning_fabric.loggers.logger import rank_zero_experiment
+from pytorch_lightning import loggers
+from pytorch_lightning.loggers.csv_logs import ExperimentWriter
+
 from musicgen.files import write_text
-from musicgen.training import lightning_compat
 
 
-class _Writer(lightning_compat.AppendingWriter):
+class _Writer(ExperimentWriter):
+    """Append to an existing file, which Lightning's writer deletes."""
+
+    def _check_log_dir_exists(self) -> None:
+        path = Path(self.metrics_file_path)
+        self.resumes = path.is_file()
+        if self.resumes:
+            with path.open(newline="") as file:
+                self.metrics_keys = next(csv.reader(file), [])
+
     def save(self) -> None:
         if self.resumes and self.metrics:
             self.resumes = False
@@ -45,7 +57,12 @@ class _Writer(lightning_compat.AppendingWriter):
         write_text(path, text.getvalue())
 
 
-class CSVLogger(lightning_compat.CSVLogger):
+class CSVLogger(loggers.CSVLogger):
     """Write `metrics.csv` in the run folder; append to an existing file."""
 
-    writer = _Writer
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> Any:
+        if self._experiment is None:
+            self._experiment = _Writer(log_dir=self.log_dir)
+        return self._experiment
