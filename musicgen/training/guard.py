@@ -21,15 +21,11 @@ from musicgen.text import pluralize
 from musicgen.validation import check_int
 
 
-class NonFiniteError(UserError):
-    """Loss, gradients or weights are NaN or infinite."""
-
-
 def check_weights(model: nn.Module) -> None:
-    """Raise `NonFiniteError` if a weight is NaN or infinite."""
+    """Raise `UserError` if a weight is NaN or infinite."""
     for name, parameter in model.named_parameters():
         if not bool(parameter.isfinite().all()):
-            raise NonFiniteError(
+            raise UserError(
                 f"the weights became NaN or infinite ({name}), and are not saved: a lower "
                 "optimizer.lr or trainer.gradient_clip_val helps; an earlier last.ckpt is unchanged"
             )
@@ -97,7 +93,7 @@ class GuardSteps(pl.Callback):
         if self._in_row:
             check_weights(pl_module)
         if self._in_row >= self.limit:
-            raise NonFiniteError(
+            raise UserError(
                 f"step {trainer.global_step}: the loss or its gradients were NaN or infinite in "
                 f"{pluralize(self._in_row, 'steps')} in a row, which were skipped; the batch of "
                 f"the first is in {self.path}. Resume with a lower optimizer.lr or "

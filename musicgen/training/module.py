@@ -125,17 +125,14 @@ class TrainingModule(pl.LightningModule):
 
     def _add_losses(self, batch: Batch, batch_idx: int) -> None:
         if batch_idx == 0:
-            self._nats = self._note_nats = 0.0
-            self._tokens = self._notes = 0
             self._sums: Counter[str] = Counter()
         if batch.num_targets:  # none on a process without a piece
             # Each batch has noise of its own, the same in every validation.
             noise = NoiseKey((self.seed, RandomStream.EVALUATION, self.global_rank, batch_idx))
             batch = self.task.prepare(self.model, batch, noise)
             losses, sums = self.task.evaluate(self.model, batch, noise)
-            self._sums.update({name: float(total) for name, total in sums.items()})
-            self._nats += float(losses.sum())
-            self._tokens += int(batch.num_targets)
+            totals = {"nats": losses.sum(), "tokens": batch.num_targets, **sums}
+            self._sums.update({name: float(total) for name, total in totals.items()})
             self._add_notes(losses, batch.targets)
 
     def _add_notes(self, losses: Tensor, targets: Tensor) -> None:
@@ -144,20 +141,14 @@ class TrainingModule(pl.LightningModule):
         tokenizer = getattr(data, "tokenizer", None)  # other data than music have none
         if tokenizer is not None:
             is_end = targets == tokenizer.vocabulary.id("EOS")
-            self._note_nats += float(losses[~is_end].sum())
-            self._notes += tokenizer.num_notes(targets.cpu().numpy())
+            notes = tokenizer.num_notes(targets.cpu().numpy())
+            self._sums.update({"note_nats": float(losses[~is_end].sum()), "notes": notes})
 
     def _log_means(self, split: str) -> None:
         """Log the loss per token and per note, and the task's measures, over all batches, ranks."""
-        totals = [
-            self._nats,
-            self._tokens,
-            self._note_nats,
-            self._notes,
-            *(self._sums[name] for name in self.task.means),
-        ]
-        sums = self._sum_over_ranks(torch.tensor(totals, device=self.device))
-        nats, tokens, note_nats, notes, *others = sums
+        names = ("nats", "tokens", "note_nats", "notes", *self.task.means)
+        totals = torch.tensor([float(self._sums[name]) for name in names], device=self.device)
+        nats, tokens, note_nats, notes, *others = self._sum_over_ranks(totals)
         self.log(f"{split}/loss", nats / tokens, prog_bar=True)
         if notes:
             self.log(f"{split}/nats_per_note", note_nats / notes)

@@ -33,26 +33,22 @@ class Task:
 
     def loss(self, model: Transformer, batch: Batch, noise: NoiseKey | None) -> Tensor:
         """Compute the mean cross-entropy in nats per target. []"""
-        return self._cross_entropy(model, batch, noise, "mean")
-
-    def token_losses(self, model: Transformer, batch: Batch, noise: NoiseKey | None) -> Tensor:
-        """Compute the cross-entropy in nats of each target, 0 without one: as the targets."""
-        return self._cross_entropy(model, batch, noise, "none")
+        return _cross_entropy(_logits(model, batch, noise), batch.targets, "mean")
 
     def evaluate(
         self, model: Transformer, batch: Batch, noise: NoiseKey | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the `token_losses`, and the sums over targets whose means are logged."""
-        return self.token_losses(model, batch, noise), {}
+        """Return the nats of each target, 0 without one, and the sums whose means are logged."""
+        logits = _logits(model, batch, noise)
+        return _cross_entropy(logits, batch.targets, "none"), self.sums(logits, batch.targets)
+
+    def sums(self, logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Return the sums over targets of `means`."""
+        return {}
 
     def measures(self, loss: float) -> dict[str, float]:
         """Return what else to log of the mean loss in nats per target."""
         return {}
-
-    def _cross_entropy(
-        self, model: Transformer, batch: Batch, noise: NoiseKey | None, reduction: str
-    ) -> Tensor:
-        return _cross_entropy(_logits(model, batch, noise), batch.targets, reduction)
 
 
 class LanguageModeling(Task):
@@ -115,13 +111,9 @@ class Classification(Task):
 
     means = ("accuracy",)
 
-    def evaluate(
-        self, model: Transformer, batch: Batch, noise: NoiseKey | None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the losses, and the number of correct classes."""
-        logits = _logits(model, batch, noise)
-        losses = _cross_entropy(logits, batch.targets, "none")
-        return losses, {"accuracy": (logits.argmax(-1) == batch.targets).sum()}
+    def sums(self, logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Count the correct classes."""
+        return {"accuracy": (logits.argmax(-1) == targets).sum()}
 
 
 def _logits(model: Transformer, batch: Batch, noise: NoiseKey | None) -> Tensor:

@@ -72,7 +72,7 @@ def test_training_stops_after_some_in_a_row_with_finite_weights(run, tmp_path, p
     with pytest.raises(UserError, match=r"^step 5: .*NaN or infinite in 3 steps in a row"):
         run("run", *CALM, "trainer.max_steps=20")
     last = saved(tmp_path / "run")
-    assert last["global_step"] == 5
+    assert last["global_step"] == 3
     assert_equal(last, saved(tmp_path / "before"))
 
 

@@ -7,7 +7,6 @@ import torch
 from hydra.utils import instantiate
 from torch.nn import functional as F
 
-from musicgen.errors import UserError
 from musicgen.training.muon import MuonAdamW, orthogonalize
 
 VOCABULARY = 7
@@ -73,23 +72,6 @@ def test_orthogonalize_maps_the_singular_values(shape):
     torch.testing.assert_close(orthogonalize(matrix), u @ s.diag() @ v)
 
 
-def test_updates_of_matrices_are_nearly_orthogonal(models):
-    model, _ = models
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    for parameter in model.parameters():
-        parameter.grad = torch.randn_like(parameter)
-    MuonAdamW(model, lr=0.5).step()
-    for name, parameter in model.layers.named_parameters(prefix="layers"):
-        if parameter.dim() < 2 or "attention." in name:
-            continue
-        update = (before[name] - parameter.detach()) / 0.5
-        for part in update.chunk(3 if "qkv" in name else 1):
-            scale = max(1, part.shape[0] / part.shape[1]) ** 0.5
-            values = torch.linalg.svdvals(part) / scale
-            assert values.max() < 1.3, name  # 5 iterations give .7 to 1.2
-            assert (values > 0.5).float().mean() > 0.8, name
-
-
 def test_every_parameter_is_in_one_group(models):
     model, _ = models
     matrices, others = MuonAdamW(model, lr=0.02).param_groups
@@ -111,19 +93,6 @@ def test_one_rate_for_both_groups_keeps_their_proportion(models):
     optimizer.step()
     step = (model.embedding.weight.detach() - before).abs().max()
     torch.testing.assert_close(step, torch.tensor(5e-3), rtol=1e-3, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"momentum": 1}, "momentum=1: expected a number >= 0 and < 1"),
-        ({"weight_decay": -1}, "weight_decay=-1: expected a number >= 0"),
-        ({"adamw_lr": 0}, "adamw_lr=0: expected a number > 0"),
-    ],
-)
-def test_invalid_settings_are_refused(models, settings, message):
-    with pytest.raises(UserError, match=message):
-        MuonAdamW(models[0], lr=0.02, **settings)
 
 
 def saved(folder):

@@ -17,9 +17,9 @@ from musicgen import load
 from musicgen.attention import FAVOR
 from musicgen.cli import train
 from musicgen.errors import UserError
+from musicgen.training import tasks
 from musicgen.training.callbacks import RedrawFeatures, Resources, SaveLast, Throughput
 from musicgen.training.schedules import warmup_cosine, warmup_polynomial
-from musicgen.training.tasks import LanguageModeling
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -135,13 +135,13 @@ def test_saves_are_between_steps_when_gradients_are_accumulated(tmp_path):
 def test_overfit_trains_and_validates_on_one_batch(run, monkeypatch):
     seen = []
 
-    compute = LanguageModeling._cross_entropy
+    compute = tasks._logits
 
-    def losses(task, model, batch, noise, reduction):
+    def logits(model, batch, noise):
         seen.append((model.training, batch.tokens.tolist()))
-        return compute(task, model, batch, noise, reduction)
+        return compute(model, batch, noise)
 
-    monkeypatch.setattr(LanguageModeling, "_cross_entropy", losses)
+    monkeypatch.setattr(tasks, "_logits", logits)
     short = ("trainer.max_steps=5", "trainer.val_check_interval=2")
     rows = run("run", "debug=overfit", *short)
     assert [training for training, _ in seen] == [True, True, False, True, True, False, True]
@@ -241,18 +241,12 @@ def test_hours_and_memory_of_training_are_logged_with_each_validation(run, tmp_p
 
 
 def test_schedule_by_hand():
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
-    scheduler = warmup_cosine(optimizer, warmup_steps=4, max_steps=14, min_lr=1.0)
-    rates = []
-    for _ in range(20):
-        rates.append(scheduler.get_last_lr()[0])
-        optimizer.step()
-        scheduler.step()
-    assert rates[:5] == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.0])
-    assert rates[9] == pytest.approx(1.5)  # half-way down from 2 to 1
-    assert rates[14:] == pytest.approx([1.0] * 6)
+    found = rates(warmup_cosine, 20, warmup_steps=4, max_steps=14, min_lr=1.0)
+    assert found[:5] == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.0])
+    assert found[9] == pytest.approx(1.5)  # half-way down from 2 to 1
+    assert found[14:] == pytest.approx([1.0] * 6)
     with pytest.raises(UserError, match="warmup_steps=-1: expected an integer >= 0"):
-        warmup_cosine(optimizer, warmup_steps=-1, max_steps=14, min_lr=1.0)
+        rates(warmup_cosine, 1, warmup_steps=-1, max_steps=14, min_lr=1.0)
 
 
 def rates(build, steps, **settings):
