@@ -132,23 +132,13 @@ def test_preparation_end_to_end(tmp_path):
     assert prepare(corpus(tmp_path, skip_bars=0)).folder != cache.folder
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"split_by": "song"}, "split_by=song: expected one of families, folders"),
-        (
-            {"val_families": 3},
-            "val_families=3, test_families=2: expected fewer, as there are 4 families",
-        ),
-    ],
-)
-def test_invalid_settings(tmp_path, settings, message):
+def test_settings_and_names_of_files_that_are_refused(tmp_path):
     make_corpus(tmp_path, ["A", "B", "C", "D"])
-    with pytest.raises(UserError, match=message):
-        corpus(tmp_path, **settings).pieces()
-
-
-def test_the_error_of_an_unknown_file_name_contains_it(tmp_path):
+    with pytest.raises(UserError, match="split_by=song: expected one of families, folders"):
+        corpus(tmp_path, split_by="song")
+    refusal = "val_families=3, test_families=2: expected fewer, as there are 4 families"
+    with pytest.raises(UserError, match=refusal):
+        corpus(tmp_path, val_families=3).pieces()
     make_song(tmp_path / "midi/train/fixed/song.mid")
     with pytest.raises(UserError, match=r"song\.mid: expected a name such as"):
         corpus(tmp_path).pieces()
