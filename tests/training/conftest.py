@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,30 +27,26 @@ TINY = (
 
 
 @pytest.fixture
-def config_run(config, tmp_path):
-    """Call train.py's main in a folder `run`."""
-
-    def call(*overrides: str, name: str = "run", resume: Path | None = None) -> None:
-        cfg = config("train", *TINY, *overrides)
-        OmegaConf.update(cfg, "paths.output_dir", str(tmp_path / name))
-        OmegaConf.update(cfg, "paths.data_dir", str(tmp_path / "data"))
-        cfg.resume = None if resume is None else str(resume)
-        train.main(cfg)
-
-    return call
+def run(config, tmp_path):
+    """Train in a folder `name` of the test's own."""
+    return runner(config, tmp_path)
 
 
-@pytest.fixture
-def run(config_run, tmp_path):
-    """Train in a folder `name`; return the rows of metrics.csv by step."""
+def runner(config, root: Path) -> Callable[..., dict[int, dict[str, str]]]:
+    """Return a function that trains in a folder of `root`, and returns the metrics by step."""
 
     def run(name: str, *overrides: str, resume: Path | None = None) -> dict[int, dict[str, str]]:
-        config_run(*overrides, name=name, resume=resume)
+        cfg = config("train", *TINY, *overrides)
+        OmegaConf.update(cfg, "paths.output_dir", str(root / name))
+        OmegaConf.update(cfg, "paths.data_dir", str(root / "data"))
+        cfg.resume = None if resume is None else str(resume)
+        train.main(cfg)
         rows: dict[int, dict[str, str]] = {}
-        with (tmp_path / name / "metrics.csv").open() as file:
-            for row in csv.DictReader(file):
-                filled = {key: value for key, value in row.items() if value}
-                rows.setdefault(int(row["step"]), {}).update(filled)
+        if cfg.find is None:
+            with (root / name / "metrics.csv").open() as file:
+                for row in csv.DictReader(file):
+                    filled = {key: value for key, value in row.items() if value}
+                    rows.setdefault(int(row["step"]), {}).update(filled)
         return rows
 
     return run

@@ -25,8 +25,8 @@ def test_the_best_rate_is_where_the_loss_falls_fastest():
         steepest(rates[:11], losses[:11])
 
 
-def test_a_learning_rate_is_named_and_nothing_trained(config_run, tmp_path, capsys):
-    config_run("find=learning_rate")
+def test_a_learning_rate_is_named_and_nothing_trained(run, tmp_path, capsys):
+    run("run", "find=learning_rate")
     found = re.search(r"falls fastest at optimizer.lr=(\S+);", capsys.readouterr().err)
     assert found
     assert 1e-5 < float(found[1]) < 1
@@ -34,9 +34,9 @@ def test_a_learning_rate_is_named_and_nothing_trained(config_run, tmp_path, caps
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory")
-def test_the_largest_batch_size_is_named(config_run, monkeypatch, capsys):
+def test_the_largest_batch_size_is_named(run, monkeypatch, capsys):
     monkeypatch.setattr(finders, "_NUM_SIZES", 3)
-    config_run("find=batch_size")
+    run("run", "find=batch_size")
     assert "tried up to loader.batch_size=8, of 32 tokens each" in capsys.readouterr().err
     # With little memory left, a larger one does not fit.
     status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
@@ -45,7 +45,7 @@ def test_the_largest_batch_size_is_named(config_run, monkeypatch, capsys):
     monkeypatch.setattr(finders, "_NUM_SIZES", 12)
     monkeypatch.setattr(finders, "_SHARE", (used + 2**29) / total)
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    config_run("find=batch_size", "loader.length=256")
+    run("run", "find=batch_size", "loader.length=256")
     found = re.search(r"the largest that fits is loader.batch_size=(\d+),", capsys.readouterr().err)
     assert found
     assert 2 <= int(found[1]) <= 2048

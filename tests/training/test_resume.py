@@ -13,6 +13,7 @@ import pytorch_lightning as pl
 import torch
 
 from musicgen.errors import UserError
+from tests.training.conftest import runner
 
 # The best of `max` is the first validation's loss, so that a later one must not replace it.
 SETTINGS = ("trainer.max_steps=9", "scheduler.max_steps=9", "callbacks.best.mode=max")
@@ -40,6 +41,13 @@ def best(folder: Path) -> tuple[float, dict[str, torch.Tensor]]:
     return float(state["best_model_score"]), saved["state_dict"]
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(config, tmp_path_factory):
+    """The metrics of a whole run, and its folder."""
+    root = tmp_path_factory.mktemp("uninterrupted")
+    return runner(config, root)("full", *SETTINGS), root / "full"
+
+
 @pytest.mark.parametrize(
     ("step", "how", "place"),
     [
@@ -52,8 +60,8 @@ def best(folder: Path) -> tuple[float, dict[str, torch.Tensor]]:
         (6, "validation", "same"),
     ],
 )
-def test_the_best_is_that_of_an_uninterrupted_run(run, tmp_path, step, how, place):
-    rows = run("full", *SETTINGS)
+def test_the_best_is_that_of_an_uninterrupted_run(run, uninterrupted, tmp_path, step, how, place):
+    rows, full = uninterrupted
     losses = {s: float(row["val/loss"]) for s, row in rows.items() if "val/loss" in row}
     assert list(losses) == [2, 5, 8]
     assert losses[2] > losses[5] > losses[8]
@@ -71,7 +79,7 @@ def test_the_best_is_that_of_an_uninterrupted_run(run, tmp_path, step, how, plac
         (shutil.move if place == "moved" else shutil.copytree)(tmp_path / "first", tmp_path / name)
     rows = run(name, *SETTINGS, resume=tmp_path / name / "checkpoints/last.ckpt")
     score, weights = best(tmp_path / name)
-    full_score, full_weights = best(tmp_path / "full")
+    full_score, full_weights = best(full)
     assert score == full_score == pytest.approx(losses[2], abs=1e-6)
     assert all(torch.equal(weights[key], full_weights[key]) for key in full_weights)
     assert float(rows[8]["val/loss"]) == losses[8]

@@ -278,8 +278,7 @@ def test_learnable_positions_must_cover_the_training_length(config, tmp_path):
         train.main(cfg)
 
 
-@pytest.mark.parametrize("task", ["pop_piano", "groove"])
-@pytest.mark.parametrize("position", ["none", "conv_spe"])
+@pytest.mark.parametrize(("task", "position"), [("pop_piano", "none"), ("groove", "conv_spe")])
 def test_every_task_trains(run, task, position):
     rows = run("run", f"task={task}", f"position={position}", "trainer.max_steps=3")
     assert float(rows[2]["val/loss"]) > 0
