@@ -12,6 +12,7 @@ from lightning_fabric.loggers.logger import rank_zero_experiment
 from pytorch_lightning import loggers
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 
+from musicgen.errors import UserError
 from musicgen.files import write_text
 
 
@@ -29,7 +30,13 @@ class _Writer(ExperimentWriter):
         if self.resumes and self.metrics:
             self.resumes = False
             self._drop_repeated(self.metrics[0])
-        super().save()
+        try:
+            super().save()
+        except OSError as error:
+            raise UserError(
+                f"{self.metrics_file_path}: cannot be written ({error.strerror}); free some space, "
+                "then resume the run"
+            ) from None
 
     def _drop_repeated(self, first: Mapping[str, Any]) -> None:
         """Drop the rows that follow from `first` on: of steps after the checkpoint, and a cut one.
