@@ -174,7 +174,7 @@ def registry(tmp_path, monkeypatch):
 
 
 def test_models_of_the_package_are_found_by_name(registry, tmp_path, capsys):
-    with pytest.raises(UserError, match="no checkpoint below outputs/; train a model first"):
+    with pytest.raises(UserError, match="no checkpoint below outputs/, where debug runs"):
         find_checkpoint("latest")
     with pytest.raises(UserError, match=r"no such file or folder; .*, or latest$"):
         find_checkpoint("groove-small")
