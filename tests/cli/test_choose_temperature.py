@@ -15,7 +15,7 @@ from musicgen.errors import UserError
 from musicgen.generation.model import load
 from musicgen.midi import Score, Track, notes_from
 from musicgen.tokenization import REMI, Groove2Groove
-from musicgen.training.callbacks import max_notes_at_once
+from musicgen.training.max_notes import max_notes_at_once
 from tests.checkpoints.test_checkpoint import checkpoint, saved  # noqa: F401, a fixture
 
 ROOT = Path(__file__).parents[2]

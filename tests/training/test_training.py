@@ -18,7 +18,9 @@ from musicgen.attention import FAVOR
 from musicgen.cli import train
 from musicgen.errors import UserError
 from musicgen.training import tasks
-from musicgen.training.callbacks import RedrawFeatures, Resources, SaveLast, Throughput
+from musicgen.training.callbacks import RedrawFeatures
+from musicgen.training.monitoring.throughput import Resources, Throughput
+from musicgen.training.save_last import SaveLast
 from musicgen.training.schedules import warmup_cosine, warmup_polynomial
 
 
