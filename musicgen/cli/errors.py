@@ -21,6 +21,7 @@ from hydra.errors import (
 from hydra.types import RunMode
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from musicgen.cli.arguments import override_key
 from musicgen.console import log, warn
 from musicgen.errors import ParameterError, UserError
 from musicgen.package_data import CONF, choices
@@ -78,8 +79,12 @@ def check_composition(config_name: str, arguments: Sequence[str]) -> None:
     parsed = OverridesParser.create().parse_overrides(overrides)
     sweeps = [override for override in parsed if override.is_sweep_override()]
     tried = [str(override.input_line) for override in parsed if override not in sweeps]
-    tried += [_first_of(override) for override in sweeps if override.is_discrete_sweep()]
-    cfg = _compose(config_name, tried)
+    swept = [_values(override) for override in sweeps if override.is_discrete_sweep()]
+    cfg = _compose(config_name, [*tried, *(values[0] for values in swept)])
+    for values in swept:
+        if (CONF / override_key(values[0])).is_dir():  # of a group's choices, each one
+            for value in values[1:]:
+                _compose(config_name, [*tried, value])
     if sweeps and not _SWEEP & set(arguments) and cfg.hydra.mode != RunMode.MULTIRUN:
         _compose(config_name, overrides)  # raises
     missing = [key for key, value in _settings(cfg).items() if value == MISSING]
@@ -88,9 +93,9 @@ def check_composition(config_name: str, arguments: Sequence[str]) -> None:
     str(cfg.hydra.run.dir)  # whose resolver may refuse
 
 
-def _first_of(sweep: Override) -> str:
-    """Return the first override of a sweep's."""
-    return f"{sweep.get_key_element()}={next(sweep.sweep_string_iterator())}"
+def _values(sweep: Override) -> list[str]:
+    """Return a sweep as overrides of one value each."""
+    return [f"{sweep.get_key_element()}={value}" for value in sweep.sweep_string_iterator()]
 
 
 def _compose(config_name: str, overrides: Sequence[str]) -> DictConfig:

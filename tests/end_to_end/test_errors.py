@@ -56,6 +56,10 @@ ERRORS = {
         ["train.py", "position=transformer"],
         ["error: position=transformer: expected one of alibi, ", "sine_spe"],
     ),
+    "later choice of a sweep": (
+        ["train.py", "-m", "position=none,transformer"],
+        ["error: position=transformer: expected one of alibi, "],
+    ),
     "unknown group": (["train.py", "colour=red"], ["colour"]),
     "syntax": (["train.py", "model.dim=[1"], ["no viable alternative at input '[1'"]),
     "a file as the folder": (
