@@ -27,7 +27,7 @@ from musicgen.cli.threads import set_up_cpu
 from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.non_music.datamodule import ExampleDataModule
-from musicgen.errors import UserError, parameter_of
+from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.sampling import SamplingParams
 from musicgen.models import Transformer, parameter_count
 from musicgen.run_folders import LAST
@@ -38,7 +38,6 @@ from musicgen.training.memory import out_of_memory_named
 from musicgen.training.module import TrainingModule
 from musicgen.training.monitoring.logger import CSVLogger
 from musicgen.training.processes import end_together
-from musicgen.validation import check_int
 
 
 def main(cfg: DictConfig) -> float | None:
@@ -140,8 +139,10 @@ def _build(
     model: Transformer = build_model(vocab_size=len(tokenizer.vocabulary))
     with parameter_of("model.position"):
         tokenizer.check_coordinates(model.coordinate_names)
-        if model.position.max_length is not None:
-            check_int("max_length", model.position.max_length, minimum=cfg.loader.length)
+    max_length = model.position.max_length
+    if max_length is not None and max_length < cfg.loader.length:
+        expected = f"expected at least loader.length={cfg.loader.length}"
+        raise ParameterError("model.position.max_length", max_length, expected)
     return tokenizer, model, build_data(cfg, tokenizer, model.coordinate_names)
 
 

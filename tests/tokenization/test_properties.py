@@ -250,7 +250,7 @@ def test_encoding_inverts_decoding_and_positions_are_note_onsets(
     ids=["remi", "groove", "chorale"],
 )
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_crops_are_grammatical_with_or_without_augmentation(grammar_error, tokenizers, data):
     tokenizer, score = data.draw(tokenizers), data.draw(SCORES)
     tokens = tokenizer.encode(score).astype(np.int16)
