@@ -92,7 +92,7 @@ ERRORS = {
     "heads": (["train.py", "model.num_heads=3"], ["model.num_heads=3", "dim=128"]),
     "positions too few": (
         ["train.py", "position=learnable", "model.position.max_length=8"],
-        ["model.position.max_length=8: expected an integer >= 512"],
+        ["model.position.max_length=8: expected at least loader.length=512"],
     ),
     "no such folder": (
         ["train.py", "data=midi_folder", "data.root=no/such"],
