@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from rich import progress
 from rich.console import Console
 
 from musicgen.text import printable
+
+T = TypeVar("T")
 
 console = Console(stderr=True)
 stdout = Console()
@@ -45,3 +48,9 @@ def progress_bar(*columns: progress.ProgressColumn | str) -> progress.Progress:
         transient=True,
         disable=not console.is_terminal,
     )
+
+
+def track(items: Sequence[T], description: str) -> Iterator[T]:
+    """Yield the items beside a progress bar that counts them."""
+    with progress_bar(progress.MofNCompleteColumn(), progress.TimeRemainingColumn()) as bar:
+        yield from bar.track(items, description=description)

@@ -23,7 +23,8 @@ from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt, make_prompt
 from musicgen.generation.sampler import Sampler
-from musicgen.metrics.key import find_scale, in_scale_share, pitch_class_entropy
+from musicgen.metrics.descriptors import pitch_class_entropy
+from musicgen.metrics.key import find_scale, in_scale_share
 from musicgen.midi import Score
 
 TEMPERATURES = (0.6, 0.7, 0.8, 1.0, 1.2)

@@ -27,7 +27,7 @@ from musicgen.generation.continuation import Continuation, MidiFile
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
 from musicgen.metrics import PROFILES
-from musicgen.metrics.style import Profiles, style_profiles
+from musicgen.metrics.style import Profile, Profiles, style_profiles
 from musicgen.midi import loads, without_suffix
 from musicgen.report import Mark, ReportPiece, render_report
 from musicgen.text import pluralize
@@ -79,7 +79,7 @@ def write_manifest(
     continuations = [continuation for continuation, _ in pieces.values()]
     anchors = style_anchors(continuations)
     prompts = {id(c.prompt): c.prompt for c in continuations}
-    references: dict[int, dict[str, Profiles]] = {
+    references: dict[int, dict[Profile, Profiles]] = {
         key: {profile: style_profiles(prompt.piece, profile) for profile in PROFILES}
         for key, prompt in prompts.items()
         if prompt.score.num_notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,9 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
-from musicgen.attention.pair_weights import FORMS
-from musicgen.console import log, progress_bar
-from musicgen.errors import ParameterError, parameter_of
+from musicgen.console import log, track
+from musicgen.errors import ParameterError
 from musicgen.evaluation.measure import (
     Inputs,
     Measure,
@@ -29,18 +28,15 @@ from musicgen.evaluation.runs import compared_models
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.files import atomic_path
 from musicgen.generation.model import MusicModel
-from musicgen.memory import total_memory
 from musicgen.metrics import by_offset, invariance_rows
 from musicgen.models import Transformer
 from musicgen.models.attention_weights import attention_weights, identical_token_weights
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import write_json, write_latex
-from musicgen.validation import check_choice, check_int
 
 KEYS = ("run", "R")
 PANEL = 1.7  # inches
-_COPIES = 4  # of the matrices of identical tokens, at most at a time
 _MEASURES = {"T": "translation_invariance", "M": "monotonicity"}
 
 
@@ -53,7 +49,7 @@ class AttentionProperties(Measure):
     to 12, table 7). It runs on the CPU in fp64, as equal weights must be equal.
 
     Args:
-        form: of the weights of pairs, one of `FORMS`.
+        form: of the weights of pairs, see `pair_weights`.
         num_tokens: of the vocabulary, each repeated to a sequence; None: all, as published.
         length: of these sequences; None: 1.25 times the training length. Memory: layers × heads ×
             length² × 8 bytes.
@@ -75,12 +71,6 @@ class AttentionProperties(Measure):
         "lower is better: musicgen/metrics/attention_invariance.py"
     )
 
-    def __post_init__(self) -> None:
-        check_choice("form", self.form, FORMS)
-        check_int("num_tokens", self.num_tokens, none_means="all")
-        check_int("length", self.length, none_means="1.25 times the training length")
-        check_int("map_length", self.map_length, minimum=2)
-
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
         models = compared_models(inputs, self.num_realizations)
         data = open_training_data(models[0].model, inputs.root)
@@ -93,13 +83,13 @@ class AttentionProperties(Measure):
             names = {"run": compared.name, "R": compared.realizations}
             suffix = f"_{number}" if len(models) > 1 else ""
             trained, network = compared.model, copy.deepcopy(compared.model.model).cpu().double()
-            with parameter_of(f"metric.{self.name}"):
-                layers = self._layers(network)
-                probe = self._probe(trained, network, layers, noise)
-            of_model: list[Row] = []
-            for layer, matrices in zip(layers, probe, strict=True):
-                found = invariance_rows(matrices, trained.training_length)
-                of_model += [{**names, "layer": layer, **row} for row in found]
+            layers = self._layers(network)
+            probe = self._probe(trained, network, layers, noise)
+            of_model = [
+                {**names, "layer": layer, **row}
+                for layer, matrices in zip(layers, probe, strict=True)
+                for row in invariance_rows(matrices, trained.training_length)
+            ]
             rows += of_model
             notes = {
                 (row["layer"], row["head"]): ", ".join(
@@ -107,23 +97,22 @@ class AttentionProperties(Measure):
                 )
                 for row in reversed(of_model)  # the first queries and smallest offsets stay
             }
-            shown: dict[str, Any] = {"layers": layers, "training_length": trained.training_length}
-            shown["title"] = compared.name
+            plot = partial(
+                plot_attention,
+                layers=layers,
+                training_length=trained.training_length,
+                title=compared.name,
+            )
             normalised = self.form == "normalised"
             brightness = (attention_brightness if normalised else relative_brightness)(probe)
-            path = out / f"attention_identical_tokens{suffix}.png"
-            plot_attention(brightness, path, notes=notes, **shown)
+            plot(brightness, out / f"attention_identical_tokens{suffix}.png", notes=notes)
             positions = torch.from_numpy(trained.positions(piece, bar_length))[None]
+            ids = torch.from_numpy(piece)[None]
             weights = attention_weights(
-                network,
-                torch.from_numpy(piece)[None],
-                layers=layers,
-                positions=positions,
-                noise=noise,
+                network, ids, layers=layers, positions=positions, noise=noise
             )
             maps = torch.cat([each for each, _ in weights]).numpy()  # [layers, H, L, L]
-            path = out / f"attention_maps{suffix}.png"
-            plot_attention(attention_brightness(maps), path, **shown)
+            plot(attention_brightness(maps), out / f"attention_maps{suffix}.png")
             with atomic_path(out / f"attention{suffix}.npz") as temporary:
                 np.savez_compressed(
                     temporary,
@@ -151,8 +140,8 @@ class AttentionProperties(Measure):
         existing = range(len(network.layers))
         layers = list(existing if self.layers is None else self.layers)
         if not layers or any(layer not in existing for layer in layers):
-            expected = f"expected some of the layers 0 to {existing[-1]}, as [0,{existing[-1]}]"
-            raise ParameterError("layers", self.layers, expected)
+            expected = f"expected some of the layers 0 to {existing[-1]}"
+            raise ParameterError(f"metric.{self.name}.layers", self.layers, expected)
         return layers
 
     def _probe(
@@ -161,30 +150,13 @@ class AttentionProperties(Measure):
         """Return the mean matrices of sequences of one token: [layers, H, L, L]."""
         length = self.length or round(1.25 * model.training_length)
         length = min(length, network.position.max_length or length)
-        heads = model.content.model["num_heads"]
-        _check_memory(len(layers) * heads * length**2 * 8, length)
         size = len(model.tokenizer.vocabulary)
         count = min(self.num_tokens or size, size)
         ids = np.linspace(0, size - 1, count).round().astype(int).tolist()
         log(f"{count} sequences of {length:,} copies of a token")
-        with progress_bar(MofNCompleteColumn(), TimeRemainingColumn()) as progress:
-            tracked = progress.track(ids, description="tokens")
-            weights = identical_token_weights(
-                network, tracked, length, noise, form=self.form, layers=layers
-            )
-        return weights.numpy()
-
-
-def _check_memory(size: int, length: int) -> None:
-    """Refuse matrices of `size` bytes that will not fit; a few copies of them are needed."""
-    memory, needed = total_memory(), _COPIES * size
-    if memory is not None and needed > memory:
-        raise ParameterError(
-            "length",
-            length,
-            "expected a smaller one, or fewer layers, such as [0]: the matrices need "
-            f"about {needed / 1e9:,.1f} GB of the machine's {memory / 1e9:,.1f} GB",
-        )
+        return identical_token_weights(
+            network, track(ids, "tokens"), length, noise, form=self.form, layers=layers
+        ).numpy()
 
 
 def best_heads(rows: list[Row]) -> list[Row]:
@@ -224,11 +196,8 @@ def attention_brightness(weights: NDArray[np.floating]) -> NDArray[np.floating]:
 
 def relative_brightness(weights: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return ((a − min a) / (max a − min a))^0.4 of each causal matrix [..., L, L] of weights a."""
-    seen = np.tril(np.ones(weights.shape[-2:], bool))
-    low, high = (
-        f((-2, -1), initial=-s * np.inf, where=seen, keepdims=True)
-        for f, s in ((weights.min, -1), (weights.max, 1))
-    )
+    seen = np.where(np.tril(np.ones(weights.shape[-2:], bool)), weights, np.nan)
+    low, high = (f(seen, (-2, -1), keepdims=True) for f in (np.nanmin, np.nanmax))
     span = np.where(high > low, high - low, 1)
     return ((weights - low) / span).clip(0, 1) ** 0.4
 
@@ -253,8 +222,7 @@ def plot_attention(
     num_layers, heads, length, _ = brightness.shape
     height = PANEL * num_layers + 0.7 + 0.15 * num_layers * bool(notes)
     figure = Figure(figsize=(PANEL * heads + 0.6, height), layout="constrained")
-    if title:
-        figure.suptitle(title, fontsize="medium")
+    figure.suptitle(title, fontsize="medium")
     grid = figure.subplots(num_layers, heads, sharex=True, sharey=True, squeeze=False)
     future = np.triu(np.ones((length, length), bool), 1)
     for (row, head), axes in np.ndenumerate(grid):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from musicgen.evaluation.references import MANIFEST, read_manifest
 from musicgen.files import write_text
 from musicgen.midi import read, without_suffix
 from musicgen.report import BlindTrial, render_blind
-from musicgen.text import pluralize
 
 
 @dataclass(frozen=True)
@@ -26,30 +24,20 @@ class Blind(Measure):
         folders = inputs.compare or []
         if len(set(folders)) < max(2, len(folders)):
             raise ParameterError("compare", folders, "expected different folders: [DIR1,DIR2]")
-        return write_blind_page(folders, out / "blind.html")
-
-
-def write_blind_page(folders: Sequence[str | Path], path: Path) -> list[Row]:
-    """Write a page for the blind comparison of folders that `generate` wrote.
-
-    Returns a row for each trial: a prompt and sample that all folders have.
-    """
-    names = [str(folder) for folder in folders]
-    runs = [_read_run(Path(folder).expanduser()) for folder in folders]
-    keys = [key for key in runs[0] if all(key in run for run in runs)]
-    if not keys:
-        raise UserError(
-            f"compare=[{', '.join(names)}]: no prompt that all continue; "
-            "generate with the same prompts"
-        )
-    trials = [
-        BlindTrial(without_suffix(key[0]), [(read(file), end) for file, end in versions])
-        for key in keys
-        for versions in [[run[key] for run in runs]]
-    ]
-    title = f"Blind comparison of {pluralize(len(runs), 'runs')}"
-    write_text(path, render_blind(title=title, runs=names, trials=trials))
-    return [{"prompt": prompt, "sample": sample, "runs": len(runs)} for prompt, sample in keys]
+        runs = [_read_run(Path(folder).expanduser()) for folder in folders]
+        keys = [key for key in runs[0] if all(key in run for run in runs)]
+        if not keys:
+            raise UserError(
+                f"compare=[{', '.join(folders)}]: no prompt that all continue; "
+                "generate with the same prompts"
+            )
+        trials = []
+        for key in keys:
+            versions = [(read(file), end) for file, end in (run[key] for run in runs)]
+            trials.append(BlindTrial(without_suffix(key[0]), versions))
+        title = f"Blind comparison of {len(runs)} runs"
+        write_text(out / "blind.html", render_blind(title=title, runs=folders, trials=trials))
+        return [{"prompt": prompt, "sample": sample, "runs": len(runs)} for prompt, sample in keys]
 
 
 def _read_run(folder: Path) -> dict[tuple[str, int], tuple[Path, int]]:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from rich.progress import MofNCompleteColumn
 
-from musicgen.console import progress_bar
+from musicgen.console import track
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import Inputs, Measure, Row
 from musicgen.evaluation.references import Pair, References, open_pairs
@@ -54,16 +53,15 @@ class Descriptors(Measure):
         originals: defaultdict[str, list[float]] = defaultdict(list)
         details = []
         seen: set[str] = set()
-        with progress_bar(MofNCompleteColumn()) as progress:
-            for pair in progress.track(pairs, description=self.name):
-                found = describe(pair.continuation, pair, chords)
-                details.append({"piece": pair.file, "reference": pair.name, **found})
-                for name, value in found.items():
-                    generated[name].append(value)
-                if pair.name not in seen:  # each original counts once, not once a sample
-                    seen.add(pair.name)
-                    for name, value in describe(pair.own_continuation(), pair, chords).items():
-                        originals[name].append(value)
+        for pair in track(pairs, self.name):
+            found = describe(pair.continuation, pair, chords)
+            details.append({"piece": pair.file, "reference": pair.name, **found})
+            for name, value in found.items():
+                generated[name].append(value)
+            if pair.name not in seen:  # each original counts once, not once a sample
+                seen.add(pair.name)
+                for name, value in describe(pair.own_continuation(), pair, chords).items():
+                    originals[name].append(value)
         write_csv(details, out / "descriptors_pieces.csv")
         rows = []
         for name in generated:

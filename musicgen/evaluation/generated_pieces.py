@@ -10,7 +10,7 @@ import numpy as np
 from musicgen.evaluation.originality import KnownPassage
 from musicgen.generation.continuation import Continuation
 from musicgen.metrics import PROFILES
-from musicgen.metrics.style import Profiles, mean_similarity, style_profiles, why_undefined
+from musicgen.metrics.style import Profile, Profiles, mean_similarity, style_profiles, why_undefined
 from musicgen.metrics.style_anchors import anchor_similarities, style_labels
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score
@@ -31,9 +31,12 @@ KNOWN, SOURCE = "longest known passage (notes)", "known from"
 
 
 def describe(
-    continuation: Continuation, written: Score, reference: Mapping[str, Profiles]
+    continuation: Continuation, written: Score, reference: Mapping[Profile, Profiles]
 ) -> dict[str, Any]:
     """Return a piece's row in the manifest and the report.
+
+    The style similarities are those of evaluate.py, without profiles of which the reference has
+    nothing.
 
     Args:
         reference: the style profiles of the prompt's whole piece.
@@ -52,23 +55,13 @@ def describe(
         row["notes shown to the model"] = (
             f"{prompt.summary.notes_kept:,} of {prompt.summary.notes_read:,}"
         )
-        row |= style_rows(new, reference)
+        for profile, target in reference.items():
+            if any(histogram.any() for histogram in target.values()):
+                profiles = style_profiles(new, profile)
+                reason = why_undefined(profiles, target)
+                similarity = mean_similarity(profiles, target)
+                row[f"style, {profile}"] = f"n/a: {reason}" if reason else similarity
     return row
-
-
-def style_rows(new: Score, piece: Mapping[str, Profiles]) -> dict[str, Any]:
-    """Return the style similarities of a continuation to the whole piece of its prompt.
-
-    They are those of evaluate.py. A profile of which the piece has nothing is left out.
-    """
-    rows: dict[str, Any] = {}
-    for profile in PROFILES:
-        if any(histogram.any() for histogram in piece[profile].values()):
-            profiles = style_profiles(new, profile)
-            reason = why_undefined(profiles, piece[profile])
-            similarity = mean_similarity(profiles, piece[profile])
-            rows[f"style, {profile}"] = f"n/a: {reason}" if reason else similarity
-    return rows
 
 
 def selection_rows(continuation: Continuation) -> dict[str, Any]:
@@ -77,19 +70,13 @@ def selection_rows(continuation: Continuation) -> dict[str, Any]:
     def rounded(value: float) -> float | None:
         return None if np.isnan(value) else round(value, 4)
 
-    rows = [
-        {
-            "candidates": [
-                {
-                    "nats a token": rounded(-each.log_likelihood),
-                    "share in scale": rounded(each.in_scale),
-                }
-                for each in selection.candidates
-            ],
-            "best candidate": selection.chosen,
-        }
-        for selection in continuation.selections
-    ]
+    rows = []
+    for selection in continuation.selections:
+        candidates = [
+            {"nats a token": rounded(-c.log_likelihood), "share in scale": rounded(c.in_scale)}
+            for c in selection.candidates
+        ]
+        rows.append({"candidates": candidates, "best candidate": selection.chosen})
     return {"selections": rows} if rows else {}
 
 

@@ -18,19 +18,7 @@ SUMMARY = f"n: pieces; low, high: {CONFIDENCE:.0%} confidence interval of the me
 
 @dataclass(frozen=True)
 class Inputs:
-    """What to measure: the settings that measures share, as in `conf/evaluate.yaml`.
-
-    Attributes:
-        generated: folder of MIDI files.
-        references: folder or file of the originals, or `val` or `test`; None: the prompts' place.
-        compare: folders of generated files to compare.
-        checkpoint: a run's folder or a .ckpt file.
-        runs: several of these instead.
-        split: held-out pieces, of the corpus in the folder `root`; None: where it was.
-        max_pieces: of these, at most; None: all.
-        device: of torch.
-        seed: decides all random draws.
-    """
+    """What to measure: the settings of `conf/evaluate.yaml`; `root` is its `data.root`."""
 
     generated: str | None
     references: str | Sequence[str] | None
@@ -48,7 +36,11 @@ class Inputs:
             if isinstance(value, str):
                 raise ParameterError(name, value, "expected a list of different folders: [A,B]")
         check_int("max_pieces", self.max_pieces, none_means="all")
-        check_int("seed", self.seed, minimum=0)
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """The paths of `runs`, or that of `checkpoint`."""
+        return list(self.runs or [self.checkpoint])
 
 
 class Measure(ABC):

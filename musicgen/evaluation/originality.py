@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from rich.progress import MofNCompleteColumn
 
 from musicgen import load
-from musicgen.console import log, progress_bar, warn
+from musicgen.console import log, track, warn
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import Inputs, Measure, Row
@@ -54,17 +53,16 @@ class Originality(Measure):
         known = KnownMusic(open_training_data(model, inputs.root), inputs.max_pieces)
         found: dict[str, KnownPassage] = {}
         details: list[Row] = []
-        with progress_bar(MofNCompleteColumn()) as progress:
-            for path in progress.track(find_midi(folder), description=self.name):
-                file = path.relative_to(folder).as_posix()
-                end = manifest.pieces.get(file, {}).get("prompt end", 0)
-                try:
-                    score = read(path)
-                except UserError as error:
-                    warn(f"left out: {error}")
-                    continue
-                found[file] = known.find(read_continuation(score, end, model.tokenizer))
-                details.append(_row("generated", file, found[file], _bar(score, end, found[file])))
+        for path in track(find_midi(folder), self.name):
+            file = path.relative_to(folder).as_posix()
+            end = manifest.pieces.get(file, {}).get("prompt end", 0)
+            try:
+                score = read(path)
+            except UserError as error:
+                warn(f"left out: {error}")
+                continue
+            found[file] = known.find(read_continuation(score, end, model.tokenizer))
+            details.append(_row("generated", file, found[file], _bar(score, end, found[file])))
         if not found:
             raise UserError(f"generated={folder}: no file can be read")
         _, held_out, size = known.beside_held_out(found)
@@ -73,14 +71,14 @@ class Originality(Measure):
         file, longest = max(found.items(), key=lambda item: item[1].num_notes)
         log(f"longest: {longest.num_notes} notes of {file}, as in: {longest.source()}")
         return [
-            {"pieces": name, "size": size, **_summary(list(passages.values()), inputs.seed)}
+            {"pieces": name, "size": size, **_summary(passages, inputs.seed)}
             for name, passages in {"generated": found, "held-out": held_out}.items()
             if passages
         ]
 
 
-def _summary(passages: list[KnownPassage], seed: int) -> Row:
-    lengths = [passage.num_notes for passage in passages]
+def _summary(passages: Mapping[str, KnownPassage], seed: int) -> Row:
+    lengths = [passage.num_notes for passage in passages.values()]
     summary = asdict(Summary.of(lengths, seed=seed))
     del summary["skipped"]  # there are none
     return {**summary, "max": max(lengths)}

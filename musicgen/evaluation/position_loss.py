@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 from torch.nn import functional as F
 
-from musicgen.console import log, progress_bar
+from musicgen.console import log, track
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.evaluation.measure import (
     SUMMARY,
@@ -94,7 +93,6 @@ class PositionLoss(Measure):
     )
 
     def __post_init__(self) -> None:
-        check_int("num_draws", self.num_draws)
         check_int("transpositions", self.transpositions, minimum=0)
         check_float("max_factor", self.max_factor, minimum=1)
 
@@ -124,7 +122,6 @@ class PositionLoss(Measure):
         ]
         content = {"rows": rows, "curves": curves, "realizations": grid, "runs": each_run}
         write_json(content, out / "position_loss.json")
-        _log_gains(rows)
         return rows
 
     def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
@@ -151,19 +148,15 @@ class PositionLoss(Measure):
         averaged = f", each in {2 * self.transpositions + 1} keys" if self.transpositions else ""
         log(f"{count}, up to {max(lengths):,} tokens{averaged}")
         runs = []
-        with progress_bar(MofNCompleteColumn(), TimeRemainingColumn()) as progress:
-            for each, length in zip(compared, lengths, strict=True):
-                losses = []
-                for i in progress.track(indices, description=each.name):
-                    noise = NoiseKey((inputs.seed, RandomStream.EVALUATION, i))
-                    piece = data.cache[i][: length + 1]
-                    losses.append(self._losses(each.model, piece, data.cache.bar_lengths[i], noise))
-                training_length = each.model.training_length
-                runs.append(Result(each.run, each.realizations, losses, training_length, length))
-            losses = [
-                trigram.losses(data.cache[i][: lengths[0] + 1])[None, 1:]
-                for i in progress.track(indices, description=TRIGRAM)
-            ]
+        for each, length in zip(compared, lengths, strict=True):
+            losses = []
+            for i in track(indices, each.name):
+                noise = NoiseKey((inputs.seed, RandomStream.EVALUATION, i))
+                piece = data.cache[i][: length + 1]
+                losses.append(self._losses(each.model, piece, data.cache.bar_lengths[i], noise))
+            training_length = each.model.training_length
+            runs.append(Result(each.run, each.realizations, losses, training_length, length))
+        losses = [trigram.losses(data.cache[i][: lengths[0] + 1])[None, 1:] for i in indices]
         return runs, Result(TRIGRAM, None, losses, first.training_length, lengths[0])
 
     def _furthest(self, model: MusicModel) -> int:
@@ -268,18 +261,6 @@ def _published_form(rows: list[Row]) -> list[Row]:
         return text
 
     return without_empty_columns(pivot(rows, (*KEYS, "seeds"), "part", cell))
-
-
-def _log_gains(rows: list[Row]) -> None:
-    """Say which models are better than the trigram model at trained positions."""
-    *models, trigram = (row for row in rows if row["part"] == "trained")
-    for row in models:
-        gain = trigram["mean"] - row["mean"]
-        name = row["run"] if row["R"] is None else f"{row['run']} (R = {row['R']})"
-        log(
-            f"at trained positions: {name} {row['mean']:.3f}, trigram {trigram['mean']:.3f} "
-            f"nats a token; the model is {abs(gain):.3f} {'worse' if gain < 0 else 'better'}"
-        )
 
 
 def plot_loss_curves(

@@ -23,7 +23,6 @@ from musicgen.metrics import kernel_properties, property_rows
 from musicgen.models.position_kernels import PositionKernel, kernel_axes, position_kernels
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import write_csv, write_json
-from musicgen.validation import check_float
 
 NUM_TEMPLATES = 16  # pictures of kernels as matrices
 MAX_TEMPLATE = 512  # positions in them
@@ -58,9 +57,6 @@ class PositionProperties(Measure):
         "at_zero: the kernel at lag 0; half_width: the lag at which it is half of that, inf if "
         "there is none; the others: musicgen/metrics/position_properties.py"
     )
-
-    def __post_init__(self) -> None:
-        check_float("max_factor", self.max_factor, minimum=1)
 
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
         model = load(inputs.checkpoint).to(inputs.device)
@@ -204,19 +200,14 @@ def _grid(plot: KernelPlot) -> tuple[int, int]:
 
 
 def _draw(part: SubFigure, plot: KernelPlot, rows: int, columns: int) -> None:
-    lags, values, profile = plot.lags, plot.values, plot.profile
-    if (values == values[:, :1]).all():  # the same for all heads
-        values, profile = values[:, :1], profile[:, :1]
-    layers, _, dims, _ = values.shape
+    lags, (layers, _, dims, _) = plot.lags, plot.values.shape
     panel_rows = 1 + (dims > 1)
-    limit = float(np.abs(values).max()) or 1.0
+    limit = float(np.abs(plot.values).max()) or 1.0
     part.suptitle(plot.title, fontsize="medium")
+    part.supxlabel(f"lag ({plot.unit})", fontsize="small")
     grid = part.subplots(rows, columns, sharex=True, sharey="row", squeeze=False)
-    if dims > 1:
-        for lines, image_axes in zip(grid[::2, 0], grid[1::2, 0], strict=True):
-            lines.set_ylabel(plot.summary, fontsize="small")
-            image_axes.set_ylabel("head", fontsize="small")
-    image: Any = None
+    for axes in grid.flat:
+        axes.tick_params(labelsize="x-small")
     for panel in range(rows * columns // panel_rows):
         row, column = divmod(panel, columns)
         panel_axes = grid[panel_rows * row : panel_rows * (row + 1), column]
@@ -224,24 +215,23 @@ def _draw(part: SubFigure, plot: KernelPlot, rows: int, columns: int) -> None:
             for axes in panel_axes:
                 axes.set_visible(False)
             continue
-        _draw_profile(panel_axes[0], lags, profile[panel])
+        _draw_profile(panel_axes[0], lags, plot.profile[panel])
         panel_axes[0].set_title("all layers" if layers == 1 else f"layer {panel}", fontsize="small")
+        panel_axes[0].set_ylabel("" if column else plot.summary, fontsize="small")
         if dims > 1:
-            image = _draw_image(panel_axes[1], lags, values[panel], limit)
+            image = _draw_image(panel_axes[1], lags, plot.values[panel], limit)
+            panel_axes[1].set_ylabel("" if column else "head", fontsize="small")
         for axes in panel_axes:
             for end in (-plot.training_length, plot.training_length):
                 if lags[0] < end < lags[-1]:
-                    axes.axvline(end, color="grey", linestyle="--", label="training length")
-            axes.tick_params(labelsize="x-small")
-        if panel + columns >= layers:  # the lowest panel of its column
-            panel_axes[-1].set_xlabel(f"lag ({plot.unit})", fontsize="small")
-            panel_axes[-1].tick_params(labelbottom=True)
-    if image is not None:
+                    label = "training length" if end > 0 else None
+                    axes.axvline(end, color="grey", linestyle="--", label=label)
+    if dims > 1:
         bar = part.colorbar(image, ax=grid.ravel().tolist(), aspect=30, fraction=0.03, pad=0.01)
         bar.ax.tick_params(labelsize="x-small")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    by_label = dict(zip(labels, handles, strict=True))  # marks on both sides have one entry
-    part.legend(by_label.values(), by_label, loc="outside right upper", fontsize="small")
+    part.legend(
+        *grid[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize="small"
+    )
 
 
 def _draw_profile(axes: Axes, lags: NDArray[np.int64], profile: NDArray[np.floating]) -> None:

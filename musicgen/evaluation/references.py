@@ -85,22 +85,16 @@ class References:
         self._by_stem = defaultdict(list)
         for name in sources:
             self._by_stem[_stem(name)].append(name)
-        self._read: dict[str, Score | UserError] = {}
+        self._read: dict[str, Score] = {}
 
     def read(self, name: str) -> Score:
         """Return a piece from its first bar with a note on; raise `UserError` if it has none."""
         if name not in self._read:
-            try:
-                score = self.sources[name]()
-                if self.tokenizer is not None:
-                    score = make_prompt(self.tokenizer, score, name, None).piece
-                self._read[name] = score
-            except UserError as error:
-                self._read[name] = error
-        found = self._read[name]
-        if isinstance(found, UserError):
-            raise found
-        return found
+            score = self.sources[name]()
+            if self.tokenizer is not None:
+                score = make_prompt(self.tokenizer, score, name, None).piece
+            self._read[name] = score
+        return self._read[name]
 
     def find(self, file: str, prompt: str | None) -> str:
         """Return the name of a generated file's original.
@@ -116,17 +110,14 @@ class References:
                 return prompt
             stems, wanted = [_stem(prompt)], f"the prompt {prompt} of {MANIFEST}"
         else:
-            stem = _stem(file)
-            numbered = _SAMPLE.fullmatch(stem)
-            stems = [stem, *([numbered[1]] if numbered else [])]
+            numbered = _SAMPLE.fullmatch(_stem(file))
+            stems = [_stem(file), *(numbered.groups() if numbered else ())]
             wanted = " or ".join(stems)
         for stem in stems:
             names = self._by_stem.get(stem, [])
-            same_folder = [
-                n for n in names if PurePosixPath(n).parent == PurePosixPath(file).parent
-            ]
-            if len(names) > 1 and len(same_folder) == 1:
-                names = same_folder
+            if len(names) > 1:
+                folder = PurePosixPath(file).parent
+                names = [n for n in names if PurePosixPath(n).parent == folder] or names
             if len(names) > 1:
                 raise UserError(f"{len(names)} files named {stem} in {self.place}")
             if names:
@@ -187,11 +178,7 @@ def source_checkpoint(inputs: Inputs, manifest: Manifest) -> str:
 def open_pairs(
     inputs: Inputs, generated: str | None, needed_by: str
 ) -> tuple[References, list[Pair], dict[str, str]]:
-    """Open the originals of a folder of generated files, and pair the files; see `pair_files`.
-
-    Raises:
-        UserError: no folder is given, or nothing in it has an original.
-    """
+    """Open the originals of a folder of generated files, and pair the files; see `pair_files`."""
     if not generated:
         raise UserError(f"metrics={needed_by} needs generated=, a folder that generate.py wrote")
     folder = Path(generated).expanduser()
@@ -233,13 +220,6 @@ def pair_files(
         pairs.append(Pair(file, name, continuation, reference, row.get("prompt beats", 0)))
     missing = manifest.pieces.keys() - {pair.file for pair in pairs} - skipped.keys()
     skipped |= dict.fromkeys(sorted(missing), f"named in {MANIFEST}, but not in the folder")
-    _check_pairs(pairs, skipped, folder, references)
-    return pairs, skipped
-
-
-def _check_pairs(
-    pairs: list[Pair], skipped: dict[str, str], folder: Path, references: References
-) -> None:
     if not pairs:
         file, reason = next(iter(skipped.items()))
         more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
@@ -252,6 +232,7 @@ def _check_pairs(
     how = "as they are" if references.tokenizer is None else "both on the tokenizer's grid"
     total = len(pairs) + len(skipped)
     log(f"{pluralize(len(pairs), 'pieces')} of {total} in {folder}, with their originals, {how}")
+    return pairs, skipped
 
 
 def _stem(name: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from musicgen.checkpoints import CheckpointContent, errors_name, find_checkpoint, read_checkpoint
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import Inputs, Measure, Row
-from musicgen.evaluation.runs import checkpoints, name_runs
+from musicgen.evaluation.runs import name_runs
 from musicgen.report.tables import write_latex
 
 
@@ -28,7 +28,7 @@ class Resources(Measure):
     )
 
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
-        paths, setting = checkpoints(inputs), "runs" if inputs.runs else "checkpoint"
+        paths, setting = inputs.checkpoints, "runs" if inputs.runs else "checkpoint"
         contents, rows = [], []
         for path in paths:
             file = find_checkpoint(path, setting=setting)

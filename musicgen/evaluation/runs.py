@@ -48,7 +48,7 @@ def compared_models(inputs: Inputs, num_realizations: Any) -> list[Compared]:
     Raises:
         UserError: runs have other held-out pieces than the first, or one is given twice.
     """
-    paths = checkpoints(inputs)
+    paths = inputs.checkpoints
     numbers = num_realizations if isinstance(num_realizations, list) else [num_realizations]
     if len(set(paths)) < len(paths):
         raise UserError(f"runs: {max(paths, key=paths.count)} is given twice; give each run once")
@@ -70,11 +70,6 @@ def compared_models(inputs: Inputs, num_realizations: Any) -> list[Compared]:
                 model = run.with_realizations(number, seed=inputs.seed)
             compared.append(Compared(model, path, *name, _realizations(model), _realizations(run)))
     return compared
-
-
-def checkpoints(inputs: Inputs) -> list[str]:
-    """Return the paths of `runs`, or that of `checkpoint`."""
-    return list(inputs.runs or [inputs.checkpoint])
 
 
 def _realizations(model: MusicModel) -> int | str | None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from rich.progress import MofNCompleteColumn
 
-from musicgen.console import log, progress_bar, warn
+from musicgen.console import track, warn
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import SUMMARY, Inputs, Measure, Row, pivot
 from musicgen.evaluation.references import Manifest, Pair, References, open_pairs, open_references
+from musicgen.evaluation.training_data import evenly_spaced
 from musicgen.metrics import PROFILES, Summary
 from musicgen.metrics.style import (
     mean_similarity,
@@ -63,7 +63,6 @@ class Style(Measure):
     def __post_init__(self) -> None:
         check_choice("pool", self.pool, (None, "prompt", "style"))
         check_int("anchor_pieces", self.anchor_pieces, minimum=0)
-        style_labels((), self.pattern)
 
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
         rows: list[Row] = []
@@ -72,23 +71,18 @@ class Style(Measure):
             references, pairs, skipped = open_pairs(inputs, inputs.generated, self.name)
             labels = style_labels(references.sources, self.pattern)
             details: list[Row] = []
-            with progress_bar(MofNCompleteColumn()) as progress:
-                comparisons = pool(pairs, self.pool, labels)
-                for comparison in progress.track(comparisons, description=self.name):
-                    details += piece_rows(comparison)
+            for comparison in track(pool(pairs, self.pool, labels), self.name):
+                details += piece_rows(comparison)
             left_out = [{"piece": file, "reason": reason} for file, reason in skipped.items()]
             write_csv(details + left_out, out / "style_pieces.csv")
             rows = summary_rows(details, inputs.seed)
-            log_reasons(details)
             for pair in pairs:
                 parts.setdefault(pair.name, pair.own_continuation())
         else:
             references = open_references(inputs, Manifest())
             labels = style_labels(references.sources, self.pattern)
         names = sorted(parts or references.sources)
-        if len(names) > self.anchor_pieces:
-            step = len(names) / max(1, self.anchor_pieces)
-            names = [names[int(i * step)] for i in range(self.anchor_pieces)]
+        names = evenly_spaced(names, self.anchor_pieces)
         return rows + anchor_rows(names, parts, labels, references, inputs.seed)
 
     def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
@@ -178,15 +172,6 @@ def summary_rows(details: list[Row], seed: int) -> list[Row]:
     ]
 
 
-def log_reasons(details: list[Row]) -> None:
-    """Say why values of whole continuations are n/a."""
-    reasons = Counter(
-        (row["profile"], row["reason"]) for row in details if row["reason"] and row["part"] == "all"
-    )
-    for (profile, reason), count in reasons.items():
-        log(f"n/a: {profile} of {pluralize(count, 'pieces')}: {reason}")
-
-
 def anchor_rows(
     names: list[str],
     parts: dict[str, Score],
@@ -209,10 +194,9 @@ def anchor_rows(
         bars = score.bar_starts()
         return score.clip(int(bars[len(bars) // 2]), score.end + 1)
 
-    with progress_bar(MofNCompleteColumn()) as progress:
-        tracked = progress.track(names, description="anchors")
-        queries = ((name, found) for name in tracked if (found := part(name)) is not None)
-        similarities = anchor_similarities(queries, labels, read, PROFILES, seed=seed)
+    tracked = track(names, "anchors")
+    queries = ((name, found) for name in tracked if (found := part(name)) is not None)
+    similarities = anchor_similarities(queries, labels, read, PROFILES, seed=seed)
     return [
         {"profile": profile, **WHOLE, "anchor": anchor, **asdict(Summary.of(values, seed=seed))}
         for profile, anchors in similarities.items()

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from rich.progress import MofNCompleteColumn
 
-from musicgen.console import progress_bar
+from musicgen.console import track
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import Inputs, Measure, Row, pivot
 from musicgen.evaluation.references import open_pairs
@@ -46,9 +45,6 @@ class StyleOverTime(Measure):
         "continuation with the whole piece of the prompt"
     )
 
-    def __post_init__(self) -> None:
-        style_labels((), self.pattern)
-
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
         folders = inputs.compare or ([inputs.generated] if inputs.generated else [])
         if not folders:
@@ -76,22 +72,14 @@ class StyleOverTime(Measure):
         references, pairs, _ = open_pairs(inputs, folder, self.name)
         labels = style_labels(references.sources, self.pattern)
         found: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
-        with progress_bar(MofNCompleteColumn()) as progress:
-            comparisons = pool(pairs, None, labels)
-            for comparison in progress.track(comparisons, description=Path(folder).name):
-                style = labels[comparison.reference].style or comparison.reference
-                for row in piece_rows(comparison):
-                    if row["role"] == "all" and row["part"] != "all":
-                        found[row["profile"], row["part"], style].append(row["similarity"])
+        for comparison in track(pool(pairs, None, labels), Path(folder).name):
+            style = labels[comparison.reference].style or comparison.reference
+            for row in piece_rows(comparison):
+                if row["role"] == "all" and row["part"] != "all":
+                    found[row["profile"], row["part"], style].append(row["similarity"])
         return [
-            {
-                "generated": folder,
-                "profile": profile,
-                "part": part,
-                "style": style,
-                "pieces": len(values),
-                "similarity": mean_of_valid(np.array(values)),
-            }
+            {"generated": folder, "profile": profile, "part": part, "style": style}
+            | {"pieces": len(values), "similarity": mean_of_valid(np.array(values))}
             for (profile, part, style), values in found.items()
         ]
 

@@ -28,7 +28,7 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
     but below the current one.
 
     Raises:
-        ValueError: the folder is missing, or the checkpoint names no corpus of musicgen.
+        UserError: the folder is missing, or the checkpoint names no corpus of musicgen.
     """
     config = model.content.config
     if not isinstance(config.get("data"), Mapping) or not isinstance(config.get("loader"), Mapping):

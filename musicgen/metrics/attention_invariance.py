@@ -18,26 +18,20 @@ FloatArray = NDArray[np.floating]
 _ROUNDING = 1e-9
 
 
-def by_offset(
-    attention: FloatArray, queries: slice, max_offset: int, *, normalise_rows: bool = False
-) -> FloatArray:
+def by_offset(attention: FloatArray, queries: slice, max_offset: int) -> FloatArray:
     """Arrange causal attention by how far back the key is.
 
     Args:
         attention: weights of query m and key n, m rows. [..., L, L]
         queries: the positions m to keep.
         max_offset: offsets m − n below it are kept.
-        normalise_rows: divide each row by the sum over all its keys n ≤ m.
 
     Returns:
         [..., Q, max_offset]: the weight of the key τ before query m, NaN where there is none.
     """
-    attention = np.tril(attention).astype(np.float64)
-    if normalise_rows:
-        attention = attention / attention.sum(-1, keepdims=True)
     m = np.arange(attention.shape[-1])[queries, None]
     n = m - np.arange(max_offset)
-    return np.where(n >= 0, attention[..., m, n.clip(min=0)], np.nan)
+    return np.where(n >= 0, attention[..., m, n.clip(min=0)].astype(np.float64), np.nan)
 
 
 def translation_invariance(weights: FloatArray, tolerance: FloatArray | float = 0) -> FloatArray:
@@ -101,22 +95,17 @@ def invariance_rows(attention: FloatArray, training_length: int) -> list[dict[st
         For each head and range: `head`, `first_query`, `last_query`, `offsets_below`, and both.
     """
     half, length = training_length // 2, attention.shape[-1]
-    starts = [start for start in (0, half, training_length, length) if start <= length]
+    starts = sorted({0, half, training_length, length} & set(range(length + 1)))
     rows = []
     for start, stop in pairwise(starts):
-        if start == stop:
-            continue
         for divisor in (16, 4, 2):
             max_offset = min(max(2, training_length // divisor), stop)
             weights = by_offset(attention, slice(start, stop), max_offset)
             tolerance = _ROUNDING * np.nanmax(np.abs(weights), (-1, -2))
-            measures = zip(
-                translation_invariance(weights, tolerance),
-                monotonicity(weights, tolerance),
-                strict=True,
-            )
-            for head, (t, m) in enumerate(measures):
+            t = translation_invariance(weights, tolerance)
+            m = monotonicity(weights, tolerance)
+            for head in range(len(attention)):
                 ranges = {"first_query": start, "last_query": stop - 1, "offsets_below": max_offset}
-                both = {"translation_invariance": float(t), "monotonicity": float(m)}
+                both = {"translation_invariance": float(t[head]), "monotonicity": float(m[head])}
                 rows.append({"head": head, **ranges, **both})
     return rows

@@ -26,9 +26,8 @@ def descriptors(score: Score) -> dict[str, float]:
       `polyphony_rate`, `pitch_entropy`, `pitch_class_entropy`, `scale_consistency`,
       `empty_beat_rate`, `groove_consistency` (bars of 4 beats), `drum_in_pattern_rate` (duple) and
       `drum_pattern_consistency`.
-    - `grooving_similarity`: see there.
-    - `pitch_class_entropy_1`, `pitch_class_entropy_4`: see `pitch_class_entropy`.
-    - `self_similarity`: see there.
+    - `grooving_similarity`, `pitch_class_entropy_1`, `pitch_class_entropy_4`, `self_similarity`:
+      see the functions.
     """
     return {
         **_muspy_metrics(score),
@@ -54,16 +53,16 @@ def grooving_similarity(score: Score) -> float:
     return float(1 - differing / GROOVE_STEPS)
 
 
-def pitch_class_entropy(score: Score, num_bars: int) -> float:
+def pitch_class_entropy(score: Score, num_bars: int | None = None) -> float:
     """Compute the mean entropy in bits of the pitch classes in windows of `num_bars` bars.
 
     Windows begin at every bar (Wu & Yang 2020, eq. 1); those without pitched notes are left out.
-    NaN without any.
+    NaN without any. None: one window of all bars, as muspy's.
     """
     histograms = _chroma_bars(score)
     if not len(histograms):
         return np.nan
-    window = np.ones(min(num_bars, len(histograms)))
+    window = np.ones(min(num_bars or len(histograms), len(histograms)))
     sums = np.stack([np.convolve(column, window, "valid") for column in histograms.T], axis=1)
     sums = sums[sums.sum(axis=1) > 0]
     if not len(sums):
@@ -122,10 +121,10 @@ def _muspy_metrics(score: Score) -> dict[str, float]:
         resolution=score.ticks_per_beat,
         tracks=[
             muspy.Track(
-                program=track.program,
-                is_drum=track.is_drum,
+                track.program,
+                track.is_drum,
                 notes=[
-                    muspy.Note(time=onset, pitch=pitch, duration=duration, velocity=velocity)
+                    muspy.Note(onset, pitch, duration, velocity)
                     for onset, duration, pitch, velocity in track.notes.tolist()
                 ],
             )

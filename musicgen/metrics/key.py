@@ -85,15 +85,3 @@ def in_scale_share(score: Score, root: int) -> float:
     """
     counts = pitch_classes(score)
     return float(_SCALES[root] @ counts / counts.sum()) if counts.any() else np.nan
-
-
-def pitch_class_entropy(score: Score) -> float:
-    """Return the entropy of the pitch classes in bits, 0 to log2(12); NaN without notes.
-
-    This is muspy's (Wu and Yang 2020, "The Jazz Transformer").
-    """
-    counts = pitch_classes(score)
-    if not counts.any():
-        return np.nan
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log2(shares)).sum())

@@ -100,7 +100,8 @@ def motif_return(score: Score, melody: NoteArray, lag: int) -> float:
     overall: list[float] = []
     for i, first in enumerate(numbers):
         for second in numbers[i + 1 :]:
-            similarity = _dice(motifs[first], motifs[second])
+            a, b = motifs[first], motifs[second]
+            similarity = 2 * len(a & b) / (len(a) + len(b))  # Dice's
             overall.append(similarity)
             if second - first == lag:
                 alike.append(similarity)
@@ -117,10 +118,6 @@ def _motifs(score: Score, melody: NoteArray) -> dict[int, Motif]:
     for number, *pair in np.stack([bar, step, contour], axis=1).tolist():
         found[number].add((pair[0], pair[1]))
     return {number: frozenset(pairs) for number, pairs in found.items()}
-
-
-def _dice(a: Motif, b: Motif) -> float:
-    return 2 * len(a & b) / (len(a) + len(b))
 
 
 def _motion(score: Score, melody: NoteArray) -> float:

@@ -31,7 +31,7 @@ class InterpolatedTrigram:
 
     def fit(self, sequences: Sequence[ArrayLike]) -> InterpolatedTrigram:
         """Count the n-grams within token sequences, each [length]."""
-        arrays = [self._check(sequence) for sequence in sequences]
+        arrays = [np.asarray(sequence, np.int64) for sequence in sequences]
         self._orders = []
         for order in range(1, ORDER + 1):
             packed = [self._pack(tokens, order) for tokens in arrays]
@@ -45,8 +45,7 @@ class InterpolatedTrigram:
 
         The first token has unigram and the second bigram probability.
         """
-        assert self._orders, "call fit first"
-        tokens = self._check(sequence)
+        tokens = np.asarray(sequence, np.int64)
         probability = np.full(len(tokens), 1 / self.vocab_size)
         for order, (ngrams, before) in enumerate(self._orders, start=1):
             packed = self._pack(tokens, order)
@@ -59,12 +58,6 @@ class InterpolatedTrigram:
             seen = total > 0
             lower[seen] = ((count + types * lower) / np.maximum(1, total + types))[seen]
         return -np.log(probability)
-
-    def _check(self, sequence: ArrayLike) -> IntArray:
-        tokens = np.asarray(sequence, dtype=np.int64)
-        assert tokens.ndim == 1, f"expected one sequence, got the shape {tokens.shape}"
-        assert tokens.size == 0 or 0 <= tokens.min() <= tokens.max() < self.vocab_size
-        return tokens
 
     def _pack(self, tokens: IntArray, order: int) -> IntArray:
         """Encode every n-gram in base V, oldest token first: [L] -> [max(0, L - order + 1)]."""

@@ -140,16 +140,15 @@ class PassageIndex:
         return lambda place: self._text[(start := _SYMBOL.itemsize * place) : start + size]
 
 
-def suffix_array(text: NDArray[np.integer], length: int | None = None) -> NDArray[np.int64]:
+def suffix_array(text: NDArray[np.integer], length: int) -> NDArray[np.int64]:
     """Return where the suffixes of a text begin, in lexicographic order.
 
     Args:
         text: symbols, at least 0. [N]
-        length: suffixes are compared up to at least this many symbols; None compares them wholly.
+        length: suffixes are compared up to at least this many symbols.
     """
     rank = np.unique(text, return_inverse=True)[1] + 1
     order = np.argsort(rank, kind="stable")
-    length = len(text) if length is None else length
     compared = 1
     while compared < length and rank.max(initial=0) < len(text):
         # Ranks by the first `compared` symbols give those by twice as many.

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from musicgen.errors import ParameterError
 from musicgen.metrics.style import Profile, Profiles, mean_similarity, style_profiles
+from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score
 
 ANCHORS = ("chance", "same family", "same style", "same song")
+NUM_PARTNERS = 4
 
 _IN_NAME = re.compile(r"[^./]+\.(?P<style>(?P<family>.+)_[^_]+)\.midi?", re.IGNORECASE)
 
@@ -38,21 +39,12 @@ def style_labels(names: Iterable[str], pattern: str = "auto") -> dict[str, Style
         pattern: `auto` reads names such as `SONG.FAMILY_x.mid`, whose style is `FAMILY_x`, and
             otherwise folders: `FAMILY/STYLE/song.mid` or `STYLE/song.mid`. Or a regular expression
             for all of a name, with a group `style` and optionally a group `family`.
-
-    Raises:
-        ParameterError: `pattern` is no such expression.
     """
     if pattern == "auto":
         return {name: _label(name) for name in names}
-    try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        raise ParameterError("pattern", pattern, f"not a regular expression ({error})") from None
-    if "style" not in expression.groupindex:
-        raise ParameterError("pattern", pattern, "expected auto, or a group (?P<style>…)")
     labels = {}
     for name in names:
-        match = expression.fullmatch(name)
+        match = re.fullmatch(pattern, name)
         found = match.groupdict() if match else {}
         labels[name] = StyleLabel(found.get("style") or "", found.get("family") or "")
     return labels
@@ -72,7 +64,6 @@ def anchor_similarities(
     read: Callable[[str], Score | None],
     profiles: Sequence[Profile],
     *,
-    num_partners: int = 4,
     seed: int = 0,
 ) -> dict[Profile, dict[str, list[float]]]:
     """Compute each part's mean similarity to pieces of each relation of `ANCHORS`.
@@ -81,8 +72,7 @@ def anchor_similarities(
         parts: names of pieces, each with the part of it that stands in for a continuation.
         labels: of all pieces that may be partners, by name.
         read: returns the piece of a name; None leaves it out.
-        num_partners: pieces to draw for each part and relation.
-        seed: decides the draws.
+        seed: decides the draws of `NUM_PARTNERS` pieces for each part and relation.
 
     Returns:
         By profile and anchor, one value a part; NaN without a partner or a common role.
@@ -99,12 +89,11 @@ def anchor_similarities(
     }
     for name, part in parts:
         own = [style_profiles(part, profile) for profile in profiles]
-        for anchor, partners in draw_partners(name, labels, num_partners, rng).items():
+        for anchor, partners in draw_partners(name, labels, NUM_PARTNERS, rng).items():
             wholes = [found for partner in partners if (found := profiles_of(partner))]
             for index, profile in enumerate(profiles):
                 values = [mean_similarity(own[index], whole[index]) for whole in wholes]
-                valid = [value for value in values if not np.isnan(value)]
-                result[profile][anchor].append(float(np.mean(valid)) if valid else np.nan)
+                result[profile][anchor].append(mean_of_valid(np.array(values)))
     return result
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 
 import numpy as np
 import pytest
@@ -82,9 +81,6 @@ def test_generate_then_evaluate(here, workplace):
     for row in ("model,64,trained", "model,64,extrapolated 2x", "trigram,,trained"):
         assert f"\n{row}," in loss
     assert (workplace / "measures/position_loss.png").stat().st_size > 1000
-    assert "trigram" in done.stderr
-    gain = float(re.search(r"the model is (\S+) (?:better|worse)$", done.stderr, re.M)[1])
-    assert gain > 0  # which of the two the word says
     assert "low, high: 95% confidence interval of the mean" in done.stdout
     assert "position_loss, trained" in done.stdout
     assert "position_loss, nats per note" in done.stdout
@@ -187,11 +183,6 @@ def test_attention_properties(here, workplace):
     refused = here(workplace, "evaluate.py", *arguments)
     assert_one_line(
         refused, "metric.attention_properties.layers=[5]", "expected some of the layers 0 to 1"
-    )
-    arguments[-1] = "metric.attention_properties.length=300000"
-    refused = here(workplace, "evaluate.py", *arguments)
-    assert_one_line(
-        refused, "metric.attention_properties.length=300000", "11,520.0 GB of the machine's"
     )
     assert not (workplace / "bad").exists()
 

@@ -59,12 +59,6 @@ def test_bar_measures_match_their_definitions(rows):
         assert pitch_class_entropy(piano(*rows), length) == pytest.approx(np.mean(entropies))
 
 
-def test_entropy_of_all_bars_is_that_of_muspy():
-    score = piano((0, 60), (10, 64), (BAR, 67), (3 * BAR, 72))
-    assert pitch_class_entropy(score, 4) == pytest.approx(1.5)  # ½, ¼, ¼
-    assert descriptors(score)["pitch_class_entropy"] == pytest.approx(1.5)
-
-
 def test_bars_follow_the_time_signature():
     waltz = piano(*((3 * TPB * bar, 60) for bar in range(6)))
     assert grooving_similarity(waltz) < 1
@@ -86,18 +80,6 @@ def test_undefined_values_are_nan():
         *("groove_consistency", "grooving_similarity"),
     }
     assert np.isnan(grooving_similarity(piano((0, 60))))
-
-
-def test_muspys_values_by_hand():
-    # C and E together, C, and G, at beats 0, 1 and 7 of eight.
-    score = piano((0, 60), (0, 64), (TPB, 60), (7 * TPB, 67))
-    found = descriptors(score)
-    assert found["n_pitches_used"] == 3
-    assert found["n_pitch_classes_used"] == 3
-    assert found["pitch_range"] == 7
-    assert found["polyphony"] == pytest.approx(4 / 3)
-    assert found["empty_beat_rate"] == pytest.approx(5 / 8)
-    assert found["scale_consistency"] == 1
 
 
 def test_equal_sets_overlap_more_than_distant_ones():

@@ -9,14 +9,8 @@ import numpy as np
 import pytest
 
 from musicgen.composer import compose_pop
-from musicgen.metrics.key import (
-    Key,
-    find_key,
-    find_scale,
-    in_key_share,
-    in_scale_share,
-    pitch_class_entropy,
-)
+from musicgen.metrics.descriptors import pitch_class_entropy
+from musicgen.metrics.key import Key, find_key, find_scale, in_key_share, in_scale_share
 from musicgen.midi import Score, Track, notes_from, pitched_notes
 
 RANDOM = np.random.default_rng(0).integers(21, 109, (5, 40)).tolist()

@@ -6,12 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musicgen.composer import compose_pop
-from musicgen.metrics.originality import (
-    GRID,
-    PassageIndex,
-    passage_notes,
-    suffix_array,
-)
+from musicgen.metrics.originality import GRID, PassageIndex, passage_notes, suffix_array
 from musicgen.midi.score import Score, Track, notes_from
 
 
@@ -25,7 +20,7 @@ def melody(pitches, onsets=None):
 @given(st.lists(st.integers(0, 3), max_size=40))
 def test_suffix_array_sorts_suffixes(text):
     expected = sorted(range(len(text)), key=lambda i: text[i:])
-    assert suffix_array(np.array(text, dtype=np.int64)).tolist() == expected
+    assert suffix_array(np.array(text, dtype=np.int64), len(text)).tolist() == expected
 
 
 def test_notes_of_a_score_by_hand():

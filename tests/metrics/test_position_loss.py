@@ -22,15 +22,6 @@ def test_curve_by_hand():
     np.testing.assert_allclose(curve.loss, [4 / 3, 4, NAN, NAN])
 
 
-def test_curve_of_a_function_of_position():
-    losses = [np.arange(length, dtype=float) for length in (1000, 1000, 640)]
-    curve = loss_curve(losses, bucket=128)
-    # Full buckets hold the mean of 128 consecutive integers.
-    np.testing.assert_allclose(curve.loss[:7], curve.position[:7] - 0.5)
-    assert curve.num_targets.sum() == 2640
-    assert len(loss_curve([]).loss) == 0
-
-
 def test_summaries_by_hand():
     pieces = [
         np.array([1.0, 3.0, 5.0, 5.0, 9.0, 9.0, 9.0, 9.0]),
@@ -41,6 +32,9 @@ def test_summaries_by_hand():
     assert list(summaries) == ["trained", "extrapolated 1.5x", "extrapolated 2x"]
     trained, half, double = summaries.values()
     assert (trained.n, trained.mean) == (3, pytest.approx((3.5 + 2 + 3) / 3))
+    assert trained.draws == trained.seeds == 1
+    assert math.isnan(trained.draw_std)
+    assert math.isnan(trained.seed_std)
     assert (half.n, half.skipped, half.mean) == (2, 1, pytest.approx((9 + 6) / 2))
     assert half.std == pytest.approx(math.sqrt(4.5))
     assert double.mean == pytest.approx((9 + 6) / 2)
@@ -60,13 +54,6 @@ def test_draws_by_hand():
     curve = loss_curve([first, second], bucket=2)
     np.testing.assert_allclose(curve.loss, [(2 + 4 + 3.5 + 3.5) / 4, 5])
     np.testing.assert_array_equal(curve.num_targets, [4, 2])
-
-
-def test_one_draw_has_no_deviation():
-    (trained, *_) = length_summaries([np.array([1.0, 2.0])], training_length=2).values()
-    assert trained.draws == trained.seeds == 1
-    assert math.isnan(trained.draw_std)
-    assert math.isnan(trained.seed_std)
 
 
 def test_seeds_by_hand():
@@ -100,11 +87,6 @@ def test_nats_per_unit_by_hand():
     assert (summary.n, summary.draws, summary.seeds) == (2, 1, 1)
     # Linearised values 15/4 + (12 - 45/4) / 2 and 15/4 + (3 - 15/4) / 2.
     assert summary.std == pytest.approx(np.std([4.125, 3.375], ddof=1))
-
-
-def test_pieces_of_equal_loss_per_unit_have_no_spread():
-    summary = unit_summary([np.ones(4), np.ones(40), np.ones(12)], [2, 20, 6])
-    assert [summary.mean, summary.std, summary.low, summary.high] == pytest.approx([2, 0, 2, 2])
 
 
 def test_draws_and_seeds_have_deviations_of_their_own():

@@ -79,9 +79,3 @@ def test_pieces_without_partners_are_nan():
 )
 def test_labels_from_names(name, pattern, expected):
     assert style_labels([name], pattern) == {name: StyleLabel(*expected)}
-
-
-@pytest.mark.parametrize("pattern", ["(", "x"])
-def test_patterns_are_checked(pattern):
-    with pytest.raises(ValueError, match="pattern="):
-        style_labels([], pattern)
