@@ -66,7 +66,7 @@ def train(name: str, folder: Path, settings: list[str]) -> str:
 
 def measure(args: argparse.Namespace, name: str, folder: Path) -> list[str]:
     """Return a table of what continuations measure, beside the originals' own."""
-    composed = args.out / f"prompts-{MODELS[name]}"
+    composed = args.out / f"prompts-{MODELS[name]}-{args.prompts}"
     compose_corpus(composed, kind=MODELS[name], num_pieces=args.prompts, seed=HELD_OUT_SEED)  # type: ignore[arg-type]
     prompts = {"composed": composed}
     if args.root is not None and MODELS[name] == "pop":

@@ -12,10 +12,8 @@ from musicgen.composer.groove.families import FAMILIES
 from musicgen.composer.groove.song import compose_groove
 from musicgen.composer.pop.song import compose_pop
 from musicgen.console import progress_bar
-from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.midi import Score, write
-from musicgen.validation import check_choice, check_int
 
 MANIFEST = "composed.json"
 STYLES_AT_A_TIME, SONGS_PER_STYLE = 3, 5
@@ -31,54 +29,38 @@ def compose_corpus(
     Pop pieces are `pop_0007.mid`; grooves are `FAMILY/STYLE_SONG.mid`, such as
     `funk/funk-02_1.mid`. The families vary fastest, then three styles, then the five songs of
     each, then the next three styles: a larger corpus has more styles, and contains every smaller
-    one. A corpus of other settings in the folder is replaced; files added to it are kept.
+    one.
 
     Args:
-        root: a folder that `may_compose_in` accepts, created if missing.
+        root: created if missing.
         num_pieces: >= 1.
         seed: >= 0.
 
     Returns:
         The files in order of composition.
-
-    Raises:
-        UserError: an invalid parameter, or a folder that cannot be created or has other files;
-            then nothing is written.
     """
-    check_choice("kind", kind, ("pop", "groove"))
-    check_int("num_pieces", num_pieces)
-    check_int("seed", seed, 0)
     plan = dict(_pop_plan(seed, num_pieces) if kind == "pop" else _groove_plan(seed, num_pieces))
     paths = [root / name for name in plan]
     settings = {"kind": kind, "num_pieces": num_pieces, "seed": seed, "version": VERSION}
-    if not may_compose_in(root):
-        raise UserError(f"{root}: holds files that the composer did not write; give another folder")
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{root}: cannot be made ({error.strerror}); give a folder") from None
+    complete = json.dumps(settings, indent=1) + "\n"
     manifest = root / MANIFEST
-    before = _read_manifest(manifest)
-    if before.get("settings") == settings and all(path.is_file() for path in paths):
+    if (
+        manifest.is_file()
+        and manifest.read_text() == complete
+        and all(path.is_file() for path in paths)
+    ):
         return paths
-    # Without settings an incomplete corpus is not mistaken for a complete one.
-    stale = set(before.get("files", ())) - set(plan)
-    _write_manifest(manifest, {"files": [*plan, *sorted(stale)]})
-    for path in root.rglob("*.mid"):
-        if path.relative_to(root).as_posix() in stale:
-            path.unlink()
+    write_text(manifest, "")  # an incomplete corpus
     with progress_bar() as progress:
         for name, compose in progress.track(plan.items(), description=f"Composing {kind}"):
             write(compose(), root / name)
-    _write_manifest(manifest, {"settings": settings, "files": list(plan)})
+    write_text(manifest, complete)
     return paths
 
 
 def may_compose_in(folder: Path) -> bool:
-    """Return whether a folder is absent, empty (but for hidden files), or a composed corpus."""
-    if not folder.is_dir() or (folder / MANIFEST).is_file():
-        return True
-    return all(path.name.startswith(".") for path in folder.iterdir())
+    """Return whether a folder is empty (but for hidden files), or a composed corpus."""
+    return (folder / MANIFEST).is_file() or not any(folder.glob("[!.]*"))
 
 
 def _pop_plan(seed: int, num_pieces: int) -> Iterator[tuple[str, Callable[[], Score]]]:
@@ -98,15 +80,3 @@ def _groove_plan(seed: int, num_pieces: int) -> Iterator[tuple[str, Callable[[],
             f"{family}/{family}-{style:02d}_{song}.mid",
             partial(compose_groove, seed, family, style, song),
         )
-
-
-def _write_manifest(path: Path, content: dict) -> None:
-    write_text(path, json.dumps(content, indent=1) + "\n")
-
-
-def _read_manifest(path: Path) -> dict:
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

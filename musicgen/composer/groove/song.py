@@ -12,7 +12,6 @@ from musicgen.composer.groove.patterns import BAR, DRUM_KEYS, Family, Hit, Patte
 from musicgen.composer.harmony import Chord, ladder, nearest, spell, voice
 from musicgen.composer.render import TICKS_PER_BEAT, remove_overlaps
 from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track
-from musicgen.validation import check_choice
 
 _STEP = TICKS_PER_BEAT // 12
 _HALF = BAR // 2
@@ -60,11 +59,7 @@ def compose_groove(seed: int, family: str, style: int, song: int) -> Score:
         seed: seed of the corpus, >= 0.
         family: a key of `FAMILIES`.
         style, song: numbers >= 0.
-
-    Raises:
-        ParameterError: an unknown family.
     """
-    check_choice("family", family, FAMILIES)
     drawn = _draw_style(generator("style", seed, family, style), FAMILIES[family])
     rng = generator("song", seed, family, style, song)
     tonic = int(rng.integers(12))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from musicgen.errors import ParameterError, UserError
-from musicgen.midi import Score, find_midi
+from musicgen.errors import ParameterError
+from musicgen.midi import Score
 
 SPLITS = ("train", "val", "test")
 SPLIT_NAMES = {name: name for name in SPLITS} | {"valid": "val", "validation": "val"}
@@ -65,20 +64,9 @@ class Corpus(ABC):
         return ""
 
 
-def missing_corpus(root: str | Path, expected: str, cure: str) -> ParameterError:
+def missing_corpus(root: Path, expected: str, cure: str) -> ParameterError:
     """Return the error that `root` does not contain the expected files."""
-    try:
-        find_midi(root)
-    except UserError:
-        cure = f"{cure}, or set another root"
-    else:  # it was meant for another corpus
-        expected, cure = f"{expected} rather than other MIDI files", midi_folder_cure(root)
-    return ParameterError("root", root, f"expected {expected} in it; {cure}")
-
-
-def midi_folder_cure(root: str | Path) -> str:
-    """Return how to train on the MIDI files of a folder, whatever they are."""
-    return f"to train on your own files: data=midi_folder {shlex.quote(f'data.root={root}')}"
+    return ParameterError("root", root, f"expected {expected} in it; {cure}, or set another root")
 
 
 def pieces_below(folder: Path, paths: Iterable[Path]) -> list[Piece]:

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Literal
 
 from musicgen.composer.corpus import compose_corpus, may_compose_in
-from musicgen.data.corpora.base import Piece, midi_folder_cure
+from musicgen.data.corpora.base import Piece
 from musicgen.data.corpora.midi_folder import MidiFolder
 from musicgen.errors import UserError
 from musicgen.validation import check_choice, check_int
-
-
-def check_composable(root: Path) -> None:
-    """Raise `UserError` if a folder holds other files than composed corpora."""
-    for entry in sorted(root.iterdir()) if root.is_dir() else []:
-        is_corpus = entry.is_dir() and may_compose_in(entry)
-        if not is_corpus and not entry.name.startswith("."):
-            raise UserError(
-                f"{root}: holds other files ({entry.name}), so that no corpus is "
-                f"composed there; {midi_folder_cure(root)}"
-            )
 
 
 class ComposedCorpus(MidiFolder):
@@ -44,16 +34,22 @@ class ComposedCorpus(MidiFolder):
         check_choice("kind", kind, ("pop", "groove"))
         check_int("num_pieces", num_pieces, minimum=3)  # one for each split
         super().__init__(Path(root) / f"{kind}-{num_pieces}-seed{corpus_seed}", group=None)
-        self.composed = self.root.parent
         self.kind, self.num_pieces, self.corpus_seed = kind, num_pieces, corpus_seed
 
     def pieces(self) -> list[Piece]:
         """List the pieces, composed first if necessary.
 
         Raises:
-            ValueError: `root` holds other files; nothing is written.
+            UserError: `root` holds other files; nothing is written.
         """
-        check_composable(self.composed)
+        parent = self.root.parent
+        for entry in sorted(parent.glob("[!.]*")):
+            if not (entry.is_dir() and may_compose_in(entry)):
+                raise UserError(
+                    f"{parent}: holds other files ({entry.name}), so that no corpus is composed "
+                    "there; to train on your own files: "
+                    f"data=midi_folder {shlex.quote(f'data.root={parent}')}"
+                )
         paths = compose_corpus(
             self.root, kind=self.kind, num_pieces=self.num_pieces, seed=self.corpus_seed
         )

@@ -24,12 +24,7 @@ class MidiFolder(Corpus):
 
     def __init__(self, root: str | Path, *, group: str | None) -> None:
         super().__init__(root)
-        try:
-            self.group = re.compile(group) if group else None
-        except re.error as error:
-            raise ParameterError(
-                "group", group, f"expected a regular expression: {error}"
-            ) from None
+        self.group = re.compile(group) if group else None
 
     def pieces(self) -> list[Piece]:
         pieces = []

@@ -36,22 +36,10 @@ VELOCITY_RANGE = (40, 86)
 
 # Harte's qualities to those of REMI's chord vocabulary, which has no sixths nor suspended seventh.
 _QUALITIES = {
-    "maj": "M",
-    "maj6": "M",
-    "maj7": "M7",
-    "7": "7",
-    "min": "m",
-    "min6": "m",
-    "min7": "m7",
-    "minmaj7": "m",
-    "dim": "o",
-    "dim7": "o7",
-    "hdim7": "/o7",
-    "aug": "+",
-    "sus2": "sus2",
-    "sus4": "sus4",
-    "sus4(b7)": "sus4",
-}
+    "maj": "M", "maj6": "M", "maj7": "M7", "7": "7", "min": "m", "min6": "m", "min7": "m7",
+    "minmaj7": "m", "dim": "o", "dim7": "o7", "hdim7": "/o7", "aug": "+", "sus2": "sus2",
+    "sus4": "sus4", "sus4(b7)": "sus4",
+}  # fmt: skip
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, get_args
 
 from torch.utils.data import DataLoader, Dataset
 
-from musicgen.batches import Batch, StreamDataModule
+from musicgen.batches import StreamDataModule
 from musicgen.data.corpora.base import Corpus
 from musicgen.data.loading.windows import (
     EvalWindows,
@@ -16,7 +16,6 @@ from musicgen.data.loading.windows import (
     TrainingWindows,
     WindowStart,
     collate,
-    collate_positioned,
 )
 from musicgen.data.preparation.prepare import EncodedCorpus
 from musicgen.errors import ParameterError
@@ -103,8 +102,6 @@ class MusicDataModule(StreamDataModule):
     def _loader(self, dataset: TrainingWindows | EvalWindows, **kwargs: object) -> DataLoader:
         pad_id = self.tokenizer.vocabulary.pad_id
         items: Dataset = dataset
-        collate_items: Callable[..., Batch] = collate
         if self.coordinates != ("index",):
             items = PositionedWindows(dataset, self.tokenizer, self.coordinates)
-            collate_items = collate_positioned
-        return self.loader(items, partial(collate_items, pad_id=pad_id), **kwargs)
+        return self.loader(items, partial(collate, pad_id=pad_id), **kwargs)

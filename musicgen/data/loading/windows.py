@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -156,16 +156,15 @@ class PositionedWindows(Dataset):
         return window, positions
 
 
-def collate(
-    windows: Sequence[NDArray[np.int64]],
-    pad_id: int,
-    positions: Sequence[NDArray[np.int64]] | None = None,
-) -> Batch:
+def collate(items: Sequence[Any], pad_id: int) -> Batch:
     """Collate windows of up to L + 1 tokens into a batch, padded at the end.
 
     Args:
-        positions: those of each window's inputs, up to [L, P]; None counts tokens.
+        items: windows, whose positions count tokens; or items of `PositionedWindows`.
     """
+    windows, positions = items, None
+    if isinstance(items[0], tuple):
+        windows, positions = zip(*items, strict=True)
     length = max(len(window) for window in windows) - 1
     tokens = torch.full((len(windows), length), pad_id)
     targets = torch.full((len(windows), length), IGNORED)
@@ -177,11 +176,3 @@ def collate(
         return Batch(tokens, targets, torch.arange(length)[None, :, None])
     rows = [torch.from_numpy(own) for own in positions]
     return Batch(tokens, targets, pad_sequence(rows, batch_first=True))
-
-
-def collate_positioned(
-    items: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]], pad_id: int
-) -> Batch:
-    """Collate items of `PositionedWindows`."""
-    windows, positions = zip(*items, strict=True)
-    return collate(windows, pad_id, positions)

@@ -6,16 +6,15 @@ import io
 import pickle
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
-from musicgen.errors import ParameterError, UserError
+from musicgen.errors import UserError
 from musicgen.validation import check_choice, check_int
 
-Colours = Literal["grey", "rgb"]
 SIDE = 32
 _TRAIN_FILES = tuple(f"data_batch_{i}" for i in range(1, 6))
 _LUMA = np.array([0.2989, 0.5870, 0.1140])  # of red, green, blue
@@ -49,11 +48,11 @@ class CIFAR10(ExampleCorpus):
         self,
         root: str | Path,
         *,
-        colours: Colours,
+        colours: Literal["grey", "rgb"],
         num_val: int,
         val_seed: int | None,
     ) -> None:
-        check_choice("colours", colours, get_args(Colours))
+        check_choice("colours", colours, ("grey", "rgb"))
         check_int("num_val", num_val)
         self.root, self.colours = Path(root).expanduser(), colours
         self.num_val, self.val_seed = num_val, val_seed
@@ -67,9 +66,6 @@ class CIFAR10(ExampleCorpus):
         pixels, labels = _read(tuple(self.found(self.root / file) for file in files))
         items = np.arange(len(labels))
         if name != "test":
-            if self.num_val >= len(items):
-                expected = f"expected fewer than the {len(items)} training images"
-                raise ParameterError("num_val", self.num_val, expected)
             if self.val_seed is not None:
                 items = np.random.default_rng(self.val_seed).permutation(items)
             last = items[-self.num_val :]

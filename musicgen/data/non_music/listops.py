@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 
@@ -67,12 +68,10 @@ class ListOps(ExampleCorpus):
         self.root = Path(root).expanduser()
         self.sizes = {"train": num_train, "val": num_val, "test": num_test}
         if max_length < min_length:
-            raise ParameterError(
-                "max_length", max_length, f"expected min_length={min_length} or more"
-            )
+            expected = f"expected min_length={min_length} or more"
+            raise ParameterError("max_length", max_length, expected)
         self.min_length, self.max_length, self.max_depth = min_length, max_length, max_depth
         self.max_args, self.corpus_seed = max_args, corpus_seed
-        self._expressions: Expressions | None = None
 
     def split(self, name: SplitName, length: int) -> Expressions:
         """Return the expressions of a split, which `length` must hold.
@@ -83,14 +82,14 @@ class ListOps(ExampleCorpus):
         if length < self.max_length:
             expected = f"expected max_length={self.max_length} or more: a part has another value"
             raise ParameterError("length", length, expected)
-        if self._expressions is None:
-            self._expressions = self._read()
         starts = np.cumsum([0, *self.sizes.values()])
         first = list(self.sizes).index(name)
         return self._expressions.part(int(starts[first]), int(starts[first + 1]))
 
-    def _read(self) -> Expressions:
-        settings = {k: v for k, v in vars(self).items() if k != "root" and k[0] != "_"}
+    @cached_property
+    def _expressions(self) -> Expressions:
+        """All expressions, generated on first use."""
+        settings = {k: v for k, v in vars(self).items() if k != "root"}
         digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=6).hexdigest()
         path = self.root / f"listops-{digest}.npz"
         if not path.is_file():
@@ -102,7 +101,6 @@ class ListOps(ExampleCorpus):
                 max_depth=self.max_depth,
                 max_args=self.max_args,
             )
-            self.root.mkdir(parents=True, exist_ok=True)
             with atomic_path(path) as temporary, temporary.open("wb") as file:
                 np.savez_compressed(file, **asdict(made))
         with np.load(path, allow_pickle=False) as arrays:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -10,9 +11,7 @@ from PIL import Image, UnidentifiedImageError
 
 from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
 from musicgen.errors import ParameterError, UserError
-from musicgen.validation import check_choice
 
-Difficulty = Literal["easy", "intermediate", "hard"]
 _FOLDERS = {
     "easy": "curv_baseline",
     "intermediate": "curv_contour_length_9",
@@ -47,27 +46,24 @@ class Pathfinder(ExampleCorpus):
         self,
         root: str | Path,
         *,
-        difficulty: Difficulty,
+        difficulty: Literal["easy", "intermediate", "hard"],
         side: int,
         split_seed: int,
     ) -> None:
-        check_choice("difficulty", difficulty, _FOLDERS)
         self.root, self.side, self.split_seed = Path(root).expanduser(), side, split_seed
         self.folder = self.root / _FOLDERS[difficulty]
         self.grid = (side, side)
-        self._items: list[tuple[Path, int]] | None = None
 
     def split(self, name: SplitName, length: int) -> MappedExamples[tuple[Path, int]]:
         """Return the images of a split; `length` holds all pixels."""
         self.check_holds_image(length)
-        if self._items is None:
-            self._items = self._read_labels()
-        order = np.random.default_rng(self.split_seed).permutation(len(self._items))
+        order = np.random.default_rng(self.split_seed).permutation(len(self._labelled))
         start, stop = (round(share * len(order)) for share in _SPLITS[name])
-        return MappedExamples([self._items[i] for i in order[start:stop]], self._example)
+        return MappedExamples([self._labelled[i] for i in order[start:stop]], self._example)
 
-    def _read_labels(self) -> list[tuple[Path, int]]:
-        """Return the images that are not empty, of which the release has some, and labels."""
+    @cached_property
+    def _labelled(self) -> list[tuple[Path, int]]:
+        """The images that are not empty, of which the release has some, and their labels."""
         items = []
         for file in sorted(self.found(self.folder / "metadata").glob("*.npy")):
             for line in file.read_text(encoding="ascii", errors="replace").splitlines():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from musicgen.console import log
 from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
 from musicgen.errors import UserError
-from musicgen.files import atomic_path
+from musicgen.files import atomic_path, write_text
 
 SPECIAL = ("PAD", "MASK")
 UNKNOWN, END = "<unk>", "<eos>"
@@ -54,9 +54,7 @@ class WikiText(ExampleCorpus):
             ranked = sorted(counts, key=lambda word: (-counts[word], word))[: self.num_words]
             if UNKNOWN not in ranked:
                 ranked[-1] = UNKNOWN
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_path(path) as temporary:
-                temporary.write_text("\n".join(ranked), encoding="utf-8")
+            write_text(path, "\n".join(ranked))
         return path.read_text(encoding="utf-8").split("\n")
 
     @property
@@ -87,7 +85,6 @@ class WikiText(ExampleCorpus):
             unknown = ids[UNKNOWN]
             words = chain.from_iterable(_lines(self._path(name)))
             encoded = np.fromiter((ids.get(word, unknown) for word in words), np.int32)
-            path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_path(path) as temporary, temporary.open("wb") as file:
                 np.save(file, encoded)
         return np.load(path, mmap_mode="r")

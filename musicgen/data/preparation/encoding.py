@@ -126,8 +126,7 @@ class PieceEncoder:
             return content, None
         try:
             if content.startswith(_UNREAD):
-                limit = f"limits.max_megabytes={self.limits.max_megabytes:g}"
-                raise UserError(f"larger than {limit}")
+                raise UserError(f"larger than limits.max_megabytes={self.limits.max_megabytes:g}")
             return content, self._encode(piece, record)
         except UserError as error:
             reason = str(error).removeprefix(f"{piece.path}: ")

@@ -2,7 +2,7 @@
 
 Encoded pieces are found again by their name and content, in the caches of the same settings and in
 the parts that a preparation writes on its way. A stopped preparation therefore continues, a changed
-file costs only itself, and the parts of several machines make one cache. See `store` for the files.
+file costs only itself, and the parts of several machines make one cache. See `cache` for the files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from rich.progress import MofNCompleteColumn
 
 from musicgen.console import log, progress_bar, warn
 from musicgen.data.corpora.base import SPLITS, Corpus, Piece
-from musicgen.data.preparation.cache import INDEX, TokenCache, build_cache
+from musicgen.data.preparation.cache import (
+    INDEX,
+    CacheStore,
+    FileTable,
+    TokenCache,
+    atomic_folder,
+    build_cache,
+    write_part,
+)
 from musicgen.data.preparation.encoding import (
     RETRY,
     EncodedPiece,
@@ -32,7 +40,6 @@ from musicgen.data.preparation.encoding import (
     piece_digest,
 )
 from musicgen.data.preparation.splits import Shard
-from musicgen.data.preparation.store import CacheStore, FileTable, atomic_folder, write_part
 from musicgen.data.preparation.summary import SUMMARY, TABLE
 from musicgen.data.preparation.workers import Failure, run_limited
 from musicgen.errors import UserError, parameter_of
@@ -149,8 +156,7 @@ class _Preparation:
     """One preparation: the pieces, and the contents that this process has seen."""
 
     def __init__(self, encoded: EncodedCorpus) -> None:
-        self.encoder, self.fractions = encoded.encoder, encoded.fractions
-        self.num_workers = encoded.num_workers
+        self.encoded, self.encoder = encoded, encoded.encoder
         self.pieces = encoded.corpus.pieces()
         self.signatures = [file_signature(piece.path) for piece in self.pieces]
         self.paths = [str(piece.path.absolute()) for piece in self.pieces]
@@ -158,7 +164,7 @@ class _Preparation:
         self.num_missing = 0
         limits = self.encoder.limits
         self.machine_limits = [limits.max_seconds, limits.max_gigabytes]
-        name = encoded.tokenizer.name
+        name = self.encoder.tokenizer.name
         self.store = CacheStore(encoded.cache_dir, name, self.encoder.settings())
 
     def find_cache(self) -> TokenCache | None:
@@ -198,7 +204,7 @@ class _Preparation:
         results = run_limited(
             partial(self.encoder.encode, known_digests=known_digests),
             [self.pieces[i] for i in indices],
-            num_workers=min(self.num_workers or _num_cores(), 1 + len(indices) // 32),
+            num_workers=min(self.encoded.num_workers or _num_cores(), 1 + len(indices) // 32),
             max_seconds=limits.max_seconds,
             max_gigabytes=limits.max_gigabytes,
         )
@@ -257,9 +263,9 @@ class _Preparation:
             target = self._cache_folder([self.contents[i] for i in range(len(records))], records)
             if not (target / INDEX).exists():
                 with atomic_folder(target) as new:
-                    build_cache(new, self.pieces, sources, self.fractions)
+                    build_cache(new, self.pieces, sources, self.encoded.fractions)
                 for line in (target / SUMMARY).read_text("utf-8", "surrogateescape").splitlines():
-                    log(line.encode("utf-8", "replace").decode())
+                    log(line)
                 log(f"in {target}; every piece in {target / TABLE}")
             # Before the table: without it, the parts of a killed process are found and removed.
             self.store.remove_parts(set(self.paths))
@@ -281,7 +287,7 @@ class _Preparation:
     def _cache_folder(self, contents: Sequence[str], records: Sequence[PieceRecord] = ()) -> Path:
         """Return the folder of the cache, named by a hash of everything that affects it."""
         identity = [
-            self.fractions,
+            self.encoded.fractions,
             self.machine_limits,
             [
                 (piece_digest(piece.name, content), piece.group, piece.split)

@@ -134,8 +134,6 @@ def test_preparation_end_to_end(tmp_path):
 
 def test_settings_and_names_of_files_that_are_refused(tmp_path):
     make_corpus(tmp_path, ["A", "B", "C", "D"])
-    with pytest.raises(UserError, match="split_by=song: expected one of families, folders"):
-        corpus(tmp_path, split_by="song")
     refusal = "val_families=3, test_families=2: expected fewer, as there are 4 families"
     with pytest.raises(UserError, match=refusal):
         corpus(tmp_path, val_families=3).pieces()

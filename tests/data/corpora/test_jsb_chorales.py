@@ -53,12 +53,6 @@ def test_a_file_or_its_folder_keeps_the_published_split(tmp_path, content, name)
         assert score.tracks[1].notes["duration"].tolist() == [360]
 
 
-@pytest.mark.parametrize("name", ["valid", "val", "validation"])
-def test_other_names_of_the_validation_split(tmp_path, name):
-    path = write(tmp_path / "my.json", {"train": [FIRST], name: [FIRST]})
-    assert [piece.split for piece in JSBChorales(path).pieces()] == ["train", "val"]
-
-
 def test_the_encoded_corpus_has_four_tokens_a_frame(tmp_path, content):
     path = write(tmp_path / "my.json", content)
     tokenizer = Chorale()

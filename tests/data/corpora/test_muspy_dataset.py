@@ -44,12 +44,6 @@ def test_names_are_those_of_muspy():
     assert {muspy.get_dataset(name) for name in NAMES} == set(muspy.list_datasets())
 
 
-def test_an_unknown_name_lists_the_names(tmp_path):
-    for name in ("bach", None):
-        with pytest.raises(UserError, match=rf"name={name}: expected one of emopia, .*, wikifonia"):
-            MuspyDataset(name, tmp_path)
-
-
 def test_files_are_read_by_muspys_class(tmp_path):
     for part in ("train", "test"):
         write(piece(), tmp_path / "jsb" / part / "1.mid")

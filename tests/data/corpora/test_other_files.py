@@ -60,7 +60,5 @@ def test_other_midi_files_are_refused_and_left_alone(tmp_path, monkeypatch, name
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError) as refusal:
         CORPORA[name](root).pieces()
-    message = str(refusal.value)
-    assert message.endswith(f"data=midi_folder 'data.root={root}'")
-    assert "\n" not in message
+    assert str(root) in str(refusal.value)
     assert sorted(tmp_path.rglob("*")) == before

@@ -238,7 +238,7 @@ def test_collate_pads_at_the_end_and_shifts_by_one():
 def test_collate_computes_the_positions_of_inputs():
     windows = [np.array([5, 6, 7, 8]), np.array([9, 5])]
     positions = [np.stack([ids, 2 * ids], axis=1) for ids in (w[:-1] for w in windows)]
-    batch = collate(windows, pad_id=3, positions=positions)
+    batch = collate(list(zip(windows, positions, strict=True)), pad_id=3)
     assert batch.positions.tolist() == [[[5, 10], [6, 12], [7, 14]], [[9, 18], [0, 0], [0, 0]]]
     assert collate(windows, pad_id=3).positions.tolist() == [[[0], [1], [2]]]
 
