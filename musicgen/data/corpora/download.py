@@ -121,16 +121,14 @@ def _fetch(archive: Archive, part: Path) -> None:
 
 
 def _verify(archive: Archive, path: Path) -> None:
-    """Remove a file without the published size and checksums, and raise."""
-    facts = {"size": (str(path.stat().st_size), str(archive.size))} if archive.size else {}
+    """Remove a file without the published checksums, and raise."""
     for algorithm, published in archive.digests.items():
         with path.open("rb") as file:
-            facts[algorithm] = hashlib.file_digest(file, algorithm).hexdigest(), published
-    for name, (found, published) in facts.items():
+            found = hashlib.file_digest(file, algorithm).hexdigest()
         if found != published:
             path.unlink()
             raise UserError(
-                f"{path} has the {name} {found} instead of {published}; it was removed: start "
+                f"{path} has the {algorithm} {found} instead of {published}; it was removed: start "
                 f"again, or get the published one from {archive.url}"
             )
 

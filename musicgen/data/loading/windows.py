@@ -165,14 +165,10 @@ def collate(items: Sequence[Any], pad_id: int) -> Batch:
     windows, positions = items, None
     if isinstance(items[0], tuple):
         windows, positions = zip(*items, strict=True)
-    length = max(len(window) for window in windows) - 1
-    tokens = torch.full((len(windows), length), pad_id)
-    targets = torch.full((len(windows), length), IGNORED)
-    for row, window in enumerate(windows):
-        ids = torch.from_numpy(np.ascontiguousarray(window))
-        tokens[row, : len(ids) - 1] = ids[:-1]
-        targets[row, : len(ids) - 1] = ids[1:]
+    ids = [torch.from_numpy(np.ascontiguousarray(window)) for window in windows]
+    tokens = pad_sequence([row[:-1] for row in ids], batch_first=True, padding_value=pad_id)
+    targets = pad_sequence([row[1:] for row in ids], batch_first=True, padding_value=IGNORED)
     if positions is None:
-        return Batch(tokens, targets, torch.arange(length)[None, :, None])
+        return Batch(tokens, targets, torch.arange(tokens.shape[1])[None, :, None])
     rows = [torch.from_numpy(own) for own in positions]
     return Batch(tokens, targets, pad_sequence(rows, batch_first=True))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 from musicgen.batches import IGNORED, Batch, StreamDataModule
@@ -122,17 +122,12 @@ def collate(examples: Sequence[Example], *, grid: tuple[int, int] | None = None)
     Args:
         grid: rows and columns of images whose positions are wanted; None: token indices.
     """
-    rows = [
-        sequence
-        for tower in zip(*(x.sequences for x in examples), strict=True)
-        for sequence in tower
-    ]
+    towers = zip(*(x.sequences for x in examples), strict=True)
+    rows = [torch.from_numpy(sequence) for tower in towers for sequence in tower]
     lengths = [len(row) for row in rows]
-    tokens = _padded(rows, max(lengths), PAD)
-    if isinstance(examples[0].target, np.ndarray) and examples[0].target.ndim:
-        targets = _padded([np.asarray(x.target) for x in examples], max(lengths), IGNORED)
-    else:
-        targets = torch.tensor([int(x.target) for x in examples])
+    tokens = pad_sequence(rows, batch_first=True, padding_value=PAD)
+    own = [torch.as_tensor(x.target) for x in examples]  # of each token, or one
+    targets = torch.stack(own) if own[0].ndim == 0 else pad_sequence(own, True, IGNORED)
     index = torch.arange(max(lengths))
     positions = index[:, None]
     if grid is not None:
@@ -141,10 +136,3 @@ def collate(examples: Sequence[Example], *, grid: tuple[int, int] | None = None)
     if min(lengths) < max(lengths):
         key_mask = index < torch.tensor(lengths)[:, None]
     return Batch(tokens, targets, positions[None], key_mask)
-
-
-def _padded(rows: Sequence[NDArray], length: int, value: int) -> Tensor:
-    padded = np.full((len(rows), length, *rows[0].shape[1:]), value, rows[0].dtype)
-    for row, values in zip(padded, rows, strict=True):
-        row[: len(values)] = values
-    return torch.from_numpy(padded)
