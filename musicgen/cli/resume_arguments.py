@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+import shlex
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
-import hydra
 import yaml
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import OverrideParseException
 from omegaconf import OmegaConf
 
 from musicgen.cli.arguments import override_key, quoted
+from musicgen.cli.output import command
 from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.package_data import CONF
 from musicgen.run_folders import LAST, OVERRIDES, find_run
 
-# Where classes to train with are defined, beside those that conf/ names.
-_LIBRARIES = (
-    *("torch.optim", "torch.optim.lr_scheduler"),
-    *("pytorch_lightning.callbacks", "pytorch_lightning.loggers"),
-)
+# Settings that name a file or folder to write to.
+_WRITES = re.compile(r"(path|dir|folder|filename)$|^logger\.\w+\.(name|version)$|^data\.download$")
 
 
 def resumed_arguments(arguments: Sequence[str]) -> list[str]:
@@ -47,7 +47,9 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     folder = find_run(name)
     # The run may have been moved since; and what its weights began from is no longer needed.
     begun = (folder / LAST).is_file()
-    left_out = {*given, "paths.output_dir", *(["init"] if begun else [])}
+    left_out = {key.lstrip("+~") for key in given} | {"paths.output_dir"}
+    if begun:
+        left_out.add("init")
     return [
         *stored_overrides(folder / OVERRIDES, left_out),
         *(argument for argument in arguments if override_key(argument) != "resume"),
@@ -68,60 +70,54 @@ def given_overrides() -> list[str]:
     return [override for key, override in given.items() if key not in ("resume", "hparams_search")]
 
 
+def resume_command(folder: Path) -> str:
+    """Return the command that continues a run, with what `stored_overrides` refuses."""
+    parsed = OverridesParser.create().parse_overrides(given_overrides())
+    repeated = [str(override.input_line) for override in parsed if not _is_plain(override)]
+    return f"{command('train')} resume={shlex.join([str(folder), *repeated])}"
+
+
 def stored_overrides(path: Path, left_out: Collection[str]) -> list[str]:
     """Read the overrides that `save_overrides` wrote, except those whose keys are left out.
 
-    They run no code but musicgen's: they call no resolver, set nothing of Hydra's, and name only
-    classes that conf/ names too, or optimizers, schedules, callbacks and loggers.
-
     Raises:
-        UserError: the file is missing, or holds an override that is refused.
+        UserError: the file is missing, or holds more than plain settings, see `_is_plain`.
     """
     try:
-        stored = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        texts = [str(text) for text in yaml.safe_load(path.read_text(encoding="utf-8")) or []]
+        parsed = OverridesParser.create().parse_overrides(texts)
+    except (OSError, ValueError, yaml.YAMLError, OverrideParseException) as error:
+        reason = " ".join(str(error).split())
         raise UserError(
-            f"{path}: the run's arguments cannot be read ({error}); copy runs with their hidden "
+            f"{path}: the run's arguments cannot be read ({reason}); copy runs with their hidden "
             "folders"
         ) from None
-    overrides = [text for text in map(str, stored or []) if override_key(text) not in left_out]
-    for text in overrides:
-        key, _, value = text.lstrip("+~").partition("=")
-        elsewhere = (CONF / key).is_dir() and ".." in value
-        if elsewhere or "${" in text or key.startswith(("hydra", "resume", "-")):
-            raise _refusal(path, text)
-    try:
-        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-            config = OmegaConf.to_container(hydra.compose("train", overrides), resolve=False)
-    except HydraException as error:
-        raise _refusal(path, " ".join(str(error).split())) from None
-    for target in _targets(config):
-        if not _is_known(target):
-            raise _refusal(path, target)
-    return overrides
+    kept = [override for override in parsed if override.key_or_group not in left_out]
+    for override in kept:
+        if not _is_plain(override):
+            raise UserError(
+                f"{path}: {override.input_line!r} is refused, as it may run code or write "
+                "elsewhere; if you trust it, repeat it on the command line"
+            )
+    return [str(override.input_line) for override in kept]
 
 
-def _refusal(path: Path, what: str) -> UserError:
-    return UserError(
-        f"{path}: {what!r} is refused, as it may run code that is not musicgen's, or is not known "
-        "to this version; if you trust it, repeat it on the command line"
+def _is_plain(override: Override) -> bool:
+    """Return whether an override, maybe of a stranger's run, is safe.
+
+    It is a choice that conf/ has, or a value that is neither an object nor a resolver's, and that
+    names no place to write to.
+    """
+    key = override.key_or_group
+    if override.is_sweep_override() or override.package or key.startswith(("hydra", "resume")):
+        return False
+    value = override.value()
+    if (CONF / key).is_dir():
+        choice = (CONF / key / f"{value}.yaml").resolve()
+        return value is None or (choice.is_file() and choice.is_relative_to(CONF.resolve()))
+    values = value if isinstance(value, list) else [value]
+    return not (
+        _WRITES.search(key)
+        or any(name.startswith("_") for name in key.split("."))
+        or any(isinstance(value, list | dict) or "${" in str(value) for value in values)
     )
-
-
-def _targets(config: Any) -> Iterator[str]:
-    """Yield each `_target_` of a configuration."""
-    if isinstance(config, Mapping):
-        if "_target_" in config:
-            yield str(config["_target_"])
-        config = list(config.values())
-    if isinstance(config, list):
-        for value in config:
-            yield from _targets(value)
-
-
-def _is_known(target: str) -> bool:
-    module, _, name = target.rpartition(".")
-    if module in _LIBRARIES and name[:1].isupper():
-        return True
-    lines = (line for path in CONF.rglob("*.yaml") for line in path.read_text("utf-8").splitlines())
-    return f"_target_: {target}" in {line.partition(" #")[0].strip() for line in lines}

@@ -21,6 +21,7 @@ from musicgen.cli.adaptation import build_adapter, write_adapter_file
 from musicgen.cli.datasets import build_data, build_examples
 from musicgen.cli.find import find
 from musicgen.cli.output import command
+from musicgen.cli.resume_arguments import resume_command
 from musicgen.cli.run_recorder import RunRecorder
 from musicgen.cli.starting import load_source, read_source
 from musicgen.cli.threads import set_up_cpu
@@ -173,7 +174,7 @@ def _fit(
         saved = (recorder.folder / LAST).is_file()
         if trainer.is_global_zero:
             if saved and (recorder.steps_taken or interrupted):
-                log(f"to continue: {command('train')} resume={shlex.quote(str(recorder.folder))}")
+                log(f"to continue: {resume_command(recorder.folder)}")
             elif not saved and not recorder.steps_taken:
                 recorder.discard()
         if isinstance(error, SystemExit) and error.code == 1:  # Lightning exits on Ctrl-C

@@ -66,22 +66,25 @@ def test_a_process_that_dies_ends_the_others(uninterrupted, tmp_path, death):
     who = "the first process of this run ended" if death.rank == 0 else "process 1 of this run was"
     assert line.startswith(f"error: {who}"), stderr
     assert "Traceback" not in stderr
-    assert train(tmp_path, "resume=auto") == 0, (tmp_path / "stderr").read_text()
+    again = ["resume=auto", f"paths.data_dir={uninterrupted}/data"]
+    assert train(tmp_path, *again) == 0, (tmp_path / "stderr").read_text()
     assert_same_run(tmp_path / "outputs/run", uninterrupted / "outputs/run")
 
 
 def test_a_signal_to_the_first_process_stops_all(uninterrupted, tmp_path):
     death = AtHook(3, "on_after_backward", signal.SIGTERM)
     assert train(tmp_path, *arguments(uninterrupted / "data"), death=death) == 130
-    assert train(tmp_path, "resume=auto") == 0, (tmp_path / "stderr").read_text()
+    again = ["resume=auto", f"paths.data_dir={uninterrupted}/data"]
+    assert train(tmp_path, *again) == 0, (tmp_path / "stderr").read_text()
     assert_same_run(tmp_path / "outputs/run", uninterrupted / "outputs/run")
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "srun"])
 def test_a_launch_has_one_folder(uninterrupted, tmp_path, launcher):
     """All processes take the folder of the first, also where its clock is another's."""
-    wanted = [*TINY, *TWO, f"paths.data_dir={uninterrupted}/data"]
-    for arguments in (wanted, ["resume=auto", "trainer.max_steps=10"]):
+    data = f"paths.data_dir={uninterrupted}/data"
+    wanted = [*TINY, *TWO, data]
+    for arguments in (wanted, ["resume=auto", "trainer.max_steps=10", data]):
         done = launch(tmp_path, launcher, arguments)
         assert all(process.returncode == 0 for process in done), stderr_of(done)
         (run,) = (tmp_path / "outputs/default").iterdir()

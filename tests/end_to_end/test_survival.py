@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -61,6 +63,10 @@ def data_of(run: Path) -> Path:
     return run.parents[2] / "data"
 
 
+def resume(data: Path, run: str = "auto") -> list[str]:
+    return [f"resume={run}", f"paths.data_dir={data}"]
+
+
 def deaths_at_steps(number: int) -> list[tuple[str, AtHook]]:
     draw = random.Random(1)
     kinds = [*SETTINGS] * number
@@ -85,7 +91,7 @@ DEATHS = [*deaths_at_steps(20), *deaths_in_writes(10)]
 def test_a_killed_run_resumes_as_if_nothing_had_happened(uninterrupted, tmp_path, kind, death):
     data = data_of(uninterrupted[kind])
     assert train(tmp_path, *arguments(kind, data), death=death) == -signal.SIGKILL
-    assert train(tmp_path, "resume=auto") == 0, (tmp_path / "stderr").read_text()
+    assert train(tmp_path, *resume(data)) == 0, (tmp_path / "stderr").read_text()
     assert "Traceback" not in (tmp_path / "stderr").read_text()
     assert_same_run(tmp_path / "outputs/run", uninterrupted[kind])
 
@@ -99,10 +105,10 @@ def test_a_stopped_run_saves_its_step(uninterrupted, tmp_path, kind, number):
     death = AtHook(draw.randrange(1, STEPS - 1), "on_after_backward", number)
     assert train(tmp_path, *arguments(kind, data), death=death) == 130
     stderr = (tmp_path / "stderr").read_text()
-    assert "to continue: python train.py resume=" in stderr
+    (command,) = re.findall("^to continue: python train.py (.*)$", stderr, re.M)
     last = torch.load(tmp_path / "outputs/run/checkpoints/last.ckpt", weights_only=True)
     assert last["global_step"] == death.step + 1
-    assert train(tmp_path, "resume=auto") == 0
+    assert train(tmp_path, *shlex.split(command)) == 0
     assert_same_run(tmp_path / "outputs/run", uninterrupted[kind])
 
 
@@ -112,8 +118,8 @@ def test_a_run_that_is_killed_again_and_again(uninterrupted, tmp_path):
     first = [AtHook(1, "on_after_backward"), InWrite(1, 0.5), AtHook(3, "on_validation_end")]
     assert train(tmp_path, *arguments("averaged", data), death=first[0]) == -signal.SIGKILL
     for death in (*first[1:], AtHook(9, "on_before_zero_grad"), InWrite(2, None)):
-        assert train(tmp_path, "resume=auto", death=death) == -signal.SIGKILL
-    assert train(tmp_path, "resume=auto") == 0
+        assert train(tmp_path, *resume(data), death=death) == -signal.SIGKILL
+    assert train(tmp_path, *resume(data)) == 0
     assert_same_run(tmp_path / "outputs/run", uninterrupted["averaged"])
 
 
@@ -122,8 +128,9 @@ def test_a_run_that_trains_is_not_resumed(uninterrupted, tmp_path):
     data, pause = data_of(uninterrupted["spe"]), AtHook(6, "on_after_backward", signal.SIGSTOP)
     first = start(tmp_path, *arguments("spe", data), death=pause)
     while not (tmp_path / "pids").exists():
+        assert first.is_alive()
         time.sleep(0.1)
-    assert train(tmp_path, "resume=auto") == 2
+    assert train(tmp_path, *resume(data)) == 2
     last_line = (tmp_path / "stderr").read_text().splitlines()[-1]
     assert "outputs/run: another process is training in this folder" in last_line
     assert first.pid is not None
@@ -159,5 +166,6 @@ def test_a_full_disk_is_one_line_and_loses_nothing(uninterrupted, tmp_path, smal
     if step >= 4:
         assert torch.load(last, weights_only=True)["global_step"] == step // 4 * 4
     (small_disk / "ballast").unlink()
-    assert train(tmp_path, f"resume={small_disk}/run") == 0, (tmp_path / "stderr").read_text()
+    again = resume(data, f"{small_disk}/run")
+    assert train(tmp_path, *again) == 0, (tmp_path / "stderr").read_text()
     assert_same_run(small_disk / "run", uninterrupted["spe"])
