@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -31,7 +30,7 @@ def record_start(folder: Path) -> None:
 def job_id(otherwise: str) -> str:
     """Return the id of the job that torchrun or srun started, by which all processes name a folder.
 
-    `otherwise`, the time by each process's own clock, serves a process that was started alone.
+    `otherwise` is the time, for a process that was started alone.
     """
     job = os.environ.get("TORCHELASTIC_RUN_ID")
     if job == "none":
@@ -51,15 +50,13 @@ def run_id(output_dir: str) -> str:
 
 def is_training(folder: Path) -> bool:
     """Return whether a process trains in a run's folder now; one that was killed does not."""
+    if not (folder / LOCK).exists():
+        return False
     try:
-        if (folder / LOCK).exists():
-            with FileLock(folder / LOCK, timeout=0):
-                return False
-    except Timeout:
-        return True
-    except OSError:  # a folder that may not be written
-        pass
-    return False
+        with FileLock(folder / LOCK, timeout=0):
+            return False
+    except OSError as error:  # others: a folder that may not be written
+        return isinstance(error, Timeout)
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -72,14 +69,10 @@ def find_run(name: str, root: Path = Path("outputs")) -> Path:
     Debug runs do not count for `auto`. The run may have been stopped before its first checkpoint.
     """
     if name == "auto":
-        return _newest(root, "run", [RECORD, str(LAST)])
+        return _newest(root, "run")
     folder = Path(name).expanduser()
     if folder.name == LAST.name:
         folder = folder.parent.parent
-    elif folder.suffix == ".ckpt":
-        raise UserError(
-            f"resume={name}: a run resumes from its last.ckpt; give the folder of the run"
-        )
     startable = (folder / OVERRIDES).is_file() and not has_checkpoint(folder)
     if not (folder / LAST).is_file() and not startable:
         raise UserError(
@@ -100,41 +93,26 @@ def find_checkpoint(name: str, root: Path = Path("outputs"), setting: str = "che
     """
     if name.startswith(PREFIX):
         return download(name)
+    models = sorted(path.parent.name for path in PRETRAINED.glob(f"*/{_FOLDER}"))
+    models.sort(key=lambda model: model != _DEFAULT)
     if name == "latest":
-        if shipped := _shipped_instead(root):
-            return shipped
-        return _best(_newest(root, "checkpoint", [str(LAST)]) / "checkpoints")
+        if models and not any((run / LAST).is_file() for run in _runs(root)):
+            return PRETRAINED / models[0]
+        return _best(_newest(root, "checkpoint") / "checkpoints")
     path = Path(name).expanduser()
-    if (path / _FOLDER).is_file():
+    if path.is_file() or (path / _FOLDER).is_file():
         return path
     if path.is_dir():
         folder = path if path.name == "checkpoints" else path / "checkpoints"
         if not (folder / LAST.name).is_file():
             raise UserError(f"{setting}={name}: that folder holds no {LAST.as_posix()}")
         return _best(folder)
-    if path.is_file():
-        return path
-    models = package_models()
     if name in models:
         return PRETRAINED / name
-    names = f", {', '.join(models)}" if models else ""
+    known = ", ".join(["latest", *models])
     raise UserError(
-        f"{setting}={name}: no such file or folder; give a .ckpt, a run's folder, or latest{names}"
+        f"{setting}={name}: no such file or folder; give a .ckpt, a run's folder, or {known}"
     )
-
-
-def package_models() -> list[str]:
-    """Return the names of the models that come with the package, the default one first."""
-    names = sorted(path.parent.name for path in PRETRAINED.glob(f"*/{_FOLDER}"))
-    return sorted(names, key=lambda name: name != _DEFAULT)
-
-
-def _shipped_instead(root: Path) -> Path | None:
-    """Return the model that stands for `latest` if there is no run, if the package has any."""
-    models = package_models()
-    if not models or any(_runs(root, [str(LAST)])):
-        return None
-    return PRETRAINED / models[0]
 
 
 def describe_fallback(name: str, path: Path) -> str | None:
@@ -150,27 +128,18 @@ def _best(folder: Path) -> Path:
     return best if best.is_file() else folder / LAST.name
 
 
-def _newest(root: Path, wanted: str, files: list[str]) -> Path:
-    """Return the run below `root` that started last, of those with one of `files`."""
-    runs = list(_runs(root, files))
+def _newest(root: Path, wanted: str) -> Path:
+    """Return the run below `root` that started last; a wanted checkpoint excludes others."""
+    runs = [run for run in _runs(root) if wanted == "run" or (run / LAST).is_file()]
     if not runs:
         raise UserError(
             f"no {wanted} below {root}/, where debug runs do not count; train a model first: "
             "python train.py"
         )
-    return max(runs, key=_start)
+    return max(runs, key=lambda run: json.loads((run / RECORD).read_text("utf-8"))["started"])
 
 
-def _runs(root: Path, files: list[str]) -> Iterator[Path]:
-    """Yield the runs below `root` that have one of `files`, but those in its folder `debug`."""
-    for file in files:
-        for path in root.glob(f"**/{file}"):
-            if path.relative_to(root).parts[0] != "debug":
-                yield path.parents[len(Path(file).parts) - 1]
-
-
-def _start(folder: Path) -> float:
-    """Return when a run started; without a record, when it was last saved."""
-    if (folder / RECORD).is_file():
-        return float(json.loads((folder / RECORD).read_text(encoding="utf-8"))["started"])
-    return (folder / LAST).stat().st_mtime
+def _runs(root: Path) -> list[Path]:
+    """Return the runs below `root`, but those in its folder `debug`."""
+    records = root.glob(f"**/{RECORD}")
+    return [path.parent for path in records if path.relative_to(root).parts[0] != "debug"]

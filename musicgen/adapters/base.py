@@ -23,17 +23,13 @@ class Adapter(ABC):
     marker: ClassVar[str]
     merges: ClassVar[bool] = False
 
+    @abstractmethod
     def attach(self, model: Transformer) -> None:
         """Freeze the model's weights, and add the adapter's, which change little or nothing yet.
 
         Raises:
             UserError: the model cannot have this adapter.
         """
-        model.requires_grad_(False)
-        self._add(model)
-
-    @abstractmethod
-    def _add(self, model: Transformer) -> None: ...
 
     def initialise(self, model: Transformer, tokens: Tensor, positions: Tensor) -> None:  # noqa: B027
         """Choose the first weights from data: [N, L] ids, at positions [N, L, P]."""

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 from musicgen.adapters.base import Adapter
 from musicgen.errors import ParameterError
 from musicgen.models import Transformer
-from musicgen.validation import check_float, check_int
+from musicgen.validation import check_int
 
 
 class LowRank(nn.Module):
@@ -49,14 +49,10 @@ class LoRA(Adapter):
         targets: Sequence[str] = ("qkv", "out", "ff_in", "ff_out"),
     ) -> None:
         check_int("rank", rank)
-        check_float("alpha", alpha, above=0)
-        listed = isinstance(targets, Sequence) and not isinstance(targets, str)
-        if not listed or not targets or len({*map(str, targets)}) < len(targets):
-            expected = "expected a list of different linear layers, such as [qkv,out]"
-            raise ParameterError("targets", targets, expected)
         self.rank, self.alpha, self.targets = rank, alpha, list(targets)
 
-    def _add(self, model: Transformer) -> None:
+    def attach(self, model: Transformer) -> None:
+        model.requires_grad_(False)
         for module in self._modules(model):
             low_rank = LowRank(module.weight, self.rank, self.alpha / self.rank)
             parametrize.register_parametrization(module, "weight", low_rank)
@@ -70,16 +66,14 @@ class LoRA(Adapter):
         return sorted({name.partition(self.marker)[0] + ".weight" for name in own})
 
     def base(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        original = ".parametrizations.weight.original"
         kept = super().base(weights)
-        return {
-            name.replace(".parametrizations.weight.original", ".weight"): tensor
-            for name, tensor in kept.items()
-        }
+        return {name.replace(original, ".weight"): tensor for name, tensor in kept.items()}
 
     def _modules(self, model: Transformer) -> Iterator[nn.Linear]:
         for layer in model.layers:
             linear = {n: m for n, m in layer.named_children() if isinstance(m, nn.Linear)}
             if not linear.keys() >= set(self.targets):
-                expected = f"expected some of {', '.join(linear)}"
-                raise ParameterError("targets", f"[{','.join(map(str, self.targets))}]", expected)
+                expected = f"expected a list of some of {', '.join(linear)}"
+                raise ParameterError("targets", f"[{','.join(self.targets)}]", expected)
             yield from (linear[name] for name in self.targets)

@@ -14,7 +14,6 @@ from musicgen.attention.linear.initial import InitialState
 from musicgen.errors import ParameterError
 from musicgen.models import Transformer
 from musicgen.position import Site
-from musicgen.validation import check_float
 
 
 class PrefixState(Adapter):
@@ -32,18 +31,16 @@ class PrefixState(Adapter):
     marker = ".initial_state."
 
     def __init__(self, weight: float = 16.0) -> None:
-        check_float("weight", weight, above=0)
         self.weight = weight
 
-    def _add(self, model: Transformer) -> None:
+    def attach(self, model: Transformer) -> None:
+        model.requires_grad_(False)
         if not model.causal:
             expected = "expected a causal model, as only those have a state; use lora"
             raise ParameterError("adapter", PrefixState.name, expected)
         device = model.head.weight.device
         tokens = torch.zeros(1, 1, dtype=torch.long, device=device)
         positions = tokens[..., None].expand(1, 1, model.num_position_columns)
-        for attention in _attentions(model):
-            attention.initial_state = None
         states = _states(model, tokens, positions)
         for attention, state in zip(_attentions(model), states, strict=True):
             by_feature = attention.site != Site.FEATURE
@@ -52,8 +49,6 @@ class PrefixState(Adapter):
     def initialise(self, model: Transformer, tokens: Tensor, positions: Tensor) -> None:
         """Begin with the mean state after windows of the data: [N, L] ids, [N, L, P]."""
         modules = [attention.initial_state for attention in _attentions(model)]
-        for attention in _attentions(model):
-            attention.initial_state = None
         states = _states(model, tokens, positions)
         for attention, module, state in zip(_attentions(model), modules, states, strict=True):
             assert module is not None
@@ -64,18 +59,17 @@ class PrefixState(Adapter):
 def _attentions(model: Transformer) -> Iterator[LinearAttention]:
     for layer in list[Any](model.layers):
         if not isinstance(attention := layer.attention, LinearAttention):
-            expected = (
-                f"expected a model with linear attention, whose state it learns; this one has "
-                f"{attention.name} attention: use lora"
-            )
+            expected = f"expected a model with linear attention, not {attention.name}; use lora"
             raise ParameterError("adapter", PrefixState.name, expected)
         yield attention
 
 
 @torch.no_grad()
 def _states(model: Transformer, tokens: Tensor, positions: Tensor) -> list[LinearState]:
-    """Return each layer's state after the tokens, from an empty one."""
+    """Return each layer's state after the tokens, from an empty one, which the model keeps."""
     found: list[LinearState] = []
+    for attention in _attentions(model):
+        attention.initial_state = None
     hooks = [
         attention.register_forward_hook(lambda _module, _inputs, output: found.append(output[1]))
         for attention in _attentions(model)

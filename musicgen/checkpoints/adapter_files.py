@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from musicgen.adapters import Adapter
-from musicgen.checkpoints.building import build
+from musicgen.checkpoints.building import build, holds
 from musicgen.checkpoints.content import CheckpointContent
 from musicgen.checkpoints.folders import read_safetensors, write_safetensors
 from musicgen.checkpoints.reading import errors_name, read_checkpoint
-from musicgen.checkpoints.sizes import holds
 from musicgen.errors import UserError
 from musicgen.models import Transformer
 
@@ -62,7 +61,8 @@ def apply_adapter(
             raise UserError("its weights do not fit its settings; use another copy")
         adapter: Adapter = build(config, Adapter)
         known = _probe(model.state_dict(), adapter.changed(weights)).cpu()
-        if not _same(probe, known):
+        # Half precision rounds them.
+        if probe.shape != known.shape or (probe - known).norm() > _ROUNDING * known.norm():
             raise UserError(
                 "it was trained for other weights, or is merged into these already; give the model "
                 "it began with"
@@ -71,24 +71,14 @@ def apply_adapter(
             raise UserError(f"it holds an adapter of the kind {adapter.name}, not {kind}")
         model = copy.deepcopy(model)
         adapter.attach(model)
-        fill_adapter(model, adapter, weights)
+        own = adapter.own(model.state_dict())
+        if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in weights.items()}:
+            raise UserError("its weights do not fit the model; give the model it began with")
+        model.load_state_dict(weights, strict=False)
+        adapter.finish(model)
     sampling = {**(content.sampling or {}), **(description["sampling"] or {})} or None
     kept = content.adapter if adapter.merges else config
     return model.eval(), replace(content, adapter=kept, sampling=sampling)
-
-
-def fill_adapter(model: Transformer, adapter: Adapter, weights: Mapping[str, Tensor]) -> None:
-    """Load an adapter's own weights into a model that it is attached to, and finish it."""
-    try:
-        unknown = model.load_state_dict(dict(weights), strict=False)
-        complete = not unknown.unexpected_keys and not adapter.own(
-            dict.fromkeys(unknown.missing_keys, torch.empty(0))
-        )
-    except RuntimeError:
-        complete = False
-    if not complete:
-        raise UserError("its weights do not fit the model; give the model it began with")
-    adapter.finish(model)
 
 
 def _probe(weights: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:
@@ -96,10 +86,3 @@ def _probe(weights: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:
     values = [weights[name].flatten() for name in ("embedding.weight", *names) if name in weights]
     some = [each[:: max(1, len(each) // _PROBE_SIZE)][:_PROBE_SIZE].float() for each in values]
     return torch.cat(some)
-
-
-def _same(probe: Tensor, known: Tensor) -> bool:
-    """Return whether weights are the same up to the rounding of half precision."""
-    if probe.shape != known.shape:
-        return False
-    return bool((probe - known).norm() <= _ROUNDING * known.norm())

@@ -1,12 +1,19 @@
-"""Build objects from a checkpoint's configuration, which may come from an untrusted source."""
+"""Build objects from a checkpoint's configuration, which may come from an untrusted source.
+
+Only classes of musicgen are built, and no model that is larger than its weights.
+"""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from musicgen.adapters import Adapter
 from musicgen.attention import Attention, AttentionSpan, FeatureMap
@@ -15,15 +22,11 @@ from musicgen.models import ClassificationHead, Transformer
 from musicgen.position import PositionalEncoding
 from musicgen.tokenization.base import Tokenizer
 
-_MODEL = (
-    Transformer,
-    PositionalEncoding,
-    Attention,
-    AttentionSpan,
-    FeatureMap,
-    ClassificationHead,
+_ALLOWED = (
+    *(Transformer, PositionalEncoding, Attention, AttentionSpan, FeatureMap, ClassificationHead),
+    *(Adapter, Tokenizer),
 )
-_ALLOWED = (*_MODEL, Adapter, Tokenizer)
+_SMALL = 2**20  # a size that any machine can hold
 
 
 def build(config: Any, base: type, **kwargs: Any) -> Any:
@@ -99,3 +102,56 @@ def _find_class(target: Any, allowed: tuple[type, ...]) -> type:
     if not (ours and issubclass(found, allowed)):
         raise refusal
     return found
+
+
+def check_sizes(
+    config: Mapping[str, Any],
+    weights: Mapping[str, Any],
+    build_model: Callable[[], Transformer],
+    adapter: Adapter | None = None,
+) -> None:
+    """Raise `UserError` unless the model of a configuration has the sizes of the weights.
+
+    It is built on torch's meta device, whose tensors have shapes but no memory.
+
+    Args:
+        config: of the model.
+        weights: of its state, by name.
+        adapter: whose weights are among them; the sizes of one that does not merge follow from the
+            model's.
+    """
+    refusal = UserError("its weights do not fit its configuration; use another")
+    for tensor in weights.values():
+        # A view may be of any size, such as one number expanded to a matrix.
+        if not isinstance(tensor, Tensor) or tensor.nbytes > tensor.untyped_storage().nbytes():
+            raise refusal
+    shapes = {name: list(tensor.shape) for name, tensor in weights.items()}
+    sizes = [config, None if adapter is None else vars(adapter)]
+    layers = {name.split(".")[1] for name in shapes if name.startswith("layers.")}
+    if len(layers) != config.get("num_layers") or not holds(sizes, shapes.values()):
+        raise refusal
+    with torch.device("meta"):
+        model = build_model()
+        if adapter is not None and adapter.merges:
+            adapter.attach(model)
+    if adapter is not None and not adapter.merges:
+        own = adapter.own(weights)
+        shapes = {name: shape for name, shape in shapes.items() if name not in own}
+    if {name: list(tensor.shape) for name, tensor in model.state_dict().items()} != shapes:
+        raise refusal
+
+
+def holds(config: Any, shapes: Iterable[Sequence[int]]) -> bool:
+    """Return whether no size in a configuration is beyond what weights of the shapes could need."""
+    num_weights = sum(math.prod(shape) for shape in shapes)
+    return all(size <= max(num_weights, _SMALL) for size in _integers(config))
+
+
+def _integers(config: Any) -> Iterator[int]:
+    if isinstance(config, Mapping):
+        config = list(config.values())
+    if isinstance(config, list):
+        for value in config:
+            yield from _integers(value)
+    elif isinstance(config, int):
+        yield config

@@ -16,8 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from musicgen.checkpoints.building import build
-from musicgen.checkpoints.card import model_card
-from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
+from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent, class_name
 from musicgen.errors import UserError
 from musicgen.files import atomic_path, write_text
 from musicgen.tokenization.base import Tokenizer
@@ -29,13 +28,36 @@ _ENTRIES = ("format_version", "model", "adapter", "sampling", "config")  # of co
 _DTYPES = ("float32", "float16", "bfloat16")
 _SECTIONS = ("data", "loader", "sampling")  # of a run's configuration, that generation reads
 _PATHS = frozenset({"root", "cache_dir"})  # settings that are paths
+_CARD = """\
+---
+library_name: musicgen-symbolic
+tags: [music, symbolic-music, midi]
+---
+# A symbolic-music model
+
+It continues MIDI files, with musicgen (`pip install musicgen-symbolic`):
+
+```python
+import musicgen
+
+model = musicgen.load("FOLDER")  # or hf://USER/NAME
+model.generate("song.mid", prompt_bars=4, bars=16)[0].save("continued.mid")
+```
+
+| | |
+|---|---|
+| weights | {num_weights:,} |
+| layers × width | {layers} × {dim} |
+| attention | {attention} |
+| position | {position} |
+| tokenizer | {tokenizer}, {num_tokens:,} tokens |
+| trained on | {corpus}, in windows of {length} tokens |
+| steps | {steps:,} |
+"""
 
 
 def write_folder(
-    content: CheckpointContent,
-    weights: Mapping[str, Tensor],
-    folder: Path,
-    dtype: str = "float32",
+    content: CheckpointContent, weights: Mapping[str, Tensor], folder: Path, dtype: str
 ) -> None:
     """Write a model as a folder; a README.md that is there stays.
 
@@ -57,7 +79,7 @@ def write_folder(
     build(content.tokenizer, Tokenizer).save(folder / TOKENIZER)
     write_safetensors(stored, folder / WEIGHTS)
     if not (folder / CARD).exists():
-        write_text(folder / CARD, model_card(content, weights))
+        write_text(folder / CARD, _card(content, weights))
     save_json(plain, folder / CONFIG)  # the last file: with it, the folder is a model
 
 
@@ -75,6 +97,26 @@ def _without_paths(config: Any) -> Any:
     if isinstance(config, Mapping):
         return {k: _without_paths(v) for k, v in config.items() if k not in _PATHS}
     return config
+
+
+def _card(content: CheckpointContent, weights: Mapping[str, Tensor]) -> str:
+    """Describe a model in Markdown, with the front matter that the Hugging Face Hub reads."""
+    model = content.model
+    attention = class_name(model["attention"])
+    if features := class_name(model["attention"].get("feature_map")):
+        attention += f" with {features}"
+    return _CARD.format(
+        num_weights=sum(tensor.numel() for tensor in weights.values()),
+        layers=model["num_layers"],
+        dim=model["dim"],
+        attention=attention,
+        position=class_name(model["position"]),
+        tokenizer=class_name(content.tokenizer),
+        num_tokens=len(content.vocabulary),
+        corpus=class_name(content.config.get("data")) or "a corpus",
+        length=content.config["loader"]["length"],
+        steps=content.steps,
+    )
 
 
 def read_folder(folder: Path) -> dict[str, Any]:

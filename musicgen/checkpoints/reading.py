@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import torch
 from torch import nn
 
 from musicgen.adapters import Adapter
-from musicgen.checkpoints.building import build
+from musicgen.checkpoints.building import build, check_sizes
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
 from musicgen.checkpoints.folders import read_folder
-from musicgen.checkpoints.sizes import check_sizes
 from musicgen.errors import UserError
 from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
-
-_ZIP = b"PK\x03\x04"  # the first bytes of torch's files
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -36,20 +33,22 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if path.is_dir():
         return read_folder(path)
     try:
-        with path.open("rb") as file:
-            start = file.read(len(_ZIP))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
-    if start not in (_ZIP, b""):
-        raise UserError(f"{path}: not a checkpoint; give one that train.py wrote")
-    try:
         with ZipFile(path) as file:
-            _check_stored(file.infolist(), path)
+            entries = file.infolist()
+            # Torch neither compresses nor shares: no file takes more memory than its size.
+            size = sum(entry.file_size for entry in entries)
+            stored = all(entry.compress_type == ZIP_STORED for entry in entries)
+            if not stored or size > path.stat().st_size:
+                raise UserError(
+                    f"{path}: compressed, as no checkpoint of train.py is; use another copy"
+                )
             if changed := file.testzip():  # torch writes checksums, but does not compare them
                 raise BadZipFile(changed)
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except UserError:
         raise
+    except (FileNotFoundError, PermissionError) as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except Exception as error:  # damaged files raise exceptions of a dozen types
         if "weights_only" in str(error).lower():
             raise UserError(
@@ -57,19 +56,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
                 "that train.py wrote"
             ) from None
         raise UserError(
-            f"{path}: a damaged checkpoint, perhaps cut short or altered; use another copy of it, "
-            "or another checkpoint of its run, such as best.ckpt"
+            f"{path}: not a checkpoint of train.py, or a damaged one; use another copy of it, or "
+            "another checkpoint of its run, such as best.ckpt"
         ) from None
     if not isinstance(loaded, dict):
         raise UserError(f"{path}: not a musicgen checkpoint; give one that train.py wrote")
     return loaded
-
-
-def _check_stored(entries: Sequence[ZipInfo], path: Path) -> None:
-    """Refuse a file that takes more memory than its size: torch neither compresses nor shares."""
-    size = sum(entry.file_size for entry in entries)
-    if any(entry.compress_type != ZIP_STORED for entry in entries) or size > path.stat().st_size:
-        raise UserError(f"{path}: compressed, as no checkpoint of train.py is; use another copy")
 
 
 def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
@@ -81,9 +73,7 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
         tokenizer = build(content.tokenizer, Tokenizer)
         if tokenizer.vocabulary.hash != content.vocabulary_hash:
             raise UserError("its vocabulary differs from that of its tokenizer; use another")
-        adapter: Adapter | None = None
-        if content.adapter is not None:
-            adapter = build(content.adapter, Adapter)
+        adapter: Adapter | None = build(content.adapter, Adapter) if content.adapter else None
         build_model = partial(
             build, content.model, Transformer, vocab_size=len(tokenizer.vocabulary)
         )

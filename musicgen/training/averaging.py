@@ -9,7 +9,6 @@ from pytorch_lightning.callbacks import WeightAveraging
 from torch import Tensor
 
 from musicgen.training.callbacks import update_windows
-from musicgen.validation import check_float
 
 
 class AverageWeights(WeightAveraging):
@@ -25,8 +24,6 @@ class AverageWeights(WeightAveraging):
     """
 
     def __init__(self, ema_decay: float) -> None:
-        check_float("ema_decay", ema_decay, below=1)
-
         def average(averaged: Tensor, weights: Tensor, step: Tensor) -> Tensor:
             weight = (9 / (10 + step)).clamp(min=1 - ema_decay)
             return averaged.lerp(weights, weight.to(averaged.dtype))

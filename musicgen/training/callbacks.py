@@ -11,7 +11,6 @@ from torch import nn
 from musicgen.attention import AttentionSpan, FeatureMap
 from musicgen.errors import ParameterError
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.validation import check_float, check_int
 
 
 class RedrawFeatures(pl.Callback):
@@ -29,9 +28,6 @@ class RedrawFeatures(pl.Callback):
     ) -> None:
         if (every is None) == (probability is None):
             raise ParameterError("every", every, "expected either every or probability")
-        check_int("every", every, none_means="")
-        check_int("seed", seed, 0)
-        check_float("probability", probability, maximum=1, none_means="")
         self.every, self.probability, self.seed = every, probability or 0.0, seed
 
     def on_train_batch_start(

@@ -1,9 +1,8 @@
-"""Checkpoint files: written whole or not at all; the best ones know their scores."""
+"""Checkpoint files: written whole or not at all; the best one knows its score."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning.callbacks import ModelCheckpoint
-from torch import Tensor
 
 from musicgen.checkpoints import read_checkpoint
 from musicgen.console import warn
@@ -54,43 +52,29 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class SaveBest(ModelCheckpoint):
-    """Lightning's `ModelCheckpoint`, which takes the scores of a resumed run from its files.
+    """Lightning's `ModelCheckpoint`, which takes the best score of a resumed run from its file.
 
     The last checkpoint is older than the best one if the run was stopped between the two, and
-    names the folder in which the run was then. A checkpoint that was saved as one of the best
-    holds its own score.
+    names the folder in which the run was then.
     """
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         assert self.dirpath is not None  # since `setup`
-        scores = {}
-        for path in sorted(Path(self.dirpath).glob("[!.]*.ckpt")):
-            try:
-                score = self._own_score(path.name, read_checkpoint(path))
-            except UserError as error:
-                warn(f"{error}; until then, the next validation's is the best")
-                continue
-            if score is not None:
-                scores[str(path)] = score
-        ranked = sorted(scores, key=lambda path: float(scores[path]), reverse=self.mode == "max")
-        if self.save_top_k != -1:
-            ranked = ranked[: self.save_top_k]
-        if not ranked:
+        best = Path(self.dirpath, f"{self.filename}.ckpt")
+        if not best.is_file():
             return
-        self.best_k_models = {path: scores[path] for path in ranked}
-        self.best_model_path, self.best_model_score = ranked[0], scores[ranked[0]]
-        self.kth_best_model_path, self.kth_value = ranked[-1], scores[ranked[-1]]
+        try:
+            states = read_checkpoint(best)["callbacks"]
+        except UserError as error:
+            warn(f"{error}; until then, the next validation's is the best")
+            return
+        score = states.get(self.state_key, {}).get("best_model_score")
+        if score is not None:
+            self.best_k_models = {str(best): score}
+            self.best_model_path = self.kth_best_model_path = str(best)
+            self.best_model_score = self.kth_value = score
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Do nothing: see `on_load_checkpoint`."""
-
-    def _own_score(self, name: str, checkpoint: Mapping[str, Any]) -> Tensor | None:
-        """Return the score that a checkpoint was saved for; None if it was for another reason."""
-        for state in checkpoint.get("callbacks", {}).values():
-            if state.get("monitor") == self.monitor and "best_k_models" in state:
-                for path, score in state["best_k_models"].items():
-                    if Path(path).name == name:
-                        return score
-        return None

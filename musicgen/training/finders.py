@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr
+from contextlib import contextmanager, redirect_stderr
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 from pytorch_lightning.tuner import Tuner
 
 from musicgen.errors import UserError
-from musicgen.files import atomic_path
 from musicgen.memory import total_memory
 
 # Of a trainer that only tries values.
@@ -38,8 +38,6 @@ def find_learning_rate(
     Lightning trains a step at each of a hundred rising rates, without the schedule, and ends early
     once the smoothed loss is four times the lowest. The weights are restored afterwards.
     """
-    from matplotlib.figure import Figure  # slow to import
-
     data.prepare_data()
     with redirect_stderr(StringIO()):  # Lightning's progress bar
         finder = Tuner(trainer).lr_find(
@@ -47,12 +45,10 @@ def find_learning_rate(
         )
     assert finder is not None
     best = steepest(np.array(finder.results["lr"]), np.array(finder.results["loss"]))
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    finder.plot(ax=axes)
-    axes.axvline(best, color="grey", linestyle="--")
-    with atomic_path(plot) as temporary:
-        figure.savefig(temporary, dpi=150)
+    figure: Any = finder.plot()
+    figure.axes[0].axvline(best, color="grey", linestyle="--")
+    plot.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(plot)
     return best
 
 
@@ -82,15 +78,15 @@ def find_batch_size(
     return size, size < first * 2 ** (_NUM_SIZES - 1)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _limited_memory(trainer: pl.Trainer) -> Iterator[None]:
     """Let allocations on a CPU fail beyond a share of the memory; Linux would end the process."""
-    total = total_memory()
-    if total is None or trainer.strategy.root_device.type != "cpu":
+    if sys.platform != "linux" or trainer.strategy.root_device.type != "cpu":
         yield
         return
     import resource  # not on Windows
 
+    total: Any = total_memory()
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (int(_SHARE * total), hard))
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from musicgen.batches import Batch
 from musicgen.console import warn
 from musicgen.errors import UserError
 from musicgen.files import atomic_path
-from musicgen.text import pluralize
-from musicgen.validation import check_int
 
 
 def check_weights(model: nn.Module) -> None:
@@ -43,17 +40,10 @@ class GuardSteps(pl.Callback):
     """
 
     def __init__(self, path: str, limit: int) -> None:
-        check_int("limit", limit)
         self.path, self.limit = Path(path), limit
-        self.num_skipped = self._in_row = 0
+        self._num_skipped = self._in_row = 0
         self._losses: Tensor | float = 0.0
         self._batches: list[Batch] = []
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"num_skipped": self.num_skipped}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.num_skipped = state_dict["num_skipped"]
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
@@ -90,31 +80,24 @@ class GuardSteps(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
     ) -> None:
-        if self._in_row:
-            check_weights(pl_module)
         if self._in_row >= self.limit:
             raise UserError(
                 f"step {trainer.global_step}: the loss or its gradients were NaN or infinite in "
-                f"{pluralize(self._in_row, 'steps')} in a row, which were skipped; the batch of "
+                f"{self._in_row} steps in a row, which were skipped; the batch of "
                 f"the first is in {self.path}. Resume with a lower optimizer.lr or "
                 "trainer.gradient_clip_val, or look at that batch"
             )
 
-    def on_train_end(self, trainer: pl.Trainer, *args: Any) -> None:
-        if self.num_skipped and trainer.is_global_zero:
-            skipped = pluralize(self.num_skipped, "steps")
-            warn(f"{skipped} skipped, with a loss or gradients NaN or infinite; see {self.path}")
-
     def _skip(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.num_skipped += 1
+        self._num_skipped += 1
         self._in_row += 1
-        pl_module.log("train/skipped_steps", float(self.num_skipped), rank_zero_only=True)
+        pl_module.log("train/skipped_steps", float(self._num_skipped), rank_zero_only=True)
         if self._in_row > 1:
             return
         path = self.path
         if trainer.world_size > 1:
             path = path.with_stem(f"{path.stem}_rank{trainer.global_rank}")
-        batches = [_on_cpu(batch) for batch in self._batches]
+        batches = [vars(batch) for batch in self._batches]
         with atomic_path(path) as temporary:
             torch.save({"step": trainer.global_step, "batches": batches}, temporary)
         if trainer.is_global_zero:
@@ -122,8 +105,3 @@ class GuardSteps(pl.Callback):
                 f"step {trainer.global_step + 1}: the loss or its gradients are NaN or infinite; "
                 f"the step is skipped, and its batch is in {path}"
             )
-
-
-def _on_cpu(batch: Batch) -> dict[str, Any]:
-    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    return {k: v.cpu() if isinstance(v, Tensor) else v for k, v in values.items()}

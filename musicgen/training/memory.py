@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from typing import Any
 
 import pytorch_lightning as pl
@@ -22,8 +21,9 @@ from musicgen.memory import free_memory
 from musicgen.random import NoiseKey
 
 _CURES = (
-    "recompute=true, trainer.precision=bf16-mixed, a shorter loader.length or a smaller model also "
-    "take less"
+    "a smaller loader.batch_size (find=batch_size names the largest) with a larger "
+    "trainer.accumulate_grad_batches makes steps of the same size; recompute=true, "
+    "trainer.precision=bf16-mixed, a shorter loader.length or a smaller model also take less"
 )
 
 
@@ -50,11 +50,10 @@ class PeakMemory(TorchDispatchMode):
         return result
 
     def _add(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage.data_ptr(), storage.nbytes()
-        self._alive.add(key)
-        self._now += size
+        self._alive.add(storage.data_ptr())
+        self._now += storage.nbytes()
         self.peak = max(self.peak, self._now)
-        weakref.finalize(storage, self._free, key, size)
+        weakref.finalize(storage, self._free, storage.data_ptr(), storage.nbytes())
 
     def _free(self, key: int, size: int) -> None:
         self._alive.discard(key)
@@ -80,57 +79,40 @@ class EstimateMemory(pl.Callback):
         if self._done or not trainer.is_global_zero or isinstance(trainer.strategy, FSDPStrategy):
             return
         self._done = True
-        needed, per_row = step_memory(pl_module, batch)
         free = free_memory(pl_module.device)
         if free is None:
             return
-        text = f"a step takes about {_gigabytes(needed)} of memory; {_gigabytes(free)} are free"
+        needed = step_memory(pl_module, batch)
+        text = f"a step takes about {needed / 1e9:.3g} GB of memory; {free / 1e9:.3g} GB are free"
         if needed <= free:
             log(text)
-            return
-        rows = len(batch.targets)
-        fitting = rows + (free - needed) // max(1, per_row)
-        smaller = ""
-        if fitting > 0:
-            accumulated = -(-rows // fitting) * trainer.accumulate_grad_batches
-            smaller = (
-                f"loader.batch_size={fitting} trainer.accumulate_grad_batches={accumulated} make "
-                "steps of the same size; "
-            )
-        warn(f"{text}: {smaller}{_CURES}")
+        else:
+            warn(f"{text}: {_CURES}")
 
 
-def step_memory(module: Any, batch: Batch) -> tuple[int, int]:
-    """Estimate the bytes that a step takes beside the weights, and those of each row of a batch."""
+def step_memory(module: Any, batch: Batch) -> int:
+    """Estimate the bytes that a step takes beside the weights."""
     before = [buffer.clone() for buffer in module.buffers()]
     one, two = (_measure(module, _examples(batch, n)) for n in (1, 2))
     for buffer, value in zip(module.buffers(), before, strict=True):
         buffer.copy_(value)  # such as the running means of batch norm
-    rows, per_row = len(batch.targets), max(0, two - one)
-    trained = [p for p in module.parameters() if p.requires_grad]
-    weights = sum(p.numel() * p.element_size() for p in trained)
-    state = 0  # of the optimizer: two moments, or one
-    for optimizer in module.trainer.optimizers:
-        for group in optimizer.param_groups:
-            state += (2 if "betas" in group else 1) * sum(
-                p.numel() * p.element_size() for p in group["params"] if p not in optimizer.state
-            )
-    reduced = weights if module.trainer.world_size > 1 else 0  # in which DDP adds gradients
-    return one + (rows - 1) * per_row + state + reduced, per_row
+    weights = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
+    # The optimizer keeps two moments of each weight; DDP adds the gradients in another copy.
+    copies = 2 + (module.trainer.world_size > 1)
+    return one + (len(batch.targets) - 1) * max(0, two - one) + copies * weights
 
 
 def _examples(batch: Batch, number: int) -> Batch:
     """Return a batch of the first examples, repeated if there are fewer."""
     count = len(batch.targets)  # of which each has a row of tokens, or one for each tower
     index = torch.arange(number, device=batch.tokens.device) % count
-    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    return replace(
-        batch,
+    return Batch(
         **{
-            name: value.unflatten(0, (-1, count))[:, index].flatten(0, 1)
-            for name, value in values.items()
-            if isinstance(value, Tensor) and (name != "positions" or len(value) > 1)
-        },
+            name: value
+            if value is None or (name == "positions" and len(value) == 1)
+            else value.unflatten(0, (-1, count))[:, index].flatten(0, 1)
+            for name, value in vars(batch).items()
+        }
     )
 
 
@@ -152,15 +134,6 @@ def out_of_memory_named() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(
-            error
-        ):
-            raise
-        raise UserError(
-            "a step takes more memory than there is: a smaller loader.batch_size with a larger "
-            f"trainer.accumulate_grad_batches makes steps of the same size; {_CURES}"
-        ) from None
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:.3g} GB"
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            raise UserError(f"a step takes more memory than there is: {_CURES}") from None
+        raise

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -46,9 +45,7 @@ class TrainingModule(pl.LightningModule):
     ) -> None:
         super().__init__()
         if task.causal is not None and model.causal != task.causal:
-            expected = "expected true; otherwise the model sees the tokens that it predicts"
-            if not task.causal:
-                expected = "expected false, as tokens are predicted from those on both sides"
+            expected = f"expected {str(task.causal).lower()} for {type(task).__name__}"
             raise ParameterError("model.causal", model.causal, expected)
         self.model, self.task = model, task
         self._optimizer, self._scheduler = optimizer, scheduler
@@ -104,26 +101,13 @@ class TrainingModule(pl.LightningModule):
         """Clip as Lightning does; under FSDP by the norm over all shards, which it refuses."""
         strategy = self.trainer.strategy
         by_norm = gradient_clip_algorithm in (None, "norm")
-        if isinstance(strategy, FSDPStrategy) and by_norm:
+        if isinstance(strategy, FSDPStrategy) and by_norm and gradient_clip_val:
             assert isinstance(strategy.model, FullyShardedDataParallel)
-            if gradient_clip_val:
-                strategy.model.clip_grad_norm_(gradient_clip_val)
-            return
-        self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+            strategy.model.clip_grad_norm_(gradient_clip_val)
+        else:
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self._add_losses(batch, batch_idx)
-
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self._add_losses(batch, batch_idx)
-
-    def on_validation_epoch_end(self) -> None:
-        self._log_means("val")
-
-    def on_test_epoch_end(self) -> None:
-        self._log_means("test")
-
-    def _add_losses(self, batch: Batch, batch_idx: int) -> None:
         if batch_idx == 0:
             self._sums: Counter[str] = Counter()
         if batch.num_targets:  # none on a process without a piece
@@ -133,16 +117,20 @@ class TrainingModule(pl.LightningModule):
             losses, sums = self.task.evaluate(self.model, batch, noise)
             totals = {"nats": losses.sum(), "tokens": batch.num_targets, **sums}
             self._sums.update({name: float(total) for name, total in totals.items()})
-            self._add_notes(losses, batch.targets)
+            data = getattr(self.trainer, "datamodule", None)
+            tokenizer = getattr(data, "tokenizer", None)  # other data than music have none
+            if tokenizer is not None:
+                is_end = batch.targets == tokenizer.vocabulary.id("EOS")
+                notes = tokenizer.num_notes(batch.targets.cpu().numpy())
+                self._sums.update({"note_nats": float(losses[~is_end].sum()), "notes": notes})
 
-    def _add_notes(self, losses: Tensor, targets: Tensor) -> None:
-        """Add the nats of all targets but end tokens, and the notes, if a tokenizer is at hand."""
-        data = getattr(self.trainer, "datamodule", None)
-        tokenizer = getattr(data, "tokenizer", None)  # other data than music have none
-        if tokenizer is not None:
-            is_end = targets == tokenizer.vocabulary.id("EOS")
-            notes = tokenizer.num_notes(targets.cpu().numpy())
-            self._sums.update({"note_nats": float(losses[~is_end].sum()), "notes": notes})
+    test_step = validation_step
+
+    def on_validation_epoch_end(self) -> None:
+        self._log_means("val")
+
+    def on_test_epoch_end(self) -> None:
+        self._log_means("test")
 
     def _log_means(self, split: str) -> None:
         """Log the loss per token and per note, and the task's measures, over all batches, ranks."""
@@ -164,14 +152,14 @@ class TrainingModule(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = self._new_optimizer()
-        with parameter_of("scheduler"), _errors_name("scheduler"):
+        with parameter_of("scheduler"):
             scheduler = self._scheduler(optimizer)
         return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
 
     def _new_optimizer(self) -> Optimizer:
         trained = [p for p in self.model.parameters() if p.requires_grad]
         of_model = self._optimizer.func is MuonAdamW  # which needs more than the parameters
-        with parameter_of("optimizer"), _errors_name("optimizer"):
+        with parameter_of("optimizer"):
             return self._optimizer(self.model if of_model else trained)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -185,7 +173,6 @@ class TrainingModule(pl.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         saved = CheckpointContent.from_plain(checkpoint)
-        self.content.check_same_vocabulary(saved)
         self._settings_changed = any(
             saved.config.get(section) != self.content.config.get(section)
             for section in ("optimizer", "scheduler")
@@ -201,32 +188,15 @@ class TrainingModule(pl.LightningModule):
         """
         if not self._settings_changed:
             return
-        for config in self.trainer.lr_scheduler_configs:
-            scheduler, optimizer = config.scheduler, config.scheduler.optimizer
-            if not isinstance(scheduler, LambdaLR):
-                raise UserError(
-                    f"scheduler={type(scheduler).__name__}: a resumed run cannot change the "
-                    "settings of this schedule or of the optimizer; begin a new run from its "
-                    "weights with init="
-                )
-            new_groups = self._new_optimizer().param_groups
-            for group, new in zip(optimizer.param_groups, new_groups, strict=True):
-                group.update({**new, "params": group["params"], "initial_lr": new["lr"]})
-            scheduler.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
-            rates = [
-                rate * factor(scheduler.last_epoch)
-                for rate, factor in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
-            ]
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate
-
-
-@contextmanager
-def _errors_name(section: str) -> Iterator[None]:
-    """Name the section of the configuration in errors of torch's classes."""
-    try:
-        yield
-    except UserError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{section}: {error}") from None
+        (scheduler,) = (config.scheduler for config in self.trainer.lr_scheduler_configs)
+        if not isinstance(scheduler, LambdaLR):
+            raise UserError(
+                f"scheduler={type(scheduler).__name__}: a resumed run cannot change the settings "
+                "of this schedule or of the optimizer; begin a new run from its weights with init="
+            )
+        groups = scheduler.optimizer.param_groups
+        for group, new in zip(groups, self._new_optimizer().param_groups, strict=True):
+            group.update({**new, "params": group["params"], "initial_lr": new["lr"]})
+        scheduler.base_lrs = [group["initial_lr"] for group in groups]
+        for group, factor in zip(groups, scheduler.lr_lambdas, strict=True):
+            group["lr"] = group["initial_lr"] * factor(scheduler.last_epoch)

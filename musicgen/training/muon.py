@@ -38,9 +38,6 @@ class MuonAdamW(Optimizer):
         betas: Sequence[float] = (0.9, 0.95),
     ) -> None:
         check_float("lr", lr, above=0)
-        check_float("momentum", momentum, below=1)
-        check_float("weight_decay", weight_decay)
-        check_float("adamw_lr", adamw_lr, above=0)
         parts = dict(linear_maps(model))
         others = [p for p in model.parameters() if p not in parts]
         self._num_maps = list(parts.values())
@@ -63,41 +60,26 @@ class MuonAdamW(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         matrices, others = self.param_groups
-        scale = matrices["lr"] / self.defaults["lr"]
-        others["lr"] = self._adamw.defaults["lr"] * scale  # also where one rate is set for both
+        lr, decay = matrices["lr"], matrices["weight_decay"]
+        # Also where one rate is set for both.
+        others["lr"] = self._adamw.defaults["lr"] * (lr / self.defaults["lr"])
         for matrix, number in zip(matrices["params"], self._num_maps, strict=True):
             if matrix.grad is not None:
                 state = self.state[matrix]
                 if not state:
                     state["momentum_buffer"] = torch.zeros_like(matrix.grad)
                 tensors = (matrix, matrix.grad, state["momentum_buffer"])
-                for tensor in zip(*(tensor.chunk(number) for tensor in tensors), strict=True):
-                    _muon_step(
-                        *tensor,
-                        lr=matrices["lr"],
-                        momentum=matrices["momentum"],
-                        weight_decay=matrices["weight_decay"],
-                    )
+                chunks = zip(*(tensor.chunk(number) for tensor in tensors), strict=True)
+                for weight, gradient, average in chunks:
+                    average.lerp_(gradient, 1 - matrices["momentum"])
+                    update = orthogonalize(gradient.lerp(average, matrices["momentum"]))  # Nesterov
+                    rows, columns = weight.shape
+                    weight.mul_(1 - lr * decay)
+                    weight.add_(update, alpha=-lr * max(1, rows / columns) ** 0.5)
         # Loading a checkpoint replaces both.
         self._adamw.param_groups, self._adamw.state = [others], self.state
         self._adamw.step()
         return loss
-
-
-def _muon_step(
-    weight: Tensor,
-    gradient: Tensor,
-    average: Tensor,
-    *,
-    lr: float,
-    momentum: float,
-    weight_decay: float,
-) -> None:
-    """Update a matrix and its moving average of gradients, with Nesterov's momentum."""
-    average.lerp_(gradient, 1 - momentum)
-    update = orthogonalize(gradient.lerp(average, momentum))
-    rows, columns = weight.shape
-    weight.mul_(1 - lr * weight_decay).add_(update, alpha=-lr * max(1, rows / columns) ** 0.5)
 
 
 def orthogonalize(matrix: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytorch_lightning as pl
-from torch import distributed
 
 from musicgen.console import log
 from musicgen.errors import UserError
@@ -20,7 +18,6 @@ from musicgen.training.lightning_compat import without_process_observer
 _INTERVAL = 0.5  # seconds between looks at the others
 _GRACE = 5.0  # seconds in which a lost connection may end this process in an orderly way
 _OTHERS = ", and the others with it; the run continues from its last checkpoint"
-_CONNECTION = re.compile(r"gloo|NCCL|Connection (closed|reset)|Broken pipe")
 
 
 @contextmanager
@@ -28,8 +25,7 @@ def end_together(trainer: pl.Trainer) -> Iterator[None]:
     """End this process if another process of the run dies in the block.
 
     A collective operation may wait for a dead process for half an hour, and Lightning's own
-    observer kills the first process without a word, and the others never. A process that ends with
-    an error of its own speaks for all; those that only lost it are silent, but for one.
+    observer kills the first process without a word, and the others never.
 
     Raises:
         UserError: another process died.
@@ -43,24 +39,20 @@ def end_together(trainer: pl.Trainer) -> Iterator[None]:
     try:
         with without_process_observer():
             yield
-    except BaseException as error:
-        if not _is_lost_connection(error):
-            _kill_children(trainer)
-            raise
+    except Exception:
         over.wait(_INTERVAL)  # the system may close connections before it tells of the end
         message = _loss(trainer, parent)
         _kill_children(trainer)
-        if message == "" or not _speaks(trainer):
+        if message is None:
+            raise
+        if not message:
             raise SystemExit(2) from None
-        raise UserError(message or f"another process of this run ended{_OTHERS}") from None
+        raise UserError(message) from None
+    except BaseException:
+        _kill_children(trainer)
+        raise
     finally:
         over.set()
-
-
-def _is_lost_connection(error: BaseException) -> bool:
-    if isinstance(error, distributed.DistError):
-        return True
-    return isinstance(error, RuntimeError) and _CONNECTION.search(str(error)) is not None
 
 
 def _watch(trainer: pl.Trainer, parent: int | None, over: threading.Event) -> None:
@@ -69,7 +61,7 @@ def _watch(trainer: pl.Trainer, parent: int | None, over: threading.Event) -> No
         message = _loss(trainer, parent)
         if message is not None and not over.wait(_GRACE):
             _kill_children(trainer)
-            if message and _speaks(trainer):
+            if message:
                 log(f"error: {message}", "red")
             os._exit(2)
 
@@ -77,8 +69,7 @@ def _watch(trainer: pl.Trainer, parent: int | None, over: threading.Event) -> No
 def _loss(trainer: pl.Trainer, parent: int | None) -> str | None:
     """Say which process has died; "" if it gave the reason itself; None if all are alive."""
     for rank, child in enumerate(_children(trainer), 1):
-        status = child.poll()
-        if status:
+        if status := child.poll():
             if status > 0:
                 return ""
             name = signal.Signals(-status).name
@@ -88,16 +79,10 @@ def _loss(trainer: pl.Trainer, parent: int | None) -> str | None:
     return None
 
 
-def _speaks(trainer: pl.Trainer) -> bool:
-    """Return whether this process prints what all of them learn: the first, else the second."""
-    return trainer.global_rank <= 1
-
-
 def _children(trainer: pl.Trainer) -> list[Any]:
     return getattr(trainer.strategy.launcher, "procs", [])
 
 
 def _kill_children(trainer: pl.Trainer) -> None:
     for child in _children(trainer):
-        if child.poll() is None:
-            child.kill()
+        child.kill()  # does nothing after its end

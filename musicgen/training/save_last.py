@@ -10,7 +10,6 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from musicgen.training.lightning_compat import validate, validates_next
-from musicgen.validation import check_int
 
 # SIGUSR1 is not known to Windows.
 _STOPPING = [getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, n)]
@@ -26,7 +25,6 @@ class SaveLast(pl.Callback):
     """
 
     def __init__(self, path: str, every: int) -> None:
-        check_int("every", every)
         self.path, self.every = path, every
         self._stop = self._stopped = self._trained = False
         self._saved_step = self._step = 0

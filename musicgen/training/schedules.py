@@ -8,7 +8,7 @@ from collections.abc import Callable
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from musicgen.validation import check_float, check_int
+from musicgen.validation import check_int
 
 
 def warmup_cosine(
@@ -27,7 +27,6 @@ def warmup_polynomial(
 
     The distance from `min_lr` is proportional to (1 − t)^power, t being the share of its steps.
     """
-    check_float("power", power, above=0)
     return _warmup(optimizer, warmup_steps, max_steps, min_lr, lambda t: (1 - t) ** power)
 
 
@@ -39,9 +38,7 @@ def _warmup(
     left: Callable[[float], float],
 ) -> LambdaLR:
     """Warm up linearly; then `left` of the share of later steps is the distance from `min_lr`."""
-    check_int("warmup_steps", warmup_steps, 0)
     check_int("max_steps", max_steps)  # trainers take -1 for an endless run
-    check_float("min_lr", min_lr)
     floor = min(min_lr / optimizer.defaults["lr"], 1.0)
 
     def factor(step: int) -> float:
@@ -55,7 +52,6 @@ def _warmup(
 
 def inverse_sqrt(optimizer: Optimizer, *, warmup_steps: int) -> LambdaLR:
     """Warm up linearly over `warmup_steps`, then decay with 1/√step (Vaswani et al. 2017, §5.3)."""
-    check_int("warmup_steps", warmup_steps)
     return LambdaLR(
         optimizer, lambda step: min((step + 1) / warmup_steps, (warmup_steps / (step + 1)) ** 0.5)
     )

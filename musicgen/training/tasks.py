@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from musicgen.batches import IGNORED, Batch
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.validation import check_bool, check_float, check_int
 
 
 class Task:
@@ -39,12 +38,7 @@ class Task:
         self, model: Transformer, batch: Batch, noise: NoiseKey | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the nats of each target, 0 without one, and the sums whose means are logged."""
-        logits = _logits(model, batch, noise)
-        return _cross_entropy(logits, batch.targets, "none"), self.sums(logits, batch.targets)
-
-    def sums(self, logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return the sums over targets of `means`."""
-        return {}
+        return _cross_entropy(_logits(model, batch, noise), batch.targets, "none"), {}
 
     def measures(self, loss: float) -> dict[str, float]:
         """Return what else to log of the mean loss in nats per target."""
@@ -61,7 +55,6 @@ class LanguageModeling(Task):
     causal = True
 
     def __init__(self, perplexity: bool = False) -> None:
-        check_bool("perplexity", perplexity)
         self.perplexity = perplexity
 
     def measures(self, loss: float) -> dict[str, float]:
@@ -86,8 +79,6 @@ class MaskedLanguageModeling(LanguageModeling):
         self, perplexity: bool = True, *, mask_id: int = 1, probability: float = 0.15
     ) -> None:
         super().__init__(perplexity)
-        check_int("mask_id", mask_id, 0)
-        check_float("probability", probability, above=0, maximum=1)
         self.mask_id, self.probability = mask_id, probability
 
     def prepare(self, model: Transformer, batch: Batch, noise: NoiseKey) -> Batch:
@@ -111,9 +102,12 @@ class Classification(Task):
 
     means = ("accuracy",)
 
-    def sums(self, logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Count the correct classes."""
-        return {"accuracy": (logits.argmax(-1) == targets).sum()}
+    def evaluate(
+        self, model: Transformer, batch: Batch, noise: NoiseKey | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        logits = _logits(model, batch, noise)
+        correct = (logits.argmax(-1) == batch.targets).sum()
+        return _cross_entropy(logits, batch.targets, "none"), {"accuracy": correct}
 
 
 def _logits(model: Transformer, batch: Batch, noise: NoiseKey | None) -> Tensor:

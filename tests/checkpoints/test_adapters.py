@@ -38,10 +38,12 @@ def trained(kind, base):
 
 
 def saved(kind, base, path):
+    """A run's checkpoint, and beside it the file of its adapter."""
     model, _ = trained(kind, base)
     content = replace(base.content, adapter=CONFIGS[kind], config={"init": "the/base"})
     weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     torch.save({"state_dict": weights, CONTENT_KEY: content.to_plain(), "global_step": 7}, path)
+    write_adapter(path, path.parent / f"{kind}.safetensors")
     return model
 
 
@@ -72,7 +74,6 @@ def test_a_run_and_its_file_generate_as_they_were_trained(kind, tmp_path):
     torch.testing.assert_close(whole(IDS), expected)
     assert content.steps == 7
     file = tmp_path / f"{kind}.safetensors"
-    write_adapter(tmp_path / "run.ckpt", file)
     with_file = base.with_adapter(file)
     torch.testing.assert_close(with_file.model(IDS), expected)
     assert torch.equal(base.model(IDS), small_model_with(base).model(IDS))  # a copy was adapted
@@ -113,23 +114,19 @@ def test_lora_changes_nothing_at_first_and_merges():
 def test_files_for_other_models_and_of_other_kinds_are_refused(tmp_path):
     base, file = small_model(), tmp_path / "prefix_state.safetensors"
     saved("prefix_state", base, tmp_path / "run.ckpt")
-    write_adapter(tmp_path / "run.ckpt", file)
 
     def refused(message, model=base, kind="prefix_state", path=file):
         with pytest.raises(UserError, match=message):
             apply_adapter(model.model, model.content, path, kind)
 
     refused(r"prefix_state\.safetensors: it was trained for other weights", small_model())
-    refused(
-        r"prefix_state\.safetensors: it holds an adapter of the kind prefix_state, not lora",
-        kind="lora",
-    )
+    refused("it holds an adapter of the kind prefix_state, not lora", kind="lora")
     other = small_model_with(base)
     other.content = replace(base.content, vocabulary_hash="0")
     refused("another vocabulary", other)
     softmax = small_model(SOFTMAX)
     softmax.model.embedding.load_state_dict(base.model.embedding.state_dict())
-    refused("expected a model with linear attention.* has softmax attention: use lora", softmax)
+    refused("expected a model with linear attention, not softmax; use lora", softmax)
     base.save_pretrained(tmp_path)
     refused("not an adapter; give a file", path=tmp_path / "model.safetensors")
     file.write_bytes(file.read_bytes()[:-1])
@@ -140,7 +137,6 @@ def test_files_for_other_models_and_of_other_kinds_are_refused(tmp_path):
 def test_a_merged_lora_is_not_merged_again(tmp_path):
     base, file = small_model(), tmp_path / "lora.safetensors"
     saved("lora", base, tmp_path / "run.ckpt")
-    write_adapter(tmp_path / "run.ckpt", file)
     merged = base.with_adapter(file)
     merged.save_pretrained(tmp_path / "published", dtype="bfloat16")
     loaded = [musicgen.load(tmp_path / name) for name in ("run.ckpt", "published")]
@@ -152,14 +148,9 @@ def test_a_merged_lora_is_not_merged_again(tmp_path):
 
 
 def test_lora_names_its_layers():
-    with pytest.raises(UserError, match=r"targets=\[q\]: expected some of qkv, out, ff_in, ff_out"):
+    expected = r"targets=\[q\]: expected a list of some of qkv, out, ff_in, ff_out"
+    with pytest.raises(UserError, match=expected):
         LoRA(targets=["q"]).attach(small_model().model)
-
-
-@pytest.mark.parametrize("targets", [[], "qkv", 3, ["qkv", "out", "qkv"]])
-def test_lora_takes_a_list_of_different_layers(targets):
-    with pytest.raises(UserError, match=r"targets=.*: expected a list of different linear layers"):
-        LoRA(targets=targets)
 
 
 def test_a_prefix_state_is_a_state_and_needs_causality():

@@ -17,6 +17,7 @@ from musicgen.checkpoints import build, find_checkpoint
 from musicgen.errors import UserError
 from musicgen.generation.model import MusicModel
 from musicgen.models import Transformer
+from musicgen.run_folders import record_start
 from tests.checkpoints.small_model import small_model
 
 IDS = torch.arange(3, 40)[None]
@@ -195,6 +196,7 @@ def test_models_of_the_package_are_found_by_name(registry, tmp_path, capsys):
     last = tmp_path / "outputs/mine/checkpoints/last.ckpt"
     last.parent.mkdir(parents=True)
     last.write_text("")
+    record_start(last.parents[1])
     assert find_checkpoint("latest") == Path("outputs/mine/checkpoints/last.ckpt")
 
 

@@ -41,12 +41,6 @@ def test_newest_by_start_without_debug_runs(tmp_path):
     assert find_run("auto", tmp_path) == recorded
 
 
-def test_runs_without_a_record_are_dated_by_their_checkpoints(tmp_path):
-    older, newer = (make_run(tmp_path / name, None, LAST) for name in "ba")
-    os.utime(older / LAST, (1, 1))
-    assert find_run("auto", tmp_path) == newer
-
-
 def test_only_debug_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(run_folders, "PRETRAINED", tmp_path)  # no model takes a run's place
     run = make_run(tmp_path / "debug/x", 1.0, LAST)

@@ -118,7 +118,7 @@ ERRORS = {
     ),
     "nothing to resume": (["train.py", "resume=auto"], ["train.py"]),
     "no such run": (["train.py", "resume=no/such"], ["no/such", "resume=auto"]),
-    "resume of the best": (["train.py", "resume=run/best.ckpt"], ["resumes from its last.ckpt"]),
+    "resume of the best": (["train.py", "resume=run/best.ckpt"], ["give the folder of a run"]),
     "nothing trained": (["generate.py"], ["python train.py"]),
     "no such checkpoint": (["generate.py", "checkpoint=no.ckpt"], ["no.ckpt"]),
     "not a checkpoint": (

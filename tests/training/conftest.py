@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from musicgen.cli import train
@@ -30,6 +32,17 @@ TINY = (
 def run(config, tmp_path):
     """Train in a folder `name` of the test's own."""
     return runner(config, tmp_path)
+
+
+def saved(folder: Path, name: str = "last") -> dict[str, Any]:
+    """Return a checkpoint of a run."""
+    return torch.load(folder / f"checkpoints/{name}.ckpt", weights_only=True)
+
+
+def assert_equal(found: dict[str, Any], expected: dict[str, Any], part: str = "state_dict") -> None:
+    """Assert that two checkpoints hold the same tensors."""
+    for name, tensor in expected[part].items():
+        assert torch.equal(tensor, found[part][name]), name
 
 
 def runner(config, root: Path) -> Callable[..., dict[int, dict[str, str]]]:

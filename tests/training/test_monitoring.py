@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import torch
 
 from musicgen.midi import read
+from tests.training.conftest import assert_equal, saved
 
 SAMPLES = ("callbacks.samples.every=1", "callbacks.samples.bars=2")
 STEPS = ("trainer.max_steps=6",)
 SPE = ("position=sine_spe", "attention=favor", "optimizer=adam")
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
-
-
 def test_gates_and_decays_are_logged_as_they_are_learned(run, tmp_path):
     rows = run("run", *STEPS, *SPE, "optimizer.lr=0.1", "model.attention.decay=head")
-    last = weights(tmp_path / "run")
+    last = saved(tmp_path / "run")["state_dict"]
     for layer in range(2):
         gate = 1 / (1 + (-last["model.position.gate"][layer].double()).exp())  # δ
         rates = last[f"model.layers.{layer}.attention.decay"].double().exp()  # −log γ
@@ -34,8 +28,7 @@ def test_samples_are_written_and_change_nothing(run, tmp_path):
     plain, sampled = run("plain", *STEPS), run("sampled", *STEPS, *SAMPLES)
     for step in range(6):
         assert plain[step]["train/loss"] == sampled[step]["train/loss"]
-    for name, tensor in weights(tmp_path / "plain").items():
-        assert torch.equal(tensor, weights(tmp_path / "sampled")[name]), name
+    assert_equal(saved(tmp_path / "sampled"), saved(tmp_path / "plain"))
     folder = tmp_path / "sampled/samples"
     assert {path.name for path in folder.iterdir()} == {
         *("step_3.mid", "step_3.png", "step_6.mid", "step_6.png")

@@ -13,7 +13,7 @@ import pytorch_lightning as pl
 import torch
 
 from musicgen.errors import UserError
-from tests.training.conftest import runner
+from tests.training.conftest import assert_equal, runner, saved
 
 # The best of `max` is the first validation's loss, so that a later one must not replace it.
 SETTINGS = ("trainer.max_steps=9", "scheduler.max_steps=9", "callbacks.best.mode=max")
@@ -36,9 +36,9 @@ class Stop(pl.Callback):
 
 def best(folder: Path) -> tuple[float, dict[str, torch.Tensor]]:
     """The best checkpoint: its score, as the file itself tells it, and its weights."""
-    saved = torch.load(folder / "checkpoints/best.ckpt", weights_only=True)
-    (state,) = (s for s in saved["callbacks"].values() if "best_model_score" in s)
-    return float(state["best_model_score"]), saved["state_dict"]
+    checkpoint = saved(folder, "best")
+    (state,) = (s for s in checkpoint["callbacks"].values() if "best_model_score" in s)
+    return float(state["best_model_score"]), checkpoint["state_dict"]
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +71,7 @@ def test_the_best_is_that_of_an_uninterrupted_run(run, uninterrupted, tmp_path, 
         stop = f"+callbacks.stop={{_target_:{__name__}.Stop,step:{step},how:{how}}}"
         with pytest.raises((KeyboardInterrupt, MemoryError)):
             run("first", *SETTINGS, stop)
-    last = tmp_path / "first/checkpoints/last.ckpt"
-    assert torch.load(last, weights_only=True)["global_step"] == step
+    assert saved(tmp_path / "first")["global_step"] == step
     name = "first"
     if place != "same":
         name = "elsewhere"
@@ -108,12 +107,8 @@ def test_new_settings_of_the_optimizer_apply_from_the_first_step_on(run, tmp_pat
     last = tmp_path / "first/checkpoints/last.ckpt"
     given = (f"optimizer.{name}={value}" for name, value in new.items())
     run("second", *SETTINGS, *constant, "optimizer=adamw", *given, resume=last)
-    full, second = (
-        torch.load(tmp_path / name / "checkpoints/last.ckpt", weights_only=True)
-        for name in ("full", "second")
-    )
-    for name, tensor in full["state_dict"].items():
-        assert torch.equal(tensor, second["state_dict"][name]), name
+    second = saved(tmp_path / "second")
+    assert_equal(second, saved(tmp_path / "full"))
     group = second["optimizer_states"][0]["param_groups"][0]
     assert {name: group[name] for name in new} == new
     assert second["musicgen"]["config"]["optimizer"]["lr"] == new["lr"]
@@ -151,8 +146,8 @@ def test_a_damaged_best_checkpoint_is_replaced(run, tmp_path, capsys):
     file = tmp_path / "first/checkpoints/best.ckpt"
     file.write_bytes(file.read_bytes()[:1000])
     run("first", *SETTINGS, resume=file.parent / "last.ckpt")
-    assert "best.ckpt: a damaged checkpoint" in capsys.readouterr().err
-    assert torch.load(file, weights_only=True)["global_step"] == 6
+    assert "best.ckpt: not a checkpoint of train.py, or a damaged one" in capsys.readouterr().err
+    assert saved(tmp_path / "first", "best")["global_step"] == 6
 
 
 def test_settings_that_differ_are_shown(run, tmp_path, capsys):

@@ -23,6 +23,7 @@ from musicgen.random import NoiseKey
 from musicgen.training.module import TrainingModule
 from musicgen.training.tasks import Classification, LanguageModeling, MaskedLanguageModeling
 from tests.data.non_music.samples import SAMPLES
+from tests.training.conftest import assert_equal, saved
 
 TINY = (
     "model.dim=16",
@@ -112,12 +113,9 @@ def test_listops_learns(run):
 def test_batch_norm_counts_the_batches_of_training_alone(run, tmp_path):
     run("with", *LISTOPS, "model.norm=batch")
     run("without", *LISTOPS, "model.norm=batch", "callbacks.memory=null")
-    ours, theirs = (
-        torch.load(tmp_path / name / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
-        for name in ("with", "without")
-    )
-    assert ours["model.layers.0.ff_norm.norm.num_batches_tracked"] == 3
-    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+    ours = saved(tmp_path / "with")
+    assert ours["state_dict"]["model.layers.0.ff_norm.norm.num_batches_tracked"] == 3
+    assert_equal(ours, saved(tmp_path / "without"))
 
 
 @pytest.mark.slow

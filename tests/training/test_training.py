@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,10 +21,7 @@ from musicgen.training.callbacks import RedrawFeatures
 from musicgen.training.monitoring.throughput import Resources, Throughput
 from musicgen.training.save_last import SaveLast
 from musicgen.training.schedules import warmup_cosine, warmup_polynomial
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+from tests.training.conftest import assert_equal, saved
 
 
 def test_runs_are_reproducible_and_resumed_runs_match_uninterrupted_ones(run, tmp_path):
@@ -47,8 +43,7 @@ def test_runs_are_reproducible_and_resumed_runs_match_uninterrupted_ones(run, tm
     # Batches, noise, redraws, schedule and optimizer continue.
     assert [second[step]["train/loss"] for step in range(3, 6)] == losses[3:]
     assert second[5]["val/loss"] == full[5]["val/loss"]
-    for name, tensor in weights(tmp_path / "full").items():
-        assert torch.equal(tensor, weights(tmp_path / "second")[name]), name
+    assert_equal(saved(tmp_path / "second"), saved(tmp_path / "full"))
 
 
 def test_loss_decreases_and_best_and_last_checkpoints_are_saved(run, tmp_path):
@@ -59,8 +54,7 @@ def test_loss_decreases_and_best_and_last_checkpoints_are_saved(run, tmp_path):
     assert float(rows[59]["val/loss"]) < float(rows[19]["val/loss"])
     assert (tmp_path / "run/checkpoints/best.ckpt").is_file()
     run("odd", "trainer.max_steps=5", "trainer.val_check_interval=3")
-    last = torch.load(tmp_path / "odd/checkpoints/last.ckpt", weights_only=True)
-    assert last["global_step"] == 5  # the last validation was at step 3
+    assert saved(tmp_path / "odd")["global_step"] == 5  # the last validation was at step 3
     assert "tokens_per_second" in " ".join(rows[30])
 
 
@@ -70,11 +64,7 @@ def test_loss_decreases_and_best_and_last_checkpoints_are_saved(run, tmp_path):
 def test_runs_shorter_than_the_validation_interval_are_validated_at_the_end(run, tmp_path, end):
     rows = run("run", *end, "scheduler.max_steps=9", "trainer.val_check_interval=50")
     assert [float(row["val/loss"]) > 0 for row in rows.values() if "val/loss" in row] == [True]
-    best, last = (
-        torch.load(tmp_path / f"run/checkpoints/{name}.ckpt", weights_only=True)
-        for name in ("best", "last")
-    )
-    assert best["global_step"] == last["global_step"] == 2
+    assert [saved(tmp_path / "run", name)["global_step"] for name in ("best", "last")] == [2, 2]
     # Runs with a validation are not validated again.
     rows = run("more", "trainer.max_steps=4")
     assert [step for step, row in rows.items() if "val/loss" in row] == [2]
@@ -93,7 +83,7 @@ def test_window_follows_the_learned_span(run, tmp_path):
     )
     key = "span/layer0_dim0"
     windows = [int(float(rows[step][key])) for step in range(6)]
-    sigma = weights(tmp_path / "span")["model.layers.0.span.sigma"]
+    sigma = saved(tmp_path / "span")["state_dict"]["model.layers.0.span.sigma"]
     reach = abs(float(sigma)) * math.sqrt(-2 * math.log(0.1)) * 31
     assert windows[-1] == math.ceil(reach)
     assert windows[-1] != windows[0]
@@ -111,8 +101,7 @@ def test_window_follows_the_learned_span(run, tmp_path):
 )
 def test_last_checkpoint_is_saved_at_the_end(run, tmp_path, overrides, step):
     run("run", *overrides)
-    saved = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)
-    assert saved["global_step"] == step
+    assert saved(tmp_path / "run")["global_step"] == step
 
 
 def test_saves_are_between_steps_when_gradients_are_accumulated(tmp_path):
@@ -166,11 +155,6 @@ def test_run_folders_are_not_reused(run):
         ("loader.batch_size=0", r"batch_size(', |=)0(, '|: )expected an integer >= 1"),
         ("loader.length=x", r"length(', '|=)x('|:).*expected an integer"),
         ("optimizer.lr=-1", "optimizer.lr=-1: expected a number > 0"),
-        (
-            "trainer.val_check_interval=0",
-            "'every', 0, 'expected an integer >= 1'.*\nfull_key: callbacks.last",
-        ),
-        ("trainer.log_every_n_steps=0", "'every', 0, .*\nfull_key: callbacks.learned"),
     ],
 )
 def test_invalid_settings_are_refused(run, override, message):
@@ -198,8 +182,6 @@ def test_redraw_frequency():
     assert draws(RedrawFeatures(probability=0.25, seed=3), 400) == often
     with pytest.raises(UserError, match="either every or probability"):
         RedrawFeatures()
-    with pytest.raises(UserError, match="probability=2: expected a number >= 0 and <= 1"):
-        RedrawFeatures(probability=2)
 
 
 def test_throughput_is_logged_once_per_step():
@@ -234,8 +216,7 @@ def test_hours_and_memory_of_training_are_logged_with_each_validation(run, tmp_p
     first = float(rows[1]["train/hours"])
     assert 0 < first < 0.1
     assert 0.1 < float(rows[1]["train/gigabytes"]) < 100
-    last = tmp_path / "first/checkpoints/last.ckpt"
-    checkpoint = torch.load(last, weights_only=True)
+    last, checkpoint = tmp_path / "first/checkpoints/last.ckpt", saved(tmp_path / "first")
     checkpoint["callbacks"]["Resources"]["seconds"] += 3600  # as if it had run for an hour more
     torch.save(checkpoint, last)
     rows = run("second", "trainer.max_steps=4", *arguments, resume=last)
@@ -247,8 +228,6 @@ def test_schedule_by_hand():
     assert found[:5] == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.0])
     assert found[9] == pytest.approx(1.5)  # half-way down from 2 to 1
     assert found[14:] == pytest.approx([1.0] * 6)
-    with pytest.raises(UserError, match="warmup_steps=-1: expected an integer >= 0"):
-        rates(warmup_cosine, 1, warmup_steps=-1, max_steps=14, min_lr=1.0)
 
 
 def rates(build, steps, **settings):
@@ -302,7 +281,5 @@ def test_bf16_accumulation_and_recomputation_go_together(run, tmp_path):
     for step in range(3):
         loss = float(plain[step]["train/loss"])
         assert float(rows[step]["train/loss"]) == pytest.approx(loss, rel=0.01)
-    saved = torch.load(tmp_path / "bf16/checkpoints/last.ckpt", weights_only=True)
-    assert all(
-        t.dtype == torch.float32 for t in saved["state_dict"].values() if t.is_floating_point()
-    )
+    weights = saved(tmp_path / "bf16")["state_dict"].values()
+    assert all(t.dtype == torch.float32 for t in weights if t.is_floating_point())

@@ -12,7 +12,6 @@ from pytorch_lightning.strategies import FSDPStrategy, ModelParallelStrategy
 from musicgen.attention import LinearAttention
 from musicgen.models import Transformer
 from musicgen.position import SPE
-from musicgen.validation import check_int
 
 
 class LogLearned(pl.Callback):
@@ -25,7 +24,6 @@ class LogLearned(pl.Callback):
     """
 
     def __init__(self, every: int) -> None:
-        check_int("every", every)
         self.every = every
 
     def on_train_batch_end(

@@ -29,7 +29,8 @@ class _Writer(ExperimentWriter):
     def save(self) -> None:
         if self.resumes and self.metrics:
             self.resumes = False
-            self._drop_repeated(self.metrics[0])
+            if "test/loss" not in self.metrics[0]:  # a test alone repeats nothing
+                self._drop_repeated(self.metrics[0])
         try:
             super().save()
         except OSError as error:
@@ -42,19 +43,17 @@ class _Writer(ExperimentWriter):
         """Drop the rows that follow from `first` on: of steps after the checkpoint, and a cut one.
 
         A resumed run may begin with the validation after the checkpoint's step, whose other rows
-        stay. A test alone repeats nothing.
+        stay.
         """
-        if "test/loss" in first:
-            return
-        path, step, validates = Path(self.metrics_file_path), first["step"], "val/loss" in first
 
         def is_before(row: Mapping[str, str | None]) -> bool:
-            number = row.get("step") or ""
+            number = row["step"] or ""
             if not number.isdecimal() or None in row.values():  # cut short by a kill
                 return False
-            same = validates and int(number) == step and not row.get("val/loss")
-            return int(number) < step or same
+            same = "val/loss" in first and not row.get("val/loss")
+            return int(number) < first["step"] + same
 
+        path = Path(self.metrics_file_path)
         with path.open(newline="") as file:
             kept = [row for row in csv.DictReader(file) if is_before(row)]
         text = io.StringIO(newline="")

@@ -19,7 +19,6 @@ from musicgen.generation.sampler import Sampler
 from musicgen.report.piano_roll import plot_piano_roll
 from musicgen.training.module import TrainingModule
 from musicgen.training.monitoring.learned import shards_weights
-from musicgen.validation import check_int
 
 _MAX_TOKENS_PER_BAR = 128  # a model that has learned little may never end a bar
 _NAME = "sample"  # of the image in loggers
@@ -42,10 +41,6 @@ class LogSamples(pl.Callback):
     def __init__(
         self, folder: str, every: int | None, prompt_bars: int, bars: int, seed: int
     ) -> None:
-        check_int("every", every, none_means="no samples")
-        check_int("prompt_bars", prompt_bars)
-        check_int("bars", bars)
-        check_int("seed", seed, minimum=0)
         self.folder, self.every = Path(folder), every
         self.prompt_bars, self.bars, self.seed = prompt_bars, bars, seed
         self._num_validations = 0

@@ -9,7 +9,6 @@ import pytorch_lightning as pl
 
 from musicgen.batches import Batch
 from musicgen.memory import peak_memory, reset_peak_memory
-from musicgen.validation import check_int
 
 
 class Throughput(pl.Callback):
@@ -19,8 +18,7 @@ class Throughput(pl.Callback):
     of validations is left out.
     """
 
-    def __init__(self, every: int = 10) -> None:
-        check_int("every", every)
+    def __init__(self, every: int) -> None:
         self.every = every
         self._tokens, self._start, self._cpu_start, self._step = 0, 0.0, 0.0, 0
 
