@@ -8,7 +8,7 @@ from collections.abc import Callable
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from musicgen.validation import check_int
+from musicgen.validation import check_float, check_int
 
 
 def warmup_cosine(
@@ -39,6 +39,7 @@ def _warmup(
 ) -> LambdaLR:
     """Warm up linearly; then `left` of the share of later steps is the distance from `min_lr`."""
     check_int("max_steps", max_steps)  # trainers take -1 for an endless run
+    check_float("min_lr", min_lr)
     floor = min(min_lr / optimizer.defaults["lr"], 1.0)
 
     def factor(step: int) -> float:

@@ -81,10 +81,6 @@ ERRORS = {
     ),
     "probability above 1": (["train.py", "sampling.top_p=7"], ["sampling.top_p=7: expected"]),
     "negative learning rate": (["train.py", *TINY, "scheduler.min_lr=-1"], ["scheduler.min_lr=-1"]),
-    "negative decay": (
-        ["train.py", *TINY, "optimizer=adamw", "optimizer.weight_decay=-1"],
-        ["optimizer: Invalid weight_decay value: -1"],
-    ),
     "number for a device": (["generate.py", "device=-1"], ["python train.py"]),
     "number for a metric": (["evaluate.py", "metrics=1.5"], ["metrics=1.5: expected one of style"]),
     "no such split": (["evaluate.py", "checkpoint=latest", "split=tset"], ["python train.py"]),

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.end_to_end.command_line import ROOT, TINY
-from tests.end_to_end.deaths import ALL_KILLS, AtHook, assert_same_run, is_alive, train
+from tests.end_to_end.deaths import ALL_KILLS, AtHook, assert_same_run, is_alive, start, train
 
 STEPS = 8
 TWO = (
@@ -79,51 +79,49 @@ def test_a_signal_to_the_first_process_stops_all(uninterrupted, tmp_path):
     assert_same_run(tmp_path / "outputs/run", uninterrupted / "outputs/run")
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "srun"])
-def test_a_launch_has_one_folder(uninterrupted, tmp_path, launcher):
-    """All processes take the folder of the first, also where its clock is another's."""
+def test_jobs_of_a_sweep_have_folders_of_their_own(uninterrupted, tmp_path):
+    sweep = ("-m", "seed=1,2", "trainer.max_steps=2", "hydra.sweep.dir=sweep")
+    status = train(tmp_path, *arguments(uninterrupted / "data")[:-1], *sweep)
+    assert status == 0, (tmp_path / "stderr").read_text()
+    assert len(list((tmp_path / "sweep").glob("*/checkpoints/last.ckpt"))) == 2
+    assert {path.name for path in (tmp_path / "sweep").iterdir()} == {"0", "1", "multirun.yaml"}
+
+
+def test_processes_of_torchrun_have_one_folder(uninterrupted, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command += [str(ROOT / "train.py"), *arguments(uninterrupted / "data")[:-1]]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert_same_run(only_run(tmp_path), uninterrupted / "outputs/run")
+
+
+def test_processes_of_srun_have_one_folder(uninterrupted, tmp_path):
+    """Also where the clock of one is another's."""
+    srun(tmp_path, arguments(uninterrupted / "data")[:-1])
+    assert_same_run(only_run(tmp_path), uninterrupted / "outputs/run")
     data = f"paths.data_dir={uninterrupted}/data"
-    wanted = [*TINY, *TWO, data]
-    for arguments in (wanted, ["resume=auto", "trainer.max_steps=10", data]):
-        done = launch(tmp_path, launcher, arguments)
-        assert all(process.returncode == 0 for process in done), stderr_of(done)
-        (run,) = (tmp_path / "outputs/default").iterdir()
-        assert not list(run.glob("*rank*"))
-        if arguments is wanted:
-            assert_same_run(run, uninterrupted / "outputs/run")
-    assert torch.load(run / "checkpoints/last.ckpt", weights_only=True)["global_step"] == 10
+    srun(tmp_path, ["resume=auto", "trainer.max_steps=10", data])
+    last = only_run(tmp_path) / "checkpoints/last.ckpt"
+    assert torch.load(last, weights_only=True)["global_step"] == 10
 
 
-def launch(
-    folder: Path, launcher: str, arguments: list[str]
-) -> list[subprocess.CompletedProcess[str]]:
-    """Run two processes as torchrun does, or as srun does, of which there is none here."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
-    script = [str(ROOT / "train.py"), *arguments]
-    if launcher == "torchrun":
-        script = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", *script]
+def only_run(folder: Path) -> Path:
+    (run,) = (folder / "outputs/default").iterdir()
+    assert not list(run.glob("*rank*"))
+    return run
+
+
+def srun(folder: Path, arguments: list[str]) -> None:
+    """Run two processes as srun does, of which there is none here."""
     slurm = {"SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train", "SLURM_NODELIST": "127.0.0.1"}
-    slurm |= {
-        "SLURM_STEP_NUM_TASKS": "2",
-        "SLURM_STEP_ID": "0",
-        "SLURM_JOB_ID": str(os.getpid()),
-        "SLURM_NTASKS_PER_NODE": "2",
-        "SLURM_NODEID": "0",
-    }
+    slurm |= {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}
+    slurm |= {"SLURM_NTASKS_PER_NODE": "2", "SLURM_NODEID": "0"}
     processes = []
-    for rank in range(1 if launcher == "torchrun" else 2):
+    for rank in range(2):
         ids = {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)}
-        added = slurm | ids if launcher == "srun" else {}
-        options = {"stderr": subprocess.PIPE, "text": True, "cwd": folder}
-        command = [sys.executable, *script]
-        processes.append(subprocess.Popen(command, env=environment | added, **options))
-        time.sleep(1.5 * (launcher == "srun"))  # in another second
-    return [
-        subprocess.CompletedProcess(process.args, process.wait(), None, text)
-        for process in processes
-        for text in [process.communicate(timeout=200)[1]]
-    ]
-
-
-def stderr_of(done: list[subprocess.CompletedProcess[str]]) -> str:
-    return "\n".join(process.stderr for process in done)
+        processes.append(start(folder, *arguments, environment=slurm | ids))
+        time.sleep(1.5)  # in another second
+    for process in processes:
+        process.join(200)
+        assert process.exitcode == 0, (folder / "stderr").read_text()

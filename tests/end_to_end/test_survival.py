@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,7 @@ def deaths_in_writes(number: int) -> list[tuple[str, InWrite]]:
     ]
 
 
+STOPS = [*product(SETTINGS, (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT))]
 DEATHS = [*deaths_at_steps(20), *deaths_in_writes(10)]
 
 
@@ -97,8 +99,7 @@ def test_a_killed_run_resumes_as_if_nothing_had_happened(uninterrupted, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
-@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize(("kind", "number"), STOPS[:: 1 if ALL_KILLS else 4])
 def test_a_stopped_run_saves_its_step(uninterrupted, tmp_path, kind, number):
     """As SLURM and schedulers of spot machines stop runs: a signal, and a kill somewhat later."""
     data, draw = data_of(uninterrupted[kind]), random.Random(f"{kind}{number}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ TINY = (
     "callbacks.memory=null",  # which runs the model before the first step
 )
 
+Rows = dict[int, dict[str, str]]
+
 
 @pytest.fixture
 def run(config, tmp_path):
@@ -45,16 +47,16 @@ def assert_equal(found: dict[str, Any], expected: dict[str, Any], part: str = "s
         assert torch.equal(tensor, found[part][name]), name
 
 
-def runner(config, root: Path) -> Callable[..., dict[int, dict[str, str]]]:
+def runner(config, root: Path, base: Sequence[str] = TINY) -> Callable[..., Rows]:
     """Return a function that trains in a folder of `root`, and returns the metrics by step."""
 
-    def run(name: str, *overrides: str, resume: Path | None = None) -> dict[int, dict[str, str]]:
-        cfg = config("train", *TINY, *overrides)
+    def run(name: str, *overrides: str, resume: Path | None = None) -> Rows:
+        cfg = config("train", *base, *overrides)
         OmegaConf.update(cfg, "paths.output_dir", str(root / name))
         OmegaConf.update(cfg, "paths.data_dir", str(root / "data"))
         cfg.resume = None if resume is None else str(resume)
         train.main(cfg)
-        rows: dict[int, dict[str, str]] = {}
+        rows: Rows = {}
         if cfg.find is None:
             with (root / name / "metrics.csv").open() as file:
                 for row in csv.DictReader(file):

@@ -43,7 +43,7 @@ def test_the_largest_batch_size_is_named(run, monkeypatch, capsys):
     used = int(status["VmData"].split()[0]) * 1024
     total = int(re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())[1]) * 1024
     monkeypatch.setattr(finders, "_NUM_SIZES", 12)
-    monkeypatch.setattr(finders, "_SHARE", (used + 2**29) / total)
+    monkeypatch.setattr(finders, "_SHARE", (used + 2**28) / total)
     before = resource.getrlimit(resource.RLIMIT_DATA)
     run("run", "find=batch_size", "loader.length=256")
     found = re.search(r"the largest that fits is loader.batch_size=(\d+),", capsys.readouterr().err)

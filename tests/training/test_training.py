@@ -25,17 +25,12 @@ from tests.training.conftest import assert_equal, saved
 
 
 def test_runs_are_reproducible_and_resumed_runs_match_uninterrupted_ones(run, tmp_path):
-    redraw = "callbacks.redraw_features.probability=0.5"
-    full = run("full", "trainer.max_steps=6", redraw, "scheduler.max_steps=6")
-    again = run("again", "trainer.max_steps=6", redraw, "scheduler.max_steps=6")
-    first = run("first", "trainer.max_steps=3", redraw, "scheduler.max_steps=6")
-    second = run(
-        "second",
-        "trainer.max_steps=6",
-        redraw,
-        "scheduler.max_steps=6",
-        resume=tmp_path / "first/checkpoints/last.ckpt",
-    )
+    settings = ("callbacks.redraw_features.probability=0.5", "scheduler.max_steps=6")
+    last = tmp_path / "first/checkpoints/last.ckpt"
+    full = run("full", "trainer.max_steps=6", *settings)
+    again = run("again", "trainer.max_steps=6", *settings)
+    first = run("first", "trainer.max_steps=3", *settings)
+    second = run("second", "trainer.max_steps=6", *settings, resume=last)
     losses = [full[step]["train/loss"] for step in range(6)]
     assert len(set(losses)) == 6
     assert [again[step]["train/loss"] for step in range(6)] == losses
@@ -43,6 +38,9 @@ def test_runs_are_reproducible_and_resumed_runs_match_uninterrupted_ones(run, tm
     # Batches, noise, redraws, schedule and optimizer continue.
     assert [second[step]["train/loss"] for step in range(3, 6)] == losses[3:]
     assert second[5]["val/loss"] == full[5]["val/loss"]
+    for row in full.values():  # both groups of Muon follow the schedule
+        matrices, others = (float(row[f"lr-MuonAdamW/{x}"]) for x in ("matrices", "others"))
+        assert matrices == pytest.approx(10 * others)
     assert_equal(saved(tmp_path / "second"), saved(tmp_path / "full"))
 
 
@@ -73,13 +71,8 @@ def test_runs_shorter_than_the_validation_interval_are_validated_at_the_end(run,
 def test_window_follows_the_learned_span(run, tmp_path):
     rows = run(
         "span",
-        "position=siren",
-        "attention=softmax",
-        "span=gaussian",
-        "model.span.sigma=0.1",
-        "optimizer.adamw_lr=0.05",
-        "scheduler.warmup_steps=1",
-        "trainer.max_steps=6",
+        *("position=siren", "attention=softmax", "span=gaussian", "model.span.sigma=0.1"),
+        *("optimizer.adamw_lr=0.05", "scheduler.warmup_steps=1", "trainer.max_steps=6"),
     )
     key = "span/layer0_dim0"
     windows = [int(float(rows[step][key])) for step in range(6)]
@@ -107,13 +100,8 @@ def test_last_checkpoint_is_saved_at_the_end(run, tmp_path, overrides, step):
 def test_saves_are_between_steps_when_gradients_are_accumulated(tmp_path):
     saves = []
     save = SaveLast(str(tmp_path / "last.ckpt"), every=2)
-    trainer = SimpleNamespace(
-        global_step=0,
-        max_steps=5,
-        world_size=1,
-        accumulate_grad_batches=3,
-        enable_validation=False,
-    )
+    trainer = SimpleNamespace(global_step=0, max_steps=5, world_size=1)
+    trainer.accumulate_grad_batches, trainer.enable_validation = 3, False
     trainer.save_checkpoint = lambda path, weights_only: saves.append(trainer.global_step)
     save.on_train_start(trainer, None)
     for batch in range(15):
@@ -139,12 +127,6 @@ def test_overfit_trains_and_validates_on_one_batch(run, monkeypatch):
     assert all(tokens == seen[0][1] for _, tokens in seen)
     # Before the update of step 2, the loss in training differs by noise and dropout alone.
     assert float(rows[1]["val/loss"]) == pytest.approx(float(rows[2]["train/loss"]), rel=0.05)
-
-
-def test_run_folders_are_not_reused(run):
-    run("run", "trainer.max_steps=1")
-    with pytest.raises(UserError, match="holds another run; continue it with resume="):
-        run("run", "trainer.max_steps=1")
 
 
 @pytest.mark.parametrize(
@@ -259,10 +241,9 @@ def test_learnable_positions_must_cover_the_training_length(config, tmp_path):
         train.main(cfg)
 
 
-@pytest.mark.parametrize("task", ["pop_piano", "groove"])
 @pytest.mark.parametrize("position", ["none", "conv_spe"])
-def test_every_task_trains(run, task, position):
-    rows = run("run", f"task={task}", f"position={position}", "trainer.max_steps=3")
+def test_grooves_train(run, position):
+    rows = run("run", "task=groove", f"position={position}", "trainer.max_steps=3")
     assert float(rows[2]["val/loss"]) > 0
 
 
