@@ -80,8 +80,8 @@ def test_a_signal_to_the_first_process_stops_all(uninterrupted, tmp_path):
 
 
 def test_jobs_of_a_sweep_have_folders_of_their_own(uninterrupted, tmp_path):
-    sweep = ("-m", "seed=1,2", "trainer.max_steps=2", "hydra.sweep.dir=sweep")
-    status = train(tmp_path, *arguments(uninterrupted / "data")[:-1], *sweep)
+    sweep = ("seed=1,2", "trainer.max_steps=2", "hydra.sweep.dir=sweep")
+    status = train(tmp_path, "-m", *arguments(uninterrupted / "data")[:-1], *sweep)
     assert status == 0, (tmp_path / "stderr").read_text()
     assert len(list((tmp_path / "sweep").glob("*/checkpoints/last.ckpt"))) == 2
     assert {path.name for path in (tmp_path / "sweep").iterdir()} == {"0", "1", "multirun.yaml"}
