@@ -13,10 +13,12 @@ and of 60 multi-track accompaniments none, come for the fifth time in a row or l
 
 from __future__ import annotations
 
+import copy
 import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -52,11 +54,7 @@ class BarRepeats:
         self._repeated: list[_Repeated] = []  # bars that this one may not repeat
 
     def copy(self) -> BarRepeats:
-        new = BarRepeats(self.grammar, self.max_repeats, self.bar_length)
-        new._start, new._notes, new._bars = self._start, self._notes.copy(), self._bars.copy()
-        new._runs = self._runs.copy()
-        new._repeated = [_Repeated(each.notes, each.num_shared) for each in self._repeated]
-        return new
+        return copy.deepcopy(self, {id(self.grammar): self.grammar})
 
     def observe(self, tokens: Iterable[int], times: Iterable[int]) -> BarRepeats:
         """Take in the next tokens, at these musical times, and return itself."""
@@ -100,11 +98,12 @@ class BarRepeats:
         ]
 
 
+@dataclass
 class _Repeated:
     """A bar that may not come again, and how many of its notes have."""
 
-    def __init__(self, notes: list[_Note], num_shared: int = 0) -> None:
-        self.notes, self.num_shared = notes, num_shared
+    notes: list[_Note]
+    num_shared: int = 0
 
     @property
     def num_allowed(self) -> int:

@@ -8,7 +8,8 @@ from typing import Literal, get_args
 from musicgen.errors import ParameterError, UserError
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.sampling import SamplingParams
-from musicgen.validation import check_bool, check_choice, check_int
+from musicgen.models import Transformer
+from musicgen.validation import check_choice, check_int
 
 Ending = Literal["open", "close"]
 
@@ -66,9 +67,6 @@ class GenerationRequest:
         check_int("max_new_tokens", self.max_new_tokens, none_means="no limit")
         check_int("num_samples", self.num_samples)
         check_int("batch_size", self.batch_size)
-        check_bool("allow_end", self.allow_end)
-        check_bool("hold_tempo", self.hold_tempo)
-        check_bool("hold_metre", self.hold_metre)
         check_choice("ending", self.ending, get_args(Ending))
         if self.ending == "close" and self.bars is None:
             raise ParameterError("ending", "close", "expected bars, not length_factor, beside it")
@@ -84,22 +82,31 @@ class GenerationRequest:
         """Return the musical time at which a continuation ends; None if tokens end it."""
         return None if self.bars is None else prompt.end_time + self.bars * prompt.bar_length
 
-    def num_new_tokens(self, prompt: Prompt, max_length: int | None) -> int:
-        """Return how many tokens to add at most; `max_length` is the model's limit in all.
+    def num_new_tokens(self, prompt: Prompt, model: Transformer) -> int:
+        """Return how many tokens to add at most.
 
         Raises:
-            UserError: the prompt has `total_tokens` already.
+            UserError: the prompt has `total_tokens` already, or the model's positional encoding is
+                shorter than the prompt and what is to follow.
         """
-        if self.bars is not None:
+        given, longest = len(prompt.tokens), model.position.max_length
+        if self.total_tokens is None:
+            assert self.bars is not None
             limit = self.bars * MAX_TOKENS_PER_BAR
-            if max_length is not None:  # fewer bars rather than none
-                limit = max(1, min(limit, max_length - len(prompt.tokens)))
+            if longest is not None:  # fewer bars rather than none
+                limit = max(1, min(limit, longest - given))
         else:
-            assert self.total_tokens is not None
-            limit = self.total_tokens - len(prompt.tokens)
+            limit = self.total_tokens - given
             if limit < 1:
                 raise UserError(
-                    f"{prompt.name}: the prompt has {len(prompt.tokens)} tokens already, of "
+                    f"{prompt.name}: the prompt has {given} tokens already, of "
                     f"{self.total_tokens} in all; keep fewer bars of it or generate more tokens"
                 )
-        return limit if self.max_new_tokens is None else min(limit, self.max_new_tokens)
+        limit = min(limit, self.max_new_tokens or limit)
+        if longest is not None and given + limit > longest:
+            raise UserError(
+                f"{given + limit} tokens are more than the max_length={longest} of this "
+                f"model's positional encoding ({model.position.name}). Generate fewer, or train "
+                "with an encoding without a limit, such as sine_spe, sinusoidal or none"
+            )
+        return limit

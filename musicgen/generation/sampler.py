@@ -10,24 +10,21 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from musicgen.errors import UserError
-from musicgen.generation.cadence import restfulness
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.engines import Engine, make_engine
 from musicgen.generation.prompts import Prompt, with_frame
 from musicgen.generation.repetition import BarRepeats, cap_repeats
 from musicgen.generation.request import MAX_TOKENS_PER_BAR, GenerationRequest
 from musicgen.generation.sampling import sample
-from musicgen.generation.selection import Candidate, Selection, best, measure
+from musicgen.generation.selection import Candidate, Selection, best, measure, restfulness
 from musicgen.metrics.key import find_key
 from musicgen.midi import pitched_notes
 from musicgen.models import ModelState, Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import TICKS_PER_BEAT, Tokenizer
-from musicgen.tokenization.grammar import Grammar
+from musicgen.tokenization.vocabulary import IntArray
 
 NUM_ENDINGS = 16
 """Candidates for the last bar of a piece that closes."""
@@ -43,7 +40,7 @@ class Draft(NamedTuple):
 
     prompt: Prompt
     sample: int
-    tokens: NDArray[np.int64]
+    tokens: IntArray
     selections: tuple[Selection, ...] = ()
 
 
@@ -60,7 +57,7 @@ class Context:
     """
 
     prompt: Prompt
-    tokens: NDArray[np.int64]
+    tokens: IntArray
     start: int
     end: int | None
     silent_by: int | None
@@ -85,7 +82,7 @@ class Row:
     log_probs: list[float] = field(default_factory=list)
 
     @property
-    def all_tokens(self) -> NDArray[np.int64]:
+    def all_tokens(self) -> IntArray:
         return np.append(self.context.tokens, np.array(self.tokens, dtype=np.int64))
 
 
@@ -107,10 +104,12 @@ class Sampler:
         on_step: Callable[[int], None] = lambda num_tokens: None,
         warn: Callable[[str], object] = warnings.warn,
     ) -> None:
-        self.tokenizer, self.request, self.on_step = tokenizer, request, on_step
-        self.position, self.coordinates = model.position, model.coordinate_names
-        noise = NoiseKey((request.seed,))
-        self.engine = make_engine(model, noise, compile=request.compile, warn=warn)
+        self.model, self.tokenizer, self.request, self.on_step = model, tokenizer, request, on_step
+        self.engine = make_engine(
+            model, NoiseKey((request.seed,)), compile=request.compile, warn=warn
+        )
+        self._eos = tokenizer.vocabulary.id("EOS")
+        self._ticks_per_step = TICKS_PER_BEAT // tokenizer.steps_per_beat
 
     def continuations(self, prompts: Sequence[Prompt]) -> Iterator[Continuation]:
         """Yield `num_samples` continuations of each prompt, each as soon as it is finished.
@@ -120,7 +119,7 @@ class Sampler:
         """
         request = self.request
         for prompt in prompts:  # before any work
-            self._check_length(prompt)
+            request.num_new_tokens(prompt, self.model)
         samples = [Draft(p, i, p.tokens) for p in prompts for i in range(request.num_samples)]
         size = max(1, request.batch_size // request.best_of)
         for first in range(0, len(samples), size):
@@ -138,15 +137,14 @@ class Sampler:
             for draft in self._add_endings(closing):
                 yield self._continuation(draft)
 
-    def stream(self, prompt: Prompt, sample: int = 0) -> Iterator[tuple[int, int]]:
+    def stream(self, prompt: Prompt) -> Iterator[tuple[int, int]]:
         """Yield each new token of a sample with its musical time; a closing bar as a whole.
 
         Raises:
             UserError: as `continuations`.
         """
-        self._check_length(prompt)
-        draft = Draft(prompt, sample, prompt.tokens)
-        row = Row(self._context(draft), self._key(sample))
+        draft = Draft(prompt, 0, prompt.tokens)
+        row = Row(self._context(draft, 0), self._key(0, 0, 0))
         for number, _ in enumerate(self.steps([row])):
             if len(row.tokens) > number:
                 yield row.tokens[-1], row.time
@@ -165,6 +163,7 @@ class Sampler:
                 at the latest; the bar line that would come instead of EOS counts for it.
         """
         request, sampling, tokenizer = self.request, self.request.sampling, self.tokenizer
+        device, names = self.engine.device, self.model.coordinate_names
         contexts = list(dict.fromkeys(row.context for row in rows))
         of_row = torch.tensor([contexts.index(row.context) for row in rows])
         tokens = [torch.from_numpy(context.tokens) for context in contexts]
@@ -182,20 +181,22 @@ class Sampler:
         )
         silent_by = [_NEVER if c.silent_by is None else c.silent_by for c in contexts]
         grammar_state = grammar.close(grammar_state, torch.tensor(silent_by)[of_row])
-        all_positions = [
-            torch.from_numpy(
-                tokenizer.coordinates(
-                    context.tokens, self.coordinates, bar_length=context.prompt.bar_length
-                )
-            )
-            for context in contexts
+        coordinates = [
+            torch.from_numpy(tokenizer.coordinates(c.tokens, names, bar_length=c.prompt.bar_length))
+            for c in contexts
         ]
-        prompts = list(zip(tokens, all_positions, strict=True))
-        logits, state = prefill(self.engine, prompts, of_row)
-        positions = torch.stack([each[-1] for each in all_positions])[of_row]
+        logits, state = prefill(self.engine, tokens, coordinates, of_row)
+        positions = torch.stack([each[-1] for each in coordinates])[of_row]
         starts = torch.tensor([context.start for context in contexts])[of_row]
         bar_lengths = torch.tensor([context.prompt.bar_length for context in contexts])[of_row]
-        repeats = self._bar_repeats(grammar, contexts, of_row)
+        repeats: list[BarRepeats] = []
+        if sampling.max_bar_repeats is not None:
+            read = []
+            for c in contexts:
+                seen = c.tokens.tolist(), tokenizer.times(c.tokens).tolist()
+                bars = BarRepeats(grammar, sampling.max_bar_repeats, c.prompt.bar_length)
+                read.append(bars.observe(*seen))
+            repeats = [read[row].copy() for row in of_row.tolist()]
         active, running = torch.arange(len(rows)), list(rows)
         for uniform in _uniforms([row.key for row in rows]):
             allowed = grammar.allowed(
@@ -208,16 +209,16 @@ class Sampler:
                 closing = [grammar.eos, *grammar.bar_lines]
                 logits[:, grammar.eos] = logits[:, closing].logsumexp(-1)
             if repeats:
-                time = grammar_state.time
-                logits, allowed = cap_repeats(logits, allowed, repeats, time, sampling.temperature)
+                now = grammar_state.time
+                logits, allowed = cap_repeats(logits, allowed, repeats, now, sampling.temperature)
             token = sample(logits, sampling, allowed=allowed, uniform=uniform[active])
             grammar_state = grammar.advance(grammar_state, token)
             new, times = token.tolist(), grammar_state.time.tolist()
             finished = grammar_state.finished.tolist()
             if log_probs is not None:
                 log_p = log_probs.gather(1, token[:, None])[:, 0].tolist()
-            for repeat, *seen in zip(repeats, new, times, strict=False):
-                repeat.observe(*([value] for value in seen))
+            for repeat, drawn, time in zip(repeats, new, times, strict=False):
+                repeat.observe([drawn], [time])
             ended: list[int] = []
             kept: list[int] = []
             for i, row in enumerate(running):
@@ -241,45 +242,37 @@ class Sampler:
                 active, token, positions = active[kept], token[kept], positions[kept]
                 starts, bar_lengths = starts[kept], bar_lengths[kept]
                 grammar_state = grammar_state.select(torch.tensor(kept))
-                state = state.select(torch.tensor(kept, device=self.engine.device))
+                state = state.select(torch.tensor(kept, device=device))
             positions = tokenizer.next_coordinates(
-                self.coordinates, positions, token, grammar_state.positions, bar_lengths
+                names, positions, token, grammar_state.positions, bar_lengths
             )
-            device = self.engine.device
             on_device, state = self.engine.step(token.to(device), positions.to(device), state)
             logits = on_device.cpu()
-
-    def _check_length(self, prompt: Prompt) -> None:
-        """Raise `UserError` if a prompt and its continuation pass a length."""
-        max_length = self.position.max_length
-        total = len(prompt.tokens) + self.request.num_new_tokens(prompt, max_length)
-        if max_length is not None and total > max_length:
-            raise UserError(
-                f"{total} tokens are more than the max_length={max_length} of this "
-                f"model's positional encoding ({self.position.name}). Generate fewer, or train "
-                "with an encoding without a limit, such as sine_spe, sinusoidal or none"
-            )
 
     def _continuation(self, draft: Draft) -> Continuation:
         score = with_frame(self.tokenizer.decode(draft.tokens), draft.prompt.score)
         return Continuation(draft.prompt, draft.sample, draft.tokens, score, draft.selections)
 
-    def _context(self, draft: Draft, part: int = 0) -> Context:
-        """Return the context of a draft's next part, of `best_of_bars`.
+    def _context(self, draft: Draft, part: int | None) -> Context:
+        """Return the context of a draft's next part, or, for None, of the bar that closes it.
 
-        Without these the only part is the continuation, to the last bar if that closes.
+        Without `best_of_bars` the only part is the continuation, to the last bar if that closes.
         """
         request, prompt = self.request, draft.prompt
         start, end, silent_by = prompt.end_time, request.end_time(prompt), None
+        num_new = len(draft.tokens) - len(prompt.tokens)
+        limit = request.num_new_tokens(prompt, self.model) - num_new
         if request.ending == "close":
             assert end is not None
             silent_by, end = end, end - prompt.bar_length
+        if part is None:
+            assert end is not None
+            limit = min(limit, MAX_TOKENS_PER_BAR)
+            return Context(prompt, draft.tokens, end, silent_by, silent_by, limit)
         if request.best_of_bars is not None:
             length = request.best_of_bars * prompt.bar_length
             start += part * length
             end = start + length if end is None else min(end, start + length)
-        num_new = len(draft.tokens) - len(prompt.tokens)
-        limit = request.num_new_tokens(prompt, self.position.max_length) - num_new
         return Context(prompt, draft.tokens, start, end, silent_by, limit)
 
     def _is_complete(self, draft: Draft, part: int) -> bool:
@@ -290,11 +283,7 @@ class Sampler:
         at_end = following.end is not None and following.end <= following.start
         return at_end or following.limit < 1
 
-    @property
-    def _eos(self) -> int:
-        return self.tokenizer.vocabulary.id("EOS")
-
-    def _key(self, sample: int, candidate: int = 0, part: int = 0) -> NoiseKey:
+    def _key(self, sample: int, candidate: int, part: int) -> NoiseKey:
         """Return the key of the random numbers of a sample's candidate for a part."""
         words: tuple[int, ...] = (sample, candidate, part)
         while len(words) > 1 and words[-1] == 0:  # the first draw is that of a sample alone
@@ -319,23 +308,15 @@ class Sampler:
                 i, c = batch[row]
                 draft, tokens = drafts[i], row.all_tokens
                 if self.request.best_of > 1:
-                    found[i][c] = self._candidate(row)
+                    tick = row.context.start * self._ticks_per_step
+                    score = self.tokenizer.decode(tokens)
+                    found[i][c] = measure(draft.prompt, tokens, score, tick, row.log_probs)
                     if len(found[i]) < self.request.best_of:
                         continue
                     selection = Selection([found[i][c] for c in range(self.request.best_of)])
                     tokens = selection.tokens
                     draft = draft._replace(selections=(*draft.selections, selection))
                 yield draft._replace(tokens=tokens)
-
-    def _candidate(self, row: Row) -> Candidate:
-        tokens, context = row.all_tokens, row.context
-        tick = context.start * self._ticks_per_step
-        score = self.tokenizer.decode(tokens)
-        return measure(context.prompt, tokens, score, tick, row.log_probs)
-
-    @property
-    def _ticks_per_step(self) -> int:
-        return TICKS_PER_BEAT // self.tokenizer.steps_per_beat
 
     def _add_endings(self, drafts: Sequence[Draft]) -> list[Draft]:
         """Return drafts with a last bar that closes them, up to EOS.
@@ -352,16 +333,12 @@ class Sampler:
         contexts = {
             i: context
             for i, draft in enumerate(drafts)
-            if draft.tokens[-1] != self._eos and (context := self._last_bar(draft)).limit > 0
+            if draft.tokens[-1] != self._eos and (context := self._context(draft, None)).limit > 0
         }
         numbers, size = list(contexts), max(1, self.request.batch_size // NUM_ENDINGS)
         for first in range(0, len(numbers), size):
             candidates = {
-                i: [
-                    Row(contexts[i], self._ending_key(drafts[i].sample, number))
-                    for number in range(NUM_ENDINGS)
-                ]
-                for i in numbers[first : first + size]
+                i: self._endings(drafts[i], contexts[i]) for i in numbers[first : first + size]
             }
             for _ in self.steps([row for each in candidates.values() for row in each], close=True):
                 pass
@@ -369,69 +346,42 @@ class Sampler:
                 closed[i] = drafts[i]._replace(tokens=self._best_ending(rows))
         return closed
 
-    def _last_bar(self, draft: Draft) -> Context:
-        request, prompt = self.request, draft.prompt
-        end, limit = request.end_time(prompt), MAX_TOKENS_PER_BAR
-        assert end is not None
-        if self.position.max_length is not None:
-            limit = min(limit, self.position.max_length - len(draft.tokens))
-        if request.max_new_tokens is not None:
-            limit = min(limit, request.max_new_tokens + len(prompt.tokens) - len(draft.tokens))
-        return Context(prompt, draft.tokens, end - prompt.bar_length, end, end, limit)
+    def _endings(self, draft: Draft, context: Context) -> list[Row]:
+        words = self.request.seed, RandomStream.ENDING, draft.sample
+        return [Row(context, NoiseKey((*words, number))) for number in range(NUM_ENDINGS)]
 
-    def _ending_key(self, sample: int, candidate: int) -> NoiseKey:
-        return NoiseKey((self.request.seed, RandomStream.ENDING, sample, candidate))
-
-    def _best_ending(self, rows: Sequence[Row]) -> NDArray[np.int64]:
+    def _best_ending(self, rows: Sequence[Row]) -> IntArray:
         """Return the tokens [L] of the best of the candidates that end the piece."""
         rows = [row for row in rows if row.tokens[-1] == self._eos] or rows[:1]
         context, step = rows[0].context, self._ticks_per_step
-        prompt, start = context.prompt, context.start * step
-        length = prompt.bar_length * step
-        known = pitched_notes(prompt.score)
-        key = find_key(
-            known if len(known) else pitched_notes(self.tokenizer.decode(context.tokens))
-        )
+        start, length = context.start * step, context.prompt.bar_length * step
+        known = pitched_notes(context.prompt.score)
+        if not len(known):
+            known = pitched_notes(self.tokenizer.decode(context.tokens))
+        key = find_key(known)
         measures = []
         for row in rows:
-            rest = 0.0
-            if key:
-                bar = self.tokenizer.decode(row.all_tokens).clip(start, start + length)
-                rest = restfulness(bar, key, length)
-            measures.append((row.log_probs[-1], rest))
+            bar = self.tokenizer.decode(row.all_tokens).clip(start, start + length)
+            measures.append((row.log_probs[-1], restfulness(bar, key, length) if key else 0.0))
         return rows[best(measures)].all_tokens
-
-    def _bar_repeats(
-        self, grammar: Grammar, contexts: Sequence[Context], rows: Tensor
-    ) -> list[BarRepeats]:
-        """Return the last bars of the contexts at `rows` [B]; none without a maximum."""
-        most = self.request.sampling.max_bar_repeats
-        if most is None:
-            return []
-        read = [
-            BarRepeats(grammar, most, context.prompt.bar_length).observe(
-                context.tokens.tolist(), self.tokenizer.times(context.tokens).tolist()
-            )
-            for context in contexts
-        ]
-        return [read[row].copy() for row in rows.tolist()]
 
 
 def prefill(
-    engine: Engine, prompts: Sequence[tuple[Tensor, Tensor]], rows: Tensor
+    engine: Engine, tokens: Sequence[Tensor], positions: Sequence[Tensor], rows: Tensor
 ) -> tuple[Tensor, ModelState]:
     """Return logits [B, V], on the CPU, and the state of the prompts at `rows` [B].
 
     Prompts of equal length go through the model together.
 
     Args:
-        prompts: ids [L] and positions [L, P] of each.
+        tokens, positions: ids [L] and positions [L, P] of each prompt.
     """
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i][0]))
+    order = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
     outputs = []
-    for _, group in groupby((prompts[i] for i in order), lambda prompt: len(prompt[0])):
-        tokens, positions = map(torch.stack, zip(*group, strict=True))
-        outputs.append(engine.prefill(tokens.to(engine.device), positions.to(engine.device)))
+    for _, group in groupby(order, lambda i: len(tokens[i])):
+        equal = list(group)
+        ids, places = (torch.stack([each[i] for i in equal]) for each in (tokens, positions))
+        outputs.append(engine.prefill(ids.to(engine.device), places.to(engine.device)))
     rows = torch.tensor(order).argsort()[rows]
     logits = torch.cat([logits for logits, _ in outputs])
     state = ModelState.cat([state for _, state in outputs])

@@ -1,4 +1,4 @@
-"""Best of n: the choice among candidates for one continuation."""
+"""Best of n: the choice among candidates for one continuation, or for its last bar."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.generation.prompts import Prompt
-from musicgen.metrics.key import find_scale, in_scale_share, pitch_classes
-from musicgen.midi import Score
+from musicgen.metrics.key import Key, find_scale, in_scale_share, pitch_classes
+from musicgen.midi import Score, pitched_notes
+from musicgen.tokenization.vocabulary import IntArray
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Candidate:
             NaN without notes; drums do not count.
     """
 
-    tokens: NDArray[np.int64]
+    tokens: IntArray
     log_likelihood: float
     in_scale: float
 
 
 def measure(
     prompt: Prompt,
-    tokens: NDArray[np.int64],
+    tokens: IntArray,
     score: Score,
     start_tick: int,
     log_probs: Sequence[float],
@@ -51,6 +51,25 @@ def measure(
     return Candidate(tokens, log_likelihood, in_scale_share(new, scale))
 
 
+def restfulness(bar: Score, key: Key, length: int) -> float:
+    """Return how much a last bar rests on the tonic, from 0 to 1.
+
+    The mean of three numbers: the share of its sounding time that belongs to the tonic triad,
+    whether its lowest note is the root, and the part of it in which no more note begins. 0 without
+    pitched notes.
+
+    Args:
+        length: ticks of the bar.
+    """
+    notes = pitched_notes(bar)
+    if not len(notes):
+        return 0.0
+    in_triad = np.isin(notes["pitch"] % 12, key.triad)
+    share = notes["duration"][in_triad].sum() / notes["duration"].sum()
+    on_root = notes["pitch"].min() % 12 == key.tonic
+    return float(share + on_root + 1 - notes["onset"].max() / length) / 3
+
+
 @dataclass(frozen=True)
 class Selection:
     """Candidates for the same part; likelihood and key decide which is chosen, see `best`."""
@@ -63,7 +82,7 @@ class Selection:
         return best([(c.log_likelihood, c.in_scale) for c in self.candidates])
 
     @property
-    def tokens(self) -> NDArray[np.int64]:
+    def tokens(self) -> IntArray:
         """[L] ids of the best candidate."""
         return self.candidates[self.chosen].tokens
 

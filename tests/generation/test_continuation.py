@@ -89,24 +89,12 @@ def test_as_many_bars_are_added_as_requested(tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "expected"),
-    [
-        ({"num_samples": 0}, "an integer >= 1"),
-        ({"batch_size": 0}, "an integer >= 1"),
-        ({"seed": -1}, "an integer >= 0"),
-        ({"allow_end": "maybe"}, "true or false"),
-    ],
+    "wrong", [{"num_samples": 0}, {"batch_size": 0}, {"seed": -1}, {"bars": 1.5}, {"bars": "abc"}]
 )
-def test_invalid_values_are_refused_by_name(wrong, expected):
+def test_invalid_values_are_refused_by_name(wrong):
     ((name, value),) = wrong.items()
-    with pytest.raises(UserError, match=f"^{name}={value}: expected {expected}$"):
-        run(TOKENIZERS["remi"], **wrong)
-
-
-@pytest.mark.parametrize("bars", [0, 1.5, "abc"])
-def test_bars_are_integers(bars):
-    with pytest.raises(UserError, match=f"^bars={bars}: expected an integer >= 1$"):
-        GenerationRequest(bars=bars)
+    with pytest.raises(UserError, match=f"^{name}={value}: expected an integer >= "):
+        GenerationRequest(**wrong)
 
 
 def test_length_in_tokens_is_exact_and_counts_the_prompt(tokenizer):
@@ -161,8 +149,8 @@ def test_logits_of_a_row_do_not_depend_on_its_neighbours(position, attention):
 
     def decode(tokens, wanted):
         """Logits [3, V] of a row: after the prefill, and after each of two steps."""
-        prompts = [(t, torch.arange(len(t))[:, None]) for t in tokens]
-        logits, state = prefill(engine, prompts, torch.arange(len(prompts)))
+        positions = [torch.arange(len(t))[:, None] for t in tokens]
+        logits, state = prefill(engine, tokens, positions, torch.arange(len(tokens)))
         rows = [logits[wanted]]
         for _ in range(2):
             positions = state.length[:, None]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
-from hydra.utils import instantiate
+from hydra.utils import get_class
 from torch._dynamo.utils import counters
 
-from musicgen.attention import SoftmaxAttention
-from musicgen.errors import ParameterError, UserError
 from musicgen.generation.engines import (
     Engine,
     PackedCpuEngine,
@@ -19,50 +17,35 @@ from musicgen.generation.engines import (
     make_engine,
     packed_cpu,
 )
-from musicgen.models import check_compatible
-from musicgen.models.short_conv import ShortConvolution
-from musicgen.random import NoiseKey
+from tests.contracts import pairs
+from tests.contracts.pairs import NOISE, OPTIONS, TOKEN, VOCAB, Pair, build, pair
 
-CONF = Path(__file__).parents[2] / "conf"
-POSITIONS = sorted(path.stem for path in (CONF / "position").glob("*.yaml"))
-# favor_decay is favor with learned decay, which is tested with favor.
-ATTENTIONS = sorted({path.stem for path in (CONF / "attention").glob("*.yaml")} - {"favor_decay"})
-VOCAB, PROMPT = 30, 20
-NOISE = NoiseKey((3,))
-SMALL = ("model.dim=16", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=32")
-VARIANTS = {
-    "siren": ("model.position.training_length=20",),
-    "conv_spe": ("model.position.filter_length=9", "model.position.num_realizations=16"),
-    "sine_spe": ("model.position.num_realizations=16",),
-    "exact": ("position=sine_spe", "model.position.num_realizations=null"),
-}
+PROMPT = 20
+
+
+def choice(group: str, name: str):
+    """The class of a choice of conf/."""
+    return get_class(pairs.load(group, name)._target_)
+
+
+FITTING = [(p, a) for p in pairs.POSITIONS for a in pairs.ATTENTIONS if pairs.site(p, a)]
+PAIRS = [pair(p, a) for p, a in FITTING]
+PAIRS += [pair(p, a, pairs.forms(p)[-1]) for p, a in FITTING if p in pairs.MORE]
+FIXED = [each for each in PAIRS if choice("attention", each.attention).has_fixed_state]
+GROWING = [each for each in PAIRS if each not in FIXED]
+NOISY = [
+    each
+    for each in FIXED
+    if choice("position", each.position).relative == "expected" and each.attention == "favor"
+]
+# Each attention with all options of the model.
+WITH_OPTIONS = [
+    pair(each.position, each.attention, OPTIONS, *([TOKEN] if each in FIXED else []))
+    for each in {each.attention: each for each in PAIRS}.values()
+]
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler here"
 )
-
-OPTIONS = (
-    "model.short_conv=4",
-    "model.output_gate=true",
-    "model.qk_norm=true",
-    "model.tie_embeddings=true",
-)
-TOKEN_DECAY = "model.attention.decay=token"
-
-
-def build(config, position: str, attention: str, *overrides: str):
-    choice = () if position == "exact" else (f"position={position}",)
-    choice = (*choice, f"attention={attention}", *overrides)
-    cfg = config("train", *choice, *SMALL, "model.init_std=0.3", *VARIANTS.get(position, ()))
-    try:
-        check_compatible(instantiate(cfg.model.position), instantiate(cfg.model.attention))
-    except UserError as refused:
-        pytest.skip(str(refused))
-    torch.manual_seed(0)
-    model = instantiate(cfg.model, vocab_size=VOCAB).eval()
-    for module in model.modules():
-        if isinstance(module, ShortConvolution):
-            torch.nn.init.normal_(module.weight, std=0.3)  # not 0, as at first
-    return model
 
 
 def tokens(*shape: int) -> torch.Tensor:
@@ -87,17 +70,11 @@ def decode(engine: Engine, rows: int, count: int = 24) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("position", "attention", "overrides"),
-    [(p, attention, ()) for p in (*POSITIONS, "exact") for attention in ATTENTIONS]
-    + [(p, "softmax", ("span=gaussian", "model.span.training_length=20")) for p in POSITIONS]
-    + [
-        ("rope", "softmax", OPTIONS),
-        *(("rope", a, (*OPTIONS, TOKEN_DECAY)) for a in ("favor", "elu")),
-    ],
+    "case", [*PAIRS, *(pair(*each[:2], pairs.SPAN) for each in GROWING), *WITH_OPTIONS], ids=str
 )
 @torch.inference_mode()
-def test_steps_equal_one_parallel_pass_in_any_batch(config, position, attention, overrides):
-    model = build(config, position, attention, *overrides)
+def test_steps_equal_one_parallel_pass_in_any_batch(case):
+    model = build(case)
     engine = make_engine(model, NOISE, compile=False)
     assert isinstance(engine, PackedCpuEngine)
     eager = Engine(model, NOISE)
@@ -110,10 +87,9 @@ def test_steps_equal_one_parallel_pass_in_any_batch(config, position, attention,
     assert torch.equal(decode(engine, rows), steps)
 
 
-def compare_with_eager(config, position: str, attention: str, *overrides: str) -> None:
+def compare_with_eager(case: Pair) -> None:
     torch.compiler.reset()
-    model = build(config, position, attention, *overrides)
-    warnings: list[str] = []
+    model, warnings = build(case), []
     compiled = make_engine(model, NOISE, compile=True, warn=warnings.append)
     assert isinstance(compiled, PackedCpuEngine)
     eager = make_engine(model, NOISE, compile=False)
@@ -125,22 +101,40 @@ def compare_with_eager(config, position: str, attention: str, *overrides: str) -
 
 
 @needs_compiler
-def test_one_graph_serves_all_layers_and_positions(config):
+def test_one_graph_serves_all_layers_and_positions():
     counters.clear()
-    compare_with_eager(config, "none", "favor")
+    compare_with_eager(NOISY[0])
     assert counters["stats"]["unique_graphs"] <= 3  # a single row has one of its own
 
 
 @needs_compiler
 @pytest.mark.slow
-def test_compiled_options_equal_eager(config):
-    compare_with_eager(config, "none", "favor", *OPTIONS, TOKEN_DECAY)
+def test_compiled_options_equal_eager():
+    compare_with_eager(next(each for each in WITH_OPTIONS if each.attention == "favor"))
+
+
+@pytest.mark.parametrize(
+    "case",
+    dict.fromkeys(
+        [
+            *(each for each in FIXED if each.attention == "favor"),
+            *{each.attention: each for each in FIXED}.values(),
+            *(each for each in WITH_OPTIONS if each.decays),
+        ]
+    ),
+    ids=str,
+)
+def test_every_pair_is_traced_as_one_graph(monkeypatch, case):
+    """The traced graphs, with their guards, compute the same; inductor is left out."""
+    trace = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **kwargs: trace(f, backend="eager", **kwargs))
+    compare_with_eager(case)
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("overrides", [(), ("model.short_conv=4", TOKEN_DECAY)])
-def test_buffers_of_a_cuda_graph_hold_every_part_of_a_state(config, overrides):
-    model = build(config, "none", "favor", *overrides)
+@pytest.mark.parametrize("settings", [{}, {"short_conv": 4, **TOKEN}])
+def test_buffers_of_a_cuda_graph_hold_every_part_of_a_state(settings):
+    model = build(pair(*FIXED[0][:2], settings))
     _, state = model.forward_with_state(tokens(3, 9))
     _, other = model.forward_with_state(tokens(2, 12).flip(1))
     cuda_graph._copy(other, state)
@@ -150,32 +144,12 @@ def test_buffers_of_a_cuda_graph_hold_every_part_of_a_state(config, overrides):
     assert torch.equal(found[:2], expected)
 
 
-@needs_compiler
-@pytest.mark.slow
-def test_compiled_spe_equals_eager(config):
-    compare_with_eager(config, "sine_spe", "favor")
-
-
-@pytest.mark.parametrize(
-    ("position", "attention", "overrides"),
-    [(position, "favor", ()) for position in (*POSITIONS, "exact")]
-    + [("exact", "elu", ()), ("none", "relu", ()), ("none", "elu", ())]
-    + [("rope", attention, (*OPTIONS, TOKEN_DECAY)) for attention in ("favor", "elu")],
-)
-def test_every_pair_is_traced_as_one_graph(config, monkeypatch, position, attention, overrides):
-    """The traced graphs, with their guards, compute the same; inductor is left out."""
-    trace = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda f, **kwargs: trace(f, backend="eager", **kwargs))
-    compare_with_eager(config, position, attention, *overrides)
-
-
-def test_a_failing_compiler_is_reported_once_and_changes_nothing(config, monkeypatch):
+def test_a_failing_compiler_is_reported_once_and_changes_nothing(monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError("no compiler\nwith a long story")
 
     monkeypatch.setattr(packed_cpu, "compile_layers", fail)
-    model = build(config, "sine_spe", "favor")
-    warnings: list[str] = []
+    model, warnings = build(NOISY[0]), []
     engine = make_engine(model, NOISE, compile=True, warn=warnings.append)
     eager = make_engine(model, NOISE, compile=False)
     torch.testing.assert_close(decode(engine, 3), decode(eager, 3), rtol=0, atol=0)
@@ -183,8 +157,8 @@ def test_a_failing_compiler_is_reported_once_and_changes_nothing(config, monkeyp
     assert warnings == ["decoding runs uncompiled: RuntimeError: no compiler"]
 
 
-def test_without_onednn_matrices_stay_as_they_are(config, monkeypatch):
-    model = build(config, "sine_spe", "favor")
+def test_without_onednn_matrices_stay_as_they_are(monkeypatch):
+    model = build(NOISY[0])
     packed = decode(make_engine(model, NOISE, compile=False), 3)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     engine = make_engine(model, NOISE, compile=False)
@@ -192,27 +166,22 @@ def test_without_onednn_matrices_stay_as_they_are(config, monkeypatch):
     torch.testing.assert_close(decode(engine, 3), packed, rtol=1e-4, atol=1e-5)
 
 
-def test_auto_compiles_after_enough_steps(config, monkeypatch):
+def test_auto_compiles_after_enough_steps(monkeypatch):
     calls = []
     monkeypatch.setattr("musicgen.generation.engines.LAYER_STEPS_TO_COMPILE", 2 * 20)
-    monkeypatch.setattr(packed_cpu, "compile_layers", lambda model: calls.append(1) or model)
-    engine = make_engine(build(config, "none", "favor"), NOISE)
+    monkeypatch.setattr(
+        packed_cpu, "compile_layers", lambda model: calls.append(1) or copy.copy(model)
+    )
+    engine = make_engine(build(FIXED[0]), NOISE)
     decode(engine, 2, count=20)
     assert not calls
     decode(engine, 2, count=24)
     assert len(calls) == 1
 
 
-def test_softmax_stays_uncompiled_and_warns_if_compiling_was_asked_for(config):
-    model = build(config, "none", "softmax")
-    assert isinstance(model.layers[0].attention, SoftmaxAttention)
-    warnings: list[str] = []
+def test_a_growing_state_stays_uncompiled_and_warns_if_compiling_was_asked_for():
+    model, warnings = build(GROWING[0]), []
     make_engine(model, NOISE, warn=warnings.append)
     assert not warnings
     decode(make_engine(model, NOISE, compile=True, warn=warnings.append), 2)
     assert warnings == ["compile=True has no effect on softmax attention: its state grows"]
-
-
-def test_only_auto_true_and_false_are_settings(config):
-    with pytest.raises(ParameterError, match=r"^compile=maybe: expected auto, true or false$"):
-        make_engine(build(config, "none", "favor"), NOISE, compile="maybe")

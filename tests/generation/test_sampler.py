@@ -12,11 +12,10 @@ import torch
 
 from musicgen.errors import UserError
 from musicgen.generation import sampler
-from musicgen.generation.cadence import restfulness
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import empty_prompt, make_prompt
 from musicgen.generation.sampling import SamplingParams
-from musicgen.generation.selection import Candidate, Selection, measure
+from musicgen.generation.selection import Candidate, Selection, measure, restfulness
 from musicgen.metrics.key import Key, find_key, find_scale, in_scale_share
 from musicgen.midi import Score, TimeSignature, Track, notes_from, pitched_notes
 from musicgen.random import NoiseKey

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
-from musicgen.errors import ParameterError
 from musicgen.generation.engines.cuda_graph import CudaGraphEngine
 from musicgen.generation.engines.eager import Engine
 from musicgen.generation.engines.packed_cpu import LAYER_STEPS_TO_COMPILE, PackedCpuEngine
@@ -33,15 +32,13 @@ def make_engine(
             after as many steps as repay the time it takes.
         warn: called with one line if a requested compilation is not possible.
     """
-    if compile not in ("auto", True, False):
-        raise ParameterError("compile", compile, "expected auto, true or false")
     layer = model.layers[0]
     assert isinstance(layer, Layer)
-    device = next(model.parameters()).device.type
     fixed_state = layer.attention.has_fixed_state
     if compile is True and not fixed_state:
         warn(f"compile=True has no effect on {layer.attention.name} attention: its state grows")
     can_compile = bool(compile) and fixed_state
+    device = next(model.parameters()).device.type
     if device == "cpu":
         wait = LAYER_STEPS_TO_COMPILE // len(model.layers) if compile == "auto" else 0
         return PackedCpuEngine(model, noise, wait if can_compile else None, warn)

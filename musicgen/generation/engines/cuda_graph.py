@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from musicgen.generation.engines.eager import Engine, first_line, model_step
+from musicgen.generation.engines.eager import Engine, first_line
 from musicgen.models import ModelState, Transformer
 from musicgen.random import NoiseKey
 
@@ -34,7 +34,7 @@ class CudaGraphEngine(Engine):
                 # Recording takes several steps: a graph also serves down to half of its rows.
                 size = 0 if self._graph is None else len(self._graph.tokens)
                 if self._graph is None or not size // 2 < len(tokens) <= size:
-                    self._graph = _Graph(self.model, tokens, positions, state, self.noise)
+                    self._graph = _Graph(super().step, tokens, positions, state)
                 return self._graph(tokens, positions, state)
             except Exception as error:  # torch raises exceptions of several types
                 self._failed = True
@@ -50,15 +50,13 @@ class _Graph:
 
     def __init__(
         self,
-        model: Transformer,
+        step: Callable[[Tensor, Tensor, ModelState], tuple[Tensor, ModelState]],
         tokens: Tensor,
         positions: Tensor,
         state: ModelState,
-        noise: NoiseKey,
     ) -> None:
         self.tokens, self.positions = tokens.clone(), positions.clone()
         self.state = state.select(torch.arange(len(tokens), device=tokens.device))
-        arguments = (model, self.tokens, self.positions, self.state, noise)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         before = torch.cuda.get_sync_debug_mode()
@@ -66,13 +64,13 @@ class _Graph:
         try:
             with torch.cuda.stream(stream):
                 for _ in range(3):  # libraries initialise themselves in the first
-                    model_step(*arguments)
+                    step(self.tokens, self.positions, self.state)
         finally:
             torch.cuda.set_sync_debug_mode(before)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            self.logits, after = model_step(*arguments)
+            self.logits, after = step(self.tokens, self.positions, self.state)
             _copy(after, self.state)
 
     def __call__(

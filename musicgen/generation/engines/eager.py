@@ -20,6 +20,7 @@ class Engine:
 
     def __init__(self, model: Transformer, noise: NoiseKey) -> None:
         self.model, self.noise = model, noise
+        self.step_model = model  # the same, or a faster copy
         self.device = next(model.parameters()).device
 
     def prefill(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, ModelState]:
@@ -37,17 +38,10 @@ class Engine:
 
         The engine may overwrite the state that it is given.
         """
-        return model_step(self.model, tokens, positions, state, self.noise)
-
-
-def model_step(
-    model: Transformer, tokens: Tensor, positions: Tensor, state: ModelState, noise: NoiseKey
-) -> tuple[Tensor, ModelState]:
-    """Compute `Engine.step` with the model's own forward pass."""
-    logits, state = model.forward_with_state(
-        tokens[:, None], positions=positions[:, None], noise=noise, state=state
-    )
-    return logits[:, 0], state
+        logits, state = self.step_model.forward_with_state(
+            tokens[:, None], positions=positions[:, None], noise=self.noise, state=state
+        )
+        return logits[:, 0], state
 
 
 def first_line(error: Exception) -> str:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from musicgen.generation.engines.eager import Engine, first_line, model_step
+from musicgen.generation.engines.eager import Engine, first_line
 from musicgen.models import ModelState, Transformer
 from musicgen.models.layer import Layer
 from musicgen.random import NoiseKey
@@ -45,8 +45,7 @@ class PackedCpuEngine(Engine):
         super().__init__(model, noise)
         self.num_eager_steps, self.warn = num_eager_steps, warn
         self._num_steps = 0
-        self._packed = pack_linear_layers(model)
-        self._compiled: Transformer | None = None
+        self._packed = self.step_model = pack_linear_layers(model)
 
     def step(
         self, tokens: Tensor, positions: Tensor, state: ModelState
@@ -54,12 +53,13 @@ class PackedCpuEngine(Engine):
         self._num_steps += 1
         if self.num_eager_steps is not None and self._num_steps > self.num_eager_steps:
             try:
-                self._compiled = self._compiled or compile_layers(self._packed)
-                return model_step(self._compiled, tokens, positions, state, self.noise)
+                if self.step_model is self._packed:
+                    self.step_model = compile_layers(self._packed)
+                return super().step(tokens, positions, state)
             except Exception as error:  # compilers raise exceptions of many types
-                self.num_eager_steps = None
+                self.num_eager_steps, self.step_model = None, self._packed
                 self.warn(f"decoding runs uncompiled: {first_line(error)}")
-        return model_step(self._packed, tokens, positions, state, self.noise)
+        return super().step(tokens, positions, state)
 
 
 def compile_layers(model: Transformer) -> Transformer:
