@@ -66,7 +66,8 @@ def save_overrides(folder: Path) -> None:
 
 def given_overrides() -> list[str]:
     """Return the job's overrides, the last one of each setting, that make a run of its own."""
-    given = {override_key(override): override for override in HydraConfig.get().overrides.task}
+    overrides = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    given = {override_key(override): override for override in overrides}
     return [override for key, override in given.items() if key not in ("resume", "hparams_search")]
 
 
