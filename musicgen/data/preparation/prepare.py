@@ -19,7 +19,7 @@ from typing import Any, get_args
 from rich.progress import MofNCompleteColumn
 
 from musicgen.console import log, progress_bar, warn
-from musicgen.data.corpora.base import SPLITS, Corpus, Piece
+from musicgen.data.corpora.base import Corpus, Piece
 from musicgen.data.preparation.cache import (
     INDEX,
     CacheStore,
@@ -125,12 +125,7 @@ class EncodedCorpus:
         self._cache = job.find_cache()
         if self._cache is None:
             job.encode(shard)
-            self._cache = job.merge()
-        if self._cache is None:
-            log(
-                f"part {shard} is done; of {len(job.pieces)} pieces, {job.num_missing} are in "
-                "parts that are not: the last part merges them"
-            )
+            self._cache = job.merge(shard)
         return self._cache
 
     def split(self, name: str) -> list[int]:
@@ -139,7 +134,6 @@ class EncodedCorpus:
         Raises:
             UserError: the split is empty, and the corpus has a published split without it.
         """
-        check_choice("split", name, SPLITS)
         pieces = self.cache.pieces(name)
         if pieces:
             return pieces
@@ -161,7 +155,6 @@ class _Preparation:
         self.signatures = [file_signature(piece.path) for piece in self.pieces]
         self.paths = [str(piece.path.absolute()) for piece in self.pieces]
         self.contents: dict[int, str] = {}  # content digests by index of piece
-        self.num_missing = 0
         limits = self.encoder.limits
         self.machine_limits = [limits.max_seconds, limits.max_gigabytes]
         name = self.encoder.tokenizer.name
@@ -246,7 +239,7 @@ class _Preparation:
         )
         return content, EncodedPiece(record)
 
-    def merge(self) -> TokenCache | None:
+    def merge(self, shard: Shard) -> TokenCache | None:
         """Build and return the cache; None if some of its pieces are not encoded yet."""
         with self.store.lock():
             encoded, files = self.store.find_encoded(self._to_retry)
@@ -256,8 +249,11 @@ class _Preparation:
                 if content is not None and (digest := piece_digest(piece.name, content)) in encoded:
                     self.contents[i] = content
                     sources.append(encoded[digest])
-            self.num_missing = len(self.pieces) - len(sources)
-            if self.num_missing:
+            if missing := len(self.pieces) - len(sources):
+                log(
+                    f"part {shard} is done; of {len(self.pieces)} pieces, {missing} are in parts "
+                    "that are not: the last part merges them"
+                )
                 return None
             records = [store.records[index] for store, index in sources]
             target = self._cache_folder([self.contents[i] for i in range(len(records))], records)

@@ -63,18 +63,6 @@ def test_a_rank_without_a_piece_gets_a_batch_without_targets(folder):
     assert batch.positions.shape == (1, 0, 2)
 
 
-def test_ranks_together_train_on_the_batch_of_one(folder):
-    data = folder(*names(20), batch_size=8, batches_per_epoch=3)
-    alone = [len(alone) for alone in on_rank(data, 0, 1).train_dataloader().batch_sampler]
-    assert alone == [8, 8, 8]
-    whole = list(on_rank(data, 0, 1).train_dataloader())
-    data.batch_size = 4
-    halves = [list(on_rank(data, rank, 2).train_dataloader()) for rank in range(2)]
-    for batch, first, second in zip(whole, *halves, strict=True):
-        assert torch.equal(batch.tokens, torch.cat([first.tokens, second.tokens]))
-        assert torch.equal(batch.targets, torch.cat([first.targets, second.targets]))
-
-
 def test_an_epoch_is_one_crop_of_each_piece(folder):
     data = folder(*names(20))  # 18 of them train
     assert len(data.train_dataloader()) == 9
@@ -179,28 +167,6 @@ def test_batches_are_the_same_under_any_number_of_workers(folder):
         rest = batches(num_workers, seen=4)
         assert len(rest) == 2
         assert all(map(torch.equal, rest, alone[4:]))
-
-
-def test_evaluation_batches_need_little_padding(folder, tmp_path):
-    data = folder(*names(30), val_fraction=0.9, test_fraction=0.05, length=600, batch_size=4)
-    rng = np.random.default_rng(0)
-    for i, length in enumerate(rng.permutation(30).tolist()):
-        rows = [(480 * j, 240, 60 + j % 12, 64) for j in range(4 + 4 * length)]
-        (tmp_path / "midi" / f"{i}.mid").write_bytes(
-            dumps(Score(480, [Track("Piano", notes=notes_from(rows))]))
-        )
-    batches = list(data.val_dataloader())
-    tokens = sum(int(batch.num_targets) for batch in batches)
-    assert tokens == sum(
-        min(600, int(data.encoded.cache.lengths[i]) - 1) for i in data.encoded.split("val")
-    )
-    padding = sum(batch.tokens.numel() for batch in batches) / tokens - 1
-    assert padding < 0.12
-    shuffled = rng.permutation(
-        [int(n) for n in data.encoded.cache.lengths[data.encoded.split("val")]]
-    )
-    groups = [np.minimum(shuffled[i : i + 4] - 1, 600) for i in range(0, len(shuffled), 4)]
-    assert padding < 0.5 * (sum(g.max() * len(g) for g in groups) / tokens - 1)
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cpu", 0), ("cuda", 2)])

@@ -111,46 +111,28 @@ def test_a_file_that_changes_costs_only_itself(pieces, encode, tmp_path):
 
 
 def test_a_cache_is_rebuilt_when_anything_changes(pieces, encode):
-    folders = [encode(pieces).folder]
-
-    def changed(*args, **kwargs):
-        cache = encode(*args, **kwargs)
-        assert cache.folder not in folders
-        folders.append(cache.folder)
-        return cache
-
-    changed(pieces, REMI(max_transposition=1))
-    changed(pieces, REMI(chords=False))
-    changed(pieces, Groove2Groove())
-    changed(pieces, fractions=(0.4, 0.1))
-    changed(pieces[:-1])
-    changed([Piece("new name", pieces[0].path, pieces[0].group), *pieces[1:]])
-    changed([Piece(p.name, p.path, "one group") for p in pieces])
-    changed([Piece(p.name, p.path, p.group, "train") for p in pieces])
-    changed(pieces, read=read_transposed)
+    caches = [
+        encode(pieces),
+        encode(pieces, REMI(max_transposition=1)),
+        encode(pieces, REMI(chords=False)),
+        encode(pieces, Groove2Groove()),
+        encode(pieces, fractions=(0.4, 0.1)),
+        encode(pieces[:-1]),
+        encode([Piece("new name", pieces[0].path, pieces[0].group), *pieces[1:]]),
+        encode([Piece(p.name, p.path, "one group") for p in pieces]),
+        encode([Piece(p.name, p.path, p.group, "train") for p in pieces]),
+        encode(pieces, read=read_transposed),
+    ]
     write(melody(99, 20), pieces[2].path)
-    assert np.array_equal(changed(pieces)[2], REMI().encode(melody(99, 20)))
+    caches.append(encode(pieces))
+    assert np.array_equal(caches[-1][2], REMI().encode(melody(99, 20)))
+    assert len({cache.folder for cache in caches}) == len(caches)
 
 
 def read_transposed(path):
     score = read(path)
     score.tracks[0].notes["pitch"] += 1
     return score
-
-
-def test_files_in_the_folder_of_a_piece_affect_the_cache(tmp_path, encode):
-    write(melody(0), tmp_path / "song" / "song.mid")
-    (tmp_path / "song" / "chords.txt").write_text("C")
-    (tmp_path / "song" / "folder").mkdir()
-    pieces = [Piece("song", tmp_path / "song", "song")]
-    first = encode(pieces, read=read_folder).folder
-    assert encode(pieces, read=read_folder).folder == first
-    (tmp_path / "song" / "chords.txt").write_text("D")
-    assert encode(pieces, read=read_folder).folder != first
-
-
-def read_folder(path):
-    return read(path / "song.mid")
 
 
 def test_unusable_pieces_are_reported_and_left_out(pieces, encode, tmp_path, capsys):
@@ -172,16 +154,6 @@ def test_unusable_pieces_are_reported_and_left_out(pieces, encode, tmp_path, cap
     shown = " ".join(capsys.readouterr().err.split())
     assert "left out: 2 of 8 pieces" in shown
     assert str(cache.folder / "report.csv") in shown, "a path stays in one piece"
-
-
-def test_a_corpus_without_a_usable_piece_is_refused(tmp_path, encode):
-    for name in ("a.mid", "b.mid"):
-        (tmp_path / name).write_text("hello")
-    pieces = [Piece(name, tmp_path / name, name) for name in ("a.mid", "b.mid")]
-    with pytest.raises(UserError, match=r"none of 2 pieces .*a\.mid: not a MIDI file") as caught:
-        encode(pieces)
-    assert len(str(caught.value).splitlines()) == 1
-    assert finished(tmp_path / "cache") == []
 
 
 def test_names_that_are_not_utf8(tmp_path, encode):
@@ -363,58 +335,59 @@ def test_the_cache_is_open_to_others_as_the_umask_has_it(pieces, encode):
     assert encode(pieces).folder.stat().st_mode & 0o777 == 0o777 & ~umask
 
 
-def grouped(groups):
-    return [Piece(str(i), Path(str(i)), group) for i, group in enumerate(groups)]
+def read_folder(path):
+    return read(path / "song.mid")
 
 
-def test_groups_stay_together():
-    pieces = grouped([f"artist {i % 20}" for i in range(200)])
-    splits = split_groups(pieces, (0.1, 0.2))
-    where = {}
-    for piece, split in zip(pieces, splits, strict=True):
-        where.setdefault(piece.group, set()).add(split)
-    assert all(len(found) == 1 for found in where.values())
-    assert set.union(*where.values()) == set(SPLITS)
+def test_files_in_the_folder_of_a_piece_affect_the_cache(tmp_path, encode):
+    write(melody(0), tmp_path / "song" / "song.mid")
+    (tmp_path / "song" / "folder").mkdir()
+    pieces = [Piece("song", tmp_path / "song", "song")]
+    folders = []
+    for chords in ("C", "C", "D"):
+        (tmp_path / "song" / "chords.txt").write_text(chords)
+        folders.append(encode(pieces, read=read_folder).folder)
+    assert folders[0] == folders[1] != folders[2]
 
 
-def test_fractions_hold_approximately():
-    splits = split_groups(grouped(map(str, range(4000))), (0.1, 0.2))
-    shares = [splits.count(split) / 4000 for split in SPLITS]
-    assert shares == pytest.approx([0.7, 0.1, 0.2], abs=0.02)
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [("", "none of 0 pieces"), ("ab", r"none of 2 pieces .*a: not a MIDI file")],
+)
+def test_a_corpus_without_a_usable_piece_is_refused(tmp_path, encode, names, message):
+    for name in names:
+        (tmp_path / name).write_text("hello")
+    with pytest.raises(UserError, match=message) as caught:
+        encode([Piece(name, tmp_path / name, name) for name in names])
+    assert len(str(caught.value).splitlines()) == 1
+    assert finished(tmp_path / "cache") == []
 
 
-def test_a_group_stays_where_it_is_when_the_corpus_grows():
-    small = split_groups(grouped(map(str, range(300))), (0.05, 0.05))
-    large = split_groups(grouped(map(str, range(400))), (0.05, 0.05))
-    assert large[:300] == small
+def split(groups, fractions):
+    return split_groups([Piece(g, Path(g), g) for g in map(str, groups)], fractions)
 
 
-def test_a_split_depends_on_the_names_of_groups_alone():
-    pieces = grouped("abcdefghij")
-    splits = dict(zip("abcdefghij", split_groups(pieces, (0.2, 0.2)), strict=True))
-    assert set(splits.values()) == set(SPLITS)
-    backwards = split_groups(pieces[::-1], (0.2, 0.2))
-    assert dict(zip("jihgfedcba", backwards, strict=True)) == splits
+def test_a_hash_of_its_group_decides_the_split():
+    splits = split(range(4000), (0.1, 0.2))
+    assert [splits.count(s) / 4000 for s in SPLITS] == pytest.approx([0.7, 0.1, 0.2], abs=0.02)
+    assert split(range(3000), (0.1, 0.2)) == splits[:3000], "others do not matter"
+    assert split(range(4000)[::-1], (0.1, 0.2)) == splits[::-1]
+    artists = [i % 20 for i in range(200)]
+    assert len({*zip(artists, split(artists, (0.1, 0.2)), strict=True)}) == 20
 
 
 @pytest.mark.parametrize(
     "fractions", [(1e-9, 1e-9), (0.05, 0.05), (0.6, 0.3), (0.3, 0.6), (0.98, 0.01)]
 )
-@pytest.mark.parametrize("num_groups", [3, 11])
+@pytest.mark.parametrize("num_groups", [0, 1, 2, 3, 11])
 def test_each_split_has_a_group_from_three_on(num_groups, fractions):
-    splits = split_groups(grouped(map(str, range(num_groups))), fractions)
-    assert set(splits) == set(SPLITS)
-
-
-@pytest.mark.parametrize("num_groups", [0, 1, 2])
-def test_fewer_groups_are_all_for_training(num_groups):
-    pieces = grouped(map(str, range(num_groups)))
-    assert split_groups(pieces, (0.3, 0.3)) == ["train"] * num_groups
+    splits = split(range(num_groups), fractions)
+    assert set(splits) == set(SPLITS) if num_groups > 2 else splits == ["train"] * num_groups
 
 
 def test_a_corpus_own_split_is_kept():
     own = [Piece(split, Path(), split, split) for split in ("test", "train", "val")]
     assert split_groups(own, (0.9, 0.05)) == ["test", "train", "val"]
-    mixed = split_groups([*own, *grouped("abc")], (0.1, 0.1))
+    mixed = split_groups([*own, *(Piece(name, Path(), name) for name in "abc")], (0.1, 0.1))
     assert mixed[:3] == ["test", "train", "val"]
     assert sorted(mixed[3:]) == ["test", "train", "val"]

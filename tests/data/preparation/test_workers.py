@@ -8,7 +8,6 @@ import pytest
 
 from musicgen.data.corpora import Piece
 from musicgen.data.preparation.workers import CHUNK, Failure, run_limited
-from musicgen.errors import UserError
 from musicgen.midi import read, write
 from musicgen.tokenization import REMI
 from tests.data.listed import prepare, write_melodies
@@ -167,8 +166,3 @@ def test_failures_other_than_the_files_are_retried(tmp_path, capsys):
     shown = capsys.readouterr().err
     assert "2 pieces read" in shown
     assert "1 piece read" in shown
-
-
-def test_an_empty_corpus_is_refused(tmp_path):
-    with pytest.raises(UserError, match="none of 0 pieces"):
-        prepare([], read, REMI(), tmp_path)
