@@ -20,8 +20,7 @@ import torch
 from benchmarks import measure
 from musicgen.batches import Batch
 from musicgen.data.corpora import ComposedCorpus
-from musicgen.data.loading import MusicDataModule
-from musicgen.data.loading.windows import collate
+from musicgen.data.loading import MusicDataModule, collate
 from musicgen.tokenization import REMI, Groove2Groove
 
 TOKENIZERS = {"remi": REMI, "groove2groove": Groove2Groove}

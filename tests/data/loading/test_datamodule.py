@@ -6,7 +6,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from musicgen.data.loading.windows import TrainingWindows, collate
+from musicgen.data.loading import TrainingWindows, collate
 from musicgen.errors import UserError
 from musicgen.midi import Score, TimeSignature, Track, dumps, notes_from
 from musicgen.tokenization import REMI, Groove2Groove

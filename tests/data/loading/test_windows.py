@@ -7,7 +7,7 @@ import torch
 from musicgen.batches import IGNORED, StreamBatches
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.data.corpora import Piece
-from musicgen.data.loading.windows import EvalWindows, TrainingWindows, collate
+from musicgen.data.loading import EvalWindows, TrainingWindows, collate
 from musicgen.midi import read, write
 from musicgen.tokenization import REMI, Groove2Groove
 from tests.data.listed import prepare
@@ -63,7 +63,7 @@ def test_each_epoch_visits_every_piece_once(corpus, monkeypatch):
 def test_windows_are_grammatical_and_within_their_length(corpus, length):
     tokenizer, _ = corpus
     stream = windows(corpus, length=length)
-    crops = [stream[i] for i in range(24)]
+    crops = [stream[i] for i in range(12 if length > 100 else 24)]
     assert all(2 <= len(crop) <= length + 1 for crop in crops)
     if length < 100:
         assert max(map(len, crops)) == length + 1
