@@ -30,19 +30,11 @@ Rows = list[tuple[int, int, int, int]]
 
 
 @dataclass(frozen=True)
-class _Arrangement:
-    """The patterns of one kind of phrase: two alternating bars for every part."""
-
-    drums: dict[str, tuple[Pattern, Pattern]]
-    parts: dict[str, tuple[Pattern, Pattern]]
-
-
-@dataclass(frozen=True)
 class _Style:
     """The random choices shared by all songs of a style."""
 
     tempo: int
-    arrangements: dict[str, _Arrangement]
+    arrangements: dict[str, dict[str, tuple[Pattern, Pattern]]]  # of a phrase, of a drum or part
     fills: tuple[Rows, ...]
     progressions: tuple[str, ...]
     programs: dict[str, int]
@@ -100,30 +92,21 @@ def compose_groove(seed: int, family: str, style: int, song: int) -> Score:
 def _draw_style(rng: np.random.Generator, family: Family) -> _Style:
     slow, fast = family.tempo
     triplets = any(len(pattern) == 12 for pattern in family.bass)
-    pools = {"Bass": family.bass, "Piano": family.piano}
-    pools |= {"Guitar": family.guitar, "Strings": family.strings}
-    main = _Arrangement(
-        {name: _two_bars(rng, pool, triplets) for name, pool in family.drums.items()},
-        {name: _two_bars(rng, pool, triplets) for name, pool in pools.items()},
-    )
+    parts = {"Bass": family.bass, "Piano": family.piano}
+    parts |= {"Guitar": family.guitar, "Strings": family.strings}
+    pools = family.drums | parts
+    main = {name: _two_bars(rng, pool, triplets) for name, pool in pools.items()}
     # The other phrase keeps bass drum and snare, and changes some other parts.
-    other = _Arrangement(
-        {
-            name: bars if name in ("kick", "snare") or chance(rng, 0.5)
-            else _two_bars(rng, family.drums[name], triplets)
-            for name, bars in main.drums.items()
-        },
-        {
-            name: bars if chance(rng, 0.35) else _two_bars(rng, pools[name], triplets)
-            for name, bars in main.parts.items()
-        },
-    )  # fmt: skip
+    other = dict(main)
+    for name in pools:
+        keeps = name in ("kick", "snare") or chance(rng, 0.35 if name in parts else 0.5)
+        other[name] = main[name] if keeps else _two_bars(rng, pools[name], triplets)
     return _Style(
         tempo=slow + int(rng.integers(fast - slow + 1)),
         arrangements={"A": main, "B": other},
         fills=tuple(_draw_fill(rng, triplets) for _ in range(3)),
         progressions=tuple(pick(rng, family.progressions) for _ in range(3)),
-        programs=dict(zip(pools, family.programs, strict=True)),
+        programs=dict(zip(parts, family.programs, strict=True)),
         gate=pick(rng, (0.5, 0.75, 1.0)),
     )
 
@@ -179,7 +162,9 @@ def _drum_part(rng: np.random.Generator, style: _Style, phrase_bars: list[Phrase
         start = bar * BAR
         last, halfway = number == num_bars - 1, number % 4 == 3
         fill = last or (halfway and chance(rng, 0.4))
-        for name, bars in style.arrangements[letter].drums.items():
+        for name, bars in style.arrangements[letter].items():
+            if name in PARTS:
+                continue
             cut = BAR if not fill or name in ("kick", "maracas", "claves") else _HALF
             rows += [
                 (start + hit.onset, hit.length, DRUM_KEYS[name], _ACCENTS[hit.symbol])
@@ -204,7 +189,7 @@ def _pitched_part(
         following = chords[bar + 1] if bar + 1 < len(chords) else chord
         root = nearest(ladder((chord.bass,), low, low + 12), (root + low + 6) / 2)
         voicing = voice(chord, voicing, low, high, 4 if len(chord.pitch_classes) == 4 else 3)
-        hits = style.arrangements[letter].parts[part][number % 2]
+        hits = style.arrangements[letter][part][number % 2]
         if bar == len(chords) - 1:  # the piece ends with one long stroke
             hits = [Hit(0, BAR, "1" if part == "Bass" else "c")] if hits else []
         for hit in hits:
