@@ -39,16 +39,12 @@ def compose_corpus(
     Returns:
         The files in order of composition.
     """
-    plan = dict(_pop_plan(seed, num_pieces) if kind == "pop" else _groove_plan(seed, num_pieces))
+    plan = dict(_plan(kind, seed, num_pieces))
     paths = [root / name for name in plan]
     settings = {"kind": kind, "num_pieces": num_pieces, "seed": seed, "version": VERSION}
     complete = json.dumps(settings, indent=1) + "\n"
     manifest = root / MANIFEST
-    if (
-        manifest.is_file()
-        and manifest.read_text() == complete
-        and all(path.is_file() for path in paths)
-    ):
+    if all(path.is_file() for path in [manifest, *paths]) and manifest.read_text() == complete:
         return paths
     write_text(manifest, "")  # an incomplete corpus
     with progress_bar() as progress:
@@ -63,20 +59,17 @@ def may_compose_in(folder: Path) -> bool:
     return (folder / MANIFEST).is_file() or not any(folder.glob("[!.]*"))
 
 
-def _pop_plan(seed: int, num_pieces: int) -> Iterator[tuple[str, Callable[[], Score]]]:
-    for index in range(num_pieces):
-        yield f"pop_{index:04d}.mid", partial(compose_pop, seed, index)
-
-
-def _groove_plan(seed: int, num_pieces: int) -> Iterator[tuple[str, Callable[[], Score]]]:
+def _plan(kind: str, seed: int, num_pieces: int) -> Iterator[tuple[str, Callable[[], Score]]]:
+    """Yield the name of each piece, and what composes it."""
     families = list(FAMILIES)
     for index in range(num_pieces):
+        if kind == "pop":
+            yield f"pop_{index:04d}.mid", partial(compose_pop, seed, index)
+            continue
         turn, number = divmod(index, len(families))
         turn, style = divmod(turn, STYLES_AT_A_TIME)
         block, song = divmod(turn, SONGS_PER_STYLE)
         style += STYLES_AT_A_TIME * block
         family = families[number]
-        yield (
-            f"{family}/{family}-{style:02d}_{song}.mid",
-            partial(compose_groove, seed, family, style, song),
-        )
+        name = f"{family}/{family}-{style:02d}_{song}.mid"
+        yield name, partial(compose_groove, seed, family, style, song)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from musicgen.batches import IGNORED, Batch, StreamDataModule
 from musicgen.data.non_music.base import PAD, Example, ExampleCorpus, Examples, SplitName
@@ -54,8 +54,12 @@ class ExampleDataModule(StreamDataModule):
         return self._loader(examples, batch_sampler=self.stream(len(examples.examples)))
 
     def eval_dataloader(self, split: SplitName) -> DataLoader:
-        examples = EvalExamples(self.split(split), *self.process())
-        return self._loader(examples, batch_size=self.batch_size)
+        examples, (rank, world_size) = self.split(split), self.process()
+        own: Any = Subset(examples, range(rank, len(examples), world_size))  # type: ignore[arg-type]
+        if not own:  # the others would wait for this process: it gets one without a target
+            first = examples[0]
+            own = [first._replace(target=np.full_like(first.target, IGNORED))]
+        return self._loader(own, batch_size=self.batch_size)
 
     def _loader(self, examples: Dataset, **kwargs: object) -> DataLoader:
         grid = self.corpus.grid if len(self.coordinates) > 1 else None
@@ -94,26 +98,6 @@ class ShuffledExamples(Dataset):
             groups = part[np.argsort(lengths[part], kind="stable")].reshape(_GROUPS, -1)
             order[start : start + size] = rng.permutation(groups).ravel()
         return order
-
-
-class EvalExamples(Dataset):
-    """Every `world_size`-th example, from `rank` on.
-
-    A process without an example would leave the others waiting: it gets one without a target.
-    """
-
-    def __init__(self, examples: Examples, rank: int, world_size: int) -> None:
-        self.examples = examples
-        self.indices = range(rank, len(examples), world_size)
-
-    def __len__(self) -> int:
-        return max(1, len(self.indices))
-
-    def __getitem__(self, item: int) -> Example:
-        if not self.indices:
-            example = self.examples[0]
-            return example._replace(target=np.full_like(example.target, IGNORED))
-        return self.examples[self.indices[item]]
 
 
 def collate(examples: Sequence[Example], *, grid: tuple[int, int] | None = None) -> Batch:

@@ -8,7 +8,7 @@ import torch
 
 from musicgen.batches import IGNORED
 from musicgen.data.non_music import AAN, Example, Marks
-from musicgen.data.non_music.datamodule import EvalExamples, ShuffledExamples, collate
+from musicgen.data.non_music.datamodule import ShuffledExamples, collate
 from musicgen.errors import ParameterError
 from tests.data.listed import on_rank
 from tests.data.settings import ExampleDataModule
@@ -99,10 +99,15 @@ def test_batches_hold_sequences_of_similar_lengths():
 
 
 def test_processes_share_the_examples_for_evaluation():
-    parts = [EvalExamples(numbered(5), rank, 3) for rank in range(3)]
-    assert [[part[i].target for i in range(len(part))] for part in parts] == [[0, 3], [1, 4], [2]]
-    idle = EvalExamples(numbered(2), 2, 3)
-    assert [idle[i].target for i in range(len(idle))] == [IGNORED]
+    data = ExampleDataModule(marks(), length=16, batch_size=1)
+    whole = [batch.targets.tolist() for batch in data.val_dataloader()]
+
+    def part(rank, world_size):
+        loader = on_rank(data, rank, world_size).val_dataloader()
+        return [batch.targets.tolist() for batch in loader]
+
+    assert [part(rank, 3) for rank in range(3)] == [whole[0::3], whole[1::3], whole[2::3]]
+    assert part(4, 5) == [[IGNORED]], "no process waits for another"
 
 
 def test_a_resumed_run_continues_the_stream():
