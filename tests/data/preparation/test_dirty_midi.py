@@ -11,14 +11,15 @@ from musicgen.midi import read
 from musicgen.tokenization import REMI, Groove2Groove
 from tests.data.listed import prepare
 
-END = b"\x00\xff\x2f\x00"
 BEAT = b"\x83\x60"  # 480 ticks
 SIXTEENTH = b"\x78"  # 120 ticks
 
 
-def midi(*tracks, division=480):
+def midi(*tracks, division=480, end=b"\x00\xff\x2f\x00"):
     data = b"MThd" + struct.pack(">IHHH", 6, 1, len(tracks), division)
-    return data + b"".join(b"MTrk" + struct.pack(">I", len(t)) + t for t in tracks)
+    for track in tracks:
+        data += b"MTrk" + struct.pack(">I", len(track + end)) + track + end
+    return data
 
 
 def on(pitch, velocity=80, channel=0):
@@ -44,119 +45,87 @@ def name(text):
 
 GOOD = note(60)
 ONE_NOTE = {(0, 60, 4.0)}
+CLOSED = "1 notes without an end closed"
 
 # Name: bytes, the notes kept as (grid step, pitch, steps), the report.
 REMI_FILES = {
-    "clean": (midi(GOOD + END), ONE_NOTE, "all 1 note kept"),
-    "a tempo of 0": (
-        midi(meta(0x51, 0, 0, 0) + GOOD + END),
-        ONE_NOTE,
-        "1 impossible tempi left out",
-    ),
+    "clean": (midi(GOOD), ONE_NOTE, "all 1 note kept"),
+    "a tempo of 0": (midi(meta(0x51, 0, 0, 0) + GOOD), ONE_NOTE, "1 impossible tempi left out"),
     "a metre of 0/4": (
-        midi(meta(0x58, 0, 2, 24, 8) + GOOD + END),
-        ONE_NOTE,
-        "1 impossible time signatures left out",
+        midi(meta(0x58, 0, 2, 24, 8) + GOOD), ONE_NOTE, "1 impossible time signatures left out",
     ),
     "a metre of 4 / 2^200": (
-        midi(meta(0x58, 4, 200, 24, 8) + GOOD + END),
-        ONE_NOTE,
-        "1 impossible time signatures left out",
+        midi(meta(0x58, 4, 200, 24, 8) + GOOD), ONE_NOTE, "1 impossible time signatures left out",
     ),
-    "another metre": (midi(meta(0x58, 7, 3, 24, 8) + GOOD + END), ONE_NOTE, "7/8 read as 4/4"),
-    "never ends": (
-        midi(b"\x00" + on(60) + note(64) + END),
-        {(0, 60, 4.0), (0, 64, 4.0)},
-        "1 notes without an end closed",
-    ),
+    "another metre": (midi(meta(0x58, 7, 3, 24, 8) + GOOD), ONE_NOTE, "7/8 read as 4/4"),
+    "never ends": (midi(b"\x00" + on(60) + note(64)), {(0, 60, 4.0), (0, 64, 4.0)}, CLOSED),
     "never ends, in a long track": (
-        midi(b"\x00" + on(60) + GOOD.replace(b"\x3c", b"\x40") + BEAT * 0 + b"\x9e\x00" + END[1:]),
-        {(0, 60, 16.0), (0, 64, 4.0)},
-        "1 notes without an end closed",
+        midi(b"\x00" + on(60) + note(64) + b"\x9e\x00\xff\x2f\x00", end=b""),
+        {(0, 60, 16.0), (0, 64, 4.0)}, CLOSED,
     ),
-    "struck last of all": (midi(b"\x00" + on(60) + END), {(0, 60, 0.5)}, "without an end closed"),
+    "struck last of all": (midi(b"\x00" + on(60)), {(0, 60, 0.5)}, "without an end closed"),
     "never ends, in a track without an end": (
-        midi(b"\x00" + on(60) + note(64)),
-        {(0, 60, 4.0), (0, 64, 4.0)},
-        "1 notes without an end closed",
+        midi(b"\x00" + on(60) + note(64), end=b""), {(0, 60, 4.0), (0, 64, 4.0)}, CLOSED,
     ),
     "two ons, one off": (
-        midi(b"\x00" + on(60) + BEAT + on(60) + BEAT + off(60) + BEAT + off(61) + END),
-        {(0, 60, 4.0), (4, 60, 4.0)},
-        "1 notes without an end closed",
+        midi(b"\x00" + on(60) + BEAT + on(60) + BEAT + off(60) + BEAT + off(61)),
+        {(0, 60, 4.0), (4, 60, 4.0)}, CLOSED,
     ),
     "only beginnings": (
-        midi(b"".join(SIXTEENTH + on(60) for _ in range(40)) + END),
-        {(i, 60, 1.0) for i in range(1, 40)} | {(40, 60, 0.5)},
-        "40 notes without an end closed",
+        midi(b"".join(SIXTEENTH + on(60) for _ in range(40))),
+        {(i, 60, 1.0) for i in range(1, 40)} | {(40, 60, 0.5)}, "40 notes without an end closed",
     ),
-    "only an end": (midi(b"\x00" + off(60) + GOOD + END), ONE_NOTE, "all 1 note kept"),
-    "no length": (midi(b"\x00" + on(60) + b"\x00" + off(60) + END), {(0, 60, 0.5)}, "all 1 note"),
+    "only an end": (midi(b"\x00" + off(60) + GOOD), ONE_NOTE, "all 1 note kept"),
+    "no length": (midi(b"\x00" + on(60) + b"\x00" + off(60)), {(0, 60, 0.5)}, "all 1 note"),
     "overlap": (
-        midi(b"\x00" + on(60) + SIXTEENTH + on(60) + BEAT + off(60) + b"\x00" + off(60) + END),
-        {(0, 60, 1.0), (1, 60, 4.0)},
-        "1 note struck again while sounding clipped",
+        midi(b"\x00" + on(60) + SIXTEENTH + on(60) + BEAT + off(60) + b"\x00" + off(60)),
+        {(0, 60, 1.0), (1, 60, 4.0)}, "1 note struck again while sounding clipped",
     ),
     "twice at once": (
-        midi(GOOD + END, note(60, 40, channel=1) + END),
-        ONE_NOTE,
-        "1 note doubling another dropped",
+        midi(GOOD, note(60, 40, channel=1)), ONE_NOTE, "1 note doubling another dropped",
     ),
     "too long": (
-        midi(b"\x00" + on(60) + b"\xa0\x00" + off(60) + END),
-        {(0, 60, 16.0)},
+        midi(b"\x00" + on(60) + b"\xa0\x00" + off(60)), {(0, 60, 16.0)},
         "1 note longer than 4 beats clipped",
     ),
-    "too low": (midi(GOOD + note(3) + END), ONE_NOTE, "1 note outside A0-C8 dropped"),
-    "drums": (
-        midi(GOOD + note(36, channel=9) + END),
-        ONE_NOTE,
-        "1 note of drums dropped",
-    ),
+    "too low": (midi(GOOD + note(3)), ONE_NOTE, "1 note outside A0-C8 dropped"),
+    "drums": (midi(GOOD + note(36, channel=9)), ONE_NOTE, "1 note of drums dropped"),
     "several tracks": (
-        midi(GOOD + END, note(64, channel=1) + END, note(67, channel=2) + END),
-        {(0, 60, 4.0), (0, 64, 4.0), (0, 67, 4.0)},
-        "all 3 notes kept",
+        midi(GOOD, note(64, channel=1), note(67, channel=2)),
+        {(0, 60, 4.0), (0, 64, 4.0), (0, 67, 4.0)}, "all 3 notes kept",
     ),
     "quiet and loud": (
-        midi(note(60, 1) + note(60, 127) + END),
-        {(0, 60, 4.0), (4, 60, 4.0)},
-        "all 2 notes kept",
+        midi(note(60, 1) + note(60, 127)), {(0, 60, 4.0), (4, 60, 4.0)}, "all 2 notes kept",
     ),
     "a gap of 200 M ticks": (
-        midi(GOOD + note(62, after=b"\xdf\xaf\x84\x00") + END),
-        ONE_NOTE,
+        midi(GOOD + note(62, after=b"\xdf\xaf\x84\x00")), ONE_NOTE,
         "1 note beyond bar 4096 dropped",
     ),
-}
+}  # fmt: skip
 GROOVE_FILES = {
-    "other metre": (midi(meta(0x58, 7, 3, 24, 8) + name("Bass") + GOOD + END), {("Bass", 0, 60)}, "all 1 note"),
+    "other metre": (
+        midi(meta(0x58, 7, 3, 24, 8) + name("Bass") + GOOD), {("Bass", 0, 60)}, "all 1 note",
+    ),
     "no instrument": (
-        midi(name("Bass") + GOOD + END, name("Choir") + b"\x00\xc1\x60" + note(64, channel=1) + END),
-        {("Bass", 0, 60)},
-        "1 note of tracks without an instrument dropped",
+        midi(name("Bass") + GOOD, name("Choir") + b"\x00\xc1\x60" + note(64, channel=1)),
+        {("Bass", 0, 60)}, "1 note of tracks without an instrument dropped",
     ),
     "two tracks, one instrument": (
-        midi(name("Piano") + GOOD + END, name("piano ") + note(64, channel=1) + END),
-        {("Piano", 0, 60), ("Piano", 0, 64)},
-        "all 2 notes kept",
+        midi(name("Piano") + GOOD, name("piano ") + note(64, channel=1)),
+        {("Piano", 0, 60), ("Piano", 0, 64)}, "all 2 notes kept",
     ),
-    "drums": (
-        midi(name("x") + note(36, channel=9) + END),
-        {("Drums", 0, 36)},
-        "all 1 note kept",
-    ),
+    "drums": (midi(name("x") + note(36, channel=9)), {("Drums", 0, 36)}, "all 1 note kept"),
 }  # fmt: skip
 LEFT_OUT = {
     "nothing": (b"", "the file is empty"),
     "a web page": (b"<html>404</html>", "not a MIDI file"),
-    "cut short": (midi(GOOD + END)[:-9], "cut short"),
-    "pitch past 127": (midi(b"\x00\x90\xbc\x50" + GOOD + END), "pitch past 127"),
-    "velocity past 127": (midi(b"\x00\x90\x3c\xd0" + GOOD + END), "velocity past 127"),
-    "division of 0": (midi(GOOD + END, division=0), "0 ticks a beat"),
-    "frames": (midi(GOOD + END, division=0xE728), "Division|SMPTE"),
-    "no notes": (midi(END), "no note that the remi vocabulary can represent"),
-    "drums alone": (midi(note(36, channel=9) + END), "1 note of drums dropped"),
+    "cut short": (midi(GOOD)[:-9], "cut short"),
+    "pitch past 127": (midi(b"\x00\x90\xbc\x50" + GOOD), "pitch past 127"),
+    "velocity past 127": (midi(b"\x00\x90\x3c\xd0" + GOOD), "velocity past 127"),
+    "division of 0": (midi(GOOD, division=0), "0 ticks a beat"),
+    "frames": (midi(GOOD, division=0xE728), "Division|SMPTE"),
+    "no notes": (midi(b""), "no note that the remi vocabulary can represent"),
+    "drums alone": (midi(note(36, channel=9)), "1 note of drums dropped"),
 }
 
 
@@ -196,7 +165,7 @@ def test_grooves(tmp_path):
 
 
 def test_what_is_left_out(tmp_path):
-    files = {"clean": midi(GOOD + END)} | {k: data for k, (data, _) in LEFT_OUT.items()}
+    files = {"clean": midi(GOOD)} | {k: data for k, (data, _) in LEFT_OUT.items()}
     cache, rows = prepared(tmp_path, files, REMI())
     assert cache.names == ["clean"]
     for label, (_, reason) in LEFT_OUT.items():
@@ -216,7 +185,7 @@ def test_what_is_left_out(tmp_path):
 )
 def test_limits_on_size(tmp_path, limit, reason):
     short, long = GOOD * 2, b"".join(note(60 + i % 12) for i in range(30))
-    files = {"short": midi(short + END), "long": midi(long + END)}
+    files = {"short": midi(short), "long": midi(long)}
     left_out, kept = ("short", "long") if "min_notes" in limit else ("long", "short")
     cache, rows = prepared(tmp_path, files, REMI(), **limit)
     assert cache.names == [kept]
@@ -240,7 +209,7 @@ def test_notes_that_never_end_are_closed_in_any_track(tmp_path):
                 closed += b"\x30" + off(pitch, channel=channel)
         opened, closed = (body + b"\x20" + off(1) for body in (opened, closed))
         ends = b"".join(b"\x00" + off(p, channel=c) for c in range(4) for p in range(40, 60)) * 12
-        for label, data in (("open", midi(opened + END)), ("closed", midi(closed + ends + END))):
+        for label, data in (("open", midi(opened)), ("closed", midi(closed + ends))):
             (tmp_path / f"{label}.mid").write_bytes(data)
         assert read(tmp_path / "open.mid") == read(tmp_path / "closed.mid"), seed
         assert read(tmp_path / "open.mid").repairs
