@@ -42,7 +42,7 @@ pretrained: $(STAMP) ## Train, export and measure the models of the package (hou
 	$(RUN) -m benchmarks.pretrained
 
 temperature: $(STAMP) ## Choose the sampling temperature that suits a run: make temperature FROM=outputs/...
-	$(RUN) -m musicgen.cli.choose_temperature $(or $(FROM),latest)
+	$(RUN) -m musicgen.evaluation.choose_temperature $(or $(FROM),latest)
 
 table: $(STAMP) ## Published figures beside those of your runs: make table PAPER=spe2021 (lrpe2023, alfons2022)
 	$(RUN) -m benchmarks.published $(or $(PAPER),$(error give PAPER=spe2021, lrpe2023 or alfons2022))

@@ -41,7 +41,7 @@ def main() -> None:
     for name in args.models.split(","):
         folder = args.registry / name
         command = train(name, args.out / name, args.settings)
-        run("-m", "musicgen.cli.choose_temperature", args.out / name)
+        run("-m", "musicgen.evaluation.choose_temperature", args.out / name)
         run("-m", "musicgen.pretrained", args.out / name, folder, "--dtype", "float16")
         size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
         if size > MAX_MEGABYTES:

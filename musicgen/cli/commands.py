@@ -11,6 +11,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from musicgen.cli.command import command
+from musicgen.console import log
 from musicgen.errors import UserError
 from musicgen.run_folders import find_checkpoint
 
@@ -58,11 +59,20 @@ def evaluate(cfg: DictConfig) -> None:
 
 @command("prepare")
 def prepare(cfg: DictConfig) -> None:
-    """Encode a corpus without training."""
-    _check_corpus(cfg)
-    from musicgen.cli.prepare import main
+    """Encode a corpus, or a shard of it, without training.
 
-    main(cfg)
+    Several machines, or one of Hydra's launchers, share the work: shard=1/8, or -m shard=1/8,2/8,...
+    """
+    _check_corpus(cfg)
+    from hydra.utils import instantiate
+
+    from musicgen.data.preparation import EncodedCorpus, Shard
+
+    tokenizer = instantiate(cfg.tokenizer, _convert_="all")
+    corpus = EncodedCorpus.of(instantiate(cfg.data, _convert_="all"), tokenizer, cfg.loader)
+    cache = corpus.prepare_shard(Shard.parse(str(cfg.shard)))
+    if cache is not None:
+        log(f"ready: {len(cache)} pieces in {cache.folder}")
 
 
 def _check_corpus(cfg: DictConfig) -> None:

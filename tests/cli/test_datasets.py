@@ -9,7 +9,6 @@ from omegaconf import OmegaConf
 
 from musicgen.cli.datasets import build_data
 from musicgen.cli.errors import describe
-from musicgen.cli.prepare import main as prepare
 from musicgen.data.corpora import Corpus
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import UserError
@@ -79,24 +78,6 @@ def test_errors_name_the_key(config, overrides, message):
     with pytest.raises(InstantiationException) as raised:
         build(cfg)
     assert message in str(describe(raised.value))
-
-
-def test_a_corpus_is_prepared_in_parts(tmp_path, config, capsys):
-    for i in range(12):
-        (tmp_path / f"{i}.mid").write_bytes(dumps(melody(i)))
-    for number in (1, 2):
-        cfg = config(
-            "prepare",
-            "data=midi_folder",
-            f"data.root={tmp_path}",
-            f"paths.data_dir={tmp_path}/data",
-            f"shard={number}/2",
-            "loader.limits.min_notes=3",
-        )
-        prepare(cfg)
-        assert ("ready: 12 pieces" in capsys.readouterr().err) == (number == 2)
-    (cache,) = tmp_path.rglob("index.json")
-    assert "12 pieces" in (cache.parent / "summary.txt").read_text()
 
 
 def trained_on(config, *overrides):

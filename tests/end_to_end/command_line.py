@@ -57,6 +57,11 @@ def call_here(
     return subprocess.CompletedProcess(sys.argv, int(status or 0), out, err)
 
 
+def succeed(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
     """Assert that a command ended with status 2 and one line of error."""
     assert done.returncode == 2, done.stderr

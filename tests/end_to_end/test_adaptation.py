@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, call_here
+from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, call_here, succeed
 
 DATA = [setting for setting in TINY if setting.startswith("data.")]
 
@@ -21,24 +21,20 @@ def call(workplace, monkeypatch, capsys):
 def test_an_adapter_is_trained_and_used(call, workplace, kind):
     (base,) = (workplace / "outputs/tiny").iterdir()
     begun = (f"init={base}", f"adapter={kind}", *DATA, *SHORT, f"run_name={kind}")
-    done = call("train.py", *begun)
-    assert done.returncode == 0, done.stderr
+    done = succeed(call("train.py", *begun))
     assert f"adapter={kind}: trains " in done.stderr
     (run,) = (workplace / f"outputs/{kind}").iterdir()
     file = run / f"{kind}.safetensors"
     assert f"kB, for python generate.py checkpoint={base / 'checkpoints/best.ckpt'}" in done.stderr
     used = (f"checkpoint={base}", f"{kind}={file}", "bars=1", "report=false")
-    done = call("generate.py", *used, f"out={kind}-file", "seed=3")
-    assert done.returncode == 0, done.stderr
-    done = call("generate.py", f"checkpoint={run}", "bars=1", f"out={kind}-run", "seed=3")
-    assert done.returncode == 0, done.stderr
+    succeed(call("generate.py", *used, f"out={kind}-file", "seed=3"))
+    succeed(call("generate.py", f"checkpoint={run}", "bars=1", f"out={kind}-run", "seed=3"))
     pieces = [sorted((workplace / f"{kind}-{x}").glob("*.mid")) for x in ("file", "run")]
     assert [p.read_bytes() for p in pieces[0]] == [p.read_bytes() for p in pieces[1]]
     wrong = {"lora": "prefix_state", "prefix_state": "lora"}[kind]
     done = call("generate.py", f"checkpoint={base}", f"{wrong}={file}", "out=wrong")
     assert_one_line(done, f"{kind}.safetensors: it holds an adapter of the kind {kind}")
-    done = call("train.py", f"resume={run}", "trainer.max_steps=6")
-    assert done.returncode == 0, done.stderr
+    done = succeed(call("train.py", f"resume={run}", "trainer.max_steps=6"))
     assert "6 steps in" in done.stderr
     # A run from its weights: LoRA is merged, a prefix state is not.
     done = call("train.py", f"init={run}", *DATA, *SHORT)

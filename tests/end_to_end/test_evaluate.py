@@ -16,7 +16,7 @@ from musicgen.evaluation.position_loss import position_losses
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.midi import write
 from musicgen.random import NoiseKey, RandomStream
-from tests.end_to_end.command_line import assert_one_line, call
+from tests.end_to_end.command_line import assert_one_line, call, succeed
 
 
 def test_generate_then_evaluate(here, workplace):
@@ -24,17 +24,18 @@ def test_generate_then_evaluate(here, workplace):
     for i in range(3):
         write(compose_pop(5, i), folder / f"song {i}.mid")
     (folder / "broken.mid").write_bytes(b"MThd broken")
-    done = call(
-        workplace,
-        "generate.py",
-        f"prompt={folder}",
-        "num_samples=2",
-        "prompt_bars=2",
-        "length_factor=6",
-        "out=generated",
-        "seed=4",
+    done = succeed(
+        call(
+            workplace,
+            "generate.py",
+            f"prompt={folder}",
+            "num_samples=2",
+            "prompt_bars=2",
+            "length_factor=6",
+            "out=generated",
+            "seed=4",
+        )
     )
-    assert done.returncode == 0, done.stderr
     assert "left out" in done.stderr
     assert "broken.mid" in done.stderr
     assert "" not in done.stderr.splitlines()  # of progress bars that cannot be seen
@@ -43,17 +44,18 @@ def test_generate_then_evaluate(here, workplace):
     assert manifest["settings"]["ungrammatical pieces"] == 0
     assert {row["tokens"] for row in manifest["pieces"]} == {6 * 64}
 
-    again = here(
-        workplace,
-        "generate.py",
-        f"prompt={folder}/song 1.mid",
-        "num_samples=1",
-        "prompt_bars=2",
-        "length_factor=6",
-        "out=again",
-        "seed=4",
+    succeed(
+        here(
+            workplace,
+            "generate.py",
+            f"prompt={folder}/song 1.mid",
+            "num_samples=1",
+            "prompt_bars=2",
+            "length_factor=6",
+            "out=again",
+            "seed=4",
+        )
     )
-    assert again.returncode == 0, again.stderr
     first, second = (workplace / d / "song 1_0.mid" for d in ("generated", "again"))
     assert first.read_bytes() == second.read_bytes()
 
@@ -61,15 +63,16 @@ def test_generate_then_evaluate(here, workplace):
     assert_one_line(refused, "exists already; give another folder with out=DIR")
 
     (folder / "broken.mid").unlink()
-    done = here(
-        workplace,
-        "evaluate.py",
-        "metrics=[style,position_loss]",
-        "generated=generated",
-        f"references={folder}",
-        "out=measures",
+    done = succeed(
+        here(
+            workplace,
+            "evaluate.py",
+            "metrics=[style,position_loss]",
+            "generated=generated",
+            f"references={folder}",
+            "out=measures",
+        )
     )
-    assert done.returncode == 0, done.stderr
     style = (workplace / "measures/style.csv").read_text()
     pieces = (workplace / "measures/style_pieces.csv").read_text()
     assert style.splitlines()[0].startswith("profile,part,role,anchor,n,")
@@ -100,12 +103,10 @@ def test_evaluate_refuses_a_piece_without_a_reference(here, workplace):
 
 def test_held_out_prompts_are_found_again(here, workplace):
     arguments = ["prompt=test", "prompt_bars=2", "bars=2", "max_new_tokens=99", "report=false"]
-    done = here(workplace, "generate.py", *arguments, "out=held out")
-    assert done.returncode == 0, done.stderr
+    succeed(here(workplace, "generate.py", *arguments, "out=held out"))
     manifest = json.loads((workplace / "held out/generation.json").read_text())
     arguments = ["generated=held out", "out=held out measures"]
-    done = here(workplace, "evaluate.py", *arguments)
-    assert done.returncode == 0, done.stderr
+    done = succeed(here(workplace, "evaluate.py", *arguments))
     assert max(map(len, done.stdout.split("cosine")[0].splitlines())) <= 100
     rows = csv.DictReader((workplace / "held out measures/style_pieces.csv").open())
     found = {
@@ -124,8 +125,7 @@ def test_held_out_prompts_are_found_again(here, workplace):
 
 def test_position_properties_writes_a_table_and_a_plot(here, workplace):
     out = workplace / "kernels"
-    done = here(workplace, "evaluate.py", "metrics=position_properties", f"out={out}")
-    assert done.returncode == 0, done.stderr
+    done = succeed(here(workplace, "evaluate.py", "metrics=position_properties", f"out={out}"))
     assert "sine_spe, tokens" in done.stdout
     assert "half_width: the lag at which" in done.stdout
     rows = list(csv.DictReader((out / "position_properties.csv").open()))
@@ -154,8 +154,7 @@ def test_attention_properties(here, workplace):
         "split=train",
         "out=att",
     ]
-    done = here(workplace, "evaluate.py", *arguments)
-    assert done.returncode == 0, done.stderr
+    done = succeed(here(workplace, "evaluate.py", *arguments))
     assert "best heads of layer 0" in done.stdout
     rows = list(csv.DictReader((workplace / "att/attention_properties.csv").open()))
     assert len(rows) == 2 * 2 * 9  # layers, heads, ranges
@@ -193,8 +192,7 @@ def test_position_properties_in_musical_time_and_without_a_kernel(here, workplac
     content["model"]["position"]["coordinates"] = "time"
     torch.save(checkpoint, workplace / "time.ckpt")
     arguments = ["checkpoint=time.ckpt", "metrics=position_properties"]
-    done = here(workplace, "evaluate.py", *arguments, "out=t")
-    assert done.returncode == 0, done.stderr
+    succeed(here(workplace, "evaluate.py", *arguments, "out=t"))
     row = next(csv.DictReader((workplace / "t/position_properties.csv").open()))
     assert row["lag"] == "grid steps"
     assert 0 < int(row["training_length"]) < 64  # steps that 64 tokens take
@@ -203,8 +201,7 @@ def test_position_properties_in_musical_time_and_without_a_kernel(here, workplac
     content["model"]["position"]["coordinates"] = "beat"
     torch.save(checkpoint, workplace / "beat.ckpt")
     arguments[0] = "checkpoint=beat.ckpt"
-    done = here(workplace, "evaluate.py", *arguments, "out=b")
-    assert done.returncode == 0, done.stderr
+    succeed(here(workplace, "evaluate.py", *arguments, "out=b"))
     row = next(csv.DictReader((workplace / "b/position_properties.csv").open()))
     assert row["lag"] == "grid steps in the bar"
     assert 8 < int(row["training_length"]) <= 16
@@ -235,8 +232,7 @@ def test_several_runs_and_numbers_of_realizations(here, workplace):
         "out=grid",
         "split=train",
     ]
-    done = here(workplace, "evaluate.py", "metrics=position_loss", *arguments)
-    assert done.returncode == 0, done.stderr
+    succeed(here(workplace, "evaluate.py", "metrics=position_loss", *arguments))
     rows = list(csv.DictReader((workplace / "grid/position_loss.csv").open()))
     parts = ["trained", "extrapolated 1.5x", "extrapolated 2x", "extrapolated 4x"]
     assert [(row["R"], row["part"]) for row in rows if row["run"] == "copy.ckpt"] == [
@@ -284,8 +280,7 @@ def test_predictions_averaged_over_keys(here, workplace):
         "metric.position_loss.max_factor=1",
         "out=keys",
     ]
-    done = here(workplace, "evaluate.py", *arguments)
-    assert done.returncode == 0, done.stderr
+    done = succeed(here(workplace, "evaluate.py", *arguments))
     assert "each in 3 keys" in done.stderr
     model = load(run)
     data = open_training_data(model)
@@ -305,8 +300,7 @@ def test_predictions_averaged_over_keys(here, workplace):
 def test_resources_until_the_best_validation(here, workplace):
     (run,) = workplace.glob("outputs/tiny/*")
     arguments = ["metrics=resources", f"runs=[{run}]", "out=took"]
-    done = here(workplace, "evaluate.py", *arguments)
-    assert done.returncode == 0, done.stderr
+    succeed(here(workplace, "evaluate.py", *arguments))
     (row,) = csv.DictReader((workplace / "took/resources.csv").open())
     logged = [r for r in csv.DictReader((run / "metrics.csv").open()) if r["val/loss"]]
     assert [r["step"] for r in logged] == ["1", "3"]
@@ -360,8 +354,7 @@ def test_runs_that_differ_in_their_seeds_are_one_row(here, workplace, monkeypatc
         "split=train",
         "out=seeds",
     ]
-    done = here(workplace, "evaluate.py", "metrics=position_loss", *arguments)
-    assert done.returncode == 0, done.stderr
+    done = succeed(here(workplace, "evaluate.py", "metrics=position_loss", *arguments))
     table = done.stdout.partition("in nats a token")[0]
     assert max(map(len, table.splitlines())) <= 80
     header = next(line for line in table.splitlines() if "mean" in line)

@@ -10,7 +10,7 @@ import pytest
 
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.midi import dumps, read, write
-from tests.end_to_end.command_line import SHORT, TINY, assert_one_line
+from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, succeed
 
 
 @pytest.mark.parametrize(
@@ -19,10 +19,16 @@ from tests.end_to_end.command_line import SHORT, TINY, assert_one_line
 def test_prompt_file_names_may_hold_special_characters(here, workplace, name):
     write(compose_pop(3, 0), workplace / "prompts" / name)
     out = f"out of {name}"
-    done = here(
-        workplace, "generate.py", f"prompt=prompts/{name}", "prompt_bars=1", "bars=1", f"out={out}"
+    succeed(
+        here(
+            workplace,
+            "generate.py",
+            f"prompt=prompts/{name}",
+            "prompt_bars=1",
+            "bars=1",
+            f"out={out}",
+        )
     )
-    assert done.returncode == 0, done.stderr
     (file,) = (workplace / out).glob("*.mid")
     assert file.name == f"{name.rsplit('.', 1)[0]}_0.mid"
     assert read(file).num_notes > 0
@@ -44,8 +50,7 @@ def test_names_that_are_too_long_or_not_utf8(here, workplace):
         with open(folder + b"/" + name, "wb") as file:  # noqa: PTH123
             file.write(data)
     arguments = ["prompt=odd", "prompt_bars=1", "bars=1", "out=from odd"]
-    done = here(workplace, "generate.py", *arguments)
-    assert done.returncode == 0, done.stderr
+    succeed(here(workplace, "generate.py", *arguments))
     files = {path.name for path in (workplace / "from odd").glob("*.mid")}
     manifest = json.loads((workplace / "from odd/generation.json").read_text())
     assert files == {piece["file"] for piece in manifest["pieces"]}
@@ -57,8 +62,7 @@ def test_generate_warns_about_notes_that_the_vocabulary_drops(here, workplace):
     for i in range(5):
         write(compose_groove(0, "bossa", 0, i), workplace / f"band/{i}.mid")
     arguments = ["prompt=band", "prompt_bars=1", "bars=1", "out=from a band"]
-    done = here(workplace, "generate.py", *arguments)
-    assert done.returncode == 0, done.stderr
+    done = succeed(here(workplace, "generate.py", *arguments))
     lost = [line for line in done.stderr.splitlines() if "notes of drums dropped" in line]
     assert len(lost) == 3
     assert lost[0].startswith("0.mid: ")
@@ -76,8 +80,7 @@ def test_a_prompt_file_is_kept_or_written_as_the_model_saw_it(here, workplace):
     (workplace / "kept/separate.mid").write_bytes(data[:8] + b"\0\2" + data[10:])  # format 2
     for choice, kept in (("original", True), ("tokens", False)):
         arguments = ["prompt=kept", "prompt_bars=2", "bars=1", f"keep_prompt={choice}"]
-        done = here(workplace, "generate.py", *arguments, f"out={choice}")
-        assert done.returncode == 0, done.stderr
+        done = succeed(here(workplace, "generate.py", *arguments, f"out={choice}"))
         line = "separate.mid: written as the model saw it, since its tracks are separate pieces"
         assert done.stderr.count(line) == kept
         manifest = json.loads((workplace / choice / "generation.json").read_text())
@@ -96,8 +99,7 @@ def test_a_prompt_file_is_kept_or_written_as_the_model_saw_it(here, workplace):
 def test_generate_warns_about_pieces_cut_short_by_the_position_limit(here, tmp_path):
     arguments = ["train.py", *TINY, *SHORT, "run_name=short", "position=learnable"]
     arguments += ["model.position.max_length=64", "trainer.max_steps=1"]
-    done = here(tmp_path, arguments[0], *arguments[1:])
-    assert done.returncode == 0, done.stderr
+    succeed(here(tmp_path, arguments[0], *arguments[1:]))
     arguments = ["bars=16", "num_samples=2", "out=short"]
     done = here(tmp_path, "generate.py", *arguments)
     line = (
@@ -117,8 +119,7 @@ def test_candidates_are_in_the_manifest(here, workplace):
         "best_of_bars=1",
     ]
     arguments += ["ending=close", "sampling.min_p=0.02", "sampling.max_bar_repeats=2", "out=best"]
-    done = here(workplace, "generate.py", *arguments)
-    assert done.returncode == 0, done.stderr
+    succeed(here(workplace, "generate.py", *arguments))
     manifest = json.loads((workplace / "best/generation.json").read_text())
     (piece,) = manifest["pieces"]
     assert len(piece["selections"]) == 2  # of two bars; the third closes
@@ -137,16 +138,14 @@ def test_held_out_pieces_or_no_prompt(here, workplace):
         (["num_samples=2"], "from nothing_1.mid"),
     ):
         out = f"out {name[:3]}"
-        done = here(workplace, "generate.py", *arguments, "bars=1", f"out={out}")
-        assert done.returncode == 0, done.stderr
+        succeed(here(workplace, "generate.py", *arguments, "bars=1", f"out={out}"))
         assert len(list((workplace / out).glob(name))) == 1
 
 
 def test_prompts_with_colliding_names_get_different_files(here, workplace):
     for name in ("same/a/b.mid", "same/a_b.mid", "same/x.mid", "same/x.MIDI"):
         write(compose_pop(3, 0), workplace / name)
-    done = here(workplace, "generate.py", "prompt=same", "prompt_bars=1", "bars=1", "out=apart")
-    assert done.returncode == 0, done.stderr
+    succeed(here(workplace, "generate.py", "prompt=same", "prompt_bars=1", "bars=1", "out=apart"))
     names = {path.name for path in (workplace / "apart").glob("*.mid")}
     assert names == {"a_b_0.mid", "a_b (2)_0.mid", "x_0.mid", "x (2)_0.mid"}
 
@@ -155,8 +154,7 @@ def test_a_moved_run_folder_is_a_checkpoint(here, workplace):
     (run,) = (workplace / "outputs/tiny").iterdir()
     moved = workplace / "moved, (here)"
     shutil.copytree(run, moved)
-    done = here(workplace, "generate.py", f"checkpoint={moved}", "bars=1", "out=from moved")
-    assert done.returncode == 0, done.stderr
+    succeed(here(workplace, "generate.py", f"checkpoint={moved}", "bars=1", "out=from moved"))
 
 
 def test_generate_errors_are_one_line(here, workplace):

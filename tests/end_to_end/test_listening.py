@@ -10,7 +10,7 @@ import pytest
 
 from musicgen.composer import compose_pop
 from musicgen.midi import write
-from tests.end_to_end.command_line import assert_one_line, call_here
+from tests.end_to_end.command_line import assert_one_line, call_here, succeed
 from tests.midi.test_audio import soundfont_bytes
 
 
@@ -29,8 +29,7 @@ GENERATE = ("generate.py", "prompt=songs", "prompt_bars=1", "bars=1")
 
 def test_report_says_what_was_continued_and_links_audio(run, workplace):
     (workplace / "s.sf2").write_bytes(soundfont_bytes())
-    done = run(*GENERATE, "num_samples=2", "soundfont=s.sf2", "out=heard")
-    assert done.returncode == 0, done.stderr
+    succeed(run(*GENERATE, "num_samples=2", "soundfont=s.sf2", "out=heard"))
     with wave.open(str(workplace / "heard/song 1_1.wav")) as file:
         assert file.getnframes() > file.getframerate()
     page = (workplace / "heard/report.html").read_text()
@@ -42,8 +41,7 @@ def test_report_says_what_was_continued_and_links_audio(run, workplace):
 
 
 def test_without_a_prompt_the_report_says_so(run, workplace):
-    done = run("generate.py", "bars=1", "num_samples=2", "out=nothing")
-    assert done.returncode == 0, done.stderr
+    succeed(run("generate.py", "bars=1", "num_samples=2", "out=nothing"))
     page = (workplace / "nothing/report.html").read_text()
     assert "<h1>2 pieces from nothing</h1>" in page
     assert '.wav"' not in page
@@ -57,8 +55,7 @@ def test_missing_soundfont_is_one_line(run):
 def test_blind_comparison_of_two_folders(run, workplace):
     for seed in (1, 2):
         assert run(*GENERATE, f"seed={seed}", f"out=take {seed}").returncode == 0
-    done = run("evaluate.py", "compare=['take 1','take 2']", "out=compared")
-    assert done.returncode == 0, done.stderr
+    succeed(run("evaluate.py", "compare=['take 1','take 2']", "out=compared"))
     page = (workplace / "compared/blind.html").read_text()
     assert '"runs":["take 1","take 2"]' in page
     assert page.count('"versions":') == 2
@@ -86,8 +83,7 @@ def test_copied_music_is_found_with_its_source(run, workplace):
     assert "unheard pieces" in page
     for song in (workplace / "data").rglob("pop_*.mid"):
         shutil.copy(song, (workplace / "known"))
-    done = run("evaluate.py", "metrics=originality", "generated=known", "out=original")
-    assert done.returncode == 0, done.stderr
+    succeed(run("evaluate.py", "metrics=originality", "generated=known", "out=original"))
     rows = list(csv.DictReader((workplace / "original/originality_pieces.csv").open()))
     whole = [row for row in rows if row["pieces"] == "generated" and row["notes"] == row["known"]]
     assert whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from musicgen import load
 from musicgen.midi import read
-from tests.end_to_end.command_line import SHORT, TINY, call_here
+from tests.end_to_end.command_line import SHORT, TINY, call_here, succeed
 
 
 def test_a_published_model_continues_and_begins_runs(workplace, monkeypatch, capsys):
@@ -13,12 +13,9 @@ def test_a_published_model_continues_and_begins_runs(workplace, monkeypatch, cap
 
     (run,) = (workplace / "outputs/tiny").iterdir()
     load(run).save_pretrained(workplace / "mine", dtype="float16")
-    done = call("generate.py", "checkpoint=mine", "bars=1", "out=new", "report=false")
-    assert done.returncode == 0, done.stderr
+    succeed(call("generate.py", "checkpoint=mine", "bars=1", "out=new", "report=false"))
     assert any(read(path) for path in (workplace / "new").glob("*.mid"))
-    done = call("generate.py", "checkpoint=mine", "prompt=test", "bars=1", "out=held_out")
-    assert done.returncode == 0, done.stderr  # its corpus was composed again
+    succeed(call("generate.py", "checkpoint=mine", "prompt=test", "bars=1", "out=held_out"))
     data = [setting for setting in TINY if setting.startswith("data.")]
-    done = call("train.py", "init=mine", *data, *SHORT, "run_name=tuned")
-    assert done.returncode == 0, done.stderr
+    done = succeed(call("train.py", "init=mine", *data, *SHORT, "run_name=tuned"))
     assert "begins with the weights of mine: 4 steps on ComposedCorpus" in done.stderr

@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from tests.end_to_end.command_line import TINY, assert_one_line, call
+from tests.end_to_end.command_line import TINY, assert_one_line, call, succeed
 
 STEPS = ("trainer.max_steps=4", "trainer.val_check_interval=2")
 OPTUNA = (*TINY, *STEPS, "hparams_search=optuna", "hydra.sweeper.sampler.n_startup_trials=2")
@@ -37,7 +37,7 @@ from pytorch_lightning import Callback
 class Kill(Callback):
     def on_train_batch_end(self, trainer, *_):
         in_second = os.path.basename(trainer.default_root_dir) == "1"
-        if "KILL" in os.environ and in_second and trainer.global_step == 6:
+        if "KILL" in os.environ and in_second and trainer.global_step == 3:
             os._exit(9)
 """
 
@@ -46,10 +46,9 @@ def test_a_killed_sweep_goes_on_where_it_stopped(here, workplace, monkeypatch):
     (workplace / "killing.py").write_text(KILL)
     monkeypatch.syspath_prepend(workplace)
     monkeypatch.setenv("PYTHONPATH", str(workplace), prepend=os.pathsep)
-    arguments = ["-m", *TINY, "trainer.max_steps=8", "trainer.val_check_interval=4", "seed=1,2,3"]
+    arguments = ["-m", *TINY, "trainer.max_steps=4", "trainer.val_check_interval=2", "seed=1,2,3"]
     arguments += ["+callbacks.kill={_target_: killing.Kill}"]
-    whole = here(workplace, "train.py", *arguments, "hydra.sweep.dir=whole")
-    assert whole.returncode == 0, whole.stderr
+    succeed(here(workplace, "train.py", *arguments, "hydra.sweep.dir=whole"))
     with monkeypatch.context() as patch:
         patch.setenv("KILL", "1")
         assert call(workplace, "train.py", *arguments, "hydra.sweep.dir=cut").returncode == 9
@@ -57,8 +56,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(here, workplace, monkeypatch):
     assert not (workplace / "cut/2").exists()
     assert not (workplace / "cut/1/finished.json").exists()
     before = (workplace / "cut/0/checkpoints/last.ckpt").stat().st_mtime_ns
-    again = here(workplace, "train.py", *arguments, "hydra.sweep.dir=cut")
-    assert again.returncode == 0, again.stderr
+    again = succeed(here(workplace, "train.py", *arguments, "hydra.sweep.dir=cut"))
     assert "/cut/0: finished before" in again.stderr
     assert "/cut/1/checkpoints/last.ckpt: " in again.stderr  # continues
     assert (workplace / "cut/0/checkpoints/last.ckpt").stat().st_mtime_ns == before
@@ -72,8 +70,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(here, workplace, monkeypatch):
 
 def test_a_sweep_with_other_arguments_keeps_the_runs_that_are_there(here, workplace):
     arguments = ["-m", *TINY, *STEPS, "hydra.sweep.dir=grid"]
-    done = here(workplace, "train.py", *arguments, "seed=1,2")
-    assert done.returncode == 0, done.stderr
+    succeed(here(workplace, "train.py", *arguments, "seed=1,2"))
     before = {job: weights(workplace / "grid" / job) for job in "01"}
     done = here(workplace, "train.py", *arguments, "seed=1,3")
     assert done.returncode == 2
@@ -88,8 +85,7 @@ def test_a_sweep_with_other_arguments_keeps_the_runs_that_are_there(here, workpl
 def test_optuna_takes_the_same_course_again(here, workplace):
     def search(folder: str, trials: int):
         arguments = [*OPTUNA, f"hydra.sweeper.n_trials={trials}", f"hydra.sweep.dir={folder}"]
-        done = here(workplace, "train.py", *arguments)
-        assert done.returncode == 0, done.stderr
+        done = succeed(here(workplace, "train.py", *arguments))
         return done, yaml.safe_load((workplace / folder / "optimization_results.yaml").read_text())
 
     _, whole = search("whole_search", 4)
@@ -107,8 +103,7 @@ def test_optuna_takes_the_same_course_again(here, workplace):
     assert done.stderr.count("finished before") == 1
     # A run of the search is one like any other.
     arguments = ["resume=cut_search/3", "trainer.max_steps=6"]
-    done = here(workplace, "train.py", *arguments)
-    assert done.returncode == 0, done.stderr
+    succeed(here(workplace, "train.py", *arguments))
 
 
 @pytest.mark.parametrize(
@@ -139,8 +134,7 @@ def test_each_run_of_a_sweep_is_a_wandb_run_of_its_own(here, workplace, monkeypa
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     arguments = ["-m", *TINY, *STEPS, "logger=wandb", "seed=1,2", "hydra.sweep.dir=watched"]
-    done = here(workplace, "train.py", *arguments)
-    assert done.returncode == 0, done.stderr
+    succeed(here(workplace, "train.py", *arguments))
     for job in "01":
         files = list((workplace / "watched" / job / "wandb").glob("offline-run-*/run-*.wandb"))
         assert [path.name for path in files] == [f"run-watched-{job}.wandb"]

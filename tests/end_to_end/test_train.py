@@ -19,7 +19,8 @@ from filelock import FileLock
 from musicgen import load
 from musicgen.composer import compose_pop
 from musicgen.midi import write
-from tests.end_to_end.command_line import ROOT, TINY, assert_one_line, call
+from tests.end_to_end.command_line import ROOT, TINY, assert_one_line, call, succeed
+from tests.end_to_end.deaths import AtHook, train
 
 
 def test_train_writes_a_run_folder(workplace):
@@ -31,8 +32,7 @@ def test_train_writes_a_run_folder(workplace):
 
 def test_resume_continues_in_the_same_folder(here, workplace):
     before = set((workplace / "outputs/tiny").iterdir())
-    done = here(workplace, "train.py", "resume=auto", "trainer.max_steps=6")
-    assert done.returncode == 0, done.stderr
+    done = succeed(here(workplace, "train.py", "resume=auto", "trainer.max_steps=6"))
     assert re.search(r"^6 steps in \S+ s, validation loss \S+ nats a token$", done.stderr, re.M)
     assert "next: python generate.py checkpoint=" in done.stderr
     assert set((workplace / "outputs/tiny").iterdir()) == before
@@ -98,17 +98,18 @@ def test_a_run_that_fails_at_once_leaves_no_folder(here, tmp_path, arguments):
 
 
 def test_multirun_makes_a_folder_for_each_job(here, workplace):
-    done = here(
-        workplace,
-        "train.py",
-        "-m",
-        *TINY,
-        "debug=limit",
-        "run_name=debug/many",
-        "position=none,sinusoidal,sine_spe",
-        "trainer.max_steps=2",
+    succeed(
+        here(
+            workplace,
+            "train.py",
+            "-m",
+            *TINY,
+            "debug=limit",
+            "run_name=debug/many",
+            "position=none,sinusoidal,sine_spe",
+            "trainer.max_steps=2",
+        )
     )
-    assert done.returncode == 0, done.stderr
     (sweep,) = (workplace / "outputs/debug/many").iterdir()
     runs = sorted(path.parent.parent.name for path in sweep.glob("*/checkpoints/last.ckpt"))
     assert runs == ["0", "1", "2"]
@@ -135,23 +136,16 @@ def test_the_documented_command_with_a_group_is_parsed(here, tmp_path):
     assert_one_line(done, "/my/bands: no such folder")
 
 
-def test_a_run_without_a_checkpoint_starts_again(here, workplace, monkeypatch):
+def test_a_run_without_a_checkpoint_starts_again(here, workplace):
     arguments = [*TINY, "run_name=cut", "trainer.max_steps=2"]
     run = workplace / "outputs/cut/run"
-    kill = "import os; from pytorch_lightning import Callback\n"
-    kill += "class Kill(Callback):\n    def on_train_batch_end(self, *_): os._exit(9)\n"
-    (workplace / "kill.py").write_text(kill)
-    monkeypatch.setenv("PYTHONPATH", str(workplace), prepend=os.pathsep)
     in_folder = f"hydra.run.dir={run}"
-    killed = call(
-        workplace, "train.py", *arguments, in_folder, "+callbacks.kill={_target_:kill.Kill}"
-    )
-    assert killed.returncode == 9
+    death = AtHook(0, "on_train_batch_end")
+    assert train(workplace, *arguments, in_folder, death=death) == -signal.SIGKILL
     assert not list(run.glob("checkpoints/*"))
-    for again in (["resume=auto", "+callbacks.kill=null"], [*arguments, in_folder]):
+    for again in (["resume=auto"], [*arguments, in_folder]):
         shutil.rmtree(run / "checkpoints", ignore_errors=True)
-        done = here(workplace, "train.py", *again)
-        assert done.returncode == 0, done.stderr
+        done = succeed(here(workplace, "train.py", *again))
         assert "outputs/cut/run: stopped before its first checkpoint; it starts again" in (
             done.stderr
         )
@@ -178,8 +172,7 @@ def test_settings_of_the_optimizer_change_on_resume(here, workplace):
     shutil.copytree(run, workplace / "retuned")
     step = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["global_step"]
     arguments = ["resume=retuned", "optimizer.lr=1e-3", f"trainer.max_steps={step + 1}"]
-    done = here(workplace, "train.py", *arguments)
-    assert done.returncode == 0, done.stderr
+    done = succeed(here(workplace, "train.py", *arguments))
     assert re.search(r"^continues retuned/checkpoints/last.ckpt: \d steps on ", done.stderr, re.M)
     assert f"from step {step} on: optimizer.lr=0.001 (was 0.02), " in done.stderr
     assert "lr: 0.001" in (workplace / "retuned/config.yaml").read_text()
@@ -194,8 +187,7 @@ def test_init_begins_a_new_run_from_another_ones_weights(here, workplace):
         write(compose_pop(4, i), workplace / f"own midi/{i}.mid")
     own = ["data=midi_folder", "data.root=own midi", "loader.batch_size=2", "optimizer=adamw"]
     arguments = [*own, "trainer.max_steps=2", "model.dropout=0.1", "run_name=tuned"]
-    done = here(workplace, "train.py", f"init={first}", *arguments)
-    assert done.returncode == 0, done.stderr
+    done = succeed(here(workplace, "train.py", f"init={first}", *arguments))
     assert f"begins with the weights of {first}/checkpoints/best.ckpt: " in done.stderr
     assert " on ComposedCorpus in " in done.stderr
     assert contents(first) == before
@@ -208,8 +200,7 @@ def test_init_begins_a_new_run_from_another_ones_weights(here, workplace):
     # The weights that it began with are those of the other run: two steps change them little.
     pairs = zip(load(first).model.parameters(), load(second).model.parameters(), strict=True)
     assert max(float((a - b).detach().abs().max()) for a, b in pairs) < 0.01
-    done = here(workplace, "train.py", "resume=auto", "trainer.max_steps=3")
-    assert done.returncode == 0, done.stderr
+    succeed(here(workplace, "train.py", "resume=auto", "trainer.max_steps=3"))
     resumed = load(second / "checkpoints/last.ckpt").content
     assert resumed.model == new.model
     assert resumed.config["init"] == new.config["init"] == f"{first}/checkpoints/best.ckpt"
@@ -228,11 +219,9 @@ def test_init_begins_a_new_run_from_another_ones_weights(here, workplace):
 def test_debug_runs_are_not_the_latest(here, workplace):
     (run,) = (workplace / "outputs/tiny").iterdir()
     arguments = [*TINY, "debug=limit", "trainer.max_steps=1"]
-    done = here(workplace, "train.py", *arguments)
-    assert done.returncode == 0, done.stderr
+    succeed(here(workplace, "train.py", *arguments))
     assert list((workplace / "outputs/debug").glob("*/checkpoints/last.ckpt"))
-    done = here(workplace, "generate.py", "bars=1", "out=latest")
-    assert done.returncode == 0, done.stderr
+    done = succeed(here(workplace, "generate.py", "bars=1", "out=latest"))
     where = re.escape(f"{run.relative_to(workplace)}/checkpoints/best.ckpt")
     assert re.search(
         rf"^{where}: \d steps on ComposedCorpus in .*, tokenizer REMI$", done.stderr, re.M
@@ -240,25 +229,22 @@ def test_debug_runs_are_not_the_latest(here, workplace):
 
 
 def test_ctrl_c_saves_and_resume_continues(here, tmp_path):
+    """In a process of its own; test_survival.py has the other signals."""
     command = [sys.executable, str(ROOT / "train.py"), *TINY, "trainer.max_steps=100000"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
     )
-    metrics: list[Path] = []
-    for _ in range(600):  # until it trains
-        metrics = list(tmp_path.glob("outputs/default/*/checkpoints/last.ckpt"))
-        if metrics or process.poll() is not None:
-            break
+    found: list[Path] = []
+    while not found and process.poll() is None:  # until it trains
+        found = list(tmp_path.glob("outputs/default/*/checkpoints/last.ckpt"))
         time.sleep(0.1)
-    assert metrics
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert "Traceback" not in stderr
     assert "to continue: python train.py resume=" in stderr
-    saved = torch.load(metrics[0], weights_only=True)["global_step"]
+    saved = torch.load(found[0], weights_only=True)["global_step"]
     assert saved > 100  # not only where the last validation was
-    done = here(tmp_path, "train.py", "resume=auto", f"trainer.max_steps={saved + 1}")
-    assert done.returncode == 0, done.stderr
+    done = succeed(here(tmp_path, "train.py", "resume=auto", f"trainer.max_steps={saved + 1}"))
     assert f"{saved + 1} steps" in done.stderr

@@ -1,4 +1,4 @@
-"""Choose the sampling temperature of a model: python -m musicgen.cli.choose_temperature RUN.
+"""Choose the sampling temperature of a model: python -m musicgen.evaluation.choose_temperature RUN.
 
 Continuations of validation pieces are compared with the music that follows in the pieces; the
 temperature whose continuations are nearest is stored beside the checkpoint, where `load` reads it.
@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen import load
-from musicgen.cli.output import find_device
 from musicgen.console import log, progress_bar
 from musicgen.errors import UserError
 from musicgen.evaluation.training_data import open_training_data
@@ -48,13 +47,13 @@ class Choice(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Choose a temperature, store it and say which."""
-    parser = argparse.ArgumentParser(prog="python -m musicgen.cli.choose_temperature")
+    parser = argparse.ArgumentParser(prog="python -m musicgen.evaluation.choose_temperature")
     parser.add_argument("run", help="a run's folder (its best), a .ckpt file, or latest")
     parser.add_argument("--root", help="folder of the training corpus, if it was moved")
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args(arguments)
     try:
-        model = load(options.run).to(find_device(options.device))
+        model = load(options.run).to(options.device)
         data = open_training_data(model, options.root)
         scores = (model.tokenizer.decode(data.cache[i]) for i in data.split("val"))
         pairs = real_continuations(model, scores)

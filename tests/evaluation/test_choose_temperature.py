@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from musicgen.checkpoints import CONTENT_KEY
-from musicgen.cli import choose_temperature as command
-from musicgen.cli.choose_temperature import Choice, choose_temperature
 from musicgen.errors import UserError
+from musicgen.evaluation import choose_temperature as command
+from musicgen.evaluation.choose_temperature import Choice, choose_temperature
 from musicgen.generation.model import load
 from musicgen.midi import Score, Track, notes_from
 from musicgen.tokenization import REMI, Groove2Groove
