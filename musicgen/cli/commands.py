@@ -61,7 +61,7 @@ def evaluate(cfg: DictConfig) -> None:
 def prepare(cfg: DictConfig) -> None:
     """Encode a corpus, or a shard of it, without training.
 
-    Several machines, or one of Hydra's launchers, share the work: shard=1/8, or -m shard=1/8,2/8,...
+    Several machines, or one of Hydra's launchers, share the work: -m shard=1/8,2/8,...
     """
     _check_corpus(cfg)
     from hydra.utils import instantiate

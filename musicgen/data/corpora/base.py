@@ -66,7 +66,8 @@ class Corpus(ABC):
 
 def missing_corpus(root: Path, expected: str, cure: str) -> ParameterError:
     """Return the error that `root` does not contain the expected files."""
-    return ParameterError("root", root, f"expected {expected} in it; {cure}, or set another root")
+    own = f"or train on files of your own: data=midi_folder data.root={root}"
+    return ParameterError("root", root, f"expected {expected} in it; {cure}, {own}")
 
 
 def pieces_below(folder: Path, paths: Iterable[Path]) -> list[Piece]:
