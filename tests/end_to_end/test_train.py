@@ -19,7 +19,7 @@ from filelock import FileLock
 from musicgen import load
 from musicgen.composer import compose_pop
 from musicgen.midi import write
-from tests.end_to_end.command_line import ROOT, TINY, assert_one_line, call, succeed
+from tests.end_to_end.command_line import ROOT, TINY, assert_one_line, succeed
 from tests.end_to_end.deaths import AtHook, train
 
 
