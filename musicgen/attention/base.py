@@ -1,7 +1,5 @@
 """Interfaces of attention and of feature maps, and what queries may see."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
@@ -73,20 +71,6 @@ class Attention(nn.Module, ABC):
         Returns:
             [B, L, H, V], and the state or None.
         """
-
-    def step(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        code: LayerCode,
-        mask: AttentionMask,
-        state: Any,
-        *,
-        token_decay: Tensor | None = None,
-    ) -> tuple[Tensor, Any]:
-        """Attend from one more token (L = 1) under a causal mask without a key mask."""
-        return self(q, k, v, code, mask, token_decay=token_decay, state=state, return_state=True)
 
 
 class FeatureMap(nn.Module, ABC):

@@ -1,7 +1,5 @@
 """Differentiable span: each layer learns how far back it looks (Alfons 2022, §3.6)."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,7 +9,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from musicgen.errors import UserError
 from musicgen.validation import check_choice, check_float
 
 
@@ -99,11 +96,6 @@ class GaussianSpan(AttentionSpan):
             self.window = tuple((reach * sizes * (1 - 1e-6)).ceil().long().tolist())
 
     def forward(self, positions: Tensor) -> LayerSpan:
-        if positions.shape[-1] < self.num_dims:
-            raise UserError(
-                f"the span is of {self.num_dims} coordinates, but positions have "
-                f"{positions.shape[-1]}. Give training_length one number for each coordinate"
-            )
         # The last term matters only where σ is 0.
         variance = self.sigma.float().square() * self.normaliser.square() + 1e-12
         return LayerSpan(positions, 0.5 / variance, self.window, self.mode == "multiply")

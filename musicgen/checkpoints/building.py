@@ -42,8 +42,8 @@ def build(config: Any, base: type, **kwargs: Any) -> Any:
     try:
         built = _build({**config, **kwargs})
     # Also sizes that no memory holds, and classes that are only interfaces.
-    except (TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
-        reason = str(error).splitlines()[0]
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
+        reason = str(e).splitlines()[0]
         raise UserError(f"its configuration cannot be built ({reason})") from None
     if not isinstance(built, base):
         raise UserError(f"its configuration makes no {base.__name__}; use another")

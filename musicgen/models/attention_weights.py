@@ -1,7 +1,5 @@
 """Attention matrices of a model: of a piece, and of copies of one token."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Check that positional encoding, attention and span go together, before anything is built."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -93,12 +91,8 @@ def _chosen_site(
     site = next(s for s in preference if s in common and chosen in (None, s))
     normaliser = settings.get("normaliser")
     if normaliser is not None and site != Site.FEATURE:
-        expected = "expected null, as it is for encoded features"
-        if Site.FEATURE in common:
-            expected += "; or use position.site=feature"
-        else:
-            others = _attentions(lambda a: Site.FEATURE in a.accepts)
-            expected += f"; or use attention={' or '.join(others)} with position.site=feature"
+        linear = " or ".join(_attentions(lambda a: Site.FEATURE in a.accepts))
+        expected = f"expected null; it is for position.site=feature with attention={linear}"
         raise ParameterError("position.normaliser", normaliser, expected)
     return site
 

@@ -1,7 +1,5 @@
 """Dropout that is fast on a CPU."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """A Transformer layer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,10 +13,9 @@ from musicgen.models.norm import NORMS
 from musicgen.models.short_conv import ShortConvolution
 from musicgen.models.state import LayerState
 from musicgen.position import LayerCode
-from musicgen.validation import check_bool, check_choice, check_float, check_int
+from musicgen.validation import check_bool, check_choice, check_int
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
-"""Of the hidden units of feed-forward networks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,20 +58,14 @@ class LayerSettings:
     norm: str = "layer"
 
     def __post_init__(self) -> None:
-        for name in ("dim", "num_heads", "ff_dim"):
-            check_int(name, getattr(self, name))
         for name in ("norm_first", "output_gate", "qk_norm", "attention_bias"):
             check_bool(name, getattr(self, name))
-        check_float("dropout", self.dropout, below=1)
-        check_float("layer_dropout", self.layer_dropout, below=1, none_means="dropout")
         check_int("short_conv", self.short_conv, 2, none_means="no convolution")
-        check_int("attention_dim", self.attention_dim, none_means="dim")
         check_choice("activation", self.activation, ACTIVATIONS)
         check_choice("norm", self.norm, NORMS)
         if self.of_heads % self.num_heads:
             name = "dim" if self.attention_dim is None else "attention_dim"
-            divisor = next(n for n in range(self.num_heads, 0, -1) if self.of_heads % n == 0)
-            expected = f"expected a divisor of {name}={self.of_heads}, such as {divisor}"
+            expected = f"expected a divisor of {name}={self.of_heads}"
             raise ParameterError("num_heads", self.num_heads, expected)
 
     @property
@@ -131,11 +122,8 @@ class Layer(nn.Module):
         if self.span is not None:
             mask = mask._replace(span=self.span(positions))
         decay = None if self.token_decay is None else self.token_decay(y)  # [B, L, H]
-        if before is not None and x.shape[1] == 1 and key_mask is None:
-            mixed, after = self.attention.step(q, k, v, code, mask, before, token_decay=decay)
-        else:
-            options = {"token_decay": decay, "state": before, "return_state": return_state}
-            mixed, after = self.attention(q, k, v, code, mask, **options)
+        options = {"token_decay": decay, "state": before, "return_state": return_state}
+        mixed, after = self.attention(q, k, v, code, mask, **options)
         mixed = mixed.flatten(2).to(x.dtype)
         if self.output_gate is not None:
             mixed = mixed * F.silu(self.output_gate(y))

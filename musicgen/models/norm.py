@@ -1,7 +1,5 @@
 """Normalisation of tokens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -39,4 +37,3 @@ class BatchNorm(nn.Module):
 
 
 NORMS: dict[str, Any] = {"layer": LayerNorm, "batch": BatchNorm}
-"""Of the layers and, in pre-norm models, before the head."""

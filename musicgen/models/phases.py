@@ -1,13 +1,8 @@
 """Learned embeddings of where a token stands in cycles of fixed lengths."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor, nn
-
-from musicgen.errors import ParameterError
-from musicgen.validation import check_int
 
 
 class PhaseEmbedding(nn.Module):
@@ -23,10 +18,6 @@ class PhaseEmbedding(nn.Module):
 
     def __init__(self, cycles: Sequence[int], dim: int) -> None:
         super().__init__()
-        if not isinstance(cycles, Sequence) or isinstance(cycles, str):
-            raise ParameterError("cycles", cycles, "expected a list of integers, such as [4,16]")
-        for cycle in cycles:
-            check_int("cycles", cycle, 2)
         self.tables = nn.ModuleList(nn.Embedding(cycle, dim) for cycle in cycles)
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """Functions of the lag in a model: positional kernels, spans and decays as arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """A short convolution over tokens, before the projections of attention."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """The model: embedding, Transformer layers and a linear head."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from musicgen.attention import Attention, AttentionMask, AttentionSpan
-from musicgen.errors import ParameterError, parameter_of
+from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.dropout import Dropout
 from musicgen.models.heads import ClassificationHead
@@ -22,7 +20,7 @@ from musicgen.models.phases import PhaseEmbedding
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
 from musicgen.random import NoiseKey
-from musicgen.validation import check_bool, check_float, check_int
+from musicgen.validation import check_bool
 
 
 def parameter_count(model: nn.Module) -> int:
@@ -83,10 +81,8 @@ class Transformer(nn.Module):
     ) -> None:
         super().__init__()
         settings = LayerSettings(**layer)
-        check_int("num_layers", num_layers)
         check_bool("causal", causal)
         check_bool("tie_embeddings", tie_embeddings)
-        check_float("init_std", init_std)
         if causal and settings.norm == "batch":  # a token would depend on later ones
             raise ParameterError("norm", settings.norm, "expected layer with causal=true")
         if tie_embeddings and (head is not None or vocab_size is None):
@@ -149,37 +145,21 @@ class Transformer(nn.Module):
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
 
-    def forward(
-        self,
-        tokens: Tensor,
-        *,
-        positions: Tensor | None = None,
-        key_mask: Tensor | None = None,
-        noise: NoiseKey | None = None,
-    ) -> Tensor:
+    def forward(self, tokens: Tensor, **inputs: Any) -> Tensor:
         """Compute the logits of the next token: [B, L] -> [B, L, V]. Arguments as of `hidden`.
 
         Another head computes what it says, such as class logits [B, C].
         """
-        x, _ = self.hidden(tokens, positions=positions, key_mask=key_mask, noise=noise)
+        x, _ = self.hidden(tokens, **inputs)
         if isinstance(self.head, ClassificationHead):
-            return self.head(x, key_mask)
+            return self.head(x, inputs.get("key_mask"))
         return self.head(x)
 
-    def forward_with_state(
-        self,
-        tokens: Tensor,
-        *,
-        positions: Tensor | None = None,
-        key_mask: Tensor | None = None,
-        noise: NoiseKey | None = None,
-        state: ModelState | None = None,
-    ) -> tuple[Tensor, ModelState]:
+    def forward_with_state(self, tokens: Tensor, **inputs: Any) -> tuple[Tensor, ModelState]:
         """Compute the same, and the state after these tokens."""
-        options = {"positions": positions, "key_mask": key_mask}
-        x, after = self.hidden(tokens, **options, noise=noise, state=state, return_state=True)
-        assert after is not None
-        return self.head(x), after
+        x, state = self.hidden(tokens, **inputs, return_state=True)
+        assert state is not None
+        return self.head(x), state
 
     def hidden(
         self,
@@ -208,6 +188,11 @@ class Transformer(nn.Module):
             positions = torch.arange(length, device=tokens.device)[None, :, None]
             if state is not None:
                 positions = positions + state.length[:, None, None]
+        if positions.shape[-1] < self.num_position_columns:
+            raise UserError(
+                f"the model reads {self.num_position_columns} coordinates of each position, "
+                f"{', '.join(self.coordinate_names)}, but positions have {positions.shape[-1]}"
+            )
         x = self.phases(self.embedding(tokens), positions) * self.embedding_scale
         if self.class_token is not None:
             x = torch.cat((self.class_token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)

@@ -1,6 +1,6 @@
 """Absolute encodings, added to the token embedding, and no encoding."""
 
-from __future__ import annotations
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,17 +8,9 @@ from torch import Tensor, nn
 from musicgen.errors import ParameterError
 from musicgen.position.angles import angles_at, geometric_frequencies
 from musicgen.position.base import PositionalEncoding, Site
-from musicgen.validation import check_int
 
 
-class _OfIndex(PositionalEncoding):
-    """Base of encodings that read no coordinate but the token index."""
-
-    def __init__(self, num_layers: int, num_heads: int, width: int, model_dim: int) -> None:
-        super().__init__(num_layers, num_heads, width, model_dim)
-
-
-class NoPosition(_OfIndex):
+class NoPosition(PositionalEncoding):
     """No encoding: a causal model infers the order from what each token may see."""
 
     name = "none"
@@ -26,7 +18,7 @@ class NoPosition(_OfIndex):
     relative = "exact"
 
 
-class Sinusoidal(_OfIndex):
+class Sinusoidal(PositionalEncoding):
     """Fixed sines and cosines of geometrically spaced frequencies (Vaswani et al. 2017, §3.5)."""
 
     name = "sinusoidal"
@@ -53,7 +45,7 @@ def sinusoids(positions: Tensor, width: int) -> Tensor:
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[..., :width]
 
 
-class Learnable(_OfIndex):
+class Learnable(PositionalEncoding):
     """One learned vector for each position below `max_length` (Gehring et al. 2017).
 
     A class token, at −1, has the last one.
@@ -63,13 +55,10 @@ class Learnable(_OfIndex):
     sites = frozenset({Site.EMBEDDING})
     relative = "no"
 
-    def __init__(
-        self, num_layers: int, num_heads: int, width: int, model_dim: int, *, max_length: int
-    ) -> None:
-        super().__init__(num_layers, num_heads, width, model_dim)
-        check_int("max_length", max_length)
+    def __init__(self, *args: int, max_length: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.max_length = max_length
-        self.table = nn.Parameter(0.02 * torch.randn(max_length, model_dim))
+        self.table = nn.Parameter(0.02 * torch.randn(max_length, self.model_dim))
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         index = positions[..., 0].long()

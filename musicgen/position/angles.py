@@ -6,8 +6,6 @@ product n·F modulo 2³² is what int32 arithmetic computes, exactly, on any dev
 turns up to position 10⁶, and carries the gradient of f.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from musicgen.errors import ParameterError, UserError
+from musicgen.errors import ParameterError
 from musicgen.position.logit.term import LayerLogits
 from musicgen.random import NoiseKey
 from musicgen.validation import check_bool
@@ -151,12 +151,6 @@ class PositionalEncoding(nn.Module, ABC):
 
     def read(self, positions: Tensor) -> Tensor:
         """Return the coordinates to read of positions [1|B, L, P]: [1|B, L, num_coordinates]."""
-        if positions.shape[-1] < self.num_columns:
-            names = ", ".join(self.coordinate_names) if self.coordinate_names[1:] else "more"
-            raise UserError(
-                f"{self.name} reads coordinate {self.num_columns} of each position, but positions "
-                f"have {positions.shape[-1]}. Give positions with {names}, or use coordinates=index"
-            )
         # Not indexed by a list, whose copy to a GPU waits.
         return torch.stack([positions[..., column] for column in self.columns], dim=-1)
 

@@ -1,16 +1,14 @@
 """Linear attention: a feature map, and the causal product."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from musicgen.attention.base import Attention, AttentionMask, FeatureMap
-from musicgen.attention.linear.backends import BACKENDS
-from musicgen.attention.linear.decay import head_log_decay, initial_rho, token_log_decay
 from musicgen.attention.linear.initial import InitialState
 from musicgen.attention.linear.product import (
     bidirectional_linear_attention,
@@ -28,9 +26,10 @@ class LinearAttention(Attention):
 
     Args:
         feature_map: builds φ from `dim` and `logit_scale`.
-        decay: learned and causal: `head` weights a pair (n, m) by γ^(n − m), with one γ per head;
-            `token` by the product of γ_i over tokens m < i ≤ n, where masked tokens have none; see
-            `head_log_decay` and `token_log_decay`. `none`: no decay.
+        decay: learned and causal: `head` weights a pair (n, m) by γ^(n − m), log γ = −exp(ρ) for
+            each head; `token` by the product of γ_i over tokens m < i ≤ n that are not masked,
+            log γ_i = −softplus(g_i) exp(ρ) with g_i = `token_decay`, a linear function of the
+            token, as in Mamba-2 (Dao and Gu 2024) and simple GLA. `none`: no decay.
         backend: of the causal product in training (see `causal_linear_attention`). Evaluation and
             generation use `auto`, so that a checkpoint runs on any machine.
     """
@@ -53,7 +52,6 @@ class LinearAttention(Attention):
     ) -> None:
         super().__init__(encoded_dim, logit_scale, num_heads, site=site)
         check_choice("decay", decay, ("none", "head", "token"))
-        check_choice("backend", backend, ("auto", *BACKENDS))
         self.backend = backend
         with parameter_of("feature_map"):
             self.feature_map = feature_map(dim=encoded_dim, logit_scale=logit_scale)
@@ -61,14 +59,16 @@ class LinearAttention(Attention):
         self.initial_state: InitialState | None = None  # a learned one, see `PrefixState`
         self.decay = None
         self.decays_by_token = decay == "token"
-        if decay != "none":
-            self.decay = nn.Parameter(initial_rho(num_heads, by_token=self.decays_by_token))
+        if decay != "none":  # ρ from −7 to −2.5; by token, the same rates where g is 0
+            rho = torch.linspace(-7, -2.5, num_heads)
+            rho = rho - math.log(math.log(2)) if self.decays_by_token else rho
+            self.decay = nn.Parameter(rho)
 
     @property
     def log_decay(self) -> Tensor | None:
         if self.decay is None or self.decays_by_token:
             return None
-        return head_log_decay(at_least_fp32(self.decay)[0])
+        return -at_least_fp32(self.decay)[0].exp()
 
     def forward(
         self,
@@ -84,35 +84,21 @@ class LinearAttention(Attention):
     ) -> tuple[Tensor, LinearState | None]:
         assert mask.span is None, "linear attention has no span"
         phi_q, phi_k, feature_code = self.features(q, k, code)
-        options: dict[str, Any] = {
+        options: dict[str, Any] = {"code": feature_code}
+        of_keys: Any = {
             "log_features": self.feature_map.log_features,
-            "code": feature_code,
             "key_mask": mask.key_mask,
         }
         if not mask.causal:
-            assert self.decay is None, "decay is causal"
-            return bidirectional_linear_attention(phi_q, phi_k, v, **options), None
-        log_decay = self.total_decay(code, mask, token_decay)
+            return bidirectional_linear_attention(phi_q, phi_k, v, **options, **of_keys), None
+        options["log_decay"] = self.total_decay(code, mask, token_decay)
+        if state is not None and q.shape[1] == 1 and mask.key_mask is None:
+            return linear_attention_step(phi_q, phi_k, v, state, **options)
         if state is None and self.initial_state is not None:
             state = self.initial_state(len(q))
-        options |= {"log_decay": log_decay, "state": state, "return_state": return_state}
+        options |= {"state": state, "return_state": return_state}
         backend = self.backend if self.training else "auto"
-        return causal_linear_attention(phi_q, phi_k, v, **options, backend=backend)
-
-    def step(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        code: LayerCode,
-        mask: AttentionMask,
-        state: Any,
-        *,
-        token_decay: Tensor | None = None,
-    ) -> tuple[Tensor, LinearState]:
-        phi_q, phi_k, feature_code = self.features(q, k, code)
-        log_decay = self.total_decay(code, mask, token_decay)
-        return linear_attention_step(phi_q, phi_k, v, state, log_decay=log_decay, code=feature_code)
+        return causal_linear_attention(phi_q, phi_k, v, **options, **of_keys, backend=backend)
 
     def features(
         self, q: Tensor, k: Tensor, code: LayerCode
@@ -141,7 +127,8 @@ class LinearAttention(Attention):
         if self.decays_by_token:
             assert self.decay is not None
             assert token_decay is not None
-            own = token_log_decay(*at_least_fp32(self.decay, token_decay))
+            rho, g = at_least_fp32(self.decay, token_decay)
+            own = -F.softplus(g) * rho.exp()
             if mask.key_mask is not None:
                 own = own.masked_fill(~mask.key_mask[..., None], 0)
         if own is None or code.log_decay is None:

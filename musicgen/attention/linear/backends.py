@@ -1,10 +1,7 @@
 """Backends of the causal product: their selection, the naive one, and the two optional ones."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
-from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -28,18 +25,21 @@ def select_backend(name: str, q: Tensor, log_decay: Tensor | None) -> Backend:
     if it is installed and torch may round matrix products: its products are in TF32.
     """
     if name == "auto":
-        if not q.is_cuda or not _may_round() or _fla_refusal(q, log_decay) is not None:
+        if not q.is_cuda or not _may_round() or _fla_refusal(q) is not None:
             return chunked
         if reason := _fla_gradient_refusal(log_decay):
-            _warn_once(f"{reason}; the causal product runs in plain torch until then")
+            reason += "; the causal product runs in plain torch until then"
+            warnings.warn(reason, stacklevel=2)
             return chunked
         return fla
     check_choice("backend", name, ("auto", *BACKENDS))
     reason = None
     if name == "fla":
-        reason = _fla_refusal(q, log_decay) or _fla_gradient_refusal(log_decay)
-    elif name == "fast_transformers":
-        reason = _fast_transformers_refusal(q, log_decay)
+        reason = _fla_refusal(q) or _fla_gradient_refusal(log_decay)
+    elif name == "fast_transformers" and find_spec("fast_transformers") is None:
+        reason = "pytorch-fast-transformers is not installed; pip install pytorch-fast-transformers"
+    elif name == "fast_transformers" and log_decay is not None:
+        reason = "pytorch-fast-transformers has no decay; give decay=none"
     if reason:
         raise ParameterError("backend", name, f"{reason}, or use backend=auto")
     return BACKENDS[name]
@@ -126,7 +126,7 @@ def _normalised(
     return out, LinearState(kv.detach(), k_sum[..., 0].detach())
 
 
-def _fla_refusal(q: Tensor, log_decay: Tensor | None) -> str | None:
+def _fla_refusal(q: Tensor) -> str | None:
     """Return why flash-linear-attention does not support these inputs, and the cure."""
     if not q.is_cuda:
         return f"flash-linear-attention needs an NVIDIA GPU, and this runs on {q.device.type}"
@@ -153,26 +153,6 @@ def _fla_gradient_refusal(log_decay: Tensor | None) -> str | None:
     return None
 
 
-def _fast_transformers_refusal(q: Tensor, log_decay: Tensor | None) -> str | None:
-    """Return why pytorch-fast-transformers does not support these inputs, and the cure."""
-    if find_spec("fast_transformers") is None:
-        return "pytorch-fast-transformers is not installed; pip install pytorch-fast-transformers"
-    from fast_transformers.causal_product import CausalDotProduct
-
-    if CausalDotProduct.dot.get(q.device.type) is None:
-        return f"pytorch-fast-transformers is not built for {q.device.type}; run on the CPU"
-    if q.dtype == torch.float64:
-        return "pytorch-fast-transformers has no double precision; give float32"
-    if log_decay is not None:
-        return "pytorch-fast-transformers has no decay; give decay=none"
-    return None
-
-
 def _may_round() -> bool:
     """Return whether torch is set to compute matrix products in less than full fp32."""
     return torch.is_autocast_enabled("cuda") or torch.get_float32_matmul_precision() != "highest"
-
-
-@cache
-def _warn_once(message: str) -> None:
-    warnings.warn(message, stacklevel=2)

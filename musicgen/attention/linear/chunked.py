@@ -1,7 +1,5 @@
 """The causal product on any device: quadratic within chunks of T tokens, recurrent between them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

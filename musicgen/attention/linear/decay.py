@@ -1,42 +1,13 @@
-"""Learned decay between pairs of tokens: by head, or by token and head.
+"""Decay between pairs of tokens: by head, or by token and head.
 
 A log decay is [H], the same at all tokens, or [B, L, H]: that of each token on all earlier ones.
 The pair (n, m) is weighted by the exponential of the sum over the tokens after m up to n.
 """
 
-from __future__ import annotations
-
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-
-
-def initial_rho(num_heads: int, *, by_token: bool) -> Tensor:
-    """Return the first values of the learned ρ, [H]: evenly from −7 to −2.5 over the heads.
-
-    By token, the rates are those by head where `token_decay` is 0.
-    """
-    rho = torch.linspace(-7, -2.5, num_heads)
-    return rho - math.log(math.log(2)) if by_token else rho  # softplus(0) is log 2
-
-
-def head_log_decay(rho: Tensor) -> Tensor:
-    """Return the log decay by head, [H]: log γ = −exp(ρ)."""
-    return -rho.exp()
-
-
-def token_log_decay(rho: Tensor, token_decay: Tensor) -> Tensor:
-    """Return the log decay by token and head, [B, L, H]: log γ_i = −softplus(g_i) exp(ρ).
-
-    As in Mamba-2 (Dao and Gu 2024) and simple GLA.
-
-    Args:
-        token_decay: g, [B, L, H], a linear function of the token.
-    """
-    return -F.softplus(token_decay) * rho.exp()
 
 
 def by_token(log_decay: Tensor, like: Tensor) -> Tensor:

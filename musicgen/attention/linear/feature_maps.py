@@ -1,7 +1,5 @@
 """Feature maps of linear attention."""
 
-from __future__ import annotations
-
 import math
 
 import torch

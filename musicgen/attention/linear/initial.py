@@ -1,7 +1,5 @@
 """A learned state of linear attention in which sequences begin."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """The causal product over all pairs of tokens: the reference for the fast implementations."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Linear attention as functions: causal, step by step, bidirectional."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

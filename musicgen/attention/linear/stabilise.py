@@ -13,8 +13,6 @@ A positional encoding of features mixes them. Then all features of a head have o
 (`per_head`), that of the largest; features smaller than it by e^87 vanish.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -4,8 +4,6 @@ For logits that torch's fused attention does not form: with a logit term, under 
 array of all pairs exists at any time, and the backward computes each block again.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The logits of `blockwise_attention` in one GPU kernel: torch's FlexAttention."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which pairs of queries and keys softmax attention computes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

@@ -9,8 +9,6 @@ with biases u, v of a layer, and one vector P of the model's width for each sign
 query. Heads take slices of u, v and P, as they do of q and k.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -61,7 +59,6 @@ class LogitEncoding(PositionalEncoding):
     def forward(
         self, positions: Tensor, *, noise: NoiseKey, state: Any = None
     ) -> tuple[Sequence[LayerCode], Any]:
-        self.read(positions)  # checks them; codes keep all, as a span may read other coordinates
         caches: list[list[LagTable]] = state or [[] for _ in range(self.num_layers)]
         columns = [self.columns]
         if self.per_head:

@@ -1,7 +1,5 @@
 """SIREN: a sine network from a lag to its encoding."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +10,6 @@ from torch.nn import functional as F
 from musicgen.errors import ParameterError
 from musicgen.position.base import Coordinates
 from musicgen.position.logit.base import RelativeEncoding
-from musicgen.validation import check_int
 
 
 class SIREN(RelativeEncoding):
@@ -49,12 +46,10 @@ class SIREN(RelativeEncoding):
             number = self.num_coordinates
             expected = f"expected as many numbers as coordinates={coordinates} has, {number}"
             raise ParameterError("training_length", training_length, expected)
-        check_int("depth", depth, minimum=2)
         self.omegas = [omega_first, *[omega] * (depth - 2)]
         self.register_buffer("reach", torch.tensor(sizes).float().sub(1).clamp(min=1))
         # Not nn.Linear, whose weights a model initialises in its own way.
-        layers, dim = self.num_layers, self.model_dim
-        dims = self.num_dims
+        layers, dim, dims = self.num_layers, self.model_dim, self.num_dims
         first = torch.empty(layers, dim, dims).uniform_(-1, 1) / dims
         limit = (6 / dim) ** 0.5 / omega
         hidden = torch.empty(depth - 2, layers, dim, dim).uniform_(-limit, limit)

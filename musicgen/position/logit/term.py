@@ -1,7 +1,5 @@
 """Terms that an encoding adds to attention logits, and their tables over lags."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,9 +59,8 @@ class LagTable(NamedTuple):
 
     values: Tensor  # [H, N, K']
     bounds: LagBounds
-    columns: tuple[
-        tuple[int, ...], ...
-    ]  # of positions, for each head, or once if all read the same
+    # Of positions, for each head, or once if all read the same.
+    columns: tuple[tuple[int, ...], ...]
 
     def rows(self, lags: Tensor) -> Tensor:
         """Return the rows of lags [B, Lq, Lk, P]: [B, 1|H, Lq, Lk].

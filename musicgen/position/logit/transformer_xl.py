@@ -1,7 +1,5 @@
 """Transformer-XL's relative encoding: a linear layer on sinusoids of the lag."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

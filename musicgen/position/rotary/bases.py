@@ -1,7 +1,5 @@
 """Unitary changes of basis P, which LRPE applies to each head's vector before Λ^(s)."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from musicgen.errors import ParameterError
 from musicgen.position.base import LayerCode, PositionalEncoding, Site, at_least_fp32
 from musicgen.position.rotary.bases import Basis, Fourier, Householder, Identity, OddEven
 from musicgen.random import NoiseKey
@@ -48,8 +47,7 @@ class LRPE(PositionalEncoding):
     `coordinates` and `per_head` are `PositionalEncoding`'s.
 
     Raises:
-        ValueError: `basis` is not one of `bases`, or `learned_basis` with a basis that has no
-            parameters; `site` or `normaliser` is none of the words above.
+        ValueError: `basis` is not one of `bases`, or `normaliser` none of the words above.
     """
 
     sites = frozenset({Site.QUERY_KEY, Site.FEATURE})
@@ -59,11 +57,7 @@ class LRPE(PositionalEncoding):
 
     def __init__(
         self,
-        num_layers: int,
-        num_heads: int,
-        width: int,
-        model_dim: int,
-        *,
+        *args: int,
         basis: str = "householder",
         learned_basis: bool = False,
         shared: bool = True,
@@ -71,21 +65,18 @@ class LRPE(PositionalEncoding):
         normaliser: str | None = None,
         **reading: Any,
     ) -> None:
-        super().__init__(num_layers, num_heads, width, model_dim, **reading)
+        super().__init__(*args, **reading)
         check_choice("basis", basis, self.bases)
-        check_choice("site", site, (None, "query_key", "feature"))
         check_choice("normaliser", normaliser, (None, "unencoded", "encoded"))
         check_bool("shared", shared)
         check_bool("learned_basis", learned_basis)
-        if learned_basis and basis != "householder":
-            expected = f"expected False: basis={basis} has no parameters, only householder has"
-            raise ParameterError("learned_basis", learned_basis, expected)
-        self.num_codes = 1 if shared else num_layers
+        self.num_codes = 1 if shared else self.num_layers
         self.shares_kernel = shared
         self.encodes_normaliser = None if normaliser is None else normaliser == "encoded"
         self.basis: Basis
         if basis == "householder":
-            self.basis = Householder(self.num_codes, num_heads, width, learned=learned_basis)
+            sizes = self.num_codes, self.num_heads, self.width
+            self.basis = Householder(*sizes, learned=learned_basis)
         else:
             fixed = {"identity": Identity(), "odd_even": OddEven(), "fourier": Fourier()}
             self.basis = fixed[basis]

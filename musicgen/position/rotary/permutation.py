@@ -1,7 +1,5 @@
 """LRPE's type 3, which permutes features, and PermuteFormer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rotations: types 1 and 2 of LRPE turn features by angles proportional to the position; RoPE."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Values that belong to one backward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Generic, TypeVar
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from musicgen.position.base import PositionalEncoding, Site
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.validation import check_bool, check_int
+from musicgen.validation import check_bool
 
 
 class SPE(PositionalEncoding):
@@ -41,31 +41,27 @@ class SPE(PositionalEncoding):
 
     def __init__(
         self,
-        num_layers: int,
-        num_heads: int,
-        width: int,
-        model_dim: int,
-        *,
+        *args: int,
         num_realizations: int | None = 64,
         gated: bool = True,
         shared: bool = True,
         class_token: bool = False,
         **reading: Any,
     ) -> None:
-        super().__init__(num_layers, num_heads, width, model_dim, **reading)
-        check_int("num_realizations", num_realizations, none_means="the exact limit")
+        super().__init__(*args, **reading)
         for name, value in (("gated", gated), ("shared", shared), ("class_token", class_token)):
             check_bool(name, value)
         self.num_realizations, self.class_token = num_realizations, class_token
         self.class_code: nn.Parameter | None = None  # if class tokens have a learned code
-        self.num_codes = 1 if shared else num_layers
+        self.num_codes = 1 if shared else self.num_layers
         self.shares_kernel = shared and not gated
         if num_realizations is not None:
             self.encoded_dim = num_realizations
             # Each code carries (R·K)^-¼, so R^-½ here scales the expected product by K^-½.
             self.logit_scale = num_realizations**-0.5
-            self.code_scale = (num_realizations * width) ** -0.25
-        self.gate = nn.Parameter(torch.randn(num_layers, num_heads, width)) if gated else None
+            self.code_scale = (num_realizations * self.width) ** -0.25
+        sizes = self.num_layers, self.num_heads, self.width
+        self.gate = nn.Parameter(torch.randn(sizes)) if gated else None
 
     def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
         """Return the expected kernel P_d at the lags m − n: [N], or [N, coordinates] -> [H, K, N].

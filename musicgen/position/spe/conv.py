@@ -16,7 +16,6 @@ from musicgen.position.spe.base import SPE, Gate
 from musicgen.position.spe.conv_noise import BLOCK_SIDES, ConvNoise, GridNoise, SequenceNoise
 from musicgen.position.spe.conv_operators import CodeArrays, ConvCode
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.validation import check_int
 
 
 class ConvSPE(SPE):
@@ -52,7 +51,6 @@ class ConvSPE(SPE):
         if self.num_realizations is None:
             expected = "expected an integer: only sine_spe has an exact limit"
             raise ParameterError("num_realizations", None, expected)
-        check_int("filter_length", filter_length)
         is_grid = isinstance(coordinates, int) and self.num_dims <= len(BLOCK_SIDES)
         if self.num_coordinates > 1 and (self.per_head or not is_grid):
             expected = (

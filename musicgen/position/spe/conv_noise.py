@@ -5,8 +5,6 @@ by itself. The codes of a row of adjacent positions are a Toeplitz matrix of the
 the patch of noise that the filters cover at that row.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

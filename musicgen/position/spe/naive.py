@@ -4,8 +4,6 @@ The oracle of the fast forms in tests and benchmarks: codes are arrays, and each
 copy of them.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from typing import Any
