@@ -1,7 +1,5 @@
 """The optional backends against the naive form, and the selection of a backend."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from importlib.util import find_spec
@@ -87,35 +85,26 @@ def some_state(log_features: bool, device: str = "cpu"):
     return causal_linear_attention(**before, log_features=log_features, return_state=True)[1]
 
 
-@pytest.mark.parametrize("length", [1, 63, 1000])
 @needs_fast_transformers
-@pytest.mark.parametrize("log_features", [False, True])
+@pytest.mark.parametrize("length", [1, 63, 1000])
+@pytest.mark.parametrize(("log_features", "mixing"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("continued", [False, True])
-def test_fast_transformers(length, log_features, continued):
+def test_fast_transformers(length, log_features, mixing, continued):
     mask = torch.rand(2, length) > 0.3
     mask[:, 0] = True
     options = {"log_features": log_features, "key_mask": mask, "decaying": False}
+    options |= {"code": Mixing()} if mixing else {}
     state = some_state(log_features) if continued else None
     inputs = problem(length, log_features)
     assert_agrees(inputs, **options, state=state, backend="fast_transformers")
 
 
-@pytest.mark.parametrize("continued", [False, True])
 @needs_fast_transformers
-def test_fast_transformers_with_a_normaliser_of_other_features(continued):
-    options = {"state": some_state(False) if continued else None, "code": Mixing()}
-    assert_agrees(problem(40), decaying=False, backend="fast_transformers", **options)
-
-
-@needs_fast_transformers
-def test_fast_transformers_refuses_unsupported_inputs():
+def test_fast_transformers_refuses_a_decay():
     inputs = problem(3)
     for decaying in (inputs, with_decay_by_token(inputs)):
         with pytest.raises(UserError, match=r"no decay.*decay=none"):
             results(decaying, decaying=True, backend="fast_transformers")
-    doubled = {n: x.double() for n, x in inputs.items()}
-    with pytest.raises(UserError, match="no double precision"):
-        results(doubled, decaying=False, backend="fast_transformers")
 
 
 def simple_gla(
@@ -140,10 +129,10 @@ def simple_gla(
     return torch.stack(out, dim=1), state if output_final_state else None
 
 
-@pytest.mark.parametrize("log_features", [False, True])
 @pytest.mark.parametrize("decay", ["none", "head", "token"])
 @pytest.mark.parametrize("continued", [False, True])
-def test_fla_adapter(monkeypatch, log_features, decay, continued):
+@pytest.mark.parametrize(("log_features", "mixing"), [(False, False), (True, False), (False, True)])
+def test_fla_adapter(monkeypatch, log_features, mixing, decay, continued):
     stub = SimpleNamespace(chunk_simple_gla=simple_gla)
     monkeypatch.setitem(sys.modules, "fla.ops.simple_gla", stub)
     monkeypatch.setattr(backends, "_fla_refusal", lambda *_: None)
@@ -151,18 +140,8 @@ def test_fla_adapter(monkeypatch, log_features, decay, continued):
     inputs = problem(40, log_features)
     inputs = with_decay_by_token(inputs) if decay == "token" else inputs
     options = {"log_features": log_features, "decaying": decay != "none", "backend": "fla"}
+    options |= {"code": Mixing()} if mixing else {}
     assert_agrees(inputs, **options, state=some_state(log_features) if continued else None)
-
-
-@pytest.mark.parametrize("decaying", [False, True])
-@pytest.mark.parametrize("continued", [False, True])
-def test_fla_adapter_with_a_normaliser_of_other_features(monkeypatch, decaying, continued):
-    stub = SimpleNamespace(chunk_simple_gla=simple_gla)
-    monkeypatch.setitem(sys.modules, "fla.ops.simple_gla", stub)
-    monkeypatch.setattr(backends, "_fla_refusal", lambda *_: None)
-    monkeypatch.setattr(backends, "_fla_gradient_refusal", lambda *_: None)
-    options = {"state": some_state(False) if continued else None, "code": Mixing()}
-    assert_agrees(problem(40), decaying=decaying, backend="fla", **options)
 
 
 @needs_fla
@@ -187,8 +166,6 @@ def test_backends_are_refused_by_name_and_with_the_cure():
         UserError, match="expected one of auto, naive, chunked, fast_transformers, fla"
     ):
         results(inputs, decaying=False, backend="triton")
-    with pytest.raises(UserError, match=r"^backend=triton: expected one of auto"):
-        LinearAttention(16, 0.25, 2, feature_map=FAVOR, backend="triton")
     with pytest.raises(UserError, match=r"backend=fla: .*NVIDIA GPU.*cpu, or use backend=auto"):
         results(inputs, decaying=False, backend="fla")
 
@@ -223,10 +200,8 @@ def test_auto_takes_the_fastest_that_is_right(gpu, monkeypatch):
 @pytest.mark.parametrize("version", ["3.4.0", "3.5.1", "3.7.0"])
 def test_fla_with_decay_is_not_trained_on_hopper_under_a_broken_triton(gpu, monkeypatch, version):
     monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(__version__=version))
-    backends._warn_once.cache_clear()
     with pytest.warns(UserWarning, match=f"Triton {version} breaks"):
         assert backends.select_backend("auto", gpu, DECAY) is chunked
-    backends.select_backend("auto", gpu, DECAY)  # warns once: a second warning would fail the test
     with pytest.raises(UserError, match=r"Hopper.*triton>=3.7.1.*or use backend=auto"):
         backends.select_backend("fla", gpu, DECAY)
     assert backends.select_backend("auto", gpu, None) is backends.fla

@@ -3,8 +3,6 @@
 The compiled GPU kernel and its backward need a GPU.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

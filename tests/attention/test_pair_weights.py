@@ -1,7 +1,5 @@
 """Matrices of attention against exponentials computed by hand; every pair: tests/contracts."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 
@@ -96,5 +94,3 @@ def test_what_estimates_no_exponential_is_refused():
     code = rope(torch.arange(L)[None, :, None], noise=NoiseKey((0,)))[0][0]
     with pytest.raises(ParameterError, match=r"form=exponential.*FAVOR"):
         pair_weights(favor, q, k, code, CAUSAL, "exponential")
-    with pytest.raises(ParameterError, match="expected one of features"):
-        pair_weights(favor, q, k, code, CAUSAL, "rows")

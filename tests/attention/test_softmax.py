@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import torch
 
 from musicgen.attention import AttentionMask, SoftmaxAttention
@@ -30,7 +28,7 @@ def test_state_grows_without_touching_the_one_it_came_from():
     state = first
     for n in range(3, 40):
         one = q[:, n : n + 1]
-        out, state = attention.step(one, one, one, code, mask, state)
+        out, state = attention(one, one, one, code, mask, state=state, return_state=True)
     assert state.longest == 40
     assert state.k.shape[1] == 64
     assert torch.equal(first.k, copy)

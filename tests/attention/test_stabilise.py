@@ -1,7 +1,5 @@
 """Features of any size, given as logarithms, against a softmax over pairs of tokens in fp64."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
@@ -14,10 +12,14 @@ from musicgen.attention import (
     causal_linear_attention,
 )
 from musicgen.attention.linear.product import bidirectional_linear_attention, linear_attention_step
+from musicgen.attention.linear.stabilise import stabilise
 from musicgen.position import LayerCode
 
 BATCH, HEADS, WIDTH, VALUES = 2, 3, 10, 7
 DECAY = torch.tensor([-3.0, -0.2, -1e-3], dtype=torch.float64)
+KINDS = ["wild", "rising", "falling", "calm"]
+# Without a decay, by head, and by token and head.
+DECAYS = ["none", "head", "mild", "sparse", "wide"]
 
 
 def inputs(kind: str, length: int, dtype=torch.float64) -> list[Tensor]:
@@ -35,18 +37,34 @@ def inputs(kind: str, length: int, dtype=torch.float64) -> list[Tensor]:
     return [x.to(dtype).requires_grad_() for x in (q, k, v)]
 
 
-KINDS = ["wild", "rising", "falling", "calm"]
+def decays(kind: str, length: int) -> Tensor | None:
+    """Logarithms; by token: small ones, none but of some tokens, or of every size up to e^9."""
+    noise = torch.rand(BATCH, length, HEADS, dtype=torch.float64)
+    found = {
+        "none": None,
+        "head": DECAY,
+        "mild": -0.2 * noise,
+        "sparse": torch.where(noise < 0.05, -1e4, 0.0).double(),
+        "wide": -(12 * noise - 3).exp(),
+    }
+    return found[kind]
+
+
+def at(decay: Tensor | None, part: slice) -> Tensor | None:
+    """Return the decays of some tokens."""
+    return decay[:, part] if decay is not None and decay.dim() == 3 else decay
 
 
 def oracle(q, k, v, decay=None, mask=None, causal=True) -> Tensor:
     """Σ_f exp(q_f + k_f) as a logarithm, then a softmax over the keys: no product can overflow."""
     q, k, v = (x.double() for x in (q, k, v))
     logits = (q[:, :, None] + k[:, None]).logsumexp(-1).permute(0, 3, 1, 2)  # [B, H, N, M]
-    n = torch.arange(q.shape[1])
     if decay is not None:
-        logits = logits + decay[:, None, None] * (n[:, None] - n)
+        sums = decay.double().expand(q.shape[:3]).cumsum(1).transpose(1, 2)
+        logits = logits + sums[..., :, None] - sums[..., None, :]
     if mask is not None:
         logits = logits.masked_fill(~mask[:, None, None], -torch.inf)
+    n = torch.arange(q.shape[1])
     if causal:
         logits = logits.masked_fill(n > n[:, None], -torch.inf)
     weights = logits.softmax(-1).nan_to_num(0)  # a query without keys: nothing
@@ -60,58 +78,67 @@ def random_mask(length: int) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("decaying", [False, True])
+@pytest.mark.parametrize("decay", DECAYS)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("backend", ["naive", "chunked"])
-def test_outputs_and_gradients_equal_softmax_over_pairs(kind, decaying, masked, backend):
-    q, k, v = inputs(kind, 90)
-    decay = DECAY.clone().requires_grad_() if decaying else None
-    mask = random_mask(90) if masked else None
-    wanted = (q, k, v, decay) if decaying else (q, k, v)
+def test_outputs_and_gradients_equal_softmax_over_pairs(kind, decay, masked, backend):
+    q, k, v = inputs(kind, 150)
+    mask = random_mask(150) if masked else None
+    rates = decays(decay, 150)
+    wanted = (q, k, v) if rates is None else (q, k, v, rates.clone().requires_grad_())
+    rates = None if rates is None else wanted[3]
     weights = torch.randn_like(v)
-    options = {"log_features": True, "log_decay": decay, "key_mask": mask, "backend": backend}
+    options = {"log_features": True, "log_decay": rates, "key_mask": mask, "backend": backend}
     results = []
-    for out in (oracle(q, k, v, decay, mask), causal_linear_attention(q, k, v, **options)[0]):
+    for out in (oracle(q, k, v, rates, mask), causal_linear_attention(q, k, v, **options)[0]):
         results.append((out, *torch.autograd.grad((out * weights).sum(), wanted)))
     for expected, found in zip(*results, strict=True):
         torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("decay", [None, DECAY])
+@pytest.mark.parametrize("decay", DECAYS)
 def test_single_precision_neither_overflows_nor_vanishes(kind, decay):
-    q, k, v = inputs(kind, 700, torch.float32)
-    out, _ = causal_linear_attention(q, k, v, log_features=True, log_decay=decay)
-    expected = oracle(q, k, v, decay)
+    single = inputs(kind, 400, torch.float32)
+    rates = decays(decay, 400)
+    single += [] if rates is None else [rates.float().requires_grad_()]
+    exact = [x.detach().double().requires_grad_() for x in single]
+    rates = single[3] if single[3:] else None
+    out, _ = causal_linear_attention(*single[:3], log_features=True, log_decay=rates)
+    expected = oracle(*exact)
     assert expected.abs().mean() > 0.1
     torch.testing.assert_close(out.double(), expected, atol=1e-3, rtol=0)
+    weights = torch.randn_like(out)
+    found = torch.autograd.grad((out * weights).sum(), single)
+    wanted = torch.autograd.grad((expected * weights).sum(), exact)
+    for x, y in zip(found, wanted, strict=True):
+        torch.testing.assert_close(x.double(), y, atol=5e-3, rtol=5e-3)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("decay", [None, DECAY])
+@pytest.mark.parametrize("decay", DECAYS)
 def test_prefill_in_parts_and_steps_are_the_parallel_form(kind, decay):
-    q, k, v = inputs(kind, 60)
-    expected = oracle(q, k, v, decay)
+    tensors, rates = inputs(kind, 150), decays(decay, 150)
     outputs, state = [], None
-    for part in (slice(0, 20), slice(20, 40)):
-        out, state = causal_linear_attention(
-            q[:, part],
-            k[:, part],
-            v[:, part],
-            log_features=True,
-            log_decay=decay,
-            state=state,
-            return_state=True,
-        )
+    for part in (slice(0, 70), slice(70, 135)):
+        q, k, v = (x[:, part] for x in tensors)
+        options = {"log_features": True, "log_decay": at(rates, part), "return_state": True}
+        out, state = causal_linear_attention(q, k, v, **options, state=state)
         outputs.append(out)
-    for n in range(40, 60):
-        one = slice(n, n + 1)
-        out, state = linear_attention_step(q[:, one], k[:, one], v[:, one], state, log_decay=decay)
+    for n in range(135, 150):
+        q, k, v = (x[:, n : n + 1] for x in tensors)
+        out, state = linear_attention_step(q, k, v, state, log_decay=at(rates, slice(n, n + 1)))
         outputs.append(out)
-    torch.testing.assert_close(torch.cat(outputs, dim=1), expected, atol=1e-9, rtol=1e-9)
+    found, expected = torch.cat(outputs, dim=1), oracle(*tensors, rates)
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
     assert state.k.max() < 1e15  # not far above e^30
+
+
+def test_strong_decay_of_moderate_features_needs_no_rescale_points():
+    q, k, _ = (3 * x.detach() for x in inputs("calm", 500))
+    k[:, 500 // 3] = 0
+    assert stabilise(q, k, None, decays("wide", 500), None, False)[2] == {}
 
 
 @torch.no_grad()
@@ -156,30 +183,16 @@ def test_rows_that_have_seen_no_key_start_later(decay):
     q, k, v = inputs("wild", 30)
     mask = torch.ones(BATCH, 30).bool()
     mask[0, :12] = False
-    first, state = causal_linear_attention(
-        q[:, :10],
-        k[:, :10],
-        v[:, :10],
-        log_features=True,
-        log_decay=decay,
-        key_mask=mask[:, :10],
-        return_state=True,
-    )
+    parts = (x.split([10, 20], dim=1) for x in (q, k, v, mask))
+    (*before, seen), (*after, more) = zip(*parts, strict=True)
+    options = {"log_features": True, "log_decay": decay}
+    first, state = causal_linear_attention(*before, **options, key_mask=seen, return_state=True)
     assert (first[0] == 0).all()
-    rest, _ = causal_linear_attention(
-        q[:, 10:],
-        k[:, 10:],
-        v[:, 10:],
-        log_features=True,
-        log_decay=decay,
-        key_mask=mask[:, 10:],
-        state=state,
-    )
+    rest, _ = causal_linear_attention(*after, **options, key_mask=more, state=state)
     found = torch.cat((first, rest), dim=1)
     torch.testing.assert_close(found, oracle(q, k, v, decay, mask), atol=1e-9, rtol=1e-9)
-    out, _ = linear_attention_step(
-        q[:, 10:11], k[:, 10:11], v[:, 10:11], LinearState(*(x[:1] for x in state)), log_decay=decay
-    )
+    one = (x[:, 10:11] for x in (q, k, v))
+    out, _ = linear_attention_step(*one, LinearState(*(x[:1] for x in state)), log_decay=decay)
     torch.testing.assert_close(out[0], v[0, 10:11])
 
 

@@ -3,8 +3,6 @@
 All follows from the files and from what their classes declare: a new encoding needs no entry here.
 """
 
-from __future__ import annotations
-
 import copy
 from functools import cache
 from itertools import product

@@ -1,7 +1,5 @@
 """Contracts of every encoding in conf/position that reads coordinates."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hydra.utils import get_class
@@ -81,10 +79,7 @@ def test_recurrent_equals_parallel(model):
     found = [out]
     for n in range(17, LENGTH):
         out, state = model.forward_with_state(
-            ids[:, n : n + 1],
-            positions=positions[:, n : n + 1],
-            noise=NOISE,
-            state=state,
+            ids[:, n : n + 1], positions=positions[:, n : n + 1], noise=NOISE, state=state
         )
         found.append(out)
     torch.testing.assert_close(torch.cat(found, dim=1), parallel, atol=1e-4, rtol=0)
@@ -143,5 +138,5 @@ def test_gradients_reach_every_parameter(model):
 @pytest.mark.parametrize("fitting", FITTING, ids=str)
 def test_positions_must_be_given(fitting):
     model = build(reading(*fitting, "time"))
-    with pytest.raises(UserError, match=f"{model.position.name} reads coordinate 2"):
+    with pytest.raises(UserError, match="reads 2 coordinates of each position, index, time"):
         model(music()[0])

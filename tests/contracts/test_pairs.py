@@ -1,7 +1,5 @@
 """Contracts of every positional encoding in conf/ under every attention in conf/."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

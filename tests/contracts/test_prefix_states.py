@@ -1,7 +1,5 @@
 """Contracts of a prefix state, in which to begin, under every positional encoding with linear attention."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

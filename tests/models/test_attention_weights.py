@@ -1,7 +1,5 @@
 """Attention matrices of whole models, and T and M of known ones."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Dropout: what it keeps, by how much it scales, and what it leaves to torch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

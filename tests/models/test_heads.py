@@ -1,7 +1,5 @@
 """Classifiers: pooling, towers, padding, class tokens, input vectors."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
@@ -63,10 +61,7 @@ def test_pooling(pool, mask, expected):
 
 def test_two_towers_are_concatenated_or_compared():
     a, b = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    for interaction, parts in {
-        "concatenate": [a, b],
-        "nli": [a, b, a * b, a - b],
-    }.items():
+    for interaction, parts in {"concatenate": [a, b], "nli": [a, b, a * b, a - b]}.items():
         head = ClassificationHead(2, 8, num_towers=2, interaction=interaction)
         (layer,) = head.layers
         layer.weight.data = torch.eye(8, layer.in_features)

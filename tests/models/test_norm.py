@@ -1,7 +1,5 @@
 """Batch normalisation over the tokens that are not padding."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

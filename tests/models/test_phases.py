@@ -1,10 +1,8 @@
 """Embeddings of the place in cycles of the token index."""
 
-import pytest
 import torch
 from hydra.utils import instantiate
 
-from musicgen.errors import ParameterError
 from musicgen.models.phases import PhaseEmbedding
 
 
@@ -34,15 +32,3 @@ def test_a_model_without_position_tells_the_phases_of_equal_tokens(config):
     model.phases.tables[0].weight.zero_()
     without = model(torch.zeros(1, 13, dtype=torch.long))[0]
     torch.testing.assert_close(without, without[:1].expand(13, -1))
-
-
-@pytest.mark.parametrize("cycles", [[1], [4, 0], [2.5]])
-def test_invalid_cycles_raise(cycles):
-    with pytest.raises(ParameterError, match=r"cycles=.*: expected an integer >= 2"):
-        PhaseEmbedding(cycles, 8)
-
-
-@pytest.mark.parametrize("cycles", [4, None, "4"])
-def test_cycles_are_a_list(cycles):
-    with pytest.raises(ParameterError, match=r"cycles=.*: expected a list of integers"):
-        PhaseEmbedding(cycles, 8)

@@ -1,7 +1,5 @@
 """A model's functions of the lag, against the formulas of encodings, spans and decays."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from pathlib import Path

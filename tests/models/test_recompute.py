@@ -1,7 +1,5 @@
 """Layers that are computed again, or compiled, give the same outputs and gradients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

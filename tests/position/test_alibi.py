@@ -1,7 +1,5 @@
 """ALiBi's logits, as Press et al. (2022) write them."""
 
-from __future__ import annotations
-
 import torch
 
 from musicgen.attention import AttentionMask, SoftmaxAttention

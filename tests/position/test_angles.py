@@ -1,7 +1,5 @@
 """Angles at large positions against fp64, in which they are exact to 1e-9 there."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """SineSPE in the limit of many realizations: exact products, and a finite width."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The fast forms of SPE against the naive one: outputs, and gradients of all parameters."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
@@ -77,10 +75,7 @@ CASES = {
     "both": ({"coordinates": "both"}, musical()),
     "image and class": ({"coordinates": 2, "class_token": True}, with_class_token(grid(18, 7))),
     "index and class": ({"class_token": True}, with_class_token(grid(150))),
-    "time and class": (
-        {"coordinates": "time", "class_token": True},
-        with_class_token(musical()),
-    ),
+    "time and class": ({"coordinates": "time", "class_token": True}, with_class_token(musical())),
 }
 
 

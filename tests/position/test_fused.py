@@ -1,7 +1,5 @@
 """Work that is compiled on a GPU, compiled on a CPU, equals plain torch, gradients included."""
 
-from __future__ import annotations
-
 import shutil
 from functools import partial
 

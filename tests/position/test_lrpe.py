@@ -1,7 +1,5 @@
 """LRPE against the matrices of its paper (Qin et al. 2023, §3.2.1), RoPE and PermuteFormer."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

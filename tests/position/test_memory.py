@@ -1,7 +1,5 @@
 """The fast SPE holds no array of size length × width × R per layer."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

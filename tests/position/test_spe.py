@@ -1,7 +1,5 @@
 """SPE against its expected kernels (Liutkus et al. 2021, §2, eqs. 18 and 23–25)."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

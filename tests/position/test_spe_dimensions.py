@@ -1,7 +1,5 @@
 """The kernels of SPE in n dimensions, and of tokens without a position."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 
