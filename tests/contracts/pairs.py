@@ -166,10 +166,35 @@ def tokens(length: int, batch: int = 2) -> Tensor:
     return torch.randint(VOCAB, (batch, length), generator=torch.Generator().manual_seed(3))
 
 
-def decode(model: Transformer, ids: Tensor, state: ModelState | None) -> Tensor:
+def changed(ids: Tensor, start: int = 25) -> Tensor:
+    """Return tokens that differ from a place on."""
+    return torch.cat((ids[:, :start], (ids[:, start:] + 1) % VOCAB), dim=1)
+
+
+def padded(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return tokens with padding behind them, and the mask of what is not padding."""
+    longer = torch.cat((ids, torch.zeros(2, 7, dtype=torch.long)), dim=1)
+    return longer, torch.arange(longer.shape[1]).expand(2, -1) < ids.shape[1]
+
+
+def decode(
+    model: Transformer, ids: Tensor, state: ModelState | None, positions: Tensor | None = None
+) -> Tensor:
     """Return logits, one token at a time."""
     out = []
     for n in range(ids.shape[1]):
-        logits, state = model.forward_with_state(ids[:, n : n + 1], noise=NOISE, state=state)
+        at = None if positions is None else positions[:, n : n + 1]
+        options = {"positions": at, "noise": NOISE, "state": state}
+        logits, state = model.forward_with_state(ids[:, n : n + 1], **options)
         out.append(logits)
     return torch.cat(out, dim=1)
+
+
+def assert_all_learn(model: Transformer, ids: Tensor, positions: Tensor | None = None) -> None:
+    """Assert that finite gradients reach every parameter."""
+    model.train()
+    model(ids, positions=positions, noise=NOISE).square().mean().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().max() > 0, name

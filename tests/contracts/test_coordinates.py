@@ -8,7 +8,18 @@ from torch import Tensor
 from musicgen.errors import UserError
 from musicgen.models import Transformer
 from musicgen.position import Site
-from tests.contracts.pairs import NOISE, POSITIONS, VOCAB, Pair, build, load, pair, site
+from tests.contracts.pairs import (
+    NOISE,
+    POSITIONS,
+    VOCAB,
+    Pair,
+    assert_all_learn,
+    build,
+    decode,
+    load,
+    pair,
+    site,
+)
 
 LENGTH = 50
 EXACT = {"position.num_realizations": None}
@@ -75,14 +86,9 @@ def test_recurrent_equals_parallel(model):
     ids, positions = music()
     parallel = model(ids, positions=positions, noise=NOISE)
     assert parallel.std() > 0.1
-    out, state = model.forward_with_state(ids[:, :17], positions=positions[:, :17], noise=NOISE)
-    found = [out]
-    for n in range(17, LENGTH):
-        out, state = model.forward_with_state(
-            ids[:, n : n + 1], positions=positions[:, n : n + 1], noise=NOISE, state=state
-        )
-        found.append(out)
-    torch.testing.assert_close(torch.cat(found, dim=1), parallel, atol=1e-4, rtol=0)
+    first, state = model.forward_with_state(ids[:, :17], positions=positions[:, :17], noise=NOISE)
+    rest = decode(model, ids[:, 17:], state, positions[:, 17:])
+    torch.testing.assert_close(torch.cat((first, rest), dim=1), parallel, atol=1e-4, rtol=0)
 
 
 @torch.no_grad()
@@ -126,13 +132,7 @@ def test_both_coordinates_matter(fitting):
 
 
 def test_gradients_reach_every_parameter(model):
-    ids, positions = music()
-    model.train()
-    model(ids, positions=positions, noise=NOISE).square().mean().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.abs().max() > 0, name
+    assert_all_learn(model, *music())
 
 
 @pytest.mark.parametrize("fitting", FITTING, ids=str)

@@ -7,11 +7,11 @@ import torch
 from hydra.utils import get_class, instantiate
 from torch import Tensor
 
-from musicgen.attention import AttentionMask, LinearAttention
+from musicgen.attention import Attention, AttentionMask, LayerSpan, LinearAttention
 from musicgen.attention.pair_weights import pair_weights
 from musicgen.errors import UserError
 from musicgen.models import ModelState, Transformer, check_compatible
-from musicgen.position import NoPosition, Site
+from musicgen.position import LayerCode, NoPosition, Site
 from musicgen.random import NoiseKey
 from tests.contracts.pairs import (
     ATTENTIONS,
@@ -20,11 +20,13 @@ from tests.contracts.pairs import (
     POSITIONS,
     SPANS,
     TRAINING_LENGTH,
-    VOCAB,
+    assert_all_learn,
     build,
+    changed,
     decode,
     load,
     new,
+    padded,
     site,
     tokens,
 )
@@ -48,6 +50,13 @@ def causalities(model: Transformer) -> tuple[bool, ...]:
 def random_decay(model: Transformer, dtype: torch.dtype = torch.float32) -> Tensor | None:
     numbers = 2 * torch.randn(2, TRAINING_LENGTH, 2, dtype=dtype)
     return numbers.requires_grad_() if model.layers[0].attention.decays_by_token else None
+
+
+def of_layer(model: Transformer) -> tuple[Attention, LayerCode, LayerSpan | None]:
+    """Return the first layer's attention, and its code and span of the training length."""
+    positions = torch.arange(TRAINING_LENGTH)[None, :, None]
+    layer, code = model.layers[0], model.position(positions, noise=NOISE)[0][0]
+    return layer.attention, code, None if layer.span is None else layer.span(positions)
 
 
 def encoded_before_features(model: Transformer) -> bool:
@@ -120,9 +129,7 @@ def test_rows_of_different_lengths_decode_together(model):
 @torch.no_grad()
 def test_no_token_sees_a_later_one(model):
     ids = tokens(TRAINING_LENGTH)
-    changed = ids.clone()
-    changed[:, 25:] = (changed[:, 25:] + 1) % VOCAB
-    before, after = model(ids, noise=NOISE), model(changed, noise=NOISE)
+    before, after = model(ids, noise=NOISE), model(changed(ids), noise=NOISE)
     torch.testing.assert_close(after[:, :25], before[:, :25], atol=1e-5, rtol=0)
     assert (after[:, 25:] - before[:, 25:]).abs().max() > 1e-2
 
@@ -130,9 +137,8 @@ def test_no_token_sees_a_later_one(model):
 @torch.no_grad()
 def test_padding_behind_changes_nothing(model):
     ids = tokens(TRAINING_LENGTH)
-    padded = torch.cat((ids, torch.zeros(2, 7, dtype=torch.long)), dim=1)
-    mask = torch.arange(padded.shape[1]).expand(2, -1) < TRAINING_LENGTH
-    out = model(padded, key_mask=mask, noise=NOISE)[:, :TRAINING_LENGTH]
+    longer, mask = padded(ids)
+    out = model(longer, key_mask=mask, noise=NOISE)[:, :TRAINING_LENGTH]
     torch.testing.assert_close(out, model(ids, noise=NOISE), atol=1e-4, rtol=0)
 
 
@@ -141,36 +147,27 @@ def test_padding_behind_changes_nothing(model):
 def test_without_causality_it_sees_what_follows_but_no_padding(model):
     model.causal = False
     ids = tokens(TRAINING_LENGTH)
-    changed = ids.clone()
-    changed[:, 25:] = (changed[:, 25:] + 1) % VOCAB
-    before, after = model(ids, noise=NOISE), model(changed, noise=NOISE)
+    before, after = model(ids, noise=NOISE), model(changed(ids), noise=NOISE)
     assert (after[:, :25] - before[:, :25]).abs().max() > 1e-2
     mask = (torch.arange(TRAINING_LENGTH) < 25).expand(2, -1)
-    before, after = (model(x, key_mask=mask, noise=NOISE)[:, :25] for x in (ids, changed))
+    before, after = (model(x, key_mask=mask, noise=NOISE)[:, :25] for x in (ids, changed(ids)))
     torch.testing.assert_close(after, before, atol=1e-5, rtol=0)
     shorter = model(ids[:, :25], noise=NOISE)
     torch.testing.assert_close(before, shorter, atol=1e-4, rtol=0)
 
 
 def test_gradients_reach_every_parameter(model):
-    model.train()
-    model(tokens(TRAINING_LENGTH), noise=NOISE).square().mean().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.abs().max() > 0, name
+    assert_all_learn(model, tokens(TRAINING_LENGTH))
 
 
 def test_outputs_stay_near_the_values_at_any_logits(model):
-    attention, span = model.layers[0].attention, model.layers[0].span
-    positions = torch.arange(TRAINING_LENGTH)[None, :, None]
     for deviation, causal in product((1, 3, 10, 30, 100), causalities(model)):
         # Entries of variance s² give logits q·k/√K of standard deviation s².
         q, k = deviation**0.5 * torch.randn(2, 2, TRAINING_LENGTH, 2, 8)
         v = torch.randn(2, TRAINING_LENGTH, 2, 8)
         inputs = [x.requires_grad_() for x in (q, k, v)]
-        code = model.position(positions, noise=NOISE)[0][0]
-        mask = AttentionMask(causal, span=None if span is None else span(positions))
+        attention, code, span = of_layer(model)
+        mask = AttentionMask(causal, span=span)
         token_decay = random_decay(model)
         inputs += [] if token_decay is None else [token_decay]
         out, _ = attention(*inputs[:3], code, mask, token_decay=token_decay)
@@ -186,14 +183,12 @@ def test_outputs_stay_near_the_values_at_any_logits(model):
 
 
 def test_queries_that_see_no_key_give_zero(model):
-    attention, span = model.layers[0].attention, model.layers[0].span
-    positions = torch.arange(TRAINING_LENGTH)[None, :, None]
-    code = model.position(positions, noise=NOISE)[0][0]
+    attention, code, span = of_layer(model)
     key_mask = torch.ones(2, TRAINING_LENGTH, dtype=torch.bool)
     key_mask[0, :5], key_mask[1] = False, False
     for causal in causalities(model):
         q, k, v = (x.requires_grad_() for x in torch.randn(3, 2, TRAINING_LENGTH, 2, 8))
-        mask = AttentionMask(causal, key_mask, None if span is None else span(positions))
+        mask = AttentionMask(causal, key_mask, span)
         out, _ = attention(q, k, v, code, mask, token_decay=random_decay(model))
         assert (out[1] == 0).all()
         assert (out[0, 5:].abs().amax(-1) > 0).all()
@@ -206,15 +201,13 @@ def test_queries_that_see_no_key_give_zero(model):
 @torch.no_grad()
 def test_pair_weights_are_what_the_attention_computes(model):
     model.double()
-    attention, span = model.layers[0].attention, model.layers[0].span
-    positions = torch.arange(TRAINING_LENGTH)[None, :, None]
-    code = model.position(positions, noise=NOISE)[0][0]
+    attention, code, span = of_layer(model)
     q, k, v = torch.randn(3, 2, TRAINING_LENGTH, 2, 8, dtype=torch.float64)
     options = {"token_decay": random_decay(model, torch.float64)}
     key_mask = torch.ones(2, TRAINING_LENGTH, dtype=torch.bool)
     key_mask[1, 30:] = False
     for causal in causalities(model):
-        mask = AttentionMask(causal, key_mask, None if span is None else span(positions))
+        mask = AttentionMask(causal, key_mask, span)
         expected, _ = attention(q, k, v, code, mask, **options)
         normalised, _ = pair_weights(attention, q, k, code, mask, **options)
         out = torch.einsum("bhmn,bnhv->bmhv", normalised, v)

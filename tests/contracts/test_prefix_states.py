@@ -6,7 +6,16 @@ import torch
 from musicgen.adapters import PrefixState
 from musicgen.attention.linear.initial import InitialState
 from musicgen.models import Transformer
-from tests.contracts.pairs import NOISE, PAIRS, TRAINING_LENGTH, VOCAB, build, decode, tokens
+from tests.contracts.pairs import (
+    NOISE,
+    PAIRS,
+    TRAINING_LENGTH,
+    build,
+    changed,
+    decode,
+    padded,
+    tokens,
+)
 
 LINEAR = [pair for pair in PAIRS if pair.attention != "softmax"]
 
@@ -35,13 +44,10 @@ def test_a_prefix_state_is_causal_recurrent_and_blind_to_padding(prefixed):
     torch.testing.assert_close(out, parallel, atol=1e-4, rtol=0)
     out = decode(prefixed, ids[:, :9], None)
     torch.testing.assert_close(out, parallel[:, :9], atol=1e-4, rtol=0)
-    changed = ids.clone()
-    changed[:, 25:] = (changed[:, 25:] + 1) % VOCAB
-    after = prefixed(changed, noise=NOISE)
+    after = prefixed(changed(ids), noise=NOISE)
     torch.testing.assert_close(after[:, :25], parallel[:, :25], atol=1e-5, rtol=0)
-    padded = torch.cat((ids, torch.zeros(2, 7, dtype=torch.long)), dim=1)
-    mask = torch.arange(padded.shape[1]).expand(2, -1) < ids.shape[1]
-    out = prefixed(padded, key_mask=mask, noise=NOISE)[:, : ids.shape[1]]
+    longer, mask = padded(ids)
+    out = prefixed(longer, key_mask=mask, noise=NOISE)[:, : ids.shape[1]]
     torch.testing.assert_close(out, parallel, atol=1e-4, rtol=0)
 
 

@@ -161,10 +161,6 @@ def test_attention_weights_contain_the_convolution_and_the_decay_by_token(featur
         torch.testing.assert_close(
             torch.einsum("bhnm,bmhv->bnhv", weights, v), out, atol=1e-8, rtol=0
         )
-    for form in ("features", "exponential")[: 1 + (feature_map is FAVOR)]:
-        for weights, _ in attention_weights(model, ids(), form=form):
-            assert weights.isfinite().all()
-            assert (weights.triu(1) == 0).all()
 
 
 @pytest.mark.parametrize("wrong", [{"short_conv": 1}, {"qk_norm": "yes"}, {"norm": "group"}])

@@ -16,7 +16,6 @@ from musicgen.models import Transformer
 from musicgen.models.position_kernels import kernel_axes, position_kernels
 from musicgen.position import (
     SIREN,
-    ConvSPE,
     Learnable,
     NoPosition,
     OrthogonalLRPE,
@@ -75,19 +74,6 @@ def test_sine_spe_kernel_is_equation_18_with_the_gate(num_realizations):
     assert kernel.relative == ("expected" if num_realizations else "exact")
     np.testing.assert_allclose(kernel.values[2, 1], 0.25 + 0.75 * plain, atol=1e-4)
     assert kernel.values.shape == (LAYERS, HEADS, WIDTH, len(LAGS))
-
-
-def test_initial_conv_spe_kernel_is_a_triangle():
-    sizes = {"dim": 256, "num_layers": 1, "num_heads": 2, "ff_dim": 4}
-    spe = partial(ConvSPE, filter_length=20, gated=False)
-    net = Transformer(9, **sizes, position=spe, attention=SoftmaxAttention)
-    kernel = only_kernel(net)
-    mean = kernel.profile.mean((0, 1))
-    triangle = 0.5 * (1 - np.abs(LAGS) / 20).clip(min=0)
-    np.testing.assert_allclose(mean, triangle, atol=0.03)
-    assert (mean[np.abs(LAGS) >= 20] == 0).all()
-    (half,) = kernel_properties(LAGS, kernel.values[0], kernel.profile[0], 15).half_width[:1]
-    assert half == pytest.approx(10, abs=1)
 
 
 @pytest.mark.parametrize("position", [partial(SIREN, training_length=12), TransformerXL])

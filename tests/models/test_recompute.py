@@ -68,7 +68,7 @@ def test_layers_are_compiled(position, attention, recompute, backend):
     logits, gradients = outputs_and_gradients(model)
     names = list(model.state_dict())
     model.recompute = recompute
-    for layer in model.layers:
+    for layer in model.layers if backend == "aot_eager" else model.layers[:1]:
         layer.compile(backend=backend)
     compiled, same = outputs_and_gradients(model)
     torch.testing.assert_close(compiled, logits, rtol=1e-4, atol=1e-5)

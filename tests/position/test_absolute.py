@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
-from musicgen.position import Learnable, NoPosition, Sinusoidal
+from musicgen.position import Learnable, Sinusoidal
 from musicgen.random import NoiseKey
 
 SIZES = {"num_layers": 1, "num_heads": 1, "width": 6, "model_dim": 6}
@@ -38,9 +38,3 @@ def test_noise_keys():
     assert not torch.equal(NoiseKey((12,)).normal(9, device="cpu"), key.normal(9, device="cpu"))
     assert abs(draw.mean()) < 0.1
     assert abs(draw.std() - 1) < 0.1
-
-
-@pytest.mark.parametrize("encoding", [NoPosition, Sinusoidal])
-def test_encodings_of_the_index_take_no_other_coordinate(encoding):
-    with pytest.raises(TypeError, match="coordinates"):
-        encoding(**SIZES, coordinates="beat")

@@ -30,10 +30,3 @@ def test_biases_of_lags_in_two_dimensions_add_up():
     biases = encoding.logit_bias(torch.tensor([[0, 0], [3, -2], [-1, 0]]))
     expected = [[[0, -5 / 16, -1 / 16]], [[0, -5 / 256, -1 / 256]]]
     torch.testing.assert_close(biases, torch.tensor(expected))
-
-
-def test_the_logit_term_is_a_bias_and_nothing_else():
-    term = ALiBi(1, 2, 3, 6).logit_term(0)
-    assert (term.content_offset, term.position_offset, term.encoding) == (None, None, None)
-    assert term.bias is not None
-    assert ALiBi(1, 2, 3, 6).kernel(torch.arange(4)) is None

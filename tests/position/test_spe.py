@@ -52,16 +52,6 @@ def test_error_of_the_estimate_falls_with_the_root_of_r(kind, gated):
     assert errors[2] < 0.1 * expected.std()
 
 
-@torch.no_grad()
-def test_sine_kernel_equals_the_papers_formula():
-    spe = SineSPE(**SIZES, num_sines=3, gated=False)
-    f = spe.frequency[0].sigmoid() / 2
-    theta, gain = spe.phase[0], torch.nn.functional.softplus(spe.gain[0])
-    for lag in (-7, 0, 4):
-        by_hand = (gain**2 * torch.cos(2 * math.pi * f * lag + theta)).sum(-1) / 6
-        torch.testing.assert_close(spe.kernel(torch.tensor([lag]))[..., 0], by_hand)
-
-
 def test_sine_initialisation():
     torch.manual_seed(2)
     spe = SineSPE(num_layers=3, num_heads=8, width=64, model_dim=512, num_sines=5, shared=False)
@@ -75,16 +65,22 @@ def test_sine_initialisation():
 
 
 @torch.no_grad()
-def test_conv_kernel_is_initialised_as_a_triangle():
-    # E[Φ_q] E[Φ_k] = (½)² / (P/2), and P − |τ| taps overlap: ½ at lag 0, 0 from lag P on.
-    torch.manual_seed(4)
-    length = 32
-    spe = ConvSPE(num_layers=1, num_heads=8, width=64, model_dim=512, filter_length=length)
-    lags = torch.tensor([-40, -32, -16, 0, 8, 16, 31, 32])
-    mean = spe.kernel(lags).mean((0, 1))
-    triangle = 0.5 * (1 - lags.abs() / length).clamp(min=0)
-    torch.testing.assert_close(mean, triangle, atol=0.01, rtol=0)
-    assert mean[0] == mean[1] == mean[-1] == 0
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_products_of_the_exact_limit_equal_the_expected_kernel(gated, shared):
+    sizes = {"num_layers": 3, "num_heads": 2, "width": 5, "model_dim": 10, "num_sines": 3}
+    spe = SineSPE(**sizes, num_realizations=None, gated=gated, shared=shared)
+    length = 40
+    q, k = torch.randn(2, 1, length, 2, 5)
+    codes, _ = spe(torch.arange(length)[None, :, None] + 1000, noise=NoiseKey((1,)))
+    lags = torch.arange(length)[:, None] - torch.arange(length)
+    for layer, code in enumerate(codes):
+        q_hat, k_hat = code.encode(q, k)
+        assert q_hat.shape[-1] == spe.encoded_dim
+        kernel = spe.kernel(lags.flatten(), layer=layer).unflatten(-1, (length, length))
+        expected = torch.einsum("blhd,bmhd,hdlm->bhlm", q, k, kernel)
+        products = torch.einsum("blhe,bmhe->bhlm", q_hat, k_hat)
+        torch.testing.assert_close(products, expected, atol=1e-3, rtol=0)
 
 
 @torch.no_grad()

@@ -1,16 +1,12 @@
 """The kernels of SPE in n dimensions, and of tokens without a position."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
-from musicgen.models import Transformer
-from musicgen.position import ConvSPE, LayerCode, SineSPE
-from musicgen.position.spe.sine import ExactSineCode
+from musicgen.position import ConvSPE, SineSPE
 from musicgen.random import NoiseKey
 
 SIZES = {"num_layers": 2, "num_heads": 2, "width": 3, "model_dim": 6}
@@ -101,14 +97,17 @@ def test_mean_over_draws_approaches_the_kernel(build, gated):
 
 
 @torch.no_grad()
-def test_sine_kernel_equals_the_papers_formula_with_vectors():
-    spe = sine(gated=False)
-    f = spe.sines(0).frequency.float()  # [2, H, K, K']
-    assert -0.5 < f.min() < 0 < f.max() < 0.5
-    for lag in ([0, 0], [3, -7], [-1, 4]):
-        angle = 2 * math.pi * (f[0] * lag[0] + f[1] * lag[1])
+@pytest.mark.parametrize(("dims", "lags"), [(1, [-7, 0, 4]), (2, [[0, 0], [3, -7], [-1, 4]])])
+def test_sine_kernel_equals_the_papers_formula(dims, lags):
+    spe = sine(gated=False, coordinates=dims)
+    a = spe.frequency[0]
+    f = a.sigmoid()[None] / 2 if dims == 1 else ((a - 6).sigmoid() - (-a - 6).sigmoid()) / 2
+    assert f.abs().max() < 0.5
+    assert bool(f.min() < 0) == (dims == 2)
+    for lag in torch.tensor(lags):
+        angle = 2 * math.pi * torch.einsum("phkj,p->hkj", f, lag.view(dims).float())
         by_hand = (F.softplus(spe.gain[0]) ** 2 * (angle + spe.phase[0]).cos()).sum(-1) / 6
-        torch.testing.assert_close(spe.kernel(torch.tensor([lag]))[..., 0], by_hand)
+        torch.testing.assert_close(spe.kernel(lag[None])[..., 0], by_hand)
 
 
 @torch.no_grad()
@@ -160,32 +159,36 @@ def test_filters_of_one_row_reduce_a_plane_to_a_line():
 
 
 @torch.no_grad()
-def test_conv_kernel_is_initialised_as_a_pyramid():
+@pytest.mark.parametrize(
+    ("length", "lags"),
+    [
+        (32, [-40, -32, -16, 0, 8, 16, 31, 32]),
+        (8, [[0, 0], [4, 0], [-4, 2], [8, 0], [0, -8]]),
+    ],
+)
+def test_conv_kernel_is_initialised_as_a_triangle_or_pyramid(length, lags):
+    # E[Φ_q] E[Φ_k] = (½)² / (P/2), and P − |τ| taps overlap: ½ at lag 0, 0 from lag P on.
     torch.manual_seed(4)
+    lags = torch.tensor(lags)
     sizes = {"num_layers": 1, "num_heads": 8, "width": 64, "model_dim": 512}
-    spe = ConvSPE(**sizes, filter_length=8, coordinates=2)
-    lags = torch.tensor([[0, 0], [4, 0], [-4, 2], [8, 0], [0, -8]])
-    pyramid = 0.5 * (1 - lags.abs() / 8).prod(-1)
-    torch.testing.assert_close(spe.kernel(lags).mean((0, 1)), pyramid, atol=0.01, rtol=0)
+    spe = ConvSPE(**sizes, filter_length=length, coordinates=lags.dim())
+    mean = spe.kernel(lags).mean((0, 1))
+    expected = 0.5 * (1 - lags.view(len(mean), -1).abs() / length).clamp(min=0).prod(-1)
+    torch.testing.assert_close(mean, expected, atol=0.01, rtol=0)
+    assert (mean[expected == 0] == 0).all()
 
 
-@pytest.mark.parametrize("coordinates", ["both", 4])
-def test_coordinates_without_a_grid_raise(coordinates):
-    with pytest.raises(ValueError, match=rf"coordinates={coordinates}: expected index.*sine_spe"):
-        conv(coordinates=coordinates)
-
-
-def test_errors_name_the_parameter():
-    with pytest.raises(ValueError, match=r"num_realizations=None: expected an integer.*sine_spe"):
-        conv(num_realizations=None)
-    with pytest.raises(ValueError, match=r"num_realizations=0: expected an integer >= 1"):
-        sine(num_realizations=0)
-    with pytest.raises(ValueError, match=r"filter_length=0: expected an integer >= 1"):
-        conv(filter_length=0)
-    with pytest.raises(ValueError, match=r"num_sines=0: expected an integer >= 1"):
-        sine(num_sines=0)
-    with pytest.raises(ValueError, match=r"gated=yes: expected true or false"):
-        sine(gated="yes")
+@pytest.mark.parametrize(
+    ("build", "options", "message"),
+    [
+        (conv, {"coordinates": 4}, "coordinates=4: expected index.*sine_spe"),
+        (conv, {"num_realizations": None}, "num_realizations=None: expected an integer.*sine_spe"),
+        (sine, {"gated": "yes"}, "gated=yes: expected true or false"),
+    ],
+)
+def test_errors_name_the_parameter(build, options, message):
+    with pytest.raises(ValueError, match=message):
+        build(**options)
 
 
 @pytest.mark.parametrize("build", [sine, conv])
@@ -197,64 +200,3 @@ def test_only_ungated_class_tokens_have_parameters(build):
     torch.manual_seed(1)
     names = {name for name, _ in build(class_token=True, gated=False).named_parameters()}
     assert names == plain - {"gate"} | {"class_code"}
-
-
-@pytest.mark.parametrize("gated", [False, True])
-def test_projecting_the_exact_limit_by_blocks_equals_projecting_the_encoding(gated):
-    spe = sine(num_realizations=None, gated=gated, class_token=True, shared=False)
-    omega = torch.randn(spe.encoded_dim, 7)
-    q, k = torch.randn(2, 2, 2, len(POSITIONS), 2, 3, requires_grad=True)
-    weights = torch.randn(2, 2, 2, len(POSITIONS), 2, 8)
-    results = []
-    for project in (LayerCode.project, ExactSineCode.project):
-        codes, _ = spe(POSITIONS[None], noise=NoiseKey((4,)))
-        sides = zip(*(project(c, q[i], k[i], omega) for i, c in enumerate(codes)), strict=True)
-        out = torch.stack([torch.stack([torch.cat(p, dim=-1) for p in side]) for side in sides])
-        results.append(
-            (out, *torch.autograd.grad((out * weights).sum(), (q, k, *spe.parameters())))
-        )
-    for expected, by_blocks in zip(*results, strict=True):
-        assert expected.abs().max() > 0
-        assert (by_blocks - expected).abs().max() < 1e-4 * expected.abs().max()
-
-
-@pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize("attention", ["softmax", "favor"])
-@pytest.mark.parametrize(
-    "kind",
-    [
-        partial(SineSPE, num_realizations=8),
-        partial(SineSPE, num_realizations=None),
-        partial(ConvSPE, num_realizations=8, filter_length=3),
-    ],
-    ids=["sine", "exact", "conv"],
-)
-def test_a_model_decodes_an_image_after_a_class_token(kind, attention, gated):
-    torch.manual_seed(3)
-    features = partial(FAVOR, num_features=16)
-    model = Transformer(
-        12,
-        dim=12,
-        num_layers=2,
-        num_heads=2,
-        ff_dim=16,
-        dropout=0.0,
-        init_std=0.3,
-        position=partial(kind, gated=gated, class_token=True, coordinates=2),
-        attention=SoftmaxAttention
-        if attention == "softmax"
-        else partial(LinearAttention, feature_map=features),
-    ).eval()
-    ids, positions = torch.randint(12, (2, len(POSITIONS))), POSITIONS[None]
-    logits = model(ids, positions=positions)
-    logits.square().mean().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad.abs().max() > 0, name
-    state, steps = None, []
-    with torch.no_grad():
-        for n in range(len(POSITIONS)):
-            step, state = model.forward_with_state(
-                ids[:, n : n + 1], positions=positions[:, n : n + 1], state=state
-            )
-            steps.append(step)
-    torch.testing.assert_close(torch.cat(steps, dim=1), logits, atol=1e-4, rtol=0)

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from musicgen.position.base import LayerCode, PositionalEncoding, Site, at_least_fp32
-from musicgen.position.rotary.bases import Basis, Fourier, Householder, Identity, OddEven
 from musicgen.random import NoiseKey
 from musicgen.validation import check_bool, check_choice
 
@@ -53,7 +52,7 @@ class LRPE(PositionalEncoding):
     sites = frozenset({Site.QUERY_KEY, Site.FEATURE})
     relative: Literal["no", "exact", "expected"] = "exact"
     bases: ClassVar[tuple[str, ...]] = ("householder", "identity", "odd_even")
-    keeps_sign: ClassVar[bool] = False  # Λ maps positive vectors to positive vectors
+    keeps_sign: bool = False  # Λ, and of an object ΛP, maps positive vectors to positive vectors
 
     def __init__(
         self,
@@ -73,13 +72,10 @@ class LRPE(PositionalEncoding):
         self.num_codes = 1 if shared else self.num_layers
         self.shares_kernel = shared
         self.encodes_normaliser = None if normaliser is None else normaliser == "encoded"
-        self.basis: Basis
-        if basis == "householder":
-            sizes = self.num_codes, self.num_heads, self.width
-            self.basis = Householder(*sizes, learned=learned_basis)
-        else:
-            fixed = {"identity": Identity(), "odd_even": OddEven(), "fourier": Fourier()}
-            self.basis = fixed[basis]
+        self.keeps_sign = self.keeps_sign and basis in ("identity", "odd_even")
+        sizes = self.num_codes, self.num_heads, self.width
+        fixed = {"identity": identity, "odd_even": odd_even, "fourier": fourier}
+        self.basis = fixed[basis] if basis in fixed else Householder(*sizes, learned=learned_basis)
 
     @abstractmethod
     def transform(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
@@ -96,7 +92,7 @@ class LRPE(PositionalEncoding):
         with torch.autocast(positions.device.type, enabled=False):
             transforms = [self.transform(positions, code) for code in range(self.num_codes)]
         shared: dict[str, Any] = {
-            "keeps_sign": self.keeps_sign and self.basis.keeps_sign,
+            "keeps_sign": self.keeps_sign,
             "encodes_normaliser": self.encodes_normaliser,
             "log_decay": self.log_decay(),
         }
@@ -121,7 +117,7 @@ class LRPE(PositionalEncoding):
 class LRPECode(LayerCode):
     """Λ^(s) P of one code, applied to queries and keys alike."""
 
-    basis: Basis
+    basis: Callable[[Tensor, int], Tensor]
     index: int
     transform: Callable[[Tensor], Tensor]
 
@@ -133,3 +129,57 @@ class LRPECode(LayerCode):
 
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return self.apply(q), self.apply(k)
+
+
+def identity(x: Tensor, code: int) -> Tensor:
+    """P = I, the basis of RoPE and PermuteFormer."""
+    return x
+
+
+def odd_even(x: Tensor, code: int) -> Tensor:
+    """Permute to even indices first, then odd ones (Qin et al. 2023, eq. 74)."""
+    return torch.cat((x[..., 0::2], x[..., 1::2]), dim=-1)
+
+
+def fourier(x: Tensor, code: int) -> Tensor:
+    """Return the unitary discrete Fourier transform, which is complex."""
+    return torch.fft.fft(x, norm="ortho")
+
+
+class Householder(nn.Module):
+    """P = I − 2vvᵀ / vᵀv, with v ~ N(0, I) for each code and head (Qin et al. 2023, eq. 73)."""
+
+    v: Tensor  # [codes, H, M]
+
+    def __init__(self, num_codes: int, num_heads: int, width: int, *, learned: bool) -> None:
+        super().__init__()
+        v = torch.randn(num_codes, num_heads, width)
+        if learned:
+            self.v = nn.Parameter(v)
+        else:
+            self.register_buffer("v", v)
+
+    def forward(self, x: Tensor, code: int) -> Tensor:
+        v = self.v[code].to(x.dtype)
+        return _Reflect.apply(x, v / v.norm(dim=-1, keepdim=True))
+
+
+class _Reflect(torch.autograd.Function):
+    """x − 2v (v·x) for x [B, L, H, M] and unit vectors v [H, M]. It is its own transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, v: Tensor) -> Tensor:
+        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, v)
+        return torch.addcmul(x, _dot(x, v), v, value=-2)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
+        x, v = ctx.saved_tensors
+        grad_dot = _dot(grad, v)
+        grad_v = None if x is None else -2 * (grad * _dot(x, v) + x * grad_dot).sum((0, 1))
+        return torch.addcmul(grad, grad_dot, v, value=-2), grad_v
+
+
+def _dot(x: Tensor, v: Tensor) -> Tensor:
+    """Return v·x for each head: [B, L, H, 1]."""
+    return torch.einsum("blhm,hm->blh", x, v)[..., None]
