@@ -1,4 +1,4 @@
-"""Contracts of a prefix state, in which to begin, under every positional encoding with linear attention."""
+"""Contracts of prefix states under every positional encoding with linear attention."""
 
 import pytest
 import torch
@@ -10,6 +10,7 @@ from tests.contracts.pairs import (
     NOISE,
     PAIRS,
     TRAINING_LENGTH,
+    Pair,
     build,
     changed,
     decode,
@@ -18,6 +19,10 @@ from tests.contracts.pairs import (
 )
 
 LINEAR = [pair for pair in PAIRS if pair.attention != "softmax"]
+# Whose products are not random, and whose state is sums, those of the normaliser positive.
+PLAIN = [
+    p for p in LINEAR if not any(word in str(p) for word in ("_spe", "short_conv", "=encoded"))
+]
 
 
 @pytest.fixture(params=LINEAR, ids=str)
@@ -59,3 +64,27 @@ def test_every_part_of_a_style_has_a_gradient(prefixed):
             assert parameter.grad.abs().max() > 0, name
         else:
             assert parameter.grad is None, name
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pair", PLAIN, ids=str)
+def test_the_state_of_a_prefix_equals_the_prefix(pair):
+    model, ids = build(pair).double(), tokens(170, batch=1)
+    prefix, rest = ids.split([20, 150], dim=1)
+    before, after = torch.arange(170)[None, :, None].split([20, 150], dim=1)
+    expected = model(ids)[:, 20:]
+    adapter = PrefixState(weight=20)
+    adapter.attach(model)
+    adapter.initialise(model, prefix, before)
+    torch.testing.assert_close(model(rest, positions=after), expected, atol=1e-8, rtol=1e-6)
+
+
+def test_the_first_weights_are_a_mean_over_windows():
+    model, ids = build(Pair("none", "elu")).double(), tokens(8, batch=4)
+    states = [model.forward_with_state(row[None])[1].layers[0].attention for row in ids]
+    adapter = PrefixState(weight=2)
+    adapter.attach(model)
+    adapter.initialise(model, ids, torch.arange(8)[None, :, None].expand(4, -1, 1))
+    found = model.layers[0].attention.initial_state(1)
+    torch.testing.assert_close(found.k, sum(s.k for s in states) / 4 / 8 * 2)
+    torch.testing.assert_close(found.kv, sum(s.kv for s in states) / 4 / 8 * 2)

@@ -1,11 +1,9 @@
 """Encodings of several coordinates: by head, and jointly."""
 
-import math
 from functools import partial
 
 import pytest
 import torch
-from torch.nn import functional as F
 
 from musicgen.attention import AttentionMask, SoftmaxAttention
 from musicgen.errors import ParameterError, UserError
@@ -100,25 +98,6 @@ def test_each_head_encodes_its_coordinate_as_an_encoding_of_it_alone(name):
     moved = outputs(by_head, x + torch.tensor([0, 0, 0, 3]).mul(torch.arange(20)[:, None] > 10))
     changed = (moved - found).abs().amax((0, 1, 2, 4)) > 1e-4
     assert changed.tolist() == [False, False, True, False, False]
-
-
-@torch.no_grad()
-def test_the_exact_form_has_the_products_of_the_kernel_in_several_coordinates():
-    """F-StrIPE without SPE's draw: Σ_d q_d k_d 1/2K' Σ λ² cos(2π f·(x_m − x_n) + θ)."""
-    torch.manual_seed(5)
-    spe = SineSPE(**SIZES, num_realizations=None, gated=False, coordinates=["time", "pitch"])
-    x = positions()[..., :3]
-    codes, _ = spe(x, noise=NOISE)
-    q, k = torch.randn(2, 2, 20, 5, 6)
-    q_hat, k_hat = codes[0].encode(q, k)
-    a = spe.frequency[0].double()
-    f = ((a - 6).sigmoid() - (-a - 6).sigmoid()) / 2  # [P, H, K, K']
-    lag = (x[:, :, None] - x[:, None])[..., 1:].double()
-    angle = 2 * math.pi * torch.einsum("bmnp,phkj->bmnhkj", lag, f) + spe.phase[0]
-    kernel = (F.softplus(spe.gain[0]) ** 2 * angle.cos()).sum(-1) / (2 * spe.num_sines)
-    expected = torch.einsum("bmhk,bnhk,bmnhk->bhmn", q.double(), k.double(), kernel)
-    found = torch.einsum("bmhe,bnhe->bhmn", q_hat.double(), k_hat.double())
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
 def test_a_table_of_too_many_lags_is_refused():

@@ -159,19 +159,6 @@ def test_matrices_equal_the_papers(kind, options):
             torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
 
 
-def test_optimizer_changes_slow_and_fast_angles_in_proportion():
-    encoding = TYPES[2](**SIZES)
-    before = encoding.alpha(0).detach()
-    optimizer = torch.optim.Adam(encoding.parameters(), lr=2e-3)
-    for _ in range(50):
-        optimizer.zero_grad()
-        encoding.alpha(0).sum().backward()
-        optimizer.step()
-    torch.testing.assert_close(
-        encoding.alpha(0).detach() / before, torch.full_like(before, 0.905), rtol=1e-2, atol=0
-    )
-
-
 @torch.no_grad()
 def test_rope_equals_the_papers_rotation():
     # Su et al. 2021, eq. 15: the exponential of the generator of all pairs' rotations, θ_i =

@@ -83,47 +83,6 @@ def test_products_of_the_exact_limit_equal_the_expected_kernel(gated, shared):
         torch.testing.assert_close(products, expected, atol=1e-3, rtol=0)
 
 
-@torch.no_grad()
-def test_conv_filters_share_one_noise():
-    # A filter that is one at a single tap copies the noise, shifted by that tap.
-    spe = ConvSPE(num_layers=1, num_heads=1, width=2, model_dim=2, filter_length=5, gated=False)
-    spe.filter_q.zero_()[..., 3] = 1
-    spe.filter_k.zero_()[..., 0] = 1
-    codes, _ = spe(torch.arange(300)[None, :, None], noise=NoiseKey((1,)))
-    q_bar, k_bar = codes[0].codes.q[None, :300], codes[0].codes.k[None, :300]
-    torch.testing.assert_close(q_bar[:, :-3], k_bar[:, 3:], atol=1e-5, rtol=0)
-    assert k_bar.std().item() == pytest.approx(spe.code_scale, rel=0.05)
-
-
-@torch.no_grad()
-def test_conv_codes_of_a_position_do_not_depend_on_the_other_positions():
-    spe = ConvSPE(**SIZES, filter_length=200)
-    noise, everywhere = NoiseKey((9,)), torch.arange(700)[None, :, None]
-    u = torch.randn(1, 700, 1, 8)
-    expected, _ = spe(everywhere, noise=noise)[0][0].encode(u, u)
-    scattered = torch.tensor([[[3], [130], [690]], [[5], [400], [399]]])
-    picked = u[0, scattered[..., 0]]
-    part, _ = spe(scattered, noise=noise)[0][0].encode(picked, picked)
-    torch.testing.assert_close(part, expected[0, scattered[..., 0]], atol=1e-5, rtol=0)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("logit", [-40.0, 40.0])
-def test_gate_at_its_limits(logit):
-    # δ = 1: no position, the kernel is one everywhere; δ = 0: position only.
-    spe = SineSPE(**SIZES, num_realizations=8)
-    spe.gate.fill_(logit)
-    lags = torch.arange(5)
-    plain = torch.ones(1, 8, 5) if logit > 0 else spe.kernel(lags)
-    torch.testing.assert_close(spe.kernel(lags, layer=0), plain)
-    q, k = torch.randn(2, 1, 6, 1, 8)
-    here, there = (
-        spe(torch.arange(6)[None, :, None] + shift, noise=NoiseKey((1,)))[0][0].encode(q, k)[0]
-        for shift in (0, 9)
-    )
-    assert torch.allclose(here, there, atol=1e-5) == (logit > 0)
-
-
 @pytest.mark.parametrize("logit", [-90.0, -17.0, 17.0, 90.0])
 @pytest.mark.parametrize("spe", [SineSPE, ConvSPE])
 def test_saturated_gates_have_finite_gradients(spe, logit):

@@ -148,17 +148,6 @@ def test_frequencies_are_initialised_as_in_one_dimension_with_random_signs():
 
 
 @torch.no_grad()
-def test_filters_of_one_row_reduce_a_plane_to_a_line():
-    # Filters of one row cover noise along it only: the kernel is that of one dimension.
-    plane, line = conv(gated=False), conv(gated=False, coordinates="index")
-    for of_plane, of_line in zip(plane.parameters(), line.parameters(), strict=True):
-        of_plane.zero_()[..., 0, :] = of_line
-    lags = torch.arange(-5, 6)
-    in_plane = plane.kernel(torch.stack((torch.zeros_like(lags), lags), dim=-1))
-    torch.testing.assert_close(in_plane, line.kernel(lags), atol=1e-6, rtol=1e-5)
-
-
-@torch.no_grad()
 @pytest.mark.parametrize(
     ("length", "lags"),
     [
