@@ -6,7 +6,6 @@ from musicgen.attention.linear.feature_maps import ELU, FAVOR, ReLU
 from musicgen.attention.linear.product import causal_linear_attention
 from musicgen.attention.linear.state import LinearState
 from musicgen.attention.softmax.attention import SoftmaxAttention
-from musicgen.attention.softmax.state import SoftmaxState
 from musicgen.attention.span import AttentionSpan, GaussianSpan, LayerSpan
 
 __all__ = [
@@ -22,6 +21,5 @@ __all__ = [
     "LinearState",
     "ReLU",
     "SoftmaxAttention",
-    "SoftmaxState",
     "causal_linear_attention",
 ]

@@ -4,7 +4,6 @@ from musicgen.position.absolute import Learnable, NoPosition, Sinusoidal
 from musicgen.position.base import LayerCode, PositionalEncoding, Site
 from musicgen.position.logit.alibi import ALiBi
 from musicgen.position.logit.siren import SIREN
-from musicgen.position.logit.term import LagTable
 from musicgen.position.logit.transformer_xl import TransformerXL
 from musicgen.position.rotary.lrpe import LRPE
 from musicgen.position.rotary.permutation import PermutationLRPE, PermuteFormer
@@ -19,7 +18,6 @@ __all__ = [
     "SPE",
     "ALiBi",
     "ConvSPE",
-    "LagTable",
     "LayerCode",
     "Learnable",
     "NoPosition",

@@ -141,21 +141,21 @@ def test_each_coordinate_has_its_own_kernels():
     lrpe = partial(OrthogonalLRPE, basis="identity")
     net = model(partial(lrpe, coordinates=2), span=partial(GaussianSpan, training_length=[9, 21]))
     assert kernel_axes(net) == [0, 1]
-    alpha = net.position.alpha(0).detach()
+    angles = 2 * math.pi * net.position.frequency(0).detach()
     for axis, sigma in ((0, 0.3 * 8), (1, 0.3 * 20)):
         encoding, span = position_kernels(net, LAGS, axis)
-        along = torch.arange(alpha.shape[-1]) % 2 == axis
-        waves = np.cos((alpha * along)[..., None] * LAGS).repeat_interleave(2, dim=1)
+        along = torch.arange(angles.shape[-1]) % 2 == axis
+        waves = np.cos((angles * along)[..., None] * LAGS).repeat_interleave(2, dim=1)
         np.testing.assert_allclose(encoding.values[0], waves, atol=1e-5)
         assert span.profile[0, 0, 15 + 2] == pytest.approx(math.exp(-0.5 * (2 / sigma) ** 2))
     # Of names: columns of positions, after index and time.
     net = model(partial(lrpe, coordinates=["pitch", "index"]))
     assert net.coordinate_names == ("index", "time", "pitch")
     assert kernel_axes(net) == [0, 2]
-    alpha = net.position.alpha(0).detach()
+    angles = 2 * math.pi * net.position.frequency(0).detach()
     for axis, dim in ((2, 0), (0, 1)):
-        along = torch.arange(alpha.shape[-1]) % 2 == dim
-        waves = np.cos((alpha * along)[..., None] * LAGS).repeat_interleave(2, dim=1)
+        along = torch.arange(angles.shape[-1]) % 2 == dim
+        waves = np.cos((angles * along)[..., None] * LAGS).repeat_interleave(2, dim=1)
         np.testing.assert_allclose(only_kernel(net, axis).values[0], waves, atol=1e-5)
     # An encoding of musical time, and a decay by the number of tokens.
     net = model(partial(lrpe, coordinates="time"), partial(favor, decay="head"))

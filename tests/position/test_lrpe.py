@@ -36,6 +36,11 @@ def build(kind: int, **options):
     return encoding
 
 
+def alpha(encoding, code: int) -> Tensor:
+    """Return the angles per position in radians."""
+    return 2 * math.pi * encoding.frequency(code)
+
+
 def encoded(encoding, x: Tensor, position: int, layer: int = 0) -> Tensor:
     """Encode vectors [N, H, M] at one position: [N, H, E]."""
     codes, _ = encoding(torch.full((1, 1, 1), position), noise=NoiseKey((0,)))
@@ -141,9 +146,9 @@ def test_matrices_equal_the_papers(kind, options):
             for head in range(HEADS):
                 match kind:
                     case 1:  # eq. 22
-                        rotations.append((1j * s * encoding.alpha(code)[head]).exp().diag())
+                        rotations.append((1j * s * alpha(encoding, code)[head]).exp().diag())
                     case 2:  # eq. 23
-                        angles = s * encoding.alpha(code)[head]
+                        angles = s * alpha(encoding, code)[head]
                         flat = torch.stack(
                             (angles.cos(), -angles.sin(), angles.sin(), angles.cos())
                         )
@@ -233,17 +238,17 @@ def test_reflection_gradients():
 def test_kernels():
     lags = torch.arange(30, dtype=torch.float64)
     unitary, orthogonal = (build(kind, basis="identity") for kind in (1, 2))
-    expected = (unitary.alpha(0)[..., None] * lags).cos()
+    expected = (alpha(unitary, 0)[..., None] * lags).cos()
     torch.testing.assert_close(unitary.kernel(lags), expected)
-    expected = (orthogonal.alpha(0)[..., None] * lags).cos().repeat_interleave(2, dim=1)
+    expected = (alpha(orthogonal, 0)[..., None] * lags).cos().repeat_interleave(2, dim=1)
     torch.testing.assert_close(orthogonal.kernel(-lags), expected)
     per_layer = build(2, basis="identity", shared=False)
-    expected = (per_layer.alpha(2)[..., None] * lags).cos().repeat_interleave(2, dim=1)
+    expected = (alpha(per_layer, 2)[..., None] * lags).cos().repeat_interleave(2, dim=1)
     torch.testing.assert_close(per_layer.kernel(lags, layer=2), expected)
     # Householder mixes the kernels by the squares of its matrix.
     mixed = build(1, basis="householder")
     weights = basis_matrix(mixed, 0).square()
-    expected = torch.einsum("hij,hin->hjn", weights, (mixed.alpha(0)[..., None] * lags).cos())
+    expected = torch.einsum("hij,hin->hjn", weights, (alpha(mixed, 0)[..., None] * lags).cos())
     torch.testing.assert_close(mixed.kernel(lags), expected)
     permute = PermuteFormer(**SIZES)
     length = permute.cycles[2, 0]  # of each feature's cycle: it returns after so many steps
@@ -256,8 +261,8 @@ def test_kernels_in_two_dimensions():
     lags = torch.tensor([[0, 0], [3, 0], [0, 3], [-2, 7]]).double()
     encoding = OrthogonalLRPE(**SIZES, basis="identity", coordinates=2).double()
     encoding.log_alpha.normal_()
-    alpha = encoding.alpha(0)
-    angles = alpha[..., None] * lags.T[torch.arange(alpha.shape[-1]) % lags.shape[-1]]
+    angles = alpha(encoding, 0)
+    angles = angles[..., None] * lags.T[torch.arange(angles.shape[-1]) % lags.shape[-1]]
     expected = angles.cos().repeat_interleave(2, dim=1)
     torch.testing.assert_close(encoding.kernel(lags), expected)
     # Musical time alone is a coordinate like any other.

@@ -64,15 +64,11 @@ class Rotation(LRPE):
             start = (2 * math.pi * self._start()).log().float()
             self.log_alpha = nn.Parameter(start.repeat(self.num_codes, self.num_heads, 1))
 
-    def alpha(self, code: int) -> Tensor:
-        """Return the angles per position in fp64, zero ones of `mixed` last.
+    def frequency(self, code: int) -> Tensor:
+        """Return the angles in turns per position, in fp64, zero ones of `mixed` last.
 
         [H, M / features_per_angle], or [1, …] if all heads share them.
         """
-        return 2 * math.pi * self._frequency(code)
-
-    def _frequency(self, code: int) -> Tensor:
-        """Return the same in turns per position."""
         if self.log_alpha is None:
             frequency = self._start()[None]
         else:
@@ -93,7 +89,7 @@ class Rotation(LRPE):
         """Return cosines and sines of s·α_t: [1|B, L, 1|H, P] -> [1|B, L, 1|H, A] each."""
         given = torch.float32 if self.log_alpha is None else self.log_alpha.dtype
         dtype = torch.promote_types(given, torch.float32)
-        angle = angles_at([(positions[..., self.dims], self._frequency(code))], dtype)
+        angle = angles_at([(positions[..., self.dims], self.frequency(code))], dtype)
         return angle.cos(), angle.sin()
 
 
