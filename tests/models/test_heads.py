@@ -25,16 +25,12 @@ POSITIONS = {
 }
 
 
-def classifier(position="rope", kernel="softmax", pool="mean", head=None, **settings):
+def classifier(position="rope", kernel="softmax", pool="mean", **settings):
     sizes = {"dim": 8, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "dropout": 0.0}
-    head = {"pool": pool} | (head or {})
     settings = {"vocab_size": 11, "causal": False, "init_std": 0.3, "num_outputs": 3} | settings
-    return Transformer(
-        position=POSITIONS[position],
-        attention=KERNELS[kernel],
-        head=partial(ClassificationHead, **head),
-        **sizes | settings,
-    ).eval()
+    parts = {"position": POSITIONS[position], "attention": KERNELS[kernel]}
+    head = partial(ClassificationHead, pool=pool)
+    return Transformer(**parts, head=head, **sizes | settings).eval()
 
 
 X = torch.arange(12.0).view(2, 3, 2)
@@ -112,10 +108,8 @@ def test_input_vectors_and_widths_of_attention():
     model = classifier(vocab_size=None, input_dim=3, attention_dim=12, attention_bias=False)
     assert model(torch.randn(2, 5, 3)).shape == (2, 3)
     layer = model.layers[0]
-    assert layer.qkv.weight.shape == (36, 8)
-    assert layer.out.weight.shape == (8, 12)
-    assert layer.qkv.bias is None
-    assert layer.out.bias is None
+    assert (layer.qkv.weight.shape, layer.out.weight.shape) == ((36, 8), (8, 12))
+    assert layer.qkv.bias is layer.out.bias is None
     with pytest.raises(ParameterError, match="num_heads=2: expected a divisor of attention_dim=7"):
         classifier(attention_dim=7)
 
