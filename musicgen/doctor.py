@@ -50,14 +50,10 @@ LINEAR_BACKENDS = ("chunked", "fla", "fast_transformers")
 Cases = Mapping[str, Callable[[], Transformer]]
 """Functions that make models in evaluation mode on the CPU, by name."""
 
-_OPTIONAL = {  # packages, and what they are for
-    "triton": "kernels on NVIDIA GPUs",
-    "flash-linear-attention": "the fastest causal product on NVIDIA GPUs",
-    "pytorch-fast-transformers": "another causal product",
-    "wandb": "logger=wandb",
-    "tensorboard": "logger=tensorboard",
-    "muspy": "data=muspy_dataset, and objects of muspy",
-}
+_OPTIONAL = (
+    *("triton", "flash-linear-attention", "pytorch-fast-transformers"),
+    *("wandb", "tensorboard", "muspy"),
+)
 
 
 def main() -> None:
@@ -73,7 +69,7 @@ def main() -> None:
     results: list[Result] = []
     for result in check_models(CASES, args.device):
         if not result.refusal or result.refusal not in {other.refusal for other in results}:
-            print(result.describe(), flush=True)
+            print(result, flush=True)
         results.append(result)
     print(summary(results))
     if args.json:
@@ -87,26 +83,21 @@ def describe_environment() -> dict[str, str]:
     names = filter(None, (os.environ.get("CXX"), "g++", "clang++", "cl"))
     compiler = next(filter(None, map(shutil.which, names)), None)
     memory = total_memory()
+    gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
     lines = {
         "python": f"{platform.python_version()} on {platform.platform()}",
         "torch": f"{torch.__version__}, {torch.get_num_threads()} threads",
         "CPU": f"{os.cpu_count()} cores" + (f", {memory / 2**30:.0f} GiB" if memory else ""),
-        "CUDA": ", ".join(map(_gpu, range(torch.cuda.device_count()))) or "none",
+        "CUDA": ", ".join(f"{g.name}, {g.total_memory / 2**30:.0f} GiB" for g in gpus) or "none",
         "MPS": "available" if torch.backends.mps.is_available() else "none",
         "compiler": compiler or "none: decoding runs uncompiled; install g++ or clang++",
-        "fluidsynth": "built in: generate.py soundfont=FILE.sf2 writes WAV files",
     }
-    for package, purpose in _OPTIONAL.items():
+    for package in _OPTIONAL:
         try:
-            lines[package] = f"{version(package)}: {purpose}"
+            lines[package] = version(package)
         except PackageNotFoundError:
-            lines[package] = f"not installed: {purpose}"
+            lines[package] = "not installed"
     return lines
-
-
-def _gpu(index: int) -> str:
-    gpu = torch.cuda.get_device_properties(index)
-    return f"{gpu.name} ({gpu.total_memory / 2**30:.0f} GiB, sm_{gpu.major}{gpu.minor})"
 
 
 class Result(NamedTuple):
@@ -118,10 +109,9 @@ class Result(NamedTuple):
     seconds: float | None = None
     refusal: str = ""  # why it was not run
 
-    def describe(self) -> str:
-        """Return one line about the check."""
+    def __str__(self) -> str:
         if self.refusal:
-            return f"  -     {self.refusal.removesuffix(', or use backend=auto')}"
+            return f"  -     {self.refusal}"
         time = f"{1000 * self.seconds:9.1f} ms a step" if self.seconds else ""
         return f"  {'WRONG' if self.failed else 'ok':6}{self.name:42}{self.error:.1e}{time}"
 
@@ -136,19 +126,17 @@ def summary(results: Sequence[Result]) -> str:
     for backend in LINEAR_BACKENDS:
         times = [r.seconds for r in results if r.seconds and f", {backend}, fp32" in r.name]
         if times and not any(f", {backend}," in name for name in wrong):
-            seconds[backend] = statistics.mean(times)
-    if not seconds:
-        return first
-    fastest = min(seconds, key=lambda backend: seconds[backend])
+            seconds[statistics.mean(times)] = backend
+    fastest = seconds[min(seconds)] if seconds else "none"
     return f"{first}\nfastest correct backend of linear attention: {fastest}"
 
 
 def small_model(position: Any, attention: Any, span: Any = None) -> Transformer:
     """Build a model in evaluation mode, with weights large enough that attention matters."""
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {"dim": 64, "num_layers": 2, "num_heads": 2, "ff_dim": 128}
-    parts: dict[str, Any] = {"position": position, "attention": attention, "span": span}
-    return Transformer(VOCAB, **sizes, **parts, dropout=0.0, init_std=0.15).eval()
+    sizes: Any = {"dim": 64, "num_layers": 2, "num_heads": 2, "ff_dim": 128, "init_std": 0.15}
+    parts: Any = {"position": position, "attention": attention, "span": span}
+    return Transformer(VOCAB, **sizes, **parts, dropout=0.0).eval()
 
 
 _FAVOR = partial(LinearAttention, feature_map=partial(FAVOR, num_features=32))
@@ -220,9 +208,8 @@ def _logits_and_gradients(model: Transformer, ids: Tensor) -> tuple[list[Tensor]
     model.train()  # the chosen backend is that of training; there is no dropout
     logits = model(ids, noise=NOISE)
     loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
-    gradients = torch.autograd.grad(
-        loss, list(model.parameters()), allow_unused=True, materialize_grads=True
-    )
+    parameters = list(model.parameters())
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
     return [logits.detach()], list(gradients)
 
 

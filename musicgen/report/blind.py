@@ -16,7 +16,6 @@ from musicgen.report.markup import embedded_json, render_page, text
 from musicgen.report.payload import score_payload
 
 SCRIPTS = ("score.js", "synth.js", "player.js", "blind/votes.js", "blind/blind.js")
-QUESTION = "Which continuation do you prefer?"
 
 
 @dataclass(frozen=True)
@@ -32,26 +31,17 @@ class BlindTrial:
     versions: Sequence[tuple[Score, int]]
 
 
-def render_blind(
-    *, title: str, runs: Sequence[str], trials: Sequence[BlindTrial], question: str = QUESTION
-) -> str:
+def render_blind(*, title: str, runs: Sequence[str], trials: Sequence[BlindTrial]) -> str:
     """Return the page as text.
 
     Args:
         runs: their names, in the order of each trial's versions.
-        question: asked about every pair.
     """
-    assert all(len(trial.versions) == len(runs) for trial in trials), "a version for every run"
-    content = {
-        "runs": list(runs),
-        "trials": [
-            {
-                "title": trial.title,
-                "versions": [score_payload(score, end) for score, end in trial.versions],
-            }
-            for trial in trials
-        ],
-    }
+    listed = []
+    for trial in trials:
+        versions = [score_payload(score, end) for score, end in trial.versions]
+        listed.append({"title": trial.title, "versions": versions})
+    content = {"runs": list(runs), "trials": listed}
     # Votes belong to this page's music; a file of votes for another page is refused.
     identity = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     return render_page(
@@ -59,6 +49,6 @@ def render_blind(
         styles=("style.css", "blind/blind.css"),
         scripts=SCRIPTS,
         title=text(title),
-        question=text(question),
+        question="Which continuation do you prefer?",
         data=embedded_json({"page": identity, **content}),
     )

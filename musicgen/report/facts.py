@@ -13,7 +13,6 @@ from musicgen.midi.score import NOTE, NoteArray, Score
 from musicgen.report.payload import meters, tempo_map
 
 MISSING = "–"
-SIZES = frozenset({"bars", "length"})
 
 MIN_PITCH_CLASSES = 3  # fewer belong to many keys
 DYNAMICS = ("ppp", "pp", "p", "mp", "mf", "f", "ff", "fff")  # each spans sixteen velocities
@@ -35,7 +34,7 @@ def compare_sections(score: Score, prompt_end: int) -> dict[str, str]:
     facts = {}
     for label, fact in prompt.items():
         other = continuation[label]
-        if label in SIZES:
+        if label in ("bars", "length"):
             facts[label] = f"{fact} + {other}"
         else:
             facts[label] = fact if fact == other else f"{fact} → {other}"

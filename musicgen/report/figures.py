@@ -1,14 +1,20 @@
-"""Figures as files."""
+"""Figures as files, and a piano roll as an image."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from musicgen.files import atomic_path
+from musicgen.midi import Score
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_LOWEST, _HIGHEST = 36, 84  # pitches that a piano roll shows at least
 
 
 def save_figure(figure: Figure, path: str | Path, *, dpi: int) -> None:
@@ -18,3 +24,41 @@ def save_figure(figure: Figure, path: str | Path, *, dpi: int) -> None:
     """
     with atomic_path(path) as temporary:
         figure.savefig(temporary, dpi=dpi)
+
+
+def plot_piano_roll(score: Score, path: str | Path, mark: int | None = None) -> NDArray[np.uint8]:
+    """Plot notes over beats, in a colour for each track; return the image, [height, width, RGB].
+
+    The file's suffix chooses the format. It is written atomically.
+
+    Args:
+        mark: tick of a vertical line, such as the prompt's end.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to import
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), dpi=100, layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    beat = score.ticks_per_beat
+    for number, track in enumerate(track for track in score.tracks if len(track.notes)):
+        notes = track.notes
+        name = "drums" if track.is_drum else track.name or f"program {track.program}"
+        axes.barh(
+            notes["pitch"],
+            notes["duration"] / beat,
+            height=0.9,
+            left=notes["onset"] / beat,
+            color=f"C{number % 10}",
+            label=name,
+        )
+    if mark is not None:
+        axes.axvline(mark / beat, color="grey", linestyle="--")
+    pitches = np.concatenate([[_LOWEST, _HIGHEST], *(t.notes["pitch"] for t in score.tracks)])
+    axes.set(xlabel="beat", ylabel="MIDI pitch", ylim=(pitches.min() - 1, pitches.max() + 1))
+    axes.set_xlim(0, max(score.end, 1) / beat)
+    if axes.patches:
+        axes.legend(loc="upper right", fontsize="small")
+    save_figure(figure, path, dpi=100)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()

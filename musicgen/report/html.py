@@ -6,14 +6,12 @@ Text is escaped, music is embedded as JSON, style and script are inlined.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from string import Template
 from urllib.parse import quote
 
-from musicgen.midi.score import Score, Track
+from musicgen.midi import Score, Track, role
 from musicgen.report.facts import compare_sections
 from musicgen.report.markup import (
     Metadata,
@@ -25,7 +23,7 @@ from musicgen.report.markup import (
     text,
 )
 from musicgen.report.measures import Measure, format_figure, measure_list
-from musicgen.report.payload import Mark, family, score_payload
+from musicgen.report.payload import Mark, score_payload
 from musicgen.text import pluralize
 
 SCRIPTS = ("score.js", "synth.js", "colours.js", "roll.js", "player.js", "report.js")
@@ -79,7 +77,7 @@ def render_report(
         styles=("style.css",),
         scripts=SCRIPTS,
         title=text(title),
-        notices=_notices(notices) + _notices_of_pieces(pieces),
+        notices=_notices(notices),
         metadata=fold("How these were made", metadata_list(metadata)),
         contents=_contents_table(pieces) if len(pieces) > 1 else "",
         pieces="\n".join(_piece(index, piece) for index, piece in enumerate(pieces)),
@@ -90,35 +88,23 @@ def _notices(notices: Sequence[str]) -> str:
     """Return paragraphs of a few notices; many are folded under their number."""
     if len(notices) <= NUM_NOTICES_SHOWN:
         return "".join(f'<p class="notice">{text(notice)}</p>\n' for notice in notices)
-    entries = "\n".join(
-        f"<li>{text(notice)}{f' (×{count})' if count > 1 else ''}</li>"
-        for notice, count in Counter(notices).items()
-    )
+    entries = "\n".join(f"<li>{text(notice)}</li>" for notice in dict.fromkeys(notices))
     return fold(pluralize(len(notices), "notices"), f"<ul>\n{entries}\n</ul>", "notice") + "\n"
-
-
-def _notices_of_pieces(pieces: Sequence[ReportPiece]) -> str:
-    """Return how many pieces have notices, with links to them folded; none for a single piece."""
-    numbers = [i for i, piece in enumerate(pieces) if piece.notices]
-    if len(pieces) < 2 or not numbers:
-        return ""
-    links = "\n".join(
-        f'<li><a href="#piece-{i}">{text(pieces[i].title)}</a>: '
-        f"{text('; '.join(pieces[i].notices))}</li>"
-        for i in numbers
-    )
-    summary = f"Notices about {len(numbers)} of {len(pieces)} pieces"
-    return fold(summary, f"<ul>\n{links}\n</ul>", "notice")
 
 
 def _piece(index: int, piece: ReportPiece) -> str:
     score = piece.score
+    bars = len(score.bar_starts()) if score.num_notes else 0
     facts = compare_sections(score, piece.prompt_end)
+    jump = (
+        '<button type="button" class="jump" title="Play from where the continuation begins" '
+        f'aria-label="Play the continuation of {text(piece.title)}">Continuation</button>'
+    )
     return Template(asset("piece.html")).substitute(
         index=index,
         title=text(piece.title),
-        summary=_summary(score, piece.prompt_end),
-        jump=_jump_button(piece),
+        summary=f"{pluralize(bars, 'bars')}, {pluralize(score.num_notes, 'notes')}",
+        jump=jump if piece.prompt_end > 0 else "",
         downloads=_download(piece, piece.midi_file, "MIDI")
         + _download(piece, piece.audio_file, "WAV"),
         notices=_notices(piece.notices),
@@ -130,34 +116,8 @@ def _piece(index: int, piece: ReportPiece) -> str:
     )
 
 
-def _summary(score: Score, prompt_end: int) -> str:
-    """Return the numbers of bars and notes, in all and of prompt and continuation."""
-    starts = score.bar_starts() if score.num_notes else score.bar_starts()[:0]
-    bars, prompt_bars = len(starts), int((starts < prompt_end).sum())
-    prompt_notes = sum(int((track.notes["onset"] < prompt_end).sum()) for track in score.tracks)
-
-    def size(bars: int, notes: int) -> str:
-        return f"{pluralize(bars, 'bars')}, {pluralize(notes, 'notes')}"
-
-    if prompt_end <= 0:
-        return size(bars, score.num_notes)
-    return (
-        f"{size(bars, score.num_notes)} · prompt {size(prompt_bars, prompt_notes)} · "
-        f"continuation {size(bars - prompt_bars, score.num_notes - prompt_notes)}"
-    )
-
-
-def _jump_button(piece: ReportPiece) -> str:
-    if piece.prompt_end <= 0:
-        return ""
-    return (
-        '<button type="button" class="jump" title="Play from where the continuation begins" '
-        f'aria-label="Play the continuation of {text(piece.title)}">Continuation</button>'
-    )
-
-
 def _legend_entry(number: int, track: Track) -> str:
-    kind = family(track)[0]
+    kind = role(track)
     name = track.name.strip()
     label = text(name or kind)
     detail = pluralize(len(track.notes), "notes")
@@ -177,7 +137,6 @@ def _legend_entry(number: int, track: Track) -> str:
 def _download(piece: ReportPiece, file: str | None, kind: str) -> str:
     if file is None:
         return ""
-    assert not PurePath(file).is_absolute(), "files are relative to the report"
     # Quoted, so that a colon ends no URL scheme; as bytes, as file names may be invalid Unicode.
     address = quote(os.fsencode(file))
     return (
@@ -188,12 +147,11 @@ def _download(piece: ReportPiece, file: str | None, kind: str) -> str:
 
 def _contents_table(pieces: Sequence[ReportPiece]) -> str:
     """Return a table with one row per piece: what it is, then its measures."""
-    rows: list[dict[str, str]] = []
+    rows = []
     for piece in pieces:
         facts = compare_sections(piece.score, piece.prompt_end)
         row = {label: facts[label] for label in OVERVIEW_FACTS}
-        row |= {m.name: format_figure(m.value) for m in piece.measures}
-        rows.append(row)
+        rows.append(row | {m.name: format_figure(m.value) for m in piece.measures})
     labels = list(dict.fromkeys(label for row in rows for label in row))
     head = "".join(f'<th scope="col">{text(label)}</th>' for label in labels)
     body = "\n".join(

@@ -27,8 +27,8 @@ class Measure:
         name: what it measures, in a musician's words.
         value: None or NaN if it is undefined for the piece.
         anchors: in any order; those without a value are left out.
-        low, high: ends of the scale, which anchors and value may extend.
-        ends: what they mean.
+        high: end of the scale from 0, which anchors and value may extend.
+        ends: what 0 and `high` mean.
         reason: why there is no value.
         detail: a line below, such as what the value was found at.
     """
@@ -36,7 +36,6 @@ class Measure:
     name: str
     value: float | None
     anchors: Sequence[Anchor] = ()
-    low: float = 0.0
     high: float = 1.0
     ends: tuple[str, str] = ("", "")
     reason: str = ""
@@ -81,7 +80,7 @@ def _measure(measure: Measure) -> str:
     value = f"<strong>{format_figure(measure.value)}</strong>{f': {text(words)}' if words else ''}"
     low, high = (
         [Anchor(words, end)] if words else []
-        for words, end in zip(measure.ends, (measure.low, measure.high), strict=True)
+        for words, end in zip(measure.ends, (0.0, measure.high), strict=True)
     )
     anchors = " · ".join(
         f"{text(anchor.words)} {format_figure(anchor.value)}"
@@ -99,7 +98,7 @@ def _measure(measure: Measure) -> str:
 def _scale(measure: Measure) -> str:
     assert measure.value is not None
     points = [anchor.value for anchor in _sorted(measure)]
-    low = min(measure.low, measure.value, *points)
+    low = min(0.0, measure.value, *points)
     high = max(measure.high, measure.value, *points)
 
     def bar(kind: str, value: float) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from musicgen.midi import DRUMS, role
-from musicgen.midi.score import Score, TimeSignature, Track
+from musicgen.midi.score import Score, TimeSignature
 
 DEFAULT_BPM = 120.0  # of Standard MIDI Files 1.0
 
@@ -41,11 +41,6 @@ def chord_label(text: str) -> str:
     if not root or root[0] not in "ABCDEFG" or quality not in CHORD_SUFFIXES:
         return text
     return root + CHORD_SUFFIXES[quality] + (f"/{bass}" if bass not in ("", root) else "")
-
-
-def family(track: Track) -> tuple[str, str]:
-    """Return the track's General MIDI family and its synthesiser voice."""
-    return role(track), VOICES.get(role(track), "other")
 
 
 def tempo_map(score: Score) -> list[list[float]]:
@@ -85,7 +80,7 @@ def score_payload(score: Score, prompt_end: int, marks: Sequence[Mark] = ()) -> 
         notes = track.notes[np.argsort(track.notes["onset"], kind="stable")]
         tracks.append(
             {
-                "voice": family(track)[1],
+                "voice": VOICES.get(role(track), "other"),
                 "onset": np.diff(notes["onset"], prepend=0).tolist(),
                 "duration": notes["duration"].tolist(),
                 "pitch": notes["pitch"].tolist(),

@@ -48,7 +48,7 @@ def test_scale_holds_values_beyond_its_ends():
     html = measure_list([Measure("m", 3.0, [Anchor("a", -1.0)])])
     assert 'class="anchor" x="0.0"' in html
     assert 'class="value" x="98.8"' in html
-    assert measure_list([Measure("m", 0.0, low=0, high=0)])  # a scale of no width
+    assert measure_list([Measure("m", 0.0, high=0)])  # a scale of no width
 
 
 def test_no_measures():

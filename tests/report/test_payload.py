@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musicgen.midi.score import TEMPO, Marker, Score, TimeSignature, Track, notes_from
-from musicgen.report.payload import chord_label, family, score_payload, tempo_map
+from musicgen.report.payload import chord_label, score_payload, tempo_map
 
 ticks = st.integers(0, 20_000)
 note_rows = st.lists(
@@ -111,5 +111,5 @@ def test_chord_labels(text, label):
     [(0, "piano"), (24, "guitar"), (39, "bass"), (48, "strings"), (73, "other"), (127, "other")],
 )
 def test_voices(program, voice):
-    assert family(Track(program=program))[1] == voice
-    assert family(Track(program=program, is_drum=True)) == ("Drums", "drums")
+    score = Score(tracks=[Track(program=program), Track(program=program, is_drum=True)])
+    assert [track["voice"] for track in score_payload(score, 0)["tracks"]] == [voice, "drums"]

@@ -16,7 +16,7 @@ from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt, empty_prompt, make_prompt
 from musicgen.generation.sampler import Sampler
-from musicgen.report.piano_roll import plot_piano_roll
+from musicgen.report.figures import plot_piano_roll
 from musicgen.training.module import TrainingModule
 from musicgen.training.monitoring.learned import shards_weights
 
