@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt
 
 setup: $(STAMP) ## Create .venv with everything for use and development
 
-doctor: $(STAMP) ## Check devices, kernels and compiler: every backend's correctness and speed here
+doctor: $(STAMP) ## Check devices, kernels and compiler: whether every backend is correct here
 	$(RUN) -m musicgen.doctor
 
 demo: $(STAMP) ## Train a small model for three minutes, continue music with it and with a shipped one, evaluate

@@ -35,7 +35,7 @@ def main() -> None:
     for result in check_models(cases, args.device):
         if not result.refusal:
             results.append(result)
-            print(result.describe(), flush=True)
+            print(result, flush=True)
     content = {"checks": [r._asdict() for r in results], "wrong": sum(r.failed for r in results)}
     measure.write_results(__file__, content, args)
     sys.exit(any(result.failed for result in results))

@@ -1,4 +1,4 @@
-"""Check this machine: what is installed, whether every backend is correct, which is fastest.
+"""Check this machine: what is installed, and whether every backend is correct.
 
     python -m musicgen.doctor [--device cuda] [--json FILE]
 
@@ -14,10 +14,8 @@ import json
 import os
 import platform
 import shutil
-import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -71,11 +69,13 @@ def main() -> None:
         if not result.refusal or result.refusal not in {other.refusal for other in results}:
             print(result, flush=True)
         results.append(result)
-    print(summary(results))
+    wrong = "; ".join(result.name for result in results if result.failed)
+    right = "all that runs on this machine is correct"
+    print(f"wrong on this machine, do not use: {wrong}" if wrong else right)
     if args.json:
         rows = [result._asdict() for result in results]
         write_text(args.json, json.dumps({"environment": environment, "results": rows}, indent=1))
-    sys.exit(any(result.failed for result in results))
+    sys.exit(bool(wrong))
 
 
 def describe_environment() -> dict[str, str]:
@@ -101,34 +101,17 @@ def describe_environment() -> dict[str, str]:
 
 
 class Result(NamedTuple):
-    """One check: its error relative to the largest value, and the time of a training step."""
+    """One check: its error relative to the largest value."""
 
     name: str
-    error: float | None = None  # None: it was not run
+    error: float = 0.0
     failed: bool = False
-    seconds: float | None = None
     refusal: str = ""  # why it was not run
 
     def __str__(self) -> str:
         if self.refusal:
             return f"  -     {self.refusal}"
-        time = f"{1000 * self.seconds:9.1f} ms a step" if self.seconds else ""
-        return f"  {'WRONG' if self.failed else 'ok':6}{self.name:42}{self.error:.1e}{time}"
-
-
-def summary(results: Sequence[Result]) -> str:
-    """Return what is wrong, and the fastest correct backend of linear attention."""
-    wrong = [result.name for result in results if result.failed]
-    first = "all that runs on this machine is correct"
-    if wrong:
-        first = f"wrong on this machine, do not use: {'; '.join(wrong)}"
-    seconds = {}
-    for backend in LINEAR_BACKENDS:
-        times = [r.seconds for r in results if r.seconds and f", {backend}, fp32" in r.name]
-        if times and not any(f", {backend}," in name for name in wrong):
-            seconds[statistics.mean(times)] = backend
-    fastest = seconds[min(seconds)] if seconds else "none"
-    return f"{first}\nfastest correct backend of linear attention: {fastest}"
+        return f"  {'WRONG' if self.failed else 'ok':6}{self.name:42}{self.error:.1e}"
 
 
 def small_model(position: Any, attention: Any, span: Any = None) -> Transformer:
@@ -169,24 +152,15 @@ def _check_training(name: str, model: Transformer, device: str) -> Iterator[Resu
         for precision in TOLERANCES if device == "cuda" else ("fp32",):
             result = Result(", ".join(filter(None, (name, backend, precision))))
             ours = _set_backend(copy.deepcopy(model).to(device), backend)
-            ids, times = _tokens().to(device), []
             try:
-                for _ in range(6):  # the first warms up
-                    start = time.perf_counter()
-                    with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
-                        found = _logits_and_gradients(ours, ids)
-                    if device == "cuda":
-                        torch.cuda.synchronize()
-                    times.append(time.perf_counter() - start)
+                with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+                    found = _logits_and_gradients(ours, _tokens().to(device))
             except UserError as refusal:
                 yield result._replace(refusal=str(refusal))
                 continue
             error = max(map(_relative_error, found, expected))
-            yield result._replace(
-                error=error,
-                failed=not error <= TOLERANCES[precision],  # NaN fails
-                seconds=statistics.median(times[1:]),
-            )
+            failed = not error <= TOLERANCES[precision]  # NaN fails
+            yield result._replace(error=error, failed=failed)
 
 
 def _check_decoding(name: str, model: Transformer, device: str) -> Iterator[Result]:

@@ -36,13 +36,11 @@ def test_this_machine_is_correct(run, capsys, tmp_path):
     assert not run("--json", tmp_path / "doctor.json")
     out = capsys.readouterr().out
     assert "all that runs on this machine is correct" in out
-    assert "fastest correct backend of linear attention: " in out
     rows = json.loads((tmp_path / "doctor.json").read_text())["results"]
-    assert {row["name"] for row in rows if row["seconds"]} >= {
-        "favor, decay=head, chunked, fp32",
-        "softmax, span, fp32",
+    assert {row["name"] for row in rows if not row["refusal"]} >= {
+        *("favor, decay=head, chunked, fp32", "softmax, span, fp32"),
+        *("favor, decay=head, packed", "softmax, span, eager"),
     }
-    assert {"favor, decay=head, packed", "softmax, span, eager"} <= {row["name"] for row in rows}
 
 
 @pytest.mark.parametrize("factor", [1.01, float("nan")])

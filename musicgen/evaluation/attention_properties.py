@@ -28,7 +28,7 @@ from musicgen.evaluation.runs import compared_models
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.files import atomic_path
 from musicgen.generation.model import MusicModel
-from musicgen.metrics import by_offset, invariance_rows
+from musicgen.metrics.attention_invariance import by_offset, invariance_rows
 from musicgen.models import Transformer
 from musicgen.models.attention_weights import attention_weights, identical_token_weights
 from musicgen.random import NoiseKey, RandomStream

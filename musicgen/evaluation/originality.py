@@ -51,51 +51,45 @@ class Originality(Measure):
         manifest = read_manifest(folder)
         model = load(source_checkpoint(inputs, manifest))
         known = KnownMusic(open_training_data(model, inputs.root), inputs.max_pieces)
-        found: dict[str, KnownPassage] = {}
-        details: list[Row] = []
-        for path in track(find_midi(folder), self.name):
+        scores: dict[str, tuple[Score, int]] = {}
+        for path in find_midi(folder):
             file = path.relative_to(folder).as_posix()
             end = manifest.pieces.get(file, {}).get("prompt end", 0)
             try:
-                score = read(path)
+                scores[file] = read(path), end
             except UserError as error:
                 warn(f"left out: {error}")
-                continue
-            found[file] = known.find(read_continuation(score, end, model.tokenizer))
-            details.append(_row("generated", file, found[file], _bar(score, end, found[file])))
-        if not found:
+        if not scores:
             raise UserError(f"generated={folder}: no file can be read")
-        _, held_out, size = known.beside_held_out(found)
+        tokenizer = model.tokenizer
+        new = {file: read_continuation(*given, tokenizer) for file, given in scores.items()}
+        found, held_out, size = known.originality(new)
+        details = [_row("generated", file, found[file], *scores[file]) for file in found]
         details += [_row("held-out", name, passage) for name, passage in held_out.items()]
         write_csv(details, out / "originality_pieces.csv")
         file, longest = max(found.items(), key=lambda item: item[1].num_notes)
         log(f"longest: {longest.num_notes} notes of {file}, as in: {longest.source()}")
-        return [
-            {"pieces": name, "size": size, **_summary(passages, inputs.seed)}
-            for name, passages in {"generated": found, "held-out": held_out}.items()
-            if passages
-        ]
+        rows = []
+        for name, passages in {"generated": found, "held-out": held_out}.items():
+            lengths = [passage.num_notes for passage in passages.values()]
+            summary = asdict(Summary.of(lengths, seed=inputs.seed))
+            del summary["skipped"]  # there are none
+            if lengths:
+                rows.append({"pieces": name, "size": size, **summary, "max": max(lengths)})
+        return rows
 
 
-def _summary(passages: Mapping[str, KnownPassage], seed: int) -> Row:
-    lengths = [passage.num_notes for passage in passages.values()]
-    summary = asdict(Summary.of(lengths, seed=seed))
-    del summary["skipped"]  # there are none
-    return {**summary, "max": max(lengths)}
-
-
-def _bar(score: Score, prompt_end: int, found: KnownPassage) -> int | None:
-    """Return the bar of a file, from 1, in which the passage begins."""
-    if found.passage is None:
-        return None
-    tick = prompt_end + found.ticks(score.ticks_per_beat)[0]
-    return int(np.searchsorted(score.bar_starts(), tick, side="right"))
-
-
-def _row(kind: str, name: str, found: KnownPassage, bar: int | None = None) -> Row:
+def _row(
+    kind: str, name: str, found: KnownPassage, score: Score | None = None, prompt_end: int = 0
+) -> Row:
+    """Return a row of `originality_pieces.csv`, with the bar of the `score` as it begins there."""
     row: Row = {"pieces": kind, "piece": name, "notes": found.num_own, "known": found.num_notes}
     if (passage := found.passage) is None:
         return row
+    bar = None
+    if score is not None:
+        tick = prompt_end + found.ticks(score.ticks_per_beat)[0]
+        bar = int(np.searchsorted(score.bar_starts(), tick, side="right"))
     return row | {
         "beats": passage.beats,
         "bar": bar,
@@ -108,18 +102,12 @@ def _row(kind: str, name: str, found: KnownPassage, bar: int | None = None) -> R
 
 @dataclass(frozen=True)
 class KnownPassage:
-    """The longest passage that a piece shares with the training set.
+    """The longest passage that a piece shares with the training set."""
 
-    Attributes:
-        num_notes: in it; 0 without one.
-        num_own: notes of the piece.
-        source_bar: bar of the source, from 1, in which it begins.
-    """
-
-    num_notes: int
-    num_own: int
+    num_notes: int  # in it; 0 without one
+    num_own: int  # notes of the piece
     passage: Passage | None = None
-    source_bar: int = 0
+    source_bar: int = 0  # bar of the source, from 1, in which it begins
 
     def ticks(self, ticks_per_beat: int) -> tuple[int, int]:
         """Return where its first and its last note begin, from the beginning of the piece."""
@@ -140,14 +128,11 @@ class KnownPassage:
 
 
 class KnownPassages(NamedTuple):
-    """The known passages of pieces and of held-out pieces, by name.
-
-    `size` is the median number of notes of the pieces, to which the held-out ones are cut.
-    """
+    """The known passages of pieces and of held-out pieces, by name."""
 
     passages: Mapping[str, KnownPassage]
     held_out: Mapping[str, KnownPassage]
-    size: int
+    size: int  # median number of notes of the pieces, to which the held-out ones are cut
 
 
 class KnownMusic:
@@ -168,30 +153,18 @@ class KnownMusic:
         data = self.data
         return PassageIndex({data.cache.names[i]: self._notes(i) for i in data.split("train")})
 
-    def find(self, score: Score) -> KnownPassage:
-        """Find the longest passage of a score."""
-        return self._find(passage_notes(score))
-
-    def held_out_passages(self, num_notes: int) -> dict[str, KnownPassage]:
-        """Return those of the held-out pieces by name, each of `num_notes` from its middle.
-
-        More notes have longer passages: compare music of equal size.
-        """
-        found = {}
-        for i in self.held_out:
-            notes = self._notes(i)
-            middle = notes[max(0, len(notes) - num_notes) // 2 :][:num_notes]
-            found[self.data.cache.names[i]] = self._find(middle)
-        return found
-
     def originality(self, scores: Mapping[str, Score]) -> KnownPassages:
         """Find the longest passages of scores, by name, and of held-out pieces of their size."""
-        return self.beside_held_out({name: self.find(score) for name, score in scores.items()})
-
-    def beside_held_out(self, passages: Mapping[str, KnownPassage]) -> KnownPassages:
-        """Return the passages with those of held-out pieces of their size."""
+        names = track(list(scores), "originality")
+        passages = {name: self._find(passage_notes(scores[name])) for name in names}
         size = int(np.median([passage.num_own for passage in passages.values()]))
-        return KnownPassages(passages, self.held_out_passages(size), size)
+        held_out = {}
+        for i in self.held_out:
+            notes = self._notes(i)
+            # From the middle. More notes have longer passages: compare music of equal size.
+            middle = notes[max(0, len(notes) - size) // 2 :][:size]
+            held_out[self.data.cache.names[i]] = self._find(middle)
+        return KnownPassages(passages, held_out, size)
 
     def _find(self, notes: Notes) -> KnownPassage:
         passage = self.index.longest_passage(notes)

@@ -27,8 +27,8 @@ from musicgen.evaluation.measure import (
 from musicgen.evaluation.runs import Compared, compared_models
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
-from musicgen.metrics import (
-    InterpolatedTrigram,
+from musicgen.metrics import InterpolatedTrigram
+from musicgen.metrics.position_loss import (
     LossSummary,
     length_summaries,
     loss_curve,
@@ -49,18 +49,13 @@ KEYS = ("run", "R")
 
 @dataclass(frozen=True)
 class Result:
-    """The losses of a run, or of several that differ in their seeds alone.
-
-    Attributes:
-        realizations: SPE's R in evaluation, or `exact`; None without.
-        length: the furthest position.
-    """
+    """The losses of a run, or of several that differ in their seeds alone."""
 
     run: str
-    realizations: int | str | None
+    realizations: int | str | None  # SPE's R in evaluation, or `exact`; None without
     losses: Losses
     training_length: int
-    length: int
+    length: int  # the furthest position
 
 
 @dataclass(frozen=True)
@@ -143,7 +138,10 @@ class PositionLoss(Measure):
         first = compared[0].model
         trigram = InterpolatedTrigram(len(first.tokenizer.vocabulary))
         trigram.fit([data.cache[i] for i in data.split("train")])
-        lengths = [self._furthest(each.model) for each in compared]
+        lengths = []
+        for each in compared:
+            length = round(self.max_factor * each.model.training_length)
+            lengths.append(min(length, each.model.model.position.max_length or length))
         count = pluralize(len(indices), f"pieces of {inputs.split}")
         averaged = f", each in {2 * self.transpositions + 1} keys" if self.transpositions else ""
         log(f"{count}, up to {max(lengths):,} tokens{averaged}")
@@ -158,11 +156,6 @@ class PositionLoss(Measure):
             runs.append(Result(each.run, each.realizations, losses, training_length, length))
         losses = [trigram.losses(data.cache[i][: lengths[0] + 1])[None, 1:] for i in indices]
         return runs, Result(TRIGRAM, None, losses, first.training_length, lengths[0])
-
-    def _furthest(self, model: MusicModel) -> int:
-        """Return the last position of pieces that the model reads."""
-        length = round(self.max_factor * model.training_length)
-        return min(length, model.model.position.max_length or length)
 
     def _losses(
         self, model: MusicModel, piece: NDArray[np.int64], bar_length: int, noise: NoiseKey
@@ -287,32 +280,25 @@ def plot_realizations(rows: Sequence[Mapping[str, Any]], path: str | Path) -> No
 
     Args:
         rows: with `run`, `R in training`, `R in evaluation`, and losses in nats at trained
-            positions and at further ones, of which the first and the last are shown. Equal numbers
-            are bold, and missing pairs white.
+            positions and at further ones, of which the first and the last are shown. Missing pairs
+            are white.
     """
-    runs = {row["run"]: str(row["R in training"]) for row in rows}
-    labels = list(runs.values())
-    if len(set(labels)) < len(labels):  # several runs with one R
-        labels = [f"{run}: {label}" for run, label in runs.items()]
+    runs = {row["run"]: row["R in training"] for row in rows}
     tested = list(dict.fromkeys(row["R in evaluation"] for row in rows))
     cells = {(row["run"], row["R in evaluation"]): row for row in rows}
     parts = [name for name in rows[0] if name.startswith(("trained", "extrapolated"))]
-    parts = parts[:1] + parts[1:][-1:]
+    parts = [parts[0], *parts[1:][-1:]]
     size = (1.2 + 0.8 * len(tested)) * len(parts) + 1, 1.2 + 0.5 * len(runs)
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(1, len(parts), squeeze=False)[0]
     for axes, part in zip(panels, parts, strict=True):
         values = np.array([[cells.get((r, R), {}).get(part, np.nan) for R in tested] for r in runs])
-        image = axes.imshow(values, cmap="viridis_r", aspect="auto")
+        axes.imshow(values, cmap="viridis_r", alpha=0.6, aspect="auto")
         for (row, column), value in np.ndenumerate(values):
             if not np.isnan(value):
-                colour = "white" if image.norm(value) > 0.5 else "black"
-                same = list(runs.values())[row] == str(tested[column])
-                weight = "bold" if same else "normal"
-                centre = {"ha": "center", "va": "center", "fontsize": "small"}
-                axes.text(column, row, f"{value:.3f}", color=colour, weight=weight, **centre)
+                axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize="small")
         axes.set_xticks(range(len(tested)), list(map(str, tested)))
-        axes.set_yticks(range(len(runs)), labels)
+        axes.set_yticks(range(len(runs)), [f"{run}: {number}" for run, number in runs.items()])
         axes.set(title=f"{part} (nats)", xlabel="R in evaluation")
     panels[0].set_ylabel("R in training")
     save_figure(figure, path, dpi=150)

@@ -19,7 +19,7 @@ from musicgen.evaluation.measure import Inputs, Measure, Row
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.files import atomic_path
 from musicgen.generation.model import MusicModel
-from musicgen.metrics import kernel_properties, property_rows
+from musicgen.metrics.position_properties import kernel_properties, property_rows
 from musicgen.models.position_kernels import PositionKernel, kernel_axes, position_kernels
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import write_csv, write_json

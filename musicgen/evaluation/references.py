@@ -35,35 +35,23 @@ _SAMPLE = re.compile(r"(.+)[ _.-]\(?\d+\)?")
 
 @dataclass(frozen=True)
 class Manifest:
-    """What generate.py says about its folder; empty for any other folder of MIDI files.
+    """What generate.py says about its folder; empty for any other folder of MIDI files."""
 
-    Attributes:
-        pieces: rows by file name.
-        tokenizer: of the model; None if unknown.
-        references: the prompts' folder or file, a list of these, or `val` or `test` of the
-            checkpoint's corpus.
-    """
-
-    pieces: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    tokenizer: Tokenizer | None = None
-    references: str | list[str] | None = None
+    pieces: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # rows by file name
+    tokenizer: Tokenizer | None = None  # of the model
+    references: str | list[str] | None = None  # the prompts, as `prompt=` names them
     checkpoint: str | None = None
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A generated piece without its prompt, and the piece that its prompt was taken from.
+    """A generated piece without its prompt, and the piece that its prompt was taken from."""
 
-    Attributes:
-        file, name: of the generated piece and of the reference.
-        prompt_beats: beats of the reference, from its beginning, that the model was shown.
-    """
-
-    file: str
-    name: str
+    file: str  # name of the generated piece
+    name: str  # of the reference
     continuation: Score
     reference: Score
-    prompt_beats: float
+    prompt_beats: float  # of the reference, from its beginning, that the model was shown
 
     def own_continuation(self) -> Score:
         """Return the reference's music after the prompt, as long as the continuation."""

@@ -21,29 +21,18 @@ from musicgen.position import SPE
 
 @dataclass(frozen=True)
 class Compared:
-    """A model to compare with others.
-
-    Attributes:
-        checkpoint: its path.
-        run: the same for runs that differ in their seeds alone.
-        name: of the run alone.
-        realizations, trained_realizations: SPE's R in evaluation and in training, or `exact`; None
-            without.
-    """
+    """A model to compare with others."""
 
     model: MusicModel
-    checkpoint: str
-    run: str
-    name: str
-    realizations: int | str | None
+    checkpoint: str  # its path
+    run: str  # the same for runs that differ in their seeds alone
+    name: str  # of the run alone
+    realizations: int | str | None  # SPE's R in evaluation, or `exact`; None without
     trained_realizations: int | str | None
 
 
 def compared_models(inputs: Inputs, num_realizations: Any) -> list[Compared]:
-    """Return the models to compare: each run with each number of realizations.
-
-    Args:
-        num_realizations: SPE's R: `trained`, a number, None (the exact limit), or a list of these.
+    """Return the models to compare: each run with each number of realizations of SPE.
 
     Raises:
         UserError: runs have other held-out pieces than the first, or one is given twice.

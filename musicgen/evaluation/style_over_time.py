@@ -107,20 +107,16 @@ def plot_style_over_time(points: Sequence[Mapping[str, Any]], path: str | Path) 
     for axes, profile in zip(panels, profiles, strict=True):
         for number, model in enumerate(models):
             shift = 0.6 * ((number + 0.5) / len(models) - 0.5)
-            values = [
-                [
-                    point["similarity"]
-                    for point in points
-                    if (point["generated"], point["profile"], point["part"])
-                    == (model, profile, part)
-                ]
-                for part in parts
+            dots = [
+                (parts.index(point["part"]) + shift, point["similarity"])
+                for point in points
+                if (point["generated"], point["profile"]) == (model, profile)
             ]
-            places = [i + shift for i, found in enumerate(values) if found]
-            means = [np.mean(found) for found in values if found]
+            x, y = np.array(dots).reshape(-1, 2).T
+            places = np.unique(x)
+            means = [y[x == place].mean() for place in places]
             (line,) = axes.plot(places, means, marker="_", markersize=12, label=model)
-            dots = [(i + shift, value) for i, found in enumerate(values) for value in found]
-            axes.scatter(*zip(*dots, strict=True), s=6, alpha=0.4, color=line.get_color())
+            axes.scatter(x, y, s=6, alpha=0.4, color=line.get_color())
         axes.set_xticks(range(len(parts)), parts)
         axes.set(title=profile.replace("_", "–"), xlabel="part of the continuation")
         axes.grid(alpha=0.3)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import NoteArray, Score, pitched_notes
 
 STEPS_PER_BEAT = 4
@@ -66,18 +67,15 @@ def melody_measures(score: Score, melody: NoteArray) -> dict[str, float]:
     - `melody_rhythms`: number of different bar rhythms as a share of the bars with notes.
     - `motif_return_8`, `motif_return_16`: see `motif_return`.
     """
-    bar, step = bars_and_steps(score, melody)
     num_bars = len(score.bar_starts())
-    rhythms: defaultdict[int, set[int]] = defaultdict(set)
-    for number, position in zip(bar.tolist(), step.tolist(), strict=True):
-        rhythms[number].add(position)
-    distinct = {frozenset(steps) for steps in rhythms.values()}
+    motifs = _motifs(score, melody)
+    rhythms = {frozenset(step for step, _ in motif) for motif in motifs.values()}
     return {
         "melody_range": float(np.ptp(melody["pitch"])) if len(melody) else np.nan,
         "melody_motion": _motion(score, melody),
         "melody_notes_per_bar": len(melody) / num_bars if len(melody) else np.nan,
         "melody_syncopation": _syncopation(score, melody),
-        "melody_rhythms": len(distinct) / len(rhythms) if rhythms else np.nan,
+        "melody_rhythms": len(rhythms) / len(motifs) if motifs else np.nan,
         **{f"motif_return_{lag}": motif_return(score, melody, lag) for lag in RETURNS},
     }
 
@@ -163,14 +161,13 @@ def harmony_measures(
     """
     ticks = np.array([chord.tick for chord in chords], np.int64)
     accompaniment = np.concatenate([inner, bass])
+    bass_steps = [b["pitch"][0] - a["pitch"][0] for a, b in _changes(bass, ticks)]
     return {
         "chord_tone_share": _share_in_chords(_strong(score, melody), ticks, chords),
         "chord_fit": _share_in_chords(accompaniment, ticks, chords),
         "chords_per_bar": len(chords) / len(score.bar_starts()) if len(chords) else np.nan,
-        "voice_leading": _mean([_distance(a, b) for a, b in _changes(inner, ticks)]),
-        "bass_motion": _mean(
-            [abs(float(b["pitch"][0] - a["pitch"][0])) for a, b in _changes(bass, ticks)]
-        ),
+        "voice_leading": mean_of_valid(np.array([_distance(*x) for x in _changes(inner, ticks)])),
+        "bass_motion": mean_of_valid(np.abs(np.array(bass_steps, float))),
     }
 
 
@@ -185,18 +182,16 @@ def chord_steps(chords: Sequence[ChordChange]) -> list[ChordStep]:
 
 def known_step_share(chords: Sequence[ChordChange], known: Collection[ChordStep]) -> float:
     """Return the share of the chord changes of a piece that are in `known`; NaN without any."""
-    return _mean([float(step in known) for step in chord_steps(chords)])
+    return mean_of_valid(np.array([step in known for step in chord_steps(chords)], float))
 
 
 def _untransposed(before: frozenset[int], after: frozenset[int]) -> ChordStep:
     """Return the pair in the transposition in which it sorts first."""
-    return min(
-        (
-            tuple(sorted((tone + shift) % 12 for tone in before)),
-            tuple(sorted((tone + shift) % 12 for tone in after)),
-        )
-        for shift in range(12)
-    )
+
+    def shifted(tones: frozenset[int], shift: int) -> tuple[int, ...]:
+        return tuple(sorted((tone + shift) % 12 for tone in tones))
+
+    return min((shifted(before, shift), shifted(after, shift)) for shift in range(12))
 
 
 def _strong(score: Score, notes: NoteArray) -> NoteArray:
@@ -220,7 +215,7 @@ def _share_in_chords(
         for note, i in zip(notes["pitch"], index.tolist(), strict=True)
         if i >= 0 and chords[i].tones
     ]
-    return _mean([float(fit) for fit in fits])
+    return mean_of_valid(np.array(fits, float))
 
 
 def _changes(notes: NoteArray, ticks: NDArray[np.int64]) -> list[tuple[NoteArray, NoteArray]]:
@@ -234,10 +229,6 @@ def _distance(before: NoteArray, after: NoteArray) -> float:
     """Return the mean distance to the nearest note of the other chord, over both chords."""
     gaps = np.abs(np.unique(before["pitch"])[:, None] - np.unique(after["pitch"]))
     return float(gaps.min(axis=0).mean() + gaps.min(axis=1).mean()) / 2
-
-
-def _mean(values: list[float]) -> float:
-    return float(np.mean(values)) if values else np.nan
 
 
 def skyline(notes: NoteArray) -> NDArray[np.bool_]:

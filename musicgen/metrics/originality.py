@@ -32,26 +32,16 @@ Notes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Passage:
-    """A passage that occurs in the collection.
+    """A passage that occurs in the collection; times are in grid steps."""
 
-    Attributes:
-        first: index of its first note.
-        num_notes: in it, two or more.
-        onset, last_onset: of its first and last note, in grid steps.
-        source: name of the first piece that has it.
-        source_onset: where it begins there, in grid steps.
-        transposition: semitones from the source to the passage.
-        num_sources: pieces that have it.
-    """
-
-    first: int
-    num_notes: int
-    onset: int
+    first: int  # index of its first note
+    num_notes: int  # two or more
+    onset: int  # of its first note
     last_onset: int
-    source: str
-    source_onset: int
-    transposition: int
-    num_sources: int
+    source: str  # name of the first piece that has it
+    source_onset: int  # where it begins there
+    transposition: int  # semitones from the source to the passage
+    num_sources: int  # pieces that have it
 
     @property
     def beats(self) -> float:
@@ -68,11 +58,7 @@ def passage_notes(score: Score) -> Notes:
 
 
 class PassageIndex:
-    """The passages of a collection.
-
-    Args:
-        pieces: notes by name.
-    """
+    """The passages of a collection of pieces, by name."""
 
     def __init__(self, pieces: Mapping[str, Notes]) -> None:
         self.names = list(pieces)

@@ -42,25 +42,19 @@ Profiles = Mapping[str, FloatArray]
 """Histograms by role."""
 
 
-def style_similarity(music: Music, reference: Music, profile: Profile = "onset_duration") -> float:
-    """Compute the mean similarity of the roles that both have, in [0, 1]; NaN without any."""
-    return mean_similarity(style_profiles(music, profile), style_profiles(reference, profile))
-
-
-def chunked_style_similarity(
-    continuation: Music, reference: Music, profile: Profile = "onset_duration", num_chunks: int = 4
-) -> list[float]:
-    """Compute the similarity of each of `num_chunks` equally long chunks to all of `reference`.
+def style_similarity(
+    music: Music,
+    reference: Music,
+    profile: Profile = "onset_duration",
+    chunk: tuple[int, int] = (0, 1),
+) -> float:
+    """Compute the mean similarity of the roles that both have, in [0, 1]; NaN without any.
 
     Args:
-        continuation: the generated part alone, with a bar line at tick 0.
-        reference: the piece from which the prompt was taken.
+        chunk: of `music`, see `style_profiles`.
     """
-    target = style_profiles(reference, profile)
-    return [
-        mean_similarity(style_profiles(continuation, profile, (k, num_chunks)), target)
-        for k in range(num_chunks)
-    ]
+    found = style_profiles(music, profile, chunk)
+    return mean_similarity(found, style_profiles(reference, profile))
 
 
 def style_profiles(

@@ -20,15 +20,10 @@ SCRIPTS = ("score.js", "synth.js", "player.js", "blind/votes.js", "blind/blind.j
 
 @dataclass(frozen=True)
 class BlindTrial:
-    """One prompt, continued by every run.
+    """One prompt, continued by every run."""
 
-    Attributes:
-        title: what was continued, such as the prompt's name.
-        versions: each run's score, and the tick at which its continuation begins.
-    """
-
-    title: str
-    versions: Sequence[tuple[Score, int]]
+    title: str  # what was continued, such as the prompt's name
+    versions: Sequence[tuple[Score, int]]  # of each run, with the tick where it continues
 
 
 def render_blind(*, title: str, runs: Sequence[str], trials: Sequence[BlindTrial]) -> str:

@@ -58,7 +58,7 @@ def section_facts(score: Score, start: int, end: int) -> dict[str, str]:
         "metre": ", ".join(dict.fromkeys(m[2] for m in _in_force(meters(score), start, end))),
         "bars": str(num_bars),
         "length": _clock(_seconds(segments, end) - _seconds(segments, start)),
-        "notes a bar": _rate(num_notes, num_bars),
+        "notes a bar": f"{num_notes / num_bars:.1f}" if num_bars else MISSING,
         "range": _span(*map(pitch_name, (pitches.min(), pitches.max()))).replace("#", "♯")
         if len(pitches)
         else MISSING,
@@ -86,12 +86,6 @@ def _seconds(segments: Sequence[Sequence[float]], tick: int) -> float:
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02}"
-
-
-def _rate(count: int, per: int) -> str:
-    if not per:
-        return MISSING
-    return f"{count / per:.0f}" if count >= 10 * per else f"{count / per:.1f}"
 
 
 def _span(low: str, high: str) -> str:

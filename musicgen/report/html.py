@@ -34,29 +34,17 @@ OVERVIEW_FACTS = ("key (estimated)", "tempo (bpm)", "metre", "bars", "notes a ba
 
 @dataclass(frozen=True)
 class ReportPiece:
-    """One piece of the report.
+    """One piece of the report."""
 
-    Attributes:
-        title: what was continued, such as the prompt's name.
-        score: prompt and continuation together.
-        prompt_end: the tick at which the continuation begins; 0 without a prompt.
-        midi_file: relative to the report; None for no link.
-        metadata: technical details, folded.
-        measures: with their anchors, shown.
-        notices: what a listener must know about this piece.
-        audio_file: a rendering such as a WAV file, like `midi_file`.
-        marks: passages to mark on the piano roll.
-    """
-
-    title: str
-    score: Score
-    prompt_end: int
-    midi_file: str | None
-    metadata: Metadata
-    measures: Sequence[Measure] = ()
-    notices: Sequence[str] = ()
-    audio_file: str | None = None
-    marks: Sequence[Mark] = ()
+    title: str  # what was continued, such as the prompt's name
+    score: Score  # prompt and continuation together
+    prompt_end: int  # the tick at which the continuation begins; 0 without a prompt
+    midi_file: str | None  # relative to the report; None for no link
+    metadata: Metadata  # technical details, folded
+    measures: Sequence[Measure] = ()  # with their anchors, shown
+    notices: Sequence[str] = ()  # what a listener must know about this piece
+    audio_file: str | None = None  # a rendering such as a WAV file, like `midi_file`
+    marks: Sequence[Mark] = ()  # passages to mark on the piano roll
 
 
 def render_report(

@@ -21,25 +21,15 @@ class Anchor(NamedTuple):
 
 @dataclass(frozen=True)
 class Measure:
-    """One figure about a piece.
+    """One figure about a piece."""
 
-    Attributes:
-        name: what it measures, in a musician's words.
-        value: None or NaN if it is undefined for the piece.
-        anchors: in any order; those without a value are left out.
-        high: end of the scale from 0, which anchors and value may extend.
-        ends: what 0 and `high` mean.
-        reason: why there is no value.
-        detail: a line below, such as what the value was found at.
-    """
-
-    name: str
-    value: float | None
-    anchors: Sequence[Anchor] = ()
-    high: float = 1.0
-    ends: tuple[str, str] = ("", "")
-    reason: str = ""
-    detail: str = ""
+    name: str  # what it measures, in a musician's words
+    value: float | None  # None or NaN if it is undefined for the piece
+    anchors: Sequence[Anchor] = ()  # in any order; those without a value are left out
+    high: float = 1.0  # end of the scale from 0, which anchors and value may extend
+    ends: tuple[str, str] = ("", "")  # what 0 and `high` mean
+    reason: str = ""  # why there is no value
+    detail: str = ""  # a line below, such as what the value was found at
 
     @property
     def known(self) -> bool:

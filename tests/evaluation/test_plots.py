@@ -31,7 +31,7 @@ def test_plot_loss_curves(tmp_path, suffix, magic):
 def test_plot_kernels(tmp_path, layers, heads, dims):
     values = np.cos(np.arange(layers * heads * dims).reshape(layers, heads, dims, 1) * LAGS)
     plot = KernelPlot("waves", "tokens", "mean", LAGS, values, values.mean(-2), N)
-    plot_kernels([plot, plot], tmp_path / "kernels.png")
+    plot_kernels([plot] * (1 if layers > 1 else 2), tmp_path / "kernels.png")
     assert is_png(tmp_path / "kernels.png")
 
 
@@ -68,7 +68,7 @@ def test_plot_invariance(tmp_path):
     assert is_png(tmp_path / "t.png")
 
 
-@pytest.mark.parametrize("number", [1, 40])
+@pytest.mark.parametrize("number", [1, 20])
 def test_plot_templates(tmp_path, number):
     lags = np.arange(-7, 20)
     kernels = np.stack([np.cos(d * lags) for d in range(number)])[None, None]

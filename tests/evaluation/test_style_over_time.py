@@ -9,7 +9,7 @@ import pytest
 
 from musicgen.composer import compose_groove
 from musicgen.errors import UserError
-from musicgen.metrics import chunked_style_similarity
+from musicgen.metrics import style_similarity
 from musicgen.midi import write
 
 
@@ -34,13 +34,13 @@ def test_each_style_of_each_folder_by_hand(tmp_path, inputs, measure):
     assert len(points) == 2 * 4 * 2 * 4  # folders, profiles, styles, parts
     for folder, music in zip(folders, (originals, dict.fromkeys(originals, other)), strict=True):
         for style in (0, 1):
-            found = [
-                chunked_style_similarity(music[style, song], originals[style, song], "time_pitch")
-                for song in range(2)
-            ]
-            for part, expected in enumerate(np.mean(found, 0), 1):
-                point = points[folder, "time_pitch", f"rock/style{style}", f"{part} of 4"]
-                assert float(point["similarity"]) == pytest.approx(expected)
+            for part in range(4):
+                found = [
+                    style_similarity(music[key], originals[key], "time_pitch", (part, 4))
+                    for key in ((style, song) for song in range(2))
+                ]
+                point = points[folder, "time_pitch", f"rock/style{style}", f"{part + 1} of 4"]
+                assert float(point["similarity"]) == pytest.approx(np.mean(found))
                 assert point["pieces"] == "2"
     (table,) = style_over_time.tables(rows).values()
     by_name = {(row["generated"], row["profile"]): row for row in table}

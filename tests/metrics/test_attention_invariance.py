@@ -7,7 +7,12 @@ import itertools
 import numpy as np
 import pytest
 
-from musicgen.metrics import by_offset, invariance_rows, monotonicity, translation_invariance
+from musicgen.metrics.attention_invariance import (
+    by_offset,
+    invariance_rows,
+    monotonicity,
+    translation_invariance,
+)
 
 LENGTH = 40
 OFFSETS = np.subtract.outer(np.arange(LENGTH), np.arange(LENGTH))

@@ -55,20 +55,6 @@ def test_probabilities_sum_to_one(corpus):
         assert total == pytest.approx(1.0)
 
 
-def test_losses_approach_the_entropy_of_the_source():
-    # Second order: one of two successors of each pair, equally likely. Entropy log 2.
-    rng = np.random.default_rng(0)
-
-    def draw(length):
-        tokens = [0, 0]
-        for bit in rng.integers(0, 2, length):
-            tokens.append(int((3 * tokens[-1] + 5 * tokens[-2] + 4 * bit) % 8))
-        return tokens
-
-    model = InterpolatedTrigram(8).fit([draw(20_000)])
-    assert model.losses(draw(5_000))[2:].mean() == pytest.approx(math.log(2), abs=0.01)
-
-
 def test_empty_corpus_is_uniform_and_large_vocabularies_are_supported():
     np.testing.assert_allclose(InterpolatedTrigram(50).fit([]).losses([3, 4, 5]), math.log(50))
     top = np.array([2_000_000 - 1] * 5, dtype=np.uint32)

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from musicgen.metrics import (
+from musicgen.metrics.position_loss import (
     length_summaries,
     loss_curve,
     mean_prediction_losses,

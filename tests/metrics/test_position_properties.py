@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from musicgen.metrics import kernel_properties, property_rows
+from musicgen.metrics.position_properties import kernel_properties, property_rows
 
 N = 64
 LAGS = np.arange(1 - N, 2 * N)

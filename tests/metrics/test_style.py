@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musicgen.metrics import PROFILES, chunked_style_similarity, style_similarity
+from musicgen.metrics import PROFILES, style_similarity
 from musicgen.metrics.style import role_similarities, style_profiles, why_undefined
 from musicgen.midi import Score, TimeSignature, Track, notes_from
 
@@ -77,21 +77,26 @@ def test_times_on_a_bin_edge_belong_to_the_upper_bin(sixths):
     }
 
 
-def test_durations_of_two_beats_fall_into_the_last_bin_and_longer_ones_are_dropped():
-    score = piano((0, 2 * TPB, 60), (0, 2 * TPB + 1, 64))
-    assert cells(score, "onset_duration") == {(0, 11): 1.0}
+DRUMS = piano((0, 9, 36, 15), (TPB, 9, 38, 16), (TPB, 9, 38, 127), is_drum=True)
 
 
-def test_simultaneous_pairs_count_both_ways_and_lags_of_four_beats_are_dropped():
-    score = piano((0, 9, 60), (0, 9, 64), (4 * TPB, 9, 60))
-    assert cells(score, "time_pitch") == {(0, 24): 0.5, (0, 16): 0.5}
-
-
-def test_velocity_and_drum_profiles():
-    drums = piano((0, 9, 36, 15), (TPB, 9, 38, 16), (TPB, 9, 38, 127), is_drum=True)
-    third = pytest.approx(1 / 3)
-    assert cells(drums, "onset_velocity") == {(0, 0): third, (6, 1): third, (6, 7): third}
-    assert cells(drums, "onset_drum") == {(0, 36): third, (6, 38): pytest.approx(2 / 3)}
+@pytest.mark.parametrize(
+    ("score", "profile", "expected"),
+    [
+        # Durations of two beats fall into the last bin, and longer ones are dropped.
+        (piano((0, 2 * TPB, 60), (0, 2 * TPB + 1, 64)), "onset_duration", {(0, 11): 1}),
+        # Simultaneous pairs count both ways, and lags of four beats are dropped.
+        (
+            piano((0, 9, 60), (0, 9, 64), (4 * TPB, 9, 60)),
+            "time_pitch",
+            {(0, 24): 1 / 2, (0, 16): 1 / 2},
+        ),
+        (DRUMS, "onset_velocity", {(0, 0): 1 / 3, (6, 1): 1 / 3, (6, 7): 1 / 3}),
+        (DRUMS, "onset_drum", {(0, 36): 1 / 3, (6, 38): 2 / 3}),
+    ],
+)
+def test_histograms_by_hand(score, profile, expected):
+    assert cells(score, profile) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -168,30 +173,23 @@ def test_histograms_of_a_group_are_summed():
     assert style_similarity(group, piano((0, 9, 60))) == pytest.approx(3 / 10**0.5)
 
 
-def test_undefined_similarities_say_why():
-    pitched, drums = piano((0, 9, 60)), piano((0, 9, 36), is_drum=True)
-    reasons = {
-        (profile, a is pitched, b is pitched): why_undefined(
-            style_profiles(a, profile), style_profiles(b, profile)
-        )
-        for profile in ("onset_duration", "onset_drum")
-        for a in (pitched, drums)
-        for b in (pitched, drums)
-    }
-    lacks = "the {} has no note that this profile counts".format
-    assert reasons == {
-        ("onset_duration", True, True): "",
-        ("onset_duration", True, False): lacks("reference"),
-        ("onset_duration", False, True): lacks("music"),
-        ("onset_duration", False, False): lacks("reference"),
-        ("onset_drum", True, True): lacks("reference"),
-        ("onset_drum", True, False): lacks("music"),
-        ("onset_drum", False, True): lacks("reference"),
-        ("onset_drum", False, False): "",
-    }
-    # Notes longer than 2 beats leave the histogram empty.
-    long = style_profiles(piano((0, 3 * TPB, 60)))
-    assert why_undefined(style_profiles(pitched), long) == lacks("reference")
+@pytest.mark.parametrize(
+    ("profile", "music", "reference", "lacking"),
+    [
+        ("onset_duration", (0, 9, 60), (0, 9, 60), None),
+        ("onset_duration", (0, 9, 60), DRUMS, "reference"),
+        ("onset_duration", (0, 9, 60), (0, 3 * TPB, 60), "reference"),  # longer than 2 beats
+        ("onset_duration", DRUMS, (0, 9, 60), "music"),
+        ("onset_duration", DRUMS, DRUMS, "reference"),
+        ("onset_drum", (0, 9, 60), DRUMS, "music"),
+        ("onset_drum", DRUMS, (0, 9, 60), "reference"),
+        ("onset_drum", DRUMS, DRUMS, None),
+    ],
+)
+def test_undefined_similarities_say_why(profile, music, reference, lacking):
+    scores = (piano(each) if isinstance(each, tuple) else each for each in (music, reference))
+    reason = why_undefined(*(style_profiles(score, profile) for score in scores))
+    assert reason == (f"the {lacking} has no note that this profile counts" if lacking else "")
 
 
 def test_pitched_profiles_exclude_drums_and_the_drum_profile_has_only_drums():
@@ -214,24 +212,26 @@ def test_unknown_profiles_are_refused():
 @pytest.mark.parametrize("profile", PROFILES)
 def test_pieces_without_common_tracks_are_nan(profile):
     assert np.isnan(style_similarity(Score(), piano((0, 9, 60)), profile))
-    assert np.isnan(chunked_style_similarity(Score(), Score(), profile)).all()
+    assert np.isnan(style_similarity(Score(), Score(), profile, (1, 4)))
+
+
+def chunks(music: Score, reference: Score, number: int) -> list[float]:
+    return [style_similarity(music, reference, chunk=(k, number)) for k in range(number)]
 
 
 def test_chunks_are_half_open_and_keep_positions_in_the_bar():
     # Five beats, cut at 1¼, 2½ and 3¾: the chunks hold the beats 0-1, 2, 3 and 4.
     beats = piano(*((k * TPB, TPB, 60) for k in range(5)))
     reference = piano((3 * TPB, TPB, 60))
-    assert chunked_style_similarity(beats, reference) == pytest.approx([0, 0, 1, 0])
+    assert chunks(beats, reference, 4) == pytest.approx([0, 0, 1, 0])
     # A note on a chunk's edge belongs to the later chunk.
-    assert chunked_style_similarity(beats, reference, num_chunks=5) == pytest.approx(
-        [0, 0, 0, 1, 0]
-    )
+    assert chunks(beats, reference, 5) == pytest.approx([0, 0, 0, 1, 0])
 
 
 def test_chunk_edges_between_ticks():
     # 10 ticks in 4 chunks: tick 2 lies before the edge at 2.5.
     score = piano((0, 1, 60), (2, 8, 60), tpb=4)
     reference = piano((2, 8, 60), tpb=4)
-    similarities = chunked_style_similarity(score, reference)
+    similarities = chunks(score, reference, 4)
     assert similarities[0] == pytest.approx(0.5**0.5)
     assert np.isnan(similarities[1:]).all()

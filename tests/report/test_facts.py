@@ -46,11 +46,16 @@ def test_a_piece_without_prompt_is_one_section():
     assert facts["metre"] == "4/4, 2/4"
 
 
-def test_drums_have_no_key_or_range():
-    drums = Score(tracks=[Track(is_drum=True, notes=score().tracks[1].notes)])
-    facts = compare_sections(drums, 0)
-    assert (facts["key (estimated)"], facts["range"]) == ("–", "–")
-    assert facts["notes a bar"] == "1.0"
+@pytest.mark.parametrize(
+    ("notes", "is_drum", "expected"),
+    [
+        ([(1_920, 1, 36, 100), (3_000, 1, 38, 9)], True, ("–", "–", "1.0")),
+        ([(0, 480, 60, 90), (480, 480, 67, 90)], False, ("–", "C4–G4", "2.0")),
+    ],
+)
+def test_drums_and_few_pitch_classes_have_no_key(notes, is_drum, expected):
+    facts = compare_sections(Score(tracks=[Track(is_drum=is_drum, notes=notes_from(notes))]), 0)
+    assert tuple(facts[name] for name in ("key (estimated)", "range", "notes a bar")) == expected
 
 
 @pytest.mark.parametrize("prompt_end", [0, 1_920])
@@ -58,8 +63,3 @@ def test_no_notes(prompt_end):
     facts = compare_sections(Score(), prompt_end)
     assert facts["bars"] == "0"
     assert facts["notes a bar"] == facts["dynamics"] == "–"
-
-
-def test_few_pitch_classes_have_no_key():
-    fifth = Score(tracks=[Track(notes=notes_from([(0, 480, 60, 90), (480, 480, 67, 90)]))])
-    assert compare_sections(fifth, 0)["key (estimated)"] == "–"

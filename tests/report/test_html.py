@@ -226,14 +226,6 @@ def test_every_control_has_an_accessible_name():
             assert attributes.get("aria-label"), attributes  # loop and volume have visible text
 
 
-def test_writing_creates_folders_and_leaves_no_temporary_files(tmp_path):
-    path = tmp_path / "new" / "my report.html"
-    for title in ("one", "two"):
-        write_text(path, render_report(title=title, pieces=[piece()], metadata={}))
-    assert [p.name for p in path.parent.iterdir()] == ["my report.html"]
-    assert "<h1>two</h1>" in path.read_text(encoding="utf-8")
-
-
 def test_pages_of_many_pieces_are_small():
     generator = np.random.default_rng(0)
     rows = np.stack(

@@ -22,11 +22,7 @@ ANCHORS = [Anchor("same song", 0.8), Anchor("chance", 0.2), Anchor("unknown", fl
 )
 def test_verdicts(value, words):
     assert verdict(Measure("m", value, ANCHORS)) == words
-
-
-def test_no_verdict_without_anchors():
-    assert verdict(Measure("m", 0.5)) == ""
-    assert verdict(Measure("m", 0.5, [Anchor("a", float("nan"))])) == ""
+    assert verdict(Measure("m", value)) == verdict(Measure("m", value, ANCHORS[2:])) == ""
 
 
 def test_list_holds_value_anchors_and_ends_in_order():
@@ -49,7 +45,3 @@ def test_scale_holds_values_beyond_its_ends():
     assert 'class="anchor" x="0.0"' in html
     assert 'class="value" x="98.8"' in html
     assert measure_list([Measure("m", 0.0, high=0)])  # a scale of no width
-
-
-def test_no_measures():
-    assert measure_list([]) == ""
