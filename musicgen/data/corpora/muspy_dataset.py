@@ -37,7 +37,6 @@ class MuspyDataset(Corpus):
         self.name, self.download = str(name), download
 
     def pieces(self) -> list[Piece]:
-        _check_music21(self.name)
         if self.download and self.name != _BUNDLED and not holds_files(self.root):
             download_archive(archive_of(self.name), self.root)
         paths, top = _files(self.name, self.root)
@@ -57,7 +56,7 @@ class MuspyDataset(Corpus):
         except Exception as error:  # muspy's parsers raise many types
             raise UserError(
                 f"{path}: muspy cannot read it ({type(error).__name__}: {error}); "
-                "get a complete copy"
+                "get a complete copy, or see data/README.md"
             ) from None
         return as_score(music)
 
@@ -139,13 +138,3 @@ def _open(name: str, root: Path) -> Any:
         if not marked:
             mark.unlink()
         raise missing_corpus(root, expected, cure) from None
-
-
-def _check_music21(name: str) -> None:
-    """Refuse datasets that muspy 0.5 reads through functions that music21 10 has removed."""
-    if name in ("essen", "haydn", "nmd"):
-        import music21
-
-        if not hasattr(music21.stream.Stream, "flat"):
-            needed = f"to read it, muspy needs an older music21 than {music21.VERSION_STR}"
-            raise ParameterError("name", name, f"{needed}; pip install 'music21<10'")

@@ -18,11 +18,7 @@ _FOLDERS = {
     "hard": "curv_contour_length_14",
 }
 _LABEL_COLUMN = 3
-_SPLITS: dict[SplitName, tuple[float, float]] = {
-    "train": (0, 0.8),
-    "val": (0.8, 0.9),
-    "test": (0.9, 1),
-}
+_SPLITS = {"train": (0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1)}
 
 
 class Pathfinder(ExampleCorpus):

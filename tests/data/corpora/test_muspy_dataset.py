@@ -69,8 +69,7 @@ def test_preparation_end_to_end(tmp_path):
     assert prepare("lmd", tmp_path / "nes").folder != cache.folder
 
 
-def test_tunes_of_one_abc_file_are_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr("musicgen.data.corpora.muspy_dataset._check_music21", lambda name: None)
+def test_tunes_of_one_abc_file_are_pieces(tmp_path):
     (tmp_path / "nmd" / "old").mkdir(parents=True)
     (tmp_path / "nmd" / "reels.abc").write_bytes(TUNES)
     (tmp_path / "nmd" / "old" / "reels.abc").write_bytes(b"%\n" + TUNES)
@@ -86,20 +85,6 @@ def test_tunes_of_one_abc_file_are_pieces(tmp_path, monkeypatch):
     written = pieces[0].path.stat().st_mtime_ns
     assert MuspyDataset("nmd", tmp_path / "nmd").pieces() == pieces
     assert pieces[0].path.stat().st_mtime_ns == written
-
-
-def test_abc_is_read_or_the_error_names_the_cure(tmp_path):
-    import music21
-
-    (tmp_path / "nmd").mkdir()
-    (tmp_path / "nmd" / "reels.abc").write_bytes(TUNES)
-    data = MuspyDataset("nmd", tmp_path / "nmd")
-    if hasattr(music21.stream.Stream, "flat"):
-        score = data.read(data.pieces()[0].path)
-        assert score.tracks[0].notes["pitch"].tolist() == [60, 62, 64, 65, 67, 69, 71, 72]
-    else:
-        with pytest.raises(UserError, match="pip install 'music21<10'"):
-            data.pieces()
 
 
 def test_the_corpus_of_music21(tmp_path):
