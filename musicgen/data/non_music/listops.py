@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -153,16 +153,19 @@ def generate(
     fruitless = 0
     while len(found) < count:
         before = len(found)
-        for text, value in _expressions(rng, lengths, max_depth, max_args):
-            found.setdefault(text, value)
+        levels, sizes = _grow(rng, lengths[-1], max_depth, max_args)
+        for tree, size in enumerate(sizes.tolist()):
+            if size in lengths:
+                tokens, value = _expression(levels, 0, tree)
+                found.setdefault(bytes(tokens), value)
         fruitless = fruitless + 1 if len(found) == before else 0
         if fruitless == _PATIENCE:
             expected = f"expected more: only {len(found):,} expressions were found"
             raise ParameterError("max_length", lengths[-1], expected)
     texts = list(found)[:count]
-    tokens = np.frombuffer(b"".join(texts), np.uint8)
     ends = np.cumsum([len(text) for text in texts])
-    return Expressions(tokens, ends, np.array([found[text] for text in texts]))
+    values = np.array([found[text] for text in texts])
+    return Expressions(np.frombuffer(b"".join(texts), np.uint8), ends, values)
 
 
 @dataclass
@@ -172,17 +175,6 @@ class _Level:
     token: list[int]  # a digit, or the first token of an operation
     num_args: list[int]  # 0: a digit
     first_arg: list[int]  # its place one level down
-
-
-def _expressions(
-    rng: np.random.Generator, lengths: range, max_depth: int, max_args: int
-) -> Iterator[tuple[bytes, int]]:
-    """Draw trees, and yield the tokens and values of those that have one of the lengths."""
-    levels, sizes = _grow(rng, lengths[-1], max_depth, max_args)
-    for tree, size in enumerate(sizes.tolist()):
-        if size in lengths:
-            tokens, value = _expression(levels, 0, tree)
-            yield bytes(tokens), value
 
 
 def _expression(levels: list[_Level], depth: int, node: int) -> tuple[list[int], int]:
