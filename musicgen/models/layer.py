@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -81,6 +82,8 @@ class LayerSettings:
 
 class Layer(nn.Module):
     """Attention, then a feed-forward network, each with a residual connection and a norm."""
+
+    NUM_FUSED: ClassVar = {"qkv": 3}  # linear maps in one: queries, keys and values
 
     def __init__(
         self, settings: LayerSettings, attention: Attention, span: AttentionSpan | None

@@ -102,7 +102,7 @@ def orthogonalize(matrix: Tensor) -> Tensor:
 
 def linear_maps(model: Transformer) -> Iterator[tuple[Tensor, int]]:
     """Yield the weight of each linear map in the layers, and how many maps are fused in it."""
-    for name, module in model.layers.named_modules():
-        if isinstance(module, nn.Linear):
-            rows, columns = module.weight.shape
-            yield module.weight, rows // columns if name.endswith("qkv") else 1
+    for layer in model.layers:
+        for name, module in layer.named_modules():
+            if isinstance(module, nn.Linear):
+                yield module.weight, layer.NUM_FUSED.get(name, 1)

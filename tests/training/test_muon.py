@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from hydra.utils import instantiate
@@ -15,12 +17,12 @@ SMALL = ("model.dim=16", "model.num_layers=2", "model.num_heads=2", "model.ff_di
 PLAIN = ("position=sine_spe", "attention=favor", "model.short_conv=null")
 
 
-@pytest.fixture
-def models(config):
+@pytest.fixture(params=[None, 4, 32], ids="attention_dim={}".format)
+def models(config, request):
     """Two models with the same weights."""
-    pair = [
-        instantiate(config("train", *SMALL, *PLAIN).model, vocab_size=VOCABULARY) for _ in range(2)
-    ]
+    cfg = config("train", *SMALL, *PLAIN)
+    build = partial(instantiate, cfg.model, vocab_size=VOCABULARY, attention_dim=request.param)
+    pair = [build() for _ in range(2)]
     pair[1].load_state_dict(pair[0].state_dict())
     return pair
 
