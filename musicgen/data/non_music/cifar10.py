@@ -74,7 +74,7 @@ class CIFAR10(ExampleCorpus):
         def example(item: int) -> Example:
             colours = pixels[item].reshape(3, -1).T  # [L, 3]
             if self.colours == "grey":
-                return Example(((colours @ _LUMA).astype(np.int64),), int(labels[item]))
+                return Example((np.rint(colours @ _LUMA).astype(np.int64),), int(labels[item]))
             return Example(((colours / 127.5 - 1).astype(np.float32),), int(labels[item]))
 
         return MappedExamples(items, example)  # type: ignore[arg-type]  # an array of items

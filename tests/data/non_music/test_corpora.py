@@ -64,7 +64,12 @@ def test_cifar10(tmp_path):
     assert [x.target for x in examples(grey)] == [3, 1, 4, 1]
     (pixels,) = grey[3].sequences
     luma = 0.2989 * image[0] + 0.587 * image[1] + 0.114 * image[2]
-    assert np.array_equal(pixels.reshape(32, 32), luma.astype(int))
+    assert np.array_equal(pixels.reshape(32, 32), luma.round().astype(int))
+    images = pickle.loads((root / "test_batch").read_bytes())
+    images[b"data"][0] = 255
+    (root / "test_batch").write_bytes(pickle.dumps(images))
+    (white,) = cifar10(root, num_val=4).split("test", 1024)[0].sequences
+    assert (white == 255).all()
     (colours,) = cifar10(root, num_val=4, colours="rgb").split("val", 1024)[3].sequences
     assert colours.shape == (1024, 3)
     assert np.allclose((colours[32 + 5] + 1) * 127.5, image[:, 1, 5], atol=1e-4)
