@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from musicgen.models import Transformer
+from musicgen.models.layer import Layer
 from musicgen.validation import check_float
 
 
@@ -105,4 +106,4 @@ def linear_maps(model: Transformer) -> Iterator[tuple[Tensor, int]]:
     for layer in model.layers:
         for name, module in layer.named_modules():
             if isinstance(module, nn.Linear):
-                yield module.weight, layer.NUM_FUSED.get(name, 1)
+                yield module.weight, Layer.NUM_FUSED.get(name, 1)
