@@ -38,13 +38,11 @@ class Batch:
         return (self.targets != IGNORED).sum()
 
     def pin_memory(self) -> Batch:
-        key_mask = None if self.key_mask is None else self.key_mask.pin_memory()
-        return Batch(
-            self.tokens.pin_memory(),
-            self.targets.pin_memory(),
-            self.positions.pin_memory(),
-            key_mask,
-        )
+        values = vars(self).items()
+        pinned: Any = {
+            name: None if value is None else value.pin_memory() for name, value in values
+        }
+        return Batch(**pinned)
 
 
 class StreamBatches(Sampler[list[int]]):
@@ -103,9 +101,6 @@ class StreamDataModule(pl.LightningDataModule):
         super().__init__()
         check_int("length", length)
         check_int("batch_size", batch_size)
-        check_int("batches_per_epoch", batches_per_epoch, none_means="one pass over the data")
-        check_int("seed", seed, 0)
-        check_int("num_workers", num_workers, 0, none_means="2 for a GPU, otherwise none")
         self.length, self.batch_size, self.seed = length, batch_size, seed
         self.batches_per_epoch, self.num_workers = batches_per_epoch, num_workers
         self.coordinates = tuple(coordinates)

@@ -18,6 +18,7 @@ OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
 RECORD = "run.json"  # when the run started
 LOCK = ".lock"  # held by the process that writes in a folder
 LAST = Path("checkpoints", "last.ckpt")  # of a run's folder
+_ROOT = Path("outputs")
 _FOLDER = "config.json"  # of a model that `save_pretrained` wrote
 _DEFAULT = "pop-piano-small"  # of the models of the package
 
@@ -63,13 +64,13 @@ def has_checkpoint(folder: Path) -> bool:
     return any((folder / "checkpoints").glob("[!.]*.ckpt"))
 
 
-def find_run(name: str, root: Path = Path("outputs")) -> Path:
-    """Return the run folder that `resume=` names; `auto` is the last one started below `root`.
+def find_run(name: str) -> Path:
+    """Return the run folder that `resume=` names; `auto` is the last one started below outputs/.
 
     Debug runs do not count for `auto`. The run may have been stopped before its first checkpoint.
     """
     if name == "auto":
-        return _newest(root, "run")
+        return _newest("run")
     folder = Path(name).expanduser()
     if folder.name == LAST.name:
         folder = folder.parent.parent
@@ -82,13 +83,13 @@ def find_run(name: str, root: Path = Path("outputs")) -> Path:
     return folder
 
 
-def find_checkpoint(name: str, root: Path = Path("outputs"), setting: str = "checkpoint") -> Path:
+def find_checkpoint(name: str, setting: str = "checkpoint") -> Path:
     """Return the file, or the folder of `save_pretrained`, that `checkpoint=` names.
 
     Args:
         name: a file, a run folder (its best), a folder of `save_pretrained`, `latest`,
             `hf://USER/NAME`, or a model of the package, see `package_models`. `latest` is the run
-            below `root` that started last, but of debug runs; without a run, a model of the
+            below outputs/ that started last, but of debug runs; without a run, a model of the
             package.
     """
     if name.startswith(PREFIX):
@@ -96,9 +97,9 @@ def find_checkpoint(name: str, root: Path = Path("outputs"), setting: str = "che
     models = sorted(path.parent.name for path in PRETRAINED.glob(f"*/{_FOLDER}"))
     models.sort(key=lambda model: model != _DEFAULT)
     if name == "latest":
-        if models and not any((run / LAST).is_file() for run in _runs(root)):
+        if models and not any((run / LAST).is_file() for run in _runs()):
             return PRETRAINED / models[0]
-        return _best(_newest(root, "checkpoint") / "checkpoints")
+        return _best(_newest("checkpoint") / "checkpoints")
     path = Path(name).expanduser()
     if path.is_file() or (path / _FOLDER).is_file():
         return path
@@ -128,18 +129,18 @@ def _best(folder: Path) -> Path:
     return best if best.is_file() else folder / LAST.name
 
 
-def _newest(root: Path, wanted: str) -> Path:
-    """Return the run below `root` that started last; a wanted checkpoint excludes others."""
-    runs = [run for run in _runs(root) if wanted == "run" or (run / LAST).is_file()]
+def _newest(wanted: str) -> Path:
+    """Return the run that started last; if a checkpoint is wanted, of those that have one."""
+    runs = [run for run in _runs() if wanted == "run" or (run / LAST).is_file()]
     if not runs:
         raise UserError(
-            f"no {wanted} below {root}/, where debug runs do not count; train a model first: "
+            f"no {wanted} below {_ROOT}/, where debug runs do not count; train a model first: "
             "python train.py"
         )
     return max(runs, key=lambda run: json.loads((run / RECORD).read_text("utf-8"))["started"])
 
 
-def _runs(root: Path) -> list[Path]:
-    """Return the runs below `root`, but those in its folder `debug`."""
-    records = root.glob(f"**/{RECORD}")
-    return [path.parent for path in records if path.relative_to(root).parts[0] != "debug"]
+def _runs() -> list[Path]:
+    """Return the runs below outputs/, but those in its folder `debug`."""
+    records = _ROOT.glob(f"**/{RECORD}")
+    return [path.parent for path in records if path.relative_to(_ROOT).parts[0] != "debug"]

@@ -43,6 +43,7 @@ MODEL = {
         "feature_map": {"_target_": "musicgen.attention.FAVOR", "_partial_": True},
     },
 }
+INTERFACE = {"_target_": "musicgen.position.PositionalEncoding", "_partial_": True}
 TOKENIZER = {"_target_": "musicgen.tokenization.REMI", "max_transposition": 2}
 
 
@@ -174,6 +175,7 @@ def test_damaged_and_foreign_files_are_reported_by_name(checkpoint, tmp_path):
         ({}, {"depth": 3}, "damaged"),
         ({"state_dict": {}}, {}, "weights do not fit"),
         ({}, {"model": {**MODEL, "depth": 3}}, "cannot be built"),
+        ({}, {"model": {**MODEL, "position": INTERFACE}}, "cannot be built"),
         ({}, {"vocabulary_hash": "0"}, "vocabulary"),
     ],
     ids=str,

@@ -25,36 +25,42 @@ def make_run(folder: Path, started: float | None, *files: str) -> Path:
     return folder
 
 
+@pytest.fixture
+def outputs(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return Path("outputs")
+
+
 LAST, BEST, ARGUMENTS = "checkpoints/last.ckpt", "checkpoints/best.ckpt", ".hydra/overrides.yaml"
 
 
-def test_newest_by_start_without_debug_runs(tmp_path):
-    newer = make_run(tmp_path / "b", 2.0, LAST, BEST)
-    older = make_run(tmp_path / "a", 1.0, LAST)
-    make_run(tmp_path / "debug/x", 3.0, LAST)
+def test_newest_by_start_without_debug_runs(outputs):
+    newer = make_run(outputs / "b", 2.0, LAST, BEST)
+    older = make_run(outputs / "a", 1.0, LAST)
+    make_run(outputs / "debug/x", 3.0, LAST)
     for run, time in ((newer, 1), (older, 2)):  # as if the older one had been resumed since
         os.utime(run / LAST, (time, time))
-    assert find_checkpoint("latest", tmp_path) == newer / BEST
-    assert find_run("auto", tmp_path) == newer
-    recorded = make_run(tmp_path / "default/c", None, ARGUMENTS)
+    assert find_checkpoint("latest") == newer / BEST
+    assert find_run("auto") == newer
+    recorded = make_run(outputs / "default/c", None, ARGUMENTS)
     record_start(recorded)
-    assert find_run("auto", tmp_path) == recorded
+    assert find_run("auto") == recorded
 
 
-def test_only_debug_runs(tmp_path, monkeypatch):
+def test_only_debug_runs(outputs, monkeypatch, tmp_path):
     monkeypatch.setattr(run_folders, "PRETRAINED", tmp_path)  # no model takes a run's place
-    run = make_run(tmp_path / "debug/x", 1.0, LAST)
+    run = make_run(outputs / "debug/x", 1.0, LAST)
     for find, name in ((find_checkpoint, "latest"), (find_run, "auto")):
         with pytest.raises(UserError, match="where debug runs do not count; train a model first"):
-            find(name, tmp_path)
-    assert find_run(str(run), tmp_path) == run
+            find(name)
+    assert find_run(str(run)) == run
 
 
-def test_auto_is_the_newest_run_even_without_a_checkpoint(tmp_path):
-    older = make_run(tmp_path / "a", 1.0, LAST)
-    newer = make_run(tmp_path / "b", 2.0, ARGUMENTS)
-    assert find_run("auto", tmp_path) == newer
-    assert find_checkpoint("latest", tmp_path) == older / LAST
-    assert find_run(str(newer), tmp_path) == newer
+def test_auto_is_the_newest_run_even_without_a_checkpoint(outputs):
+    older = make_run(outputs / "a", 1.0, LAST)
+    newer = make_run(outputs / "b", 2.0, ARGUMENTS)
+    assert find_run("auto") == newer
+    assert find_checkpoint("latest") == older / LAST
+    assert find_run(str(newer)) == newer
     with pytest.raises(UserError, match=r"holds no checkpoints/last\.ckpt"):
-        find_run(str(tmp_path), tmp_path)
+        find_run(str(outputs))

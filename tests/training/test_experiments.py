@@ -10,6 +10,7 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
+from benchmarks.pretrained import MAX_MEGABYTES, MODELS
 from musicgen.cli.datasets import build_data
 from musicgen.models.transformer import parameter_count
 
@@ -118,3 +119,14 @@ def test_the_protocol_of_groove_continuations(config):
     assert (
         cfg.length_factor * config("train", "experiment=spe2021/groove_ape").loader.length == 1024
     )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_shipped_models_are_small_and_compose_their_data(config, name):
+    cfg = config("train", f"experiment=pretrained/{name.replace('-', '_')}")
+    tokenizer = instantiate(cfg.tokenizer, _convert_="all")
+    model = instantiate(cfg.model, vocab_size=len(tokenizer.vocabulary))
+    assert 2 * parameter_count(model) / 1e6 < MAX_MEGABYTES  # two bytes a weight
+    assert cfg.data._target_.endswith("ComposedCorpus")
+    assert cfg.data.kind == MODELS[name]
+    assert tokenizer.name == {"pop": "remi", "groove": "groove2groove"}[cfg.data.kind]

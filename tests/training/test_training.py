@@ -10,11 +10,9 @@ import pytest
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
 
 from musicgen import load
 from musicgen.attention import FAVOR
-from musicgen.cli import train
 from musicgen.errors import UserError
 from musicgen.training import tasks
 from musicgen.training.callbacks import RedrawFeatures
@@ -51,8 +49,6 @@ def test_loss_decreases_and_best_and_last_checkpoints_are_saved(run, tmp_path):
     assert float(rows[59]["train/loss"]) < float(rows[0]["train/loss"]) - 1
     assert float(rows[59]["val/loss"]) < float(rows[19]["val/loss"])
     assert (tmp_path / "run/checkpoints/best.ckpt").is_file()
-    run("odd", "trainer.max_steps=5", "trainer.val_check_interval=3")
-    assert saved(tmp_path / "odd")["global_step"] == 5  # the last validation was at step 3
     assert "tokens_per_second" in " ".join(rows[30])
 
 
@@ -132,7 +128,6 @@ def test_overfit_trains_and_validates_on_one_batch(run, monkeypatch):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("model.causal=false", "model.causal=False: expected true"),
         ("scheduler.max_steps=-1", "scheduler.max_steps=-1: expected an integer >= 1"),
         ("loader.batch_size=0", r"batch_size(', |=)0(, '|: )expected an integer >= 1"),
         ("loader.length=x", r"length(', '|=)x('|:).*expected an integer"),
@@ -205,13 +200,6 @@ def test_hours_and_memory_of_training_are_logged_with_each_validation(run, tmp_p
     assert 1 + first < float(rows[3]["train/hours"]) < 1.1 + first
 
 
-def test_schedule_by_hand():
-    found = rates(warmup_cosine, 20, warmup_steps=4, max_steps=14, min_lr=1.0)
-    assert found[:5] == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.0])
-    assert found[9] == pytest.approx(1.5)  # half-way down from 2 to 1
-    assert found[14:] == pytest.approx([1.0] * 6)
-
-
 def rates(build, steps, **settings):
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
     scheduler = build(optimizer, **settings)
@@ -223,7 +211,11 @@ def rates(build, steps, **settings):
     return found
 
 
-def test_other_schedules_by_hand(config):
+def test_schedules_by_hand(config):
+    found = rates(warmup_cosine, 20, warmup_steps=4, max_steps=14, min_lr=1.0)
+    assert found[:5] == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.0])
+    assert found[9] == pytest.approx(1.5)  # half-way down from 2 to 1
+    assert found[14:] == pytest.approx([1.0] * 6)
     settings = {"warmup_steps": 2, "max_steps": 6, "min_lr": 1.0}
     found = rates(warmup_polynomial, 8, power=1.0, **settings)
     assert found == pytest.approx([1.0, 2.0, 2.0, 1.75, 1.5, 1.25, 1.0, 1.0])
@@ -231,14 +223,6 @@ def test_other_schedules_by_hand(config):
     assert found[4] == pytest.approx(1.25)
     constant = instantiate(config("train", "scheduler=constant").scheduler)
     assert rates(constant, 9) == [2.0] * 9
-
-
-def test_learnable_positions_must_cover_the_training_length(config, tmp_path):
-    cfg = config("train", "position=learnable", "model.position.max_length=100")
-    OmegaConf.update(cfg, "paths.output_dir", str(tmp_path))
-    message = r"model.position.max_length=100: expected at least loader.length=512"
-    with pytest.raises(UserError, match=message):
-        train.main(cfg)
 
 
 @pytest.mark.parametrize("position", ["none", "conv_spe"])
