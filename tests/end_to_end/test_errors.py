@@ -159,7 +159,7 @@ def test_errors_are_one_line(here, tmp_path, error, monkeypatch):
 
 def test_a_failed_command_leaves_no_output_folder(here, workplace):
     for script, arguments in (
-        ("generate.py", ["compile=maybe"]),
+        ("generate.py", ["length_factor=-1"]),
         ("evaluate.py", ["split=tset", "metrics=position_loss"]),
     ):
         arguments = [*arguments, "out=for nothing"]
