@@ -24,7 +24,7 @@ from musicgen.cli.output import claimed_folder, find_device
 from musicgen.cli.threads import set_up_cpu
 from musicgen.console import log, progress_bar, warn, warn_of_first
 from musicgen.errors import UserError, parameter_of
-from musicgen.evaluation.originality import known_music
+from musicgen.evaluation.originality import MAX_HELD_OUT, known_music, known_passages
 from musicgen.evaluation.prompt_files import SPLITS, absolute_prompts, prompt_files
 from musicgen.evaluation.references import MANIFEST
 from musicgen.evaluation.training_data import (
@@ -116,7 +116,8 @@ def main(cfg: DictConfig) -> None:
         provenance = {"tokenizer": model.content.tokenizer, "references": references}
         originality = None
         if known is not None:
-            originality = known.originality({name: c.new_score for name, (c, _) in done.items()})
+            music = {name: c.new_score for name, (c, _) in done.items()}
+            originality = known_passages(known, music, MAX_HELD_OUT)
         write_manifest(
             out, done, settings, provenance, notices, report=cfg.report, originality=originality
         )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen import load
-from musicgen.console import log, progress_bar
+from musicgen.console import log, track
 from musicgen.errors import UserError
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
@@ -24,6 +24,7 @@ from musicgen.generation.prompts import Prompt, make_prompt
 from musicgen.generation.sampler import Sampler
 from musicgen.metrics.descriptors import pitch_class_entropy
 from musicgen.metrics.key import find_scale, in_scale_share
+from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score
 
 TEMPERATURES = (0.6, 0.7, 0.8, 1.0, 1.2)
@@ -57,9 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         data = open_training_data(model, options.root)
         scores = (model.tokenizer.decode(data.cache[i]) for i in data.split("val"))
         pairs = real_continuations(model, scores)
-        with progress_bar() as progress:
-            temperatures = progress.track(TEMPERATURES, description="choosing a temperature")
-            choice = choose_temperature(model, pairs, temperatures)
+        choice = choose_temperature(model, pairs)
         path = model.save_sampling(temperature=choice.temperature)
     except UserError as error:
         sys.exit(f"error: {error}")
@@ -78,8 +77,8 @@ def real_continuations(model: MusicModel, scores: Iterable[Score]) -> list[tuple
             prompt = make_prompt(model.tokenizer, score, "", PROMPT_BARS)
         except UserError:  # no note
             continue
-        end = prompt.end_tick + NEW_BARS * _bar_ticks(prompt)
-        following = prompt.piece.clip(prompt.end_tick, end)
+        bar = prompt.end_tick * prompt.bar_length // prompt.end_time  # in ticks
+        following = prompt.piece.clip(prompt.end_tick, prompt.end_tick + NEW_BARS * bar)
         if following.num_notes:
             pairs.append((prompt, following))
         if len(pairs) == NUM_PIECES:
@@ -87,11 +86,7 @@ def real_continuations(model: MusicModel, scores: Iterable[Score]) -> list[tuple
     return pairs
 
 
-def choose_temperature(
-    model: MusicModel,
-    pairs: Sequence[tuple[Prompt, Score]],
-    temperatures: Iterable[float] = TEMPERATURES,
-) -> Choice:
+def choose_temperature(model: MusicModel, pairs: Sequence[tuple[Prompt, Score]]) -> Choice:
     """Return the temperature whose continuations are nearest to the real ones.
 
     The distance of a temperature is the mean over features of |m - r| / s: m and r are the means of
@@ -110,7 +105,7 @@ def choose_temperature(
         raise UserError(f"no validation piece has notes after its first {PROMPT_BARS} bars")
     real = np.array([_features(music, prompt) for prompt, music in pairs])
     found = []  # distance, temperature, share of notes in scale
-    for temperature in temperatures:
+    for temperature in track(TEMPERATURES, "choosing a temperature"):
         request = model.request(
             bars=NEW_BARS,
             max_new_tokens=NEW_BARS * MAX_TOKENS_PER_BAR,
@@ -126,10 +121,6 @@ def choose_temperature(
     return Choice(temperature, in_scale, _mean(real)[0])
 
 
-def _bar_ticks(prompt: Prompt) -> int:
-    return prompt.end_tick * prompt.bar_length // prompt.end_time
-
-
 def _features(music: Score, prompt: Prompt) -> tuple[float, ...]:
     """Return the values of `_FEATURES`; NaN where there is no melodic note."""
     return (
@@ -141,9 +132,7 @@ def _features(music: Score, prompt: Prompt) -> tuple[float, ...]:
 
 def _mean(features: FloatArray) -> FloatArray:
     """Return the mean of each feature over the rows that have it: [N, F] -> [F]."""
-    valid = ~np.isnan(features)
-    sums = np.where(valid, features, 0).sum(0)
-    return np.where(valid.any(0), sums / np.maximum(1, valid.sum(0)), np.nan)
+    return np.apply_along_axis(mean_of_valid, 0, features)
 
 
 def _distance(generated: FloatArray, real: FloatArray) -> float:

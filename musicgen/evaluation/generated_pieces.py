@@ -10,7 +10,7 @@ import numpy as np
 from musicgen.evaluation.originality import KnownPassage
 from musicgen.generation.continuation import Continuation
 from musicgen.metrics import PROFILES
-from musicgen.metrics.style import Profile, Profiles, mean_similarity, style_profiles, why_undefined
+from musicgen.metrics.style import Profile, Profiles, mean_similarity, style_profiles
 from musicgen.metrics.style_anchors import anchor_similarities, style_labels
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score
@@ -57,10 +57,8 @@ def describe(
         )
         for profile, target in reference.items():
             if any(histogram.any() for histogram in target.values()):
-                profiles = style_profiles(new, profile)
-                reason = why_undefined(profiles, target)
-                similarity = mean_similarity(profiles, target)
-                row[f"style, {profile}"] = f"n/a: {reason}" if reason else similarity
+                similarity = mean_similarity(style_profiles(new, profile), target)
+                row[f"style, {profile}"] = None if np.isnan(similarity) else similarity
     return row
 
 
@@ -82,15 +80,12 @@ def selection_rows(continuation: Continuation) -> dict[str, Any]:
 
 def style_measures(row: dict[str, Any], anchors: dict[str, list[Anchor]]) -> list[Measure]:
     """Return the measures of a piece's style from its row, with the anchors by column."""
-    measures = []
-    for key, name in STYLE_NAMES.items():
-        value = row.get(key)
-        if isinstance(value, str):  # why there is none
-            measures.append(Measure(name, None, reason=value.removeprefix("n/a: ")))
-        elif key in row:
-            ends = "nothing in common", "the same"
-            measures.append(Measure(name, value, anchors.get(key, ()), ends=ends))
-    return measures
+    ends = "nothing in common", "the same"
+    return [
+        Measure(name, row[key], anchors.get(key, ()), ends=ends)
+        for key, name in STYLE_NAMES.items()
+        if key in row
+    ]
 
 
 def style_anchors(continuations: list[Continuation]) -> dict[str, dict[str, list[Anchor]]]:
@@ -120,8 +115,6 @@ def style_anchors(continuations: list[Continuation]) -> dict[str, dict[str, list
 def known_measure(found: KnownPassage, scale: Sequence[int]) -> Measure:
     """Return the measure of a piece's longest known passage, beside those of held-out pieces."""
     name = "longest passage known from the training music, in notes"
-    if found.num_own < 2:
-        return Measure(name, None, reason="fewer than two notes")
     anchors = []
     if scale:
         anchors = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,7 +49,7 @@ class Originality(Measure):
         folder = Path(inputs.generated).expanduser()
         manifest = read_manifest(folder)
         model = load(source_checkpoint(inputs, manifest))
-        known = KnownMusic(open_training_data(model, inputs.root), inputs.max_pieces)
+        data = open_training_data(model, inputs.root)
         scores: dict[str, tuple[Score, int]] = {}
         for path in find_midi(folder):
             file = path.relative_to(folder).as_posix()
@@ -63,7 +62,7 @@ class Originality(Measure):
             raise UserError(f"generated={folder}: no file can be read")
         tokenizer = model.tokenizer
         new = {file: read_continuation(*given, tokenizer) for file, given in scores.items()}
-        found, held_out, size = known.originality(new)
+        found, held_out, size = known_passages(data, new, inputs.max_pieces)
         details = [_row("generated", file, found[file], *scores[file]) for file in found]
         details += [_row("held-out", name, passage) for name, passage in held_out.items()]
         write_csv(details, out / "originality_pieces.csv")
@@ -135,54 +134,46 @@ class KnownPassages(NamedTuple):
     size: int  # median number of notes of the pieces, to which the held-out ones are cut
 
 
-class KnownMusic:
-    """The training set of a model, and the held-out pieces as a scale.
+def known_passages(
+    data: EncodedCorpus, scores: Mapping[str, Score], max_held_out: int | None
+) -> KnownPassages:
+    """Find the longest passages of scores that a training set has, beside held-out pieces'.
 
     Args:
+        scores: by name.
         max_held_out: pieces of val and test to use, evenly spaced; None uses all.
     """
+    tokenizer, cache = data.tokenizer, data.cache
 
-    def __init__(self, data: EncodedCorpus, max_held_out: int | None = None) -> None:
-        self.data = data
-        held_out = [i for i, split in enumerate(data.cache.splits) if split != "train"]
-        self.held_out = evenly_spaced(held_out, max_held_out)
+    def notes_of(piece: int) -> Notes:
+        return passage_notes(tokenizer.decode(cache[piece]))
 
-    @cached_property
-    def index(self) -> PassageIndex:
-        """The training set's passages, which take seconds to sort."""
-        data = self.data
-        return PassageIndex({data.cache.names[i]: self._notes(i) for i in data.split("train")})
+    index = PassageIndex({cache.names[i]: notes_of(i) for i in data.split("train")})
 
-    def originality(self, scores: Mapping[str, Score]) -> KnownPassages:
-        """Find the longest passages of scores, by name, and of held-out pieces of their size."""
-        names = track(list(scores), "originality")
-        passages = {name: self._find(passage_notes(scores[name])) for name in names}
-        size = int(np.median([passage.num_own for passage in passages.values()]))
-        held_out = {}
-        for i in self.held_out:
-            notes = self._notes(i)
-            # From the middle. More notes have longer passages: compare music of equal size.
-            middle = notes[max(0, len(notes) - size) // 2 :][:size]
-            held_out[self.data.cache.names[i]] = self._find(middle)
-        return KnownPassages(passages, held_out, size)
-
-    def _find(self, notes: Notes) -> KnownPassage:
-        passage = self.index.longest_passage(notes)
+    def find(notes: Notes) -> KnownPassage:
+        passage = index.longest_passage(notes)
         if passage is None:
             return KnownPassage(0, len(notes))
-        tokenizer, cache = self.data.tokenizer, self.data.cache
         piece = cache.names.index(passage.source)
         bars = tokenizer.bar_starts(cache[piece], cache.bar_lengths[piece])
         step = passage.source_onset * tokenizer.steps_per_beat / GRID
         bar = int(np.searchsorted(bars, step, side="right"))
         return KnownPassage(passage.num_notes, len(notes), passage, bar)
 
-    def _notes(self, piece: int) -> Notes:
-        return passage_notes(self.data.tokenizer.decode(self.data.cache[piece]))
+    passages = {name: find(passage_notes(scores[name])) for name in track(list(scores), "passages")}
+    size = int(np.median([passage.num_own for passage in passages.values()]))
+    held_out = {}
+    pieces = [i for i, split in enumerate(cache.splits) if split != "train"]
+    for i in evenly_spaced(pieces, max_held_out):
+        notes = notes_of(i)
+        # From the middle. More notes have longer passages: compare music of equal size.
+        middle = notes[max(0, len(notes) - size) // 2 :][:size]
+        held_out[cache.names[i]] = find(middle)
+    return KnownPassages(passages, held_out, size)
 
 
-def known_music(model: MusicModel, wanted: bool | str, root: str | None) -> KnownMusic | None:
-    """Return the music that a model knows; None if it is not `wanted`.
+def known_music(model: MusicModel, wanted: bool | str, root: str | None) -> EncodedCorpus | None:
+    """Return the corpus that a model knows; None if it is not `wanted`.
 
     Args:
         wanted: True, False, or `auto`: if the corpus is here and encoded, and not large.
@@ -199,4 +190,4 @@ def known_music(model: MusicModel, wanted: bool | str, root: str | None) -> Know
         return None
     if found is None or (wanted == "auto" and found.lengths.sum() > MAX_TOKENS):
         return None
-    return KnownMusic(data, MAX_HELD_OUT)
+    return data

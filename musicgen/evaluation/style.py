@@ -19,7 +19,6 @@ from musicgen.metrics.style import (
     mean_similarity,
     role_similarities,
     style_profiles,
-    why_undefined,
 )
 from musicgen.metrics.style_anchors import StyleLabel, anchor_similarities, style_labels
 from musicgen.midi import Score
@@ -149,14 +148,10 @@ def piece_rows(comparison: Comparison) -> Iterator[Row]:
         for label, chunk in zip(("all", *PARTS), chunks, strict=True):
             found = style_profiles(comparison.continuations, profile, chunk)
             row = {**names, "profile": profile, "part": label}
-            yield {
-                **row,
-                "role": "all",
-                "similarity": mean_similarity(found, target),
-                "reason": why_undefined(found, target),
-            }
-            for role, similarity in role_similarities(found, target).items():
-                yield {**row, "role": role, "similarity": similarity, "reason": ""}
+            similarities = {"all": mean_similarity(found, target)}
+            similarities |= role_similarities(found, target)
+            for role, similarity in similarities.items():
+                yield {**row, "role": role, "similarity": similarity}
 
 
 def summary_rows(details: list[Row], seed: int) -> list[Row]:

@@ -121,16 +121,6 @@ def mean_similarity(profiles: Profiles, reference: Profiles) -> float:
     return mean_of_valid(np.array(list(role_similarities(profiles, reference).values())))
 
 
-def why_undefined(profiles: Profiles, reference: Profiles) -> str:
-    """Return why `mean_similarity` is NaN, as part of a sentence; empty if it is defined."""
-    counted, wanted = ([n for n, h in p.items() if h.any()] for p in (profiles, reference))
-    if set(counted) & set(wanted):
-        return ""
-    if counted and wanted:
-        return f"no common role ({', '.join(counted)} against {', '.join(wanted)})"
-    return f"the {'music' if wanted else 'reference'} has no note that this profile counts"
-
-
 def _onset_histogram(
     profile: Profile, notes: NoteArray, ticks_per_beat: int, bar_starts: IntArray
 ) -> IntArray:

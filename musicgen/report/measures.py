@@ -28,7 +28,6 @@ class Measure:
     anchors: Sequence[Anchor] = ()  # in any order; those without a value are left out
     high: float = 1.0  # end of the scale from 0, which anchors and value may extend
     ends: tuple[str, str] = ("", "")  # what 0 and `high` mean
-    reason: str = ""  # why there is no value
     detail: str = ""  # a line below, such as what the value was found at
 
     @property
@@ -64,8 +63,7 @@ def measure_list(measures: Sequence[Measure]) -> str:
 def _measure(measure: Measure) -> str:
     name = f"<dt>{text(measure.name)}</dt>"
     if not measure.known:
-        reason = f" ({text(measure.reason)})" if measure.reason else ""
-        return f"<div>{name}<dd>n/a{reason}</dd></div>"
+        return f"<div>{name}<dd>n/a</dd></div>"
     words = verdict(measure)
     value = f"<strong>{format_figure(measure.value)}</strong>{f': {text(words)}' if words else ''}"
     low, high = (
