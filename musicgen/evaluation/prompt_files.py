@@ -38,10 +38,13 @@ def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
         else:
             raise UserError(f"{path}: cannot be read (no such file or folder)")
     count = Counter(_readable(name) for name, _ in found)
-    return {
-        _readable(name if count[_readable(name)] == 1 else path.as_posix()): path
-        for name, path in found
-    }
+    names: dict[str, Path] = {}
+    for name, path in found:
+        unique = _readable(name if count[_readable(name)] == 1 else path.as_posix())
+        while names.get(unique, path) != path:
+            unique += " (again)"
+        names[unique] = path
+    return names
 
 
 def _readable(name: str) -> str:

@@ -79,7 +79,7 @@ def test_generate_then_evaluate(here, workplace):
     assert "onset_duration,all,all,,6,0," in style
     for row in manifest["pieces"]:
         assert f"{row['file']},{row['prompt']},onset_duration,all,all" in pieces
-        assert f",{row['style, onset_duration']}," in pieces
+        assert f",{row['style, onset_duration']}\n" in pieces
     loss = (workplace / "measures/position_loss.csv").read_text()
     for row in ("model,64,trained", "model,64,extrapolated 2x", "trigram,,trained"):
         assert f"\n{row}," in loss
