@@ -200,7 +200,7 @@ def _grid(plot: KernelPlot) -> tuple[int, int]:
 
 
 def _draw(part: SubFigure, plot: KernelPlot, rows: int, columns: int) -> None:
-    lags, (layers, _, dims, _) = plot.lags, plot.values.shape
+    lags, (layers, heads, dims, _) = plot.lags, plot.values.shape
     panel_rows = 1 + (dims > 1)
     limit = float(np.abs(plot.values).max()) or 1.0
     part.suptitle(plot.title, fontsize="medium")
@@ -215,33 +215,28 @@ def _draw(part: SubFigure, plot: KernelPlot, rows: int, columns: int) -> None:
             for axes in panel_axes:
                 axes.set_visible(False)
             continue
-        _draw_profile(panel_axes[0], lags, plot.profile[panel])
-        panel_axes[0].set_title("all layers" if layers == 1 else f"layer {panel}", fontsize="small")
-        panel_axes[0].set_ylabel("" if column else plot.summary, fontsize="small")
+        lines = panel_axes[0]
+        for head, colour in enumerate(colormaps["viridis"](np.linspace(0, 0.9, heads))):
+            label = f"head {head}" if heads > 1 else "all heads"
+            lines.plot(lags, plot.profile[panel, head], color=colour, linewidth=1, label=label)
+        lines.grid(alpha=0.3)
+        lines.set_xlim(lags[0] - 0.5, lags[-1] + 0.5)
+        lines.set_title("all layers" if layers == 1 else f"layer {panel}", fontsize="small")
+        lines.set_ylabel("" if column else plot.summary, fontsize="small")
         if dims > 1:
             image = _draw_image(panel_axes[1], lags, plot.values[panel], limit)
             panel_axes[1].set_ylabel("" if column else "head", fontsize="small")
         for axes in panel_axes:
             for end in (-plot.training_length, plot.training_length):
                 if lags[0] < end < lags[-1]:
-                    label = "training length" if end > 0 else None
-                    axes.axvline(end, color="grey", linestyle="--", label=label)
+                    name = "training length" if end > 0 else None
+                    axes.axvline(end, color="grey", linestyle="--", label=name)
     if dims > 1:
         bar = part.colorbar(image, ax=grid.ravel().tolist(), aspect=30, fraction=0.03, pad=0.01)
         bar.ax.tick_params(labelsize="x-small")
     part.legend(
         *grid[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize="small"
     )
-
-
-def _draw_profile(axes: Axes, lags: NDArray[np.int64], profile: NDArray[np.floating]) -> None:
-    """Draw one layer's profiles [H, N']."""
-    heads = len(profile)
-    for head, colour in enumerate(colormaps["viridis"](np.linspace(0, 0.9, heads))):
-        label = f"head {head}" if heads > 1 else "all heads"
-        axes.plot(lags, profile[head], color=colour, linewidth=1, label=label)
-    axes.grid(alpha=0.3)
-    axes.set_xlim(lags[0] - 0.5, lags[-1] + 0.5)
 
 
 def _draw_image(
