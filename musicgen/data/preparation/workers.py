@@ -7,15 +7,11 @@ import os
 import signal
 import sys
 import traceback
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple
-
-CHUNK = 16
-"""Tasks sent to a process at once: enough that it rarely waits."""
 
 
 class Failure(NamedTuple):
@@ -43,63 +39,59 @@ def run_limited(
         max_seconds: wall time of one task.
         max_gigabytes: memory of a process, beyond that at its start.
     """
-    waiting = deque(enumerate(tasks))
-    workers: list[_Worker] = []
+    waiting = iter(range(len(tasks)))
+    workers: dict[Any, _Worker] = {}
 
-    def start() -> _Worker:
-        workers.append(_Worker(workers, function, max_seconds, max_gigabytes))
-        return workers[-1]
-
-    def assign(worker: _Worker) -> None:
-        # Smaller chunks towards the end, so that all workers finish together.
-        size = min(CHUNK, -(-len(waiting) // (4 * num_workers)))
-        worker.give([waiting.popleft() for _ in range(size)])
+    def start() -> None:
+        if (index := next(waiting, None)) is not None:
+            worker = _Worker(workers, function, max_seconds, max_gigabytes)
+            workers[worker.connection] = worker
+            worker.give(index, tasks[index])
 
     try:
-        for _ in range(min(num_workers, len(waiting))):
-            assign(start())
-        while busy := {w.connection: w for w in workers if w.pending}:
-            for connection in wait(list(busy)):
-                worker = busy[connection]  # type: ignore[index]
+        for _ in range(num_workers):
+            start()
+        while workers:
+            for connection in wait(list(workers)):
+                worker = workers[connection]
+                done = worker.index
                 try:
-                    index, result = worker.connection.recv()
-                    worker.pending.popleft()
+                    result = worker.connection.recv()
+                    if (index := next(waiting, None)) is not None:
+                        worker.give(index, tasks[index])
+                    else:
+                        workers.pop(connection).stop()
                 except (EOFError, OSError):
-                    index, result = worker.pending.popleft()[0], worker.failure(max_seconds)
-                    waiting.extendleft(reversed(worker.pending))
-                    workers.remove(worker)
-                    if waiting:
-                        worker = start()
-                if waiting and not worker.pending:
-                    assign(worker)
-                yield index, result
+                    result = workers.pop(connection).failure(max_seconds)
+                    start()
+                yield done, result
     finally:
-        for worker in workers:
+        for worker in workers.values():
             worker.stop()
 
 
 class _Worker:
-    """One process that runs `_serve`, and its pending tasks, in order."""
+    """One process that runs `_serve`, and the index of its task."""
 
-    def __init__(self, siblings: Sequence[_Worker], *settings: Any) -> None:
+    def __init__(self, siblings: Iterable[Connection], *settings: Any) -> None:
         # Forked processes need no imports, but forking is only safe on Linux.
         forks = sys.platform == "linux"
         context = multiprocessing.get_context("fork" if forks else "spawn")
         self.connection: Connection
         self.connection, child_end = context.Pipe()
         # A fork inherits the parent's ends, which would keep its siblings alive without the parent.
-        inherited = [worker.connection for worker in (*siblings, self)] if forks else []
+        inherited = [*siblings, self.connection] if forks else []
         self.process: Any = context.Process(  # type: ignore[attr-defined]
             target=_serve, args=(child_end, inherited, *settings), daemon=True
         )
         self.process.start()
         child_end.close()
-        self.pending: deque[tuple[int, Any]] = deque()
+        self.index = -1  # of its task
 
-    def give(self, tasks: list[tuple[int, Any]]) -> None:
-        self.pending.extend(tasks)
+    def give(self, index: int, task: Any) -> None:
+        self.index = index
         with suppress(OSError):  # the process has ended; the next `recv` reports it
-            self.connection.send(tasks)
+            self.connection.send(task)
 
     def failure(self, max_seconds: float) -> Failure:
         """Stop the process and return why it ended."""
@@ -133,13 +125,13 @@ def _serve(
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process at once
     with suppress(EOFError, OSError):
         while True:
-            for index, task in connection.recv():
-                if alarms:
-                    signal.setitimer(signal.ITIMER_REAL, max_seconds)
-                result = _attempt(function, task, max_gigabytes)
-                if alarms:
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-                connection.send((index, result))
+            task = connection.recv()
+            if alarms:
+                signal.setitimer(signal.ITIMER_REAL, max_seconds)
+            result = _attempt(function, task, max_gigabytes)
+            if alarms:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            connection.send(result)
 
 
 def _attempt(function: Callable[[Any], Any], task: Any, max_gigabytes: float) -> Any:
