@@ -19,7 +19,7 @@ from typing import Any, get_args
 from rich.progress import MofNCompleteColumn
 
 from musicgen.console import log, progress_bar, warn
-from musicgen.data.corpora.base import Corpus, Piece
+from musicgen.data.corpora.base import SPLITS, Corpus, Piece
 from musicgen.data.preparation.cache import (
     INDEX,
     CacheStore,
@@ -132,8 +132,10 @@ class EncodedCorpus:
         """Return the cache's pieces of a split; all of them if the split is empty.
 
         Raises:
-            UserError: the split is empty, and the corpus has a published split without it.
+            UserError: there is no such split, or it is empty, and the corpus has a published split
+                without it.
         """
+        check_choice("split", name, SPLITS)
         pieces = self.cache.pieces(name)
         if pieces:
             return pieces
