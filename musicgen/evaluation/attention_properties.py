@@ -28,7 +28,7 @@ from musicgen.evaluation.runs import compared_models
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.files import atomic_path
 from musicgen.generation.model import MusicModel
-from musicgen.metrics.attention_invariance import by_offset, invariance_rows
+from musicgen.metrics.attention_invariance import invariance_rows
 from musicgen.models import Transformer
 from musicgen.models.attention_weights import attention_weights, identical_token_weights
 from musicgen.random import NoiseKey, RandomStream
@@ -78,7 +78,6 @@ class AttentionProperties(Measure):
         piece, bar_length = data.cache[index][: self.map_length], data.cache.bar_lengths[index]
         noise = NoiseKey((inputs.seed, RandomStream.EVALUATION))
         rows: list[Row] = []
-        by_distance: list[Row] = []
         for number, compared in enumerate(models):
             names = {"run": compared.name, "R": compared.realizations}
             suffix = f"_{number}" if len(models) > 1 else ""
@@ -119,8 +118,6 @@ class AttentionProperties(Measure):
                     identical_tokens=probe.astype(np.float32),
                     piece=maps.astype(np.float32),
                 )
-            means = np.nanmean(by_offset(maps, slice(None), maps.shape[-1]), axis=-2)
-            by_distance.append({**names, "layers": layers, "mean_by_offset": means.tolist()})
         best = best_heads(rows)
         plot_invariance(best, out / "attention_properties.png")
         write_latex(published_form(best), out / "attention_properties.tex")
@@ -129,7 +126,7 @@ class AttentionProperties(Measure):
             for each in models
         ]
         content = {"form": self.form, "runs": runs, "rows": rows, "best_heads": best}
-        write_json({**content, "piece": by_distance}, out / "attention_properties.json")
+        write_json(content, out / "attention_properties.json")
         return rows
 
     def tables(self, rows: list[Row]) -> dict[str, list[Row]]:

@@ -22,7 +22,7 @@ from musicgen.generation.model import MusicModel
 from musicgen.metrics.position_properties import kernel_properties, property_rows
 from musicgen.models.position_kernels import PositionKernel, kernel_axes, position_kernels
 from musicgen.report.figures import save_figure
-from musicgen.report.tables import write_csv, write_json
+from musicgen.report.tables import write_csv
 
 NUM_TEMPLATES = 16  # pictures of kernels as matrices
 MAX_TEMPLATE = 512  # positions in them
@@ -44,7 +44,7 @@ class PositionProperties(Measure):
     """How the positional encoding, spans and decays weigh a lag (Liutkus et al. 2021, figure 7).
 
     Lags are along one coordinate, in its unit; those of the other coordinates are 0. The heads'
-    profiles are written as CSV and JSON, and the kernels of all dimensions as arrays.
+    profiles are written as CSV, and the kernels of all dimensions as arrays.
 
     Args:
         max_factor: the longest lag, as a multiple of the training length.
@@ -90,7 +90,6 @@ class PositionProperties(Measure):
                 profiles += _profile_rows(kernel, lags, unit)
         plot_kernels(drawings, out / "position_properties.png")
         write_csv(profiles, out / "position_kernels.csv")
-        write_json({"properties": rows, "profiles": profiles}, out / "position_properties.json")
         with atomic_path(out / "position_kernels.npz") as temporary:
             np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
         return rows

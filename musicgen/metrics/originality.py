@@ -13,7 +13,7 @@ string searches"), built by prefix doubling.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,8 +84,8 @@ class PassageIndex:
         size, length, first = _SYMBOL.itemsize, 0, 0
         for start in range(len(steps)):
             # Passages that are no longer than the best need no search.
-            while start + length < len(steps) and self._contains(
-                query[size * start : size * (start + length + 1)]
+            while start + length < len(steps) and len(
+                self._places(query[size * start : size * (start + length + 1)])
             ):
                 length, first = length + 1, start
         if not length:
@@ -110,20 +110,15 @@ class PassageIndex:
             num_sources=len(np.unique(pieces)),
         )
 
-    def _contains(self, passage: bytes) -> bool:
-        prefix = self._prefix(len(passage))
-        low = bisect_left(self._suffixes, passage, key=prefix)
-        return low < len(self._suffixes) and prefix(self._suffixes[low]) == passage
-
     def _places(self, passage: bytes) -> NDArray[np.int64]:
         """Return the indices of the notes with which a passage begins."""
-        prefix = self._prefix(len(passage))
-        low = bisect_left(self._suffixes, passage, key=prefix)
-        return self._suffixes[low : bisect_right(self._suffixes, passage, low, key=prefix)]
 
-    def _prefix(self, size: int) -> Callable[[int], bytes]:
-        """Return a function from a place to the text there, of `size` bytes."""
-        return lambda place: self._text[(start := _SYMBOL.itemsize * place) : start + size]
+        def text_at(place: int) -> bytes:
+            start = _SYMBOL.itemsize * place
+            return self._text[start : start + len(passage)]
+
+        low = bisect_left(self._suffixes, passage, key=text_at)
+        return self._suffixes[low : bisect_right(self._suffixes, passage, low, key=text_at)]
 
 
 def suffix_array(text: NDArray[np.integer], length: int) -> NDArray[np.int64]:

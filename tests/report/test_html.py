@@ -68,20 +68,9 @@ def score(**changes) -> Score:
     return Score(**(settings | changes))
 
 
-def piece(
-    title="song.mid",
-    music=None,
-    prompt_end=1_920,
-    midi_file="song.mid",
-    *,
-    measures=(),
-    notices=(),
-    audio_file=None,
-    **metadata,
-):
-    return ReportPiece(
-        title, music or score(), prompt_end, midi_file, metadata, measures, notices, audio_file
-    )
+def piece(title="song.mid", **fields):
+    given = {"score": score(), "prompt_end": 1_920, "midi_file": "song.mid", "metadata": {}}
+    return ReportPiece(title, **given | fields)
 
 
 def page(*pieces, title="Title", metadata=None, notices=()) -> Page:
@@ -115,11 +104,11 @@ def test_html_in_text_is_escaped():
     music = score(tracks=[Track(HOSTILE, 0, False)], markers=[Marker(0, HOSTILE)])
     hostile = piece(
         HOSTILE,
-        music,
+        score=music,
         midi_file=HOSTILE,
         measures=[Measure(HOSTILE, 0.5, [Anchor(HOSTILE, 0.5)], ends=(HOSTILE, ""))],
         notices=[HOSTILE],
-        **{HOSTILE: HOSTILE},
+        metadata={HOSTILE: HOSTILE},
     )
     parsed = page(hostile, hostile, title=HOSTILE, metadata={HOSTILE: HOSTILE}, notices=[HOSTILE])
     assert len(parsed.scripts) == 3
@@ -155,7 +144,9 @@ def test_names_with_invalid_unicode(tmp_path):
 
 
 def test_pieces_keep_their_order_and_ids():
-    parsed = page(*(piece(f"{i}.mid", midi_file=f"{i}.mid", Tokens=i) for i in range(5)))
+    parsed = page(
+        *(piece(f"{i}.mid", midi_file=f"{i}.mid", metadata={"Tokens": i}) for i in range(5))
+    )
     assert [a["id"] for a in parsed.named("article")] == [f"piece-{i}" for i in range(5)]
     ids = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -213,7 +204,7 @@ def test_metadata_values_are_readable():
 
 def test_empty_music_and_no_pieces():
     silent = Score(tracks=[Track("Empty")])
-    parsed = page(piece(music=Score()), piece(music=silent, midi_file=None), piece(music=silent))
+    parsed = page(piece(score=Score()), piece(score=silent, midi_file=None), piece(score=silent))
     assert "0 bars, 0 notes" in parsed.text
     assert [len(p["tracks"]) for p in parsed.payloads] == [0, 1, 1]
     assert page().named("article") == []
@@ -239,7 +230,7 @@ def test_pages_of_many_pieces_are_small():
         axis=1,
     )
     music = score(tracks=[Track("Piano", notes=notes_from(map(tuple, rows.tolist())))])
-    text = render_report(title="t", pieces=[piece(music=music)] * 32, metadata={})
+    text = render_report(title="t", pieces=[piece(score=music)] * 32, metadata={})
     assert len(text) < 16 * music.num_notes * 32  # bytes per note, everything included
 
 
@@ -247,7 +238,7 @@ def test_pages_of_many_pieces_are_small():
 def test_script_decodes_the_score(tmp_path: Path):
     """Run the page's decoder in node: notes, seconds and bars are those of the Score."""
     tempos = np.array([(0, 60.0), (1_920, 120.0)], TEMPO)
-    parsed = page(piece(music=score(tempos=tempos)))
+    parsed = page(piece(score=score(tempos=tempos)))
     [script] = [text for attributes, text in parsed.scripts if not attributes]
     # Without pieces, the script only defines its classes.
     (tmp_path / "page.js").write_text(
