@@ -45,6 +45,11 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
             "weights of another"
         )
     folder = find_run(name)
+    for path in folder.rglob("*"):
+        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+            raise UserError(
+                f"{path}: a link out of the run's folder, where it would write; remove it"
+            )
     # The run may have been moved since; and what its weights began from is no longer needed.
     begun = (folder / LAST).is_file()
     left_out = {key.lstrip("+~") for key in given} | {"paths.output_dir"}
@@ -85,7 +90,9 @@ def stored_overrides(path: Path, left_out: Collection[str]) -> list[str]:
         UserError: the file is missing, or holds more than plain settings, see `_is_plain`.
     """
     try:
-        texts = [str(text) for text in yaml.safe_load(path.read_text(encoding="utf-8")) or []]
+        texts = yaml.safe_load(path.read_text(encoding="utf-8")) or []
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("not a list of texts")
         parsed = OverridesParser.create().parse_overrides(texts)
     except (OSError, ValueError, yaml.YAMLError, OverrideParseException) as error:
         reason = " ".join(str(error).split())

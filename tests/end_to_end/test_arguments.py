@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
+from functools import reduce
 
 import pytest
+import yaml
 
 from musicgen.cli.arguments import named_prompts, quoted_paths
 from musicgen.cli.resume_arguments import resumed_arguments
@@ -52,9 +53,19 @@ def test_resume_becomes_the_arguments_of_its_run(tmp_path):
     assert resumed_arguments([f"resume={run}", "init=", "seed=2"])[-2:] == prepared[-2:]
 
 
+def test_a_link_out_of_the_folder_is_refused(tmp_path):
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere.csv"
+    (run / "wandb/a").mkdir(parents=True)
+    (run / "wandb/latest").symlink_to("a")
+    assert resume_of(run, ["seed=1"]) == ["seed=1"]
+    (run / "metrics.csv").symlink_to(elsewhere)
+    with pytest.raises(UserError, match=r"metrics\.csv: a link out of the run's folder"):
+        resume_of(run, ["seed=1"])
+
+
 def resume_of(folder, stored, *given):
     (folder / ".hydra").mkdir(exist_ok=True)
-    (folder / ".hydra/overrides.yaml").write_text(json.dumps(stored))
+    (folder / ".hydra/overrides.yaml").write_text(yaml.safe_dump(stored))  # with aliases
     return resumed_arguments([f"resume={folder}", *given])[:-1]
 
 
@@ -92,9 +103,10 @@ def test_stored_arguments_that_could_do_harm_are_refused_by_name(tmp_path, line)
         assert resume_of(tmp_path, ["tags=[a]", line], line) == ["tags=[a]", line]
 
 
-@pytest.mark.parametrize(
-    "stored", [["--config-dir=/elsewhere"], ["--experimental-rerun"], {"a": 1}]
-)
+BOMB = [reduce(lambda inner, _: [inner] * 9, range(60), ["x"])]
+
+
+@pytest.mark.parametrize("stored", [["--config-dir=/elsewhere"], ["--experimental-rerun"], BOMB])
 def test_stored_arguments_that_are_none_are_refused(tmp_path, stored):
     with pytest.raises(UserError, match=r"overrides\.yaml"):
         resume_of(tmp_path, stored)
