@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,6 +62,9 @@ def describe(error: BaseException) -> str | None:
         section, error = f"{key[1]}." if key else "", error.__cause__
     if isinstance(error, ParameterError):
         return f"{section}{error}"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}; free some space, and run the same command again"
     if isinstance(error, UserError | ConfigCompositionException | OverrideParseException):
         return " ".join(str(error).split())
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,14 @@ def here(monkeypatch, capsys):
     return lambda folder, script, *arguments: call_here(
         folder, script, list(arguments), monkeypatch, capsys
     )
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("file systems are mounted by administrators alone")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)

@@ -7,7 +7,6 @@ import random
 import re
 import shlex
 import signal
-import subprocess
 import time
 from itertools import product
 from pathlib import Path
@@ -139,17 +138,6 @@ def test_a_run_that_trains_is_not_resumed(uninterrupted, tmp_path):
     first.join(60)
     assert first.exitcode == 0
     assert_same_run(tmp_path / "outputs/run", uninterrupted["spe"])
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("file systems are mounted by administrators alone")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.mark.slow
