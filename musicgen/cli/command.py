@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -28,8 +29,8 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
     """Make a command of a function that takes the configuration `config_name`.
 
     A `UserError`, or arguments that make no configuration, end the process with one line and status
-    2, Ctrl-C with one line and status 130; other exceptions show their traceback. A sweep goes on
-    after a `UserError`, and ends with status 2.
+    2, Ctrl-C and SIGTERM with one line and status 130; other exceptions show their traceback. A
+    sweep goes on after a `UserError`, and ends with status 2.
     """
 
     def decorate(main: Callable[[DictConfig], Any]) -> Callable[[], None]:
@@ -54,6 +55,7 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
 
         def run() -> None:
             spin_briefly()
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
             failed.clear()
             OmegaConf.register_new_resolver("run_id", run_id, replace=True)
             OmegaConf.register_new_resolver("job_id", job_id, replace=True)

@@ -77,7 +77,7 @@ def main(cfg: DictConfig) -> None:
                 raise UserError(f"{out / name} exists already; give another folder with out=DIR")
 
         done: dict[str, tuple[Continuation, MidiFile]] = {}
-        start = time.monotonic()
+        start, interrupted = time.monotonic(), False
         try:
             for continuation in continuations(model, prompts, request):
                 name = names[id(continuation.prompt), continuation.sample]
@@ -89,7 +89,7 @@ def main(cfg: DictConfig) -> None:
         except KeyboardInterrupt:
             if not done:
                 raise
-            warn(f"interrupted, with {pluralize(len(done), 'pieces')} finished")
+            interrupted = True
         seconds = time.monotonic() - start
 
         done = {name: done[name] for name in names.values() if name in done}
@@ -126,6 +126,8 @@ def main(cfg: DictConfig) -> None:
             f"{settings['tokens/s']:,} a second"
         )
         log(f"in {out}" + (f"; open {out / REPORT}" if cfg.report else ""))
+        if interrupted:
+            raise KeyboardInterrupt
 
 
 def build_request(model: MusicModel, cfg: DictConfig) -> GenerationRequest:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.midi import dumps, read, write
-from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, succeed
+from tests.end_to_end.command_line import ROOT, SHORT, TINY, assert_one_line, succeed
 
 
 @pytest.mark.parametrize(
@@ -107,6 +111,25 @@ def test_generate_warns_about_pieces_cut_short_by_the_position_limit(here, tmp_p
     )
     assert done.stderr.count(line) == 1
     assert line in json.loads((tmp_path / "short/generation.json").read_text())["notices"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_command_reports_what_is_finished(workplace, number):
+    out = workplace / f"stopped by {number}"
+    settings = ["bars=4", "num_samples=500", "batch_size=1", f"out={out}"]
+    command = [sys.executable, str(ROOT / "generate.py"), *settings]
+    process = subprocess.Popen(command, cwd=workplace, stderr=subprocess.PIPE, text=True)
+    while len([*out.glob("*.mid")]) < 2 and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert stderr.splitlines()[-1] == "interrupted"
+    files = {path.name for path in out.iterdir()} - {"generation.json", "report.html"}
+    rows = json.loads((out / "generation.json").read_text())["pieces"]
+    assert files == {row["file"] for row in rows}
+    assert 2 <= len(files) < 500
 
 
 def test_candidates_are_in_the_manifest(here, workplace):
