@@ -85,8 +85,8 @@ def _chosen_site(
     if chosen is not None and chosen not in common:
         names = " or ".join(site for site in _PREFERENCE if site in common)
         expected = f"expected {names} with attention={_name_of(attention)}"
-        if chosen in set(Site) and (others := _attentions(lambda a: chosen in a.accepts)):
-            expected += f", or attention={' or '.join(others)}, which forms {_ACTS_ON[chosen]}"
+        if others := _attentions(lambda a: chosen in a.accepts):
+            expected += f", or attention={' or '.join(others)}"
         raise ParameterError("position.site", chosen, expected)
     site = next(s for s in preference if s in common and chosen in (None, s))
     normaliser = settings.get("normaliser")

@@ -117,7 +117,7 @@ def test_prefill_in_parts_and_steps_are_the_parallel_form(name, log_features, de
         out, state = causal_linear_attention(
             *(x[:, part] for x in (q, k, v)), code=code_at(name, torch.arange(length)[part]),
             key_mask=mask[:, part], log_features=log_features, backend=backend, state=state,
-            return_state=True, **options,
+            return_state=True, **options
         )  # fmt: skip
         outputs.append(out)
     sizes = [x.shape for x in state if x is not None]

@@ -6,12 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from musicgen.attention import (
-    AttentionMask,
-    GaussianSpan,
-    LayerSpan,
-    SoftmaxAttention,
-)
+from musicgen.attention import AttentionMask, GaussianSpan, LayerSpan, SoftmaxAttention
 from musicgen.attention.softmax.pattern import BLOCK, AttentionPattern
 from musicgen.errors import UserError
 from musicgen.models import Transformer

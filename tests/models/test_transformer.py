@@ -89,7 +89,7 @@ def test_rotary_encodings_act_before_random_features_and_on_others(position):
             partial(RoPE, site="feature"),
             SoftmaxAttention,
             r"^position.site=feature: expected query_key with attention=softmax, "
-            r"or attention=elu or favor or relu, which forms feature maps$",
+            r"or attention=elu or favor or relu$",
         ),
         (
             partial(RoPE, site="logits"),

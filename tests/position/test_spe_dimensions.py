@@ -150,10 +150,7 @@ def test_frequencies_are_initialised_as_in_one_dimension_with_random_signs():
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("length", "lags"),
-    [
-        (32, [-40, -32, -16, 0, 8, 16, 31, 32]),
-        (8, [[0, 0], [4, 0], [-4, 2], [8, 0], [0, -8]]),
-    ],
+    [(32, [-40, -32, -16, 0, 8, 16, 31, 32]), (8, [[0, 0], [4, 0], [-4, 2], [8, 0], [0, -8]])],
 )
 def test_conv_kernel_is_initialised_as_a_triangle_or_pyramid(length, lags):
     # E[Φ_q] E[Φ_k] = (½)² / (P/2), and P − |τ| taps overlap: ½ at lag 0, 0 from lag P on.

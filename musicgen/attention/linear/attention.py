@@ -82,13 +82,9 @@ class LinearAttention(Attention):
         state: LinearState | None = None,
         return_state: bool = False,
     ) -> tuple[Tensor, LinearState | None]:
-        assert mask.span is None, "linear attention has no span"
         phi_q, phi_k, feature_code = self.features(q, k, code)
         options: dict[str, Any] = {"code": feature_code}
-        of_keys: Any = {
-            "log_features": self.feature_map.log_features,
-            "key_mask": mask.key_mask,
-        }
+        of_keys: Any = {"log_features": self.feature_map.log_features, "key_mask": mask.key_mask}
         if not mask.causal:
             return bidirectional_linear_attention(phi_q, phi_k, v, **options, **of_keys), None
         options["log_decay"] = self.total_decay(code, mask, token_decay)

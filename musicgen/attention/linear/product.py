@@ -4,11 +4,7 @@ import torch
 from torch import Tensor
 
 from musicgen.attention.linear.backends import select_backend
-from musicgen.attention.linear.stabilise import (
-    stabilise,
-    stabilise_bidirectional,
-    stabilise_step,
-)
+from musicgen.attention.linear.stabilise import stabilise, stabilise_bidirectional, stabilise_step
 from musicgen.attention.linear.state import (
     LinearState,
     NormFeatures,

@@ -68,7 +68,6 @@ class SPE(PositionalEncoding):
 
         `layer` gives the code and the gate; None is the first code, ungated.
         """
-        assert lags.dim() == (1 if self.num_coordinates == 1 else 2)
         steps = self.by_head(lags.reshape(-1, self.num_coordinates))
         kernel = self.code_kernel(steps, (layer or 0) % self.num_codes)
         if layer is None or self.gate is None:
