@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
@@ -76,25 +77,25 @@ def random_mask(length: int) -> Tensor:
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @pytest.mark.parametrize("log_features", [False, True])
-@pytest.mark.parametrize("decaying", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("backend", ["naive", "chunked"])
-def test_outputs_and_gradients_are_those_of_all_pairs(
-    name, log_features, decaying, masked, backend
-):
-    length = 90
+@pytest.mark.parametrize(
+    ("form", "decaying"), [*product(["naive", "chunked"], [False, True]), ("bidirectional", False)]
+)
+def test_outputs_and_gradients_are_those_of_all_pairs(name, log_features, masked, form, decaying):
+    length, causal = 90, form != "bidirectional"
     code = code_at(name, torch.arange(length))
     q, k, v = inputs(length, log_features)
     decay = DECAY.clone().requires_grad_() if decaying else None
     mask = random_mask(length) if masked else None
     wanted = (q, k, v, decay) if decaying else (q, k, v)
     weights = torch.randn_like(v)
-    out, _ = causal_linear_attention(
-        q, k, v, log_features=log_features, log_decay=decay, code=code, key_mask=mask,
-        backend=backend, eps=0
-    )  # fmt: skip
+    options = {"log_features": log_features, "code": code, "key_mask": mask, "eps": 0}
+    if causal:
+        out, _ = causal_linear_attention(q, k, v, log_decay=decay, backend=form, **options)
+    else:
+        out = bidirectional_linear_attention(q, k, v, **options)
     results = []
-    for x in (oracle(q, k, v, code, log_features, decay, mask), out):
+    for x in (oracle(q, k, v, code, log_features, decay, mask, causal), out):
         results.append((x, *torch.autograd.grad((x * weights).sum(), wanted)))
     for expected, found in zip(*results, strict=True):
         torch.testing.assert_close(found, expected, atol=1e-8, rtol=1e-8)
@@ -144,21 +145,6 @@ def test_single_precision_is_enough_for_exponents_beyond_its_range(name, decay):
     out, _ = causal_linear_attention(q, k, v, log_features=True, log_decay=decay, code=code)
     expected = oracle(*(x.double() for x in (q, k, v)), code, True, decay)
     torch.testing.assert_close(out.double(), expected, atol=1e-3, rtol=1e-3)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("name", ENCODINGS)
-@pytest.mark.parametrize("log_features", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-def test_bidirectional_form(name, log_features, masked):
-    q, k, v = inputs(40, log_features)
-    code = code_at(name, torch.arange(40))
-    mask = random_mask(40) if masked else None
-    out = bidirectional_linear_attention(
-        q, k, v, log_features=log_features, code=code, key_mask=mask, eps=0
-    )
-    expected = oracle(q, k, v, code, log_features, mask=mask, causal=False)
-    torch.testing.assert_close(out, expected, atol=1e-9, rtol=1e-9)
 
 
 @torch.no_grad()
