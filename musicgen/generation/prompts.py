@@ -79,12 +79,12 @@ def make_prompt(
     """
     check_int("prompt_bars", prompt_bars, none_means="all")
     bar_length = tokenizer.bar_length(score)
-    encoded, summary = tokenizer.encode_with_summary(score)
+    encoded, losses = tokenizer.encode_with_losses(score)
     grid = tokenizer.decode(encoded)
     if grid.num_notes == 0:
         raise UserError(
             f"{name}: no note that the {tokenizer.name} vocabulary can represent "
-            f"({summary.describe()})"
+            f"({losses.summary().describe()})"
         )
     step = grid.ticks_per_beat // tokenizer.steps_per_beat  # ticks
     bars = tokenizer.bar_starts(encoded, bar_length)
@@ -101,7 +101,7 @@ def make_prompt(
     end_tick = end_time * step
     piece = grid.clip(start_time * step, grid.end + 1)
     # Cut as tokens, not as music, so that notes that sound across the end keep their length.
-    tokens = tokenizer.encode(piece) if start_time else encoded
+    tokens = tokenizer.from_bar(encoded, first, bar_length) if first else encoded
     tokens = tokens[: np.searchsorted(tokenizer.times(tokens), end_time)]
 
     def own_tick(time: int) -> int:
@@ -109,8 +109,6 @@ def make_prompt(
 
     from_start = score.clip(own_tick(start_time), score.end + 1)
     piece = with_frame(piece, _frame(tokenizer, from_start))
-    if start_time or own_tick(end_time) < score.end:
-        _, summary = tokenizer.encode_with_summary(from_start.clip(0, own_tick(end_time)))
     source = None
     if data is not None:
         end = own_tick(start_time + end_time)
@@ -128,7 +126,7 @@ def make_prompt(
         bar_length=last_bar,
         score=piece.clip(0, end_tick),
         piece=piece,
-        summary=summary,
+        summary=losses.summary(start_time, start_time + end_time),
         source=source,
     )
 

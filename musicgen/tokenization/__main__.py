@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,11 +37,8 @@ def main() -> None:
     try:
         for line in describe_file(arguments.file, arguments.tokenizer.removeprefix("tokenizer=")):
             print(line)
-        sys.stdout.flush()
     except UserError as error:
         parser.exit(2, f"error: {error}\n")
-    except BrokenPipeError:  # the reader, such as `head`, has stopped reading
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from musicgen.midi import Score, Track
 from musicgen.text import pluralize
 from musicgen.tokenization.coordinates import TokenCoordinates
 from musicgen.tokenization.grammar import Grammar
+from musicgen.tokenization.quantization import to_grid
 from musicgen.tokenization.vocabulary import IntArray, load_json, save_json, within
 
 Rng = np.random.Generator
@@ -39,14 +41,6 @@ class EncodingSummary:
     clipped: dict[str, int] = field(default_factory=dict)
     rules: list[str] = field(default_factory=list)
 
-    def drop(self, reason: str, count: int) -> None:
-        if count:
-            self.dropped[reason] = self.dropped.get(reason, 0) + int(count)
-
-    def clip(self, reason: str, count: int) -> None:
-        if count:
-            self.clipped[reason] = self.clipped.get(reason, 0) + int(count)
-
     @property
     def lossy(self) -> bool:
         """Whether anything was dropped, clipped or interpreted by a rule."""
@@ -59,6 +53,55 @@ class EncodingSummary:
         complete = self.notes_kept == self.notes_read
         kept = [f"all {pluralize(self.notes_read, 'notes')} kept"] if complete else []
         return ", ".join(kept + dropped + clipped + self.rules)
+
+
+class Losses:
+    """What an encoding loses of a piece, and where: by arrays of grid steps.
+
+    Attributes:
+        read, kept: where the notes begin that the piece has, and those that the tokens hold.
+        no_chords_until: where the first chord is; 0 for vocabularies without chords.
+    """
+
+    def __init__(self, score: Score, steps_per_beat: int) -> None:
+        onsets = [np.empty(0, np.int64), *(track.notes["onset"] for track in score.tracks)]
+        self.read = to_grid(np.concatenate(onsets), steps_per_beat, score.ticks_per_beat)
+        self.kept = self.read[:0]
+        self.no_chords_until = 0.0
+        self._dropped: list[tuple[str, IntArray]] = []
+        self._clipped: list[tuple[str, IntArray]] = []
+        self._rules: list[tuple[str, float, float]] = []
+
+    def drop(self, reason: str, steps: IntArray) -> None:
+        self._dropped.append((reason, steps))
+
+    def clip(self, reason: str, steps: IntArray) -> None:
+        self._clipped.append((reason, steps))
+
+    def interpret(self, rule: str, start: float, end: float) -> None:
+        """Record a rule that the music from one step to another is read by."""
+        self._rules.append((rule, start, end))
+
+    def summary(self, start: float = -np.inf, end: float = np.inf) -> EncodingSummary:
+        """Return the losses among the events that begin in the grid steps [start, end)."""
+
+        def count(steps: IntArray) -> int:
+            return int(((steps >= start) & (steps < end)).sum())
+
+        def by_reason(events: list[tuple[str, IntArray]]) -> dict[str, int]:
+            counts: Counter[str] = Counter()
+            for reason, steps in events:
+                counts[reason] += count(steps)
+            return {reason: number for reason, number in counts.items() if number}
+
+        rules = [rule for rule, first, last in self._rules if first < end and last > start]
+        if self.no_chords_until >= end:
+            rules.append("no chord markers: no Chord tokens")
+        return EncodingSummary(
+            *(count(self.read), count(self.kept)),
+            *(by_reason(self._dropped), by_reason(self._clipped)),
+            list(dict.fromkeys(rules)),
+        )
 
 
 class Tokenizer(TokenCoordinates):
@@ -124,12 +167,17 @@ class Tokenizer(TokenCoordinates):
         return load_json(path, Tokenizer.from_json)
 
     @abstractmethod
+    def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
+        """Return the ids of a whole piece, end token included [L], and what they do not hold."""
+
     def encode_with_summary(self, score: Score) -> tuple[IntArray, EncodingSummary]:
         """Return the ids of a whole piece, end token included [L], and a summary of the losses."""
+        tokens, losses = self.encode_with_losses(score)
+        return tokens, losses.summary()
 
     def encode(self, score: Score) -> IntArray:
         """Return the ids of a whole piece, end token included. [L]."""
-        return self.encode_with_summary(score)[0]
+        return self.encode_with_losses(score)[0]
 
     @abstractmethod
     def decode(self, tokens: IntArray) -> Score:
@@ -206,6 +254,11 @@ class Tokenizer(TokenCoordinates):
         self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng | None
     ) -> IntArray:
         """Return a new array with the crop at the first of `starts`, augmented given `rng`."""
+
+    def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
+        """Return the ids of a piece [L] from a bar on, before which no note begins. -> [<= L]."""
+        starts = self.crop_starts(tokens, bar_length=bar_length)[bar:]
+        return self._crop(tokens, starts, len(tokens), bar_length, None)
 
     def _transpose_randomly(self, window: IntArray, rng: Rng) -> IntArray:
         """Transpose a crop by one random interval that keeps all pitches in range."""

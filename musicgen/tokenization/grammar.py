@@ -39,9 +39,6 @@ class GrammarState:
         """Return the rows at `index` [N], which may repeat, as a state of N rows."""
         return type(self)(**{name: tensor[index] for name, tensor in vars(self).items()})
 
-    def to(self, device: torch.device) -> Self:
-        return type(self)(**{name: tensor.to(device) for name, tensor in vars(self).items()})
-
     @classmethod
     def cat(cls, states: Sequence[Self]) -> Self:
         """Concatenate the rows of several states."""
@@ -55,7 +52,8 @@ S = TypeVar("S", bound=GrammarState)
 class Grammar(ABC, Generic[S]):
     """The language of a tokenizer's encodings: the sequences that decode and encode to themselves.
 
-    States are never changed in place, so a generation can be forked by keeping one.
+    States are never changed in place, so a generation can be forked by keeping one. All tensors are
+    on the CPU, where many small steps are the fastest.
 
     Attributes:
         note_ons: ids of the tokens with which a note begins.
@@ -72,7 +70,7 @@ class Grammar(ABC, Generic[S]):
 
     @abstractmethod
     def _initial_state(self, num_rows: int) -> S:
-        """Return the state before any token, on the CPU."""
+        """Return the state before any token."""
 
     @abstractmethod
     def _allowed(self, state: S) -> Tensor:
@@ -105,7 +103,6 @@ class Grammar(ABC, Generic[S]):
             "positions": torch.stack([index, time], dim=1),
             "finished": state.finished | (tokens == self.eos),
             "last": tokens,
-            "limit": state.limit,
         }
 
     def _after_prompt(self, state: S, prompts: Tensor) -> S:
@@ -119,24 +116,16 @@ class Grammar(ABC, Generic[S]):
             num_given: how many of the tokens are the user's, which decide whether continuations
                 have chords; None: all.
         """
-        rows = prompts.detach().cpu().long()  # many small steps are faster on the CPU
-        outside = (rows < 0) | (rows >= len(self.vocabulary))
-        if outside.any():
-            row, at = outside.nonzero()[0].tolist()
-            raise UserError(
-                f"prompt {row}, position {at}: no such token id as {int(rows[row, at])}; "
-                "use the tokenizer that the model was trained with"
-            )
-        legal, state = self._walk(rows)
+        legal, state = self._walk(prompts)
         if not legal.all():
             row, at = (~legal).nonzero()[0].tolist()
-            name = self.vocabulary.token(int(rows[row, at]))
-            before = self.vocabulary.token(int(rows[row, at - 1])) if at else "the beginning"
+            name = self.vocabulary.token(int(prompts[row, at]))
+            before = self.vocabulary.token(int(prompts[row, at - 1])) if at else "the beginning"
             raise UserError(
                 f"prompt {row}, position {at}: {name} may not follow {before} here; "
                 "cut prompts from the tokenizer's own encodings, where a bar begins"
             )
-        return self._after_prompt(state, rows[:, :num_given]).to(prompts.device)
+        return self._after_prompt(state, prompts[:, :num_given])
 
     def hold(self, state: S, *, tempo: bool, metre: bool) -> S:
         """Return a state from which all continuations keep the tempo, or the metre, of their row.
@@ -166,12 +155,10 @@ class Grammar(ABC, Generic[S]):
         """
 
     def accepts(self, rows: Tensor) -> Tensor:
-        """Return whether each row [B, L] is a prefix of a piece, then PAD. -> [B], on the CPU."""
-        rows = rows.detach().cpu().long()
-        inside = (rows >= 0) & (rows < len(self.vocabulary))
-        legal, _ = self._walk(torch.where(inside, rows, self.pad))
+        """Return whether each row [B, L] is a prefix of a piece, then PAD. -> [B]."""
+        legal, _ = self._walk(rows)
         ended = (rows == self.pad).flip(1).cumprod(1).flip(1).bool()
-        return ((legal & inside) | ended).all(dim=1)
+        return (legal | ended).all(dim=1)
 
     def _walk(self, rows: Tensor) -> tuple[Tensor, S]:
         """Return whether each token [B, L] was allowed [B, L], and the state after the last."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import ParameterError
-from musicgen.tokenization.base import EncodingSummary
 from musicgen.tokenization.vocabulary import IntArray
+
+if TYPE_CHECKING:
+    from musicgen.tokenization.base import Losses
 
 
 class GridNotes(NamedTuple):
@@ -27,29 +29,32 @@ def to_grid(ticks: IntArray, steps_per_beat: int, ticks_per_beat: int) -> IntArr
     return (2 * steps_per_beat * ticks + ticks_per_beat) // (2 * ticks_per_beat)
 
 
-def remove_overlaps(notes: GridNotes, summary: EncodingSummary) -> GridNotes:
+def remove_overlaps(notes: GridNotes, losses: Losses, unit: int = 1) -> GridNotes:
     """Make each voice play one note at a time; return the notes sorted by voice, then onset.
 
     Notes of one voice that begin together are merged into one with the longest duration and the
     highest velocity. A note ends at the latest where the next one of its voice begins.
+
+    Args:
+        unit: of the times, as a fraction of a grid step: 2 for half steps.
     """
     order = np.lexsort((notes.onset, notes.voice))
     voice, onset = notes.voice[order], notes.onset[order]
     first = np.ones(len(order), bool)
     first[1:] = (voice[1:] != voice[:-1]) | (onset[1:] != onset[:-1])
+    losses.drop("notes doubling another", onset[~first] // unit)
     starts = np.flatnonzero(first)
-    summary.drop("notes doubling another", len(order) - len(starts))
-    summary.notes_kept = len(starts)
     if not len(starts):
         return notes
     voice, onset = voice[starts], onset[starts]
+    losses.kept = onset // unit
     duration = np.maximum.reduceat(notes.duration[order], starts)
     velocity = np.maximum.reduceat(notes.velocity[order], starts)
 
     gap = np.diff(onset)
     overlaps = (voice[1:] == voice[:-1]) & (duration[:-1] > gap)
     duration[:-1][overlaps] = gap[overlaps]
-    summary.clip("notes struck again while sounding", overlaps.sum())
+    losses.clip("notes struck again while sounding", onset[:-1][overlaps] // unit)
     return GridNotes(voice, onset, duration, velocity)
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from omegaconf import OmegaConf
 
+import musicgen.cli  # noqa: F401, registers the resolver of conf/data
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.errors import UserError
 from musicgen.evaluation.training_data import open_training_data

@@ -41,6 +41,7 @@ GROOVES = st.builds(
     drop_track_probability=st.floats(0, 1),
     skip_bar_probability=st.floats(0, 1),
 )
+CHORALES = st.builds(Chorale, max_transposition=st.integers(0, 12))
 
 TICKS = st.integers(0, 3000)
 NOTES = st.lists(
@@ -246,7 +247,7 @@ def test_encoding_inverts_decoding_and_positions_are_note_onsets(
 
 @pytest.mark.parametrize(
     "tokenizers",
-    [REMIS, GROOVES, st.builds(Chorale, max_transposition=st.integers(0, 12))],
+    [REMIS, GROOVES, CHORALES],
     ids=["remi", "groove", "chorale"],
 )
 @given(data=st.data())
@@ -270,7 +271,7 @@ def test_crops_are_grammatical_with_or_without_augmentation(grammar_error, token
             assert np.array_equal(tokenizer.encode(tokenizer.decode(window)), window)
 
 
-@given(tokenizer=REMIS | GROOVES)
+@given(tokenizer=REMIS | GROOVES | CHORALES)
 @settings(max_examples=40, deadline=None)
 def test_a_saved_tokenizer_is_loaded_unchanged(tokenizer, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "my tokenizer, für Señor.json"

@@ -145,12 +145,3 @@ def test_decode_takes_prefixes_and_padding(names):
     assert remi.decode(np.concatenate([[pad], tokens, [pad, pad]])) == whole
     assert remi.decode(np.concatenate([tokens, tokens])) == whole
     assert names(remi, remi.encode(whole)[:-1]).endswith("Duration_4")
-
-
-def test_positions_by_hand():
-    vocabulary = remi.vocabulary
-    named = "Bar Beat_3 Tempo_119 Pitch_60 Velocity_60 Duration_1 Bar Bar Beat_15 Tempo_122 EOS"
-    tokens = np.array([vocabulary.id(name) for name in named.split()])
-    assert remi.positions(tokens).tolist() == [
-        [i, time] for i, time in enumerate([0, 3, 3, 3, 3, 3, 16, 32, 47, 47, 47])
-    ]

@@ -8,7 +8,7 @@ from itertools import combinations, groupby
 import numpy as np
 
 from musicgen.midi import NOTE, Score, Track, notes_from, pitch_name
-from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary
+from musicgen.tokenization.base import TICKS_PER_BEAT, Losses
 from musicgen.tokenization.quantization import to_grid
 from musicgen.tokenization.vocabulary import IntArray
 
@@ -42,10 +42,8 @@ def score_of_frames(frames: IntArray) -> Score:
     return Score(TICKS_PER_BEAT, tracks)
 
 
-def frames_of_score(
-    score: Score, pitches: range, max_beats: int, summary: EncodingSummary
-) -> IntArray:
-    """Return the frames of a Score until its last note ends [num_frames, 4], and fill `summary`.
+def frames_of_score(score: Score, pitches: range, max_beats: int, losses: Losses) -> IntArray:
+    """Return the frames of a Score until its last note ends [num_frames, 4], and fill `losses`.
 
     Tracks of voices keep their notes; other notes are led as `lead_voices` describes.
 
@@ -53,23 +51,27 @@ def frames_of_score(
         pitches: the range of pitches to keep.
         max_beats: number of beats to keep.
     """
-    summary.notes_read = score.num_notes
+
+    def grid(ticks: IntArray) -> IntArray:
+        return to_grid(ticks, STEPS_PER_BEAT, score.ticks_per_beat)
+
+    for drums in score.tracks:
+        if drums.is_drum:
+            losses.drop("notes of drums", grid(drums.notes["onset"]))
     parts = [track for track in score.tracks if not track.is_drum and len(track.notes)]
     notes = np.concatenate([np.empty(0, NOTE), *(part.notes for part in parts)])
-    summary.drop("notes of drums", summary.notes_read - len(notes))
     track = np.repeat(np.arange(len(parts)), [len(part.notes) for part in parts])
     pitch, limit = notes["pitch"], max_beats * STEPS_PER_BEAT
-    onset = to_grid(notes["onset"], STEPS_PER_BEAT, score.ticks_per_beat)
-    length = to_grid(notes["duration"], STEPS_PER_BEAT, score.ticks_per_beat)
-    end = onset + np.maximum(length, 1)
+    onset = grid(notes["onset"])
+    end = onset + np.maximum(grid(notes["duration"]), 1)
 
     in_range = (pitch >= pitches[0]) & (pitch <= pitches[-1])
     names = f"{pitch_name(pitches[0])}-{pitch_name(pitches[-1])}"
-    summary.drop(f"notes outside {names}", (~in_range).sum())
+    losses.drop(f"notes outside {names}", onset[~in_range])
     inside = (onset >= 0) & (onset < limit)
-    summary.drop(f"notes beyond beat {max_beats}", (in_range & ~inside).sum())
+    losses.drop(f"notes beyond beat {max_beats}", onset[in_range & ~inside])
     kept = in_range & inside
-    summary.clip(f"notes lasting beyond beat {max_beats}", (kept & (end > limit)).sum())
+    losses.clip(f"notes lasting beyond beat {max_beats}", onset[kept & (end > limit)])
     track, pitch, onset, end = track[kept], pitch[kept], onset[kept], np.minimum(end, limit)[kept]
 
     present = np.unique(track).tolist()
@@ -79,33 +81,33 @@ def frames_of_score(
     if voices is None:
         voice = lead_voices(pitch, onset, end)
         sung = voice >= 0
-        summary.drop("notes beyond four voices", (~sung).sum())
+        losses.drop("notes beyond four voices", onset[~sung])
         voice, pitch, onset, end = voice[sung], pitch[sung], onset[sung], end[sung]
     else:
         voice = np.zeros(len(track), np.int64)
         for each, notes_of_track in zip(voices, own, strict=True):
             voice[notes_of_track] = each
-    return _fill(voice, pitch, onset, end, summary)
+    return _fill(voice, pitch, onset, end, losses)
 
 
 def _fill(
-    voice: IntArray, pitch: IntArray, onset: IntArray, end: IntArray, summary: EncodingSummary
+    voice: IntArray, pitch: IntArray, onset: IntArray, end: IntArray, losses: Losses
 ) -> IntArray:
     """Return the frames of notes, of which each voice sings one at a time, the latest."""
     order = np.lexsort((pitch, onset, voice))
     voice, pitch, onset, end = voice[order], pitch[order], onset[order], end[order]
     highest = np.ones(len(voice), bool)
     highest[:-1] = (voice[1:] != voice[:-1]) | (onset[1:] != onset[:-1])
-    summary.drop("notes below another of their voice", (~highest).sum())
+    losses.drop("notes below another of their voice", onset[~highest])
     voice, pitch, onset, end = voice[highest], pitch[highest], onset[highest], end[highest]
-    summary.notes_kept = len(voice)
+    losses.kept = onset
 
     same = voice[1:] == voice[:-1]
     cut = same & (end[:-1] > onset[1:])
-    summary.clip("notes overlapping the next of their voice", cut.sum())
+    losses.clip("notes overlapping the next of their voice", onset[:-1][cut])
     end[:-1][cut] = onset[1:][cut]
     joined = same & (end[:-1] == onset[1:]) & (pitch[1:] == pitch[:-1])
-    summary.drop("onsets of repeated notes", joined.sum())
+    losses.drop("onsets of repeated notes", onset[1:][joined])
     frames = np.full((int(end.max(initial=0)), NUM_VOICES), SILENCE, np.int64)
     columns = (x.tolist() for x in (voice, pitch, onset, end))
     for v, p, first, stop in zip(*columns, strict=True):

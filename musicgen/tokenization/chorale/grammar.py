@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         return ChoraleState(**self._initial_fields(num_rows), sounding=sounding)
 
     def _allowed(self, state: ChoraleState) -> Tensor:
-        tokens = torch.arange(len(self.vocabulary), device=state.last.device)
+        tokens = torch.arange(len(self.vocabulary))
         # The next token's frame and voice; BOS has index 0.
         index = state.positions[:, :1]
         frame, voice = index // NUM_VOICES, index % NUM_VOICES
@@ -59,7 +59,7 @@ class ChoraleGrammar(Grammar[ChoraleState]):
 
     def _time_tokens(self, state: ChoraleState, until: Tensor) -> Tensor:
         """Return silence before `until`, and every token where the next one is at `until`."""
-        tokens = torch.arange(len(self.vocabulary), device=state.last.device)
+        tokens = torch.arange(len(self.vocabulary))
         arrives = state.positions[:, 0] // NUM_VOICES >= until
         return (tokens == self.silence) | arrives[:, None]
 
@@ -68,7 +68,7 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         time = (index - 1).clamp(min=0) // NUM_VOICES
         same_frame = index % NUM_VOICES != 1
         sounding = self._is_pitch(tokens) | (state.sounding & same_frame)
-        return ChoraleState(**self._next_fields(state, tokens, time), sounding=sounding)
+        return replace(state, **self._next_fields(state, tokens, time), sounding=sounding)
 
     def _is_pitch(self, tokens: Tensor) -> Tensor:
         return (tokens >= self.pitches.start) & (tokens < self.pitches.stop)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from musicgen.midi import Score, Track
-from musicgen.tokenization.base import EncodingSummary, Rng, Tokenizer
+from musicgen.tokenization.base import Losses, Rng, Tokenizer
 from musicgen.tokenization.chorale.frames import (
     NUM_VOICES,
     SILENCE,
@@ -65,13 +65,13 @@ class Chorale(Tokenizer):
     def find_track(self, track: Track) -> int | None:
         return None if track.is_drum else find_voice(track.name)
 
-    def encode_with_summary(self, score: Score) -> tuple[IntArray, EncodingSummary]:
-        summary = EncodingSummary()
-        frames = frames_of_score(score, PITCHES, self.max_beats, summary).ravel()
+    def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
+        losses = Losses(score, STEPS_PER_BEAT)
+        frames = frames_of_score(score, PITCHES, self.max_beats, losses).ravel()
         first, silence = self.families["Pitch"].start, self.vocabulary.id("Silence")
         tokens = np.where(frames == SILENCE, silence, frames - PITCHES.start + first)
         ends = [[self.vocabulary.id("BOS")], [self.vocabulary.id("EOS")]]
-        return np.concatenate([ends[0], tokens, ends[1]]), summary
+        return np.concatenate([ends[0], tokens, ends[1]]), losses
 
     def decode(self, tokens: IntArray) -> Score:
         """Return a track for each voice, also without notes; no tempo; constant velocity.

@@ -47,7 +47,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         self.shifts = families["TimeShift"]
         self.longest_shift = self.shifts.stop - 1
         self.limit = limit
-        self._max_durations = {torch.device("cpu"): torch.from_numpy(max_durations)}
+        self.max_durations = torch.from_numpy(max_durations)
         self._max_notes: Tensor | None = None  # of each instrument that sound at once
 
     def bound(self, max_notes: int | Sequence[int]) -> None:
@@ -69,7 +69,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         return replace(state, ends=torch.minimum(state.ends, state.limit[:, None]))
 
     def _allowed(self, state: GrooveState) -> Tensor:
-        num_voices, device = self.num_voices, state.last.device
+        num_voices = self.num_voices
         last, time = state.last[:, None], state.time[:, None]  # [B, 1]
         after_on = last < num_voices
         after_off = (last >= num_voices) & (last < 2 * num_voices)
@@ -78,14 +78,14 @@ class GrooveGrammar(Grammar[GrooveState]):
         any_sounding = sounding.any(dim=1, keepdim=True)
         next_end = self._next_end(state)
         is_due = next_end <= time
-        voice = torch.arange(num_voices, device=device)
+        voice = torch.arange(num_voices)
 
         lowest_on = torch.where(after_on, last + 1, 0)
         on = ~sounding & (voice >= lowest_on) & begun & ~is_due
 
         if self._max_notes is not None:
             num_sounding = sounding.unflatten(1, (-1, NUM_KEYS)).sum(-1)
-            full = num_sounding >= self._max_notes.to(device)
+            full = num_sounding >= self._max_notes
             on &= ~full.repeat_interleave(NUM_KEYS, dim=1)
 
         lowest_off = torch.where(after_off, last - num_voices + 1, 0)
@@ -94,7 +94,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         first_due = (sounding & (state.ends <= time)).to(torch.uint8).argmax(dim=1, keepdim=True)
         off &= ~is_due | (voice <= first_due)
 
-        forward = torch.arange(1, len(self.shifts) + 1, device=device)
+        forward = torch.arange(1, len(self.shifts) + 1)
         tick = time % STEPS_PER_BEAT
         arrival = time - tick + forward
         may_shift = after_on | after_off | (last == self.longest_shift) | (last == self.bos)
@@ -106,7 +106,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         return torch.cat([on, off, shift, eos, ~begun, torch.zeros_like(begun)], dim=1)
 
     def _time_tokens(self, state: GrooveState, until: Tensor) -> Tensor:
-        tokens = torch.arange(len(self.vocabulary), device=state.last.device)
+        tokens = torch.arange(len(self.vocabulary))
         next_end, time = self._next_end(state), state.time[:, None]
         # An event must follow any shift but the longest.
         ready = self._arrival(time, tokens) >= torch.minimum(until[:, None], next_end)
@@ -115,26 +115,18 @@ class GrooveGrammar(Grammar[GrooveState]):
 
     def advance(self, state: GrooveState, tokens: Tensor) -> GrooveState:
         event_voice = torch.where(tokens < 2 * self.num_voices, tokens % self.num_voices, -1)
-        toggled = torch.arange(self.num_voices, device=tokens.device) == event_voice[:, None]
+        toggled = torch.arange(self.num_voices) == event_voice[:, None]
         arrival = self._arrival(state.time, tokens)
         time = torch.where(self._is_shift(tokens), arrival, state.time)
-        end = torch.minimum(
-            time[:, None] + self._max_durations_on(tokens.device), state.limit[:, None]
-        )
+        end = torch.minimum(time[:, None] + self.max_durations, state.limit[:, None])
         begun = torch.where((tokens < self.num_voices)[:, None], end, 0)
         fields = self._next_fields(state, tokens, time)
-        return GrooveState(**fields, ends=torch.where(toggled, begun, state.ends))
+        return replace(state, **fields, ends=torch.where(toggled, begun, state.ends))
 
     def _next_end(self, state: GrooveState) -> Tensor:
         """Return the time by which a note or else the piece must end. [B, 1]."""
         ends = torch.where(state.ends > 0, state.ends, state.limit[:, None])
         return ends.amin(dim=1, keepdim=True)
-
-    def _max_durations_on(self, device: torch.device) -> Tensor:
-        if device not in self._max_durations:
-            on_cpu = self._max_durations[torch.device("cpu")]
-            self._max_durations[device] = on_cpu.to(device)
-        return self._max_durations[device]
 
     def _is_shift(self, tokens: Tensor) -> Tensor:
         return (tokens >= self.shifts.start) & (tokens < self.shifts.stop)

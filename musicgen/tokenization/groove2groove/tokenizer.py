@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from musicgen.midi import NOTE, Score, Track, sort_notes
-from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, Rng, Tokenizer
+from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Rng, Tokenizer
 from musicgen.tokenization.groove2groove.augmentation import TrackBarDropout
 from musicgen.tokenization.groove2groove.grammar import GrooveGrammar
 from musicgen.tokenization.groove2groove.instruments import (
@@ -108,39 +108,39 @@ class Groove2Groove(Tokenizer):
     def find_track(self, track: Track) -> int | None:
         return find_instrument(track, self.instruments)
 
-    def encode_with_summary(self, score: Score) -> tuple[IntArray, EncodingSummary]:
-        summary = EncodingSummary(notes_read=score.num_notes)
+    def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
+        losses = Losses(score, STEPS_PER_BEAT)
+
+        def grid(ticks: IntArray) -> IntArray:
+            return to_grid(ticks, STEPS_PER_BEAT, score.ticks_per_beat)
+
         parts = [np.empty(0, NOTE)]
         voices = [np.empty(0, np.int64)]
         for track in score.tracks:
-            index = find_instrument(track, self.instruments)
+            index, notes = find_instrument(track, self.instruments), track.notes
             if index is None:
-                summary.drop("notes of tracks without an instrument", len(track.notes))
+                losses.drop("notes of tracks without an instrument", grid(notes["onset"]))
                 continue
-            notes = track.notes
-            in_range = (notes["pitch"] >= 0) & (notes["pitch"] < NUM_KEYS)
-            summary.drop("notes outside 0-127", (~in_range).sum())
-            parts.append(notes[in_range])
-            voices.append(notes["pitch"][in_range] + index * NUM_KEYS)
+            parts.append(notes)
+            voices.append(notes["pitch"] + index * NUM_KEYS)
         notes, voice = np.concatenate(parts), np.concatenate(voices)
 
-        limit = self.max_beats * self.steps_per_beat
-        onset = to_grid(notes["onset"], self.steps_per_beat, score.ticks_per_beat)
-        duration = to_grid(notes["duration"], self.steps_per_beat, score.ticks_per_beat)
+        limit = self.max_beats * STEPS_PER_BEAT
+        onset, duration = grid(notes["onset"]), grid(notes["duration"])
         inside = (onset >= 0) & (onset < limit)
-        summary.drop(f"notes beyond beat {self.max_beats}", (~inside).sum())
+        losses.drop(f"notes beyond beat {self.max_beats}", onset[~inside])
         onset, duration = onset[inside], duration[inside]
         too_long = onset + duration > limit
-        summary.clip(f"notes lasting beyond beat {self.max_beats}", too_long.sum())
+        losses.clip(f"notes lasting beyond beat {self.max_beats}", onset[too_long])
         duration = np.clip(duration, 1, limit - onset)
 
         columns = GridNotes(voice[inside], onset, duration, notes["velocity"][inside])
-        kept = remove_overlaps(columns, summary)
+        kept = remove_overlaps(columns, losses)
         longest = self._max_durations[kept.voice]
-        summary.clip("notes longer than the maximum", (kept.duration > longest).sum())
+        losses.clip("notes longer than the maximum", kept.onset[kept.duration > longest])
         duration = np.minimum(kept.duration, longest)
         events = self.events.sort(kept.voice, kept.onset, kept.onset + duration)
-        return self._frame(events, end=True), summary
+        return self._frame(events, end=True), losses
 
     def decode(self, tokens: IntArray) -> Score:
         """Return all instruments in order, including empty ones; no tempo; constant velocity.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,15 +43,6 @@ class REMIState(GrammarState):
     hold_metre: Tensor  # whether the metre stays
 
 
-class _Tables(NamedTuple):
-    """Constants of a grammar on one device."""
-
-    follow: Tensor  # whether a token's family may follow another token's [V, V]
-    family: Tensor  # number of a token's family, -1 for PAD [V]
-    rank: Tensor  # index of a token in its family [V]
-    bar_lengths: Tensor  # in grid steps [num_metres]
-
-
 class REMIGrammar(Grammar[REMIState]):
     """Bars of ascending Beats with content: changes of chord and tempo, then ascending notes.
 
@@ -83,8 +73,10 @@ class REMIGrammar(Grammar[REMIState]):
         for name, ids in families.items():
             family[ids.start : ids.stop] = self._numbers[name]
             rank[ids.start : ids.stop] = torch.arange(len(ids))
-        tables = _Tables(follow, family, rank, torch.from_numpy(bar_lengths))
-        self._tables = {torch.device("cpu"): tables}
+        self.follow = follow  # whether a token's family may follow another token's [V, V]
+        self.family = family  # number of a token's family, -1 for PAD [V]
+        self.rank = rank  # index of a token in its family [V]
+        self.bar_lengths = torch.from_numpy(bar_lengths)
 
     def _initial_state(self, num_rows: int) -> REMIState:
         zeros = torch.zeros(num_rows, dtype=torch.long)
@@ -105,7 +97,7 @@ class REMIGrammar(Grammar[REMIState]):
         )
 
     def _after_prompt(self, state: REMIState, prompts: Tensor) -> REMIState:
-        family = self._on(prompts.device).family[prompts]
+        family = self.family[prompts]
         no_note = ~self._is("Pitch", family).any(dim=1)
         return replace(state, chords=self._is("Chord", family).any(dim=1) | no_note)
 
@@ -117,61 +109,57 @@ class REMIGrammar(Grammar[REMIState]):
         )
 
     def _allowed(self, state: REMIState) -> Tensor:
-        tables = self._on(state.last.device)
-        mask = tables.follow[state.last]  # [B, V], a copy
+        mask = self.follow[state.last]  # [B, V], a copy
 
-        new_tempo = self._columns(tables.rank, "Tempo") != state.tempo[:, None]
+        new_tempo = self._ranks("Tempo") != state.tempo[:, None]
         has_tempo = (state.tempo >= 0) | (state.ends > 0).any(dim=1)
         new_tempo &= ~(state.hold_tempo & has_tempo)[:, None]
         self._columns(mask, "Tempo").logical_and_(new_tempo)
-        new_chord = self._columns(tables.rank, "Chord") != state.chord[:, None]
+        new_chord = self._ranks("Chord") != state.chord[:, None]
         new_chord &= state.chords[:, None]
         self._columns(mask, "Chord").logical_and_(new_chord)
         silent = state.ends <= 2 * state.time[:, None]
-        higher = self._columns(tables.rank, "Pitch") > state.pitch[:, None]
+        higher = self._ranks("Pitch") > state.pitch[:, None]
         self._columns(mask, "Pitch").logical_and_(silent & higher)
 
         # A Beat needs content: a change of tempo or chord, or else a pitch that is silent by then.
         any_change = new_tempo.any(dim=1) | new_chord.any(dim=1)
         ready = torch.where(any_change, 0, (state.ends.amin(dim=1) + 1) // 2)[:, None]
-        time = state.bar_start[:, None] + self._columns(tables.rank, "Beat")
+        time = state.bar_start[:, None] + self._ranks("Beat")
         bar_end = state.bar_end[:, None]
-        earliest = state.time + ~self._is("Bar", tables.family[state.last])
+        earliest = state.time + ~self._is("Bar", self.family[state.last])
         limit = state.limit[:, None]
         beat = (time >= earliest[:, None]) & (time >= ready) & (time < bar_end.minimum(limit))
         self._columns(mask, "Beat").logical_and_(beat)
         num_more = self.max_bars - 1 - state.num_bars[:, None]
-        end = bar_end + tables.bar_lengths + num_more * self.longest_bar
+        end = bar_end + self.bar_lengths + num_more * self.longest_bar
         bar = (num_more >= 0) & (end > ready)
         held = (state.hold_metre & (state.metre >= 0))[:, None]
-        bar &= ~held | (self._columns(tables.rank, "Bar") == state.metre[:, None])
+        bar &= ~held | (self._ranks("Bar") == state.metre[:, None])
         self._columns(mask, "Bar").logical_and_(bar & (bar_end < limit))
         longest = 2 * (limit - state.time[:, None])  # in half grid steps
-        self._columns(mask, "Duration").logical_and_(
-            self._columns(tables.rank, "Duration") < longest
-        )
+        self._columns(mask, "Duration").logical_and_(self._ranks("Duration") < longest)
         return mask
 
     def _time_tokens(self, state: REMIState, until: Tensor) -> Tensor:
-        tables = self._on(state.last.device)
-        is_beat = self._is("Beat", tables.family)
-        arrives = state.bar_start[:, None] + tables.rank >= until[:, None]
-        return self._is("Bar", tables.family) | (is_beat & arrives)
+        is_beat = self._is("Beat", self.family)
+        arrives = state.bar_start[:, None] + self.rank >= until[:, None]
+        return self._is("Bar", self.family) | (is_beat & arrives)
 
     def advance(self, state: REMIState, tokens: Tensor) -> REMIState:
-        tables = self._on(tokens.device)
-        family, rank = tables.family[tokens], tables.rank[tokens]
+        family, rank = self.family[tokens], self.rank[tokens]
         bar, beat = self._is("Bar", family), self._is("Beat", family)
-        length = tables.bar_lengths[torch.where(bar, rank, 0)]
+        length = self.bar_lengths[torch.where(bar, rank, 0)]
         bar_start = torch.where(bar, state.bar_end, state.bar_start)
         time = torch.where(beat, bar_start + rank, torch.where(bar, bar_start, state.time))
 
         pitch = torch.where(bar | beat, -1, state.pitch)
         pitch = torch.where(self._is("Pitch", family), rank, pitch)
-        begun = self._columns(tables.rank, "Pitch") == pitch[:, None]
+        begun = self._ranks("Pitch") == pitch[:, None]
         begun &= self._is("Duration", family)[:, None]
         end = 2 * time + rank + 1
-        return REMIState(
+        return replace(
+            state,
             **self._next_fields(state, tokens, time),
             num_bars=state.num_bars + bar,
             bar_start=bar_start,
@@ -180,21 +168,15 @@ class REMIGrammar(Grammar[REMIState]):
             ends=torch.where(begun, end[:, None], state.ends),
             tempo=torch.where(self._is("Tempo", family), rank, state.tempo),
             chord=torch.where(self._is("Chord", family), rank, state.chord),
-            chords=state.chords,
             metre=torch.where(bar, rank, state.metre),
-            hold_tempo=state.hold_tempo,
-            hold_metre=state.hold_metre,
         )
-
-    def _on(self, device: torch.device) -> _Tables:
-        if device not in self._tables:
-            tables = self._tables[torch.device("cpu")]
-            self._tables[device] = _Tables(*(table.to(device) for table in tables))
-        return self._tables[device]
 
     def _is(self, name: str, family: Tensor) -> Tensor:
         return family == self._numbers[name]
 
-    def _columns(self, table: Tensor, name: str) -> Tensor:
+    def _ranks(self, name: str) -> Tensor:
+        return torch.arange(len(self.families[name]))
+
+    def _columns(self, mask: Tensor, name: str) -> Tensor:
         ids = self.families[name]
-        return table[..., ids.start : ids.stop]
+        return mask[:, ids.start : ids.stop]

@@ -10,7 +10,7 @@ import numpy as np
 
 from musicgen.errors import ParameterError
 from musicgen.midi import Score, TimeSignature
-from musicgen.tokenization.base import EncodingSummary
+from musicgen.tokenization.base import Losses
 from musicgen.tokenization.quantization import find_changes, to_grid
 from musicgen.tokenization.vocabulary import IntArray
 
@@ -53,31 +53,30 @@ class Metres:
         bar = Fraction(*signature)
         return self._bars.index(bar) if bar in self._bars else 0
 
-    def bars(
-        self, score: Score, max_bars: int, summary: EncodingSummary
-    ) -> tuple[IntArray, IntArray]:
+    def bars(self, score: Score, max_bars: int, losses: Losses) -> tuple[IntArray, IntArray]:
         """Return the grid steps of the bar lines [max_bars + 1], and the metres [max_bars].
 
         A time signature within a bar applies from the next bar line on. Deviations from the
-        score are added to the rules of `summary`.
+        score are added to the rules of `losses`.
         """
         metres, counts = [self.find(COMMON_TIME)], []
         start, left = 0, max_bars
-        rules: dict[str, None] = {}  # ordered, without duplicates
         ticks = np.array([signature.tick for signature in score.time_signatures], dtype=np.int64)
         steps = to_grid(ticks, self.steps_per_beat, score.ticks_per_beat).tolist()
-        for step, (_, top, bottom) in zip(steps, score.time_signatures, strict=True):
+        for step, (_, top, bottom), following in zip(
+            steps, score.time_signatures, [*steps[1:], np.inf], strict=False
+        ):
             metre = self.find((top, bottom))
             if Fraction(top, bottom) != self._bars[metre]:
-                rules[f"{top}/{bottom} read as {self.names[metre]}"] = None
+                losses.interpret(f"{top}/{bottom} read as {self.names[metre]}", step, following)
             length = int(self.lengths[metres[-1]])
             counts.append(min(max(0, -(-(step - start) // length)), left))
             start += counts[-1] * length
             left -= counts[-1]
             if metre != metres[-1] and start != step and left:
-                rules[f"{top}/{bottom} within a bar read from the next bar on"] = None
+                late = f"{top}/{bottom} within a bar read from the next bar on"
+                losses.interpret(late, step, step + 1)
             metres.append(metre)
-        summary.rules += rules
         per_bar = np.repeat(metres, [*counts, left])
         return np.concatenate([[0], np.cumsum(self.lengths[per_bar])]), per_bar
 

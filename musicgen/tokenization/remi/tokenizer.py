@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from musicgen.errors import ParameterError
-from musicgen.midi import NOTE, TEMPO, Marker, Score, Track
-from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, Rng, Tokenizer
-from musicgen.tokenization.chords.symbols import CHORDS, NO_CHORD, QUALITIES
-from musicgen.tokenization.quantization import parse_bins
+from musicgen.midi import NOTE, TEMPO, Marker, Score, Track, pitch_name, pitched_notes
+from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Rng, Tokenizer
+from musicgen.tokenization.chords.symbols import CHORDS, NO_CHORD, QUALITIES, chord_index
+from musicgen.tokenization.quantization import (
+    GridNotes,
+    find_changes,
+    nearest_bin,
+    parse_bins,
+    remove_overlaps,
+    to_grid,
+)
 from musicgen.tokenization.remi.grammar import REMIGrammar
 from musicgen.tokenization.remi.metre import Metres
-from musicgen.tokenization.remi.score_reader import ScoreReader
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_bool, check_int
 
@@ -105,15 +112,33 @@ class REMI(Tokenizer):
     def find_track(self, track: Track) -> int | None:
         return None if track.is_drum else 0
 
-    def encode_with_summary(self, score: Score) -> tuple[IntArray, EncodingSummary]:
-        summary = EncodingSummary()
-        bar_starts, metres = self.metres.bars(score, self.max_bars, summary)
-        limit = f"bar {self.max_bars}"
-        reader = ScoreReader(score, summary, self.steps_per_beat, int(bar_starts[-1]), limit)
-        longest, none = len(self.families["Duration"]), np.empty(0, np.int64)
-        step, pitch, velocity, duration = reader.notes(self.pitches, self.velocities, longest)
-        chord_step, chord = reader.chords() if self.chords else (none, none)
-        tempo_step, tempo = reader.tempi(self.tempi) if self.tempi else (none, none)
+    def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
+        losses = Losses(score, self.steps_per_beat)
+        bar_starts, metres = self.metres.bars(score, self.max_bars, losses)
+
+        def steps_of(ticks: IntArray, nouns: str) -> tuple[IntArray, NDArray[np.bool_]]:
+            """Return the grid step of each event that the bars hold, and which do."""
+            step = to_grid(ticks, self.steps_per_beat, score.ticks_per_beat)
+            inside = (step >= 0) & (step < bar_starts[-1])
+            losses.drop(f"{nouns} beyond bar {self.max_bars}", step[~inside])
+            return step[inside], inside
+
+        step, pitch, velocity, duration = self._notes(score, losses, steps_of)
+        chord_step = chord = tempo_step = tempo = np.empty(0, np.int64)
+        if self.chords:
+            tick = np.array([marker.tick for marker in score.markers], dtype=np.int64)
+            found = [chord_index(marker.text) for marker in score.markers]
+            named = np.array([index is not None for index in found], dtype=bool)
+            at = to_grid(tick, self.steps_per_beat, score.ticks_per_beat)
+            losses.drop("markers naming no chord", at[~named])
+            losses.no_chords_until = min(at[named], default=np.inf)
+            chord_step, inside = steps_of(tick[named], "chords")
+            chords = np.array([index for index in found if index is not None], dtype=np.int64)
+            chord_step, chord = find_changes(chord_step, chords[inside])
+        if self.tempi:
+            tempo_step, inside = steps_of(score.tempos["tick"], "tempi")
+            bins = nearest_bin(score.tempos["bpm"][inside], self.tempi)
+            tempo_step, tempo = find_changes(tempo_step, bins)
 
         beats = np.unique(np.concatenate([step, chord_step, tempo_step]))
         bar = np.searchsorted(bar_starts, beats, side="right") - 1
@@ -141,7 +166,35 @@ class REMI(Tokenizer):
         tokens[at[first_note:] + 1] = velocity + self.families["Velocity"].start
         tokens[at[first_note:] + 2] = duration - 1 + self.families["Duration"].start
         tokens[-1] = self.families["EOS"].start
-        return tokens, summary
+        return tokens, losses
+
+    def _notes(
+        self, score: Score, losses: Losses, steps_of: Callable[..., Any]
+    ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Return step, pitch index, velocity index and duration in half steps of the notes."""
+
+        def grid(ticks: IntArray, per_step: int = 1) -> IntArray:
+            return to_grid(ticks, per_step * self.steps_per_beat, score.ticks_per_beat)
+
+        for track in score.tracks:
+            if track.is_drum:
+                losses.drop("notes of drums", grid(track.notes["onset"]))
+        notes = pitched_notes(score)
+        in_range = (notes["pitch"] >= self.pitches[0]) & (notes["pitch"] <= self.pitches[-1])
+        names = f"{pitch_name(self.pitches[0])}-{pitch_name(self.pitches[-1])}"
+        losses.drop(f"notes outside {names}", grid(notes["onset"][~in_range]))
+        notes = notes[in_range]
+        step, inside = steps_of(notes["onset"], "notes")
+        notes = notes[inside]
+        duration, longest = grid(notes["duration"], 2), len(self.families["Duration"])
+        too_long = step[duration > longest]
+        losses.clip(f"notes longer than {longest / 2 / self.steps_per_beat:g} beats", too_long)
+        velocity = nearest_bin(notes["velocity"], self.velocities)
+        columns = GridNotes(
+            notes["pitch"] - self.pitches.start, 2 * step, np.clip(duration, 1, longest), velocity
+        )
+        kept = remove_overlaps(columns, losses, unit=2)
+        return kept.onset // 2, kept.voice, kept.velocity, kept.duration
 
     def decode(self, tokens: IntArray) -> Score:
         """Return one track named Piano, with the tempi, chord markers and metres of the tokens.
@@ -199,6 +252,24 @@ class REMI(Tokenizer):
     ) -> IntArray:
         start = int(starts[0, 0])
         return tokens[start : start + length].astype(np.int64)
+
+    def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
+        """Return the ids from a bar on, which begins with the chord and the tempo in force."""
+        rest = super().from_bar(tokens, bar, bar_length)
+        before = tokens[: len(tokens) - len(rest)]
+        first_beat = self.families["Beat"].start
+        has_beat = rest[1] == first_beat
+        begin, in_force = (2 if has_beat else 1), []
+        for family in ("Chord", "Tempo"):
+            ids = self.families[family]
+            if has_beat and rest[begin] in ids:
+                in_force.append(rest[begin])
+                begin += 1
+            else:
+                in_force += before[within(before, ids)][-1:].tolist()
+        if not in_force:
+            return rest
+        return np.concatenate([rest[:1], [first_beat], in_force, rest[begin:]])
 
     def _move(self, tokens: IntArray, pitches: IntArray, semitones: int) -> IntArray:
         moved = super()._move(tokens, pitches, semitones)

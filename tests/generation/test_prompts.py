@@ -1,13 +1,14 @@
-"""What prompts hold of pieces whose metre changes, and what is counted as lost."""
+"""What prompts hold of pieces, and what is counted as lost."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from musicgen.composer import compose_pop
 from musicgen.generation.prompts import make_prompt
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from
-from musicgen.tokenization import METRES, REMI, Groove2Groove
+from musicgen.tokenization import METRES, REMI, Chorale, Groove2Groove
 
 BEAT = 480
 METRE_CHANGES = [TimeSignature(0, 4, 4), TimeSignature(4 * BEAT, 3, 4)]
@@ -58,3 +59,30 @@ def test_a_prompt_keeps_its_tempi_if_tokens_have_none():
     score.tempos = np.array([(0, 90.0), (2 * 240, 99.0), (30 * 240, 60.0)], dtype=TEMPO)
     prompt = make_prompt(Groove2Groove(), score, "song", 1)
     assert prompt.score.tempos.tolist() == [(0, 90.0), (960, 99.0)]
+
+
+@pytest.mark.parametrize("tempo_at", [0, 960, 11 * BEAT, 12 * BEAT])
+@pytest.mark.parametrize(
+    "tokenizer",
+    [REMI(), REMI(time_signatures=METRES), REMI(chords=False), Groove2Groove(), Chorale()],
+)
+def test_a_piece_is_encoded_once_and_begins_as_without_the_silence(
+    tokenizer, tempo_at, monkeypatch
+):
+    score = compose_pop(1, 1)
+    score.tempos["tick"] = np.maximum(score.tempos["tick"], tempo_at)
+    for track in score.tracks:
+        track.notes["onset"] += 3 * 4 * BEAT  # chords begin before
+    grid = tokenizer.decode(tokenizer.encode(score))
+    expected = tokenizer.encode(grid.clip(3 * 4 * BEAT, grid.end + 1))
+    encode, calls = type(tokenizer).encode_with_losses, []
+
+    def counted(self, score):
+        calls.append(score)
+        return encode(self, score)
+
+    monkeypatch.setattr(type(tokenizer), "encode_with_losses", counted)
+    prompt = make_prompt(tokenizer, score, "song", 2)
+    assert len(calls) == 1
+    assert len(prompt.tokens) > 10
+    assert prompt.tokens.tolist() == expected[: len(prompt.tokens)].tolist()
