@@ -1,18 +1,19 @@
-"""Quantization of times and values, and removal of overlaps between notes."""
+"""Quantization of times and values, removal of overlaps between notes, and what both lose."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import ParameterError
+from musicgen.midi import Score
+from musicgen.text import pluralize
 from musicgen.tokenization.vocabulary import IntArray
-
-if TYPE_CHECKING:
-    from musicgen.tokenization.base import Losses
 
 
 class GridNotes(NamedTuple):
@@ -27,6 +28,84 @@ class GridNotes(NamedTuple):
 def to_grid(ticks: IntArray, steps_per_beat: int, ticks_per_beat: int) -> IntArray:
     """Return the nearest grid step of each tick; halves round up."""
     return (2 * steps_per_beat * ticks + ticks_per_beat) // (2 * ticks_per_beat)
+
+
+@dataclass
+class EncodingSummary:
+    """Number of notes kept, dropped and clipped, and interpretations of the piece.
+
+    Attributes:
+        dropped, clipped: number of events by reason; a reason begins with a plural noun.
+        rules: interpretations that concern the whole piece, such as `3/4 read as 4/4`.
+    """
+
+    notes_read: int = 0
+    notes_kept: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    clipped: dict[str, int] = field(default_factory=dict)
+    rules: list[str] = field(default_factory=list)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether anything was dropped, clipped or interpreted by a rule."""
+        return bool(self.dropped or self.clipped or self.rules)
+
+    def describe(self) -> str:
+        """Return one line, such as `12 notes outside A0-C8 dropped, 3/4 read as 4/4`."""
+        dropped = [f"{pluralize(n, reason)} dropped" for reason, n in self.dropped.items()]
+        clipped = [f"{pluralize(n, reason)} clipped" for reason, n in self.clipped.items()]
+        complete = self.notes_kept == self.notes_read
+        kept = [f"all {pluralize(self.notes_read, 'notes')} kept"] if complete else []
+        return ", ".join(kept + dropped + clipped + self.rules)
+
+
+class Losses:
+    """What an encoding loses of a piece, and where: by arrays of grid steps.
+
+    Attributes:
+        read, kept: where the notes begin that the piece has, and those that the tokens hold.
+        no_chords_until: where the first chord is; 0 for vocabularies without chords.
+    """
+
+    def __init__(self, score: Score, steps_per_beat: int) -> None:
+        onsets = [np.empty(0, np.int64), *(track.notes["onset"] for track in score.tracks)]
+        self.read = to_grid(np.concatenate(onsets), steps_per_beat, score.ticks_per_beat)
+        self.kept = self.read[:0]
+        self.no_chords_until = 0.0
+        self._dropped: list[tuple[str, IntArray]] = []
+        self._clipped: list[tuple[str, IntArray]] = []
+        self._rules: list[tuple[str, float, float]] = []
+
+    def drop(self, reason: str, steps: IntArray) -> None:
+        self._dropped.append((reason, steps))
+
+    def clip(self, reason: str, steps: IntArray) -> None:
+        self._clipped.append((reason, steps))
+
+    def interpret(self, rule: str, start: float, end: float) -> None:
+        """Record a rule that the music from one step to another is read by."""
+        self._rules.append((rule, start, end))
+
+    def summary(self, start: float = -np.inf, end: float = np.inf) -> EncodingSummary:
+        """Return the losses among the events that begin in the grid steps [start, end)."""
+
+        def count(steps: IntArray) -> int:
+            return int(((steps >= start) & (steps < end)).sum())
+
+        def by_reason(events: list[tuple[str, IntArray]]) -> dict[str, int]:
+            counts: Counter[str] = Counter()
+            for reason, steps in events:
+                counts[reason] += count(steps)
+            return {reason: number for reason, number in counts.items() if number}
+
+        rules = [rule for rule, first, last in self._rules if first < end and last > start]
+        if self.no_chords_until >= end:
+            rules.append("no chord markers: no Chord tokens")
+        return EncodingSummary(
+            *(count(self.read), count(self.kept)),
+            *(by_reason(self._dropped), by_reason(self._clipped)),
+            list(dict.fromkeys(rules)),
+        )
 
 
 def remove_overlaps(notes: GridNotes, losses: Losses, unit: int = 1) -> GridNotes:
