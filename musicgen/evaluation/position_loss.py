@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import write_csv, write_json, write_latex
 from musicgen.text import pluralize
+from musicgen.tokenization.base import Tokenizer
 from musicgen.validation import check_float, check_int
 
 Losses = list[NDArray[np.float64]]  # of pieces: [draws, L] of a run, [seeds, draws, L] of a group
@@ -149,31 +151,48 @@ class PositionLoss(Measure):
         for each, length in zip(compared, lengths, strict=True):
             losses = []
             for i in track(indices, each.name):
-                noise = NoiseKey((inputs.seed, RandomStream.EVALUATION, i))
-                piece = data.cache[i][: length + 1]
-                losses.append(self._losses(each.model, piece, data.cache.bar_lengths[i], noise))
+                predict = partial(
+                    self._losses,
+                    each.model,
+                    bar_length=data.cache.bar_lengths[i],
+                    noise=NoiseKey((inputs.seed, RandomStream.EVALUATION, i)),
+                )
+                losses.append(self._over_keys(data.cache[i][: length + 1], data.tokenizer, predict))
             training_length = each.model.training_length
             runs.append(Result(each.run, each.realizations, losses, training_length, length))
-        losses = [trigram.losses(data.cache[i][: lengths[0] + 1])[None, 1:] for i in indices]
+        losses = [
+            self._over_keys(
+                data.cache[i][: lengths[0] + 1],
+                data.tokenizer,
+                lambda piece: trigram.losses(piece)[None, 1:],
+            )
+            for i in indices
+        ]
         return runs, Result(TRIGRAM, None, losses, first.training_length, lengths[0])
 
     def _losses(
         self, model: MusicModel, piece: NDArray[np.int64], bar_length: int, noise: NoiseKey
     ) -> NDArray[np.float64]:
+        positions = model.positions(piece, bar_length)
+        return position_losses(
+            model.model, piece, noise, positions=positions, num_draws=self.num_draws
+        )
+
+    def _over_keys(
+        self,
+        piece: NDArray[np.int64],
+        tokenizer: Tokenizer,
+        predict: Callable[[NDArray[np.int64]], NDArray[np.float64]],
+    ) -> NDArray[np.float64]:
         """Return the losses of the predictions' mean over the piece's transpositions. [draws, L]"""
         furthest = self.transpositions
         losses: Losses = []
         for semitones in sorted(range(-furthest, furthest + 1), key=abs):  # the piece itself first
-            moved = model.tokenizer.transpose(piece, semitones)
+            moved = tokenizer.transpose(piece, semitones)
             if losses and len(moved) < 2:  # its first pitch is out of range: nothing is predicted
                 losses.append(losses[0][:, :0])
-                continue
-            positions = model.positions(moved, bar_length)
-            losses.append(
-                position_losses(
-                    model.model, moved, noise, positions=positions, num_draws=self.num_draws
-                )
-            )
+            else:
+                losses.append(predict(moved))
         return mean_prediction_losses(losses)
 
 

@@ -14,6 +14,7 @@ from musicgen.checkpoints import run_identity
 from musicgen.composer import compose_pop
 from musicgen.evaluation.position_loss import position_losses
 from musicgen.evaluation.training_data import open_training_data
+from musicgen.metrics.ngram import InterpolatedTrigram
 from musicgen.midi import write
 from musicgen.random import NoiseKey, RandomStream
 from tests.end_to_end.command_line import assert_one_line, call, succeed
@@ -290,6 +291,12 @@ def test_predictions_averaged_over_keys(here, workplace):
         p = p + np.exp(-position_losses(model.model, moved, noise, num_draws=2)) / 3
     rows = list(csv.DictReader((workplace / "keys/position_loss.csv").open()))
     (row,) = [row for row in rows if (row["run"], row["part"]) == ("model", "trained")]
+    assert float(row["mean"]) == pytest.approx(-np.log(p).mean(), rel=1e-5)
+    trigram = InterpolatedTrigram(len(model.tokenizer.vocabulary))
+    trigram.fit([data.cache[i] for i in data.split("train")])
+    moved = [model.tokenizer.transpose(tokens, shift) for shift in (-1, 0, 1)]
+    p = np.mean([np.exp(-trigram.losses(piece)[1:]) for piece in moved], axis=0)
+    (row,) = [row for row in rows if (row["run"], row["part"]) == ("trigram", "trained")]
     assert float(row["mean"]) == pytest.approx(-np.log(p).mean(), rel=1e-5)
 
 
