@@ -148,8 +148,10 @@ def _unpack(path: Path, folder: Path, only: str) -> None:
                     zipped.extractall(unpacked, names)
             else:
                 with tarfile.open(path) as tar:
-                    members = (member for member in tar if fnmatch(member.name, only))
-                    tar.extractall(unpacked, members, filter="data")
+                    # No links: chains of them lead out of the folder (CVE-2025-4517).
+                    members = (m for m in tar if m.isfile() or m.isdir())
+                    wanted = (member for member in members if fnmatch(member.name, only))
+                    tar.extractall(unpacked, wanted, filter="data")
         except Exception as error:  # damaged archives raise many types
             message = f"{path}: cannot be unpacked ({error}); remove it and start again"
             raise UserError(message) from None

@@ -8,6 +8,7 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -200,6 +201,48 @@ def test_nothing_is_written_outside_of_the_folder(server, tmp_path, path):
     download_archive(published(server, "set.zip"), folder)  # with harmless names
     assert not list(tmp_path.glob("escaped*"))
     assert all(found.is_relative_to(folder) for found in tmp_path.rglob("escaped*"))
+
+
+def tar_of_links(content: bytes) -> bytes:
+    """A file behind links whose whole path is too long to be resolved, two folders up."""
+    buffer, path, steps = io.BytesIO(), "", "abcdefghijklmnop"
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+
+        def add(name: str, kind: bytes, target: str = "") -> None:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, target
+            archive.addfile(member)
+
+        for step in steps:
+            add(path + "d" * 247, tarfile.DIRTYPE)
+            add(path + step, tarfile.SYMTYPE, "d" * 247)
+            path += "d" * 247 + "/"
+        chain = "/".join([*steps, "l" * 254])
+        add(chain, tarfile.SYMTYPE, "../" * len(steps))
+        add("up", tarfile.SYMTYPE, f"{chain}/../..")
+        member = tarfile.TarInfo("up/escaped.mid")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def test_links_are_not_unpacked(server, tmp_path):
+    folder = tmp_path / "inside" / "set"
+    server.content = tar_of_links(b"b")
+    download_archive(published(server), folder)
+    assert [path.relative_to(folder) for path in tmp_path.rglob("escaped*")] == [
+        Path("up/escaped.mid")
+    ]
+    assert not any(path.is_symlink() for path in folder.rglob("*"))
+
+
+def test_an_encrypted_or_unknown_zip_is_one_line(server, tmp_path):
+    content = bytearray(zip_of({"a.mid": b"a"}))
+    content[6] |= 1  # the flag of encryption, of the entry and in the directory
+    content[content.index(b"PK\1\2") + 8] |= 1
+    server.content = bytes(content)
+    with pytest.raises(UserError, match=r"set\.zip: cannot be unpacked \(.*encrypted"):
+        download_archive(published(server, "set.zip"), tmp_path / "set")
 
 
 def test_concurrent_calls_download_once(server, tmp_path):
