@@ -70,15 +70,6 @@ class CheckpointContent:
         steps = pluralize(self.steps, "steps")
         return f"{path}: {steps} on {class_name(corpus)}{where}{tokenizer}"
 
-    def check_music(self) -> None:
-        """Raise `UserError` if the model was trained on other data than music."""
-        if self.tokenizer is None:
-            corpus = class_name(self.config.get("data"))
-            raise UserError(
-                f"a model of {corpus}, not of music; it can be tested: "
-                "train.py resume=RUN train=false test=true"
-            )
-
     def check_same_vocabulary(self, saved: CheckpointContent) -> None:
         """Raise `UserError` if saved weights belong to another vocabulary."""
         if saved.vocabulary_hash != self.vocabulary_hash:

@@ -15,7 +15,7 @@ from torch import nn
 
 from musicgen.adapters import Adapter
 from musicgen.checkpoints.building import build, check_sizes
-from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
+from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent, class_name
 from musicgen.checkpoints.folders import read_folder
 from musicgen.errors import UserError
 from musicgen.models import Transformer
@@ -69,7 +69,11 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
     checkpoint = read_checkpoint(path)
     with errors_name(path):
         content = CheckpointContent.from_plain(checkpoint)
-        content.check_music()
+        if content.tokenizer is None:
+            raise UserError(
+                f"a model of {class_name(content.config.get('data'))}, not of music; it can be "
+                "tested: train.py resume=RUN train=false test=true"
+            )
         tokenizer = build(content.tokenizer, Tokenizer)
         if tokenizer.vocabulary.hash != content.vocabulary_hash:
             raise UserError("its vocabulary differs from that of its tokenizer; use another")

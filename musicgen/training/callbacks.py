@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from musicgen.attention import AttentionSpan, FeatureMap
-from musicgen.errors import ParameterError
 from musicgen.random import NoiseKey, RandomStream
 
 
@@ -20,14 +19,12 @@ class RedrawFeatures(pl.Callback):
 
     Args:
         every: steps between draws.
-        probability: of a draw before each step, instead of `every`.
+        probability: of a draw before each step, without `every`.
     """
 
     def __init__(
         self, every: int | None = None, probability: float | None = None, seed: int = 0
     ) -> None:
-        if (every is None) == (probability is None):
-            raise ParameterError("every", every, "expected either every or probability")
         self.every, self.probability, self.seed = every, probability or 0.0, seed
 
     def on_train_batch_start(

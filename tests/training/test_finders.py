@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
+from musicgen.memory import total_memory
 from musicgen.training import finders
 from musicgen.training.finders import steepest
 
@@ -41,9 +42,8 @@ def test_the_largest_batch_size_is_named(run, monkeypatch, capsys):
     # With little memory left, a larger one does not fit.
     status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     used = int(status["VmData"].split()[0]) * 1024
-    total = int(re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())[1]) * 1024
     monkeypatch.setattr(finders, "_NUM_SIZES", 12)
-    monkeypatch.setattr(finders, "_SHARE", (used + 2**28) / total)
+    monkeypatch.setattr(finders, "_SHARE", (used + 2**28) / total_memory())
     before = resource.getrlimit(resource.RLIMIT_DATA)
     run("run", "find=batch_size", "loader.length=256")
     found = re.search(r"the largest that fits is loader.batch_size=(\d+),", capsys.readouterr().err)

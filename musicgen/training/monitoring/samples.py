@@ -14,7 +14,7 @@ from musicgen.data.loading import MusicDataModule
 from musicgen.errors import UserError
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
-from musicgen.generation.prompts import Prompt, empty_prompt, make_prompt
+from musicgen.generation.prompts import empty_prompt, make_prompt
 from musicgen.generation.sampler import Sampler
 from musicgen.report.figures import plot_piano_roll
 from musicgen.training.module import TrainingModule
@@ -74,15 +74,12 @@ class LogSamples(pl.Callback):
         model = MusicModel(network, data.tokenizer, module.content, self.folder)
         most = self.bars * _MAX_TOKENS_PER_BAR
         request = model.request(bars=self.bars, max_new_tokens=most, seed=self.seed, compile=False)
-        sampler = Sampler(network, data.tokenizer, request)
-        (piece,) = sampler.continuations([self._prompt(data)])
+        prompt = empty_prompt(data.tokenizer)
+        if pieces := data.encoded.cache.pieces("val"):
+            score = data.tokenizer.decode(data.encoded.cache[pieces[0]])
+            prompt = make_prompt(data.tokenizer, score, "validation piece", self.prompt_bars)
+        (piece,) = Sampler(network, data.tokenizer, request).continuations([prompt])
         return piece
-
-    def _prompt(self, data: MusicDataModule) -> Prompt:
-        for i in data.encoded.cache.pieces("val")[:1]:
-            score = data.tokenizer.decode(data.encoded.cache[i])
-            return make_prompt(data.tokenizer, score, "validation piece", self.prompt_bars)
-        return empty_prompt(data.tokenizer)
 
     def _write(self, piece: Continuation, trainer: pl.Trainer) -> None:
         step = trainer.global_step
