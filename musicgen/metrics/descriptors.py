@@ -131,27 +131,20 @@ def _muspy_metrics(score: Score) -> dict[str, float]:
             for track in score.tracks
         ],
     )
+    names = (
+        *("pitch_range", "n_pitches_used", "n_pitch_classes_used", "polyphony", "polyphony_rate"),
+        *("pitch_entropy", "pitch_class_entropy", "scale_consistency", "empty_beat_rate"),
+        *("groove_consistency", "drum_in_pattern_rate", "drum_pattern_consistency"),
+    )
     bar = 4 * score.ticks_per_beat
-    arguments: dict[str, tuple[Any, ...]] = {
-        "pitch_range": (),
-        "n_pitches_used": (),
-        "n_pitch_classes_used": (),
-        "polyphony": (),
-        "polyphony_rate": (),
-        "pitch_entropy": (),
-        "pitch_class_entropy": (),
-        "scale_consistency": (),
-        "empty_beat_rate": (),
-        "groove_consistency": (bar,),
-        "drum_in_pattern_rate": ("duple",),
-        "drum_pattern_consistency": (),
-    }
+    arguments = {"groove_consistency": (bar,), "drum_in_pattern_rate": ("duple",)}
     if not score.num_notes:  # some metrics fail, others return 0
-        return dict.fromkeys(arguments, np.nan)
+        return dict.fromkeys(names, np.nan)
     pitched = len(pitched_notes(score)) > 0
     rhythmic = ("empty_beat_rate", "groove_consistency")
     values = {}
-    for name, given in arguments.items():
+    for name in names:
+        given: Any = arguments.get(name, ())
         defined = pitched or name in rhythmic or name.startswith("drum")
         with np.errstate(all="ignore"):
             values[name] = float(getattr(muspy, name)(music, *given)) if defined else np.nan
