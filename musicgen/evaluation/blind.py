@@ -10,7 +10,7 @@ from musicgen.evaluation.measure import Inputs, Measure, Row
 from musicgen.evaluation.references import MANIFEST, read_manifest
 from musicgen.files import write_text
 from musicgen.midi import read, without_suffix
-from musicgen.report import BlindTrial, render_blind
+from musicgen.report import render_blind
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Blind(Measure):
         trials = []
         for key in keys:
             versions = [(read(file), end) for file, end in (run[key] for run in runs)]
-            trials.append(BlindTrial(without_suffix(key[0]), versions))
+            trials.append((without_suffix(key[0]), versions))
         title = f"Blind comparison of {len(runs)} runs"
         write_text(out / "blind.html", render_blind(title=title, runs=folders, trials=trials))
         return [{"prompt": prompt, "sample": sample, "runs": len(runs)} for prompt, sample in keys]

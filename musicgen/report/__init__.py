@@ -1,13 +1,12 @@
 """Results for people: HTML pages about generated music, plots and tables."""
 
-from musicgen.report.blind import BlindTrial, render_blind
+from musicgen.report.blind import render_blind
 from musicgen.report.html import ReportPiece, render_report
 from musicgen.report.measures import Anchor, Measure
 from musicgen.report.payload import Mark
 
 __all__ = [
     "Anchor",
-    "BlindTrial",
     "Mark",
     "Measure",
     "ReportPiece",

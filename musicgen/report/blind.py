@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from musicgen.midi.score import Score
 from musicgen.report.markup import embedded_json, render_page, text
@@ -17,25 +16,20 @@ from musicgen.report.payload import score_payload
 
 SCRIPTS = ("score.js", "synth.js", "player.js", "blind/votes.js", "blind/blind.js")
 
-
-@dataclass(frozen=True)
-class BlindTrial:
-    """One prompt, continued by every run."""
-
-    title: str  # what was continued, such as the prompt's name
-    versions: Sequence[tuple[Score, int]]  # of each run, with the tick where it continues
+Trial = tuple[str, Sequence[tuple[Score, int]]]
+"""What was continued, and each run's score with the tick at which its continuation begins."""
 
 
-def render_blind(*, title: str, runs: Sequence[str], trials: Sequence[BlindTrial]) -> str:
+def render_blind(*, title: str, runs: Sequence[str], trials: Sequence[Trial]) -> str:
     """Return the page as text.
 
     Args:
-        runs: their names, in the order of each trial's versions.
+        runs: their names, in the order of each trial's scores.
     """
     listed = []
-    for trial in trials:
-        versions = [score_payload(score, end) for score, end in trial.versions]
-        listed.append({"title": trial.title, "versions": versions})
+    for name, scores in trials:
+        versions = [score_payload(score, end) for score, end in scores]
+        listed.append({"title": name, "versions": versions})
     content = {"runs": list(runs), "trials": listed}
     # Votes belong to this page's music; a file of votes for another page is refused.
     identity = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

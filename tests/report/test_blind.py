@@ -8,14 +8,14 @@ import subprocess
 import pytest
 from scipy.stats import binomtest
 
-from musicgen.report import BlindTrial, render_blind
+from musicgen.report import render_blind
 from tests.report.test_html import HOSTILE, Page, score
 
 needs_node = pytest.mark.skipif(not shutil.which("node"), reason="needs node")
 
 
 def blind(runs=("first run", "second run"), titles=("one", "two")) -> str:
-    trials = [BlindTrial(title, [(score(), 1_920)] * len(runs)) for title in titles]
+    trials = [(title, [(score(), 1_920)] * len(runs)) for title in titles]
     return render_blind(title="Blind", runs=runs, trials=trials)
 
 
