@@ -26,17 +26,14 @@ from musicgen.checkpoints import (
 from musicgen.errors import UserError
 from musicgen.tokenization import REMI
 
+SPE = {"_target_": "musicgen.position.SineSPE", "_partial_": True, "num_realizations": 4}
 MODEL = {
     "_target_": "musicgen.models.Transformer",
     "dim": 8,
     "num_layers": 1,
     "num_heads": 2,
     "ff_dim": 8,
-    "position": {
-        "_target_": "musicgen.position.SineSPE",
-        "_partial_": True,
-        "num_realizations": 4,
-    },
+    "position": SPE,
     "attention": {
         "_target_": "musicgen.attention.LinearAttention",
         "_partial_": True,
@@ -196,8 +193,8 @@ def test_odd_contents_are_refused(checkpoint, tmp_path, data, content, message):
         {"num_layers": None},
         {"cycles": [1_000_000]},
         {"num_heads": 2**60},
-        {"position": {**MODEL["position"], "num_realizations": 1_000_000}},
-        {"position": {**MODEL["position"], "num_sines": 2**40}},
+        {"position": {**SPE, "num_realizations": 1_000_000}},
+        {"position": {**SPE, "num_sines": 2**40}},
         {"attention": {**MODEL["attention"], "feature_map": {
             **MODEL["attention"]["feature_map"], "num_features": 2**40}}},
     ],

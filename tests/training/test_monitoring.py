@@ -96,7 +96,7 @@ def test_wandb_offline_keeps_its_run_on_resume(run, tmp_path, monkeypatch):
 
 
 def test_a_profile_shows_where_a_step_spends_its_time(run, tmp_path):
-    run("run", "debug=profile")
+    run("run", "debug=profile", "trainer.max_steps=5", "trainer.val_check_interval=5")
     table = (tmp_path / "run/fit-profile.txt").read_text()
     assert "run_training_batch" in table
     assert "aten::" in table

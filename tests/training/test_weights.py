@@ -43,6 +43,8 @@ from tests.data.settings import MidiFolder, MusicDataModule
 
 ROOT = Path(__file__).parents[2]
 STEPS, CLIP = 12, 0.5
+QUIET: dict[str, Any] = {"logger": False, "enable_checkpointing": False}
+QUIET |= {"enable_progress_bar": False, "enable_model_summary": False}
 POSITIONS = {  # without noise, which differs between processes
     "none": (NoPosition, ELU),
     "sinusoidal": (Sinusoidal, ReLU),
@@ -86,14 +88,9 @@ def fit(folder: Path, batch_size: int, module: TrainingModule | None = None, **k
     """Train for a few steps; return the weights and the losses."""
     module = module or build()
     corpus = MidiFolder(folder / "midi")
-    settings: dict[str, Any] = {
-        "length": 64,
-        "val_fraction": 0.02,
-        "test_fraction": 0,
-        "num_workers": 0,
-    }
     epoch = 4 * kwargs.get("accumulate_grad_batches", 1)  # of as many steps
-    settings |= {"batch_size": batch_size, "batches_per_epoch": epoch}
+    settings: dict[str, Any] = {"batch_size": batch_size, "batches_per_epoch": epoch}
+    settings |= {"length": 64, "val_fraction": 0.02, "test_fraction": 0, "num_workers": 0}
     data = MusicDataModule(corpus, REMI(), cache_dir=folder / "cache", **settings)
     losses: list[float] = []
     norms: list[float] = []
@@ -110,12 +107,9 @@ def fit(folder: Path, batch_size: int, module: TrainingModule | None = None, **k
         gradient_clip_val=CLIP,
         use_distributed_sampler=False,
         callbacks=[GuardSteps(str(folder / "bad.pt"), limit=3), Record()],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
         num_sanity_val_steps=0,
         limit_val_batches=0,
+        **QUIET,
         **kwargs,
     )
     trainer.fit(module, datamodule=data)
@@ -206,13 +200,12 @@ def test_the_validation_loss_is_total_nats_over_total_tokens(folder):
     module = build()
     corpus = MidiFolder(folder / "midi")
     options = {"length": 64, "val_fraction": 0.5, "test_fraction": 0}
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
     losses, per_note, nats, tokens, note_nats, notes = [], [], 0.0, 0, 0.0, 0
     for batch_size in (1, 3, 7, 100):
         data = MusicDataModule(
             corpus, REMI(), cache_dir=folder / "c", batch_size=batch_size, **options
         )
-        trainer = pl.Trainer(accelerator="cpu", **quiet)
+        trainer = pl.Trainer(accelerator="cpu", **QUIET)
         (found,) = trainer.validate(module, datamodule=data, verbose=False)
         losses.append(found["val/loss"])
         per_note.append(found["val/nats_per_note"])
@@ -240,16 +233,9 @@ def test_each_validation_batch_has_noise_of_its_own_the_same_every_time(folder, 
         "_logits",
         lambda model, batch, noise: keys.append(noise.seed) or compute(model, batch, noise),
     )
-    data = MusicDataModule(
-        MidiFolder(folder / "midi"),
-        REMI(),
-        cache_dir=folder / "d",
-        batch_size=2,
-        length=64,
-        val_fraction=0.2,
-    )
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
-    trainer = pl.Trainer(accelerator="cpu", **quiet)
+    options = {"batch_size": 2, "length": 64, "val_fraction": 0.2}
+    data = MusicDataModule(MidiFolder(folder / "midi"), REMI(), cache_dir=folder / "d", **options)
+    trainer = pl.Trainer(accelerator="cpu", **QUIET)
     first, again = (trainer.validate(module, data, verbose=False)[0]["val/loss"] for _ in range(2))
     half = len(keys) // 2
     assert half >= 4
