@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,6 +22,7 @@ from musicgen.cli.generated_files import (
     num_grammatical,
     write_manifest,
 )
+from musicgen.cli.journal import Journal
 from musicgen.cli.output import claimed_folder, find_device
 from musicgen.cli.threads import set_up_cpu
 from musicgen.console import log, progress_bar, warn, warn_of_first
@@ -72,14 +75,26 @@ def main(cfg: DictConfig) -> None:
     show_notices(notices)
     names = file_names(prompts, request.num_samples)
     with claimed_folder(cfg.out, "generated") as out:
+        made_with = {
+            "checkpoint": str(model.path),
+            **adapters,
+            **{name: value for name, value in asdict(request).items() if name != "sampling"},
+            **asdict(request.sampling),
+        }
+        journal = Journal(out, prompts, made_with)
         for name in (MANIFEST, *names.values()):
-            if (out / name).exists():
+            if (out / name).exists() and not journal.path.exists():
                 raise UserError(f"{out / name} exists already; give another folder with out=DIR")
+        earlier = list(journal.read(model.tokenizer))
+        if earlier:
+            log(f"{pluralize(len(earlier), 'pieces')} were finished before")
 
         done: dict[str, tuple[Continuation, MidiFile]] = {}
         start, interrupted = time.monotonic(), False
         try:
-            for continuation in continuations(model, prompts, request):
+            for continuation in chain(earlier, continuations(model, prompts, request, earlier)):
+                if len(done) >= len(earlier):
+                    journal.add(continuation)
                 name = names[id(continuation.prompt), continuation.sample]
                 written = continuation.midi_file(cfg.keep_prompt)
                 write_bytes(out / name, written.data)
@@ -94,16 +109,15 @@ def main(cfg: DictConfig) -> None:
 
         done = {name: done[name] for name in names.values() if name in done}
         pieces = [continuation for continuation, _ in done.values()]
-        new_tokens = sum(piece.num_new_tokens for piece in pieces)
+        new_tokens, earlier_tokens = (
+            sum(piece.num_new_tokens for piece in some) for some in (pieces, earlier)
+        )
         settings = {
-            "checkpoint": str(model.path),
-            **adapters,
-            **{name: value for name, value in asdict(request).items() if name != "sampling"},
-            **asdict(request.sampling),
+            **made_with,
             "training length": model.training_length,
             "new tokens": new_tokens,
             "ungrammatical pieces": len(pieces) - num_grammatical(model, pieces),
-            "tokens/s": round(new_tokens / seconds, 1),
+            "tokens/s": round((new_tokens - earlier_tokens) / seconds, 1),
         }
         if notice := cut_short(model, request.bars, pieces):
             warn(notice)
@@ -127,7 +141,9 @@ def main(cfg: DictConfig) -> None:
         )
         log(f"in {out}" + (f"; open {out / REPORT}" if cfg.report else ""))
         if interrupted:
+            log(f"to continue: the same command with {shlex.quote(f'out={out}')}")
             raise KeyboardInterrupt
+        journal.path.unlink(missing_ok=True)
 
 
 def build_request(model: MusicModel, cfg: DictConfig) -> GenerationRequest:
@@ -167,12 +183,15 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> tuple[list[Prompt], list
 
 
 def continuations(
-    model: MusicModel, prompts: list[Prompt], request: GenerationRequest
+    model: MusicModel,
+    prompts: list[Prompt],
+    request: GenerationRequest,
+    earlier: Sequence[Continuation],
 ) -> Iterator[Continuation]:
-    """Yield the continuations as they finish, with a progress bar."""
+    """Yield the continuations as they finish, but the earlier ones, with a progress bar."""
     columns = "{task.completed}/{task.total} pieces, {task.fields[tokens]:,} tokens"
     with progress_bar(columns) as progress:
-        total = len(prompts) * request.num_samples
+        total = len(prompts) * request.num_samples - len(earlier)
         bar = progress.add_task("generating", total=total, tokens=0)
         counted = progress.tasks[bar].fields
         sampler = Sampler(
@@ -182,6 +201,6 @@ def continuations(
             on_step=lambda rows: progress.update(bar, tokens=counted["tokens"] + rows),
             warn=warn,
         )
-        for continuation in sampler.continuations(prompts):
+        for continuation in sampler.continuations(prompts, earlier):
             progress.advance(bar)
             yield continuation

@@ -9,7 +9,7 @@ from musicgen.errors import ParameterError, UserError
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.sampling import SamplingParams
 from musicgen.models import Transformer
-from musicgen.validation import check_choice, check_int
+from musicgen.validation import check_bool, check_choice, check_int
 
 Ending = Literal["open", "close"]
 
@@ -64,6 +64,8 @@ class GenerationRequest:
         if self.bars is None and self.total_tokens is None:
             object.__setattr__(self, "bars", DEFAULT_BARS)
         check_int("bars", self.bars, none_means="")
+        check_bool("hold_tempo", self.hold_tempo)
+        check_bool("hold_metre", self.hold_metre)
         check_int("max_new_tokens", self.max_new_tokens, none_means="no limit")
         check_int("num_samples", self.num_samples)
         check_int("batch_size", self.batch_size)

@@ -111,8 +111,12 @@ class Sampler:
         self._eos = tokenizer.vocabulary.id("EOS")
         self._ticks_per_step = TICKS_PER_BEAT // tokenizer.steps_per_beat
 
-    def continuations(self, prompts: Sequence[Prompt]) -> Iterator[Continuation]:
+    def continuations(
+        self, prompts: Sequence[Prompt], earlier: Sequence[Continuation] = ()
+    ) -> Iterator[Continuation]:
         """Yield `num_samples` continuations of each prompt, each as soon as it is finished.
+
+        Those that an earlier call made of the same prompts are left out.
 
         Raises:
             UserError: a prompt is not grammatical, or is too long for the request or the model.
@@ -120,7 +124,13 @@ class Sampler:
         request = self.request
         for prompt in prompts:  # before any work
             request.num_new_tokens(prompt, self.model)
-        samples = [Draft(p, i, p.tokens) for p in prompts for i in range(request.num_samples)]
+        made = {(id(each.prompt), each.sample) for each in earlier}
+        samples = [
+            Draft(prompt, i, prompt.tokens)
+            for prompt in prompts
+            for i in range(request.num_samples)
+            if (id(prompt), i) not in made
+        ]
         size = max(1, request.batch_size // request.best_of)
         for first in range(0, len(samples), size):
             drafts, part, closing = samples[first : first + size], 0, []

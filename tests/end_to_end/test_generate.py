@@ -115,9 +115,9 @@ def test_generate_warns_about_pieces_cut_short_by_the_position_limit(here, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_command_reports_what_is_finished(workplace, number):
+def test_a_stopped_command_reports_what_is_finished_and_goes_on(here, workplace, number):
     out = workplace / f"stopped by {number}"
-    settings = ["bars=4", "num_samples=500", "batch_size=1", f"out={out}"]
+    settings = ["bars=1", "num_samples=60", "best_of=2", "batch_size=2", f"out={out}"]
     command = [sys.executable, str(ROOT / "generate.py"), *settings]
     process = subprocess.Popen(command, cwd=workplace, stderr=subprocess.PIPE, text=True)
     while len([*out.glob("*.mid")]) < 2 and process.poll() is None:
@@ -126,10 +126,24 @@ def test_a_stopped_command_reports_what_is_finished(workplace, number):
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert stderr.splitlines()[-1] == "interrupted"
-    files = {path.name for path in out.iterdir()} - {"generation.json", "report.html"}
+    first = json.loads((out / "generation.json").read_text())["pieces"]
+    finished = {path: path.read_bytes() for path in out.glob("*.mid")}
+    assert {path.name for path in finished} == {row["file"] for row in first}
+    assert 2 <= len(first) < 60
+    assert (out / "report.html").is_file()
+    refused = here(workplace, "generate.py", *settings, "seed=5")
+    assert_one_line(refused, "other settings", "out=DIR")
+    with (out / ".finished.jsonl").open("a") as journal:
+        journal.write("[0, 59, [1, 2")  # a process that was killed while it wrote
+    done = succeed(here(workplace, "generate.py", *settings))
+    assert f"{len(first)} pieces were finished before" in done.stderr
     rows = json.loads((out / "generation.json").read_text())["pieces"]
-    assert files == {row["file"] for row in rows}
-    assert 2 <= len(files) < 500
+    assert [row for row in rows if row in first] == first
+    assert len(rows) == len({row["file"] for row in rows}) == 60
+    assert all(path.read_bytes() == data for path, data in finished.items())
+    assert not (out / ".finished.jsonl").exists()
+    refused = here(workplace, "generate.py", *settings)
+    assert_one_line(refused, "exists already; give another folder with out=DIR")
 
 
 def test_candidates_are_in_the_manifest(here, workplace):
