@@ -48,8 +48,7 @@ from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource
 from musicgen.validation import check_choice, check_float
 
-# A killed preparation loses at most this many seconds of work, or tokens.
-_PART_SECONDS, _PART_TOKENS = 2.0, 2**24
+_PART_SECONDS = 2.0  # of work that a killed preparation loses at most
 
 
 class EncodedCorpus:
@@ -204,8 +203,7 @@ class _Preparation:
             max_gigabytes=limits.max_gigabytes,
         )
         done: dict[int, EncodedPiece | None] = {}
-        num_tokens, start = 0, time.monotonic()
-        written = start
+        written = start = time.monotonic()
         with progress_bar(MofNCompleteColumn()) as bar:
             bar_task = bar.add_task("encoding", total=len(indices))
             try:
@@ -213,13 +211,11 @@ class _Preparation:
                     i = indices[number]
                     if isinstance(result, Failure):
                         result = self._failed(self.pieces[i], result)
-                    self.contents[i], piece = result
-                    done[i] = piece
+                    self.contents[i], done[i] = result
                     bar.advance(bar_task)
-                    num_tokens += piece.record.num_tokens if piece else 0
-                    if time.monotonic() - written > _PART_SECONDS or num_tokens > _PART_TOKENS:
+                    if time.monotonic() - written > _PART_SECONDS:
                         write_part(folder, done.values(), self._file_table(done))
-                        done, num_tokens, written = {}, 0, time.monotonic()
+                        done, written = {}, time.monotonic()
             finally:
                 results.close()
                 if done:
