@@ -10,7 +10,7 @@ from musicgen.data.loading import TrainingWindows, collate
 from musicgen.errors import UserError
 from musicgen.midi import Score, TimeSignature, Track, dumps, notes_from
 from musicgen.tokenization import REMI, Groove2Groove
-from tests.data.listed import melody, on_rank
+from tests.data.listed import on_rank, write_melodies
 from tests.data.settings import MidiFolder, MusicDataModule
 
 LENGTH = 16
@@ -18,21 +18,15 @@ LENGTH = 16
 
 @pytest.fixture
 def folder(tmp_path):
-    """`folder("a.mid", "b/c.mid", seed=…)`: a data module of new files of those names."""
+    """`folder(20, seed=…)`: a data module of so many files."""
 
-    def make(*names, **kwargs):
-        for i, name in enumerate(names):
-            (tmp_path / "midi" / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "midi" / name).write_bytes(dumps(melody(i)))
+    def make(num_pieces, **kwargs):
+        write_melodies(tmp_path / "midi", num_pieces)
         settings = {"length": LENGTH, "batch_size": 2} | kwargs
         corpus = MidiFolder(tmp_path / "midi")
         return MusicDataModule(corpus, REMI(), cache_dir=tmp_path / "cache", **settings)
 
     return make
-
-
-def names(count):
-    return [f"{i}.mid" for i in range(count)]
 
 
 def rows(loader):
@@ -46,7 +40,7 @@ def rows(loader):
 
 @pytest.mark.parametrize("num_pieces", [5, 24])
 def test_ranks_together_validate_every_piece(folder, num_pieces):
-    data = folder(*names(num_pieces), val_fraction=0.3)
+    data = folder(num_pieces, val_fraction=0.3)
     for loader in ("val_dataloader", "test_dataloader"):
         alone = rows(getattr(on_rank(data, 0, 1), loader)())
         first, second = (rows(getattr(on_rank(data, rank, 2), loader)()) for rank in range(2))
@@ -57,14 +51,14 @@ def test_ranks_together_validate_every_piece(folder, num_pieces):
 
 
 def test_a_rank_without_a_piece_gets_a_batch_without_targets(folder):
-    data = on_rank(folder(*names(5), val_fraction=0.3, coordinates=["index", "time"]), 1, 2)
+    data = on_rank(folder(5, val_fraction=0.3, coordinates=["index", "time"]), 1, 2)
     (batch,) = data.val_dataloader()
     assert batch.tokens.shape == batch.targets.shape == (1, 0)
     assert batch.positions.shape == (1, 0, 2)
 
 
 def test_an_epoch_is_one_crop_of_each_piece(folder):
-    data = folder(*names(20))  # 18 of them train
+    data = folder(20)  # 18 of them train
     assert len(data.train_dataloader()) == 9
     assert len(on_rank(data, 0, 2).train_dataloader()) == 4
     data.batch_size = 100
@@ -104,12 +98,12 @@ def test_a_resumed_run_sees_the_batches_it_would_have_seen(folder, tmp_path, acc
         )
         module = Recorder()
         # An odd number of batches: the last step of an epoch accumulates fewer.
-        data = folder(*names(20), batches_per_epoch=5)
+        data = folder(20, batches_per_epoch=5)
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=False)
         return module.seen
 
     whole = fit(7)
-    data = folder(*names(20))
+    data = folder(20)
     stream = TrainingWindows(
         data.encoded.cache, data.encoded.split("train"), data.tokenizer, LENGTH, 0
     )
@@ -123,14 +117,14 @@ def test_a_resumed_run_sees_the_batches_it_would_have_seen(folder, tmp_path, acc
 
 
 def test_an_empty_split_uses_all_pieces_with_a_warning(folder, capsys):
-    data = folder(*names(2))
+    data = folder(2)
     assert data.encoded.split("val") == data.encoded.split("test") == [0, 1]
     shown = capsys.readouterr().err.splitlines()[-1]  # not wrapped
     assert shown == (
         "no test pieces among 2: all pieces are used, so the loss does not measure generalisation"
     )
     assert len(rows(data.val_dataloader())) == 2
-    data = folder(*names(3))
+    data = folder(3)
     capsys.readouterr()
     train, val, test = (data.encoded.split(name) for name in ("train", "val", "test"))
     assert sorted(train + val + test) == [0, 1, 2]
@@ -142,7 +136,7 @@ def test_an_empty_split_uses_all_pieces_with_a_warning(folder, capsys):
     [(0, 0.01, {"train", "test"}), (0.01, 0, {"train", "val"}), (0, 0, {"train"})],
 )
 def test_a_split_with_fraction_0_is_empty(folder, val, test, splits):
-    data = folder(*names(6), val_fraction=val, test_fraction=test)
+    data = folder(6, val_fraction=val, test_fraction=test)
     assert {name for name in ("train", "val", "test") if data.encoded.cache.pieces(name)} == splits
 
 
@@ -152,7 +146,7 @@ def test_batches_are_the_same_under_any_number_of_workers(folder):
     settings = {"batch_size": 4, "batches_per_epoch": 6}
 
     def batches(num_workers, rank=0, world_size=1, seen=0):
-        data = folder(*names(20), num_workers=num_workers, **settings)
+        data = folder(20, num_workers=num_workers, **settings)
         data.batch_size = settings["batch_size"] // world_size
         loader = on_rank(data, rank, world_size, seen).train_dataloader()
         return [batch.tokens for batch in loader]
@@ -171,7 +165,7 @@ def test_batches_are_the_same_under_any_number_of_workers(folder):
 
 @pytest.mark.parametrize(("device", "expected"), [("cpu", 0), ("cuda", 2)])
 def test_batches_are_prefetched_in_pinned_memory_for_a_gpu(folder, device, expected):
-    data = on_rank(folder(*names(20)), 0, 1)
+    data = on_rank(folder(20), 0, 1)
     data.trainer.strategy.root_device = torch.device(device)
     loader = data.train_dataloader()
     assert loader.num_workers == expected
@@ -193,17 +187,17 @@ def test_batches_are_prefetched_in_pinned_memory_for_a_gpu(folder, device, expec
 )
 def test_invalid_settings(folder, wrong, reason):
     with pytest.raises(UserError, match=reason):
-        folder("a.mid", **wrong)
+        folder(1, **wrong)
 
 
 def test_windows_may_begin_with_their_pieces(folder):
-    data = folder("0.mid", window="beginning", skip_beginning=0.25)
+    data = folder(1, window="beginning", skip_beginning=0.25)
     first = data.encoded.cache[0][: LENGTH + 1]
     assert (next(iter(data.train_dataloader())).targets[0] == torch.from_numpy(first)[1:]).any()
 
 
 def test_a_loader_process_maps_the_cache_itself(folder):
-    cache = folder(*names(6)).encoded.cache
+    cache = folder(6).encoded.cache
     sent = pickle.dumps(cache)
     assert cache.mapped(3).tobytes() not in sent
     copy = pickle.loads(sent)
@@ -212,9 +206,9 @@ def test_a_loader_process_maps_the_cache_itself(folder):
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_batches_have_the_position_columns_of_the_model(folder, num_workers):
-    index = next(iter(folder(*names(6), num_workers=num_workers).val_dataloader()))
+    index = next(iter(folder(6, num_workers=num_workers).val_dataloader()))
     assert index.positions.tolist() == [[[i] for i in range(index.tokens.shape[1])]]
-    data = folder(*names(6), num_workers=num_workers, coordinates=["index", "time"])
+    data = folder(6, num_workers=num_workers, coordinates=["index", "time"])
     both = next(iter(data.val_dataloader()))
     assert both.positions.shape == (*both.tokens.shape, 2)
     expected = data.tokenizer.positions(both.tokens[0].numpy())
