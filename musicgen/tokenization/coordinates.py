@@ -63,7 +63,8 @@ class TokenCoordinates(ABC):
             columns["bar"] = np.maximum(np.cumsum(is_bar) - 1, 0)
             columns["beat"] = times - _latest(np.where(is_bar, times, -1))
         else:
-            columns["bar"], columns["beat"] = np.divmod(times, bar_length or self._four_quarters)
+            length = bar_length or 4 * self.steps_per_beat
+            columns["bar"], columns["beat"] = np.divmod(times, length)
         for name in {*names} & self._changes.keys():
             columns[name] = _latest(self._changes[name][tokens])
         return np.stack([columns[name] for name in names], axis=1)
@@ -122,10 +123,6 @@ class TokenCoordinates(ABC):
     @cached_property
     def _bars(self) -> range:
         return self.families.get("Bar", range(0))
-
-    @property
-    def _four_quarters(self) -> int:
-        return 4 * self.steps_per_beat
 
     def _value_of(self, token: int) -> str:
         """Return the part of a token's name behind its family, such as 60 of Pitch_60."""

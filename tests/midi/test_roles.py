@@ -1,8 +1,8 @@
-"""Roles of tracks by General MIDI program."""
+"""Roles of tracks by General MIDI program, and names of pitches."""
 
 import pytest
 
-from musicgen.midi import Score, Track, notes_by_role, notes_from, role
+from musicgen.midi import Score, Track, notes_by_role, notes_from, pitch_name, role
 
 
 # Edges of families of the General MIDI 1 sound set, from 0.
@@ -35,3 +35,7 @@ def test_notes_of_one_role_are_joined():
         "Piano": [5, 3],
         "Bass": [0],
     }
+
+
+def test_pitch_names():
+    assert [pitch_name(pitch) for pitch in (0, 60, 61, 127)] == ["C-1", "C4", "C#4", "G9"]

@@ -57,10 +57,14 @@ class Instrument(NamedTuple):
 
 def instruments_of(tracks: Sequence[Mapping[str, Any]]) -> tuple[Instrument, ...]:
     """Build the instruments from plain data; raise `ParameterError` if a track is invalid."""
-    instruments = tuple(_instrument(track) for track in tracks)
+    instruments = tuple(Instrument(**track) for track in tracks)
     names = [instrument.name for instrument in instruments]
     if not 0 < len({_plain(name) for name in names}) == len(names) <= MAX_TRACKS:
         raise ParameterError("tracks", names, f"expected 1 to {MAX_TRACKS} different names")
+    for name, _, program, takes in instruments:
+        if not all(0 <= a <= b <= 127 for a, b in ((program, program), *takes)):
+            expected = f"expected programs from 0 to 127, ranges ascending, of {name}"
+            raise ParameterError("tracks", names, expected)
     return instruments
 
 
@@ -79,20 +83,6 @@ def find_instrument(track: Track, instruments: Sequence[Instrument]) -> int | No
     by_name = [i for i in same_kind if name.endswith(f" {names[i]}")]
     by_program = [i for i in same_kind if track.is_drum or _takes(instruments[i], track.program)]
     return next(iter(by_name + by_program), None)
-
-
-def _instrument(track: Mapping[str, Any]) -> Instrument:
-    try:
-        instrument = Instrument(**track)
-        takes = tuple((first, last) for first, last in instrument.takes)
-        program = instrument.program
-        valid = all(0 <= a <= b <= 127 for a, b in ((program, program), *takes))
-    except (TypeError, ValueError):
-        expected = "expected a name, and optionally is_drum, program and takes (ranges)"
-        raise ParameterError("tracks", track, expected) from None
-    if not valid:
-        raise ParameterError("tracks", track, "expected programs from 0 to 127, ranges ascending")
-    return instrument._replace(takes=takes)
 
 
 def _plain(name: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from musicgen.midi import NOTE, Score, Track, sort_notes
 from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Rng, Tokenizer
-from musicgen.tokenization.groove2groove.augmentation import TrackBarDropout
 from musicgen.tokenization.groove2groove.grammar import GrooveGrammar
 from musicgen.tokenization.groove2groove.instruments import (
     DEFAULT_TRACKS,
@@ -207,7 +208,7 @@ class Groove2Groove(Tokenizer):
             skipped = rng.random(len(starts) + 1) < self.skip_bar_probability
             skipped[0] = False
             dropped = draws < self.drop_track_probability
-            dropout = TrackBarDropout(dropped, draws, skipped, bar_length)
+            dropout = _TrackBarDropout(dropped, draws, skipped, bar_length)
         stop, window = start, np.empty(0, np.int64)
         while len(window) < length and stop < len(tokens):
             # Half as many tokens again usually make up for what dropout removes.
@@ -217,7 +218,7 @@ class Groove2Groove(Tokenizer):
         return window[:length]
 
     def _reencode(
-        self, segment: IntArray, offset: int, dropout: TrackBarDropout | None, *, complete: bool
+        self, segment: IntArray, offset: int, dropout: _TrackBarDropout | None, *, complete: bool
     ) -> IntArray:
         """Encode a segment from time 0, without the offs of notes that began before it.
 
@@ -250,3 +251,35 @@ class Groove2Groove(Tokenizer):
     @property
     def _num_pitches(self) -> int:
         return NUM_KEYS
+
+
+@dataclass(frozen=True)
+class _TrackBarDropout:
+    """Drops whole tracks of a crop, and cuts out bars so that later ones move up."""
+
+    dropped: NDArray[np.bool_]  # tracks to drop [num_tracks]
+    preference: NDArray[np.float64]  # the dropped track with the highest stays if no other plays
+    skipped: NDArray[np.bool_]  # bars to cut out, unless they contain all notes [num_bars]
+    bar_length: int  # in grid steps
+
+    def extend(self, time: int, onset: IntArray) -> _TrackBarDropout:
+        """Treat later bars up to a time as the last one; keep all if no onset would stay."""
+        added = max(0, time // self.bar_length + 1 - len(self.skipped))
+        skipped = np.append(self.skipped, np.full(added, self.skipped[-1]))
+        return replace(self, skipped=skipped & ~skipped[onset // self.bar_length].all())
+
+    def keep(self, track: IntArray, onset: IntArray) -> NDArray[np.bool_]:
+        """Return which notes stay [num_notes]; not empty after `extend`."""
+        keep = ~self.skipped[onset // self.bar_length]
+        present = np.bincount(track[keep], minlength=len(self.dropped)) > 0
+        dropped = self.dropped.copy()
+        if dropped[present].all():
+            dropped[np.argmax(np.where(present, self.preference, -1.0))] = False
+        return keep & ~dropped[track]
+
+    def shift(self, time: IntArray) -> IntArray:
+        """Return times after the cuts; a time within a skipped bar becomes the time of the cut."""
+        bar = time // self.bar_length
+        kept = ~self.skipped
+        start = np.concatenate([[0], np.cumsum(kept)]) * self.bar_length
+        return start[bar] + np.where(kept[bar], time - bar * self.bar_length, 0)
