@@ -21,7 +21,7 @@ from musicgen.generation.continuation import Continuation
 from musicgen.generation.prompts import Prompt, empty_prompt, make_prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
-from musicgen.generation.sampling import SamplingParams, check_known
+from musicgen.generation.sampling import SamplingParams
 from musicgen.generation.streaming import Note, stream_notes
 from musicgen.hub import upload
 from musicgen.midi import Score, as_score, read_with_data
@@ -150,7 +150,11 @@ class MusicModel:
         It is what suits the model, see `save_sampling`, or else that of the training configuration.
         """
         stored = {**(self.content.config.get("sampling") or {}), **(self.content.sampling or {})}
-        check_known(stored.keys(), self.path)
+        if unknown := stored.keys() - {each.name for each in fields(SamplingParams)}:
+            raise UserError(
+                f"{self.path}: its sampling has {', '.join(sorted(map(str, unknown)))}, which this "
+                "musicgen does not know; use the version that wrote it"
+            )
         given = {key: value for key, value in overrides.items() if value is not None}
         return SamplingParams(**{**stored, **given})
 

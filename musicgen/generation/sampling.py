@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from dataclasses import dataclass, fields
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -53,15 +52,6 @@ class SamplingParams:
                 check_int("max_notes", number)
         elif self.max_notes is not False:
             check_int("max_notes", self.max_notes, none_means="any number")
-
-
-def check_known(names: Set[str], path: Path) -> None:
-    """Raise `UserError` if one of the settings that a checkpoint stores is not known."""
-    if unknown := names - {each.name for each in fields(SamplingParams)}:
-        raise UserError(
-            f"{path}: its sampling has {', '.join(sorted(map(str, unknown)))}, which this musicgen "
-            "does not know; use the version that wrote it"
-        )
 
 
 def probabilities(logits: Tensor, params: SamplingParams, allowed: Tensor | None = None) -> Tensor:

@@ -97,6 +97,18 @@ def test_invalid_values_are_refused_by_name(wrong):
         GenerationRequest(**wrong)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"total_tokens": 2000, "ending": "close"}, "ending=close: expected bars"),
+        ({"best_of_bars": 2}, "best_of_bars=2: expected best_of > 1 beside it"),
+    ],
+)
+def test_options_that_need_another_say_so(options, message):
+    with pytest.raises(UserError, match=f"^{message}"):
+        GenerationRequest(**options)
+
+
 def test_length_in_tokens_is_exact_and_counts_the_prompt(tokenizer):
     prompt = make_prompt(tokenizer, SCORES[tokenizer.name], "p", 1)
     total = len(prompt.tokens) + 50

@@ -155,11 +155,6 @@ def test_pieces_close_in_any_metre(hold_metre):
         assert done.new_score.end <= 2 * 2 * 480
 
 
-def test_a_length_in_tokens_does_not_close():
-    with pytest.raises(UserError, match=r"^ending=close: expected bars"):
-        run(TOKENIZERS["remi"], total_tokens=2000, ending="close")
-
-
 @pytest.mark.parametrize("batch_size", [1, 4, 32])
 def test_best_of_n_measures_every_candidate(tokenizer, batch_size):
     model = small_model(tokenizer)
@@ -269,11 +264,6 @@ def test_the_key_is_that_of_the_first_pitches():
     )
 
 
-def test_a_choice_after_bars_needs_candidates():
-    with pytest.raises(UserError, match=r"^best_of_bars=2: expected best_of > 1 beside it"):
-        run(TOKENIZERS["remi"], best_of_bars=2)
-
-
 @pytest.mark.parametrize(
     ("measures", "chosen"),
     [
@@ -349,11 +339,6 @@ def test_notes_come_as_they_are_written(tokenizer, monkeypatch):
     assert len(steps) < 200
     with pytest.raises(KeyboardInterrupt):
         stream.throw(KeyboardInterrupt)
-
-
-def test_unknown_arguments_of_stream_are_named():
-    with pytest.raises(TypeError, match="temprature"):
-        music_model(TOKENIZERS["remi"]).stream(temprature=1)
 
 
 def test_no_instrument_plays_more_notes_at_once_than_its_bound():

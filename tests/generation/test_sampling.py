@@ -13,20 +13,35 @@ def logits_of(*p):
     return torch.tensor([p], dtype=torch.float64).log()
 
 
+THREE, FOUR = (0.5, 0.3, 0.2), (1 / 2, 1 / 4, 1 / 8, 1 / 8)
+
+
 @pytest.mark.parametrize(
-    ("top_p", "expected"),
+    ("p", "settings", "expected"),
     [
-        (0.9, [0.5, 0.3, 0.2]),  # the token that crosses p is the last one, and stays
-        (0.8, [0.625, 0.375, 0]),
-        (0.79, [0.625, 0.375, 0]),
-        (0.5, [1, 0, 0]),
-        (1e-9, [1, 0, 0]),
-        (1.0, [0.5, 0.3, 0.2]),
+        (THREE, {"top_p": 0.9}, THREE),  # the token that crosses p is the last one, and stays
+        (THREE, {"top_p": 0.8}, [0.625, 0.375, 0]),
+        (THREE, {"top_p": 0.79}, [0.625, 0.375, 0]),
+        (THREE, {"top_p": 0.5}, [1, 0, 0]),
+        (THREE, {"top_p": 1e-9}, [1, 0, 0]),
+        (THREE, {"top_p": 1.0}, THREE),
+        (THREE, {"min_p": 0.0}, THREE),
+        (THREE, {"min_p": 0.39}, THREE),
+        (THREE, {"min_p": 0.41}, [0.625, 0.375, 0]),
+        (THREE, {"min_p": 0.61}, [1, 0, 0]),
+        (THREE, {"min_p": 1.0}, [1, 0, 0]),
+        # In bits: surprise 1, 2, 3, 3 and entropy 1.75. The nearest is the second token.
+        (FOUR, {"typical_p": 0.25}, [0, 1, 0, 0]),
+        (FOUR, {"typical_p": 0.26}, [2 / 3, 1 / 3, 0, 0]),
+        (FOUR, {"typical_p": 0.75}, [2 / 3, 1 / 3, 0, 0]),
+        (FOUR, {"typical_p": 0.8}, [4 / 7, 2 / 7, 1 / 7, 0]),
+        (FOUR, {"typical_p": 1.0}, FOUR),
     ],
 )
-def test_nucleus_by_hand(top_p, expected):
-    p = probabilities(logits_of(0.5, 0.3, 0.2), SamplingParams(top_p=top_p))
-    torch.testing.assert_close(p[0], torch.tensor(expected, dtype=torch.float64))
+@pytest.mark.parametrize("added", [0, 7])
+def test_filters_by_hand(p, settings, expected, added):
+    found = probabilities(logits_of(*p) + added, SamplingParams(**settings))
+    torch.testing.assert_close(found[0], torch.tensor(expected, dtype=torch.float64))
 
 
 def test_order_is_mask_temperature_top_k_top_p():
@@ -39,38 +54,6 @@ def test_order_is_mask_temperature_top_k_top_p():
     # 9/13 ≈ .69 alone passes .69 only after top-k; before it, 9/14 ≈ .64 would not.
     p = probabilities(logits, SamplingParams(temperature=0.5, top_k=2, top_p=0.68), allowed)
     assert p[0].tolist() == [0, 1, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("min_p", "expected"),
-    [
-        (0.0, [0.5, 0.3, 0.2]),
-        (0.39, [0.5, 0.3, 0.2]),
-        (0.41, [0.625, 0.375, 0]),
-        (0.61, [1, 0, 0]),
-        (1.0, [1, 0, 0]),
-    ],
-)
-def test_min_p_by_hand(min_p, expected):
-    logits = torch.tensor([[0.5, 0.3, 0.2]], dtype=torch.float64).log() + 7
-    p = probabilities(logits, SamplingParams(min_p=min_p))
-    torch.testing.assert_close(p[0], torch.tensor(expected, dtype=torch.float64))
-
-
-@pytest.mark.parametrize(
-    ("typical_p", "expected"),
-    [
-        # In bits: surprise 1, 2, 3, 3 and entropy 1.75. The nearest is the second token.
-        (0.25, [0, 1, 0, 0]),
-        (0.26, [2 / 3, 1 / 3, 0, 0]),
-        (0.75, [2 / 3, 1 / 3, 0, 0]),
-        (0.8, [4 / 7, 2 / 7, 1 / 7, 0]),
-        (1.0, [1 / 2, 1 / 4, 1 / 8, 1 / 8]),
-    ],
-)
-def test_typical_by_hand(typical_p, expected):
-    p = probabilities(logits_of(1 / 2, 1 / 4, 1 / 8, 1 / 8), SamplingParams(typical_p=typical_p))
-    torch.testing.assert_close(p[0], torch.tensor(expected, dtype=torch.float64))
 
 
 def test_later_filters_see_what_the_earlier_ones_left():
