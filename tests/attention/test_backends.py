@@ -193,7 +193,7 @@ def test_auto_takes_the_fastest_that_is_right(gpu, monkeypatch):
     with pytest.raises(UserError, match="no double precision; give float32"):
         backends.select_backend("fla", gpu, None)
     monkeypatch.setattr(backends, "find_spec", lambda _: None)
-    with pytest.raises(UserError, match="not installed; pip install"):
+    with pytest.raises(UserError, match="not installed; run: pip install"):
         backends.select_backend("fla", gpu, None)
 
 
