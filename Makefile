@@ -33,7 +33,7 @@ demo: $(STAMP) ## Train a small model for three minutes, continue music with it 
 	$(RUN) generate.py checkpoint=pop-piano-small prompt=generated/demo/three_minutes num_prompts=2 $(DEMO) originality=false out=generated/demo/pop-piano-small
 	$(RUN) evaluate.py 'metrics=[style,descriptors,position_loss]' generated=generated/demo/three_minutes references=data/composed/pop-240-seed0 out=evaluated/demo
 	$(RUN) -m musicgen.report generated/demo/index.html generated/demo/three_minutes generated/demo/pop-piano-small
-	@echo "Open generated/demo/index.html to see and hear what both models wrote from the same bars"
+	@echo "Open generated/demo/index.html to see and hear what both models wrote from the same bars: the best of four candidates by likelihood and notes in key, so their in_key_share shows that choice"
 
 export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs/... TO=folder
 	$(RUN) -m musicgen.pretrained $(or $(FROM),latest) $(or $(TO),$(error give TO=FOLDER))
@@ -53,8 +53,9 @@ test: $(STAMP) ## Run the tests
 test-fast: $(STAMP) ## Run the quick tests only, for daily work
 	$(RUN) -m pytest --numprocesses=auto --dist=worksteal -m "not slow" $(FAST)
 
-bench: $(STAMP) ## Measure speed and memory; write benchmarks/results/
+bench: $(STAMP) ## Measure speed and memory; write benchmarks/results/ and the tables of the pages
 	for name in $(BENCHMARKS) exact_spe loader; do $(RUN) -m benchmarks.$$name || exit 1; done
+	$(RUN) -m benchmarks.tables
 
 bench-gpu: $(STAMP) ## Run the benchmarks on an NVIDIA GPU, in bf16
 	for name in $(BENCHMARKS); do $(RUN) -m benchmarks.$$name --device cuda || exit 1; done

@@ -1,57 +1,103 @@
 """Train, export and measure the models of the package: make pretrained.
 
-    python -m benchmarks.pretrained [--models NAME] [--root POP909] [--settings NAME=VALUE]
+    python -m benchmarks.pretrained [--models NAME] [--measure] [--root POP909]
 
 A model NAME is trained by experiment=pretrained/NAME, or its training resumed, and exported to
-musicgen/pretrained/NAME in half precision. Then a new process continues one prompt, for the time to
-the first file, and 50 prompts of composed pieces that it never saw, and of POP909 with --root. The
-measures are written to the model's README.md.
+musicgen/pretrained/NAME in half precision; `--measure` takes the models as they are. Each continues
+50 prompts of composed pieces that it never saw, and of POP909 with --root: a continuation of each,
+and for the composed ones the best of four as well. The measures of both go to
+results/pretrained.json, and from there to the model's README.md (benchmarks/tables.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from benchmarks.measure import markdown
+from benchmarks import measure, tables
 from musicgen.composer import compose_corpus
 from musicgen.files import write_text
+from musicgen.metrics import Summary
 from musicgen.package_data import PRETRAINED
 
 MODELS = {"pop-piano-small": "pop", "groove-small": "groove"}
 MAX_MEGABYTES = 20
 HELD_OUT_SEED = 1000  # of composed pieces; the training set's is 0
+SELECTED = "best_of=4 best_of_bars=4"
 HEADING = "## Measures"
+CARD = """
+## Measures
+
+Trained with `{command}`; {size:.1f} MB. One continuation of
+16 bars after each prompt of 4 bars, none chosen among several, by
+`python -m benchmarks.pretrained --measure` (`benchmarks/results/pretrained.json`); `style: …` is
+the similarity to the piece of the prompt, and of the originals that of its own continuation:
+
+{tables}
+
+`best_of=4 best_of_bars=4` keeps the best of four candidates after every four bars, by likelihood
+and the share of notes in the prompt's scale. A share of notes in key is then a figure of that
+choice; the other measures here take no part in it (95% intervals over pieces):
+
+<!-- table selection
+{name}
+return of motifs after eight bars | motif_return_8
+style similarity: onset and duration | style: onset_duration
+— time and pitch of pairs | style: time_pitch
+in_key_share, by which it chooses | in_key_share
+-->
+<!-- end -->
+"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--measure", action="store_true", help="the models as they are")
     parser.add_argument("--root", type=Path, help="POP909's folder, for prompts of the pop model")
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("--out", type=Path, default=Path("outputs/pretrained"))
-    parser.add_argument("--registry", type=Path, default=PRETRAINED)
     parser.add_argument("--settings", nargs="*", default=[], help="further settings of train.py")
     args = parser.parse_args()
     for name in args.models.split(","):
-        folder = args.registry / name
-        command = train(name, args.out / name, args.settings)
-        run("-m", "musicgen.evaluation.choose_temperature", args.out / name)
-        run("-m", "musicgen.pretrained", args.out / name, folder, "--dtype", "float16")
-        size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
-        if size > MAX_MEGABYTES:
-            sys.exit(f"{folder}: {size:.1f} MB, more than {MAX_MEGABYTES}")
-        measures = measure(args, name, folder)
-        lines = [f"Trained with `{command}`; {size:.1f} MB.", "", *measures]
-        card = (folder / "README.md").read_text().partition(HEADING)[0].rstrip()
-        card = re.sub(r"FOLDER\"\)  # .*", f'{name}")', card)
-        write_text(folder / "README.md", "\n".join([card, "", HEADING, "", *lines]) + "\n")
-        print("\n".join([f"# {name}", *lines]))
+        folder = PRETRAINED / name
+        if not args.measure:
+            export(args, name, folder)
+        store(name, list(rows(args, name, folder)), keep=args.measure)
+    tables.main()
+
+
+def prompts(args: argparse.Namespace, name: str) -> dict[str, Path]:
+    """Return the folders of prompts for a model."""
+    folders = {"composed": args.out / f"prompts-{MODELS[name]}-{args.prompts}"}
+    if args.root is not None and MODELS[name] == "pop":
+        folders["POP909"] = args.root
+    return folders
+
+
+def export(args: argparse.Namespace, name: str, folder: Path) -> None:
+    """Train and export a model, and write its card but for the figures."""
+    command = train(name, args.out / name, args.settings)
+    run("-m", "musicgen.evaluation.choose_temperature", args.out / name)
+    run("-m", "musicgen.pretrained", args.out / name, folder, "--dtype", "float16")
+    size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+    if size > MAX_MEGABYTES:
+        sys.exit(f"{folder}: {size:.1f} MB, more than {MAX_MEGABYTES}")
+    places = "\n\n".join(
+        f"<!-- table card {name} | {kind} -->\n<!-- end -->" for kind in prompts(args, name)
+    )
+    measures = CARD.format(name=name, command=command, size=size, tables=places)
+    card = (folder / "README.md").read_text().partition(HEADING)[0].rstrip()
+    card = re.sub(r"FOLDER\"\)  # .*", f'{name}")', card)
+    write_text(folder / "README.md", f"{card}\n{measures}")
 
 
 def train(name: str, folder: Path, settings: list[str]) -> str:
@@ -64,39 +110,63 @@ def train(name: str, folder: Path, settings: list[str]) -> str:
     return " ".join(["python train.py", experiment, *settings])
 
 
-def measure(args: argparse.Namespace, name: str, folder: Path) -> list[str]:
-    """Return a table of what continuations measure, beside the originals' own."""
-    composed = args.out / f"prompts-{MODELS[name]}-{args.prompts}"
+def rows(args: argparse.Namespace, name: str, folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield each measure of a model's continuations, and of those chosen among candidates."""
+    folders = prompts(args, name)
+    composed = folders["composed"]
     compose_corpus(composed, kind=MODELS[name], num_pieces=args.prompts, seed=HELD_OUT_SEED)  # type: ignore[arg-type]
-    prompts = {"composed": composed}
-    if args.root is not None and MODELS[name] == "pop":
-        prompts["POP909"] = args.root
-    start = time.monotonic()
-    first = args.out / f"{name}-first-{time.time_ns()}"
-    file = next(iter(sorted(composed.rglob("*.mid"))))
-    run("generate.py", f"checkpoint={folder}", f"prompt={file}", "bars=8", f"out={first}")
-    seconds = time.monotonic() - start
-    lines = [
-        f"Seconds from the command to 8 bars of one prompt, on this machine: {seconds:.0f}.",
-        "",
-    ]
-    for kind, source in prompts.items():
+    sources = [(kind, source, "") for kind, source in folders.items()]
+    for kind, source, selection in [*sources, ("composed", composed, SELECTED)]:
         new = args.out / f"{name}-{kind}-{time.time_ns()}"
-        settings = [f"prompt={source}", f"num_prompts={args.prompts}", "report=false"]
-        run("generate.py", f"checkpoint={folder}", *settings, "bars=16", f"out={new}")
-        measured = f"{new}-measured"
-        run("evaluate.py", "metrics=descriptors", f"generated={new}", f"out={measured}")
-        with Path(measured, "descriptors.csv").open(encoding="utf-8") as csv_file:
-            table = [as_text(kind, row) for row in csv.DictReader(csv_file)]
-        lines += [*markdown(table).splitlines(), ""]
-    return lines
+        settings = [f"prompt={source}", f"num_prompts={args.prompts}", "bars=16", "report=false"]
+        run("generate.py", f"checkpoint={folder}", *settings, *selection.split(), f"out={new}")
+        measured = Path(f"{new}-measured")
+        run("evaluate.py", "metrics=[descriptors,style]", f"generated={new}", f"out={measured}")
+        for row in measures(measured):
+            yield {"model": name, "prompts": kind, "selection": selection, **row}
 
 
-def as_text(kind: str, row: dict[str, str]) -> dict[str, str]:
-    """Return a row of `metrics=descriptors` for print."""
-    columns = ("n", "generated", "originals", "overlap")
-    numbers = {key: f"{float(row[key]):.4g}" if row[key] else "n/a" for key in columns}
-    return {kind: row["descriptor"], **numbers}
+def measures(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the mean of each measure of `evaluate.py`, with its interval over continuations."""
+    pieces = read(folder / "descriptors_pieces.csv")
+    for row in read(folder / "descriptors.csv"):
+        values = [number(piece[row["descriptor"]]) for piece in pieces]
+        line = as_row(row["descriptor"], values, row["originals"])
+        yield line | {"overlap": number(row["overlap"])}
+    profiles: dict[str, list[float]] = {}
+    for row in read(folder / "style_pieces.csv"):
+        if row["part"] == row["role"] == "all":
+            profiles.setdefault(row["profile"], []).append(number(row["similarity"]))
+    means = read(folder / "style.csv")
+    originals = {row["profile"]: row["mean"] for row in means if row["anchor"] == "same song"}
+    for profile, values in profiles.items():
+        yield as_row(f"style: {profile}", values, originals.get(profile, ""))
+
+
+def as_row(name: str, values: list[float], originals: str) -> dict[str, Any]:
+    found = Summary.of(values)
+    interval = {"low": found.low, "high": found.high}
+    figures = {"generated": found.mean, **interval, "originals": number(originals)}
+    return {"measure": name, "n": found.n, **figures}
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def number(text: str) -> float:
+    return float(text or "nan")
+
+
+def store(name: str, rows: list[dict[str, Any]], *, keep: bool) -> None:
+    """Replace a model's rows in the results; `keep` those of prompts that were not given."""
+    path = measure.RESULTS / "pretrained.json"
+    old = json.loads(path.read_text())["rows"] if path.is_file() else []
+    new = {row["prompts"] for row in rows}
+    kept = [x for x in old if x["model"] != name or (keep and x["prompts"] not in new)]
+    finite = [{k: None if v != v else v for k, v in row.items()} for row in kept + rows]
+    measure.write_results(__file__, {"rows": finite}, argparse.Namespace(device="cpu"))
 
 
 def run(*arguments: object) -> None:

@@ -3,7 +3,7 @@
 Waiting threads spin for GOMP_SPINCOUNT rounds (300,000 in libgomp), then sleep;
 OMP_WAIT_POLICY=passive lets them sleep at once. Sides take turns in processes of their own, alone
 and beside busy loops. Alone, they have real-time priority where the system permits it (root, on
-Linux), so that other programs do not disturb them.
+Linux), so that other programs do not disturb them. The table of docs/benchmarks.md is written anew.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import measure
+from benchmarks import measure, tables
 from musicgen.attention import FAVOR, LinearAttention
 from musicgen.generation.engines import Engine, make_engine
 from musicgen.models import Transformer
@@ -130,6 +130,7 @@ def main() -> None:
     if args.loops:  # once, and of the small model only: spinning threads take minutes here
         rows += compare(args, "small", args.loops, 1)
     measure.save_results(__file__, rows, args)
+    tables.main()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,295 @@
+"""Write the tables of measured figures into the pages: python -m benchmarks.tables
+
+A table stands in a page between `<!-- table KIND ... -->` and `<!-- end -->`. The comment lists its
+lines, as LABEL | RESULT | ENTRY or as the function of that kind says; the figures come from
+benchmarks/results/, where they are not rounded. They are rounded here, once.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import RESULTS, markdown
+from musicgen.files import write_text
+from musicgen.metrics.position_loss import unit_summary
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("*.md", "benchmarks/*.md", "docs/*.md", "musicgen/pretrained/*/*.md")
+TABLE = re.compile(r"(<!-- table (\w+)(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
+CORPORA = {"composer": "composed corpus", "pop909": "POP909"}
+ATTENTIONS = {"favor": "FAVOR+", "favor, decay=head": "FAVOR+, learned decay", "softmax": "softmax"}
+TWINS = (58, 74)  # validation chorales that are near training pieces: docs/jsb.md
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        if (new := written(text)) != text:
+            write_text(page, new)
+            print(page.relative_to(ROOT))
+
+
+def pages() -> list[Path]:
+    return [page for pattern in PAGES for page in sorted(ROOT.glob(pattern))]
+
+
+def written(text: str) -> str:
+    """Return a page with its tables written anew."""
+
+    def table(found: re.Match[str]) -> str:
+        start, kind, arguments, end = found.groups()
+        lines = [line.split(" | ") for line in arguments.strip().splitlines()]
+        return f"{start}\n{markdown(TABLES[kind](lines))}\n{end}"
+
+    return TABLE.sub(table, text)
+
+
+def result(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def compared(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | RESULT | SIDES [| UNIT]: two sides, and the range of their ratios over rounds."""
+    table = []
+    for label, name, what, *unit in lines:
+        rows = [row for row in result(name)["rows"] if row["what"] == what]
+        row = next(row for row in rows if not unit or row["unit"] == unit[0])
+        (a, unit_a), (b, unit_b) = (quantity(row[side], row["unit"]) for side in "ab")
+        figures = f"{a} / {b} {unit_b}" if unit_a == unit_b else f"{a} {unit_a} / {b} {unit_b}"
+        target = row.get("target", "").strip("—")
+        table.append({"": label, "figures": figures, "ratio": ratio(row), "target": target})
+    if not any(row["target"] for row in table):
+        table = [{k: v for k, v in row.items() if k != "target"} for row in table]
+    return table
+
+
+def ratio(row: Row) -> str:
+    ratios = row.get("ratios", [row[x] for x in ("lowest", "highest") if x in row])
+    spread = f" ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else ""
+    return (f"{row['ratio']:.2f}" if row["ratio"] < 10 else digits(row["ratio"])) + spread
+
+
+def quantity(value: float, unit: str) -> tuple[str, str]:
+    """Return a quantity for print: ("6.50", "s")."""
+    if unit == "tokens/s":
+        return digits(value / 1e6), "M/s"
+    if unit.split()[0] not in ("s", "seconds", "CPU"):
+        return digits(value), unit
+    for name, start, seconds in (("h", 3600, 3600), ("min", 60, 60), ("s", 0.1, 1)):
+        if value >= start:
+            return digits(value / seconds), name
+    return digits(value * 1000), "ms"
+
+
+def digits(value: float) -> str:
+    """Return a number with three digits, or all of those before the point."""
+    places = 2 - math.floor(math.log10(abs(value)))
+    return f"{value:,.{max(0, places)}f}"
+
+
+def model_options(_: object) -> list[Row]:
+    rows = result("model_options")["rows"]
+    table = []
+    for name in dict.fromkeys(row["what"].partition(" / ")[0] for row in rows):
+        time, memory = (row for row in rows if row["what"].startswith(f"{name} / "))
+        table.append({"": name, "CPU time": ratio(time), "memory": ratio(memory)})
+    return table
+
+
+def wait_policy(_: object) -> list[Row]:
+    """Times by policy, with the ratio to threads that spin for libgomp's own rounds."""
+    table: dict[str, Row] = {}
+    for row in result("wait_policy")["rows"]:
+        case, _, policies = row["what"].partition(": ")
+        what, size, where = case.split(", ")
+        for policy, value in (("spin", row["b"]), (policies.partition(" / ")[0], row["a"])):
+            label = f"{size} model, {where}: {policy}"
+            share = "" if policy == "spin" else f" ({row['ratio']:.2f})"
+            line = table.setdefault(label, {"": label})
+            line[what] = " ".join(quantity(value, "s")) + share
+    return list(table.values())
+
+
+def windows(_: object) -> list[Row]:
+    rows = result("windows")["rows"]
+    rows = [row for row in rows if row["unit"] == "windows"] + rows[-1:]
+    return [{"": row["what"], "share": f"{100 * row['ratio']:.3g}%"} for row in rows]
+
+
+def exact_spe(_: object) -> list[Row]:
+    table: dict[str, Row] = {}
+    for row in result("exact_spe")["rows"]:
+        sides, _, deviation = row["what"].partition(", logits of standard deviation ")
+        line = table.setdefault(deviation, {"standard deviation of the logits": deviation})
+        line.pop("exact", None)  # the last column
+        for side, value in zip(sides.split(" / "), (row["a"], row["b"]), strict=True):
+            line[side] = f"{value:.3f}"
+    return list(table.values())
+
+
+def adaptation(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | METHOD: the loss with its interval, by the number of pieces."""
+    table = []
+    for label, method in lines:
+        rows = [row for row in result("adaptation")["table"] if row["method"] == method]
+        line = {"learns": label}
+        for row in rows:
+            line[f"{row['pieces']} songs"] = interval(*row["loss"])
+        seconds = sorted(row["seconds"] for row in rows)
+        line["seconds"] = f"{seconds[0]}–{seconds[-1]}" if seconds[0] else "—"
+        table.append(line | {"file": f"{rows[0]['kilobytes']:,} kB" if seconds[0] else "—"})
+    return table
+
+
+def interval(mean: float, low: float, high: float) -> str:
+    return f"{mean:.3f} ({low:.3f} to {high:.3f})".replace("-", "−")
+
+
+def over_seeds(values: Sequence[float]) -> str:
+    deviation = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.3f}{deviation}"
+
+
+def race(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | RESULT | ENTRY: losses by range of positions over seeds; the least is bold."""
+    table: list[Row] = []
+    means: list[dict[str, float]] = []
+    for label, name, entry in lines:
+        runs = [run for run in result(name)["runs"] if run["entry"] == entry]
+        losses = {key: [run[key] for run in runs] for key in runs[0] if "–" in key or "≤" in key}
+        means.append({key: statistics.mean(values) for key, values in losses.items()})
+        table.append({"": label} | {key: over_seeds(values) for key, values in losses.items()})
+    for key in means[0]:
+        best = min(range(len(table)), key=lambda i: means[i][key])
+        table[best][key] = f"**{table[best][key]}**"
+    return table
+
+
+def encodings(corpus: str) -> dict[tuple[str, str], str]:
+    """Return losses by attention and entry: within the training length / at four times it."""
+    found = {}
+    with (RESULTS / "race" / corpus / "race.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            parts = []
+            for column in ("trained", "4×"):
+                deviation = row[f"{column} seed_std"]
+                more = f" ± {float(deviation):.3f}" if deviation else ""
+                parts.append(f"{float(row[column]):.3f}{more}")
+            found[row["attention"], row["entry"]] = " / ".join(parts)
+    return found
+
+
+def every_encoding(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """CORPUS: all encodings."""
+    ((corpus,),) = lines
+    losses = encodings(corpus)
+    return [
+        {CORPORA[corpus]: f"`{entry}`"}
+        | {label: losses.get((key, entry), "—") for key, label in ATTENTIONS.items()}
+        for entry in sorted({entry for _, entry in losses})
+    ]
+
+
+def some_encodings(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | ATTENTION | ENTRY: a few encodings on both corpora."""
+    losses = {name: encodings(corpus) for corpus, name in CORPORA.items()}
+    return [
+        {"": label} | {name: found[attention, entry] for name, found in losses.items()}
+        for label, attention, entry in lines
+    ]
+
+
+def chorales(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | ENTRY: nats over notes of all pieces, and without `TWINS`."""
+    content = result("race_jsb")
+    notes = np.array(content["notes by piece"])
+    kept = ~np.isin(np.arange(len(notes)), TWINS)
+    nats: dict[str, list[Any]] = {}
+    for run in content["runs"]:
+        nats.setdefault(run["entry"], []).append(np.array(run["by piece"]) * notes)
+    means = {entry: np.mean(runs, axis=0) for entry, runs in nats.items()}
+    best = min(means, key=lambda entry: means[entry].sum())
+    table = []
+    for label, entry in lines:
+        difference = (means[entry] - means[best])[:, None]
+        more = unit_summary(list(difference), notes.tolist())
+        line = {"": label, "nats a note": over_seeds([x.sum() / notes.sum() for x in nats[entry]])}
+        line["more than the best"] = (
+            "" if entry == best else interval(more.mean, more.low, more.high)
+        )
+        without = means[entry][kept].sum() / notes[kept].sum()
+        table.append(line | {"without the two": f"{without:.3f}"})
+    return table
+
+
+def yardstick(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | ROW: nats a note on the chorales by one model, or a cited figure."""
+    rows = result("jsb_best")["rows"]
+    table = []
+    for label, name in lines:
+        found = (rows.get(f"{name}, {way}") for way in ("one pass", "11 keys"))
+        cells = [interval(x["nats per note"], x["low"], x["high"]) if x else "" for x in found]
+        if not any(cells):
+            cells[0] = name  # cited
+        table.append({"": label, "one pass": cells[0], "averaged over 11 keys": cells[1]})
+    return table
+
+
+def continuations(model: str, prompts: str, selected: bool = False) -> dict[str, Row]:
+    """Return what a model's continuations measure: one of each prompt, or the best of four."""
+    key = {"model": model, "prompts": prompts}
+    rows = [row for row in result("pretrained")["rows"] if row.items() >= key.items()]
+    return {row["measure"]: row for row in rows if bool(row["selection"]) == selected}
+
+
+def card(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """MODEL | PROMPTS: all measures of a model."""
+    ((model, prompts),) = lines
+    columns = ("n", "generated", "originals", "overlap")
+    return [
+        {prompts: name} | {x: "n/a" if row.get(x) is None else f"{row[x]:.4g}" for x in columns}
+        for name, row in continuations(model, prompts).items()
+    ]
+
+
+def selection(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """MODEL, then LABEL | MEASURE: one continuation a prompt beside the best of four."""
+    (model,), *measures = lines
+    one, best = (continuations(model, "composed", selected) for selected in (False, True))
+    table = []
+    for label, name in measures:
+        cells = [interval(x["generated"], x["low"], x["high"]) for x in (one[name], best[name])]
+        line = {"composed": label, "one continuation": cells[0], "best of four": cells[1]}
+        table.append(line | {"originals": f"{one[name]['originals']:.3f}"})
+    return table
+
+
+def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """MODEL | PARAMETERS | TRAINED ON: models and the share of their notes in the prompt's key."""
+    table = []
+    for model, parameters, trained in lines:
+        row = continuations(model, "composed")["in_key_share"]
+        line = {"`checkpoint=`": f"`{model}`", "parameters": parameters, "trained on": trained}
+        line["notes in the prompt's key, over 16 bars"] = f"{row['generated']:.1%}"
+        table.append(line | {"in the originals": f"{row['originals']:.1%}"})
+    return table
+
+
+KINDS = (compared, model_options, wait_policy, windows, exact_spe, adaptation, race, card)
+KINDS += (every_encoding, some_encodings, chorales, yardstick, selection, in_key)
+TABLES = {kind.__name__: kind for kind in KINDS}
+
+
+if __name__ == "__main__":
+    main()

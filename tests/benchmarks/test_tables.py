@@ -1,0 +1,57 @@
+"""The figures in the pages are those of the stored results."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks import tables
+
+
+@pytest.mark.parametrize(
+    "page", tables.pages(), ids=lambda page: str(page.relative_to(tables.ROOT))
+)
+def test_pages_agree_with_the_results(page):
+    text = page.read_text()
+    assert tables.written(text) == text, "python -m benchmarks.tables"
+
+
+def test_a_page_that_disagrees_is_written_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    row = {"what": "a / b", "a": 0.0274, "b": 0.33346, "unit": "s", "ratio": 0.0822}
+    rows = [row | {"lowest": 0.0549, "highest": 0.12}, row | {"unit": "GB", "target": "≤ 1"}]
+    (tmp_path / "x.json").write_text(json.dumps({"rows": rows}))
+    comment = "<!-- table compared\na: time | x | a / b\nmemory | x | a / b | GB\n-->\n"
+    page = tables.written(f"Before\n{comment}\n| old |\n\n<!-- end -->\nafter")
+    time, memory = page.splitlines()[-5:-3]
+    assert time == "| a: time | 27.4 ms / 0.333 s | 0.08 (0.05–0.12) |  |"
+    assert memory == "| memory | 0.0274 / 0.333 GB | 0.08 | ≤ 1 |"
+    assert page.startswith(f"Before\n{comment}\n|  | figures")
+    assert page.endswith("<!-- end -->\nafter")
+    assert tables.written(page) == page
+
+
+def test_figures_are_rounded_once():
+    assert tables.interval(0.33346, -0.0004, 0.3345) == "0.333 (−0.000 to 0.335)"
+    assert [tables.digits(x) for x in (0.33346, 5.6604, 98765.4)] == ["0.333", "5.66", "98,765"]
+    assert tables.quantity(17794.75, "s") == ("4.94", "h")
+
+
+def test_chorales_are_weighted_by_notes(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(tables, "TWINS", (2,))
+    losses = {"a": [[1.0, 2.0, 4.0], [2.0, 3.0, 4.0]], "b": [[2.0, 4.0, 8.0]]}
+    runs = [{"entry": k, "by piece": x} for k, seeds in losses.items() for x in seeds]
+    (tmp_path / "race_jsb.json").write_text(json.dumps({"notes by piece": [3, 1, 4], "runs": runs}))
+    a, b = tables.chorales([["A", "a"], ["B", "b"]])
+    assert a["nats a note"] == f"{(2.625 + 3.125) / 2:.3f} ± {0.5 / 2**0.5:.3f}"
+    assert a["without the two"] == f"{(5 / 4 + 9 / 4) / 2:.3f}"
+    assert b["more than the best"].startswith(f"{42 / 8 - 2.875:.3f} (")
+
+
+def test_the_front_page_says_what_single_continuations_measure():
+    row = tables.continuations("pop-piano-small", "composed")["in_key_share"]
+    text = " ".join((tables.ROOT / "README.md").read_text().split())
+    generated, originals = (f"{row[key]:.0%}" for key in ("generated", "originals"))
+    assert f"{generated} of its notes are in the prompt's key ({originals} in the originals" in text
