@@ -13,7 +13,7 @@ from torch import Tensor
 from musicgen.adapters import Adapter
 from musicgen.checkpoints.building import build, holds
 from musicgen.checkpoints.content import CheckpointContent
-from musicgen.checkpoints.folders import read_safetensors, write_safetensors
+from musicgen.checkpoints.folders import checksum, read_safetensors, write_safetensors
 from musicgen.checkpoints.reading import errors_name, read_checkpoint
 from musicgen.errors import UserError
 from musicgen.models import Transformer
@@ -35,7 +35,9 @@ def write_adapter(checkpoint: Path, path: Path) -> None:
     }
     own = adapter.own(weights)
     probe = _probe(adapter.base(weights), adapter.changed(own))
-    write_safetensors({**own, _PROBE: probe}, path, description)
+    stored = {**own, _PROBE: probe}
+    sha256 = checksum(stored, description)
+    write_safetensors(stored, path, {**description, "sha256": sha256})
 
 
 def apply_adapter(
@@ -51,8 +53,12 @@ def apply_adapter(
     """
     with errors_name(path):
         weights, description = read_safetensors(path)
-        if description is None:
+        if not isinstance(description, dict) or "sha256" not in description:
             raise UserError("not an adapter; give a file that train.py adapter= wrote")
+        if description.pop("sha256") != checksum(weights, description):
+            raise UserError("a damaged adapter; use another copy")
+        if not isinstance(description["sampling"] or {}, dict):
+            raise UserError("its sampling is no table of settings; use another copy")
         config, vocabulary = description["adapter"], description["vocabulary_hash"]
         probe = weights.pop(_PROBE)
         if vocabulary != content.vocabulary_hash:
@@ -72,7 +78,9 @@ def apply_adapter(
         model = copy.deepcopy(model)
         adapter.attach(model)
         own = adapter.own(model.state_dict())
-        if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in weights.items()}:
+        floats = all(tensor.is_floating_point() for tensor in weights.values())
+        shapes, expected = ({n: t.shape for n, t in each.items()} for each in (weights, own))
+        if shapes != expected or not floats:
             raise UserError("its weights do not fit the model; give the model it began with")
         model.load_state_dict(weights, strict=False)
         adapter.finish(model)

@@ -52,9 +52,16 @@ class CheckpointContent:
                 "use the version that wrote it"
             )
         try:
-            return cls(**{**content, "steps": checkpoint.get("global_step", 0)})
+            found = cls(**{**content, "steps": checkpoint.get("global_step", 0)})
         except TypeError as error:  # fields are missing
             raise UserError(f"a damaged musicgen checkpoint ({error}); use another") from None
+        for name in ("model", "config", "tokenizer", "sampling", "adapter"):
+            value = getattr(found, name)
+            if not isinstance(value, Mapping) and (
+                value is not None or name in ("model", "config")
+            ):
+                raise UserError(f"a damaged musicgen checkpoint ({name} is {value!r}); use another")
+        return found
 
     def to_plain(self) -> dict[str, Any]:
         """Return the data that a checkpoint stores under `CONTENT_KEY`."""

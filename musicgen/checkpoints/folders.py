@@ -5,6 +5,7 @@ They hold a checkpoint without what only training needs, and without paths of th
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,6 +75,7 @@ def write_folder(
     plain = {
         **{name: getattr(content, name) for name in ("steps", "identity", *_ENTRIES)},
         "config": _without_paths(sections),
+        "sha256": checksum(stored),
     }
     folder.mkdir(parents=True, exist_ok=True)
     build(content.tokenizer, Tokenizer).save(folder / TOKENIZER)
@@ -140,12 +142,24 @@ def read_folder(folder: Path) -> dict[str, Any]:
             "vocabulary": list(tokenizer.vocabulary.tokens),
             "vocabulary_hash": tokenizer.vocabulary.hash,
         }
-        steps = plain["steps"]
+        steps, sha256 = plain["steps"], plain["sha256"]
     except (KeyError, TypeError):
         raise UserError(f"{path}: not the configuration of a musicgen model") from None
     weights, _ = read_safetensors(folder / WEIGHTS)
+    if checksum(weights) != sha256:
+        raise UserError(f"{folder / WEIGHTS}: damaged, or not that of {CONFIG}; use another copy")
     state = {f"model.{name}": tensor for name, tensor in weights.items()}
     return {"state_dict": state, "global_step": steps, CONTENT_KEY: content}
+
+
+def checksum(tensors: Mapping[str, Tensor], description: Any = None) -> str:
+    """Return the SHA-256 of tensors with their names, shapes and types, and of plain data."""
+    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def write_safetensors(
@@ -162,9 +176,9 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], Any]:
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            metadata = file.metadata() or {}
+            description = json.loads((file.metadata() or {}).get(CONTENT_KEY, "null"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except SafetensorError:
+    except (SafetensorError, ValueError):  # of JSON
         raise UserError(f"{path}: not a safetensors file, or cut short; use another copy") from None
-    return tensors, json.loads(metadata.get(CONTENT_KEY, "null"))
+    return tensors, description

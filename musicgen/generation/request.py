@@ -69,6 +69,7 @@ class GenerationRequest:
         check_int("max_new_tokens", self.max_new_tokens, none_means="no limit")
         check_int("num_samples", self.num_samples)
         check_int("batch_size", self.batch_size)
+        check_choice("compile", self.compile, ("auto", True, False))
         check_choice("ending", self.ending, get_args(Ending))
         if self.ending == "close" and self.bars is None:
             raise ParameterError("ending", "close", "expected bars, not length_factor, beside it")

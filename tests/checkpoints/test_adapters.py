@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import asdict, replace
 
 import pytest
@@ -10,9 +11,11 @@ import torch
 import musicgen
 from musicgen.adapters import LoRA, PrefixState
 from musicgen.checkpoints import CONTENT_KEY, apply_adapter, rebuild, write_adapter
+from musicgen.checkpoints.folders import checksum, read_safetensors, write_safetensors
 from musicgen.errors import UserError
 from musicgen.models import parameter_count
 from tests.checkpoints.small_model import SOFTMAX, small_model
+from tests.checkpoints.test_folders import flip_a_bit
 
 CONFIGS = {
     "lora": {"_target_": "musicgen.adapters.LoRA", "rank": 2, "targets": ["qkv", "ff_out"]},
@@ -129,7 +132,26 @@ def test_files_for_other_models_and_of_other_kinds_are_refused(tmp_path):
     refused("expected a model with linear attention, not softmax; use lora", softmax)
     base.save_pretrained(tmp_path)
     refused("not an adapter; give a file", path=tmp_path / "model.safetensors")
-    file.write_bytes(file.read_bytes()[:-1])
+    whole, draw = file.read_bytes(), random.Random(0)
+    for _ in range(60):
+        flip_a_bit(file, draw)
+        refused(r"prefix_state\.safetensors: ")
+        file.write_bytes(whole)
+
+    def written(changes, **more):
+        tensors, description = read_safetensors(file)
+        del description["sha256"]
+        tensors, description = {**tensors, **changes}, {**description, **more}
+        sha256 = checksum(tensors, description)
+        write_safetensors(tensors, tmp_path / "odd.safetensors", {**description, "sha256": sha256})
+        return tmp_path / "odd.safetensors"
+
+    embedding = {"embedding.weight": torch.zeros_like(base.model.embedding.weight)}
+    refused("do not fit", path=written(embedding))
+    own = {name: t.int() for name, t in read_safetensors(file)[0].items() if "probe" not in name}
+    refused("do not fit the model", path=written(own))
+    refused("its sampling is no table of settings", path=written({}, sampling=5))
+    file.write_bytes(whole[:-1])
     refused("cut short")
     refused("cannot be read", path=tmp_path / "missing.safetensors")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import musicgen
 from musicgen.checkpoints import build, find_checkpoint
+from musicgen.checkpoints.folders import checksum
 from musicgen.errors import UserError
 from musicgen.generation.model import MusicModel
 from musicgen.models import Transformer
@@ -110,8 +112,20 @@ def test_foreign_classes_and_damaged_files_are_refused(tmp_path):
         tensors = load_file(weights)
         del tensors["head.bias"]
         save_file(tensors, weights)
+        plain = json.loads(config.read_text())
+        config.write_text(json.dumps({**plain, "sha256": checksum(tensors)}))
 
     refused("its weights do not fit", without_a_weight)
+
+    draw = random.Random(0)
+    for _ in range(60):
+        refused(r"model\.safetensors: ", lambda: flip_a_bit(weights, draw))
+
+
+def flip_a_bit(path: Path, draw: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+    path.write_bytes(data)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +133,8 @@ def test_foreign_classes_and_damaged_files_are_refused(tmp_path):
     [
         (5, r"config\.json: not the configuration"),
         ([["model", 1]], r"config\.json: not the configuration"),
+        ({"sampling": 5}, r"a damaged musicgen checkpoint \(sampling is 5\)"),
+        ({"config": None}, r"a damaged musicgen checkpoint \(config is None\)"),
         ({"sampling": {"warmth": 1}}, "its sampling has warmth, which this musicgen does not know"),
         ({"sampling": {"max_notes": [2, False]}}, "max_notes=False: expected an integer"),
     ],
