@@ -246,6 +246,16 @@ def yardstick(lines: Sequence[Sequence[str]]) -> list[Row]:
     return table
 
 
+def marks(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | ROW: test accuracies by seed, by index and by row and column."""
+    rows = result("marks_small")["rows"]
+    return [
+        {"": label}
+        | {way: ", ".join(f"{x:.3f}" for x in found) for way, found in rows[name].items()}
+        for label, name in lines
+    ]
+
+
 def continuations(model: str, prompts: str, selected: bool = False) -> dict[str, Row]:
     """Return what a model's continuations measure: one of each prompt, or the best of four."""
     key = {"model": model, "prompts": prompts}
@@ -271,7 +281,7 @@ def selection(lines: Sequence[Sequence[str]]) -> list[Row]:
     for label, name in measures:
         cells = [interval(x["generated"], x["low"], x["high"]) for x in (one[name], best[name])]
         line = {"composed": label, "one continuation": cells[0], "best of four": cells[1]}
-        table.append(line | {"originals": f"{one[name]['originals']:.3f}"})
+        table.append(line | {"originals": f"{one[name]['originals']:.3f}".replace("-", "−")})
     return table
 
 
@@ -287,7 +297,7 @@ def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
 
 
 KINDS = (compared, model_options, wait_policy, windows, exact_spe, adaptation, race, card)
-KINDS += (every_encoding, some_encodings, chorales, yardstick, selection, in_key)
+KINDS += (every_encoding, some_encodings, chorales, yardstick, selection, in_key, marks)
 TABLES = {kind.__name__: kind for kind in KINDS}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -15,6 +16,12 @@ from benchmarks import tables
 def test_pages_agree_with_the_results(page):
     text = page.read_text()
     assert tables.written(text) == text, "python -m benchmarks.tables"
+
+
+@pytest.mark.parametrize("name", ["benchmarks/README", "docs/benchmarks", "docs/jsb", "docs/races"])
+def test_no_other_table_has_figures(name):
+    text = tables.TABLE.sub("", (tables.ROOT / f"{name}.md").read_text())
+    assert not [x for x in text.splitlines() if re.match(r"\|.*[ (]\d*\.\d+[ )%]", x)]
 
 
 def test_a_page_that_disagrees_is_written_anew(tmp_path, monkeypatch):
