@@ -137,7 +137,16 @@ def _newest(wanted: str) -> Path:
             f"no {wanted} below {_ROOT}/, where debug runs do not count; train a model first: "
             "python train.py"
         )
-    return max(runs, key=lambda run: json.loads((run / RECORD).read_text("utf-8"))["started"])
+    return max(runs, key=_start)
+
+
+def _start(run: Path) -> float:
+    try:
+        return float(json.loads((run / RECORD).read_text("utf-8"))["started"])
+    except (ValueError, KeyError, TypeError):
+        raise UserError(
+            f"{run / RECORD}: damaged; remove it, and name runs of this folder by their path"
+        ) from None
 
 
 def _runs() -> list[Path]:

@@ -24,8 +24,8 @@ def test_a_resumed_run_repeats_no_rows(tmp_path: Path) -> None:
     validation = (1, {"val/loss": 1.0})
     log(tmp_path, *train[:2], validation, *train[2:])
     # Killed after step 4; the checkpoint is that of step 2, whose validation comes first.
-    with (tmp_path / "metrics.csv").open("a") as file:
-        file.write("4")
+    with (tmp_path / "metrics.csv").open("ab") as file:
+        file.write(b"0,1.0,2,3,4\n\xff\n4")
     first = [(0, "train/loss"), (1, "train/loss"), (1, "val/loss")]
     assert log(tmp_path, validation, train[2]) == [*first, (2, "train/loss")]
     # Without a validation, the rows of the first step are replaced, with new columns too.

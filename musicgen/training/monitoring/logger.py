@@ -23,7 +23,7 @@ class _Writer(ExperimentWriter):
         path = Path(self.metrics_file_path)
         self.resumes = path.is_file()
         if self.resumes:
-            with path.open(newline="") as file:
+            with path.open(newline="", errors="replace") as file:
                 self.metrics_keys = next(csv.reader(file), [])
 
     def save(self) -> None:
@@ -40,21 +40,21 @@ class _Writer(ExperimentWriter):
             ) from None
 
     def _drop_repeated(self, first: Mapping[str, Any]) -> None:
-        """Drop the rows that follow from `first` on: of steps after the checkpoint, and a cut one.
+        """Drop the rows that follow from `first` on: of steps after the checkpoint, and damaged ones.
 
         A resumed run may begin with the validation after the checkpoint's step, whose other rows
         stay.
         """
 
         def is_before(row: Mapping[str, str | None]) -> bool:
-            number = row["step"] or ""
-            if not number.isdecimal() or None in row.values():  # cut short by a kill
+            number = row.get("step") or ""
+            if not number.isdecimal() or None in {*row, *row.values()}:  # damaged, as by a kill
                 return False
             same = "val/loss" in first and not row.get("val/loss")
             return int(number) < first["step"] + same
 
         path = Path(self.metrics_file_path)
-        with path.open(newline="") as file:
+        with path.open(newline="", errors="replace") as file:
             kept = [row for row in csv.DictReader(file) if is_before(row)]
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, self.metrics_keys)
