@@ -40,7 +40,7 @@ class _Writer(ExperimentWriter):
             ) from None
 
     def _drop_repeated(self, first: Mapping[str, Any]) -> None:
-        """Drop the rows that follow from `first` on: of steps after the checkpoint, and damaged ones.
+        """Drop damaged rows, and those that follow from `first` on, of steps after the checkpoint.
 
         A resumed run may begin with the validation after the checkpoint's step, whose other rows
         stay.
@@ -48,7 +48,7 @@ class _Writer(ExperimentWriter):
 
         def is_before(row: Mapping[str, str | None]) -> bool:
             number = row.get("step") or ""
-            if not number.isdecimal() or None in {*row, *row.values()}:  # damaged, as by a kill
+            if not number.isdecimal() or None in [*row, *row.values()]:  # damaged, as by a kill
                 return False
             same = "val/loss" in first and not row.get("val/loss")
             return int(number) < first["step"] + same
