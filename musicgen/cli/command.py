@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import signal
 import sys
 from collections.abc import Callable
@@ -48,7 +49,7 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
                     log_how_to_continue()
                 elif in_sweep() and stop.code == USER_ERROR:
                     failed.append(folder)
-                    return None
+                    return math.inf  # a score that a search avoids
                 raise
 
         run_in_hydra = hydra.main(str(CONF), config_name, version_base="1.3")(job)

@@ -106,6 +106,16 @@ def test_optuna_takes_the_same_course_again(here, workplace):
     succeed(here(workplace, "train.py", *arguments))
 
 
+@needs_optuna
+def test_a_search_goes_on_after_an_impossible_combination(here, workplace):
+    impossible = "data.num_pieces=1e-30"
+    arguments = [*OPTUNA, impossible, "hydra.sweeper.n_trials=2", "hydra.sweep.dir=impossible"]
+    done = here(workplace, "train.py", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.count("error: data.num_pieces=1e-30: expected") == 2
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "plugin", "name"),
     [
