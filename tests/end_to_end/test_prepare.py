@@ -16,7 +16,7 @@ def test_a_corpus_is_prepared_in_parts(here, tmp_path):
     for number in (1, 2):
         done = succeed(here(tmp_path, SCRIPT, *settings, f"shard={number}/2"))
         assert ("ready: 12 pieces" in done.stderr) == (number == 2)
-    (cache,) = tmp_path.rglob("index.json")
+    (cache,) = tmp_path.rglob("index.npy")
     assert "12 pieces" in (cache.parent / "summary.txt").read_text()
 
 

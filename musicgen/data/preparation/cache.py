@@ -3,7 +3,8 @@
     remi-1f0c…/             what was encoded with the same settings, by their hash
         3ab9…/              a finished `TokenCache`: its pieces, index, report.csv, summary.txt
         parts/1-of-1/…/     `PieceStore`s of a preparation that is running or was stopped
-        files.json          sizes and times of files, and their content digests
+        files.db            signatures of files, and their content digests
+        starts/…json        the cache of a corpus, and what shows that it is unchanged; see `starts`
 
 Folders appear atomically, by renaming. Locks only keep processes from doing the same work twice.
 """
@@ -12,12 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import sqlite3
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +29,37 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from musicgen.console import log
-from musicgen.data.corpora.base import Piece
+from musicgen.data.corpora.base import SPLITS, Piece
+from musicgen.data.preparation.database import connect, open_database, write_database
 from musicgen.data.preparation.duplicates import SKETCH_SIZE, find_duplicates
 from musicgen.data.preparation.encoding import EncodedPiece, PieceRecord
 from musicgen.data.preparation.splits import split_groups
 from musicgen.data.preparation.summary import SUMMARY, summarise, write_table
 from musicgen.errors import UserError
-from musicgen.files import write_text
+from musicgen.files import atomic_path
 from musicgen.tokenization.base import EncodingSummary
 
-INDEX = "index.json"
-_RECORDS, _FILES = "records.json", "files.json"
+INDEX, PIECES, FILES = "index.npy", "pieces.db", "files.db"
 TOKENS, CROP_STARTS, SKETCHES = "tokens.bin", "crop_starts.bin", "sketches.bin"  # raw bytes
 # Finished parts; the names of those being written or removed begin with a dot.
 _PARTS = "parts/*/[!.]*"
 
-FileTable = dict[str, list[str]]
-"""Path of a piece to the signature of its files and their content digest."""
+# Names of files need not be valid UTF-8, and are stored as their bytes.
+_PIECES_TABLE = """CREATE TABLE pieces (
+    piece INTEGER PRIMARY KEY, name BLOB, digest TEXT, skipped BLOB, bar_length INTEGER,
+    num_tokens INTEGER, num_bars INTEGER, encoding TEXT, failed_under TEXT,
+    first_token INTEGER, first_bar INTEGER)"""
+_FILES_TABLE = """CREATE TABLE IF NOT EXISTS files (
+    path BLOB PRIMARY KEY, signature TEXT, content TEXT) WITHOUT ROWID"""
+_ENCODED_TABLE = """CREATE TABLE encoded (
+    digest TEXT PRIMARY KEY, store INTEGER, piece INTEGER, failed_under TEXT) WITHOUT ROWID"""
+_ADD_FILE = "INSERT OR REPLACE INTO files VALUES (?, ?, ?)"
+_KEPT = "skipped = x''"
 
-EncodedPieces = dict[str, tuple["PieceStore", int]]
-"""Digest of a piece to the store that contains it, and its index there."""
+_INDEX_ROW = np.dtype([(name, np.int32) for name in ("split", "bar_length", "tokens", "bars")])
+
+FileRow = tuple[bytes, str, str]
+"""Path of a piece, the signature of its files, and their content digest."""
 
 
 class PieceStore:
@@ -53,43 +67,75 @@ class PieceStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.records = [
-            PieceRecord(**(row | {"encoding": EncodingSummary(**row["encoding"])}))
-            for row in json.loads((folder / _RECORDS).read_text())
-        ]
-        self._token_offsets = np.cumsum([0] + [record.num_tokens for record in self.records])
-        self._bar_offsets = np.cumsum([0] + [record.num_bars for record in self.records])
 
     def __getitem__(self, piece: int) -> EncodedPiece:
+        query = "SELECT * FROM pieces WHERE piece = ?"
+        row = _open_pieces(self.folder).execute(query, (piece,)).fetchone()
         tokens, crop_starts, sketches = open_arrays(self.folder)
+        record, (token, bar) = _record_of(row), row[-2:]
         return EncodedPiece(
-            self.records[piece],
-            tokens[self._token_offsets[piece] : self._token_offsets[piece + 1]],
-            crop_starts[self._bar_offsets[piece] : self._bar_offsets[piece + 1]],
+            record,
+            tokens[token : token + record.num_tokens],
+            crop_starts[bar : bar + record.num_bars],
             sketches[piece],
         )
+
+    def records(self) -> Iterator[PieceRecord]:
+        """Read the records one at a time."""
+        with open_database(self.folder / PIECES) as table:
+            yield from map(_record_of, table.execute("SELECT * FROM pieces ORDER BY piece"))
+
+
+def _row_of(record: PieceRecord) -> tuple[Any, ...]:
+    return (
+        os.fsencode(record.name),
+        record.digest,
+        os.fsencode(record.skipped),
+        record.bar_length,
+        record.num_tokens,
+        record.num_bars,
+        json.dumps(vars(record.encoding)),
+        _limits_text(record.failed_under),
+    )
+
+
+def _record_of(row: tuple[Any, ...]) -> PieceRecord:
+    _, name, digest, skipped, bar_length, num_tokens, num_bars, encoding, failed_under, *_ = row
+    return PieceRecord(
+        os.fsdecode(name),
+        digest,
+        os.fsdecode(skipped),
+        bar_length,
+        num_tokens,
+        num_bars,
+        EncodingSummary(**json.loads(encoding)),
+        None if failed_under is None else json.loads(failed_under),
+    )
+
+
+def _limits_text(limits: Sequence[float] | None) -> str | None:
+    return None if limits is None else json.dumps([float(limit) for limit in limits])
 
 
 class TokenCache:
     """The tokens of a corpus, the input of the loader: its kept pieces, memory-mapped.
 
     Attributes:
-        names, splits, bar_lengths: one of each per piece.
         lengths: numbers of tokens. [num_pieces]
+        bar_lengths: grid steps in a bar of each piece.
     """
 
     def __init__(self, folder: Path) -> None:
-        index = json.loads((folder / INDEX).read_text())
         self.folder = folder
-        self.names: list[str] = index["names"]
-        self.splits: list[str] = index["splits"]
-        self.bar_lengths: list[int] = index["bar_lengths"]
-        self.lengths: NDArray[np.int64] = np.array(index["num_tokens"], dtype=np.int64)
+        index = np.load(folder / INDEX)
+        self.lengths: NDArray[np.int64] = index["tokens"].astype(np.int64)
+        self.bar_lengths: list[int] = index["bar_length"].tolist()
+        self._splits = index["split"].astype(np.int8)
         self._token_offsets = np.append(0, np.cumsum(self.lengths))
-        self._bar_offsets = np.append(0, np.cumsum(index["num_bars"])).astype(np.int64)
+        self._bar_offsets = np.append(0, np.cumsum(index["bars"], dtype=np.int64))
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.lengths)
 
     def __getitem__(self, piece: int) -> NDArray[np.int64]:
         """Read the tokens of one piece. [L]."""
@@ -105,9 +151,26 @@ class TokenCache:
         crop_starts = open_arrays(self.folder)[1]
         return crop_starts[self._bar_offsets[piece] : self._bar_offsets[piece + 1]]
 
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the pieces, read on first use."""
+        with open_database(self.folder / PIECES) as table:
+            rows = table.execute(f"SELECT name FROM pieces WHERE {_KEPT} ORDER BY piece")
+            return [os.fsdecode(name) for (name,) in rows]
+
+    @property
+    def splits(self) -> list[str]:
+        """The split of each piece."""
+        return [SPLITS[split] for split in self._splits]
+
     def pieces(self, split: str) -> list[int]:
         """Return the indices of a split's pieces."""
-        return [i for i, name in enumerate(self.splits) if name == split]
+        return np.flatnonzero(self._splits == SPLITS.index(split)).tolist()
+
+
+@lru_cache(maxsize=64)
+def _open_pieces(folder: Path) -> sqlite3.Connection:
+    return connect(folder / PIECES)
 
 
 # Bounded, since each store takes three open files.
@@ -129,18 +192,22 @@ def _map(path: Path, dtype: type, *shape: int) -> NDArray[Any]:
 
 def write_pieces(folder: Path, pieces: Iterable[EncodedPiece]) -> None:
     """Write pieces, one at a time, and their records to an empty folder."""
-    records = []
+    token = bar = 0
     with (
         (folder / TOKENS).open("wb") as tokens,
         (folder / CROP_STARTS).open("wb") as crop_starts,
         (folder / SKETCHES).open("wb") as sketches,
+        write_database(folder / PIECES) as table,
     ):
-        for piece in pieces:
-            records.append(asdict(piece.record))
+        table.execute(_PIECES_TABLE)
+        for index, piece in enumerate(pieces):
+            row = (index, *_row_of(piece.record), token, bar)
+            table.execute(f"INSERT INTO pieces VALUES ({', '.join('?' * len(row))})", row)
             tokens.write(piece.tokens.tobytes())
             crop_starts.write(piece.crop_starts.tobytes())
             sketches.write(piece.sketch.tobytes())
-    (folder / _RECORDS).write_text(json.dumps(records))
+            token += len(piece.tokens)
+            bar += len(piece.crop_starts)
 
 
 def _remove(folder: Path) -> None:
@@ -153,44 +220,50 @@ def _remove(folder: Path) -> None:
 def build_cache(
     folder: Path,
     pieces: Sequence[Piece],
-    sources: Sequence[tuple[PieceStore, int]],
+    encoded: Iterable[EncodedPiece],
     fractions: tuple[float, float],
 ) -> None:
     """Fill a folder with a cache: the same bytes for the same pieces, whatever their sources.
 
     Args:
-        sources: the store of each encoded piece, and its index there.
+        encoded: of each piece; read one at a time.
 
     Raises:
         UserError: no piece can be used.
     """
-    records = [store.records[index] for store, index in sources]
-    kept = [i for i, record in enumerate(records) if not record.skipped]
-    if not kept:
-        first = f"{pieces[0].path}: {records[0].skipped}" if records else "there is none"
-        raise UserError(f"none of {len(pieces)} pieces can be used; the first: {first}")
-    write_pieces(folder, (store[index] for store, index in sources))
-    sketches = np.fromfile(folder / SKETCHES, np.uint64).reshape(-1, SKETCH_SIZE)
+    write_pieces(folder, encoded)
+    with open_database(folder / PIECES) as table:
+        rows = table.execute(
+            "SELECT piece, bar_length, num_tokens, num_bars FROM pieces "
+            f"WHERE {_KEPT} ORDER BY piece"
+        )
+        kept_rows = np.fromiter(rows, _INDEX_ROW)
+        reason = table.execute("SELECT skipped FROM pieces WHERE piece = 0").fetchone()
+    if not len(kept_rows):
+        why = f"{pieces[0].path}: {os.fsdecode(reason[0])}" if reason else "there is none"
+        raise UserError(f"none of {len(pieces)} pieces can be used; the first: {why}")
+    kept: list[int] = kept_rows["split"].tolist()
+    sketches = _map(folder / SKETCHES, np.uint64, -1, SKETCH_SIZE)
     # The original is the first piece, by name, of the same music.
     by_name = sorted(kept, key=lambda i: pieces[i].name)
-    first_of = find_duplicates(sketches[by_name])
-    originals = {i: by_name[j] for i, j in zip(by_name, first_of, strict=True) if i != by_name[j]}
-    grouped = [replace(pieces[i], group=pieces[originals.get(i, i)].group) for i in kept]
-    split_of = dict(zip(kept, split_groups(grouped, fractions), strict=True))
-    index = {
-        "names": [records[i].name for i in kept],
-        "splits": list(split_of.values()),
-        "bar_lengths": [records[i].bar_length for i in kept],
-        "num_tokens": [records[i].num_tokens for i in kept],
-        "num_bars": [records[i].num_bars for i in kept],
-    }
-    (folder / INDEX).write_text(json.dumps(index))
+    first_of = find_duplicates(sketches, by_name)
+    originals = {i: first for i, first in zip(by_name, first_of, strict=True) if i != first}
+    grouped = [
+        replace(pieces[i], group=pieces[originals[i]].group) if i in originals else pieces[i]
+        for i in kept
+    ]
+    split_names = split_groups(grouped, fractions)
+    kept_rows["split"] = [SPLITS.index(split) for split in split_names]
+    np.save(folder / INDEX, kept_rows)
 
-    splits = [split_of.get(i, "") for i in range(len(records))]
-    names = {i: records[original].name for i, original in originals.items()}
-    duplicate_of = [names.get(i, "") for i in range(len(records))]
-    write_table(folder, records, splits, duplicate_of)
-    summary = summarise(records, splits, duplicate_of)
+    splits, duplicate_of = [""] * len(pieces), [""] * len(pieces)
+    for i, split in zip(kept, split_names, strict=True):
+        splits[i] = split
+    for i, original in originals.items():
+        duplicate_of[i] = pieces[original].name
+    store = PieceStore(folder)
+    write_table(folder, store.records(), splits, duplicate_of)
+    summary = summarise(store.records(), splits, duplicate_of)
     (folder / SUMMARY).write_text(summary + "\n", encoding="utf-8", errors="surrogateescape")
 
 
@@ -229,36 +302,52 @@ class CacheStore:
         digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         self.folder = cache_dir / f"{name}-{digest}"
 
-    def find_encoded(
-        self, to_retry: Callable[[PieceRecord], bool]
-    ) -> tuple[EncodedPieces, FileTable]:
-        """Find all encoded pieces and their files; prefer results that are not to be retried."""
-        finished = sorted(self.folder.glob(f"[!.]*/{_RECORDS}"))
-        pieces: EncodedPieces = {}
-        for path in [*finished, *sorted(self.folder.glob(f"{_PARTS}/{_RECORDS}"))]:
-            with suppress(FileNotFoundError):  # removed by a process without locks
-                store = PieceStore(path.parent)
-                for index, record in enumerate(store.records):
-                    other = pieces.get(record.digest)
-                    if other is None or to_retry(other[0].records[other[1]]):
-                        pieces[record.digest] = store, index
-        files = self.finished_files()
-        for path in self.folder.glob(f"{_PARTS}/{_FILES}"):
-            files |= _load(path)
-        return pieces, files
+    @contextmanager
+    def find_encoded(self, limits: Sequence[float]) -> Iterator[EncodedPieces]:
+        """Find all encoded pieces and their files; prefer results that are not to be retried.
 
-    def finished_files(self) -> FileTable:
-        """Return the files of finished caches."""
-        return _load(self.folder / _FILES)
+        Args:
+            limits: of time and memory; a failure under others is to be retried.
+        """
+        finished = sorted(self.folder.glob(f"[!.]*/{PIECES}"))
+        folders = [path.parent for path in finished]
+        folders += [path.parent for path in sorted(self.folder.glob(f"{_PARTS}/{PIECES}"))]
+        files = [self.folder / FILES, *self.folder.glob(f"{_PARTS}/{FILES}")]
+        # A temporary file of SQLite: in memory, a million pieces would take half a gigabyte.
+        with closing(sqlite3.connect("", isolation_level=None)) as table:
+            table.execute("BEGIN")
+            table.execute(_ENCODED_TABLE)
+            table.execute(_FILES_TABLE)
+            encoded = EncodedPieces(table, [PieceStore(folder) for folder in folders], limits)
+            # A process without locks may remove parts meanwhile.
+            for number, folder in enumerate(folders):
+                with suppress(FileNotFoundError):
+                    encoded.add_store(number, folder)
+            for path in files:
+                with suppress(FileNotFoundError), open_database(path) as other:
+                    table.executemany(_ADD_FILE, other.execute("SELECT * FROM files"))
+            yield encoded
 
-    def remove_parts(self, paths: set[str]) -> None:
+    def finished_files(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Open the table of the files of finished caches; raise FileNotFoundError without one."""
+        return open_database(self.folder / FILES)
+
+    def remove_parts(self, paths: Iterable[bytes]) -> None:
         """Remove the parts that contain no other pieces than those of these paths."""
-        for file in list(self.folder.glob(f"{_PARTS}/{_FILES}")):
-            if _load(file).keys() <= paths:
+        parts = list(self.folder.glob(f"{_PARTS}/{FILES}"))
+        known = set(paths) if parts else set()
+        for file in parts:
+            with open_database(file) as table:
+                own = all(path in known for (path,) in table.execute("SELECT path FROM files"))
+            if own:
                 _remove(file.parent)
 
-    def add_finished_files(self, files: FileTable) -> None:
-        write_text(self.folder / _FILES, json.dumps(self.finished_files() | files))
+    def add_finished_files(self, files: Iterable[FileRow]) -> None:
+        path = self.folder / FILES
+        with atomic_path(path) as new:
+            with suppress(FileNotFoundError):
+                shutil.copyfile(path, new)
+            _write_files(new, files)
 
     @contextmanager
     def lock(self, subfolder: str = "") -> Iterator[Path]:
@@ -285,17 +374,62 @@ class CacheStore:
             lock.release()
 
 
-def write_part(folder: Path, pieces: Iterable[EncodedPiece | None], files: FileTable) -> None:
+class EncodedPieces:
+    """The pieces found by `CacheStore.find_encoded`, by digest, and `files`, by path."""
+
+    def __init__(
+        self, table: sqlite3.Connection, stores: Sequence[PieceStore], limits: Sequence[float]
+    ) -> None:
+        self.files, self._stores, self._limits = table, stores, _limits_text(limits)
+
+    def add_store(self, number: int, folder: Path) -> None:
+        with open_database(folder / PIECES) as other:
+            self.files.executemany(
+                "INSERT INTO encoded VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET "
+                "store = excluded.store, piece = excluded.piece, "
+                "failed_under = excluded.failed_under WHERE failed_under != ?",
+                (
+                    (digest, number, piece, failed_under, self._limits)
+                    for digest, piece, failed_under in other.execute(
+                        "SELECT digest, piece, failed_under FROM pieces"
+                    )
+                ),
+            )
+
+    def done(self) -> set[str]:
+        """Return the digests of the pieces that are not to be retried."""
+        query = "SELECT digest FROM encoded WHERE failed_under IS NULL OR failed_under = ?"
+        return {digest for (digest,) in self.files.execute(query, (self._limits,))}
+
+    def failed_under(self, digest: str) -> tuple[str | None] | None:
+        """Return the limits that a piece failed under, as text, if it is encoded."""
+        query = "SELECT failed_under FROM encoded WHERE digest = ?"
+        row: tuple[str | None] | None = self.files.execute(query, (digest,)).fetchone()
+        return row
+
+    def __getitem__(self, digest: str) -> EncodedPiece:
+        query = "SELECT store, piece FROM encoded WHERE digest = ?"
+        store, piece = self.files.execute(query, (digest,)).fetchone()
+        return self._stores[store][piece]
+
+
+def content_of(files: sqlite3.Connection, path: bytes, signature: str) -> str | None:
+    """Return a piece's content digest in a table, if its files have not changed since."""
+    query = "SELECT content FROM files WHERE path = ? AND signature = ?"
+    row = files.execute(query, (path, signature)).fetchone() if signature else None
+    return row[0] if row else None
+
+
+def write_part(
+    folder: Path, pieces: Iterable[EncodedPiece | None], files: Iterable[FileRow]
+) -> None:
     """Write pieces, but for None, and the state of their files to a new part below `folder`."""
     with atomic_folder(folder / uuid.uuid4().hex) as part:
         write_pieces(part, (piece for piece in pieces if piece is not None))
-        (part / _FILES).write_text(json.dumps(files))
+        _write_files(part / FILES, files)
 
 
-def _load(path: Path) -> dict[str, Any]:
-    """Return a JSON object; an empty one if the file is missing."""
-    try:
-        loaded: dict[str, Any] = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    return loaded
+def _write_files(path: Path, files: Iterable[FileRow]) -> None:
+    with write_database(path) as table:
+        table.execute(_FILES_TABLE)
+        table.executemany(_ADD_FILE, files)

@@ -9,8 +9,8 @@ each (bottom-k sketch: Cohen & Kaplan 2007, "Summarizing data using bottom-k ske
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import combinations, pairwise
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ SAME_MUSIC = 0.5
 # A passage with fewer notes, or in more pieces, does not identify a piece.
 _MIN_NOTES = 8
 _MAX_PIECES = 64
+_SHARE = 4_000_000  # hashes compared at once
 _STEPS_PER_BEAT, _FRAME, _FRAMES = 4, 16, 4
 
 Sketches = NDArray[np.uint64]
@@ -76,35 +77,50 @@ def similarity(one: Sketches, other: Sketches) -> float:
     return float(both.mean()) if len(smallest) else 0.0
 
 
-def find_duplicates(sketches: Sketches) -> list[int]:
+def find_duplicates(sketches: Sketches, order: Sequence[int] | None = None) -> list[int]:
     """Return for each piece the index of the first one of the same music, which may be itself.
 
     The relation is transitive: if b is the same as a, and c as b, so is c.
-    [num_pieces, SKETCH_SIZE] -> [num_pieces].
+    [num_pieces, SKETCH_SIZE] -> [num_pieces], or [len(order)].
+
+    Args:
+        order: indices of the pieces that are compared, from the first on.
     """
+    pieces = np.arange(len(sketches))
+    compared = pieces if order is None else np.asarray(order)
     # Equal sketches need no comparison, and are compared with the others once.
-    rows, leaders, members = np.unique(sketches, axis=0, return_index=True, return_inverse=True)
-    pieces, members = np.arange(len(sketches)), members.ravel()
-    pairs = [(pieces, np.where(rows[members, 0] == NO_PASSAGE, pieces, leaders[members]))]
-    for one, other in _candidates(rows):
-        if similarity(rows[one], rows[other]) >= SAME_MUSIC:
-            pairs.append((leaders[[one]], leaders[[other]]))
+    whole = np.zeros(len(sketches), np.uint64)
+    for column in range(SKETCH_SIZE):
+        whole += _hash(sketches[:, column] + np.uint64(column))
+    _, leaders, members = np.unique(whole, return_index=True, return_inverse=True)
+    pairs = [(pieces, np.where(sketches[:, 0] == NO_PASSAGE, pieces, leaders[members]))]
+    for one, other in _candidates(sketches, np.isin(pieces, leaders)):
+        if similarity(sketches[one], sketches[other]) >= SAME_MUSIC:
+            pairs.append((np.array([one]), np.array([other])))
     edges = np.concatenate(pairs, axis=1)
     graph = coo_array((np.ones(edges.shape[1]), tuple(edges)), shape=2 * (len(sketches),))
     _, labels = connected_components(graph, directed=False)
-    _, first = np.unique(labels, return_index=True)
-    return first[labels].tolist()
+    _, first, group = np.unique(labels[compared], return_index=True, return_inverse=True)
+    return compared[first[group]].tolist()
 
 
-def _candidates(sketches: Sketches) -> Iterable[tuple[int, int]]:
-    """Return the pairs of pieces that share a rare passage."""
-    values = sketches.ravel()
-    pieces = np.repeat(np.arange(len(sketches)), SKETCH_SIZE)
-    order = np.argsort(values, kind="stable")
-    values, pieces = values[order], pieces[order]
-    edges = np.flatnonzero(np.diff(values, prepend=NO_PASSAGE, append=NO_PASSAGE))
+def _candidates(sketches: Sketches, compared: NDArray[np.bool_]) -> Iterable[tuple[int, int]]:
+    """Return the pairs of compared pieces that share a rare passage."""
+    # In shares of the hashes, so that memory stays small.
+    num_shares = 1 + sketches.size // _SHARE
+    shares = np.empty(sketches.shape, np.uint16)
+    for column, values in enumerate(sketches.T):
+        usable = compared & (values != NO_PASSAGE)
+        shares[:, column] = np.where(usable, values % np.uint64(num_shares), num_shares)
     pairs: set[tuple[int, int]] = set()
-    for begin, end in pairwise(edges.tolist()):
-        if 1 < end - begin <= _MAX_PIECES and values[begin] != NO_PASSAGE:
-            pairs.update(combinations(pieces[begin:end].tolist(), 2))
+    for share in range(num_shares):
+        pieces, columns = np.nonzero(shares == share)
+        values = sketches[pieces, columns]
+        order = np.argsort(values, kind="stable")
+        values, pieces = values[order], pieces[order]
+        begins = np.flatnonzero(np.diff(values, prepend=NO_PASSAGE))
+        counts = np.diff(begins, append=len(values))
+        shared = (counts > 1) & (counts <= _MAX_PIECES)
+        for begin, count in zip(begins[shared], counts[shared], strict=True):
+            pairs.update(combinations(pieces[begin : begin + count].tolist(), 2))
     return sorted(pairs)

@@ -19,7 +19,7 @@ from musicgen.tokenization.base import EncodingSummary, Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource, with_chords
 
 # Increment it when the same files and settings give another cache.
-_FORMAT = 6
+_FORMAT = 7
 # Begins the content digest of files that were not read: too large, or not readable in time.
 _UNREAD = "large-"
 RETRY: list[float] = []
@@ -183,7 +183,7 @@ def piece_digest(name: str, content: str) -> str:
 
 
 def file_signature(path: Path) -> str:
-    """Return sizes and times of a piece's files: as long as they are the same, so is the content.
+    """Return a hash of sizes and times of a piece's files: while it is the same, so is the content.
 
     Empty if they cannot be read.
     """
@@ -191,7 +191,8 @@ def file_signature(path: Path) -> str:
         stats = [(file.name, file.stat()) for file in _files(path)]
     except OSError:
         return ""
-    return " ".join(f"{name}:{stat.st_size}:{stat.st_mtime_ns}" for name, stat in stats)
+    text = " ".join(f"{name}:{stat.st_size}:{stat.st_mtime_ns}" for name, stat in stats)
+    return hashlib.blake2b(os.fsencode(text), digest_size=8).hexdigest()
 
 
 def _files(path: Path) -> list[Path]:

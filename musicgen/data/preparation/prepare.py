@@ -10,9 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
+import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,10 +26,11 @@ from musicgen.data.corpora.base import SPLITS, Corpus, Piece
 from musicgen.data.preparation.cache import (
     INDEX,
     CacheStore,
-    FileTable,
+    FileRow,
     TokenCache,
     atomic_folder,
     build_cache,
+    content_of,
     write_part,
 )
 from musicgen.data.preparation.encoding import (
@@ -40,9 +44,11 @@ from musicgen.data.preparation.encoding import (
     piece_digest,
 )
 from musicgen.data.preparation.splits import Shard
+from musicgen.data.preparation.starts import is_unchanged, look
 from musicgen.data.preparation.summary import SUMMARY, TABLE
 from musicgen.data.preparation.workers import Failure, run_limited
 from musicgen.errors import UserError, parameter_of
+from musicgen.files import write_text
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource
@@ -87,7 +93,19 @@ class EncodedCorpus:
         self.fractions = val_fraction, test_fraction
         self.num_workers = prepare_workers
         self.encoder = PieceEncoder(corpus, tokenizer, Limits(**limits), chords)
+        self.store = CacheStore(self.cache_dir, tokenizer.name, self.encoder.settings())
         self._cache: TokenCache | None = None
+
+    @property
+    def machine_limits(self) -> list[float]:
+        """The limits of time and memory; a piece that failed under others is encoded again."""
+        limits = self.encoder.limits
+        return [float(limits.max_seconds), float(limits.max_gigabytes)]
+
+    @cached_property
+    def start(self) -> _Start:
+        """Where this corpus's cache is found without listing it."""
+        return _Start(self)
 
     @classmethod
     def of(cls, corpus: Corpus, tokenizer: Tokenizer, loader: Mapping[str, Any]) -> EncodedCorpus:
@@ -101,9 +119,13 @@ class EncodedCorpus:
     def cache(self) -> TokenCache:
         """The encoded corpus; encodes it, or the part that is not encoded yet, if necessary.
 
+        A corpus that looks unchanged is not listed; see `starts`.
+
         Raises:
             UserError: no piece can be used.
         """
+        if self._cache is None:
+            self._cache = self.start.find_cache()
         while self._cache is None:  # again if another process removed something meanwhile
             self.prepare_shard(Shard())
         return self._cache
@@ -111,11 +133,13 @@ class EncodedCorpus:
     def find_cache(self) -> TokenCache | None:
         """Return the encoded corpus if there is one; encode, compose and download nothing."""
         if self._cache is None and self.corpus.root.exists() and self.cache_dir.is_dir():
-            self._cache = _Preparation(self).find_cache()
+            self._cache = self.start.find_cache() or _Preparation(self).find_cache()
         return self._cache
 
     def prepare_shard(self, shard: Shard) -> TokenCache | None:
         """Encode a part of the corpus; return the cache once all parts are done.
+
+        All files of the corpus are compared with those of its cache.
 
         Raises:
             UserError: all parts are done, and no piece can be used.
@@ -147,48 +171,66 @@ class EncodedCorpus:
         return list(range(len(self.cache)))
 
 
+class _Start:
+    """The file that says where the cache of a corpus is, and how its folder looked.
+
+    Its name is a hash of the corpus's settings, so that no piece needs to be listed.
+    """
+
+    def __init__(self, encoded: EncodedCorpus) -> None:
+        corpus = encoded.corpus
+        settings = [(name, pickle.dumps(value, 5)) for name, value in sorted(vars(corpus).items())]
+        kind = f"{type(corpus).__module__}.{type(corpus).__qualname__}"
+        text = repr((str(Path.cwd()), kind, settings, encoded.fractions, encoded.machine_limits))
+        digest = hashlib.blake2b(os.fsencode(text), digest_size=12).hexdigest()
+        self.folder = encoded.store.folder
+        self.path = self.folder / "starts" / f"{digest}.json"
+
+    def find_cache(self) -> TokenCache | None:
+        """Return the cache if it exists and the corpus looks unchanged."""
+        try:
+            content = json.loads(self.path.read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+        folder = self.folder / content["cache"]
+        return TokenCache(folder) if folder.is_dir() and is_unchanged(content["state"]) else None
+
+
 class _Preparation:
     """One preparation: the pieces, and the contents that this process has seen."""
 
     def __init__(self, encoded: EncodedCorpus) -> None:
         self.encoded, self.encoder = encoded, encoded.encoder
+        self.store, self.machine_limits = encoded.store, encoded.machine_limits
+        self.start = encoded.start
+        self.listed_ns = time.time_ns()
         self.pieces = encoded.corpus.pieces()
         self.signatures = [file_signature(piece.path) for piece in self.pieces]
-        self.paths = [str(piece.path.absolute()) for piece in self.pieces]
-        self.contents: dict[int, str] = {}  # content digests by index of piece
-        limits = self.encoder.limits
-        self.machine_limits = [limits.max_seconds, limits.max_gigabytes]
-        name = self.encoder.tokenizer.name
-        self.store = CacheStore(encoded.cache_dir, name, self.encoder.settings())
+        self.contents: list[str | None] = [None] * len(self.pieces)  # content digests
 
     def find_cache(self) -> TokenCache | None:
         """Return the cache if it exists and no file has changed; reads no file of the corpus."""
-        files = self.store.finished_files()
-        contents = [self._unchanged_content(i, files) for i in range(len(self.pieces))]
-        if None in contents:
-            return None
-        folder = self._cache_folder([content or "" for content in contents])
-        return TokenCache(folder) if folder.is_dir() else None
+        with suppress(FileNotFoundError), self.store.finished_files() as files:
+            contents = [self._unchanged_content(i, files) for i in range(len(self.pieces))]
+            folder = self._cache_folder(self._digests(contents))
+            if None not in contents and folder.is_dir():
+                return self._finished(folder)
+        return None
 
     def encode(self, shard: Shard) -> None:
         """Encode the new pieces of a part of the corpus."""
         with self.store.lock(f"parts/{shard.number}-of-{shard.count}") as folder:
-            with self.store.lock():
-                encoded, files = self.store.find_encoded(self._to_retry)
-            known = {
-                digest
-                for digest, (store, index) in encoded.items()
-                if not self._to_retry(store.records[index])
-            }
             new = []
-            for i, piece in enumerate(self.pieces):
-                if i in self.contents or not shard.contains(piece.name):
-                    continue
-                content = self._unchanged_content(i, files)
-                if content is not None and piece_digest(piece.name, content) in known:
-                    self.contents[i] = content
-                else:
-                    new.append(i)
+            with self.store.lock(), self.store.find_encoded(self.machine_limits) as encoded:
+                known = encoded.done()
+                for i, piece in enumerate(self.pieces):
+                    if self.contents[i] is not None or not shard.contains(piece.name):
+                        continue
+                    content = self._unchanged_content(i, encoded.files)
+                    if content is not None and piece_digest(piece.name, content) in known:
+                        self.contents[i] = content
+                    else:
+                        new.append(i)
             if new:
                 self._run(new, known, folder)
 
@@ -221,7 +263,7 @@ class _Preparation:
                 if done:
                     write_part(folder, done.values(), self._file_table(done))
         seconds = time.monotonic() - start
-        reused = len(self.contents) - len(indices)
+        reused = sum(content is not None for content in self.contents) - len(indices)
         log(
             f"{pluralize(len(indices), 'pieces')} read in {seconds:.1f} s, "
             f"{len(indices) / seconds:,.0f} a second" + (f"; {reused:,} reused" if reused else "")
@@ -239,58 +281,73 @@ class _Preparation:
 
     def merge(self, shard: Shard) -> TokenCache | None:
         """Build and return the cache; None if some of its pieces are not encoded yet."""
-        with self.store.lock():
-            encoded, files = self.store.find_encoded(self._to_retry)
-            sources = []
+        with self.store.lock(), self.store.find_encoded(self.machine_limits) as encoded:
+            missing = 0
+            to_retry = []
             for i, piece in enumerate(self.pieces):
-                content = self.contents.pop(i, self._unchanged_content(i, files))
-                if content is not None and (digest := piece_digest(piece.name, content)) in encoded:
-                    self.contents[i] = content
-                    sources.append(encoded[digest])
-            if missing := len(self.pieces) - len(sources):
+                content = self.contents[i]
+                if content is None:
+                    content = self._unchanged_content(i, encoded.files)
+                limits = None
+                if content is not None:
+                    limits = encoded.failed_under(piece_digest(piece.name, content))
+                self.contents[i] = None if limits is None else content
+                missing += limits is None
+                if limits == (json.dumps(RETRY),):
+                    to_retry.append(i)
+            if missing:
                 log(
                     f"part {shard} is done; of {len(self.pieces)} pieces, {missing} are in parts "
                     "that are not: the last part merges them"
                 )
                 return None
-            records = [store.records[index] for store, index in sources]
-            target = self._cache_folder([self.contents[i] for i in range(len(records))], records)
+            digests = list(self._digests(self.contents))
+            # The same content may give another result for these.
+            records = [encoded[digests[i]].record for i in to_retry]
+            reasons = [(record.name, record.skipped) for record in records]
+            target = self._cache_folder(digests, reasons)
             if not (target / INDEX).exists():
                 with atomic_folder(target) as new:
-                    build_cache(new, self.pieces, sources, self.encoded.fractions)
+                    pieces = (encoded[digest] for digest in digests)
+                    build_cache(new, self.pieces, pieces, self.encoded.fractions)
                 for line in (target / SUMMARY).read_text("utf-8", "surrogateescape").splitlines():
                     log(line)
                 log(f"in {target}; every piece in {target / TABLE}")
             # Before the table: without it, the parts of a killed process are found and removed.
-            self.store.remove_parts(set(self.paths))
-            finished = [i for i, record in enumerate(records) if record.failed_under != RETRY]
-            self.store.add_finished_files(self._file_table(finished))
-            return TokenCache(target)
+            self.store.remove_parts(self._path(i) for i in range(len(self.pieces)))
+            finished = set(range(len(self.pieces))).difference(to_retry)
+            self.store.add_finished_files(self._file_table(sorted(finished)))
+            return TokenCache(target) if to_retry else self._finished(target)
 
-    def _to_retry(self, record: PieceRecord) -> bool:
-        return record.failed_under not in (None, self.machine_limits)
+    def _finished(self, folder: Path) -> TokenCache:
+        """Return the cache, which the next start finds without listing the corpus."""
+        root = getattr(self.encoded.corpus, "root", None)
+        if state := look(root, self.pieces, self.listed_ns):
+            with suppress(OSError):  # the folder of somebody else
+                write_text(self.start.path, json.dumps({"cache": folder.name, "state": state}))
+        return TokenCache(folder)
 
-    def _file_table(self, indices: Iterable[int]) -> FileTable:
-        return {self.paths[i]: [self.signatures[i], self.contents[i]] for i in indices}
+    def _path(self, i: int) -> bytes:
+        return os.fsencode(self.pieces[i].path.absolute())
 
-    def _unchanged_content(self, i: int, files: FileTable) -> str | None:
-        """Return a piece's content digest in a table, if its files have not changed since."""
-        signature, content = files.get(self.paths[i], ("", ""))
-        return content if signature and signature == self.signatures[i] else None
+    def _file_table(self, indices: Iterable[int]) -> Iterator[FileRow]:
+        return ((self._path(i), self.signatures[i], self.contents[i] or "") for i in indices)
 
-    def _cache_folder(self, contents: Sequence[str], records: Sequence[PieceRecord] = ()) -> Path:
+    def _unchanged_content(self, i: int, files: sqlite3.Connection) -> str | None:
+        return content_of(files, self._path(i), self.signatures[i])
+
+    def _digests(self, contents: Iterable[str | None]) -> Iterator[str]:
+        pairs = zip(self.pieces, contents, strict=True)
+        return (piece_digest(piece.name, content or "") for piece, content in pairs)
+
+    def _cache_folder(
+        self, digests: Iterable[str], reasons: Sequence[tuple[str, str]] = ()
+    ) -> Path:
         """Return the folder of the cache, named by a hash of everything that affects it."""
-        identity = [
-            self.encoded.fractions,
-            self.machine_limits,
-            [
-                (piece_digest(piece.name, content), piece.group, piece.split)
-                for piece, content in zip(self.pieces, contents, strict=True)
-            ],
-            # The same content may give another result for these.
-            [(record.name, record.skipped) for record in records if record.failed_under == RETRY],
-        ]
-        digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=12)
+        settings = [self.encoded.fractions, self.machine_limits, reasons]
+        digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=12)
+        for piece, own in zip(self.pieces, digests, strict=True):
+            digest.update(json.dumps((own, piece.group, piece.split)).encode())
         return self.store.folder / digest.hexdigest()
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
+from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -19,7 +20,7 @@ _NUM_REASONS = 12
 
 
 def write_table(
-    folder: Path, records: Sequence[PieceRecord], splits: Sequence[str], originals: Sequence[str]
+    folder: Path, records: Iterable[PieceRecord], splits: Sequence[str], originals: Sequence[str]
 ) -> None:
     """Write `report.csv`, with a row per piece.
 
@@ -42,59 +43,64 @@ def write_table(
 
 
 def summarise(
-    records: Sequence[PieceRecord],
+    records: Iterable[PieceRecord],
     splits: Sequence[str],
     originals: Sequence[str],
 ) -> str:
     """Summarise the corpus in a few lines; see `write_table` for the arguments."""
-    kept = [record for record in records if not record.skipped]
-    tokens = [record.num_tokens for record in kept]
-    bars = sum(record.num_bars for record in kept)
-    per_bar = median(record.num_tokens / max(1, record.num_bars) for record in kept)
+    tokens, per_bar, bars = array("q"), array("d"), 0
+    total = EncodingSummary()
+    dropped: Counter[str] = Counter()
+    clipped: Counter[str] = Counter()
+    rules: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
+    duplicates, named = [], set(originals)
+    split_of = {}  # of the originals
+    for record, split, original in zip(records, splits, originals, strict=True):
+        if original:
+            duplicates.append((record.name, original, split))
+        if record.name in named:
+            split_of[record.name] = split
+        if record.skipped:
+            # Without numbers and names, the same rules and reasons are counted together.
+            reason = record.skipped.replace(record.name, "…")
+            skipped[re.sub(r"\d+([.,]\d+)*", "…", reason)] += 1
+            continue
+        tokens.append(record.num_tokens)
+        per_bar.append(record.num_tokens / max(1, record.num_bars))
+        bars += record.num_bars
+        total.notes_read += record.encoding.notes_read
+        total.notes_kept += record.encoding.notes_kept
+        dropped.update(record.encoding.dropped)
+        clipped.update(record.encoding.clipped)
+        rules.update(re.sub(r"^\d+ ", "… ", rule) for rule in record.encoding.rules)
+    total.dropped, total.clipped = dict(dropped.most_common()), dict(clipped.most_common())
+    notes = total.describe()
+    if total.notes_kept != total.notes_read:
+        notes = f"{total.notes_kept:,} of {total.notes_read:,} notes kept: {notes}"
     shares = ", ".join(f"{splits.count(split)} {split}" for split in SPLITS)
     lines = [
-        f"{pluralize(len(kept), 'pieces')} ({shares}), {pluralize(sum(tokens), 'tokens')} in "
+        f"{pluralize(len(tokens), 'pieces')} ({shares}), {pluralize(sum(tokens), 'tokens')} in "
         f"{pluralize(bars, 'bars')}",
         f"a piece: {median(tokens):,.0f} tokens (median), {min(tokens):,} to {max(tokens):,}; "
-        f"a bar: {per_bar:.0f}",
-        _notes([record.encoding for record in kept]),
+        f"a bar: {median(per_bar):.0f}",
+        notes,
     ]
-    # Without numbers and names, the same rules and reasons are counted together.
-    rules = [re.sub(r"^\d+ ", "… ", rule) for record in kept for rule in record.encoding.rules]
-    lines += _ranking("rules", Counter(rules))
-    lines += _duplicates(records, splits, originals)
-    skipped = Counter(
-        re.sub(r"\d+([.,]\d+)*", "…", record.skipped.replace(record.name, "…"))
-        for record in records
-        if record.skipped
-    )
-    lines += _ranking(f"left out: {skipped.total()} of {len(records)} pieces", skipped)
+    lines += _ranking("rules", rules)
+    lines += _duplicates(duplicates, split_of)
+    lines += _ranking(f"left out: {skipped.total()} of {len(splits)} pieces", skipped)
     return "\n".join(lines)
 
 
-def _notes(encodings: Sequence[EncodingSummary]) -> str:
-    total = EncodingSummary(
-        sum(encoding.notes_read for encoding in encodings),
-        sum(encoding.notes_kept for encoding in encodings),
-        dict(sum((Counter(e.dropped) for e in encodings), Counter()).most_common()),
-        dict(sum((Counter(e.clipped) for e in encodings), Counter()).most_common()),
-    )
-    if total.notes_kept == total.notes_read:
-        return total.describe()
-    return f"{total.notes_kept:,} of {total.notes_read:,} notes kept: {total.describe()}"
-
-
 def _duplicates(
-    records: Sequence[PieceRecord], splits: Sequence[str], originals: Sequence[str]
+    duplicates: Sequence[tuple[str, str, str]], split_of: Mapping[str, str]
 ) -> list[str]:
-    names = [record.name for record in records]
-    split_of = dict(zip(names, splits, strict=True))
-    duplicates = [(name, other) for name, other in zip(names, originals, strict=True) if other]
+    """Describe the duplicates, each with its original and its own split."""
     if not duplicates:
         return ["duplicates: none"]
-    pairs = _few([f"{name} = {original}" for name, original in duplicates])
+    pairs = _few([f"{name} = {original}" for name, original, _ in duplicates])
     lines = [f"duplicates: {len(duplicates)}, in the splits of their originals: {pairs}"]
-    leaked = [name for name, original in duplicates if split_of[name] != split_of[original]]
+    leaked = [name for name, original, split in duplicates if split != split_of[original]]
     if leaked:
         lines.append(
             f"warning: {len(leaked)} of them are in another split, which the corpus itself gives: "

@@ -34,7 +34,7 @@ def content(folder):
 
 def finished(folder):
     """Return the caches below a folder."""
-    return sorted(path.parent for path in folder.rglob("index.json"))
+    return sorted(path.parent for path in folder.rglob("index.npy"))
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_an_interrupted_preparation_continues(pieces, encode, tmp_path, monkeypa
     assert len(log.read_text().split()) == 2
     fresh = prepare(pieces, counting_read, REMI(), tmp_path / "fresh")
     assert content(cache.folder) == content(fresh.folder)
-    assert not list((tmp_path / "cache").rglob("records.json"))[1:], "parts are merged"
+    assert not list((tmp_path / "cache").rglob("pieces.db"))[1:], "parts are merged"
 
 
 def fork(function, *args, **kwargs):
@@ -208,7 +208,7 @@ def wait_for_part(folder, process):
     """Wait until an unfinished preparation has written a part."""
     deadline = time.monotonic() + 30
     while process.is_alive() and time.monotonic() < deadline:
-        if list(folder.rglob("parts/*/*/records.json")):
+        if list(folder.rglob("parts/*/*/pieces.db")):
             return
         time.sleep(0.002)
 
@@ -228,7 +228,7 @@ def test_a_killed_preparation_ends_in_the_same_bytes(tmp_path, monkeypatch):
                 process.join(rng.uniform(0, 0.6))
             process.kill()
             process.join()
-            killed_with_parts += bool(list(folder.rglob("parts/*/*/records.json")))
+            killed_with_parts += bool(list(folder.rglob("parts/*/*/pieces.db")))
         cache = prepare(pieces, slow_read, REMI(), folder).folder
         assert content(cache) == content(expected)
         assert finished(folder) == [cache]

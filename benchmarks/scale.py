@@ -1,0 +1,159 @@
+"""Corpora of 1,000 to a million files: preparing them, the first batch, memory and file sizes.
+
+Most are made: the files are links to one, and instead of their encoding each piece gets the tokens
+of one of 200 melodies and a sketch of its own. Everything else is a preparation as it is: listing,
+parts, merging, the search for duplicates, reports. `--real N` encodes N different small files, and
+once more by eight processes at once, a shard each, which must end in the same bytes.
+The folder is prepared, prepared again (when all files are compared with the cache), and opened as
+for training, up to the first batch, each in a process of its own. Times are without the imports.
+
+    nice -n 10 python -m benchmarks.scale [--sizes 1000,10000] [--real 10000] [--folder FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import itertools
+import json
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import measure
+from musicgen.data.corpora.midi_folder import MidiFolder
+from musicgen.data.loading import MusicDataModule
+from musicgen.data.preparation import Shard, prepare
+from musicgen.data.preparation.duplicates import SKETCH_SIZE
+from musicgen.data.preparation.encoding import EncodedPiece, PieceRecord, piece_digest
+from musicgen.midi import Score, Track, notes_from, write
+from musicgen.tokenization import REMI
+from musicgen.tokenization.base import EncodingSummary
+
+_PER_FOLDER, _NUM_MELODIES, _LINKS = 1000, 200, 50_000
+
+
+def melody(seed: int, num_notes: int = 24) -> Score:
+    """Return a melody of six bars."""
+    pitches = np.random.default_rng(seed).integers(40, 90, num_notes).tolist()
+    notes = [(480 * i, 240, pitch, 64) for i, pitch in enumerate(pitches)]
+    return Score(480, [Track("Piano", notes=notes_from(notes))])
+
+
+def write_corpus(root: Path, num_pieces: int, *, real: bool) -> None:
+    """Write files to folders of 1,000, all different or links."""
+    path = root
+    for i in range(num_pieces):
+        folder = root / f"{i // _PER_FOLDER:04d}"
+        if i % _PER_FOLDER == 0:
+            folder.mkdir(parents=True)
+        if real or i % _LINKS == 0:
+            path = folder / f"{i:07d}.mid"
+            write(melody(i), path)
+        else:
+            os.link(path, folder / f"{i:07d}.mid")
+    old = time.time() - 60  # a folder that has just changed is listed at the next start
+    for folder in [root, *root.iterdir()]:
+        os.utime(folder, (old, old))
+
+
+def made_results(_: Any, pieces: Sequence[Any], **__: Any) -> Iterator[tuple[int, Any]]:
+    """Yield what encoding would: in place of `run_limited`."""
+    tokenizer, rng = REMI(), np.random.default_rng(0)
+    encoded = [tokenizer.encode(melody(i)) for i in range(_NUM_MELODIES)]
+    starts = [tokenizer.crop_starts(tokens, bar_length=16).astype(np.int32) for tokens in encoded]
+    for i, piece in enumerate(pieces):
+        content = f"{i:024x}"
+        tokens, own = encoded[i % _NUM_MELODIES].astype(np.uint16), starts[i % _NUM_MELODIES]
+        record = PieceRecord(
+            piece.name,
+            piece_digest(piece.name, content),
+            bar_length=16,
+            num_tokens=len(tokens),
+            num_bars=len(own),
+            encoding=EncodingSummary(24, 24, rules=["made"]),
+        )
+        sketch = np.sort(rng.integers(2**63, size=SKETCH_SIZE, dtype=np.uint64))
+        yield i, (content, EncodedPiece(record, tokens, own, sketch))
+
+
+def run_side(side: str, root: Path, *, real: bool) -> dict[str, float]:
+    """Prepare a corpus, or make its first batch; return the time and memory that it took."""
+    if not real:
+        prepare.run_limited = made_results  # type: ignore[assignment]
+    gc.collect()
+    before = measure.peak_gigabytes()
+    wall, cpu = time.perf_counter(), time.process_time()
+    corpus = MidiFolder(root / "midi", group=None)
+    cache = root / ("shards" if side.startswith("shard") else "cache")
+    data: MusicDataModule = measure.data_module(
+        corpus, REMI(), cache, length=64, batch_size=8, chords="none"
+    )
+    if side == "start":
+        data.prepare_data()
+        next(iter(data.train_dataloader()))
+        next(iter(data.eval_dataloader("val")))
+    else:
+        shard = Shard.parse(side.split()[1]) if side.startswith("shard") else Shard()
+        data.encoded.prepare_shard(shard)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {
+        "seconds": time.perf_counter() - wall,
+        "cpu_seconds": time.process_time() - cpu,
+        "worker_cpu_seconds": children.ru_utime + children.ru_stime,
+        "peak_gigabytes": measure.peak_gigabytes(),
+        "gigabytes_of_imports": before,
+    }
+
+
+def measure_size(args: argparse.Namespace, num_pieces: int, *, real: bool) -> dict[str, Any]:
+    """Measure all sides at one size; return a row of the table."""
+    with tempfile.TemporaryDirectory(dir=args.folder or None) as name:
+        root = Path(name)
+        write_corpus(root / "midi", num_pieces, real=real)
+        row: dict[str, Any] = {"pieces": num_pieces, "files": "real" if real else "made"}
+
+        def measured(side: str) -> dict[str, float]:
+            own = vars(args) | {"folder": name, "real": int(real)}
+            return measure.side(__file__, side, argparse.Namespace(**own))
+
+        row["prepare"] = measured("prepare")
+        row["prepare again"] = measured("prepare again")
+        row["start"] = measured("start")
+        (cache,) = (path.parent for path in root.glob("cache/*/*/index.npy"))
+        files = itertools.chain(cache.iterdir(), root.glob("cache/*/files.db"))
+        row["megabytes"] = {path.name: path.stat().st_size / 1e6 for path in files}
+        if real:
+            with ThreadPoolExecutor(8) as pool:
+                shards = [f"shard {number}/8" for number in range(1, 9)]
+                row["eight shards at once"] = list(pool.map(measured, shards))
+            other = root / "shards" / cache.relative_to(root / "cache")
+            row["shards end in the same bytes"] = all(
+                (other / path.name).read_bytes() == path.read_bytes() for path in cache.iterdir()
+            )
+    return row
+
+
+def main() -> None:
+    args = measure.arguments(__doc__, sizes="1000,10000,100000,1000000", real=0, folder="")
+    if args.side:
+        print(json.dumps(run_side(args.side, Path(args.folder), real=bool(args.real))))
+        return
+    sizes = [(int(size), False) for size in args.sizes.split(",") if size]
+    sizes += [(args.real, True)] if args.real else []
+    rows = []
+    for num_pieces, real in sizes:
+        rows.append(measure_size(args, num_pieces, real=real))
+        print(json.dumps(rows[-1], indent=1), flush=True)
+        measure.write_results(__file__, {"rows": rows}, args)
+
+
+if __name__ == "__main__":
+    main()
