@@ -19,7 +19,7 @@ from musicgen.generation.selection import Candidate, Selection, measure, restful
 from musicgen.metrics.key import Key, find_key, find_scale, in_scale_share
 from musicgen.midi import Score, TimeSignature, Track, notes_from, pitched_notes
 from musicgen.random import NoiseKey
-from musicgen.tokenization import REMI
+from musicgen.tokenization import REMI, Chorale
 from tests.generation.test_continuation import SCORES, TOKENIZERS, run, small_model
 
 BAR = 4 * 480
@@ -290,8 +290,9 @@ def music_model(tokenizer):
 
 
 @pytest.mark.parametrize("ending", ["open", "close"])
+@pytest.mark.parametrize("tokenizer", [*TOKENIZERS.values(), Chorale()], ids=lambda t: t.name)
 def test_streamed_notes_are_those_of_generate(tokenizer, ending):
-    model, score = music_model(tokenizer), SCORES[tokenizer.name]
+    model, score = music_model(tokenizer), SCORES.get(tokenizer.name, SCORES["remi"])
     options = {"prompt_bars": 2, "bars": 2, "seed": 3, "ending": ending, "top_p": 0.9}
     groups = list(model.stream(score, **options))
     (done,) = model.generate(score, **options)
@@ -308,6 +309,20 @@ def test_streamed_notes_are_those_of_generate(tokenizer, ending):
     for note in notes:
         assert note.seconds == pytest.approx(note.onset * second)
         assert note.duration_seconds == pytest.approx(note.duration * second)
+
+
+@pytest.mark.parametrize("tokenizer", [*TOKENIZERS.values(), Chorale()], ids=lambda t: t.name)
+def test_streaming_decodes_each_token_a_constant_number_of_times(tokenizer, monkeypatch):
+    model, decode, num_decoded = music_model(tokenizer), tokenizer.decode, 0
+
+    def counted(tokens):
+        nonlocal num_decoded
+        num_decoded += len(tokens)
+        return decode(tokens)
+
+    monkeypatch.setattr(tokenizer, "decode", counted)
+    list(model.stream(total_tokens=300, allow_end=False))
+    assert 300 <= num_decoded < 700
 
 
 def test_seconds_follow_the_tempi_that_the_model_writes():
