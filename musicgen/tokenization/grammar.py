@@ -48,6 +48,9 @@ class GrammarState:
 
 S = TypeVar("S", bound=GrammarState)
 
+_BLOCK = 256
+"""Tokens of a prompt that are checked at once."""
+
 
 class Grammar(ABC, Generic[S]):
     """The language of a tokenizer's encodings: the sequences that decode and encode to themselves.
@@ -86,6 +89,23 @@ class Grammar(ABC, Generic[S]):
 
         After a token that is not allowed the state is undefined, but nothing is raised.
         """
+
+    @abstractmethod
+    def _scan(self, state: S, tokens: Tensor) -> S:
+        """Return the state before each of some tokens [B, L] and after the last, as of `advance`.
+
+        Its fields have the dimensions [B, L + 1, ...].
+        """
+
+    def _scan_fields(self, state: S, tokens: Tensor, time: Tensor) -> dict[str, Tensor]:
+        """Return the fields of `GrammarState` for `_scan`; musical time [B, L + 1]."""
+        index = cumulate(state.positions[:, 0], tokens != self.pad)
+        return {
+            "positions": torch.stack([index, time], dim=2),
+            "finished": cumulate(state.finished.long(), tokens == self.eos) > 0,
+            "last": torch.cat([state.last[:, None], tokens], dim=1),
+            "limit": state.limit[:, None].expand_as(index),
+        }
 
     def _initial_fields(self, num_rows: int) -> dict[str, Tensor]:
         """Return the fields of `GrammarState` before any token."""
@@ -162,13 +182,14 @@ class Grammar(ABC, Generic[S]):
 
     def _walk(self, rows: Tensor) -> tuple[Tensor, S]:
         """Return whether each token [B, L] was allowed [B, L], and the state after the last."""
-        state = self._initial_state(len(rows))
-        legal = torch.ones_like(rows, dtype=torch.bool)
-        for at in range(rows.shape[1]):
-            tokens = rows[:, at]
-            legal[:, at] = self.allowed(state).gather(1, tokens[:, None])[:, 0]
-            state = self.advance(state, tokens)
-        return legal, state
+        state, legal = self._initial_state(len(rows)), []
+        for block in rows.split(max(1, _BLOCK // max(1, len(rows))), dim=1):
+            states = vars(self._scan(state, block))
+            before = {name: each[:, :-1].flatten(0, 1) for name, each in states.items()}
+            allowed = self.allowed(type(state)(**before)).gather(1, block.reshape(-1, 1))
+            legal.append(allowed.view(block.shape))
+            state = type(state)(**{name: each[:, -1] for name, each in states.items()})
+        return torch.cat(legal, dim=1), state
 
     def allowed(self, state: S, *, end: bool = True, not_before: Tensor | None = None) -> Tensor:
         """Return the mask of tokens that may come next, V = len(vocabulary). -> [B, V] bool.
@@ -192,3 +213,34 @@ class Grammar(ABC, Generic[S]):
         mask &= ~state.finished[:, None]
         mask[:, self.pad] = state.finished
         return mask
+
+
+def cumulate(start: Tensor, steps: Tensor) -> Tensor:
+    """Return the sums so far, from `start` [B] on, of steps [B, L]. -> [B, L + 1]."""
+    return torch.cat([start[:, None], steps], dim=1).cumsum(dim=1)
+
+
+def latest(start: Tensor, changes: Tensor, values: Tensor) -> Tensor:
+    """Return `start` [B], then the last of values [B, L] where `changes`. -> [B, L + 1]."""
+    index = torch.arange(1, changes.shape[1] + 1).where(changes, 0)
+    at = torch.nn.functional.pad(index, (1, 0)).cummax(dim=1).values
+    return torch.cat([start[:, None], values], dim=1).gather(1, at)
+
+
+def latest_rows(start: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    """Return `start` [B, N], then the same with values [B, L] set one by one. -> [B, L + 1, N].
+
+    Args:
+        columns: which of the N entries each value replaces; -1: none. [B, L]
+    """
+    row, at = (columns >= 0).nonzero(as_tuple=True)
+    entry = row * start.shape[1] + columns[row, at]
+    entry, order = entry.sort(stable=True)
+    row, at, after = row[order], at[order], values[row, at][order]
+    before = start.flatten()[entry]
+    again = (entry.diff() == 0).nonzero()[:, 0]
+    before[again + 1] = after[again]
+    steps = start.new_zeros(len(start), columns.shape[1] + 1, start.shape[1])
+    steps[:, 0] = start
+    steps[row, at + 1, columns[row, at]] = after - before
+    return steps.cumsum(dim=1)

@@ -51,6 +51,43 @@ def test_walks_decode_and_encode_to_themselves(tokenizer, seed, grammar_error, w
         assert (position[len(tokens) :, 0] == len(tokens) - 1).all(), "PAD does not count"
 
 
+@pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=IDS)
+@pytest.mark.parametrize("num_rows", [1, 9])
+def test_prompts_are_checked_as_token_by_token(tokenizer, num_rows, walk):
+    """The same verdicts and the same state, after broken sequences, too."""
+    grammar, size = tokenizer.grammar(), len(tokenizer.vocabulary)
+    generator = torch.Generator().manual_seed(num_rows)
+    grammatical = torch.from_numpy(walk(tokenizer, num_rows, 300, seed=num_rows)[0])
+    noise = torch.randint(size, grammatical.shape, generator=generator)
+    broken = torch.rand(grammatical.shape, generator=generator) < 0.03
+    for rows in grammatical, noise.where(broken, grammatical), noise, noise[:, :0]:
+        state, legal = grammar._initial_state(num_rows), []
+        for tokens in rows.T:
+            legal.append(grammar.allowed(state).gather(1, tokens[:, None])[:, 0])
+            state = grammar.advance(state, tokens)
+        found, after = grammar._walk(rows)
+        assert found.T.tolist() == [each.tolist() for each in legal] or not legal
+        for name, expected in vars(state).items():
+            assert torch.equal(getattr(after, name), expected), name
+
+
+def test_long_prompts_are_checked_in_blocks(monkeypatch):
+    """The grammar is asked for many tokens at once: its cost is not that of one step a token."""
+    tokenizer, num_calls = REMI(), 0
+    grammar = tokenizer.grammar()
+    allowed = grammar.allowed
+
+    def counted(*args):
+        nonlocal num_calls
+        num_calls += 1
+        return allowed(*args)
+
+    monkeypatch.setattr(grammar, "allowed", counted)
+    tokens = torch.from_numpy(tokenizer.encode(compose_pop(0, 1)))
+    grammar.start(tokens[None, :-1])
+    assert num_calls <= len(tokens) / 200 + 1
+
+
 @pytest.mark.parametrize("tokenizer", TINY, ids=IDS[2:-1])
 @pytest.mark.parametrize("steps", [3, 12, 40])
 def test_the_grammar_accepts_exactly_the_encodings(tokenizer, steps, walk):

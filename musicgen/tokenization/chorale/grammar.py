@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from musicgen.tokenization.chorale.frames import NUM_VOICES
-from musicgen.tokenization.grammar import Grammar, GrammarState
+from musicgen.tokenization.grammar import Grammar, GrammarState, cumulate, latest
 from musicgen.tokenization.vocabulary import Vocabulary
 
 
@@ -69,6 +69,14 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         same_frame = index % NUM_VOICES != 1
         sounding = self._is_pitch(tokens) | (state.sounding & same_frame)
         return replace(state, **self._next_fields(state, tokens, time), sounding=sounding)
+
+    def _scan(self, state: ChoraleState, tokens: Tensor) -> ChoraleState:
+        index = cumulate(state.positions[:, 0], tokens != self.pad)
+        time = (index - 1).clamp(min=0) // NUM_VOICES
+        time[:, 0] = state.time
+        is_pitch, new_frame = self._is_pitch(tokens), index[:, 1:] % NUM_VOICES == 1
+        sounding = latest(state.sounding, is_pitch | new_frame, is_pitch)
+        return ChoraleState(**self._scan_fields(state, tokens, time), sounding=sounding)
 
     def _is_pitch(self, tokens: Tensor) -> Tensor:
         return (tokens >= self.pitches.start) & (tokens < self.pitches.stop)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from musicgen.errors import ParameterError
-from musicgen.tokenization.grammar import Grammar, GrammarState
+from musicgen.tokenization.grammar import Grammar, GrammarState, cumulate, latest, latest_rows
 from musicgen.tokenization.groove2groove.note_events import NUM_KEYS, STEPS_PER_BEAT
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
 
@@ -80,19 +80,19 @@ class GrooveGrammar(Grammar[GrooveState]):
         is_due = next_end <= time
         voice = torch.arange(num_voices)
 
-        lowest_on = torch.where(after_on, last + 1, 0)
-        on = ~sounding & (voice >= lowest_on) & begun & ~is_due
+        lowest_on = torch.where(after_on, last + 1, 0).where(begun & ~is_due, num_voices)
+        on = ~sounding & (voice >= lowest_on)
 
         if self._max_notes is not None:
             num_sounding = sounding.unflatten(1, (-1, NUM_KEYS)).sum(-1)
             full = num_sounding >= self._max_notes
             on &= ~full.repeat_interleave(NUM_KEYS, dim=1)
 
-        lowest_off = torch.where(after_off, last - num_voices + 1, 0)
-        off = sounding & (voice >= lowest_off) & ~after_on
+        lowest_off = torch.where(after_off, last - num_voices + 1, 0).where(~after_on, num_voices)
+        off = sounding & (voice >= lowest_off)
         # Offs ascend, so that none may pass over a voice that must end now.
         first_due = (sounding & (state.ends <= time)).to(torch.uint8).argmax(dim=1, keepdim=True)
-        off &= ~is_due | (voice <= first_due)
+        off &= voice <= first_due.where(is_due, num_voices)
 
         forward = torch.arange(1, len(self.shifts) + 1)
         tick = time % STEPS_PER_BEAT
@@ -123,10 +123,21 @@ class GrooveGrammar(Grammar[GrooveState]):
         fields = self._next_fields(state, tokens, time)
         return replace(state, **fields, ends=torch.where(toggled, begun, state.ends))
 
+    def _scan(self, state: GrooveState, tokens: Tensor) -> GrooveState:
+        shifts = self._is_shift(tokens)
+        forward = tokens - self.shifts.start + 1
+        beat = cumulate(state.time // STEPS_PER_BEAT, (forward // STEPS_PER_BEAT).where(shifts, 0))
+        tick = latest(state.time % STEPS_PER_BEAT, shifts, forward % STEPS_PER_BEAT)
+        time = beat * STEPS_PER_BEAT + tick
+        voice = (tokens % self.num_voices).where(tokens < 2 * self.num_voices, -1)
+        end = torch.minimum(time[:, 1:] + self.max_durations[voice], state.limit[:, None])
+        ends = latest_rows(state.ends, voice, end.where(tokens < self.num_voices, 0))
+        return GrooveState(**self._scan_fields(state, tokens, time), ends=ends)
+
     def _next_end(self, state: GrooveState) -> Tensor:
         """Return the time by which a note or else the piece must end. [B, 1]."""
-        ends = torch.where(state.ends > 0, state.ends, state.limit[:, None])
-        return ends.amin(dim=1, keepdim=True)
+        ends = state.ends.masked_fill(state.ends == 0, torch.iinfo(torch.long).max)
+        return torch.minimum(ends.min(dim=1, keepdim=True).values, state.limit[:, None])
 
     def _is_shift(self, tokens: Tensor) -> Tensor:
         return (tokens >= self.shifts.start) & (tokens < self.shifts.stop)

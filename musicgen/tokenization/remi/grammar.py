@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from musicgen.tokenization.grammar import Grammar, GrammarState
+from musicgen.tokenization.grammar import Grammar, GrammarState, cumulate, latest, latest_rows
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
 
 CLOSING = {"Beat", "Bar", "EOS"}
@@ -170,6 +170,36 @@ class REMIGrammar(Grammar[REMIState]):
             chord=torch.where(self._is("Chord", family), rank, state.chord),
             metre=torch.where(bar, rank, state.metre),
         )
+
+    def _scan(self, state: REMIState, tokens: Tensor) -> REMIState:
+        family, rank = self.family[tokens], self.rank[tokens]
+        bar, beat, pitch = (self._is(name, family) for name in ("Bar", "Beat", "Pitch"))
+        length = self.bar_lengths[rank.where(bar, 0)].where(bar, 0)
+        bar_end = cumulate(state.bar_end, length)
+        bar_start = latest(state.bar_start, bar, bar_end[:, :-1])
+        moved = bar_start[:, 1:] + rank.where(beat, 0)
+        time = latest(state.time, bar | beat, moved)
+        last_pitch = latest(state.pitch, bar | beat | pitch, rank.where(pitch, -1))
+        note_ends = self._is("Duration", family)
+        entry = last_pitch[:, 1:].where(note_ends, -1)
+
+        def current(name: str, start: Tensor) -> Tensor:
+            return latest(start, self._is(name, family), rank)
+
+        fields = {
+            **self._scan_fields(state, tokens, time),
+            "num_bars": cumulate(state.num_bars, bar),
+            "bar_start": bar_start,
+            "bar_end": bar_end,
+            "pitch": last_pitch,
+            "ends": latest_rows(state.ends, entry, 2 * time[:, 1:] + rank + 1),
+            "tempo": current("Tempo", state.tempo),
+            "chord": current("Chord", state.chord),
+            "metre": current("Bar", state.metre),
+        }
+        constant = {name: getattr(state, name) for name in ("chords", "hold_tempo", "hold_metre")}
+        fields |= {name: each[:, None].expand_as(time) for name, each in constant.items()}
+        return REMIState(**fields)
 
     def _is(self, name: str, family: Tensor) -> Tensor:
         return family == self._numbers[name]
