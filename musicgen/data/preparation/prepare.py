@@ -190,10 +190,10 @@ class _Start:
         """Return the cache if it exists and the corpus looks unchanged."""
         try:
             content = json.loads(self.path.read_bytes())
-        except (FileNotFoundError, ValueError):
+            folder, unchanged = self.folder / content["cache"], is_unchanged(content["state"])
+        except (FileNotFoundError, ValueError, KeyError):  # there is none, or it is damaged
             return None
-        folder = self.folder / content["cache"]
-        return TokenCache(folder) if folder.is_dir() and is_unchanged(content["state"]) else None
+        return TokenCache(folder) if unchanged and folder.is_dir() else None
 
 
 class _Preparation:

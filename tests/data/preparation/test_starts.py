@@ -119,3 +119,14 @@ def test_training_reads_no_names(root):
     assert len(cache) == NUM_PIECES
     assert sum(len(cache.pieces(split)) for split in ("train", "val", "test")) == NUM_PIECES
     assert all(len(cache[i]) == cache.lengths[i] for i in range(NUM_PIECES))
+
+
+def test_a_damaged_start_is_written_again(root, listings):
+    folder = opened(root).cache.folder
+    (start,) = folder.parent.glob("starts/*.json")
+    whole = start.read_bytes()
+    for damaged in (whole[:-9], b"{}", whole.replace(b"folders", b"fold\xe5rs"), b"\xff" + whole):
+        start.write_bytes(damaged)
+        listings.clear()
+        assert opened(root).cache.folder == folder
+        assert (len(listings), start.read_bytes()) == (1, whole)
