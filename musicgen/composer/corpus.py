@@ -12,7 +12,7 @@ from musicgen.composer.groove.families import FAMILIES
 from musicgen.composer.groove.song import compose_groove
 from musicgen.composer.pop.song import compose_pop
 from musicgen.console import progress_bar
-from musicgen.files import write_text
+from musicgen.files import write_bytes
 from musicgen.midi import Score, write
 
 MANIFEST = "composed.json"
@@ -42,15 +42,15 @@ def compose_corpus(
     plan = dict(_plan(kind, seed, num_pieces))
     paths = [root / name for name in plan]
     settings = {"kind": kind, "num_pieces": num_pieces, "seed": seed, "version": VERSION}
-    complete = json.dumps(settings, indent=1) + "\n"
+    complete = (json.dumps(settings, indent=1) + "\n").encode()
     manifest = root / MANIFEST
-    if all(path.is_file() for path in [manifest, *paths]) and manifest.read_text() == complete:
+    if all(path.is_file() for path in [manifest, *paths]) and manifest.read_bytes() == complete:
         return paths
-    write_text(manifest, "")  # an incomplete corpus
+    write_bytes(manifest, b"")  # an incomplete corpus
     with progress_bar() as progress:
         for name, compose in progress.track(plan.items(), description=f"Composing {kind}"):
             write(compose(), root / name)
-    write_text(manifest, complete)
+    write_bytes(manifest, complete)
     return paths
 
 

@@ -127,7 +127,12 @@ class TokenCache:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        index = np.load(folder / INDEX)
+        try:
+            index = np.load(folder / INDEX)
+        except ValueError:
+            raise UserError(
+                f"{folder / INDEX}: damaged; remove {folder}, it is made again"
+            ) from None
         self.lengths: NDArray[np.int64] = index["tokens"].astype(np.int64)
         self.bar_lengths: list[int] = index["bar_length"].tolist()
         self._splits = index["split"].astype(np.int8)

@@ -5,7 +5,8 @@ import os
 import pytest
 
 from musicgen.data.preparation import Shard, starts
-from musicgen.data.preparation.cache import PIECES
+from musicgen.data.preparation.cache import INDEX, PIECES
+from musicgen.errors import UserError
 from musicgen.midi import write
 from musicgen.tokenization import REMI
 from tests.data.listed import melody
@@ -130,3 +131,10 @@ def test_a_damaged_start_is_written_again(root, listings):
         listings.clear()
         assert opened(root).cache.folder == folder
         assert (len(listings), start.read_bytes()) == (1, whole)
+
+
+def test_a_damaged_index_is_named(root):
+    index = opened(root).cache.folder / INDEX
+    index.write_bytes(index.read_bytes().replace(b"fortran", b"f\xffrtran"))
+    with pytest.raises(UserError, match=r"index\.npy: damaged; remove .*, it is made again"):
+        len(opened(root).cache)
