@@ -92,9 +92,8 @@ def main(cfg: DictConfig) -> None:
         done: dict[str, tuple[Continuation, MidiFile]] = {}
         start, interrupted = time.monotonic(), False
         try:
-            for continuation in chain(earlier, continuations(model, prompts, request, earlier)):
-                if len(done) >= len(earlier):
-                    journal.add(continuation)
+            new = map(journal.add, continuations(model, prompts, request, earlier))
+            for continuation in chain(earlier, new):
                 name = names[id(continuation.prompt), continuation.sample]
                 written = continuation.midi_file(cfg.keep_prompt)
                 write_bytes(out / name, written.data)

@@ -55,8 +55,8 @@ class Journal:
             score = with_frame(tokenizer.decode(tokens), prompt.score)
             yield Continuation(prompt, sample, tokens, score, tuple(selections))
 
-    def add(self, continuation: Continuation) -> None:
-        """Append a continuation."""
+    def add(self, continuation: Continuation) -> Continuation:
+        """Append a continuation, and return it."""
         measures = [
             [(c.log_likelihood, c.in_scale) for c in selection.candidates]
             for selection in continuation.selections
@@ -66,3 +66,4 @@ class Journal:
         new = "" if self.path.exists() else self._settings + "\n"
         with self.path.open("a", encoding="utf-8") as file:
             file.write(f"{new}{json.dumps(entry)}\n")
+        return continuation
