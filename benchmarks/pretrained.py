@@ -130,8 +130,9 @@ def measures(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the mean of each measure of `evaluate.py`, with its interval over continuations."""
     pieces = read(folder / "descriptors_pieces.csv")
     for row in read(folder / "descriptors.csv"):
-        values = [number(piece[row["descriptor"]]) for piece in pieces]
-        line = as_row(row["descriptor"], values, row["originals"])
+        name = row["descriptor"]  # one of all pieces together has no value of each
+        values = [number(piece.get(name, row["generated"])) for piece in pieces]
+        line = as_row(name, values, row["originals"])
         yield line | {"overlap": number(row["overlap"])}
     profiles: dict[str, list[float]] = {}
     for row in read(folder / "style_pieces.csv"):

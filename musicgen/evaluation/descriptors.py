@@ -13,6 +13,13 @@ from musicgen.console import track
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import Inputs, Measure, Row
 from musicgen.evaluation.references import Pair, References, open_pairs
+from musicgen.metrics.bars import (
+    Events,
+    bar_notes,
+    join_bars,
+    similarities_by_lag,
+    similarity_error,
+)
 from musicgen.metrics.descriptors import descriptors, distribution_distance
 from musicgen.metrics.key import find_key, in_key_share
 from musicgen.metrics.listening import (
@@ -36,14 +43,17 @@ NUM_CHORD_PIECES = 100
 class Descriptors(Measure):
     """Descriptors of continuations and of the music that follows their prompts.
 
-    Both are equally long, without the prompt; see `describe`. Writes `descriptors_pieces.csv`.
+    Both are equally long, without the prompt; see `describe`. `similarity_error` is Museformer's
+    SE, of all continuations. Writes `descriptors_pieces.csv`, and the similarities by lag that SE
+    compares as `descriptors_bars.csv`.
     """
 
     name = "descriptors"
     legend = (
         "means of the continuations and of the music that follows the prompts in the originals; n: "
         "continuations with a value; overlap (1 is best) and KL (0 is best) of distances within "
-        "the generated set and to the originals: musicgen/metrics/descriptors.py"
+        "the generated set and to the originals: musicgen/metrics/descriptors.py. Bars that return "
+        "may be the prompt's: musicgen/metrics/bars.py"
     )
 
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
@@ -52,15 +62,20 @@ class Descriptors(Measure):
         generated: defaultdict[str, list[float]] = defaultdict(list)
         originals: defaultdict[str, list[float]] = defaultdict(list)
         details = []
+        new_bars: list[tuple[Events, int]] = []
+        old_bars: list[tuple[Events, int]] = []
         seen: set[str] = set()
         for pair in track(pairs, self.name):
             found = describe(pair.continuation, pair, chords)
             details.append({"piece": pair.file, "reference": pair.name, **found})
+            new_bars.append(bars_with_prompt(pair, pair.continuation))
             for name, value in found.items():
                 generated[name].append(value)
             if pair.name not in seen:  # each original counts once, not once a sample
                 seen.add(pair.name)
-                for name, value in describe(pair.own_continuation(), pair, chords).items():
+                own = pair.own_continuation()
+                old_bars.append(bars_with_prompt(pair, own))
+                for name, value in describe(own, pair, chords).items():
                     originals[name].append(value)
         write_csv(details, out / "descriptors_pieces.csv")
         rows = []
@@ -77,7 +92,21 @@ class Descriptors(Measure):
                     "KL": divergence,
                 }
             )
-        return rows
+        new, old = similarities_by_lag(new_bars), similarities_by_lag(old_bars)
+        by_lag = zip(new.tolist(), old.tolist(), strict=True)
+        lines = [
+            {"lag in bars": lag, "generated": a, "originals": b}
+            for lag, (a, b) in enumerate(by_lag, start=1)
+        ]
+        write_csv(lines, out / "descriptors_bars.csv")
+        error = {"n": len(pairs), "generated": similarity_error(new, old)}
+        return [*rows, {"descriptor": "similarity_error", **error}]
+
+
+def bars_with_prompt(pair: Pair, score: Score) -> tuple[Events, int]:
+    """Return the bars of a prompt and the music behind it, and the number of the prompt's."""
+    prompt, num_bars = pair.prompt()
+    return join_bars(bar_notes(prompt), num_bars, bar_notes(score)), num_bars
 
 
 def describe(
@@ -87,20 +116,20 @@ def describe(
 
     They are those of `musicgen.metrics.descriptors` and `musicgen.metrics.listening`, and
     `in_key_share`, the share of the notes in the prompt's key, and `known_chord_changes`, the share
-    of the chord changes that the prompt or another piece of `chords` has, in any key.
+    of the chord changes that the prompt or another piece of `chords` has, in any key. Bars may
+    return to those of the prompt.
     """
-    reference = pair.reference
-    prompt = reference.clip(0, round(pair.prompt_beats * reference.ticks_per_beat))
+    prompt, prompt_bars = pair.prompt()
     known = frozenset(chord_steps(chord_changes(prompt))).union(
         *(steps for name, steps in chords.items() if name != pair.name)
     )
     found = chord_changes(score)
-    key = find_key(pitched_notes(prompt if prompt.num_notes else reference))
+    key = find_key(pitched_notes(prompt if prompt.num_notes else pair.reference))
     return {
         **descriptors(score),
         "in_key_share": in_key_share(score, key),
         "known_chord_changes": known_step_share(found, known),
-        **listening_measures(score, found),
+        **listening_measures(score, found, prompt, prompt_bars),
     }
 
 

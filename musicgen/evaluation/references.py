@@ -53,10 +53,19 @@ class Pair:
     reference: Score
     prompt_beats: float  # of the reference, from its beginning, that the model was shown
 
+    @property
+    def prompt_end(self) -> int:
+        """Tick of the reference at which the prompt ends."""
+        return round(self.prompt_beats * self.reference.ticks_per_beat)
+
+    def prompt(self) -> tuple[Score, int]:
+        """Return the prompt, and its number of bars."""
+        bars = self.reference.bar_starts() < self.prompt_end
+        return self.reference.clip(0, self.prompt_end), int(bars.sum())
+
     def own_continuation(self) -> Score:
         """Return the reference's music after the prompt, as long as the continuation."""
-        ticks, new = self.reference.ticks_per_beat, self.continuation
-        start = round(self.prompt_beats * ticks)
+        ticks, new, start = self.reference.ticks_per_beat, self.continuation, self.prompt_end
         return self.reference.clip(start, start + new.end * ticks // new.ticks_per_beat)
 
 

@@ -10,19 +10,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from musicgen.metrics.bars import (
+    STEPS_PER_BEAT,
+    Events,
+    bar_notes,
+    bar_similarities,
+    bars_and_steps,
+    bars_recalled,
+    join_bars,
+)
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import NoteArray, Score, pitched_notes
 
-STEPS_PER_BEAT = 4
-"""Grid on which rhythms are compared: sixteenth notes."""
 RETURNS = (8, 16)
 """Distances in bars at which the return of motifs is measured."""
 
 _STEP = 2  # semitones: larger intervals are leaps
 _BRIDGED = 1  # bars: a longer rest ends a phrase, and the interval over it is no melodic motion
 
-IntArray = NDArray[np.int64]
-Motif = frozenset[tuple[int, int]]
 ChordStep = tuple[tuple[int, ...], tuple[int, ...]]
 """The tones of two successive chords, in a transposition that depends on their relation only."""
 
@@ -34,23 +39,34 @@ class ChordChange(NamedTuple):
     tones: frozenset[int]
 
 
-def listening_measures(score: Score, chords: Sequence[ChordChange]) -> dict[str, float]:
-    """Measure melody, harmony and density of a piece; undefined values are NaN.
+def listening_measures(
+    score: Score, chords: Sequence[ChordChange], prompt: Score | None = None, prompt_bars: int = 0
+) -> dict[str, float]:
+    """Measure melody, harmony, density and returns of a piece; undefined values are NaN.
 
     The melody is the skyline of the pitched notes, the bass that from below; a single voice is
     the melody. The other notes are inner voices. See `melody_measures` and `harmony_measures`;
-    `notes_per_bar` counts all pitched notes, over all bars.
+    `notes_per_bar` counts all pitched notes, over all bars. `bars_recalled` and
+    `motif_return_8`, `motif_return_16` are those of the bars behind the prompt, to whose bars they
+    may return: see `musicgen.metrics.bars.bars_recalled`, and `motif_return`.
 
     Args:
         chords: changes of chord sorted by tick, such as those of the score's markers.
+        prompt: the music before, `prompt_bars` bars; None: the piece has none.
     """
-    notes = pitched_notes(score)
+    before = prompt or Score()
+    notes, earlier = pitched_notes(score), pitched_notes(before)
     high = skyline(notes)
     low = bass_line(notes) & ~high
     melody, bass, inner = notes[high], notes[low], notes[~high & ~low]
+    motifs = melody_motifs(before, earlier[skyline(earlier)])
+    motifs = join_bars(motifs, prompt_bars, melody_motifs(score, melody))
+    all_notes = join_bars(bar_notes(before), prompt_bars, bar_notes(score))
     return {
         "notes_per_bar": len(notes) / len(score.bar_starts()) if len(notes) else np.nan,
         **melody_measures(score, melody),
+        **{f"motif_return_{lag}": motif_return(motifs, lag, prompt_bars) for lag in RETURNS},
+        "bars_recalled": bars_recalled(bar_similarities(all_notes[:, :3]), prompt_bars),
         **harmony_measures(score, melody, inner, bass, chords),
     }
 
@@ -65,57 +81,54 @@ def melody_measures(score: Score, melody: NoteArray) -> dict[str, float]:
     - `melody_syncopation`: share of notes that begin off the beat and sound across the next one,
       on which none begins (after Longuet-Higgins & Lee 1984).
     - `melody_rhythms`: number of different bar rhythms as a share of the bars with notes.
-    - `motif_return_8`, `motif_return_16`: see `motif_return`.
     """
     num_bars = len(score.bar_starts())
-    motifs = _motifs(score, melody)
-    rhythms = {frozenset(step for step, _ in motif) for motif in motifs.values()}
+    rhythms: defaultdict[int, set[int]] = defaultdict(set)
+    for bar, step in zip(*bars_and_steps(score, melody), strict=True):
+        rhythms[bar].add(step)
+    different = {frozenset(steps) for steps in rhythms.values()}
     return {
         "melody_range": float(np.ptp(melody["pitch"])) if len(melody) else np.nan,
         "melody_motion": _motion(score, melody),
         "melody_notes_per_bar": len(melody) / num_bars if len(melody) else np.nan,
         "melody_syncopation": _syncopation(score, melody),
-        "melody_rhythms": len(rhythms) / len(motifs) if motifs else np.nan,
-        **{f"motif_return_{lag}": motif_return(score, melody, lag) for lag in RETURNS},
+        "melody_rhythms": len(different) / len(rhythms) if rhythms else np.nan,
     }
 
 
-def motif_return(score: Score, melody: NoteArray, lag: int) -> float:
+def motif_return(motifs: Events, lag: int, first: int = 0) -> float:
     """Return how much more alike bars `lag` bars apart are than any two bars of the piece.
 
-    A bar is the set of its melody notes' (onset in sixteenths, contour): contour is the direction
-    from the note before in the bar, by step (at most two semitones) or leap, so that a motif over
-    other chords counts as the same. The similarity of two bars is Dice's coefficient, 0 to 1; the
-    value is its mean over bars n and n + `lag` less its mean over all pairs of bars. Bars
-    without melody are left out. NaN without a pair at this distance.
+    The similarity of two bars is Dice's coefficient of their motifs, 0 to 1; the value is its mean
+    over bars n and n + `lag` less its mean over all pairs of bars. Bars without melody are left
+    out. NaN without a pair at this distance.
 
     Args:
+        motifs: of `melody_motifs`.
         lag: in bars, >= 1.
+        first: pairs of earlier bars, such as a prompt's, do not count.
     """
-    motifs = _motifs(score, melody)
-    numbers = sorted(motifs)
-    alike: list[float] = []
-    overall: list[float] = []
-    for i, first in enumerate(numbers):
-        for second in numbers[i + 1 :]:
-            a, b = motifs[first], motifs[second]
-            similarity = 2 * len(a & b) / (len(a) + len(b))  # Dice's
-            overall.append(similarity)
-            if second - first == lag:
-                alike.append(similarity)
-    return float(np.mean(alike) - np.mean(overall)) if alike else np.nan
+    similarities = bar_similarities(motifs)
+    filled = ~np.isnan(similarities.diagonal())
+    earlier, later = np.nonzero(
+        np.triu(np.outer(filled, filled & (np.arange(len(filled)) >= first)), 1)
+    )
+    overall = similarities[earlier, later]
+    alike = overall[later - earlier == lag]
+    return float(alike.mean() - overall.mean()) if len(alike) else np.nan
 
 
-def _motifs(score: Score, melody: NoteArray) -> dict[int, Motif]:
-    """Return the (onset, contour) pairs of each bar with notes."""
+def melody_motifs(score: Score, melody: NoteArray) -> Events:
+    """Return bar, onset in sixteenths and contour of each note of a melody: [N, 3].
+
+    Contour is the direction from the note before in the bar, by step (at most two semitones) or
+    leap, so that a motif over other chords counts as the same.
+    """
     bar, step = bars_and_steps(score, melody)
     intervals = np.diff(melody["pitch"], prepend=melody["pitch"][:1])
     contour = np.sign(intervals) * (1 + (np.abs(intervals) > _STEP))
     contour[np.diff(bar, prepend=-1) != 0] = 0  # the first note of a bar has none
-    found: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
-    for number, *pair in np.stack([bar, step, contour], axis=1).tolist():
-        found[number].add((pair[0], pair[1]))
-    return {number: frozenset(pairs) for number, pairs in found.items()}
+    return np.stack([bar, step, contour], axis=1)
 
 
 def _motion(score: Score, melody: NoteArray) -> float:
@@ -265,11 +278,3 @@ def bass_line(notes: NoteArray) -> NDArray[np.bool_]:
     lowest = np.zeros(len(notes), bool)
     lowest[order] = skyline(mirrored[order])
     return lowest
-
-
-def bars_and_steps(score: Score, notes: NoteArray) -> tuple[IntArray, IntArray]:
-    """Return the bar of each note, and its onset in the bar in sixteenths. [N], [N]"""
-    starts = score.bar_starts()
-    bar = np.searchsorted(starts, notes["onset"], side="right") - 1
-    step = np.rint((notes["onset"] - starts[bar]) * STEPS_PER_BEAT / score.ticks_per_beat)
-    return bar, step.astype(np.int64)

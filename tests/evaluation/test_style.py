@@ -286,6 +286,14 @@ def test_descriptors_of_the_own_continuation_are_the_originals(tmp_path, inputs,
     table = measure("descriptors").compute(inputs(generated=str(tmp_path / "new")), tmp_path)
     own, moved = csv.DictReader((tmp_path / "descriptors_pieces.csv").open())
     rows = {row["descriptor"]: row for row in table}
+    error = rows.pop("similarity_error")
+    by_lag = [
+        {name: float(value) for name, value in line.items() if value}
+        for line in csv.DictReader((tmp_path / "descriptors_bars.csv").open())
+    ]
+    gaps = [abs(x["generated"] - x["originals"]) for x in by_lag if len(x) == 3]
+    assert error["n"] == 2
+    assert error["generated"] == pytest.approx(np.mean(gaps))
     assert rows["in_key_share"]["originals"] > 0.8  # composed in one key
     for name, row in rows.items():
         if "drum" in name:

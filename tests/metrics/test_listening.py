@@ -9,6 +9,7 @@ from musicgen.metrics.listening import (
     chord_steps,
     known_step_share,
     listening_measures,
+    melody_motifs,
     motif_return,
     skyline,
 )
@@ -62,9 +63,9 @@ def test_motifs_that_return_transposed_count_as_the_same():
     score = piano(*rows)
     melody = score.tracks[0].notes
     # Of 36 pairs of bars, the 21 among the seven and the pair of motifs are equal.
-    assert motif_return(score, melody, 8) == pytest.approx(1 - 22 / 36)
-    assert motif_return(score, melody, 7) == pytest.approx(0 - 22 / 36)
-    assert np.isnan(motif_return(score, melody, 9))
+    assert motif_return(melody_motifs(score, melody), 8) == pytest.approx(1 - 22 / 36)
+    assert motif_return(melody_motifs(score, melody), 7) == pytest.approx(0 - 22 / 36)
+    assert np.isnan(motif_return(melody_motifs(score, melody), 9))
 
 
 def test_similarity_of_bars_is_that_of_onset_and_contour():
@@ -72,7 +73,9 @@ def test_similarity_of_bars_is_that_of_onset_and_contour():
     score = piano((0, 2, 72), (4, 2, 74), (16, 2, 72), (20, 2, 76), (32, 2, 60), (36, 2, 61))
     melody = score.tracks[0].notes
     # Pairs (1, 2), (2, 3): 1/2; (1, 3): 1.
-    assert motif_return(score, melody, 2) == pytest.approx(1 - (1 / 2 + 1 / 2 + 1) / 3)
+    assert motif_return(melody_motifs(score, melody), 2) == pytest.approx(
+        1 - (1 / 2 + 1 / 2 + 1) / 3
+    )
 
 
 def test_harmony_by_hand():

@@ -1,0 +1,158 @@
+"""Similarities of bars, against a loop over pairs and cases by hand."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from musicgen.metrics.bars import (
+    bar_notes,
+    bar_similarities,
+    bars_recalled,
+    join_bars,
+    similarities_by_lag,
+    similarity_error,
+)
+from musicgen.metrics.listening import listening_measures, melody_motifs, motif_return
+from musicgen.midi import Score, TimeSignature, Track, notes_from
+
+TPB = 480
+STEP = TPB // 4
+
+
+def piano(*rows) -> Score:
+    """A score from rows of (onset, length, pitch), in sixteenths."""
+    notes = notes_from([(int(o * STEP), int(n * STEP), p, 64) for o, n, p in rows])
+    return Score(TPB, [Track(notes=notes)])
+
+
+def piece(letters: str) -> Score:
+    """Bars of four notes: those of one letter are equal, a space is an empty bar."""
+    return piano(
+        *(
+            (16 * bar + 4 * beat, 2, ord(letter) + beat)
+            for bar, letter in enumerate(letters)
+            for beat in range(4)
+            if letter != " "
+        )
+    )
+
+
+def table(*rows):
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+events = st.lists(st.tuples(*(st.integers(0, high) for high in (11, 2, 2))), max_size=40)
+
+
+def by_pairs(rows):
+    """The sets of the bars, and Dice's coefficient of each pair m < n; None of two empty ones."""
+    sets = [{row[1:] for row in rows if row[0] == bar} for bar in range(12)]
+    pairs = {
+        (m, n): 2 * len(sets[m] & sets[n]) / (len(sets[m]) + len(sets[n]))
+        for m, n in combinations(range(12), 2)
+        if sets[m] or sets[n]
+    }
+    return sets, pairs
+
+
+@given(rows=events, first=st.integers(0, 6))
+def test_measures_match_a_loop_over_pairs(rows, first):
+    sets, pairs = by_pairs(rows)
+    found = bar_similarities(table(*rows), 12)
+    for m, n in combinations(range(12), 2):
+        assert found[m, n] == found[n, m] or (np.isnan(found[m, n]) and (m, n) not in pairs)
+        assert np.isnan(found[m, n]) or found[m, n] == pairs[m, n]
+
+    counted = [n for n in range(first, 12) if sets[n]]
+    like = [any(pairs[m, n] >= 0.8 for m in range(n - 3)) for n in counted]
+    expected = np.mean(like) if counted else np.nan
+    assert bars_recalled(found, first) == pytest.approx(expected, nan_ok=True)
+
+    rows = [*rows, (11, 9, 9)]  # the last bar, so that 12 are known without their number
+    sets, pairs = by_pairs(rows)
+    for lag, value in enumerate(similarities_by_lag([(table(*rows), first)]), start=1):
+        at = [
+            len(sets[n - lag] & sets[n]) / len(sets[n - lag] | sets[n])
+            for n in range(max(first, lag), 12)
+            if (n - lag, n) in pairs
+        ]
+        assert value == pytest.approx(np.mean(at) if at else np.nan, nan_ok=True)
+
+    of_melody = {
+        (m, n): value for (m, n), value in pairs.items() if n >= first and sets[m] and sets[n]
+    }
+    at = [value for (m, n), value in of_melody.items() if n - m == 4]
+    expected = np.mean(at) - np.mean(list(of_melody.values())) if at else np.nan
+    assert motif_return(table(*rows), 4, first) == pytest.approx(expected, nan_ok=True)
+
+
+def test_bars_that_return_by_hand():
+    dice = bar_similarities(bar_notes(piece("ABCDABXD")))
+    # Of eight bars A, B and D return four bars later; the neighbours in pitch share no note.
+    assert bars_recalled(dice) == 3 / 8
+    assert bars_recalled(dice, 4) == 3 / 4
+    assert bars_recalled(bar_similarities(bar_notes(piece("AAAA")))) == 0  # sooner is a pattern
+    assert bars_recalled(bar_similarities(bar_notes(piece("AB  AB")))) == 2 / 4
+    assert np.isnan(bars_recalled(bar_similarities(bar_notes(Score()))))
+
+
+@pytest.mark.parametrize(("shared", "recalled"), [(4, 1), (3, 0)])
+def test_a_bar_returns_from_a_dice_coefficient_of_four_fifths_on(shared, recalled):
+    first = [(3 * i, 1, 60 + i) for i in range(5)]
+    second = [(o + 64, n, p if i < shared else 90) for i, (o, n, p) in enumerate(first)]
+    dice = bar_similarities(bar_notes(piano(*first, *second))[:, :3])
+    assert dice[0, 4] == pytest.approx(shared / 5)
+    assert bars_recalled(dice, 4) == recalled
+
+
+def test_notes_of_bars():
+    # Off the grid by less than half a step; in 3/4; drums are left out.
+    score = piano((0.3, 3, 60), (12, 1.6, 62))
+    score.time_signatures = [TimeSignature(0, 3, 4)]
+    score.tracks.append(Track(is_drum=True, notes=score.tracks[0].notes))
+    assert bar_notes(score).tolist() == [[0, 0, 60, 3], [1, 0, 62, 2]]
+
+
+def test_a_continuation_may_return_to_its_prompt():
+    prompt, new = piece("ABCD    "), piece("ABCX")
+    found = listening_measures(new, [], prompt, 8)
+    assert found["bars_recalled"] == 3 / 4
+    # A motif has no pitch: every bar with notes is like every other.
+    assert found["motif_return_8"] == 0
+    assert np.isnan(found["motif_return_16"])
+    alone = listening_measures(new, [])
+    assert alone["bars_recalled"] == 0
+    assert np.isnan(alone["motif_return_8"])
+    joined = join_bars(bar_notes(prompt), 8, bar_notes(new))
+    assert np.array_equal(joined, bar_notes(piece("ABCD    ABCX")))
+
+
+def test_motifs_return_sixteen_bars_after_a_prompt_of_four():
+    """At a lag of 16 bars only bars of the prompt can return in a continuation of 16."""
+    motif = piano((0, 2, 72), (4, 2, 74), (8, 2, 79))
+    other = [(16 * bar + 2, 2, 72) for bar in range(12)]
+    again = [(192 + o, 2, p + 5) for o, p in ((0, 72), (4, 74), (8, 79))]
+    found = listening_measures(piano(*other, *again), [], motif, 4)
+    # Pairs whose later bar is new: 66 + 1 alike of 12 · 13 / 2 + 13.
+    assert found["motif_return_16"] == pytest.approx(1 - 67 / 91)
+    assert np.isnan(listening_measures(piano(*other, *again), [])["motif_return_16"])
+
+
+def test_similarity_error_by_hand():
+    def lags(*pieces):
+        return similarities_by_lag((bar_notes(piece(letters)), 0) for letters in pieces)
+
+    old, new = lags("ABAB"), lags("ABCB", "AA")
+    assert old[:4] == pytest.approx([0, 1, 0, np.nan], nan_ok=True)
+    assert new[:4] == pytest.approx([1 / 4, 1 / 2, 0, np.nan], nan_ok=True)
+    assert similarity_error(new, old) == pytest.approx((1 / 4 + 1 / 2 + 0) / 3)
+    assert similarity_error(old, old) == 0
+    # Another duration is another note: one note of three is shared.
+    long = piano((0, 2, 60), (4, 2, 62), (16, 2, 60), (20, 3, 62))
+    assert similarities_by_lag([(bar_notes(long), 0)])[0] == 1 / 3
+    assert melody_motifs(long, long.tracks[0].notes).tolist() == [
+        *([0, 0, 0], [0, 4, 1], [1, 0, 0], [1, 4, 1]),
+    ]
