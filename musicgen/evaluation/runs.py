@@ -84,7 +84,9 @@ def name_runs(paths: Sequence[str], contents: Sequence[CheckpointContent]) -> li
     """
     identities = [content.identity or path for path, content in zip(paths, contents, strict=True)]
     seeds = [content.config.get("seed") for content in contents]
-    labels = _describe(dict(zip(identities, (content.config for content in contents), strict=True)))
+    # Published models have no more of their configuration than generation reads.
+    configs = [{"model": content.model, **content.config} for content in contents]
+    labels = _describe(dict(zip(identities, configs, strict=True)))
     names = []
     for identity, file, seed in zip(identities, _shorten(paths), seeds, strict=True):
         members = [s for each, s in zip(identities, seeds, strict=True) if each == identity]

@@ -24,7 +24,9 @@ def settings(target: str = "SineSPE", seed: int = 1, lr: float = 0.1, **position
 
 
 def names(*configs: dict[str, Any], paths: list[str] | None = None):
-    contents: Any = [SimpleNamespace(config=c, identity=run_identity(c)) for c in configs]
+    contents: Any = [
+        SimpleNamespace(config=c, model=c["model"], identity=run_identity(c)) for c in configs
+    ]
     return name_runs(paths or [f"outputs/{i}" for i in range(len(configs))], contents)
 
 
@@ -76,3 +78,14 @@ def test_seeds_of_the_configuration_are_a_group(config):
         OmegaConf.update(cfg, "paths.output_dir", f"outputs/{seed}")
         configs.append(OmegaConf.to_container(cfg, resolve=True))
     assert names(*configs) == [("model", "model, seed 1"), ("model", "model, seed 2")]
+
+
+def test_published_models_are_named_by_their_own_configuration():
+    """Their folders hold neither a configuration of training nor an identity."""
+    loader = {"length": 64}
+    contents: Any = [
+        SimpleNamespace(config={"loader": loader}, model=settings(name)["model"], identity=None)
+        for name in ("SineSPE", "ConvSPE")
+    ]
+    assert name_runs(["a"], contents[:1]) == [("model", "model")]
+    assert name_runs(["a", "b"], contents) == [("SineSPE", "SineSPE"), ("ConvSPE", "ConvSPE")]
