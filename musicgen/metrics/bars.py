@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,26 @@ def bars_recalled(similarities: FloatArray, first: int = 0) -> float:
     like = np.logical_or.reduce(np.tril(similarities >= ALIKE, -MIN_LAG), axis=1)
     filled = ~np.isnan(similarities.diagonal())
     return mean_of_valid(like[first:][filled[first:]].astype(float))
+
+
+def kinds_of_bars(similarities: FloatArray, lags: Sequence[int]) -> dict[str, NDArray[np.bool_]]:
+    """Return which bars are new, which return after each lag, and which are the first four.
+
+    A bar is new if no earlier bar is like it. Empty bars are of neither kind.
+
+    Args:
+        similarities: of `bar_similarities`.
+        lags: in bars, >= 1.
+
+    Returns:
+        By the kind's name, a flag for each bar: [num_bars].
+    """
+    like = similarities >= ALIKE
+    filled = ~np.isnan(similarities.diagonal())
+    kinds = {"new bars": filled & ~np.logical_or.reduce(np.tril(like, -1), axis=1)}
+    for lag in lags:
+        kinds[f"return {lag}"] = np.pad(like.diagonal(-lag), (min(lag, len(like)), 0))
+    return {**kinds, "bars 1–4": np.arange(len(like)) < 4}
 
 
 def similarities_by_lag(pieces: Iterable[tuple[Events, int]]) -> FloatArray:

@@ -38,6 +38,11 @@ class Key(NamedTuple):
         """The pitch classes of the tonic's chord."""
         return self.tonic, (self.tonic + (4 if self.major else 3)) % 12, (self.tonic + 7) % 12
 
+    @property
+    def scale(self) -> tuple[int, ...]:
+        """The pitch classes of its major or natural minor scale."""
+        return tuple((self.tonic + step) % 12 for step in _SCALE[self.major])
+
 
 _KEYS = [Key(tonic, major) for major in (True, False) for tonic in range(12)]
 
@@ -60,8 +65,7 @@ def in_key_share(score: Score, key: Key | None) -> float:
     notes = pitched_notes(score)
     if key is None or not len(notes):
         return np.nan
-    degrees = (notes["pitch"] - key.tonic) % 12
-    return float(np.isin(degrees, _SCALE[key.major]).mean())
+    return float(np.isin(notes["pitch"] % 12, key.scale).mean())
 
 
 def pitch_classes(score: Score) -> NDArray[np.int64]:

@@ -300,6 +300,32 @@ def test_predictions_averaged_over_keys(here, workplace):
     assert float(row["mean"]) == pytest.approx(-np.log(p).mean(), rel=1e-5)
 
 
+def test_recall_is_the_loss_of_its_parts(here, workplace):
+    (run,) = workplace.glob("outputs/tiny/*")
+    arguments = ["metrics=recall", f"checkpoint={run}", "split=train", "max_pieces=2", "out=recall"]
+    arguments += ["metric.recall.max_tokens=900", "metric.recall.lags=[4,300]"]
+    done = succeed(here(workplace, "evaluate.py", *arguments))
+    assert "recall, nats a token" in done.stdout
+    assert "recall, nats a pitch" in done.stdout
+    rows = {row["part"]: row for row in csv.DictReader((workplace / "recall/recall.csv").open())}
+    assert {"all", "new bars", "bars 1–4", "planted 4", "copy 4"} <= {*rows}
+    assert not {"planted 300", "return 300"} & {*rows}  # there is no such lag in 900 tokens
+    assert rows["planted 4"]["tokens"] == rows["copy 4"]["tokens"]
+    assert (workplace / "recall/recall.png").stat().st_size > 5_000
+    model = load(run)
+    data = open_training_data(model)
+    nats, opening = [], []
+    for piece in data.split("train")[:2]:
+        tokens = data.cache[piece][:901].astype(np.int64)
+        noise = NoiseKey((0, RandomStream.EVALUATION, piece))
+        nats += position_losses(model.model, tokens, noise)[0].tolist()
+        bars = np.cumsum(tokens == tokens[0])[1:]  # REMI begins with Bar
+        opening += (bars <= 4).tolist()
+    for part, chosen in ("all", np.ones(len(nats), bool)), ("bars 1–4", np.array(opening)):
+        assert float(rows[part]["mean"]) == pytest.approx(np.mean(np.array(nats)[chosen]), rel=1e-5)
+        assert int(rows[part]["tokens"]) == chosen.sum()
+
+
 def test_resources_until_the_best_validation(here, workplace):
     (run,) = workplace.glob("outputs/tiny/*")
     arguments = ["metrics=resources", f"runs=[{run}]", "out=took"]

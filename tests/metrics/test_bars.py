@@ -12,6 +12,7 @@ from musicgen.metrics.bars import (
     bar_similarities,
     bars_recalled,
     join_bars,
+    kinds_of_bars,
     similarities_by_lag,
     similarity_error,
 )
@@ -70,6 +71,13 @@ def test_measures_match_a_loop_over_pairs(rows, first):
     like = [any(pairs[m, n] >= 0.8 for m in range(n - 3)) for n in counted]
     expected = np.mean(like) if counted else np.nan
     assert bars_recalled(found, first) == pytest.approx(expected, nan_ok=True)
+
+    kinds = kinds_of_bars(found, [2, 20])
+    old = [any(pairs.get((m, n), 0) >= 0.8 for m in range(n)) for n in range(12)]
+    assert kinds["new bars"].tolist() == [bool(sets[n]) and not old[n] for n in range(12)]
+    assert kinds["return 2"].tolist() == [pairs.get((n - 2, n), 0) >= 0.8 for n in range(12)]
+    assert not kinds["return 20"].any()
+    assert kinds["bars 1–4"].tolist() == [n < 4 for n in range(12)]
 
     rows = [*rows, (11, 9, 9)]  # the last bar, so that 12 are known without their number
     sets, pairs = by_pairs(rows)
