@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
@@ -112,18 +113,34 @@ def dumps(score: Score) -> bytes:
 
 def find_midi(folder: str | Path) -> list[Path]:
     """Return all MIDI files below `folder`, sorted by path; raise `UserError` if there is none."""
+    return list(midi_below(folder))
+
+
+def midi_below(folder: str | Path) -> Iterator[Path]:
+    """Find them as `find_midi` does, one at a time."""
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; give one that holds .mid or .midi files")
-    # macOS creates `._name.mid` resource forks beside the real files.
-    files = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in MIDI_SUFFIXES and path.name[0] != "." and path.is_file()
-    )
-    if not files:
+    empty = True
+    for path in _walk(folder):
+        # macOS creates `._name.mid` resource forks beside the real files.
+        if path.suffix.lower() in MIDI_SUFFIXES and path.name[0] != "." and path.is_file():
+            empty = False
+            yield path
+    if empty:
         raise UserError(f"{folder}: holds no .mid or .midi file; give a folder that does")
-    return files
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Yield what is below a folder, sorted by path, but for folders; follow no links to folders."""
+    entries: list[tuple[str, bool]] = []
+    with suppress(PermissionError), os.scandir(folder) as found:
+        entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in found)
+    for name, is_folder in entries:
+        if is_folder:
+            yield from _walk(folder / name)
+        else:
+            yield folder / name
 
 
 def without_suffix(name: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece
 from musicgen.errors import ParameterError
-from musicgen.midi import Score, find_midi, read
+from musicgen.midi import Score, midi_below, read
 
 
 class MidiFolder(Corpus):
@@ -28,10 +28,10 @@ class MidiFolder(Corpus):
 
     def pieces(self) -> list[Piece]:
         pieces = []
-        for path in find_midi(self.root):
+        for path in midi_below(self.root):
             name = path.relative_to(self.root).as_posix()
             top = name.split("/")[0].lower() if "/" in name else ""
-            pieces.append(Piece(name, path, self._group_of(name), SPLIT_NAMES.get(top)))
+            pieces.append(Piece(name, str(path), self._group_of(name), SPLIT_NAMES.get(top)))
         return pieces
 
     def _group_of(self, name: str) -> str:

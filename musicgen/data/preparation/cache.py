@@ -41,6 +41,7 @@ from musicgen.tokenization.base import EncodingSummary
 
 INDEX, PIECES, FILES = "index.npy", "pieces.db", "files.db"
 TOKENS, CROP_STARTS, SKETCHES = "tokens.bin", "crop_starts.bin", "sketches.bin"  # raw bytes
+_ROWS = {TOKENS: "u2", CROP_STARTS: "2i4", SKETCHES: f"{SKETCH_SIZE}u8"}
 # Finished parts; the names of those being written or removed begin with a dot.
 _PARTS = "parts/*/[!.]*"
 
@@ -71,7 +72,7 @@ class PieceStore:
     def __getitem__(self, piece: int) -> EncodedPiece:
         query = "SELECT * FROM pieces WHERE piece = ?"
         row = _open_pieces(self.folder).execute(query, (piece,)).fetchone()
-        tokens, crop_starts, sketches = open_arrays(self.folder)
+        tokens, crop_starts, sketches = _open_rows(self.folder)
         record, (token, bar) = _record_of(row), row[-2:]
         return EncodedPiece(
             record,
@@ -180,13 +181,32 @@ def _open_pieces(folder: Path) -> sqlite3.Connection:
 
 # Bounded, since each store takes three open files.
 @lru_cache(maxsize=64)
-def open_arrays(folder: Path) -> tuple[NDArray[Any], ...]:
-    """Return the tokens, crop starts and sketches of a store, memory-mapped."""
-    return (
-        _map(folder / TOKENS, np.uint16, -1),
-        _map(folder / CROP_STARTS, np.int32, -1, 2),
-        _map(folder / SKETCHES, np.uint64, -1, SKETCH_SIZE),
-    )
+def _open_rows(folder: Path) -> tuple[_Rows, ...]:
+    """Return the tokens, crop starts and sketches of a store."""
+    return tuple(_Rows(folder / name) for name in _ROWS)
+
+
+class _Rows:
+    """The rows of an array in a file. Read rows are not kept in memory, as mapped ones are."""
+
+    def __init__(self, path: Path) -> None:
+        self._file, self._dtype = path.open("rb"), np.dtype(_ROWS[path.name])
+
+    def __len__(self) -> int:
+        return os.fstat(self._file.fileno()).st_size // self._dtype.itemsize
+
+    def __getitem__(self, rows: int | slice) -> NDArray[Any]:
+        if not isinstance(rows, slice):
+            return self[rows : rows + 1][0]
+        self._file.seek(rows.start * self._dtype.itemsize)
+        content = self._file.read((rows.stop - rows.start) * self._dtype.itemsize)
+        return np.frombuffer(content, self._dtype)
+
+
+@lru_cache(maxsize=64)
+def open_arrays(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the tokens and crop starts of a cache, memory-mapped."""
+    return _map(folder / TOKENS, np.uint16, -1), _map(folder / CROP_STARTS, np.int32, -1, 2)
 
 
 def _map(path: Path, dtype: type, *shape: int) -> NDArray[Any]:
@@ -247,12 +267,8 @@ def build_cache(
     if not len(kept_rows):
         why = f"{pieces[0].path}: {os.fsdecode(reason[0])}" if reason else "there is none"
         raise UserError(f"none of {len(pieces)} pieces can be used; the first: {why}")
-    kept: list[int] = kept_rows["split"].tolist()
-    sketches = _map(folder / SKETCHES, np.uint64, -1, SKETCH_SIZE)
-    # The original is the first piece, by name, of the same music.
-    by_name = sorted(kept, key=lambda i: pieces[i].name)
-    first_of = find_duplicates(sketches, by_name)
-    originals = {i: first for i, first in zip(by_name, first_of, strict=True) if i != first}
+    kept = kept_rows["split"].copy()  # the column is filled below
+    originals = _originals(folder, pieces, kept)
     grouped = [
         replace(pieces[i], group=pieces[originals[i]].group) if i in originals else pieces[i]
         for i in kept
@@ -270,6 +286,13 @@ def build_cache(
     write_table(folder, store.records(), splits, duplicate_of)
     summary = summarise(store.records(), splits, duplicate_of)
     (folder / SUMMARY).write_text(summary + "\n", encoding="utf-8", errors="surrogateescape")
+
+
+def _originals(folder: Path, pieces: Sequence[Piece], kept: NDArray[Any]) -> dict[int, int]:
+    """Return the first piece, by name, of the same music, for each one that is not the first."""
+    by_name = sorted(kept.tolist(), key=lambda i: pieces[i].name)
+    first_of = find_duplicates(_Rows(folder / SKETCHES), by_name)
+    return {i: first for i, first in zip(by_name, first_of, strict=True) if i != first}
 
 
 @contextmanager
@@ -340,12 +363,19 @@ class CacheStore:
     def remove_parts(self, paths: Iterable[bytes]) -> None:
         """Remove the parts that contain no other pieces than those of these paths."""
         parts = list(self.folder.glob(f"{_PARTS}/{FILES}"))
-        known = set(paths) if parts else set()
-        for file in parts:
-            with open_database(file) as table:
-                own = all(path in known for (path,) in table.execute("SELECT path FROM files"))
-            if own:
-                _remove(file.parent)
+        with closing(sqlite3.connect("", isolation_level=None)) as known:
+            known.execute("BEGIN")
+            known.execute("CREATE TABLE known (path BLOB PRIMARY KEY) WITHOUT ROWID")
+            rows = ((path,) for path in paths) if parts else ()
+            known.executemany("INSERT OR IGNORE INTO known VALUES (?)", rows)
+            for file in parts:
+                with open_database(file) as table:
+                    own = all(
+                        known.execute("SELECT 1 FROM known WHERE path = ?", row).fetchone()
+                        for row in table.execute("SELECT path FROM files")
+                    )
+                if own:
+                    _remove(file.parent)
 
     def add_finished_files(self, files: Iterable[FileRow]) -> None:
         path = self.folder / FILES

@@ -9,8 +9,8 @@ each (bottom-k sketch: Cohen & Kaplan 2007, "Summarizing data using bottom-k ske
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import combinations
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +29,19 @@ SAME_MUSIC = 0.5
 # A passage with fewer notes, or in more pieces, does not identify a piece.
 _MIN_NOTES = 8
 _MAX_PIECES = 64
-_SHARE = 4_000_000  # hashes compared at once
+_BLOCK = 8192  # sketches read at once
+_SHARE = 2**20  # hashes compared at once
 _STEPS_PER_BEAT, _FRAME, _FRAMES = 4, 16, 4
 
 Sketches = NDArray[np.uint64]
+
+
+class StoredSketches(Protocol):
+    """An array of sketches, or a file of them."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, pieces: int | slice) -> Sketches: ...
 
 
 def sketch(score: Score) -> Sketches:
@@ -77,7 +86,7 @@ def similarity(one: Sketches, other: Sketches) -> float:
     return float(both.mean()) if len(smallest) else 0.0
 
 
-def find_duplicates(sketches: Sketches, order: Sequence[int] | None = None) -> list[int]:
+def find_duplicates(sketches: StoredSketches, order: Sequence[int] | None = None) -> list[int]:
     """Return for each piece the index of the first one of the same music, which may be itself.
 
     The relation is transitive: if b is the same as a, and c as b, so is c.
@@ -89,38 +98,49 @@ def find_duplicates(sketches: Sketches, order: Sequence[int] | None = None) -> l
     pieces = np.arange(len(sketches))
     compared = pieces if order is None else np.asarray(order)
     # Equal sketches need no comparison, and are compared with the others once.
-    whole = np.zeros(len(sketches), np.uint64)
-    for column in range(SKETCH_SIZE):
-        whole += _hash(sketches[:, column] + np.uint64(column))
+    whole, empty = np.zeros(len(sketches), np.uint64), np.zeros(len(sketches), bool)
+    columns = np.arange(SKETCH_SIZE).astype(np.uint64)
+    for rows, block in _blocks(sketches):
+        whole[rows] = _hash(block + columns).sum(axis=1)
+        empty[rows] = block[:, 0] == NO_PASSAGE
     _, leaders, members = np.unique(whole, return_index=True, return_inverse=True)
-    pairs = [(pieces, np.where(sketches[:, 0] == NO_PASSAGE, pieces, leaders[members]))]
-    for one, other in _candidates(sketches, np.isin(pieces, leaders)):
-        if similarity(sketches[one], sketches[other]) >= SAME_MUSIC:
-            pairs.append((np.array([one]), np.array([other])))
-    edges = np.concatenate(pairs, axis=1)
+    edges = np.stack([pieces, np.where(empty, pieces, leaders[members])])
+    pairs = _candidates(sketches, np.isin(pieces, leaders))
+    same = [similarity(sketches[i], sketches[j]) >= SAME_MUSIC for i, j in pairs.T]
+    edges = np.append(edges, pairs[:, np.array(same, bool)], axis=1)
     graph = coo_array((np.ones(edges.shape[1]), tuple(edges)), shape=2 * (len(sketches),))
     _, labels = connected_components(graph, directed=False)
     _, first, group = np.unique(labels[compared], return_index=True, return_inverse=True)
     return compared[first[group]].tolist()
 
 
-def _candidates(sketches: Sketches, compared: NDArray[np.bool_]) -> Iterable[tuple[int, int]]:
-    """Return the pairs of compared pieces that share a rare passage."""
-    # In shares of the hashes, so that memory stays small.
-    num_shares = 1 + sketches.size // _SHARE
-    shares = np.empty(sketches.shape, np.uint16)
-    for column, values in enumerate(sketches.T):
-        usable = compared & (values != NO_PASSAGE)
-        shares[:, column] = np.where(usable, values % np.uint64(num_shares), num_shares)
-    pairs: set[tuple[int, int]] = set()
+def _candidates(sketches: StoredSketches, compared: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the pairs of compared pieces that share a rare passage, in order. [2, num_pairs]."""
+    # In shares of the hashes, a power of two of them, so that memory stays small.
+    num_shares = 1 << (len(sketches) * SKETCH_SIZE // _SHARE).bit_length()
+    codes = [np.empty(0, np.int64)]
     for share in range(num_shares):
-        pieces, columns = np.nonzero(shares == share)
-        values = sketches[pieces, columns]
+        found = []
+        for rows, block in _blocks(sketches):
+            usable = compared[rows, None] & (block != NO_PASSAGE)
+            usable &= block & np.uint64(num_shares - 1) == share
+            found.append((rows.start + usable.nonzero()[0], block[usable]))
+        pieces, values = map(np.concatenate, zip(*found, strict=True))
         order = np.argsort(values, kind="stable")
         values, pieces = values[order], pieces[order]
         begins = np.flatnonzero(np.diff(values, prepend=NO_PASSAGE))
         counts = np.diff(begins, append=len(values))
-        shared = (counts > 1) & (counts <= _MAX_PIECES)
-        for begin, count in zip(begins[shared], counts[shared], strict=True):
-            pairs.update(combinations(pieces[begin : begin + count].tolist(), 2))
-    return sorted(pairs)
+        shared = np.repeat((counts > 1) & (counts <= _MAX_PIECES), counts)
+        values, pieces = values[shared], pieces[shared]
+        own = []
+        for distance in range(1, _MAX_PIECES):
+            equal = values[distance:] == values[:-distance]
+            own.append(pieces[:-distance][equal] * len(sketches) + pieces[distance:][equal])
+        codes.append(np.unique(np.concatenate(own)))
+    return np.stack(np.divmod(np.unique(np.concatenate(codes)), len(sketches)))
+
+
+def _blocks(sketches: StoredSketches) -> Iterator[tuple[slice, Sketches]]:
+    for begin in range(0, len(sketches), _BLOCK):
+        block = sketches[begin : begin + _BLOCK]
+        yield slice(begin, begin + len(block)), block

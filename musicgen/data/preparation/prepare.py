@@ -19,6 +19,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 from rich.progress import MofNCompleteColumn
 
 from musicgen.console import log, progress_bar, warn
@@ -54,7 +55,9 @@ from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource
 from musicgen.validation import check_choice, check_float
 
-_PART_SECONDS = 2.0  # of work that a killed preparation loses at most
+# Work that a killed preparation loses at most; pieces are in memory until then.
+_PART_SECONDS, _PART_PIECES = 2.0, 4096
+_UNSEEN = b"?"  # content of a piece that this process has not looked at
 
 
 class EncodedCorpus:
@@ -205,14 +208,15 @@ class _Preparation:
         self.start = encoded.start
         self.listed_ns = time.time_ns()
         self.pieces = encoded.corpus.pieces()
-        self.signatures = [file_signature(piece.path) for piece in self.pieces]
-        self.contents: list[str | None] = [None] * len(self.pieces)  # content digests
+        signatures = (file_signature(piece.path) for piece in self.pieces)
+        self.signatures = np.fromiter(signatures, "S16")
+        self.contents = np.full(len(self.pieces), _UNSEEN, "S24")  # digests
 
     def find_cache(self) -> TokenCache | None:
         """Return the cache if it exists and no file has changed; reads no file of the corpus."""
         with suppress(FileNotFoundError), self.store.finished_files() as files:
-            contents = [self._unchanged_content(i, files) for i in range(len(self.pieces))]
-            folder = self._cache_folder(self._digests(contents))
+            contents = [self._content(i, files) for i in range(len(self.pieces))]
+            folder = self._cache_folder(self._digests(content or "" for content in contents))
             if None not in contents and folder.is_dir():
                 return self._finished(folder)
         return None
@@ -224,9 +228,9 @@ class _Preparation:
             with self.store.lock(), self.store.find_encoded(self.machine_limits) as encoded:
                 known = encoded.done()
                 for i, piece in enumerate(self.pieces):
-                    if self.contents[i] is not None or not shard.contains(piece.name):
+                    if not shard.contains(piece.name):
                         continue
-                    content = self._unchanged_content(i, encoded.files)
+                    content = self._content(i, encoded.files)
                     if content is not None and piece_digest(piece.name, content) in known:
                         self.contents[i] = content
                     else:
@@ -255,7 +259,7 @@ class _Preparation:
                         result = self._failed(self.pieces[i], result)
                     self.contents[i], done[i] = result
                     bar.advance(bar_task)
-                    if time.monotonic() - written > _PART_SECONDS:
+                    if len(done) == _PART_PIECES or time.monotonic() - written > _PART_SECONDS:
                         write_part(folder, done.values(), self._file_table(done))
                         done, written = {}, time.monotonic()
             finally:
@@ -263,7 +267,7 @@ class _Preparation:
                 if done:
                     write_part(folder, done.values(), self._file_table(done))
         seconds = time.monotonic() - start
-        reused = sum(content is not None for content in self.contents) - len(indices)
+        reused = np.count_nonzero(self.contents != _UNSEEN) - len(indices)
         log(
             f"{pluralize(len(indices), 'pieces')} read in {seconds:.1f} s, "
             f"{len(indices) / seconds:,.0f} a second" + (f"; {reused:,} reused" if reused else "")
@@ -283,31 +287,27 @@ class _Preparation:
         """Build and return the cache; None if some of its pieces are not encoded yet."""
         with self.store.lock(), self.store.find_encoded(self.machine_limits) as encoded:
             missing = 0
-            to_retry = []
+            to_retry = {}
             for i, piece in enumerate(self.pieces):
-                content = self.contents[i]
-                if content is None:
-                    content = self._unchanged_content(i, encoded.files)
-                limits = None
-                if content is not None:
-                    limits = encoded.failed_under(piece_digest(piece.name, content))
-                self.contents[i] = None if limits is None else content
+                content = self._content(i, encoded.files)
+                digest = piece_digest(piece.name, content or "")
+                limits = None if content is None else encoded.failed_under(digest)
+                self.contents[i] = _UNSEEN if limits is None else content
                 missing += limits is None
                 if limits == (json.dumps(RETRY),):
-                    to_retry.append(i)
+                    to_retry[i] = encoded[digest].record
             if missing:
                 log(
                     f"part {shard} is done; of {len(self.pieces)} pieces, {missing} are in parts "
                     "that are not: the last part merges them"
                 )
                 return None
-            digests = list(self._digests(self.contents))
             # The same content may give another result for these.
-            records = [encoded[digests[i]].record for i in to_retry]
-            reasons = [(record.name, record.skipped) for record in records]
-            target = self._cache_folder(digests, reasons)
+            reasons = [(record.name, record.skipped) for record in to_retry.values()]
+            target = self._cache_folder(self._digests(map(bytes.decode, self.contents)), reasons)
             if not (target / INDEX).exists():
                 with atomic_folder(target) as new:
+                    digests = self._digests(map(bytes.decode, self.contents))
                     pieces = (encoded[digest] for digest in digests)
                     build_cache(new, self.pieces, pieces, self.encoded.fractions)
                 for line in (target / SUMMARY).read_text("utf-8", "surrogateescape").splitlines():
@@ -315,8 +315,8 @@ class _Preparation:
                 log(f"in {target}; every piece in {target / TABLE}")
             # Before the table: without it, the parts of a killed process are found and removed.
             self.store.remove_parts(self._path(i) for i in range(len(self.pieces)))
-            finished = set(range(len(self.pieces))).difference(to_retry)
-            self.store.add_finished_files(self._file_table(sorted(finished)))
+            finished = (i for i in range(len(self.pieces)) if i not in to_retry)
+            self.store.add_finished_files(self._file_table(finished))
             return TokenCache(target) if to_retry else self._finished(target)
 
     def _finished(self, folder: Path) -> TokenCache:
@@ -331,14 +331,18 @@ class _Preparation:
         return os.fsencode(self.pieces[i].path.absolute())
 
     def _file_table(self, indices: Iterable[int]) -> Iterator[FileRow]:
-        return ((self._path(i), self.signatures[i], self.contents[i] or "") for i in indices)
+        for i in indices:
+            yield self._path(i), self.signatures[i].decode(), self.contents[i].decode()
 
-    def _unchanged_content(self, i: int, files: sqlite3.Connection) -> str | None:
-        return content_of(files, self._path(i), self.signatures[i])
+    def _content(self, i: int, files: sqlite3.Connection) -> str | None:
+        """Return the content digest of a piece seen by this process, or unchanged since another."""
+        if self.contents[i] != _UNSEEN:
+            return self.contents[i].decode()
+        return content_of(files, self._path(i), self.signatures[i].decode())
 
-    def _digests(self, contents: Iterable[str | None]) -> Iterator[str]:
+    def _digests(self, contents: Iterable[str]) -> Iterator[str]:
         pairs = zip(self.pieces, contents, strict=True)
-        return (piece_digest(piece.name, content or "") for piece, content in pairs)
+        return (piece_digest(piece.name, content) for piece, content in pairs)
 
     def _cache_folder(
         self, digests: Iterable[str], reasons: Sequence[tuple[str, str]] = ()

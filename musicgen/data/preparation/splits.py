@@ -7,6 +7,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from musicgen.data.corpora.base import Piece
 from musicgen.errors import ParameterError
 
@@ -23,20 +25,20 @@ def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> lis
     no training piece becomes a held-out one. Only in a corpus so small that a split would be empty
     is a group moved: of three or more groups, each split gets one, unless its fraction is 0.
     """
-    shares = {piece.group: _hash(piece.group) / 2**64 for piece in pieces if piece.split is None}
+    groups = (piece.group for piece in pieces if piece.split is None)
+    shares = np.fromiter((_hash(group) / 2**64 for group in groups), float)
     val, test = fractions
-    split_of = {
-        group: "val" if share < val else "test" if share < val + test else "train"
-        for group, share in shares.items()
-    }
-    order = sorted(shares, key=lambda group: shares[group])
+    names = "val", "test", "train"
+    splits = np.digitize(shares, (val, val + test))
+    order = np.unique(shares)
     if len(order) < 3:
-        split_of = dict.fromkeys(order, "train")
+        splits[:] = names.index("train")
     else:
-        for i, split, fraction in ((0, "val", val), (1, "test", test), (-1, "train", 1)):
-            if fraction and split not in split_of.values():
-                split_of[order[i]] = split
-    return [piece.split or split_of[piece.group] for piece in pieces]
+        for group, split, fraction in ((0, "val", val), (1, "test", test), (-1, "train", 1)):
+            if fraction and names.index(split) not in splits:
+                splits[shares == order[group]] = names.index(split)
+    chosen = iter(splits)
+    return [piece.split or names[next(chosen)] for piece in pieces]
 
 
 @dataclass(frozen=True)
