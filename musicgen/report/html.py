@@ -1,4 +1,4 @@
-"""Self-contained HTML page about generated music: piano rolls, a player, measures.
+"""Self-contained HTML page about generated music: piano rolls, form, a player, measures.
 
 Text is escaped, music is embedded as JSON, style and script are inlined.
 """
@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from musicgen.midi import Score, Track, role
 from musicgen.report.facts import compare_sections
+from musicgen.report.form import form_figure
 from musicgen.report.markup import (
     Metadata,
     asset,
@@ -96,6 +97,7 @@ def _piece(index: int, piece: ReportPiece) -> str:
         downloads=_download(piece, piece.midi_file, "MIDI")
         + _download(piece, piece.audio_file, "WAV"),
         notices=_notices(piece.notices),
+        form=form_figure(score, piece.prompt_end),
         legend="\n".join(_legend_entry(*entry) for entry in enumerate(score.tracks)),
         facts=metadata_list(facts) if score.num_notes else "",
         measures=measure_list(piece.measures),

@@ -176,6 +176,15 @@ def test_a_jump_to_the_continuation_needs_a_prompt():
     assert not [a for a in page(piece(prompt_end=0)).named("button") if a.get("class") == "jump"]
 
 
+def test_a_piece_has_its_form_beside_the_roll():
+    rows = [(1_920 * bar, 480, 60 + bar % 4, 90) for bar in range(8)]
+    parsed = page(piece(score=Score(tracks=[Track(notes=notes_from(rows))]), prompt_end=7_680))
+    assert "Bars 5–8 as bars 1–4." in parsed.text
+    [figure] = parsed.named("figure")
+    assert figure["class"] == "form"
+    assert not page(piece()).named("figure")  # two bars have no form
+
+
 def test_audio_files_are_linked_beside_midi():
     links = [a for a in page(piece(audio_file="a b.wav")).named("a") if "download" in a]
     assert [a["href"] for a in links] == ["song.mid", "a%20b.wav"]
