@@ -397,6 +397,11 @@ def test_runs_that_differ_in_their_seeds_are_one_row(here, workplace, monkeypatc
     assert len(rows) == 3 * 6  # two groups and the trigram model; ranges, notes and bars
     pooled = rows["SineSPE", "extrapolated 4x"]
     assert (pooled["seeds"], pooled["draws"]) == ("2", "2")
+    settings = ["metric.recall.max_tokens=200", "metric.recall.lags=[]", "max_pieces=2"]
+    arguments = ["metrics=recall", arguments[0], "split=train", "out=seeds recalled", *settings]
+    succeed(here(workplace, "evaluate.py", *arguments))
+    recalled = list(csv.DictReader((workplace / "seeds recalled/recall.csv").open()))
+    assert {row["run"]: row["seeds"] for row in recalled} == {"SineSPE": "2", "NoPosition": "1"}
     content = json.loads((workplace / "seeds/position_loss.json").read_text())
     single = [
         next(row for row in run["rows"] if row["part"] == "extrapolated 4x")
