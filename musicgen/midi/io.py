@@ -174,7 +174,7 @@ def _from_symusic(parsed: Any, unclosed: float = math.inf) -> Score:
         notes["onset"], notes["duration"] = columns["time"], columns["duration"]
         notes["pitch"], notes["velocity"] = columns["pitch"], columns["velocity"]
         # The parser's bytes and 32-bit ticks overflow in damaged files.
-        if any((notes[column] < 0).any() for column in NOTE.names or ()):
+        if (notes.view(np.int64) < 0).any():
             damage = "velocity past 127, or a time past 2^31 ticks"
             raise UserError(f"broken MIDI ({damage}); get a whole copy")
         is_open = notes["duration"] >= unclosed

@@ -132,7 +132,7 @@ class Score:
         for s, edge in zip(signatures, edges, strict=True):
             bar = max(1, self.ticks_per_beat * 4 * s.numerator // s.denominator)
             spans.append(np.arange(s.tick, min(edge, end, s.tick + bar * max_bars), bar))
-        return np.unique(np.concatenate(spans)).astype(np.int64)
+        return np.concatenate(spans).astype(np.int64)
 
     def clip(self, start: int, end: int) -> Score:
         """Return the notes that begin in the ticks [start, end), moved to tick 0.

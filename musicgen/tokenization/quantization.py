@@ -90,7 +90,7 @@ class Losses:
         """Return the losses among the events that begin in the grid steps [start, end)."""
 
         def count(steps: IntArray) -> int:
-            return int(((steps >= start) & (steps < end)).sum())
+            return int(np.count_nonzero((steps >= start) & (steps < end)))
 
         def by_reason(events: list[tuple[str, IntArray]]) -> dict[str, int]:
             counts: Counter[str] = Counter()
@@ -117,10 +117,11 @@ def remove_overlaps(notes: GridNotes, losses: Losses, unit: int = 1) -> GridNote
     Args:
         unit: of the times, as a fraction of a grid step: 2 for half steps.
     """
-    order = np.lexsort((notes.onset, notes.voice))
-    voice, onset = notes.voice[order], notes.onset[order]
+    key = notes.voice * (notes.onset.max(initial=0) + 1) + notes.onset
+    order = np.argsort(key)
+    key, voice, onset = key[order], notes.voice[order], notes.onset[order]
     first = np.ones(len(order), bool)
-    first[1:] = (voice[1:] != voice[:-1]) | (onset[1:] != onset[:-1])
+    first[1:] = key[1:] != key[:-1]
     losses.drop("notes doubling another", onset[~first] // unit)
     starts = np.flatnonzero(first)
     if not len(starts):

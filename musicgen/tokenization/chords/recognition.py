@@ -86,15 +86,14 @@ def _beats(score: Score) -> tuple[NDArray[np.int64], FloatArray]:
     latest = np.searchsorted([s.tick for s in signatures], starts, side="right") - 1
     per_bar = np.array([_beats_in_bar(s) for s in signatures])[latest]
     num, den = np.array([s[1:] for s in signatures])[latest[-1]]
-    length = np.diff(starts, append=starts[-1] + 4 * score.ticks_per_beat * num // den)
-    first = np.repeat(np.cumsum(per_bar) - per_bar, per_bar)
-    beat = np.arange(len(first)) - first
-    count = np.repeat(per_bar, per_bar)
-    ticks = np.repeat(starts, per_bar) + beat * np.repeat(length, per_bar) // count
+    lines = np.append(starts, starts[-1] + 4 * score.ticks_per_beat * num // den)
+    bar = np.repeat(np.arange(len(starts)), per_bar)
+    beat = np.arange(len(bar)) - (np.cumsum(per_bar) - per_bar)[bar]
+    count = per_bar[bar]
+    ticks = starts[bar] + beat * np.diff(lines)[bar] // count
     cost = np.where(2 * beat == count, _CHANGE_MIDDLE, _CHANGE_BEAT)
     cost[beat == 0] = _CHANGE_BAR
-    edges = np.append(ticks, starts[-1] + length[-1])
-    return edges[: _MAX_BEATS + 1], cost[:_MAX_BEATS]
+    return np.append(ticks, lines[-1])[: _MAX_BEATS + 1], cost[:_MAX_BEATS]
 
 
 def _beats_in_bar(signature: TimeSignature) -> int:
@@ -111,33 +110,39 @@ def _sounding(notes: NDArray[np.void], edges: NDArray[np.int64]) -> tuple[FloatA
     A note from a to b adds to beat s the increase from s to s + 1 of max(0, s - a) - max(0, s - b).
     Its derivative has two steps at a and two at b, which are summed up over time.
     """
-    num_beats = len(edges) - 1
-    index = np.arange(num_beats + 1)
+    num_steps = len(edges) + 1
+    index = np.arange(len(edges))
     lowest = int(notes["pitch"].min()) // 12 * 12
     width = (int(notes["pitch"].max()) - lowest) // 12 * 12 + 12
-    column = notes["pitch"] - lowest
+    first = (notes["pitch"] - lowest) * num_steps
     cell, weight = [], []
     for ticks, sign in ((notes["onset"], 1), (notes["onset"] + notes["duration"], -1)):
         time = np.interp(ticks, edges, index)
         beat = time.astype(np.int64)
         rest = sign * (time - beat)
-        cell += [beat * width + column, (beat + 1) * width + column]
+        cell += [first + beat, first + beat + 1]
         weight += [sign - rest, rest]
-    steps = np.bincount(np.concatenate(cell), np.concatenate(weight), (num_beats + 2) * width)
-    return np.clip(np.cumsum(steps.reshape(-1, width)[:num_beats], axis=0), 0, 1), lowest
+    steps = np.bincount(np.concatenate(cell), np.concatenate(weight), width * num_steps)
+    sounding: FloatArray = np.cumsum(steps.reshape(width, num_steps)[:, :-2], axis=1)
+    return np.clip(sounding, 0, 1, out=sounding).T, lowest
 
 
 def _fits(sounding: FloatArray, lowest: int) -> FloatArray:
     """Return the fit of each beat to each chord and "no chord". [S, octaves] -> [S, 133]."""
     weight = np.where(np.arange(lowest, lowest + sounding.shape[1]) < _HIGH, 1, _HIGH_WEIGHT)
-    chroma = (sounding * weight).reshape(len(sounding), -1, 12).sum(axis=1)
-    total = chroma.sum(axis=1, keepdims=True)
-    silent = total[:, 0] < 1e-6  # rounding errors of the sums
-    chroma /= np.where(silent[:, None], 1, total)
+    features = np.zeros((len(sounding), len(_TEMPLATES)))
+    chroma = features[:, :12]
+    chroma[:] = (sounding * weight).reshape(len(sounding), -1, 12).sum(axis=1)
+    total = chroma.sum(axis=1)
+    silent = total < 1e-6  # rounding errors of the sums
+    chroma /= np.where(silent, 1, total)[:, None]
     audible = sounding > _BASS_BEATS
-    bass = np.eye(12)[audible.argmax(axis=1) % 12] * audible.any(axis=1, keepdims=True)
-    fits = np.full((len(sounding), len(CHORDS)), _NOTHING_FITS)
-    fits[:, :NO_CHORD] = np.hstack([chroma, bass]) @ _TEMPLATES - _PENALTIES
+    features[np.arange(len(sounding)), 12 + audible.argmax(axis=1) % 12] = audible.any(axis=1)
+    fits = np.empty((len(sounding), len(CHORDS)))
+    of_chords = fits[:, :NO_CHORD]
+    np.matmul(features, _TEMPLATES, out=of_chords)
+    of_chords -= _PENALTIES
+    fits[:, NO_CHORD] = _NOTHING_FITS
     fits[silent] = _CHORD_IN_SILENCE
     fits[silent, NO_CHORD] = _SILENCE
     return fits
@@ -161,14 +166,22 @@ _PENALTIES = np.array([_RARENESS.get(quality, 0.0) for quality in QUALITIES] * l
 
 
 def _best_path(fits: FloatArray, cost: FloatArray) -> NDArray[np.int64]:
-    """Return the states with the best sum of fits minus costs of changes. [S, K], [S] -> [S]."""
-    best, thresholds = fits.copy(), [-np.inf]
-    for now, before, fit, price in zip(best[1:], best, fits[1:], cost[1:].tolist(), strict=False):
+    """Return the states with the best sum of fits minus costs of changes. [S, K], [S] -> [S].
+
+    Overwrites `fits` with the best sums so far.
+    """
+    before, thresholds = fits[0], []
+    threshold = np.empty(())  # numpy takes arrays faster than numbers
+    for now, price in zip(fits[1:], cost[1:].tolist(), strict=True):
         # All changes on a beat cost the same, so a change always leaves the best state so far.
-        thresholds.append(before[before.argmax()] - price)
-        np.maximum(before, thresholds[-1], out=now)
-        now += fit
-    path = [best[-1].argmax()]
-    for before, threshold in zip(best[-2::-1], reversed(thresholds[1:]), strict=True):
-        path.append(path[-1] if before[path[-1]] >= threshold else before.argmax())
+        threshold[()] = least = before.item(before.argmax()) - price
+        thresholds.append(least)
+        now += np.maximum(before, threshold)
+        before = now
+    state = int(before.argmax())
+    path = [state]
+    for before, least in zip(fits[-2::-1], reversed(thresholds), strict=True):
+        if before.item(state) < least:
+            state = int(before.argmax())
+        path.append(state)
     return np.array(path[::-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from musicgen.midi import PITCH_CLASSES
 
@@ -34,6 +35,7 @@ _NOTE = "[A-G](?:#{0,2}|b{0,2})"
 _MARKER = re.compile(rf"({_NOTE})_({'|'.join(map(re.escape, QUALITIES))})(?:_{_NOTE})?")
 
 
+@lru_cache(4096)
 def chord_index(marker: str) -> int | None:
     """Return the index in `CHORDS` of a marker such as `Bb_m7_F` or `N_N_N`; None if no chord.
 

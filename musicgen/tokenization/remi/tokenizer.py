@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import ParameterError
-from musicgen.midi import NOTE, TEMPO, Marker, Score, Track, pitch_name, pitched_notes
+from musicgen.midi import NOTE, TEMPO, Marker, Score, Track, pitch_name
 from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Rng, Tokenizer
 from musicgen.tokenization.chords.symbols import CHORDS, NO_CHORD, QUALITIES, chord_index
 from musicgen.tokenization.quantization import (
@@ -140,7 +140,10 @@ class REMI(Tokenizer):
             bins = nearest_bin(score.tempos["bpm"][inside], self.tempi)
             tempo_step, tempo = find_changes(tempo_step, bins)
 
-        beats = np.unique(np.concatenate([step, chord_step, tempo_step]))
+        has_event = np.zeros(bar_starts[-1], bool)
+        for steps in step, chord_step, tempo_step:
+            has_event[steps] = True
+        beats = np.flatnonzero(has_event)
         bar = np.searchsorted(bar_starts, beats, side="right") - 1
         num_bars = bar[-1] + 1 if len(bar) else 0
         # Step, index and family of first tokens, in the order of events at one grid step.
@@ -176,10 +179,13 @@ class REMI(Tokenizer):
         def grid(ticks: IntArray, per_step: int = 1) -> IntArray:
             return to_grid(ticks, per_step * self.steps_per_beat, score.ticks_per_beat)
 
+        parts = [np.empty(0, NOTE)]
         for track in score.tracks:
             if track.is_drum:
                 losses.drop("notes of drums", grid(track.notes["onset"]))
-        notes = pitched_notes(score)
+            else:
+                parts.append(track.notes)
+        notes = np.concatenate(parts)
         in_range = (notes["pitch"] >= self.pitches[0]) & (notes["pitch"] <= self.pitches[-1])
         names = f"{pitch_name(self.pitches[0])}-{pitch_name(self.pitches[-1])}"
         losses.drop(f"notes outside {names}", grid(notes["onset"][~in_range]))
