@@ -2,12 +2,13 @@
 
 Most are made: the files are links to one, and instead of their encoding each piece gets the tokens
 of one of 200 melodies and a sketch of its own. Everything else is a preparation as it is: listing,
-parts, merging, the search for duplicates, reports. `--real N` encodes N different small files, and
-once more by eight processes at once, a shard each, which must end in the same bytes.
+parts, merging, the search for duplicates, reports. `--real N` encodes N different files: composed
+songs, 25 times each, transposed and with their passages in other orders; and once more by eight
+processes at once, a shard each, which must end in the same bytes (`--shards 0`: not again).
 The folder is prepared, prepared again (when all files are compared with the cache), and opened as
 for training, up to the first batch, each in a process of its own. Times are without the imports.
 
-    nice -n 10 python -m benchmarks.scale [--sizes 1000,10000] [--real 10000] [--folder FOLDER]
+    nice -n 10 python -m benchmarks.scale [--sizes 1000,10000] [--real 10000 [--workers 1]]
 """
 
 from __future__ import annotations
@@ -22,22 +23,24 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import measure
+from musicgen.composer import compose_pop
 from musicgen.data.corpora.midi_folder import MidiFolder
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.preparation import Shard, prepare
 from musicgen.data.preparation.duplicates import SKETCH_SIZE
 from musicgen.data.preparation.encoding import EncodedPiece, PieceRecord, piece_digest
-from musicgen.midi import Score, Track, notes_from, write
+from musicgen.midi import Score, Track, notes_from, sort_notes, write
 from musicgen.tokenization import REMI
 from musicgen.tokenization.base import EncodingSummary
 
-_PER_FOLDER, _NUM_MELODIES, _LINKS = 1000, 200, 50_000
+_PER_FOLDER, _NUM_MELODIES, _LINKS, _PER_SONG = 1000, 200, 50_000, 25
 
 
 def melody(seed: int, num_notes: int = 24) -> Score:
@@ -45,6 +48,22 @@ def melody(seed: int, num_notes: int = 24) -> Score:
     pitches = np.random.default_rng(seed).integers(40, 90, num_notes).tolist()
     notes = [(480 * i, 240, pitch, 64) for i, pitch in enumerate(pitches)]
     return Score(480, [Track("Piano", notes=notes_from(notes))])
+
+
+@lru_cache(maxsize=1)
+def song(index: int) -> Score:
+    return compose_pop(0, index)
+
+
+def rearranged(index: int) -> Score:
+    """Return a song, transposed, with its passages of four bars in another order."""
+    composed, rng = song(index // _PER_SONG), np.random.default_rng(index)
+    notes = composed.tracks[0].notes.copy()
+    length = 16 * composed.ticks_per_beat
+    passage, onset = np.divmod(notes["onset"], length)
+    notes["onset"] = onset + length * rng.permutation(passage.max() + 1)[passage]
+    notes["pitch"] += rng.integers(-5, 7)
+    return Score(composed.ticks_per_beat, [Track("Piano", notes=sort_notes(notes))])
 
 
 def write_corpus(root: Path, num_pieces: int, *, real: bool) -> None:
@@ -56,7 +75,7 @@ def write_corpus(root: Path, num_pieces: int, *, real: bool) -> None:
             folder.mkdir(parents=True)
         if real or i % _LINKS == 0:
             path = folder / f"{i:07d}.mid"
-            write(melody(i), path)
+            write(rearranged(i) if real else melody(i), path)
         else:
             os.link(path, folder / f"{i:07d}.mid")
     old = time.time() - 60  # a folder that has just changed is listed at the next start
@@ -84,7 +103,7 @@ def made_results(_: Any, pieces: Sequence[Any], **__: Any) -> Iterator[tuple[int
         yield i, (content, EncodedPiece(record, tokens, own, sketch))
 
 
-def run_side(side: str, root: Path, *, real: bool) -> dict[str, float]:
+def run_side(side: str, root: Path, *, real: bool, workers: int = 0) -> dict[str, float]:
     """Prepare a corpus, or make its first batch; return the time and memory that it took."""
     if not real:
         prepare.run_limited = made_results  # type: ignore[assignment]
@@ -93,8 +112,9 @@ def run_side(side: str, root: Path, *, real: bool) -> dict[str, float]:
     wall, cpu = time.perf_counter(), time.process_time()
     corpus = MidiFolder(root / "midi", group=None)
     cache = root / ("shards" if side.startswith("shard") else "cache")
+    settings = {"chords": "none", "prepare_workers": workers or None}
     data: MusicDataModule = measure.data_module(
-        corpus, REMI(), cache, length=64, batch_size=8, chords="none"
+        corpus, REMI(), cache, length=64, batch_size=8, **settings
     )
     if side == "start":
         data.prepare_data()
@@ -130,10 +150,10 @@ def measure_size(args: argparse.Namespace, num_pieces: int, *, real: bool) -> di
         (cache,) = (path.parent for path in root.glob("cache/*/*/index.npy"))
         files = itertools.chain(cache.iterdir(), root.glob("cache/*/files.db"))
         row["megabytes"] = {path.name: path.stat().st_size / 1e6 for path in files}
-        if real:
-            with ThreadPoolExecutor(8) as pool:
-                shards = [f"shard {number}/8" for number in range(1, 9)]
-                row["eight shards at once"] = list(pool.map(measured, shards))
+        if real and args.shards:
+            with ThreadPoolExecutor(args.shards) as pool:
+                shards = [f"shard {i}/{args.shards}" for i in range(1, args.shards + 1)]
+                row["shards at once"] = list(pool.map(measured, shards))
             other = root / "shards" / cache.relative_to(root / "cache")
             row["shards end in the same bytes"] = all(
                 (other / path.name).read_bytes() == path.read_bytes() for path in cache.iterdir()
@@ -142,14 +162,19 @@ def measure_size(args: argparse.Namespace, num_pieces: int, *, real: bool) -> di
 
 
 def main() -> None:
-    args = measure.arguments(__doc__, sizes="1000,10000,100000,1000000", real=0, folder="")
+    sizes = "1000,10000,100000,1000000"
+    args = measure.arguments(__doc__, sizes=sizes, real=0, workers=0, shards=8, folder="")
     if args.side:
-        print(json.dumps(run_side(args.side, Path(args.folder), real=bool(args.real))))
+        print(
+            json.dumps(
+                run_side(args.side, Path(args.folder), real=bool(args.real), workers=args.workers)
+            )
+        )
         return
-    sizes = [(int(size), False) for size in args.sizes.split(",") if size]
-    sizes += [(args.real, True)] if args.real else []
+    corpora = [(int(size), False) for size in args.sizes.split(",") if size]
+    corpora += [(args.real, True)] if args.real else []
     rows = []
-    for num_pieces, real in sizes:
+    for num_pieces, real in corpora:
         rows.append(measure_size(args, num_pieces, real=real))
         print(json.dumps(rows[-1], indent=1), flush=True)
         measure.write_results(__file__, {"rows": rows}, args)

@@ -127,6 +127,19 @@ def windows(_: object) -> list[Row]:
     return [{"": row["what"], "share": f"{100 * row['ratio']:.3g}%"} for row in rows]
 
 
+def scale(_: object) -> list[Row]:
+    """CPU times and peak memory by size of a corpus."""
+    table = []
+    for row in result("scale")["rows"]:
+        line = {"files": f"{row['pieces']:,} {row['files']}"}
+        for side in ("prepare", "prepare again", "start"):
+            found = row[side]
+            seconds = found["cpu_seconds"] + found["worker_cpu_seconds"]
+            line[side] = f"{' '.join(quantity(seconds, 's'))}, {found['peak_gigabytes']:.2f} GB"
+        table.append(line | {"cache": f"{digits(sum(row['megabytes'].values()))} MB"})
+    return table
+
+
 def exact_spe(_: object) -> list[Row]:
     table: dict[str, Row] = {}
     for row in result("exact_spe")["rows"]:
@@ -297,7 +310,7 @@ def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
 
 
 KINDS = (compared, model_options, wait_policy, windows, exact_spe, adaptation, race, card)
-KINDS += (every_encoding, some_encodings, chorales, yardstick, selection, in_key, marks)
+KINDS += (every_encoding, some_encodings, chorales, yardstick, selection, in_key, marks, scale)
 TABLES = {kind.__name__: kind for kind in KINDS}
 
 

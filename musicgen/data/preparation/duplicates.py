@@ -98,20 +98,25 @@ def find_duplicates(sketches: StoredSketches, order: Sequence[int] | None = None
     pieces = np.arange(len(sketches))
     compared = pieces if order is None else np.asarray(order)
     # Equal sketches need no comparison, and are compared with the others once.
+    first_equal = _first_equal(sketches)
+    pairs = _candidates(sketches, first_equal == pieces)
+    same = [similarity(sketches[i], sketches[j]) >= SAME_MUSIC for i, j in pairs.T]
+    edges = np.append(np.stack([pieces, first_equal]), pairs[:, np.array(same, bool)], axis=1)
+    graph = coo_array((np.ones(edges.shape[1]), tuple(edges)), shape=2 * (len(sketches),))
+    _, labels = connected_components(graph, directed=False)
+    _, first, group = np.unique(labels[compared], return_index=True, return_inverse=True)
+    return compared[first[group]].tolist()
+
+
+def _first_equal(sketches: StoredSketches) -> NDArray[np.int64]:
+    """Return for each piece the first one with an equal sketch; itself if it has no passage."""
     whole, empty = np.zeros(len(sketches), np.uint64), np.zeros(len(sketches), bool)
     columns = np.arange(SKETCH_SIZE).astype(np.uint64)
     for rows, block in _blocks(sketches):
         whole[rows] = _hash(block + columns).sum(axis=1)
         empty[rows] = block[:, 0] == NO_PASSAGE
     _, leaders, members = np.unique(whole, return_index=True, return_inverse=True)
-    edges = np.stack([pieces, np.where(empty, pieces, leaders[members])])
-    pairs = _candidates(sketches, np.isin(pieces, leaders))
-    same = [similarity(sketches[i], sketches[j]) >= SAME_MUSIC for i, j in pairs.T]
-    edges = np.append(edges, pairs[:, np.array(same, bool)], axis=1)
-    graph = coo_array((np.ones(edges.shape[1]), tuple(edges)), shape=2 * (len(sketches),))
-    _, labels = connected_components(graph, directed=False)
-    _, first, group = np.unique(labels[compared], return_index=True, return_inverse=True)
-    return compared[first[group]].tolist()
+    return np.where(empty, np.arange(len(sketches)), leaders[members])
 
 
 def _candidates(sketches: StoredSketches, compared: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -120,14 +125,7 @@ def _candidates(sketches: StoredSketches, compared: NDArray[np.bool_]) -> NDArra
     num_shares = 1 << (len(sketches) * SKETCH_SIZE // _SHARE).bit_length()
     codes = [np.empty(0, np.int64)]
     for share in range(num_shares):
-        found = []
-        for rows, block in _blocks(sketches):
-            usable = compared[rows, None] & (block != NO_PASSAGE)
-            usable &= block & np.uint64(num_shares - 1) == share
-            found.append((rows.start + usable.nonzero()[0], block[usable]))
-        pieces, values = map(np.concatenate, zip(*found, strict=True))
-        order = np.argsort(values, kind="stable")
-        values, pieces = values[order], pieces[order]
+        values, pieces = _hashes(sketches, compared, share, num_shares)
         begins = np.flatnonzero(np.diff(values, prepend=NO_PASSAGE))
         counts = np.diff(begins, append=len(values))
         shared = np.repeat((counts > 1) & (counts <= _MAX_PIECES), counts)
@@ -138,6 +136,20 @@ def _candidates(sketches: StoredSketches, compared: NDArray[np.bool_]) -> NDArra
             own.append(pieces[:-distance][equal] * len(sketches) + pieces[distance:][equal])
         codes.append(np.unique(np.concatenate(own)))
     return np.stack(np.divmod(np.unique(np.concatenate(codes)), len(sketches)))
+
+
+def _hashes(
+    sketches: StoredSketches, compared: NDArray[np.bool_], share: int, num_shares: int
+) -> tuple[Sketches, NDArray[np.int64]]:
+    """Return a share of the hashes of compared pieces, sorted, and their pieces."""
+    found = []
+    for rows, block in _blocks(sketches):
+        usable = compared[rows, None] & (block != NO_PASSAGE)
+        usable &= block & np.uint64(num_shares - 1) == share
+        found.append((block[usable], rows.start + usable.nonzero()[0]))
+    values, pieces = map(np.concatenate, zip(*found, strict=True))
+    order = np.argsort(values, kind="stable")
+    return values[order], pieces[order]
 
 
 def _blocks(sketches: StoredSketches) -> Iterator[tuple[slice, Sketches]]:
