@@ -74,9 +74,9 @@ class GrooveGrammar(Grammar[GrooveState]):
         after_on = last < num_voices
         after_off = (last >= num_voices) & (last < 2 * num_voices)
         begun = last != self.pad
-        sounding = state.ends > 0
-        any_sounding = sounding.any(dim=1, keepdim=True)
-        next_end = self._next_end(state)
+        sounding = state.ends.bool()
+        next_end, next_voice = self._next_end(state)
+        any_sounding = next_voice < num_voices
         is_due = next_end <= time
         voice = torch.arange(num_voices)
 
@@ -91,8 +91,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         lowest_off = torch.where(after_off, last - num_voices + 1, 0).where(~after_on, num_voices)
         off = sounding & (voice >= lowest_off)
         # Offs ascend, so that none may pass over a voice that must end now.
-        first_due = (sounding & (state.ends <= time)).to(torch.uint8).argmax(dim=1, keepdim=True)
-        off &= voice <= first_due.where(is_due, num_voices)
+        off &= voice <= next_voice.where(is_due, num_voices)
 
         forward = torch.arange(1, len(self.shifts) + 1)
         tick = time % STEPS_PER_BEAT
@@ -107,7 +106,7 @@ class GrooveGrammar(Grammar[GrooveState]):
 
     def _time_tokens(self, state: GrooveState, until: Tensor) -> Tensor:
         tokens = torch.arange(len(self.vocabulary))
-        next_end, time = self._next_end(state), state.time[:, None]
+        next_end, time = self._next_end(state)[0], state.time[:, None]
         # An event must follow any shift but the longest.
         ready = self._arrival(time, tokens) >= torch.minimum(until[:, None], next_end)
         closes = (tokens >= self.num_voices) & (tokens < 2 * self.num_voices) & (next_end <= time)
@@ -134,10 +133,15 @@ class GrooveGrammar(Grammar[GrooveState]):
         ends = latest_rows(state.ends, voice, end.where(tokens < self.num_voices, 0))
         return GrooveState(**self._scan_fields(state, tokens, time), ends=ends)
 
-    def _next_end(self, state: GrooveState) -> Tensor:
-        """Return the time by which a note or else the piece must end. [B, 1]."""
-        ends = state.ends.masked_fill(state.ends == 0, torch.iinfo(torch.long).max)
-        return torch.minimum(ends.min(dim=1, keepdim=True).values, state.limit[:, None])
+    def _next_end(self, state: GrooveState) -> tuple[Tensor, Tensor]:
+        """Return the time by which a note or else the piece must end, and its voice. [B, 1].
+
+        The lowest voice where several must end, `num_voices` if none sounds.
+        """
+        ends = torch.where(state.ends.bool(), state.ends, torch.iinfo(torch.long).max)
+        end, voice = ends.min(dim=1, keepdim=True)
+        sounds = end < torch.iinfo(torch.long).max
+        return end.where(sounds, state.limit[:, None]), voice.where(sounds, self.num_voices)
 
     def _is_shift(self, tokens: Tensor) -> Tensor:
         return (tokens >= self.shifts.start) & (tokens < self.shifts.stop)
