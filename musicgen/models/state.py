@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from musicgen.models.copy_head import CopyState
+
 
 class LayerState(NamedTuple):
     """The state of a layer after some tokens."""
@@ -39,11 +41,13 @@ class ModelState:
     layers: list[LayerState]
     position: Any
     length: Tensor  # [B], number of tokens so far
+    copied: CopyState | None = None  # of a copy head
 
     def select(self, rows: Tensor) -> ModelState:
         """Return the states of the given rows, which may repeat."""
         layers = [layer.select(rows) for layer in self.layers]
-        return ModelState(layers, self.position, self.length[rows])
+        copied = None if self.copied is None else self.copied.select(rows)
+        return ModelState(layers, self.position, self.length[rows], copied)
 
     @staticmethod
     def cat(states: list[ModelState]) -> ModelState:
@@ -51,4 +55,6 @@ class ModelState:
         columns = zip(*(state.layers for state in states), strict=True)
         layers = [LayerState.cat(list(column)) for column in columns]
         lengths = torch.cat([state.length for state in states])
-        return ModelState(layers, states[0].position, lengths)
+        rings = [state.copied for state in states if state.copied is not None]
+        copied = CopyState.cat(rings) if rings else None
+        return ModelState(layers, states[0].position, lengths, copied)

@@ -1,7 +1,8 @@
 """The model: embedding, Transformer layers and a linear head."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from musicgen.attention import Attention, AttentionMask, AttentionSpan
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models.compatibility import check_compatible
+from musicgen.models.copy_head import CopyHead, CopyState
 from musicgen.models.dropout import Dropout
 from musicgen.models.heads import ClassificationHead
 from musicgen.models.layer import Layer, LayerSettings
@@ -49,6 +51,8 @@ class Transformer(nn.Module):
         head: builds the head from `dim, num_outputs`; None: logits of each token's successor.
         num_outputs: of the head; None: `vocab_size`.
         input_dim: C, width of input vectors; a linear layer takes the place of the embedding.
+        copy: arguments of a `CopyHead`, which then mixes logits with earlier tokens' successors;
+            None: no such head. The model's logits are then logarithms of probabilities.
         layer: `dim`, `num_heads`, `ff_dim` and the other fields of `LayerSettings`.
 
     Attributes:
@@ -77,6 +81,7 @@ class Transformer(nn.Module):
         head: Callable[..., ClassificationHead] | None = None,
         num_outputs: int | None = None,
         input_dim: int | None = None,
+        copy: Mapping[str, Any] | None = None,
         **layer: Any,
     ) -> None:
         super().__init__()
@@ -124,6 +129,11 @@ class Transformer(nn.Module):
         self.num_position_columns = max(self.position.num_columns, span_dims)
         of_span = ("index", "time")[:span_dims]  # a span takes the first coordinates
         self.coordinate_names = max(self.position.coordinate_names, of_span, key=len)
+        self.copy_head: CopyHead | None = None
+        if copy is not None:
+            if not causal or head is not None or vocab_size is None:
+                raise ParameterError("copy", dict(copy), "expected null: it needs next tokens")
+            self.add_copy_head(copy)
         self.norm = NORMS[settings.norm](dim) if settings.norm_first else None
         self.dropout = Dropout(settings.dropout)
         outputs = vocab_size if num_outputs is None else num_outputs
@@ -145,21 +155,69 @@ class Transformer(nn.Module):
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
 
-    def forward(self, tokens: Tensor, **inputs: Any) -> Tensor:
+    def add_copy_head(self, settings: Mapping[str, Any]) -> None:
+        """Add a `CopyHead` of these settings, and the coordinate that it reads."""
+        with parameter_of("copy"):
+            self.copy_head = CopyHead(self.dim, self.embedding.num_embeddings, **settings)
+        names, name = self.coordinate_names, self.copy_head.coordinate
+        if name not in names:
+            names = (*("index", "time"), *names[2:], name)
+        self.coordinate_names = names
+        self.num_position_columns = max(self.num_position_columns, names.index(name) + 1)
+
+    def forward(self, tokens: Tensor, *, targets: Tensor | None = None, **inputs: Any) -> Tensor:
         """Compute the logits of the next token: [B, L] -> [B, L, V]. Arguments as of `hidden`.
 
         Another head computes what it says, such as class logits [B, C].
+
+        Args:
+            targets: [B, L] ids, with a copy head: the log-probability of these alone, [B, L].
         """
         x, _ = self.hidden(tokens, **inputs)
         if isinstance(self.head, ClassificationHead):
             return self.head(x, inputs.get("key_mask"))
-        return self.head(x)
+        if self.copy_head is None:
+            return self.head(x)
+        return self._mix(x, tokens, targets=targets, **inputs)[0]
 
-    def forward_with_state(self, tokens: Tensor, **inputs: Any) -> tuple[Tensor, ModelState]:
-        """Compute the same, and the state after these tokens."""
+    def forward_with_state(
+        self, tokens: Tensor, *, last: bool = False, **inputs: Any
+    ) -> tuple[Tensor, ModelState]:
+        """Compute the same, or of the last token alone [B, 1, V], and the state after the tokens."""
         x, state = self.hidden(tokens, **inputs, return_state=True)
         assert state is not None
-        return self.head(x), state
+        if self.copy_head is None:
+            return self.head(x[:, -1:] if last else x), state
+        logits, copied = self._mix(x, tokens, last=last, return_state=True, **inputs)
+        return logits, replace(state, copied=copied)
+
+    def _mix(
+        self,
+        x: Tensor,
+        tokens: Tensor,
+        *,
+        positions: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        noise: NoiseKey | None = None,
+        state: ModelState | None = None,
+        last: bool = False,
+        **options: Any,
+    ) -> tuple[Tensor, CopyState | None]:
+        """Return what the copy head makes of the last layer's output, and its state or None."""
+        assert self.copy_head is not None
+        positions = self._positions(tokens, positions, state)
+        column = self.coordinate_names.index(self.copy_head.coordinate)
+        if state is not None:
+            options["state"] = state.copied
+        return self.copy_head(
+            self.head(x[:, -1:] if last else x),
+            x,
+            tokens,
+            positions[..., column],
+            tokens.new_zeros(len(tokens)) if state is None else state.length,
+            key_mask=key_mask,
+            **options,
+        )
 
     def hidden(
         self,
@@ -183,16 +241,7 @@ class Transformer(nn.Module):
             noise: key of the positional encoding's random draws; None is a fixed key.
             state: what an earlier call returned for the tokens before these.
         """
-        length = tokens.shape[1]
-        if positions is None:
-            positions = torch.arange(length, device=tokens.device)[None, :, None]
-            if state is not None:
-                positions = positions + state.length[:, None, None]
-        if positions.shape[-1] < self.num_position_columns:
-            raise UserError(
-                f"the model reads {self.num_position_columns} coordinates of each position, "
-                f"{', '.join(self.coordinate_names)}, but positions have {positions.shape[-1]}"
-            )
+        positions = self._positions(tokens, positions, state)
         x = self.phases(self.embedding(tokens), positions) * self.embedding_scale
         if self.class_token is not None:
             x = torch.cat((self.class_token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)
@@ -219,7 +268,22 @@ class Transformer(nn.Module):
         if not return_state:
             return x, None
         seen = tokens.new_zeros(len(tokens)) if state is None else state.length
-        return x, ModelState(layer_states, position_state, seen + length)
+        return x, ModelState(layer_states, position_state, seen + tokens.shape[1])
+
+    def _positions(
+        self, tokens: Tensor, positions: Tensor | None, state: ModelState | None
+    ) -> Tensor:
+        """Return positions that the model can read: those given, or token indices."""
+        if positions is None:
+            positions = torch.arange(tokens.shape[1], device=tokens.device)[None, :, None]
+            if state is not None:
+                positions = positions + state.length[:, None, None]
+        if positions.shape[-1] < self.num_position_columns:
+            raise UserError(
+                f"the model reads {self.num_position_columns} coordinates of each position, "
+                f"{', '.join(self.coordinate_names)}, but positions have {positions.shape[-1]}"
+            )
+        return positions
 
 
 def _run(layer: Layer, x: Tensor, positions: Tensor, code: LayerCode, *arguments: Any) -> Any:

@@ -32,13 +32,20 @@ class Task:
 
     def loss(self, model: Transformer, batch: Batch, noise: NoiseKey | None) -> Tensor:
         """Compute the mean cross-entropy in nats per target. []"""
-        return _cross_entropy(_logits(model, batch, noise), batch.targets, "mean")
+        if model.copy_head is None:
+            return _cross_entropy(_logits(model, batch, noise), batch.targets, "mean")
+        return self.evaluate(model, batch, noise)[0].sum() / batch.num_targets
 
     def evaluate(
         self, model: Transformer, batch: Batch, noise: NoiseKey | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the nats of each target, 0 without one, and the sums whose means are logged."""
-        return _cross_entropy(_logits(model, batch, noise), batch.targets, "none"), {}
+        if model.copy_head is None:
+            return _cross_entropy(_logits(model, batch, noise), batch.targets, "none"), {}
+        known = batch.targets != IGNORED
+        targets = batch.targets.masked_fill(~known, 0)
+        nats = -_logits(model, batch, noise, targets=targets)
+        return nats.masked_fill(~known, 0), {}
 
     def measures(self, loss: float) -> dict[str, float]:
         """Return what else to log of the mean loss in nats per target."""
@@ -110,9 +117,11 @@ class Classification(Task):
         return _cross_entropy(logits, batch.targets, "none"), {"accuracy": correct}
 
 
-def _logits(model: Transformer, batch: Batch, noise: NoiseKey | None) -> Tensor:
-    logits = model(batch.tokens, positions=batch.positions, key_mask=batch.key_mask, noise=noise)
-    return logits.float()
+def _logits(
+    model: Transformer, batch: Batch, noise: NoiseKey | None, targets: Tensor | None = None
+) -> Tensor:
+    inputs = {"positions": batch.positions, "key_mask": batch.key_mask, "noise": noise}
+    return model(batch.tokens, targets=targets, **inputs).float()
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor, reduction: str) -> Tensor:

@@ -25,11 +25,10 @@ class Engine:
 
     def prefill(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, ModelState]:
         """Return the logits [B, V] after prompts [B, L] at positions [B, L, P], and the state."""
-        x, state = self.model.hidden(
-            tokens, positions=positions, noise=self.noise, return_state=True
+        logits, state = self.model.forward_with_state(
+            tokens, positions=positions, noise=self.noise, last=True
         )
-        assert state is not None
-        return self.model.head(x[:, -1]), state
+        return logits[:, 0], state
 
     def step(
         self, tokens: Tensor, positions: Tensor, state: ModelState

@@ -1,0 +1,177 @@
+"""The copy head: against a loop over its definition, and in decoding against one parallel pass."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
+from musicgen.models import Transformer
+from musicgen.models.state import ModelState
+from musicgen.position import NoPosition, RoPE
+
+VOCAB, LENGTH, WINDOW, MAX_LAG = 11, 45, 20, 3
+
+
+def make_model(attention=SoftmaxAttention, position=NoPosition, **copy) -> Transformer:
+    torch.manual_seed(1)
+    settings = {"heads": 2, "width": 8, "window": WINDOW, "max_lag": MAX_LAG, **copy}
+    sizes = {"dim": 16, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "dropout": 0.0}
+    model = Transformer(VOCAB, **sizes, position=position, attention=attention, copy=settings)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    torch.nn.init.normal_(model.copy_head.scaled_lag_bias, std=0.02)
+    return model.eval()
+
+
+def random_input(batch: int = 2, length: int = LENGTH) -> tuple[Tensor, Tensor]:
+    """Return tokens [B, L] and their positions [B, L, 3]: index, time and bar."""
+    generator = torch.Generator().manual_seed(2)
+    tokens = torch.randint(VOCAB, (batch, length), generator=generator)
+    bars = (torch.rand(batch, length, generator=generator) < 0.2).cumsum(1)
+    index = torch.arange(length).expand(batch, -1)
+    return tokens, torch.stack((index, 4 * bars, bars), dim=-1)
+
+
+def naive(model: Transformer, tokens: Tensor, positions: Tensor, first: int = 0) -> Tensor:
+    """Compute p of the next token [L, V] of one row in loops; tokens before `first` are padding."""
+    head, bars = model.copy_head, positions[:, 2].tolist()
+    mask = (torch.arange(len(tokens)) >= first)[None]
+    x, _ = model.hidden(tokens[None], positions=positions[None], key_mask=mask)
+    own = model.head(x)[0].softmax(-1)
+    e = head.embedding(tokens) * mask[0, :, None]
+    taps = head.conv.weight[:, 0].T  # the last is the token's own
+    seen = [
+        e[n] + sum(taps[-1 - i] * e[n - i] for i in range(len(taps)) if n >= i)
+        for n in range(len(e))
+    ]
+    seen = torch.stack([(y - y.mean()) / (y.var(unbiased=False) + 1e-5).sqrt() for y in seen])
+    q, k, gates = head.projection(torch.cat((x[0], seen), -1)).split(head.sizes, -1)
+    expected = []
+    for n in range(len(tokens)):
+        keys = [
+            j
+            for j in range(max(first, n - WINDOW), n)
+            if bars[n] - bars[j] <= MAX_LAG
+        ]
+        if not keys:
+            expected.append(own[n])
+            continue
+        logits, copied = [gates[n, 0]], []
+        for h in range(head.heads):
+            of_head = slice(8 * h, 8 * h + 8)
+            scores = torch.stack(
+                [
+                    15 * torch.cosine_similarity(q[n, of_head], k[j, of_head], dim=0)
+                    + 75 * head.scaled_lag_bias[h, bars[n] - bars[j]]
+                    for j in keys
+                ]
+            )
+            weight, per_count = head.match_weight[:, h]
+            match = weight * scores.exp().sum().log() + per_count * torch.tensor(len(keys)).log()
+            logits.append(gates[n, 1 + h] + match)
+            p = torch.zeros(VOCAB)
+            for j, a in zip(keys, scores.softmax(0), strict=True):
+                p[tokens[j + 1]] += a
+            copied.append(p)
+        gate = torch.stack(logits).softmax(0)
+        expected.append(gate[0] * own[n] + sum(g * p for g, p in zip(gate[1:], copied, strict=True)))
+    return torch.stack(expected)
+
+
+@pytest.mark.parametrize("block", [256, 7])
+def test_mixture_is_the_definition(monkeypatch, block):
+    monkeypatch.setattr("musicgen.models.copy_head._BLOCK", block)
+    model = make_model()
+    tokens, positions = random_input()
+    with torch.no_grad():
+        found = model(tokens, positions=positions)
+        expected = torch.stack([naive(model, *row) for row in zip(tokens, positions, strict=True)])
+    torch.testing.assert_close(found.exp(), expected, atol=2e-6, rtol=2e-5)
+    torch.testing.assert_close(found.exp().sum(-1), torch.ones(2, LENGTH))
+
+
+def test_padding_is_not_copied():
+    model = make_model()
+    tokens, positions = random_input()
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    mask[1, :9] = False
+    with torch.no_grad():
+        found = model(tokens, positions=positions, key_mask=mask)[1, 9:]
+        expected = naive(model, tokens[1], positions[1], first=9)[9:]
+    torch.testing.assert_close(found.exp(), expected, atol=2e-6, rtol=2e-5)
+
+
+@pytest.mark.parametrize("block", [256, 7])
+def test_loss_of_targets_is_that_of_all_log_probabilities(monkeypatch, block):
+    monkeypatch.setattr("musicgen.models.copy_head._BLOCK", block)
+    model = make_model()
+    tokens, positions = random_input()
+    targets = tokens.roll(-1, 1)
+    gradients = []
+    for all_tokens in (True, False):
+        model.zero_grad()
+        if all_tokens:
+            log_p = model(tokens, positions=positions).gather(2, targets[..., None])[..., 0]
+        else:
+            log_p = model(tokens, positions=positions, targets=targets)
+        log_p.mean().backward()
+        gradients.append([log_p.detach(), *(p.grad for p in model.parameters())])
+    torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-4)
+
+
+def in_parts(model: Transformer, tokens: Tensor, positions: Tensor, lengths: list[int]) -> Tensor:
+    outputs, state, start = [], None, 0
+    for length in lengths:
+        part = slice(start, start + length)
+        logits, state = model.forward_with_state(
+            tokens[:, part], positions=positions[:, part], state=state
+        )
+        outputs.append(logits)
+        start += length
+    return torch.cat(outputs, dim=1)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(
+    "lengths", [[1] * LENGTH, [30, *[1] * 15], [7, 1, 25, 1, 11]], ids=["steps", "prefill", "parts"]
+)
+@pytest.mark.parametrize("attention", [SoftmaxAttention, partial(LinearAttention, feature_map=FAVOR)])
+def test_decoding_equals_one_pass(attention, lengths, grad):
+    model = make_model(attention, RoPE)
+    tokens, positions = random_input()
+    with torch.set_grad_enabled(grad):
+        expected = model(tokens, positions=positions)
+        found = in_parts(model, tokens, positions, lengths)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_rows_of_unequal_length_go_on_together():
+    model = make_model()
+    tokens, positions = random_input(4)
+    lengths = [5, 26, 11, 40]
+    with torch.inference_mode():
+        states = [
+            model.forward_with_state(tokens[i : i + 1, :n], positions=positions[i : i + 1, :n])[1]
+            for i, n in enumerate(lengths)
+        ]
+        state = ModelState.cat(states).select(torch.tensor([3, 1, 0]))
+        rows = [(3, 40), (1, 26), (0, 5)]
+        for step in range(4):
+            now = [(i, n + step) for i, n in rows]
+            token = torch.stack([tokens[i, n] for i, n in now])[:, None]
+            where = torch.stack([positions[i, n] for i, n in now])[:, None]
+            found, state = model.forward_with_state(token, positions=where, state=state)
+            for row, (i, n) in zip(found, now, strict=True):
+                expected = model(tokens[i : i + 1, : n + 1], positions=positions[i : i + 1, : n + 1])
+                torch.testing.assert_close(row[0], expected[0, -1], atol=1e-5, rtol=1e-4)
+
+
+def test_only_the_last_token():
+    model = make_model()
+    tokens, positions = random_input()
+    with torch.no_grad():
+        expected = model(tokens, positions=positions)[:, -1:]
+        found, _ = model.forward_with_state(tokens, positions=positions, last=True)
+    torch.testing.assert_close(found, expected)
