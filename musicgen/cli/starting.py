@@ -112,6 +112,8 @@ def _given_settings(cfg: DictConfig) -> Iterator[str]:
         name = override.lstrip("+~").partition("=")[0]
         if name == "experiment":
             yield from (*_SECTIONS, _LENGTH)
+        elif override == "adapter=copy":  # whose windows must hold what is copied
+            yield _LENGTH
         elif name == "task":
             yield from ("tokenizer", "sampling")
         elif name == "model":

@@ -76,6 +76,7 @@ def main(cfg: DictConfig) -> float | None:
     if source is not None:
         corpus = data.encoded if isinstance(data, MusicDataModule) else None
         notes = load_source(source, model, content, adapter, corpus, resume=cfg.resume is not None)
+        data.coordinates = model.coordinate_names  # an adapter may read more
     del source  # it is large
     model.recompute = cfg.recompute
     if cfg.compile:

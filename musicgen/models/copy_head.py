@@ -88,6 +88,7 @@ class CopyHead(nn.Module):
         self.tokens_per_bar = -(-window // max_lag) if coordinate == "index" else 1
         self.embedding = nn.Embedding(vocab_size, _TOKEN_DIM)
         self.conv = ShortConvolution(_TOKEN_DIM, _NUM_TAPS)
+        nn.init.normal_(self.conv.weight, std=0.25)  # keys tell contexts apart from the beginning
         self.sizes = (heads * width, heads * width, 1 + heads)
         self.projection = nn.Linear(dim + _TOKEN_DIM, sum(self.sizes))
         self.scaled_lag_bias = nn.Parameter(torch.zeros(heads, max_lag + 1))
@@ -235,9 +236,7 @@ class CopyHead(nn.Module):
         rows, slots = self._slots(index[:, -self.window :])
         of_heads = torch.arange(heads, device=rows.device)[None, :, None]
         k = _put(ring.k, (rows[..., None], of_heads, slots[:, None]), new.k)
-        others = (
-            _put(old, (rows, slots), x) for old, x in zip(ring[1:], new[1:], strict=True)
-        )
+        others = (_put(old, (rows, slots), x) for old, x in zip(ring[1:], new[1:], strict=True))
         return Keys(k, *others)
 
 

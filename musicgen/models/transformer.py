@@ -129,11 +129,6 @@ class Transformer(nn.Module):
         self.num_position_columns = max(self.position.num_columns, span_dims)
         of_span = ("index", "time")[:span_dims]  # a span takes the first coordinates
         self.coordinate_names = max(self.position.coordinate_names, of_span, key=len)
-        self.copy_head: CopyHead | None = None
-        if copy is not None:
-            if not causal or head is not None or vocab_size is None:
-                raise ParameterError("copy", dict(copy), "expected null: it needs next tokens")
-            self.add_copy_head(copy)
         self.norm = NORMS[settings.norm](dim) if settings.norm_first else None
         self.dropout = Dropout(settings.dropout)
         outputs = vocab_size if num_outputs is None else num_outputs
@@ -154,9 +149,15 @@ class Transformer(nn.Module):
                 nn.init.normal_(module.weight, std=init_std)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
+        self.copy_head: CopyHead | None = None
+        if copy is not None:
+            self.add_copy_head(copy)
 
     def add_copy_head(self, settings: Mapping[str, Any]) -> None:
         """Add a `CopyHead` of these settings, and the coordinate that it reads."""
+        if not self.causal or not isinstance(self.embedding, nn.Embedding):
+            expected = "expected null: only a causal model of tokens predicts the next one"
+            raise ParameterError("copy", dict(settings), expected)
         with parameter_of("copy"):
             self.copy_head = CopyHead(self.dim, self.embedding.num_embeddings, **settings)
         names, name = self.coordinate_names, self.copy_head.coordinate

@@ -50,11 +50,7 @@ def naive(model: Transformer, tokens: Tensor, positions: Tensor, first: int = 0)
     q, k, gates = head.projection(torch.cat((x[0], seen), -1)).split(head.sizes, -1)
     expected = []
     for n in range(len(tokens)):
-        keys = [
-            j
-            for j in range(max(first, n - WINDOW), n)
-            if bars[n] - bars[j] <= MAX_LAG
-        ]
+        keys = [j for j in range(max(first, n - WINDOW), n) if bars[n] - bars[j] <= MAX_LAG]
         if not keys:
             expected.append(own[n])
             continue
@@ -76,7 +72,9 @@ def naive(model: Transformer, tokens: Tensor, positions: Tensor, first: int = 0)
                 p[tokens[j + 1]] += a
             copied.append(p)
         gate = torch.stack(logits).softmax(0)
-        expected.append(gate[0] * own[n] + sum(g * p for g, p in zip(gate[1:], copied, strict=True)))
+        expected.append(
+            gate[0] * own[n] + sum(g * p for g, p in zip(gate[1:], copied, strict=True))
+        )
     return torch.stack(expected)
 
 
@@ -137,7 +135,9 @@ def in_parts(model: Transformer, tokens: Tensor, positions: Tensor, lengths: lis
 @pytest.mark.parametrize(
     "lengths", [[1] * LENGTH, [30, *[1] * 15], [7, 1, 25, 1, 11]], ids=["steps", "prefill", "parts"]
 )
-@pytest.mark.parametrize("attention", [SoftmaxAttention, partial(LinearAttention, feature_map=FAVOR)])
+@pytest.mark.parametrize(
+    "attention", [SoftmaxAttention, partial(LinearAttention, feature_map=FAVOR)]
+)
 def test_decoding_equals_one_pass(attention, lengths, grad):
     model = make_model(attention, RoPE)
     tokens, positions = random_input()
@@ -164,7 +164,9 @@ def test_rows_of_unequal_length_go_on_together():
             where = torch.stack([positions[i, n] for i, n in now])[:, None]
             found, state = model.forward_with_state(token, positions=where, state=state)
             for row, (i, n) in zip(found, now, strict=True):
-                expected = model(tokens[i : i + 1, : n + 1], positions=positions[i : i + 1, : n + 1])
+                expected = model(
+                    tokens[i : i + 1, : n + 1], positions=positions[i : i + 1, : n + 1]
+                )
                 torch.testing.assert_close(row[0], expected[0, -1], atol=1e-5, rtol=1e-4)
 
 

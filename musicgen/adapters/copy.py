@@ -1,0 +1,28 @@
+"""A copy head beside a trained model."""
+
+from __future__ import annotations
+
+from musicgen.adapters.base import Adapter
+from musicgen.errors import UserError
+from musicgen.models import Transformer
+
+
+class Copy(Adapter):
+    """Train a `CopyHead` on a model's output, so that it returns to what the piece has had.
+
+    Args:
+        settings: arguments of the head, such as `window`.
+    """
+
+    name = "copy"
+    marker = "copy_head."
+
+    def __init__(self, **settings: int | str) -> None:
+        self.settings = settings
+
+    def attach(self, model: Transformer) -> None:
+        if model.copy_head is not None:
+            raise UserError("adapter=copy: the model has a copy head; train it with init= alone")
+        model.requires_grad_(False)
+        model.add_copy_head(self.settings)
+        model.to(model.head.weight.device)
