@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from musicgen.models.short_conv import ShortConvolution
+from musicgen.position.base import at_least_fp32
 from musicgen.validation import check_choice, check_int
 
 _SCALE = 15.0  # of the cosines in the logits
@@ -24,7 +26,7 @@ class Keys(NamedTuple):
 
     k: Tensor  # [B, H, N, K]
     successors: Tensor  # [B, N], the id of the token after each
-    index: Tensor  # [B, N], of the token in its row
+    indices: Tensor  # [B, N], of the token in its row
     bars: Tensor  # [B, N]
 
 
@@ -111,6 +113,7 @@ class CopyHead(nn.Module):
         key_mask: Tensor | None = None,
         state: CopyState | None = None,
         return_state: bool = False,
+        overwrite: bool = False,
     ) -> tuple[Tensor, CopyState | None]:
         """Return log p of the tokens after the last N ones, [B, N, V], and the state or None.
 
@@ -122,14 +125,17 @@ class CopyHead(nn.Module):
             start: number of tokens before these: [B].
             targets: ids [B, N]; then only their log p is computed, [B, N].
             key_mask: [B, L], false at padding.
-            state: that of the tokens before these. It is overwritten where gradients are off.
+            state: that of the tokens before these.
+            overwrite: reuse the memory of `state`; without gradients only.
         """
+        put = Tensor.index_put_ if overwrite else Tensor.index_put
         with torch.autocast(x.device.type, enabled=False):
+            x, logits = at_least_fp32(x, logits)
             length, num_queries = tokens.shape[1], logits.shape[1]
             before = None if state is None else state.embedded
-            embedded, before = self.conv(self.embedding(tokens).float(), key_mask, True, before)
+            embedded, before = self.conv(self.embedding(tokens), key_mask, True, before)
             embedded = F.layer_norm(embedded, embedded.shape[-1:])
-            projected = self.projection(torch.cat((x.float(), embedded), dim=-1))
+            projected = self.projection(torch.cat((x, embedded), dim=-1))
             q, k, gates = projected.split(self.sizes, dim=-1)
             q, k = (  # [B, L, H K] -> [B, H, L, K]
                 F.normalize(y.unflatten(-1, (self.heads, -1)), dim=-1).transpose(1, 2)
@@ -142,7 +148,7 @@ class CopyHead(nn.Module):
             ring = None
             if state is not None:
                 rows, slot = self._slots(index[:, :1] - 1)
-                successors = _put(state.keys.successors, (rows, slot), tokens[:, :1])
+                successors = put(state.keys.successors, (rows, slot), tokens[:, :1])
                 ring = state.keys._replace(successors=successors)
                 keys = ring if length == 1 else _cat(ring, new)  # a token does not see itself
             outputs = []
@@ -157,7 +163,7 @@ class CopyHead(nn.Module):
                     index[:, block],
                     bars[:, block],
                     gates[:, block],
-                    logits[:, of_logits].float(),
+                    logits[:, of_logits],
                     None if targets is None else targets[:, of_logits],
                     near,
                 )
@@ -168,7 +174,7 @@ class CopyHead(nn.Module):
                 outputs.append(output)
             after = None
             if return_state:
-                after = CopyState(self._remember(ring, new, index), before)
+                after = CopyState(self._remember(ring, new, index, put), before)
             return torch.cat(outputs, dim=1), after
 
     def _mix(
@@ -182,7 +188,7 @@ class CopyHead(nn.Module):
         keys: Keys,
     ) -> Tensor:
         """Return log p of queries [B, H, N, K] at the tokens [B, N]: [B, N, V], or [B, N]."""
-        behind = index[..., None] - keys.index[:, None]  # [B, N, keys]
+        behind = index[..., None] - keys.indices[:, None]  # [B, N, keys]
         lag = bars[..., None] - keys.bars[:, None]
         max_lag = self.lag_bias.shape[1] - 1
         visible = (behind >= 1) & (behind <= self.window) & (lag <= max_lag)
@@ -224,26 +230,22 @@ class CopyHead(nn.Module):
         """Return rows and slots of the tokens [B, N]."""
         return torch.arange(len(index), device=index.device)[:, None], index % self.window
 
-    def _remember(self, ring: Keys | None, new: Keys, index: Tensor) -> Keys:
+    def _remember(
+        self, ring: Keys | None, new: Keys, index: Tensor, put: Callable[..., Tensor]
+    ) -> Keys:
         """Return the last W tokens in their slots."""
         batch, heads, _, width = new.k.shape
         if ring is None:
             ring = Keys(
                 new.k.new_zeros(batch, heads, self.window, width),
-                *(new.index.new_full((batch, self.window), x) for x in (0, _EMPTY, 0)),
+                *(new.indices.new_full((batch, self.window), x) for x in (0, _EMPTY, 0)),
             )
         new = _narrow(new, -self.window, None)
         rows, slots = self._slots(index[:, -self.window :])
         of_heads = torch.arange(heads, device=rows.device)[None, :, None]
-        k = _put(ring.k, (rows[..., None], of_heads, slots[:, None]), new.k)
-        others = (_put(old, (rows, slots), x) for old, x in zip(ring[1:], new[1:], strict=True))
+        k = put(ring.k, (rows[..., None], of_heads, slots[:, None]), new.k)
+        others = (put(old, (rows, slots), x) for old, x in zip(ring[1:], new[1:], strict=True))
         return Keys(k, *others)
-
-
-def _put(target: Tensor, indices: tuple[Tensor, ...], values: Tensor) -> Tensor:
-    """Return the target with other values, in place where gradients are off."""
-    put = Tensor.index_put if torch.is_grad_enabled() else Tensor.index_put_
-    return put(target, indices, values.to(target.dtype))
 
 
 def _narrow(keys: Keys, start: int | None, stop: int | None) -> Keys:

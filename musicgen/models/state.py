@@ -58,3 +58,9 @@ class ModelState:
         rings = [state.copied for state in states if state.copied is not None]
         copied = CopyState.cat(rings) if rings else None
         return ModelState(layers, states[0].position, lengths, copied)
+
+    def tensors(self) -> list[Tensor]:
+        """Return the tensors of a state of linear attention, in which row b is sequence b."""
+        of_layers = [tensor for layer in self.layers for tensor in layer.tensors()]
+        copied = [] if self.copied is None else self.copied.tensors()
+        return [self.length, *of_layers, *copied]

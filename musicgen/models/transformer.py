@@ -182,14 +182,21 @@ class Transformer(nn.Module):
         return self._mix(x, tokens, targets=targets, **inputs)[0]
 
     def forward_with_state(
-        self, tokens: Tensor, *, last: bool = False, **inputs: Any
+        self, tokens: Tensor, *, last: bool = False, overwrite: bool = False, **inputs: Any
     ) -> tuple[Tensor, ModelState]:
-        """Compute the same, or of the last token alone [B, 1, V], and the state after the tokens."""
+        """Compute the same, and the state after these tokens.
+
+        Args:
+            last: compute the logits of the last token only, [B, 1, V].
+            overwrite: reuse the memory of `state`, which is invalid then; without gradients only.
+        """
         x, state = self.hidden(tokens, **inputs, return_state=True)
         assert state is not None
         if self.copy_head is None:
             return self.head(x[:, -1:] if last else x), state
-        logits, copied = self._mix(x, tokens, last=last, return_state=True, **inputs)
+        logits, copied = self._mix(
+            x, tokens, last=last, return_state=True, overwrite=overwrite, **inputs
+        )
         return logits, replace(state, copied=copied)
 
     def _mix(

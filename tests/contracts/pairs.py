@@ -38,6 +38,8 @@ MORE = {
     "lrpe_permutation": {"basis": "odd_even"},
 }
 OPTIONS = {"short_conv": 4, "output_gate": True, "qk_norm": True, "tie_embeddings": True}
+COPY = {"heads": 2, "width": 4, "window": 17, "max_lag": 5, "coordinate": "index"}
+COPY = {f"copy.{key}": value for key, value in COPY.items()}
 HEAD, TOKEN = ({"attention.decay": decay} for decay in ("head", "token"))
 # A window of 13 of the 40 tokens seen in training.
 SPAN = {"span": "gaussian", "span.sigma": 0.15, "span.training_length": TRAINING_LENGTH}
@@ -127,6 +129,7 @@ def find_pairs() -> list[Pair]:
         found += [pair("sinusoidal", a, dict([option])) for a in ("favor", "softmax")]
     found += [pair("none", "favor", {"short_conv": 2})]
     found += [pair("sinusoidal", a, {"cycles": (4, 7)}) for a in ("favor", "softmax")]
+    found += [pair("rope", a, COPY) for a in ATTENTIONS] + [pair("none", "favor", OPTIONS, COPY)]
     for p in ("none", "rope", "sine_spe"):
         for a, *more in (("softmax",), ("favor", TOKEN), ("elu", TOKEN), ("softmax", SPAN)):
             found.append(pair(p, a, OPTIONS, *more))

@@ -6,13 +6,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from musicgen.random import NoiseKey
-from tests.contracts.pairs import OPTIONS, PAIRS, SPAN, TOKEN, VOCAB, Pair, build, pair
+from tests.contracts.pairs import COPY, OPTIONS, PAIRS, SPAN, TOKEN, VOCAB, Pair, build, pair
 
 EXACT = {"position.num_realizations": None}
 RECOMPUTED = [p for p in PAIRS if p.attention in ("favor", "softmax") and p == pair(*p[:2])]
 RECOMPUTED += [pair("rope", attention, TOKEN) for attention in ("favor", "elu", "relu")]
 RECOMPUTED += [pair("sine_spe", attention, EXACT) for attention in ("favor", "elu")]
-RECOMPUTED += [pair("sine_spe", "softmax", OPTIONS, SPAN)]
+RECOMPUTED += [pair("sine_spe", "softmax", OPTIONS, SPAN), pair("rope", "favor", COPY)]
 
 
 def trained(of: Pair, dropout: float = 0.1):

@@ -89,8 +89,5 @@ class _Graph:
 def _copy(source: ModelState, target: ModelState) -> None:
     """Copy the rows of a state of linear attention to the first rows of another."""
     rows = len(source.length)
-    target.length[:rows].copy_(source.length)
-    parts = [(target.copied, source.copied)] if target.copied and source.copied else []
-    for old, new in (*zip(target.layers, source.layers, strict=True), *parts):
-        for a, b in zip(old.tensors(), new.tensors(), strict=True):
-            a[:rows].copy_(b)
+    for old, new in zip(target.tensors(), source.tensors(), strict=True):
+        old[:rows].copy_(new)

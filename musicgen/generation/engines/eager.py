@@ -37,8 +37,9 @@ class Engine:
 
         The engine may overwrite the state that it is given.
         """
+        inputs = {"positions": positions[:, None], "noise": self.noise, "state": state}
         logits, state = self.step_model.forward_with_state(
-            tokens[:, None], positions=positions[:, None], noise=self.noise, state=state
+            tokens[:, None], overwrite=True, **inputs
         )
         return logits[:, 0], state
 
