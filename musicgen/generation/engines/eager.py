@@ -37,9 +37,12 @@ class Engine:
 
         The engine may overwrite the state that it is given.
         """
-        inputs = {"positions": positions[:, None], "noise": self.noise, "state": state}
         logits, state = self.step_model.forward_with_state(
-            tokens[:, None], overwrite=True, **inputs
+            tokens[:, None],
+            positions=positions[:, None],
+            noise=self.noise,
+            state=state,
+            overwrite=True,
         )
         return logits[:, 0], state
 
