@@ -46,7 +46,7 @@ def apply_adapter(
     """Return a copy of a model with the adapter of a file, and the content of both.
 
     Args:
-        kind: what the file must hold, `lora` or `prefix_state`; None takes either.
+        kind: what the file must hold, `lora`, `prefix_state` or `copy`; None takes any.
 
     Raises:
         UserError: the file is no such adapter, or belongs to another model.

@@ -105,7 +105,7 @@ def without_adapter(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
     if merged.adapter is not None:
         base = f", {content.config['init']}" if content.config.get("init") else ""
         raise UserError(
-            f"a new run cannot begin from a prefix state; give the model that it belongs to{base}"
+            f"a new run cannot begin from an adapter; give the model that it belongs to{base}"
         )
     weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     return {**checkpoint, "state_dict": weights, CONTENT_KEY: merged.to_plain()}

@@ -12,7 +12,7 @@ from musicgen.errors import UserError
 PATHS = frozenset(
     {
         *("prompt", "checkpoint", "out", "generated", "references", "soundfont"),
-        *("init", "resume", "lora", "prefix_state"),
+        *("init", "resume", "lora", "prefix_state", "copy"),
         *("data.root", "data.group", "loader.cache_dir", "paths.data_dir", "paths.output_dir"),
     }
 )

@@ -57,7 +57,9 @@ def main(cfg: DictConfig) -> None:
     check_choice("keep_prompt", cfg.keep_prompt, get_args(KeepPrompt))
     check_choice("originality", cfg.originality, ("auto", True, False))
     model = load(cfg.checkpoint)
-    adapters = {kind: str(cfg[kind]) for kind in ("lora", "prefix_state") if cfg[kind] is not None}
+    adapters = {
+        kind: str(cfg[kind]) for kind in ("lora", "prefix_state", "copy") if cfg[kind] is not None
+    }
     for kind, path in adapters.items():
         model = model.with_adapter(path, kind)
     model = model.to(find_device(cfg.device))

@@ -93,10 +93,10 @@ class MusicModel:
             return upload(Path(folder), repo_id, private=private, message=message)
 
     def with_adapter(self, path: str | Path, kind: str | None = None) -> MusicModel:
-        """Return it with the adapter of a file that training wrote: LoRA, or a prefix state.
+        """Return it with the adapter of a file that training wrote, for example LoRA.
 
         Args:
-            kind: what the file must hold, `lora` or `prefix_state`; None takes either.
+            kind: what the file must hold, `lora`, `prefix_state` or `copy`; None takes any.
 
         Raises:
             UserError: the file is no such adapter, or was trained for another model.

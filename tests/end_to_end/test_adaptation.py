@@ -17,7 +17,7 @@ def call(workplace, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["lora", "prefix_state"])
+@pytest.mark.parametrize("kind", ["lora", "prefix_state", "copy"])
 def test_an_adapter_is_trained_and_used(call, workplace, kind):
     (base,) = (workplace / "outputs/tiny").iterdir()
     begun = (f"init={base}", f"adapter={kind}", *DATA, *SHORT, f"run_name={kind}")
@@ -31,17 +31,17 @@ def test_an_adapter_is_trained_and_used(call, workplace, kind):
     succeed(call("generate.py", f"checkpoint={run}", "bars=1", f"out={kind}-run", "seed=3"))
     pieces = [sorted((workplace / f"{kind}-{x}").glob("*.mid")) for x in ("file", "run")]
     assert [p.read_bytes() for p in pieces[0]] == [p.read_bytes() for p in pieces[1]]
-    wrong = {"lora": "prefix_state", "prefix_state": "lora"}[kind]
+    wrong = "prefix_state" if kind == "lora" else "lora"
     done = call("generate.py", f"checkpoint={base}", f"{wrong}={file}", "out=wrong")
     assert_one_line(done, f"{kind}.safetensors: it holds an adapter of the kind {kind}")
     done = succeed(call("train.py", f"resume={run}", "trainer.max_steps=6"))
     assert "6 steps in" in done.stderr
-    # A run from its weights: LoRA is merged, a prefix state is not.
+    # A run from its weights: LoRA is merged, the others are not.
     done = call("train.py", f"init={run}", *DATA, *SHORT)
     if kind == "lora":
         assert done.returncode == 0, done.stderr
     else:
-        assert_one_line(done, "a new run cannot begin from a prefix state", str(base))
+        assert_one_line(done, "a new run cannot begin from an adapter", str(base))
 
 
 def test_an_adapter_needs_a_trained_model_of_its_kind(call, workplace):
