@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from musicgen.models.short_conv import ShortConvolution
 from musicgen.position.base import at_least_fp32
@@ -18,6 +17,7 @@ _SCALE = 15.0  # of the cosines in the logits
 _BIAS_SCALE = 75.0  # the lag bias needs so many times the learning rate of the others
 _NUM_TAPS, _TOKEN_DIM = 16, 32  # tokens that a key sees itself, and the width of their embedding
 _BLOCK = 256  # queries at a time
+_HIDDEN = -1e30  # logit of a key that a query does not see
 _EMPTY = -(1 << 30)  # index of a slot without a token
 
 
@@ -157,21 +157,18 @@ class CopyHead(nn.Module):
                 near = keys
                 if state is None:  # in order
                     near = _narrow(keys, max(0, block.start - self.window), block.stop)
-                of_logits = slice(i, i + _BLOCK)
-                arguments = (
-                    _SCALE * q[:, :, block],
-                    index[:, block],
-                    bars[:, block],
-                    gates[:, block],
-                    logits[:, of_logits],
-                    None if targets is None else targets[:, of_logits],
-                    near,
+                part = slice(i, i + _BLOCK)
+                outputs.append(
+                    self._mix(
+                        q[:, :, block],
+                        index[:, block],
+                        bars[:, block],
+                        gates[:, block],
+                        logits[:, part],
+                        None if targets is None else targets[:, part],
+                        near,
+                    )
                 )
-                if torch.is_grad_enabled():  # keeps nothing of size N × W
-                    output = checkpoint(self._mix, *arguments, use_reentrant=False)
-                else:
-                    output = self._mix(*arguments)
-                outputs.append(output)
             after = None
             if return_state:
                 after = CopyState(self._remember(ring, new, index, put), before)
@@ -188,43 +185,43 @@ class CopyHead(nn.Module):
         keys: Keys,
     ) -> Tensor:
         """Return log p of queries [B, H, N, K] at the tokens [B, N]: [B, N, V], or [B, N]."""
-        behind = index[..., None] - keys.indices[:, None]  # [B, N, keys]
-        lag = bars[..., None] - keys.bars[:, None]
-        max_lag = self.lag_bias.shape[1] - 1
-        visible = (behind >= 1) & (behind <= self.window) & (lag <= max_lag)
-        scores = q @ keys.k.mT + self._bias(bars, keys.bars)
-        scores = scores.masked_fill(~visible[:, None], -torch.inf)
-        count = visible.sum(-1, keepdim=True)  # [B, N, 1]
-        any_visible = count > 0
-        # Without a visible key nothing is copied.
-        scores = scores.masked_fill(~any_visible[:, None], 0.0)
-        total = scores.logsumexp(-1)  # [B, H, N]
-        weight, per_count = self.match_weight
-        match = total.transpose(1, 2) * weight + count.clamp(min=1).log() * per_count
-        match = (gates[..., 1:] + match).masked_fill(~any_visible, -torch.inf)
-        log_gates = torch.cat((gates[..., :1], match), dim=-1).log_softmax(-1)
-        factor = log_gates[..., 1:].transpose(1, 2) - total  # [B, H, N]
-        weights = (scores + factor[..., None]).exp().sum(1)  # [B, N, keys]
-        successors = keys.successors[:, None]
+        num_lags = self.lag_bias.shape[1]
+        indices, successors, of_keys = keys.indices[:, None], keys.successors[:, None], keys.bars
+        visible = (
+            (indices < index[..., None])
+            & (indices >= index[..., None] - self.window)
+            & (of_keys[:, None] > bars[..., None] - num_lags)
+        )[:, None]  # [B, 1, N, keys]
+        q, k = _SCALE * q, keys.k
+        bias: Tensor | None = None
+        if bars.shape[1] == 1 and targets is None:
+            lag = (bars - of_keys).clamp(max=num_lags - 1)
+            bias = self.lag_bias[:, lag].transpose(0, 1)[:, :, None]
+        else:  # in products with one-hot vectors, as the gradient of indexing is slow
+            residues = torch.arange(num_lags, device=bars.device)
+            by_residue = self.lag_bias[:, (bars[..., None] - residues) % num_lags].transpose(0, 1)
+            one_hot = (of_keys[..., None] % num_lags == residues).to(k.dtype)[:, None]
+            q = torch.cat((q, by_residue.to(k.dtype)), dim=-1)
+            k = torch.cat((k, one_hot.expand(-1, k.shape[1], -1, -1)), dim=-1)
         if targets is None:
+            total, weights = _exponentials(q, k, bias, visible)
+        else:
+            matches = (successors == targets[..., None])[:, None]
+            total, copied = _Lookup.apply(q, k, visible, matches)
+        weight, per_count = self.match_weight
+        count = index.clamp(min=1, max=self.window)[..., None].log()
+        match = total.transpose(1, 2) * weight + count * per_count
+        match = (gates[..., 1:] + match).masked_fill(~visible.any(-1).mT, -torch.inf)
+        log_gates = torch.cat((gates[..., :1], match), dim=-1).log_softmax(-1)
+        shares = log_gates[..., 1:].exp().transpose(1, 2)  # [B, H, N]
+        if targets is None:
+            weights = (shares[..., None] * weights).sum(1)
             copied = torch.zeros_like(logits).scatter_add(2, successors.expand_as(weights), weights)
             own = logits.log_softmax(-1) + log_gates[..., :1]
         else:
-            copied = (weights * (successors == targets[..., None])).sum(-1)
+            copied = (shares * copied).sum(1)
             own = log_gates[..., 0] - F.cross_entropy(logits.mT, targets, reduction="none")
         return torch.logaddexp(own, copied.clamp(min=torch.finfo(copied.dtype).tiny).log())
-
-    def _bias(self, bars: Tensor, of_keys: Tensor) -> Tensor:
-        """Return the biases [B, H, N, keys], of any size beyond `max_lag`."""
-        num_lags = self.lag_bias.shape[1]
-        if bars.shape[1] == 1:
-            lag = (bars - of_keys).clamp(max=num_lags - 1)
-            return self.lag_bias[:, lag].transpose(0, 1)[:, :, None]
-        # A product with one-hot vectors, as the gradient of indexing is slow.
-        residues = torch.arange(num_lags, device=bars.device)
-        of_queries = self.lag_bias[:, (bars[..., None] - residues) % num_lags].transpose(0, 1)
-        one_hot = (of_keys[:, None] % num_lags == residues[:, None]).to(of_queries.dtype)
-        return of_queries @ one_hot[:, None]
 
     def _slots(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Return rows and slots of the tokens [B, N]."""
@@ -246,6 +243,43 @@ class CopyHead(nn.Module):
         k = put(ring.k, (rows[..., None], of_heads, slots[:, None]), new.k)
         others = (put(old, (rows, slots), x) for old, x in zip(ring[1:], new[1:], strict=True))
         return Keys(k, *others)
+
+
+def _exponentials(
+    q: Tensor, k: Tensor, bias: Tensor | None, visible: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return log Σ_j exp(q·k_j + bias) of visible keys, [B, H, N], and their softmax."""
+    scores = q @ k.mT
+    scores = (scores if bias is None else scores + bias).masked_fill(~visible, _HIDDEN)
+    highest = scores.amax(-1, keepdim=True).detach()
+    weights = (scores - highest).exp()
+    total = weights.sum(-1, keepdim=True)
+    return (total.log() + highest).squeeze(-1), weights / total
+
+
+class _Lookup(torch.autograd.Function):
+    """The first result of `_exponentials`, and the weight of the keys that match: [B, H, N].
+
+    The backward pass computes the weights again, so that nothing of size N × W is kept but masks.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, visible: Tensor, matches: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        total, weights = _exponentials(q, k, None, visible)
+        matching = (weights * matches).sum(-1)
+        ctx.save_for_backward(q, k, visible, matches, matching)
+        return total, matching
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, visible, matches, matching = ctx.saved_tensors
+        of_total, of_matching = (gradient[..., None] for gradient in gradients)
+        _, weights = _exponentials(q, k, None, visible)
+        others = of_total - of_matching * matching[..., None]
+        scores = weights * torch.where(matches, others + of_matching, others)
+        return scores @ k, scores.mT @ q, None, None
 
 
 def _narrow(keys: Keys, start: int | None, stop: int | None) -> Keys:

@@ -65,7 +65,9 @@ def naive(model: Transformer, tokens: Tensor, positions: Tensor, first: int = 0)
                 ]
             )
             weight, per_count = head.match_weight[:, h]
-            match = weight * scores.exp().sum().log() + per_count * torch.tensor(len(keys)).log()
+            match = (
+                weight * scores.exp().sum().log() + per_count * torch.tensor(min(n, WINDOW)).log()
+            )
             logits.append(gates[n, 1 + h] + match)
             p = torch.zeros(VOCAB)
             for j, a in zip(keys, scores.softmax(0), strict=True):
