@@ -1,0 +1,98 @@
+"""What a copy head costs beside the model of pop-piano-small: training, decoding, memory."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from benchmarks import measure, tables
+from musicgen.attention import FAVOR, LinearAttention
+from musicgen.generation.engines import Engine, make_engine
+from musicgen.models import ModelState, Transformer
+from musicgen.position import RoPE
+from musicgen.random import NoiseKey
+
+VOCAB, LENGTH, TOKENS_PER_BAR = 333, 2048, 64
+SIZES = {"dim": 192, "num_layers": 4, "num_heads": 6, "ff_dim": 768, "dropout": 0.0}
+SIDES = {"without": None, "with": {"window": LENGTH}}
+NUM_STEPS = 32  # of decoding, timed together
+FAR = 20_000
+
+
+def build(side: str) -> Transformer:
+    torch.manual_seed(0)
+    options = {"norm_first": True, "short_conv": 4, "init_std": 0.02, "copy": SIDES[side]}
+    attention = partial(LinearAttention, feature_map=FAVOR, decay="head")
+    return Transformer(VOCAB, **SIZES, position=RoPE, attention=attention, **options)
+
+
+def positions(index: torch.Tensor) -> torch.Tensor:
+    """Return index, time and bar of token indices: [...] -> [..., 3]."""
+    bars = index // TOKENS_PER_BAR
+    return torch.stack((index, bars * 16, bars), dim=-1)
+
+
+def train(model: Transformer, tokens: torch.Tensor) -> None:
+    """Run forward and backward."""
+    where = positions(torch.arange(LENGTH))[None]
+    targets = tokens.roll(-1, 1)
+    if model.copy_head is None:
+        logits = model(tokens, positions=where)
+        torch.nn.functional.cross_entropy(logits.mT, targets).backward()
+    else:
+        (-model(tokens, positions=where, targets=targets).mean()).backward()
+
+
+class Decoding:
+    """Rows of a model that are decoded further and further."""
+
+    def __init__(self, model: Transformer, rows: int) -> None:
+        self.engine: Engine = make_engine(model.eval(), NoiseKey((1,)), compile=False)
+        self.tokens = torch.randint(VOCAB, (rows, LENGTH))
+        where = positions(torch.arange(LENGTH).expand(rows, -1))
+        self.state: ModelState = self.engine.prefill(self.tokens, where)[1]
+
+    def steps(self, count: int = NUM_STEPS) -> None:
+        token = self.tokens[:, 0]
+        for _ in range(count):
+            where = positions(self.state.length)
+            logits, self.state = self.engine.step(token, where, self.state)
+            token = logits.argmax(-1)
+
+
+def compare(what: str, times: dict[str, list[float]], target: str) -> dict[str, object]:
+    sides = times["with"], times["without"]
+    return measure.compare(f"{what}: with / without", *sides, "s", target)
+
+
+def main() -> None:
+    args = measure.arguments(__doc__, rounds=6)
+    clock = measure.cpu_clock(args.device)
+    torch.set_num_threads(1)
+    tokens = torch.randint(VOCAB, (1, LENGTH))
+    models = {side: build(side) for side in SIDES}
+    training = {side: partial(train, model, tokens) for side, model in models.items()}
+    times = measure.interleaved(training, args.rounds, clock=clock)
+    found = [compare("training step of 2,048 tokens", times, "—")]
+    with torch.inference_mode():
+        for rows in (1, 16):
+            sides = {side: Decoding(model, rows) for side, model in models.items()}
+            runs = {side: decoding.steps for side, decoding in sides.items()}
+            times = measure.interleaved(runs, args.rounds, clock=clock)
+            found.append(compare(f"{NUM_STEPS} decoding steps of {rows}", times, "≤ 1.2"))
+        sizes = (sum(x.nbytes for x in sides[side].state.tensors()) / rows for side in SIDES)
+        without, with_head = (size / 1e6 for size in sizes)
+        found.append(measure.row("state of a row: with / without", with_head, without, "MB", "—"))
+        near, far = (Decoding(models["with"], 1) for _ in range(2))
+        far.steps(FAR - LENGTH)
+        runs = {"near": near.steps, "far": far.steps}
+        times = measure.interleaved(runs, args.rounds, clock=clock)
+        what = f"{NUM_STEPS} decoding steps after {FAR:,} tokens / after {LENGTH:,}"
+        found.append(measure.compare(what, times["far"], times["near"], "s", "≤ 1.05"))
+    measure.save_results(__file__, found, args)
+    tables.main()
+
+
+if __name__ == "__main__":
+    main()
