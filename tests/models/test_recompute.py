@@ -23,8 +23,8 @@ def trained(of: Pair, dropout: float = 0.1):
     return model
 
 
-def outputs_and_gradients(model):
-    tokens = torch.randint(VOCAB, (2, 21), generator=torch.Generator().manual_seed(2))
+def outputs_and_gradients(model, length=21):
+    tokens = torch.randint(VOCAB, (2, length), generator=torch.Generator().manual_seed(2))
     torch.manual_seed(3)  # of dropout
     logits = model(tokens[:, :-1], noise=NoiseKey((4,)))
     loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
@@ -76,4 +76,19 @@ def test_layers_are_compiled(position, attention, recompute, backend):
         if gradient is not None:
             torch.testing.assert_close(same[name], gradient, rtol=1e-3, atol=1e-5)
     assert list(model.state_dict()) == names  # checkpoints are those of other runs
+    torch.compiler.reset()
+
+
+@pytest.mark.slow
+def test_compiled_layers_take_another_length():
+    torch.compiler.reset()
+    model = trained(pair("none", "favor"), dropout=0)
+    eager = {length: outputs_and_gradients(model, length) for length in (21, 34)}
+    for layer in model.layers:
+        layer.compile(backend="aot_eager")
+    for length, (logits, gradients) in eager.items():
+        compiled, same = outputs_and_gradients(model, length)
+        torch.testing.assert_close(compiled, logits, rtol=1e-4, atol=1e-5)
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(same[name], gradient, rtol=1e-3, atol=1e-5)
     torch.compiler.reset()

@@ -226,4 +226,5 @@ def _heads_first(x: Tensor, rows: slice, chunk: slice) -> Tensor:
 
 def _write(to: Tensor, rows: slice, chunk: slice, x: Tensor) -> None:
     """Write [B·H, T, ·] to a chunk of some rows of [B, L, H, ·]."""
-    to[rows, chunk] = x.unflatten(0, (-1, to.shape[2])).transpose(1, 2)
+    heads = to.size(2)  # from `shape`, torch 2.11 fails to compile it for a second length
+    to[rows, chunk] = x.unflatten(0, (-1, heads)).transpose(1, 2)
