@@ -78,12 +78,14 @@ def _hash(values: Sketches) -> Sketches:
     return values ^ (values >> np.uint64(31))
 
 
-def similarity(one: Sketches, other: Sketches) -> float:
-    """Estimate the share of common passages; 0 if a piece has none."""
-    union = np.union1d(one, other)
-    smallest = union[union < NO_PASSAGE][:SKETCH_SIZE]
-    both = np.isin(smallest, one) & np.isin(smallest, other)
-    return float(both.mean()) if len(smallest) else 0.0
+def similarity(ones: Sketches, others: Sketches) -> NDArray[np.float64]:
+    """Estimate the share of common passages; 0 if a piece has none. [..., SKETCH_SIZE] -> [...]."""
+    hashes = np.sort(np.concatenate([ones, others], axis=-1), axis=-1)
+    passages = hashes < NO_PASSAGE
+    first = passages & (np.diff(hashes, axis=-1, prepend=NO_PASSAGE) != 0)
+    smallest = first.cumsum(axis=-1) <= SKETCH_SIZE
+    common = (passages & ~first & smallest).sum(axis=-1)
+    return common / np.maximum(1, (first & smallest).sum(axis=-1))
 
 
 def find_duplicates(sketches: StoredSketches, order: Sequence[int] | None = None) -> list[int]:
@@ -99,9 +101,11 @@ def find_duplicates(sketches: StoredSketches, order: Sequence[int] | None = None
     compared = pieces if order is None else np.asarray(order)
     # Equal sketches need no comparison, and are compared with the others once.
     first_equal = _first_equal(sketches)
-    pairs = _candidates(sketches, first_equal == pieces)
-    same = [similarity(sketches[i], sketches[j]) >= SAME_MUSIC for i, j in pairs.T]
-    edges = np.append(np.stack([pieces, first_equal]), pairs[:, np.array(same, bool)], axis=1)
+    pairs = [np.stack([pieces, first_equal])]
+    for found in _candidates(sketches, first_equal == pieces):
+        ones, others = (np.stack([sketches[piece] for piece in side]) for side in found)
+        pairs.append(found[:, similarity(ones, others) >= SAME_MUSIC])
+    edges = np.concatenate(pairs, axis=1)
     graph = coo_array((np.ones(edges.shape[1]), tuple(edges)), shape=2 * (len(sketches),))
     _, labels = connected_components(graph, directed=False)
     _, first, group = np.unique(labels[compared], return_index=True, return_inverse=True)
@@ -119,23 +123,25 @@ def _first_equal(sketches: StoredSketches) -> NDArray[np.int64]:
     return np.where(empty, np.arange(len(sketches)), leaders[members])
 
 
-def _candidates(sketches: StoredSketches, compared: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the pairs of compared pieces that share a rare passage, in order. [2, num_pairs]."""
+def _candidates(
+    sketches: StoredSketches, compared: NDArray[np.bool_]
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the pairs of compared pieces that share a rare passage, some again. [2, num_pairs]."""
     # In shares of the hashes, a power of two of them, so that memory stays small.
     num_shares = 1 << (len(sketches) * SKETCH_SIZE // _SHARE).bit_length()
-    codes = [np.empty(0, np.int64)]
     for share in range(num_shares):
         values, pieces = _hashes(sketches, compared, share, num_shares)
         begins = np.flatnonzero(np.diff(values, prepend=NO_PASSAGE))
         counts = np.diff(begins, append=len(values))
         shared = np.repeat((counts > 1) & (counts <= _MAX_PIECES), counts)
         values, pieces = values[shared], pieces[shared]
-        own = []
-        for distance in range(1, _MAX_PIECES):
+        codes = np.empty(0, np.int64)
+        for distance in range(1, counts.max(where=counts <= _MAX_PIECES, initial=1)):
             equal = values[distance:] == values[:-distance]
-            own.append(pieces[:-distance][equal] * len(sketches) + pieces[distance:][equal])
-        codes.append(np.unique(np.concatenate(own)))
-    return np.stack(np.divmod(np.unique(np.concatenate(codes)), len(sketches)))
+            own = pieces[:-distance][equal] * len(sketches) + pieces[distance:][equal]
+            codes = np.union1d(codes, own)
+        for begin in range(0, len(codes), _BLOCK):
+            yield np.stack(np.divmod(codes[begin : begin + _BLOCK], len(sketches)))
 
 
 def _hashes(
