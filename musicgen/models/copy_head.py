@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -21,34 +20,22 @@ _HIDDEN = -1e30  # logit of a key that a query does not see
 _EMPTY = -(1 << 30)  # index of a slot without a token
 
 
-class Keys(NamedTuple):
-    """Tokens that may be copied from, in any order."""
-
-    k: Tensor  # [B, H, N, K]
-    successors: Tensor  # [B, N], the id of the token after each
-    indices: Tensor  # [B, N], of the token in its row
-    bars: Tensor  # [B, N]
-
-
 class CopyState(NamedTuple):
-    """The last W tokens of each row, at the slots index % W, and what a convolution keeps."""
+    """A ring of the last W tokens of each row, each at the slot index % W."""
 
-    keys: Keys
-    embedded: Tensor  # [B, taps − 1, _TOKEN_DIM]
-
-    def tensors(self) -> list[Tensor]:
-        """Return the tensors, in which row b is sequence b."""
-        return [*self.keys, self.embedded]
+    keys: Tensor  # [B, H, W, K]
+    successors: Tensor  # [B, W], the id of the token after each
+    bars: Tensor  # [B, W]; _EMPTY where there is no token
+    embedded: Tensor  # [B, taps − 1, _TOKEN_DIM], what the convolution keeps
 
     def select(self, rows: Tensor) -> CopyState:
         """Return the states of the given rows, which may repeat."""
-        return CopyState(Keys(*(x[rows] for x in self.keys)), self.embedded[rows])
+        return CopyState(*(x[rows] for x in self))
 
     @staticmethod
     def cat(states: list[CopyState]) -> CopyState:
         """Concatenate the rows of several states."""
-        *keys, embedded = map(torch.cat, zip(*(s.tensors() for s in states), strict=True))
-        return CopyState(Keys(*keys), embedded)
+        return CopyState(*map(torch.cat, zip(*states, strict=True)))
 
 
 class CopyHead(nn.Module):
@@ -128,10 +115,8 @@ class CopyHead(nn.Module):
             state: that of the tokens before these.
             overwrite: reuse the memory of `state`; without gradients only.
         """
-        put = Tensor.index_put_ if overwrite else Tensor.index_put
         with torch.autocast(x.device.type, enabled=False):
             x, logits = at_least_fp32(x, logits)
-            length, num_queries = tokens.shape[1], logits.shape[1]
             before = None if state is None else state.embedded
             embedded, before = self.conv(self.embedding(tokens), key_mask, True, before)
             embedded = F.layer_norm(embedded, embedded.shape[-1:])
@@ -141,116 +126,130 @@ class CopyHead(nn.Module):
                 F.normalize(y.unflatten(-1, (self.heads, -1)), dim=-1).transpose(1, 2)
                 for y in (q, k)
             )
-            index = torch.arange(length, device=x.device) + start[:, None]
-            bars = (bars // self.tokens_per_bar).expand_as(index)
-            seen = index if key_mask is None else index.masked_fill(~key_mask, _EMPTY)
-            keys = new = Keys(k, F.pad(tokens[:, 1:], (0, 1)), seen, bars)
-            ring = None
-            if state is not None:
-                rows, slot = self._slots(index[:, :1] - 1)
-                successors = put(state.keys.successors, (rows, slot), tokens[:, :1])
-                ring = state.keys._replace(successors=successors)
-                keys = ring if length == 1 else _cat(ring, new)  # a token does not see itself
-            outputs = []
-            for i in range(0, num_queries, _BLOCK):
-                block = slice(length - num_queries + i, length - num_queries + i + _BLOCK)
-                near = keys
-                if state is None:  # in order
-                    near = _narrow(keys, max(0, block.start - self.window), block.stop)
-                part = slice(i, i + _BLOCK)
-                outputs.append(
-                    self._mix(
-                        q[:, :, block],
-                        index[:, block],
-                        bars[:, block],
-                        gates[:, block],
-                        logits[:, part],
-                        None if targets is None else targets[:, part],
-                        near,
-                    )
-                )
-            after = None
-            if return_state:
-                after = CopyState(self._remember(ring, new, index, put), before)
-            return torch.cat(outputs, dim=1), after
+            bars = (bars // self.tokens_per_bar).expand(len(tokens), -1)
+            of_keys = bars if key_mask is None else bars.masked_fill(~key_mask, _EMPTY)
+            if state is None:
+                log_p = self._parallel(q, k, gates, logits, tokens, bars, of_keys, targets)
+                after = self._ring(k, tokens, of_keys, before) if return_state else None
+                return log_p, after
+            state, outputs = state._replace(embedded=before), []
+            for i in range(tokens.shape[1]):
+                one, now = slice(i, i + 1), start + i
+                state = self._put(state, now - 1, overwrite, successors=tokens[:, i])
+                parts = q[:, :, one], gates[:, one], logits[:, one], bars[:, one]
+                outputs.append(self._step(*parts, now[:, None], state))
+                new = {"keys": k[:, :, i], "bars": of_keys[:, i]}
+                state = self._put(state, now, overwrite, **new)
+            log_p = torch.cat(outputs, dim=1)
+            if targets is not None:
+                log_p = log_p.gather(2, targets[..., None])[..., 0]
+            return log_p, state
 
-    def _mix(
+    def _parallel(
         self,
         q: Tensor,
-        index: Tensor,
-        bars: Tensor,
+        k: Tensor,
         gates: Tensor,
         logits: Tensor,
+        tokens: Tensor,
+        bars: Tensor,
+        of_keys: Tensor,
         targets: Tensor | None,
-        keys: Keys,
     ) -> Tensor:
-        """Return log p of queries [B, H, N, K] at the tokens [B, N]: [B, N, V], or [B, N]."""
-        num_lags = self.lag_bias.shape[1]
-        indices, successors, of_keys = keys.indices[:, None], keys.successors[:, None], keys.bars
-        visible = (
-            (indices < index[..., None])
-            & (indices >= index[..., None] - self.window)
-            & (of_keys[:, None] > bars[..., None] - num_lags)
-        )[:, None]  # [B, 1, N, keys]
-        q, k = _SCALE * q, keys.k
-        bias: Tensor | None = None
-        if bars.shape[1] == 1 and targets is None:
-            lag = (bars - of_keys).clamp(max=num_lags - 1)
-            bias = self.lag_bias[:, lag].transpose(0, 1)[:, :, None]
-        else:  # in products with one-hot vectors, as the gradient of indexing is slow
-            residues = torch.arange(num_lags, device=bars.device)
-            by_residue = self.lag_bias[:, (bars[..., None] - residues) % num_lags].transpose(0, 1)
-            one_hot = (of_keys[..., None] % num_lags == residues).to(k.dtype)[:, None]
-            q = torch.cat((q, by_residue.to(k.dtype)), dim=-1)
-            k = torch.cat((k, one_hot.expand(-1, k.shape[1], -1, -1)), dim=-1)
-        if targets is None:
-            total, weights = _exponentials(q, k, bias, visible)
-        else:
-            matches = (successors == targets[..., None])[:, None]
-            total, copied = _Lookup.apply(q, k, visible, matches)
+        """Compute log p of the last tokens of whole sequences, in blocks of queries."""
+        length, num_queries = tokens.shape[1], logits.shape[1]
+        num_lags = self.scaled_lag_bias.shape[1]
+        index = torch.arange(length, device=q.device)
+        successors = F.pad(tokens[:, 1:], (0, 1))[:, None]
+        # The bias in products with one-hot vectors, as the gradient of indexing is slow.
+        residues = torch.arange(num_lags, device=q.device)
+        bias = self.lag_bias[:, (bars[..., None] - residues) % num_lags].transpose(0, 1)
+        one_hot = (of_keys[:, None, :, None] % num_lags == residues).to(k.dtype)
+        q = torch.cat((_SCALE * q, bias.to(q.dtype)), dim=-1)
+        k = torch.cat((k, one_hot.expand(-1, self.heads, -1, -1)), dim=-1)
+        outputs = []
+        for first in range(length - num_queries, length, _BLOCK):
+            block = slice(first, min(first + _BLOCK, length))
+            near = slice(max(0, first - self.window), block.stop)
+            rows = slice(first - length + num_queries, block.stop - length + num_queries)
+            behind = index[block, None] - index[near]
+            visible = (behind >= 1) & (behind <= self.window)
+            visible = visible & (of_keys[:, None, near] > bars[:, block, None] - num_lags)
+            arguments = q[:, :, block], k[:, :, near], visible[:, None]
+            if targets is None:
+                total, weights = _attend(*arguments)
+            else:
+                matches = successors[..., near] == targets[:, rows, None]
+                total, copied = _Lookup.apply(*arguments, matches[:, None])
+            log_gates = self._log_gates(gates[:, block], total, index[block])
+            shares = log_gates[..., 1:].exp().transpose(1, 2)
+            if targets is None:
+                weights = (shares[..., None] * weights).sum(1)
+                outputs.append(_mix(log_gates, logits[:, rows], weights, successors[..., near]))
+            else:
+                own = F.cross_entropy(logits[:, rows].mT, targets[:, rows], reduction="none")
+                copied = (shares * copied).sum(1)
+                outputs.append(torch.logaddexp(log_gates[..., 0] - own, _log(copied)))
+        return torch.cat(outputs, dim=1)
+
+    def _step(
+        self,
+        q: Tensor,
+        gates: Tensor,
+        logits: Tensor,
+        bars: Tensor,
+        index: Tensor,
+        state: CopyState,
+    ) -> Tensor:
+        """Compute log p [B, 1, V] of queries [B, H, 1, K] at the tokens [B, 1]; they see a ring."""
+        # The last bias is that of keys which are not seen.
+        bias = F.pad(self.lag_bias, (0, 1), value=_HIDDEN)
+        lag = (bars - state.bars).clamp(max=bias.shape[1] - 1)
+        of_keys = bias.index_select(1, lag.flatten()).unflatten(1, lag.shape)  # [H, B, W]
+        scores = ((_SCALE * q) @ state.keys.mT).squeeze(2) + of_keys.transpose(0, 1)
+        weights = scores.softmax(-1)
+        total = scores.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()
+        log_gates = self._log_gates(gates, total, index)
+        weights = log_gates[..., 1:].exp() @ weights
+        return _mix(log_gates, logits, weights, state.successors[:, None])
+
+    def _log_gates(self, gates: Tensor, total: Tensor, index: Tensor) -> Tensor:
+        """Return log g [B, N, 1 + H] of `projected` gates, totals [B, H, N] and token indices."""
         weight, per_count = self.match_weight
+        total = total.transpose(1, 2)
         count = index.clamp(min=1, max=self.window)[..., None].log()
-        match = total.transpose(1, 2) * weight + count * per_count
-        match = (gates[..., 1:] + match).masked_fill(~visible.any(-1).mT, -torch.inf)
-        log_gates = torch.cat((gates[..., :1], match), dim=-1).log_softmax(-1)
-        shares = log_gates[..., 1:].exp().transpose(1, 2)  # [B, H, N]
-        if targets is None:
-            weights = (shares[..., None] * weights).sum(1)
-            copied = torch.zeros_like(logits).scatter_add(2, successors.expand_as(weights), weights)
-            own = logits.log_softmax(-1) + log_gates[..., :1]
-        else:
-            copied = (shares * copied).sum(1)
-            own = log_gates[..., 0] - F.cross_entropy(logits.mT, targets, reduction="none")
-        return torch.logaddexp(own, copied.clamp(min=torch.finfo(copied.dtype).tiny).log())
+        match = gates[..., 1:] + total * weight + count * per_count
+        match = match.masked_fill(total < 0.5 * _HIDDEN, -torch.inf)  # there is no key
+        return torch.cat((gates[..., :1], match), dim=-1).log_softmax(-1)
 
-    def _slots(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Return rows and slots of the tokens [B, N]."""
-        return torch.arange(len(index), device=index.device)[:, None], index % self.window
+    def _ring(self, k: Tensor, tokens: Tensor, bars: Tensor, embedded: Tensor) -> CopyState:
+        """Return the ring after whole sequences."""
+        batch, heads, length, width = k.shape
+        kept = torch.arange(max(0, length - self.window), length, device=k.device)
+        slots = kept % self.window
+        keys = k.new_zeros(batch, heads, self.window, width).index_copy(2, slots, k[:, :, kept])
+        empty = tokens.new_full((batch, self.window), _EMPTY)
+        bars = empty.index_copy(1, slots, bars[:, kept])
+        successors = F.pad(tokens[:, 1:], (0, 1))[:, kept]
+        successors = torch.zeros_like(empty).index_copy(1, slots, successors)
+        return CopyState(keys, successors, bars, embedded)
 
-    def _remember(
-        self, ring: Keys | None, new: Keys, index: Tensor, put: Callable[..., Tensor]
-    ) -> Keys:
-        """Return the last W tokens in their slots."""
-        batch, heads, _, width = new.k.shape
-        if ring is None:
-            ring = Keys(
-                new.k.new_zeros(batch, heads, self.window, width),
-                *(new.indices.new_full((batch, self.window), x) for x in (0, _EMPTY, 0)),
-            )
-        new = _narrow(new, -self.window, None)
-        rows, slots = self._slots(index[:, -self.window :])
-        of_heads = torch.arange(heads, device=rows.device)[None, :, None]
-        k = put(ring.k, (rows[..., None], of_heads, slots[:, None]), new.k)
-        others = (put(old, (rows, slots), x) for old, x in zip(ring[1:], new[1:], strict=True))
-        return Keys(k, *others)
+    def _put(self, ring: CopyState, index: Tensor, overwrite: bool, **new: Tensor) -> CopyState:
+        """Return the ring with fields of the tokens [B] replaced: [B] or, of keys, [B, H, K]."""
+        put = Tensor.index_put_ if overwrite else Tensor.index_put
+        rows, slots = torch.arange(len(index), device=index.device), index % self.window
+        changed = {}
+        for name, values in new.items():
+            target = getattr(ring, name)
+            heads = torch.arange(self.heads, device=index.device)
+            where = (rows[:, None], heads, slots[:, None]) if name == "keys" else (rows, slots)
+            changed[name] = put(target, where, values.to(target.dtype))
+        return ring._replace(**changed)
 
 
-def _exponentials(
-    q: Tensor, k: Tensor, bias: Tensor | None, visible: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return log Σ_j exp(q·k_j + bias) of visible keys, [B, H, N], and their softmax."""
-    scores = q @ k.mT
-    scores = (scores if bias is None else scores + bias).masked_fill(~visible, _HIDDEN)
+def _attend(q: Tensor, k: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log Σ_j exp(q·k_j) over visible keys, [B, H, N], and their softmax."""
+    scores = (q @ k.mT).masked_fill(~visible, _HIDDEN)
     highest = scores.amax(-1, keepdim=True).detach()
     weights = (scores - highest).exp()
     total = weights.sum(-1, keepdim=True)
@@ -258,7 +257,7 @@ def _exponentials(
 
 
 class _Lookup(torch.autograd.Function):
-    """The first result of `_exponentials`, and the weight of the keys that match: [B, H, N].
+    """The total of `_attend`, and the weight of the keys that match: [B, H, N] each.
 
     The backward pass computes the weights again, so that nothing of size N × W is kept but masks.
     """
@@ -267,7 +266,7 @@ class _Lookup(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, visible: Tensor, matches: Tensor
     ) -> tuple[Tensor, Tensor]:
-        total, weights = _exponentials(q, k, None, visible)
+        total, weights = _attend(q, k, visible)
         matching = (weights * matches).sum(-1)
         ctx.save_for_backward(q, k, visible, matches, matching)
         return total, matching
@@ -276,16 +275,17 @@ class _Lookup(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         q, k, visible, matches, matching = ctx.saved_tensors
         of_total, of_matching = (gradient[..., None] for gradient in gradients)
-        _, weights = _exponentials(q, k, None, visible)
+        _, weights = _attend(q, k, visible)
         others = of_total - of_matching * matching[..., None]
         scores = weights * torch.where(matches, others + of_matching, others)
         return scores @ k, scores.mT @ q, None, None
 
 
-def _narrow(keys: Keys, start: int | None, stop: int | None) -> Keys:
-    return Keys(keys.k[:, :, start:stop], *(x[:, start:stop] for x in keys[1:]))
+def _mix(log_gates: Tensor, logits: Tensor, weights: Tensor, successors: Tensor) -> Tensor:
+    """Return log p [B, N, V] from logits and the weights [B, N, keys] of the keys' successors."""
+    copied = torch.zeros_like(logits).scatter_add(2, successors.expand_as(weights), weights)
+    return torch.logaddexp(logits.log_softmax(-1) + log_gates[..., :1], _log(copied))
 
 
-def _cat(a: Keys, b: Keys) -> Keys:
-    others = (torch.cat(pair, dim=1) for pair in zip(a[1:], b[1:], strict=True))
-    return Keys(torch.cat((a.k, b.k), dim=2), *others)
+def _log(p: Tensor) -> Tensor:
+    return p.clamp(min=torch.finfo(p.dtype).tiny).log()

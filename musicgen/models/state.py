@@ -62,5 +62,5 @@ class ModelState:
     def tensors(self) -> list[Tensor]:
         """Return the tensors of a state of linear attention, in which row b is sequence b."""
         of_layers = [tensor for layer in self.layers for tensor in layer.tensors()]
-        copied = [] if self.copied is None else self.copied.tensors()
+        copied = self.copied or ()
         return [self.length, *of_layers, *copied]
