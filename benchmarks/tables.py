@@ -269,6 +269,16 @@ def marks(lines: Sequence[Sequence[str]]) -> list[Row]:
     ]
 
 
+def recall(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | MODEL | rows or continuations: losses by bar, or what 16 new bars measure."""
+    content = result("recall")
+    return [
+        {"": label}
+        | {row["part"]: f"{float(row['mean']):.3f}" for row in content[of] if row["model"] == model}
+        for label, model, of in lines
+    ]
+
+
 def continuations(model: str, prompts: str, selected: bool = False) -> dict[str, Row]:
     """Return what a model's continuations measure: one of each prompt, or the best of four."""
     key = {"model": model, "prompts": prompts}
@@ -309,7 +319,7 @@ def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
     return table
 
 
-KINDS = (compared, model_options, wait_policy, windows, exact_spe, adaptation, race, card)
+KINDS = (compared, model_options, wait_policy, windows, exact_spe, adaptation, race, card, recall)
 KINDS += (every_encoding, some_encodings, chorales, yardstick, selection, in_key, marks, scale)
 TABLES = {kind.__name__: kind for kind in KINDS}
 
