@@ -127,8 +127,8 @@ def main() -> None:
         return
     sizes = list(SIZES) if args.sizes == "all" else args.sizes.split(",")
     rows = [row for size in sizes for row in compare(args, size, 0, args.rounds)]
-    if args.loops:  # once, and of the small model only: spinning threads take minutes here
-        rows += compare(args, "small", args.loops, 1)
+    if args.loops:  # of the small model only: spinning threads may take minutes here
+        rows += compare(args, "small", args.loops, args.rounds)
     measure.save_results(__file__, rows, args)
     tables.main()
 

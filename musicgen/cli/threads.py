@@ -13,8 +13,8 @@ _SPIN_COUNT = "20000"  # rounds, of 300,000 by default in GCC's OpenMP
 def spin_briefly() -> None:
     """Let waiting threads spin for a shorter time, unless the user chose; call it before torch.
 
-    While OpenMP's threads spin, a step takes up to a hundred times as long if another program holds
-    one of their cores. Sleeping at once (OMP_WAIT_POLICY=passive) more than doubles the time of a
+    While OpenMP's threads spin, a step may take many times as long if another program holds one of
+    their cores. Sleeping at once (OMP_WAIT_POLICY=passive) more than doubles the time of a small
     step on a free machine; spinning for a shorter time costs nothing (benchmarks/wait_policy.py).
     """
     if "OMP_WAIT_POLICY" not in os.environ:
