@@ -7,6 +7,7 @@ from functools import partial
 import torch
 
 from benchmarks import measure, tables
+from benchmarks.decoding import state_bytes
 from musicgen.attention import FAVOR, LinearAttention
 from musicgen.generation.engines import Engine, make_engine
 from musicgen.models import ModelState, Transformer
@@ -81,7 +82,7 @@ def main() -> None:
             runs = {side: decoding.steps for side, decoding in sides.items()}
             times = measure.interleaved(runs, args.rounds, clock=clock)
             found.append(compare(f"{NUM_STEPS} decoding steps of {rows}", times, "≤ 1.2"))
-        sizes = (sum(x.nbytes for x in sides[side].state.tensors()) / rows for side in SIDES)
+        sizes = (state_bytes(sides[side].state) / rows for side in SIDES)
         without, with_head = (size / 1e6 for size in sizes)
         found.append(measure.row("state of a row: with / without", with_head, without, "MB", "—"))
         near, far = (Decoding(models["with"], 1) for _ in range(2))

@@ -9,15 +9,12 @@ one continuation each, none chosen.
 from __future__ import annotations
 
 import argparse
-import csv
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import measure, tables
-from benchmarks.pretrained import HELD_OUT_SEED
+from benchmarks.pretrained import HELD_OUT_SEED, read, run
 from musicgen.composer import compose_corpus
 
 NUM_PROMPTS, TEMPERATURE = 50, 0.7
@@ -62,15 +59,6 @@ def measures(folder: Path, kind: str) -> Iterator[dict[str, str]]:
         if label := MEASURES.get(row["descriptor"]):
             part = f"{kind}: {label}"
             yield {"part": part, "mean": row["generated"], "originals": row["originals"]}
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def run(*arguments: str) -> None:
-    subprocess.run([sys.executable, *arguments], check=True)
 
 
 if __name__ == "__main__":

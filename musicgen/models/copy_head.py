@@ -17,7 +17,7 @@ _BIAS_SCALE = 75.0  # the lag bias needs so many times the learning rate of the 
 _NUM_TAPS, _TOKEN_DIM = 16, 32  # tokens that a key sees itself, and the width of their embedding
 _BLOCK = 256  # queries at a time
 _HIDDEN = -1e30  # logit of a key that a query does not see
-_EMPTY = -(1 << 30)  # index of a slot without a token
+_EMPTY = -(1 << 30)  # bar of a slot without a token
 
 
 class CopyState(NamedTuple):
@@ -133,13 +133,19 @@ class CopyHead(nn.Module):
                 after = self._ring(k, tokens, of_keys, before) if return_state else None
                 return log_p, after
             state, outputs = state._replace(embedded=before), []
+            put = Tensor.index_put_ if overwrite else Tensor.index_put
+            rows, heads = (torch.arange(n, device=x.device) for n in (len(tokens), self.heads))
+            first = tokens.shape[1] - logits.shape[1]
             for i in range(tokens.shape[1]):
-                one, now = slice(i, i + 1), start + i
-                state = self._put(state, now - 1, overwrite, successors=tokens[:, i])
-                parts = q[:, :, one], gates[:, one], logits[:, one], bars[:, one]
-                outputs.append(self._step(*parts, now[:, None], state))
-                new = {"keys": k[:, :, i], "bars": of_keys[:, i]}
-                state = self._put(state, now, overwrite, **new)
+                before, slot = (start + i - 1) % self.window, (start + i) % self.window
+                successors = put(state.successors, (rows, before), tokens[:, i])
+                state = state._replace(successors=successors)
+                if i >= first:
+                    one, own = slice(i, i + 1), logits[:, i - first, None]
+                    parts = q[:, :, one], gates[:, one], own, bars[:, one]
+                    outputs.append(self._step(*parts, (start + i)[:, None], state))
+                keys = put(state.keys, (rows[:, None], heads, slot[:, None]), k[:, :, i])
+                state = state._replace(keys=keys, bars=put(state.bars, (rows, slot), of_keys[:, i]))
             log_p = torch.cat(outputs, dim=1)
             if targets is not None:
                 log_p = log_p.gather(2, targets[..., None])[..., 0]
@@ -233,18 +239,6 @@ class CopyHead(nn.Module):
         successors = F.pad(tokens[:, 1:], (0, 1))[:, kept]
         successors = torch.zeros_like(empty).index_copy(1, slots, successors)
         return CopyState(keys, successors, bars, embedded)
-
-    def _put(self, ring: CopyState, index: Tensor, overwrite: bool, **new: Tensor) -> CopyState:
-        """Return the ring with fields of the tokens [B] replaced: [B] or, of keys, [B, H, K]."""
-        put = Tensor.index_put_ if overwrite else Tensor.index_put
-        rows, slots = torch.arange(len(index), device=index.device), index % self.window
-        changed = {}
-        for name, values in new.items():
-            target = getattr(ring, name)
-            heads = torch.arange(self.heads, device=index.device)
-            where = (rows[:, None], heads, slots[:, None]) if name == "keys" else (rows, slots)
-            changed[name] = put(target, where, values.to(target.dtype))
-        return ring._replace(**changed)
 
 
 def _attend(q: Tensor, k: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:

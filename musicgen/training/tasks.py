@@ -32,20 +32,13 @@ class Task:
 
     def loss(self, model: Transformer, batch: Batch, noise: NoiseKey | None) -> Tensor:
         """Compute the mean cross-entropy in nats per target. []"""
-        if model.copy_head is None:
-            return _cross_entropy(_logits(model, batch, noise), batch.targets, "mean")
-        return self.evaluate(model, batch, noise)[0].sum() / batch.num_targets
+        return _nats(model, batch, noise, "mean")
 
     def evaluate(
         self, model: Transformer, batch: Batch, noise: NoiseKey | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the nats of each target, 0 without one, and the sums whose means are logged."""
-        if model.copy_head is None:
-            return _cross_entropy(_logits(model, batch, noise), batch.targets, "none"), {}
-        known = batch.targets != IGNORED
-        targets = batch.targets.masked_fill(~known, 0)
-        nats = -_logits(model, batch, noise, targets=targets)
-        return nats.masked_fill(~known, 0), {}
+        return _nats(model, batch, noise, "none"), {}
 
     def measures(self, loss: float) -> dict[str, float]:
         """Return what else to log of the mean loss in nats per target."""
@@ -115,6 +108,16 @@ class Classification(Task):
         logits = _logits(model, batch, noise)
         correct = (logits.argmax(-1) == batch.targets).sum()
         return _cross_entropy(logits, batch.targets, "none"), {"accuracy": correct}
+
+
+def _nats(model: Transformer, batch: Batch, noise: NoiseKey | None, reduction: str) -> Tensor:
+    """Return the cross-entropy; a copy head computes the probability of the targets alone."""
+    if model.copy_head is None:
+        return _cross_entropy(_logits(model, batch, noise), batch.targets, reduction)
+    ignored = batch.targets == IGNORED
+    log_p = _logits(model, batch, noise, targets=batch.targets.masked_fill(ignored, 0))
+    nats = -log_p.masked_fill(ignored, 0)
+    return nats.sum() / batch.num_targets if reduction == "mean" else nats
 
 
 def _logits(

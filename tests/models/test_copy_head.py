@@ -178,4 +178,8 @@ def test_only_the_last_token():
     with torch.no_grad():
         expected = model(tokens, positions=positions)[:, -1:]
         found, _ = model.forward_with_state(tokens, positions=positions, last=True)
-    torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(found, expected)
+        _, state = model.forward_with_state(tokens[:, :30], positions=positions[:, :30])
+        rest = tokens[:, 30:], positions[:, 30:]
+        found, _ = model.forward_with_state(rest[0], positions=rest[1], last=True, state=state)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
