@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -16,12 +16,10 @@ class Adapter(ABC):
 
     Attributes:
         marker: part of the names of these weights in the model's state, and of no others.
-        merges: whether `finish` leaves a model without them.
     """
 
     name: ClassVar[str]  # on the command line
     marker: ClassVar[str]
-    merges: ClassVar[bool] = False
 
     @abstractmethod
     def attach(self, model: Transformer) -> None:
@@ -36,6 +34,13 @@ class Adapter(ABC):
 
     def finish(self, model: Transformer) -> None:  # noqa: B027
         """Prepare a trained model for generation."""
+
+    def merge(self, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the settings of a finished model that has no adapter, by those of the model.
+
+        None: it has one.
+        """
+        return None
 
     def changed(self, own: Iterable[str]) -> list[str]:
         """Return the names of the model's weights that `finish` changes, by those of its own."""

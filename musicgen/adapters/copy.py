@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from musicgen.adapters.base import Adapter
 from musicgen.errors import UserError
 from musicgen.models import Transformer
@@ -26,3 +28,6 @@ class Copy(Adapter):
         model.requires_grad_(False)
         model.add_copy_head(self.settings)
         model.to(model.head.weight.device)
+
+    def merge(self, settings: dict[str, Any]) -> dict[str, Any]:
+        return {**settings, "copy": self.settings}

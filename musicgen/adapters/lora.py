@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -40,7 +41,6 @@ class LoRA(Adapter):
 
     name = "lora"
     marker = ".parametrizations.weight.0."
-    merges = True
 
     def __init__(
         self,
@@ -61,6 +61,9 @@ class LoRA(Adapter):
         """Add the products to the weights."""
         for module in self._modules(model):
             parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
+
+    def merge(self, settings: dict[str, Any]) -> dict[str, Any]:
+        return settings
 
     def changed(self, own: Iterable[str]) -> list[str]:
         return sorted({name.partition(self.marker)[0] + ".weight" for name in own})

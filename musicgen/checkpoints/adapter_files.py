@@ -85,8 +85,8 @@ def apply_adapter(
         model.load_state_dict(weights, strict=False)
         adapter.finish(model)
     sampling = {**(content.sampling or {}), **(description["sampling"] or {})} or None
-    kept = content.adapter if adapter.merges else config
-    return model.eval(), replace(content, adapter=kept, sampling=sampling)
+    content = replace(content, adapter=config, sampling=sampling).merge(adapter)
+    return model.eval(), content
 
 
 def _probe(weights: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:

@@ -130,11 +130,12 @@ def check_sizes(
     layers = {name.split(".")[1] for name in shapes if name.startswith("layers.")}
     if len(layers) != config.get("num_layers") or not holds(sizes, shapes.values()):
         raise refusal
+    merges = adapter is not None and adapter.merge(dict(config)) is not None
     with torch.device("meta"):
         model = build_model()
-        if adapter is not None and adapter.merges:
+        if adapter is not None and merges:
             adapter.attach(model)
-    if adapter is not None and not adapter.merges:
+    if adapter is not None and not merges:
         own = adapter.own(weights)
         shapes = {name: shape for name, shape in shapes.items() if name not in own}
     if {name: list(tensor.shape) for name, tensor in model.state_dict().items()} != shapes:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from musicgen.adapters import Adapter
 from musicgen.errors import UserError
 from musicgen.text import pluralize
 
@@ -62,6 +63,11 @@ class CheckpointContent:
             ):
                 raise UserError(f"a damaged musicgen checkpoint ({name} is {value!r}); use another")
         return found
+
+    def merge(self, adapter: Adapter) -> CheckpointContent:
+        """Return the content of a model that an adapter has been finished in, if that merges."""
+        settings = adapter.merge(self.model)
+        return self if settings is None else replace(self, model=settings, adapter=None)
 
     def to_plain(self) -> dict[str, Any]:
         """Return the data that a checkpoint stores under `CONTENT_KEY`."""

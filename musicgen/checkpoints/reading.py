@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -88,7 +87,7 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
         load_weights(model, checkpoint)
         if adapter is not None:
             adapter.finish(model)
-            content = replace(content, adapter=None if adapter.merges else content.adapter)
+            content = content.merge(adapter)
     return model.eval(), tokenizer, content
 
 

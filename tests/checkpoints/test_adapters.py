@@ -10,10 +10,10 @@ import torch
 
 import musicgen
 from musicgen.adapters import Copy, LoRA, PrefixState
-from musicgen.checkpoints import CONTENT_KEY, apply_adapter, rebuild, write_adapter
+from musicgen.checkpoints import CONTENT_KEY, apply_adapter, build, rebuild, write_adapter
 from musicgen.checkpoints.folders import checksum, read_safetensors, write_safetensors
 from musicgen.errors import UserError
-from musicgen.models import parameter_count
+from musicgen.models import Transformer, parameter_count
 from tests.checkpoints.small_model import SOFTMAX, small_model
 from tests.checkpoints.test_folders import flip_a_bit
 
@@ -81,6 +81,11 @@ def test_a_run_and_its_file_generate_as_they_were_trained(kind, tmp_path):
     whole, _, content = rebuild(tmp_path / "run.ckpt")
     torch.testing.assert_close(whole(IDS), expected)
     assert content.steps == 7
+    if kind != "prefix_state":  # a new run can begin from it
+        assert content.adapter is None
+        build(
+            content.model, Transformer, vocab_size=whole.embedding.num_embeddings
+        ).load_state_dict(whole.state_dict())
     file = tmp_path / f"{kind}.safetensors"
     with_file = base.with_adapter(file)
     torch.testing.assert_close(with_file.model(IDS), expected)
