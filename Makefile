@@ -35,8 +35,9 @@ demo: $(STAMP) ## Train a small model for three minutes, continue music with it 
 	$(RUN) -m musicgen.report generated/demo/index.html generated/demo/three_minutes generated/demo/pop-piano-small
 	@echo "Open generated/demo/index.html to see and hear what both models wrote from the same bars: the best of four candidates by likelihood and notes in key, so their in_key_share shows that choice"
 
-export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs/... TO=folder
-	$(RUN) -m musicgen.pretrained $(or $(FROM),latest) $(or $(TO),$(error give TO=FOLDER))
+export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs/... TO=folder [FORMAT=onnx DTYPE=int8]
+	$(RUN) -m musicgen.pretrained $(or $(FROM),latest) $(or $(TO),$(error give TO=FOLDER)) \
+	  $(addprefix --format ,$(FORMAT)) $(addprefix --dtype ,$(DTYPE))
 
 pretrained: $(STAMP) ## Train, export and measure the models of the package (hours)
 	$(RUN) -m benchmarks.pretrained

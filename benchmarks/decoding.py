@@ -111,7 +111,7 @@ def far(length: int) -> int:
 
 
 def state_bytes(state: ModelState) -> int:
-    return sum(tensor.nbytes for tensor in state.tensors())
+    return sum(tensor.nbytes for tensor in state.tensors().values())
 
 
 def main() -> None:

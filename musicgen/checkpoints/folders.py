@@ -81,7 +81,7 @@ def write_folder(
     build(content.tokenizer, Tokenizer).save(folder / TOKENIZER)
     write_safetensors(stored, folder / WEIGHTS)
     if not (folder / CARD).exists():
-        write_text(folder / CARD, _card(content, weights))
+        write_text(folder / CARD, model_card(content, weights))
     save_json(plain, folder / CONFIG)  # the last file: with it, the folder is a model
 
 
@@ -101,7 +101,7 @@ def _without_paths(config: Any) -> Any:
     return config
 
 
-def _card(content: CheckpointContent, weights: Mapping[str, Tensor]) -> str:
+def model_card(content: CheckpointContent, weights: Mapping[str, Tensor]) -> str:
     """Describe a model in Markdown, with the front matter that the Hugging Face Hub reads."""
     model = content.model
     attention = class_name(model["attention"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -71,6 +71,23 @@ class MusicModel:
             dtype: of the stored weights: `float16` and `bfloat16` halve the size of `float32`.
         """
         write_folder(self.content, self.model.state_dict(), Path(folder), dtype)
+
+    def save_onnx(self, folder: str | Path, *, dtype: str = "float32", seed: int = 0) -> None:
+        """Write the model for programs without torch: model.onnx, manifest.json and more.
+
+        The graph is one decoding step with its state, see `docs/export.md`. Needs the extra `onnx`.
+
+        Args:
+            dtype: of the stored weights: `float16` is half the size of `float32`, `int8` a quarter.
+            seed: of the noise of stochastic positional encodings.
+
+        Raises:
+            UserError: the state of the model's attention or encoding grows with each token.
+        """
+        from musicgen.export.folder import write_onnx_folder
+
+        parts = self.model, self.tokenizer, self.content, Path(folder)
+        write_onnx_folder(*parts, dtype=dtype, seed=seed, sampling=asdict(self.sampling()))
 
     def push_to_hub(
         self,

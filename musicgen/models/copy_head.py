@@ -17,7 +17,7 @@ _BIAS_SCALE = 75.0  # the lag bias needs so many times the learning rate of the 
 _NUM_TAPS, _TOKEN_DIM = 16, 32  # tokens that a key sees itself, and the width of their embedding
 _BLOCK = 256  # queries at a time
 _HIDDEN = -1e30  # logit of a key that a query does not see
-_EMPTY = -(1 << 30)  # bar of a slot without a token
+EMPTY = -(1 << 30)  # bar of a slot without a token
 
 
 class CopyState(NamedTuple):
@@ -25,7 +25,7 @@ class CopyState(NamedTuple):
 
     keys: Tensor  # [B, H, W, K]
     successors: Tensor  # [B, W], the id of the token after each
-    bars: Tensor  # [B, W]; _EMPTY where there is no token
+    bars: Tensor  # [B, W]; EMPTY where there is no token
     embedded: Tensor  # [B, taps − 1, _TOKEN_DIM], what the convolution keeps
 
     def select(self, rows: Tensor) -> CopyState:
@@ -126,15 +126,15 @@ class CopyHead(nn.Module):
                 F.normalize(y.unflatten(-1, (self.heads, -1)), dim=-1).transpose(1, 2)
                 for y in (q, k)
             )
-            bars = (bars // self.tokens_per_bar).expand(len(tokens), -1)
-            of_keys = bars if key_mask is None else bars.masked_fill(~key_mask, _EMPTY)
+            bars = (bars // self.tokens_per_bar).expand(tokens.shape[0], -1)
+            of_keys = bars if key_mask is None else bars.masked_fill(~key_mask, EMPTY)
             if state is None:
                 log_p = self._parallel(q, k, gates, logits, tokens, bars, of_keys, targets)
                 after = self._ring(k, tokens, of_keys, before) if return_state else None
                 return log_p, after
             state, outputs = state._replace(embedded=before), []
             put = Tensor.index_put_ if overwrite else Tensor.index_put
-            rows, heads = (torch.arange(n, device=x.device) for n in (len(tokens), self.heads))
+            rows, heads = (torch.arange(n, device=x.device) for n in (tokens.shape[0], self.heads))
             first = tokens.shape[1] - logits.shape[1]
             for i in range(tokens.shape[1]):
                 before, slot = (start + i - 1) % self.window, (start + i) % self.window
@@ -234,7 +234,7 @@ class CopyHead(nn.Module):
         kept = torch.arange(max(0, length - self.window), length, device=k.device)
         slots = kept % self.window
         keys = k.new_zeros(batch, heads, self.window, width).index_copy(2, slots, k[:, :, kept])
-        empty = tokens.new_full((batch, self.window), _EMPTY)
+        empty = tokens.new_full((batch, self.window), EMPTY)
         bars = empty.index_copy(1, slots, bars[:, kept])
         successors = F.pad(tokens[:, 1:], (0, 1))[:, kept]
         successors = torch.zeros_like(empty).index_copy(1, slots, successors)

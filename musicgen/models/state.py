@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -29,9 +30,15 @@ class LayerState(NamedTuple):
         attention = type(attentions[0]).cat(list(attentions))
         return LayerState(attention, None if tokens[0] is None else torch.cat(tokens))
 
-    def tensors(self) -> list[Tensor]:
-        """Return the tensors of a state of linear attention, in which row b is sequence b."""
-        return [x for x in (*self.attention, self.tokens) if x is not None]
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors of a state of linear attention by name; row b is sequence b."""
+        found = {**self.attention._asdict(), "tokens": self.tokens}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+    def replaced(self, tensors: Mapping[str, Tensor]) -> LayerState:
+        """Return the state with other `tensors`."""
+        attention = {name: x for name, x in tensors.items() if name != "tokens"}
+        return LayerState(self.attention._replace(**attention), tensors.get("tokens"))
 
 
 @dataclass(frozen=True)
@@ -59,8 +66,28 @@ class ModelState:
         copied = CopyState.cat(rings) if rings else None
         return ModelState(layers, states[0].position, lengths, copied)
 
-    def tensors(self) -> list[Tensor]:
-        """Return the tensors of a state of linear attention, in which row b is sequence b."""
-        of_layers = [tensor for layer in self.layers for tensor in layer.tensors()]
-        copied = self.copied or ()
-        return [self.length, *of_layers, *copied]
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors of a state of linear attention by name; row b is sequence b."""
+        copied = {} if self.copied is None else self.copied._asdict()
+        return {
+            "length": self.length,
+            **{
+                f"layers.{i}.{name}": tensor
+                for i, layer in enumerate(self.layers)
+                for name, tensor in layer.tensors().items()
+            },
+            **{f"copied.{name}": tensor for name, tensor in copied.items()},
+        }
+
+    def replaced(self, tensors: Mapping[str, Tensor]) -> ModelState:
+        """Return the state with other `tensors`."""
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {k.removeprefix(prefix): x for k, x in tensors.items() if k.startswith(prefix)}
+
+        return replace(
+            self,
+            layers=[layer.replaced(part(f"layers.{i}.")) for i, layer in enumerate(self.layers)],
+            length=tensors["length"],
+            copied=None if self.copied is None else CopyState(**part("copied.")),
+        )

@@ -62,6 +62,11 @@ class Learnable(PositionalEncoding):
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         index = positions[..., 0].long()
+        if not torch.compiler.is_exporting():
+            self._check(index)
+        return x + self.table[index].to(x.dtype)
+
+    def _check(self, index: Tensor) -> None:
         first, last = (int(end) for end in index.aminmax())
         last -= min(first, 0)
         if last >= len(self.table):
@@ -70,4 +75,3 @@ class Learnable(PositionalEncoding):
                 "encoding without a limit, such as sine_spe, sinusoidal or none"
             )
             raise ParameterError("max_length", self.max_length, expected)
-        return x + self.table[index].to(x.dtype)

@@ -104,6 +104,7 @@ class PositionalEncoding(nn.Module, ABC):
         relative: whether products of encoded queries and keys depend on t − s alone: exactly, in
             expectation, or not.
         shares_kernel: whether all layers have the same `kernel`.
+        has_fixed_state: whether what `forward` keeps for later tokens is decided by the first call.
         max_length: positions from here on have no encoding; None: no limit.
         encoded_dim: width E of an encoded query or key.
         logit_scale: factor on q·k in softmax attention and FAVOR+.
@@ -123,6 +124,7 @@ class PositionalEncoding(nn.Module, ABC):
     decays: ClassVar[bool] = False
     relative: Literal["no", "exact", "expected"]
     shares_kernel: bool = False
+    has_fixed_state: ClassVar[bool] = True
     max_length: int | None = None
 
     def __init__(

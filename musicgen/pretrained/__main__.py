@@ -18,15 +18,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("run", help="a run's folder (its best), a .ckpt file, latest, or a name")
     parser.add_argument("folder", type=Path, help="where config.json and the other files go")
     parser.add_argument(
-        "--dtype", default="float16", help="of the stored weights: float32, float16, bfloat16"
+        "--dtype",
+        default="float16",
+        help="of the stored weights: float32, float16, bfloat16; int8 with --format onnx",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("safetensors", "onnx"),
+        default="safetensors",
+        help="onnx: docs/export.md",
     )
     options = parser.parse_args(arguments)
     try:
-        load(options.run).save_pretrained(options.folder, dtype=options.dtype)
+        model = load(options.run)
+        save = model.save_onnx if options.format == "onnx" else model.save_pretrained
+        save(options.folder, dtype=options.dtype)
     except UserError as error:
         sys.exit(f"error: {error}")
     size = sum(path.stat().st_size for path in options.folder.iterdir()) / 1e6
-    log(f"{options.folder}: {size:.1f} MB; musicgen.load({str(options.folder)!r}) opens it")
+    opens = f"musicgen.load({str(options.folder)!r}) opens it"
+    if options.format == "onnx":
+        opens = "its README.md, manifest.json and docs/export.md say how to use it"
+    log(f"{options.folder}: {size:.1f} MB; {opens}")
 
 
 if __name__ == "__main__":

@@ -65,8 +65,8 @@ class TokenCoordinates(ABC):
         else:
             length = bar_length or 4 * self.steps_per_beat
             columns["bar"], columns["beat"] = np.divmod(times, length)
-        for name in {*names} & self._changes.keys():
-            columns[name] = _latest(self._changes[name][tokens])
+        for name in {*names} & self.changes.keys():
+            columns[name] = _latest(self.changes[name][tokens])
         return np.stack([columns[name] for name in names], axis=1)
 
     def next_coordinates(
@@ -89,8 +89,8 @@ class TokenCoordinates(ABC):
         columns = dict(zip(("index", "time"), positions.unbind(1), strict=True))
         for i, name in enumerate(names[2:], start=2):
             old, time = before[:, i], columns["time"]
-            if name in self._changes:
-                new = torch.from_numpy(self._changes[name])[tokens]
+            if name in self.changes:
+                new = torch.from_numpy(self.changes[name])[tokens]
                 columns[name] = torch.where(new < 0, old, new)
             elif self._bars:
                 is_bar = (tokens >= self._bars.start) & (tokens < self._bars.stop)
@@ -102,7 +102,7 @@ class TokenCoordinates(ABC):
 
     def check_coordinates(self, names: Sequence[str]) -> None:
         """Raise `ParameterError` if the tokens do not tell one of the named coordinates."""
-        known = ["index", "time", "bar", "beat", *self._changes]
+        known = ["index", "time", "bar", "beat", *self.changes]
         if missing := [name for name in names if name not in known]:
             expected = (
                 f"expected some of {', '.join(known)}: tokens of this tokenizer tell no other"
@@ -110,7 +110,7 @@ class TokenCoordinates(ABC):
             raise ParameterError("coordinates", ", ".join(missing), expected)
 
     @cached_property
-    def _changes(self) -> dict[str, IntArray]:
+    def changes(self) -> dict[str, IntArray]:
         """The value that each token gives to `pitch` and `chord`, -1 where it stays. [V] each."""
         found = {"pitch": self.pitch_tokens(), "chord": self.chord_tokens()}
         changes = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -82,6 +82,10 @@ class Grammar(ABC, Generic[S]):
     @abstractmethod
     def _time_tokens(self, state: S, until: Tensor) -> Tensor:
         """Return the tokens that only move the time, at most to `until` [B]. -> [B, V]."""
+
+    @abstractmethod
+    def tables(self) -> dict[str, Any]:
+        """Return the grammar's constants as plain data, for programs in other languages."""
 
     @abstractmethod
     def advance(self, state: S, tokens: Tensor) -> S:

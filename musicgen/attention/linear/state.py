@@ -72,5 +72,5 @@ def normaliser(denominator: Tensor, eps: float) -> Tensor:
     With `eps` 0, a query that sees no key gets 0 instead of 0 / 0.
     """
     if eps:
-        return denominator + torch.full_like(denominator, eps).copysign(denominator)
+        return torch.where(denominator < 0, denominator - eps, denominator + eps)
     return denominator + (denominator == 0)

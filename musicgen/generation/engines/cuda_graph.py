@@ -89,5 +89,6 @@ class _Graph:
 def _copy(source: ModelState, target: ModelState) -> None:
     """Copy the rows of a state of linear attention to the first rows of another."""
     rows = len(source.length)
-    for old, new in zip(target.tensors(), source.tensors(), strict=True):
-        old[:rows].copy_(new)
+    new = source.tensors()
+    for name, old in target.tensors().items():
+        old[:rows].copy_(new[name])

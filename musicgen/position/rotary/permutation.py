@@ -39,7 +39,7 @@ class PermutationLRPE(LRPE):
     def transform(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
         exponents = positions.long()  # [1|B, L, 1|H, 1]
         index = permutation_power(self.cycles[:, code], exponents)  # [1|B, L, H, M]
-        return lambda x: x.gather(-1, index.expand(len(x), -1, -1, -1))
+        return lambda x: x.gather(-1, index.expand(x.shape[0], -1, -1, -1))
 
 
 class PermuteFormer(PermutationLRPE):

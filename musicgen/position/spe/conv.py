@@ -39,6 +39,7 @@ class ConvSPE(SPE):
     """
 
     name = "conv_spe"
+    has_fixed_state = False
 
     def __init__(
         self,

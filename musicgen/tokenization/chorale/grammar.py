@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +34,10 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         self.silence = vocabulary.id("Silence")
         self.pitches = self.note_ons = families["Pitch"]
         self.limit = limit
+
+    def tables(self) -> dict[str, Any]:
+        """Return the voices of a frame, and how many frames a piece may have."""
+        return {"voices": NUM_VOICES, "max_frames": self.limit}
 
     def _initial_state(self, num_rows: int) -> ChoraleState:
         sounding = torch.zeros(num_rows, dtype=torch.bool)

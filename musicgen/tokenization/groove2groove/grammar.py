@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,6 +58,14 @@ class GrooveGrammar(Grammar[GrooveState]):
             expected = f"expected one number, or {num_instruments}: one for each instrument"
             raise ParameterError("max_notes", each, expected)
         self._max_notes = torch.tensor(each)
+
+    def tables(self) -> dict[str, Any]:
+        """Return the keys of an instrument, and lengths in ticks, by instrument and of a piece."""
+        return {
+            "keys": NUM_KEYS,
+            "max_durations": self.max_durations[::NUM_KEYS].tolist(),
+            "max_length": self.limit,
+        }
 
     def _initial_state(self, num_rows: int) -> GrooveState:
         ends = torch.zeros(num_rows, self.num_voices, dtype=torch.long)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,6 +78,14 @@ class REMIGrammar(Grammar[REMIState]):
         self.family = family  # number of a token's family, -1 for PAD [V]
         self.rank = rank  # index of a token in its family [V]
         self.bar_lengths = torch.from_numpy(bar_lengths)
+
+    def tables(self) -> dict[str, Any]:
+        """Return which family may follow which, and the lengths of bars by rank, in grid steps."""
+        return {
+            "followers": {name: sorted(families) for name, families in FOLLOWERS.items()},
+            "bar_lengths": self.bar_lengths.tolist(),
+            "max_bars": self.max_bars,
+        }
 
     def _initial_state(self, num_rows: int) -> REMIState:
         zeros = torch.zeros(num_rows, dtype=torch.long)

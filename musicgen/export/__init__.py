@@ -1,0 +1,1 @@
+"""Models as ONNX graphs of one decoding step, for programs without torch."""

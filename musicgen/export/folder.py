@@ -1,0 +1,129 @@
+"""A model as a folder for programs without torch: graph, tokenizer, and a manifest of both.
+
+`manifest.json` says all that such a program needs; see `docs/export.md`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from musicgen.checkpoints.content import CheckpointContent
+from musicgen.checkpoints.folders import CARD, TOKENIZER, model_card
+from musicgen.export.graph import NEW, step_graph
+from musicgen.export.step import RecurrentStep
+from musicgen.export.weights import DTYPES, store_weights
+from musicgen.files import write_bytes, write_text
+from musicgen.models import Transformer
+from musicgen.random import NoiseKey
+from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.vocabulary import save_json
+from musicgen.validation import check_choice
+
+GRAPH, MANIFEST = "model.onnx", "manifest.json"
+
+
+def write_onnx_folder(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    content: CheckpointContent,
+    folder: Path,
+    *,
+    dtype: str = "float32",
+    seed: int = 0,
+    sampling: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model's decoding step as a graph, with what a program needs to compose with it.
+
+    Args:
+        model: in evaluation mode.
+        dtype: of the stored weights: float32, float16 or int8; computations are in fp32.
+        seed: of the noise of stochastic positional encodings.
+        sampling: settings of `SamplingParams` that suit the model.
+
+    Raises:
+        UserError: the model cannot be exported, or the extra `onnx` is missing.
+    """
+    check_choice("dtype", dtype, DTYPES)
+    step = RecurrentStep(model, NoiseKey((seed,)))
+    graph = step_graph(step)
+    store_weights(graph, dtype)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_bytes(folder / GRAPH, graph.SerializeToString())
+    tokenizer.save(folder / TOKENIZER)
+    if not (folder / CARD).exists():
+        write_text(folder / CARD, model_card(content, model.state_dict()))
+    manifest = {
+        "format_version": 1,
+        "dtype": dtype,
+        "card": CARD,
+        "sha256": {name: _sha256(folder / name) for name in (GRAPH, TOKENIZER, CARD)},
+        "vocabulary_size": len(tokenizer.vocabulary),
+        "training_length": content.config["loader"]["length"],
+        "sampling": dict(sampling or {}),
+        "seed": seed,
+        **_signature(step),
+        **_music(model, tokenizer),
+    }
+    save_json(manifest, folder / MANIFEST)  # the last file: with it, the folder is complete
+
+
+def _signature(step: RecurrentStep) -> dict[str, Any]:
+    """Describe inputs and outputs, with the first value of each tensor of the state."""
+    state = step.template.tensors()
+    inputs = [
+        {"name": "tokens", "dtype": "int64", "shape": ["batch"]},
+        {
+            "name": "positions",
+            "dtype": "int64",
+            "shape": ["batch", step.model.num_position_columns],
+        },
+    ]
+    outputs = [
+        {
+            "name": "logits",
+            "dtype": "float32",
+            "shape": ["batch", step.model.embedding.num_embeddings],
+        }
+    ]
+    for name, tensor in state.items():
+        each = {
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "shape": ["batch", *tensor.shape[1:]],
+        }
+        inputs.append({"name": name, **each, "initial": _initial(tensor[0])})
+        outputs.append({"name": NEW + name, **each, "becomes": name})
+    return {"inputs": inputs, "outputs": outputs}
+
+
+def _initial(row: Tensor) -> Any:
+    """Return the number that fills a row, or else its numbers as nested lists."""
+    first = row.flatten()[0]
+    return first.item() if torch.equal(row, first.expand_as(row)) else row.tolist()
+
+
+def _music(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Describe tokens, their coordinates and the grammar."""
+    return {
+        "tokenizer": tokenizer.name,
+        "families": {name: [ids.start, ids.stop] for name, ids in tokenizer.families.items()},
+        "pad": tokenizer.vocabulary.pad_id,
+        "start_tokens": tokenizer.start_tokens().tolist(),
+        "steps_per_beat": tokenizer.steps_per_beat,
+        "coordinates": list(model.coordinate_names),
+        "coordinates_of_tokens": {
+            name: values.tolist()
+            for name, values in tokenizer.changes.items()
+            if name in model.coordinate_names
+        },
+        "grammar": tokenizer.grammar().tables(),
+    }
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,80 @@
+"""A model's decoding step as an ONNX graph."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from musicgen.errors import UserError
+from musicgen.export.step import RecurrentStep
+
+if TYPE_CHECKING:
+    import onnx
+
+NEW = "new."
+"""Prefix of the name of a state's tensor after the step."""
+
+
+def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
+    """Return a step as a graph: tokens [B], positions [B, P] and the state -> logits and the state.
+
+    Tensors of the state have the names of `ModelState.tensors`, those after the step a prefix; B is
+    any number. Weights have the names of the model's parameters, with `model.` before them.
+
+    Args:
+        fold: compute what depends on weights alone; else all weights stay as they are named.
+
+    Raises:
+        UserError: the packages of the extra `onnx` are missing.
+    """
+    try:
+        import onnxscript  # noqa: F401, which `torch.onnx` needs
+    except ImportError:
+        raise UserError(
+            "ONNX graphs need packages: pip install 'musicgen-symbolic[onnx]'"
+        ) from None
+    two = torch.tensor([0, 0])  # rows; of one, torch would make a constant
+    state = step.template.select(two).tensors()
+    positions = torch.zeros(2, step.model.num_position_columns, dtype=torch.long)
+    rows = {0: torch.export.Dim("batch")}
+    with torch.no_grad(), _quiet():
+        program = torch.export.export(
+            step,
+            (two, positions, state),
+            dynamic_shapes=(rows, rows, dict.fromkeys(state, rows)),
+        )
+        graph = torch.onnx.export(
+            program,
+            dynamo=True,
+            optimize=fold,
+            verbose=False,
+            input_names=["tokens", "positions", *state],
+            output_names=["logits", *(NEW + name for name in state)],
+        )
+    assert graph is not None
+    proto = graph.model_proto
+    own = (
+        proto.graph
+    )  # Without what torch says about each line of code, with paths of this machine.
+    for part in (proto, own, *own.node, *own.value_info, *own.input, *own.output, *own.initializer):
+        del part.metadata_props[:]
+    return proto
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep back what torch says about packages and shapes that no step has."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,101 @@
+"""One decoding step as a function of tensors alone, and the state that decoding begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from musicgen.attention import LinearAttention
+from musicgen.errors import UserError
+from musicgen.models import ModelState, Transformer
+from musicgen.models.copy_head import EMPTY
+from musicgen.models.layer import Layer
+from musicgen.random import NoiseKey
+
+NO_SCALE = -1e30
+"""The logarithm of a scale before the first token: in place of −∞, which JSON does not have."""
+
+
+class RecurrentStep(nn.Module):
+    """(tokens [B], positions [B, P], state) -> (logits [B, V], state), a state as named tensors.
+
+    The noise of stochastic encodings is drawn here, and kept in buffers.
+
+    Args:
+        model: causal, in evaluation mode.
+        key: of the positional encoding's random draws.
+
+    Raises:
+        UserError: the model's state grows with the number of tokens.
+    """
+
+    def __init__(self, model: Transformer, key: NoiseKey) -> None:
+        super().__init__()
+        layer = model.layers[0]
+        assert isinstance(layer, Layer)
+        if not layer.attention.has_fixed_state:
+            raise UserError(
+                f"attention={layer.attention.name} cannot be exported, as its state grows with "
+                "each token; export a model of linear attention, such as attention=favor"
+            )
+        if not model.position.has_fixed_state:
+            raise UserError(
+                f"position={model.position.name} cannot be exported, as it draws more noise from "
+                "token to token; export a model of another encoding, such as position=sine_spe"
+            )
+        self.model, self.key = model, key
+        self.template = first_state(model, key)
+        self.noise = nn.Module()
+        drawn: list[Tensor] = []
+        _map(self.template.position, drawn.append)
+        for i, tensor in enumerate(drawn):
+            self.noise.register_buffer(str(i), tensor)
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, state: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        drawn = self.noise.buffers()
+        noise = _map(self.template.position, lambda _: next(drawn))
+        logits, after = self.model.forward_with_state(
+            tokens[:, None],
+            positions=positions[:, None],
+            noise=self.key,
+            state=replace(self.template.replaced(state), position=noise),
+        )
+        return logits[:, 0], after.tensors()
+
+
+@torch.no_grad()
+def first_state(model: Transformer, key: NoiseKey) -> ModelState:
+    """Return the state of one row before its first token: no sums, no tokens, or learned ones."""
+    device = next(model.parameters()).device
+    positions = torch.zeros(1, 1, model.num_position_columns, dtype=torch.long, device=device)
+    tokens = positions[:, :, 0]
+    _, after = model.forward_with_state(tokens, positions=positions, noise=key)
+    empty = {name: torch.zeros_like(tensor) for name, tensor in after.tensors().items()}
+    for i, layer in enumerate(model.layers):
+        assert isinstance(layer, Layer)
+        assert isinstance(layer.attention, LinearAttention)
+        own = f"layers.{i}."
+        if layer.attention.initial_state is not None:
+            learned = layer.attention.initial_state(1)._asdict().items()
+            empty |= {own + name: tensor for name, tensor in learned if tensor is not None}
+        elif own + "log_scale" in empty:
+            empty[own + "log_scale"].fill_(NO_SCALE)
+    if "copied.bars" in empty:
+        empty["copied.bars"].fill_(EMPTY)
+    return after.replaced(empty)
+
+
+def _map(tree: Any, function: Callable[[Tensor], Any]) -> Any:
+    """Apply a function to the tensors in lists and tuples; keep what else is in them."""
+    if isinstance(tree, Tensor):
+        return function(tree)
+    if not isinstance(tree, list | tuple):
+        return tree
+    parts = [_map(part, function) for part in tree]
+    return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
