@@ -34,6 +34,10 @@ class GenerationRequest:
         hold_metre: whether its last metre stays.
         ending: `open` stops at the end of the last bar; `close` ends the piece in it, as the
             endings of the corpus sound, see `Sampler`.
+        form: a letter for each section, such as AABA, prompt included: sections of equal letters
+            are alike, others are not; it begins again when it ends. For models with a copy head.
+            None: no wish.
+        section_bars: bars in a section of `form`.
         best_of: candidates for each continuation, of which the best by likelihood and key is kept,
             see `Selection`.
         best_of_bars: bars after which one of the candidates is chosen and continued by all; None:
@@ -53,6 +57,8 @@ class GenerationRequest:
     hold_tempo: bool = True
     hold_metre: bool = True
     ending: Ending = "open"
+    form: str | None = None
+    section_bars: int = 8
     best_of: int = 1
     best_of_bars: int | None = None
     seed: int = 0
@@ -73,6 +79,9 @@ class GenerationRequest:
         check_choice("ending", self.ending, get_args(Ending))
         if self.ending == "close" and self.bars is None:
             raise ParameterError("ending", "close", "expected bars, not length_factor, beside it")
+        if self.form is not None and not (isinstance(self.form, str) and self.form.isalpha()):
+            raise ParameterError("form", self.form, "expected a letter for each section, as AABA")
+        check_int("section_bars", self.section_bars)
         check_int("best_of", self.best_of)
         check_int("best_of_bars", self.best_of_bars, none_means="the whole continuation")
         if self.best_of_bars is not None and self.best_of == 1:

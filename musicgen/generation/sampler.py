@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from musicgen.errors import ParameterError
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.engines import Engine, make_engine
+from musicgen.generation.form import lag_biases
 from musicgen.generation.prompts import Prompt, with_frame
 from musicgen.generation.repetition import BarRepeats, cap_repeats
 from musicgen.generation.request import MAX_TOKENS_PER_BAR, GenerationRequest
@@ -108,6 +110,13 @@ class Sampler:
         self.engine = make_engine(
             model, NoiseKey((request.seed,)), compile=request.compile, warn=warn
         )
+        self._lag_biases: Tensor | None = None
+        if request.form is not None:
+            copy_head = model.copy_head
+            if copy_head is None or copy_head.coordinate != "bar":
+                expected = "expected null: the model has no copy head that knows bars (model.copy)"
+                raise ParameterError("form", request.form, expected)
+            self._lag_biases = lag_biases(request.form, request.section_bars, copy_head.max_lag)
         self._eos = tokenizer.vocabulary.id("EOS")
         self._ticks_per_step = TICKS_PER_BEAT // tokenizer.steps_per_beat
 
@@ -256,6 +265,10 @@ class Sampler:
             positions = tokenizer.next_coordinates(
                 names, positions, token, grammar_state.positions, bar_lengths
             )
+            if self._lag_biases is not None:
+                assert state.copied is not None
+                bars = positions[:, names.index("bar")] % len(self._lag_biases)
+                state.copied.lag_bias[: len(bars)] = self._lag_biases[bars].to(device)
             on_device, state = self.engine.step(token.to(device), positions.to(device), state)
             logits = on_device.cpu()
 

@@ -27,6 +27,7 @@ class CopyState(NamedTuple):
     successors: Tensor  # [B, W], the id of the token after each
     bars: Tensor  # [B, W]; EMPTY where there is no token
     embedded: Tensor  # [B, taps − 1, _TOKEN_DIM], what the convolution keeps
+    lag_bias: Tensor  # [B, max_lag + 1], wishes of whoever samples, added to the head's own
 
     def select(self, rows: Tensor) -> CopyState:
         """Return the states of the given rows, which may repeat."""
@@ -73,7 +74,7 @@ class CopyHead(nn.Module):
         check_int("window", window)
         check_int("max_lag", max_lag)
         check_choice("coordinate", coordinate, ("bar", "index"))
-        self.heads, self.window, self.coordinate = heads, window, coordinate
+        self.heads, self.window, self.max_lag, self.coordinate = heads, window, max_lag, coordinate
         self.tokens_per_bar = -(-window // max_lag) if coordinate == "index" else 1
         self.embedding = nn.Embedding(vocab_size, _TOKEN_DIM)
         self.conv = ShortConvolution(_TOKEN_DIM, _NUM_TAPS)
@@ -209,10 +210,10 @@ class CopyHead(nn.Module):
     ) -> Tensor:
         """Compute log p [B, 1, V] of queries [B, H, 1, K] at the tokens [B, 1]; they see a ring."""
         # The last bias is that of keys which are not seen.
-        bias = F.pad(self.lag_bias, (0, 1), value=_HIDDEN)
-        lag = (bars - state.bars).clamp(max=bias.shape[1] - 1)
-        of_keys = bias.index_select(1, lag.flatten()).unflatten(1, lag.shape)  # [H, B, W]
-        scores = ((_SCALE * q) @ state.keys.mT).squeeze(2) + of_keys.transpose(0, 1)
+        bias = F.pad(self.lag_bias + state.lag_bias[:, None], (0, 1), value=_HIDDEN)
+        lag = (bars - state.bars).clamp(max=bias.shape[2] - 1)[:, None]
+        of_keys = bias.gather(2, lag.expand(-1, self.heads, -1))  # [B, H, W]
+        scores = ((_SCALE * q) @ state.keys.mT).squeeze(2) + of_keys
         weights = scores.softmax(-1)
         total = scores.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()
         log_gates = self._log_gates(gates, total, index)
@@ -238,7 +239,8 @@ class CopyHead(nn.Module):
         bars = empty.index_copy(1, slots, bars[:, kept])
         successors = F.pad(tokens[:, 1:], (0, 1))[:, kept]
         successors = torch.zeros_like(empty).index_copy(1, slots, successors)
-        return CopyState(keys, successors, bars, embedded)
+        lag_bias = k.new_zeros(batch, self.scaled_lag_bias.shape[1])
+        return CopyState(keys, successors, bars, embedded, lag_bias)
 
 
 def _attend(q: Tensor, k: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:

@@ -101,6 +101,7 @@ def test_invalid_values_are_refused_by_name(wrong):
     ("options", "message"),
     [
         ({"total_tokens": 2000, "ending": "close"}, "ending=close: expected bars"),
+        ({"form": "A 2"}, "form=A 2: expected a letter for each section"),
         ({"best_of_bars": 2}, "best_of_bars=2: expected best_of > 1 beside it"),
     ],
 )

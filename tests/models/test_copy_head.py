@@ -183,3 +183,19 @@ def test_only_the_last_token():
         rest = tokens[:, 30:], positions[:, 30:]
         found, _ = model.forward_with_state(rest[0], positions=rest[1], last=True, state=state)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_wish_of_the_sampler_is_added_to_the_lag_bias():
+    model, wished = make_model(), make_model()
+    tokens, positions = random_input()
+    wishes = torch.randn(2, MAX_LAG + 1)
+    with torch.inference_mode():
+        _, state = model.forward_with_state(tokens[:, :-1], positions=positions[:, :-1])
+        state.copied.lag_bias[:] = wishes
+        rest = {"positions": positions[:, -1:], "state": state}
+        found = model.forward_with_state(tokens[:, -1:], **rest)[0][:, 0]
+        for row, wish in enumerate(wishes):
+            wished.load_state_dict(model.state_dict())
+            wished.copy_head.scaled_lag_bias += wish / 75
+            expected = wished(tokens[row : row + 1], positions=positions[row : row + 1])[0, -1]
+            torch.testing.assert_close(found[row], expected, atol=1e-5, rtol=1e-4)
