@@ -1,7 +1,8 @@
 """Choose the sampling temperature of a model: python -m musicgen.evaluation.choose_temperature RUN.
 
 Continuations of validation pieces are compared with the music that follows in the pieces; the
-temperature whose continuations are nearest is stored beside the checkpoint, where `load` reads it.
+temperature whose continuations are nearest is stored beside the checkpoint, where `load` reads it,
+and for a model with a copy head its `lag_bias`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from musicgen import load
 from musicgen.console import log, track
 from musicgen.errors import UserError
+from musicgen.evaluation.choose_lag_bias import choose_lag_bias
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt, make_prompt
@@ -56,10 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         model = load(options.run).to(options.device)
         data = open_training_data(model, options.root)
-        scores = (model.tokenizer.decode(data.cache[i]) for i in data.split("val"))
+        scores = [model.tokenizer.decode(data.cache[i]) for i in data.split("val")]
         pairs = real_continuations(model, scores)
         choice = choose_temperature(model, pairs)
-        path = model.save_sampling(temperature=choice.temperature)
+        chosen: dict[str, Any] = {"temperature": choice.temperature}
+        if model.model.copy_head is not None and model.model.copy_head.coordinate == "bar":
+            chosen["lag_bias"] = choose_lag_bias(model, scores, choice.temperature)
+        path = model.save_sampling(**chosen)
     except UserError as error:
         sys.exit(f"error: {error}")
     log(

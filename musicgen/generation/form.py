@@ -1,15 +1,44 @@
-"""The form of a piece, such as AABA: biases of a copy head by the lag in bars."""
+"""The form of a piece, such as AABA: what is added to a copy head's bias by the lag in bars."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+from musicgen.errors import ParameterError
+from musicgen.generation.request import GenerationRequest
+from musicgen.models import Transformer
 
 STRENGTH = 4.0  # nats: what returns does so in nine of ten bars, and hardly anything else does
 
 
-def lag_biases(form: str, section_bars: int, max_lag: int) -> Tensor:
-    """Return the bias of each lag in each bar, [bars of the form, max_lag + 1].
+def lag_biases(model: Transformer, request: GenerationRequest) -> Tensor | None:
+    """Return what a request adds to the bias of each lag in each bar, [N, max_lag + 1].
+
+    Bar n is row n % N, N the bars of the form. None: nothing.
+
+    Raises:
+        UserError: the model has no copy head that knows bars.
+    """
+    form, by_lag = request.form, request.sampling.lag_bias
+    if form is None and by_lag is None:
+        return None
+    head = model.copy_head
+    if head is None or head.coordinate != "bar":
+        expected = "expected null: the model has no copy head that knows bars (model.copy)"
+        raise ParameterError(*(("lag_bias", by_lag) if form is None else ("form", form)), expected)
+    biases = torch.zeros(1, head.max_lag + 1)
+    if form is not None:
+        biases = form_biases(form, request.section_bars, head.max_lag)
+    if by_lag is not None:
+        known = torch.tensor(by_lag[: head.max_lag + 1], dtype=torch.float32)
+        biases = biases + F.pad(known, (0, head.max_lag + 1 - len(known)))
+    return biases
+
+
+def form_biases(form: str, section_bars: int, max_lag: int) -> Tensor:
+    """Return the bias of each lag in each bar of a form, [N, max_lag + 1].
 
     It favours the bars at the same place of earlier sections of the same letter, and is against
     bars of sections of other letters. The form begins again when it ends.

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from musicgen.errors import ParameterError
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.engines import Engine, make_engine
 from musicgen.generation.form import lag_biases
@@ -110,13 +109,7 @@ class Sampler:
         self.engine = make_engine(
             model, NoiseKey((request.seed,)), compile=request.compile, warn=warn
         )
-        self._lag_biases: Tensor | None = None
-        if request.form is not None:
-            copy_head = model.copy_head
-            if copy_head is None or copy_head.coordinate != "bar":
-                expected = "expected null: the model has no copy head that knows bars (model.copy)"
-                raise ParameterError("form", request.form, expected)
-            self._lag_biases = lag_biases(request.form, request.section_bars, copy_head.max_lag)
+        self._lag_biases = lag_biases(model, request)
         self._eos = tokenizer.vocabulary.id("EOS")
         self._ticks_per_step = TICKS_PER_BEAT // tokenizer.steps_per_beat
 

@@ -30,6 +30,8 @@ class SamplingParams:
             see `musicgen.generation.repetition`; None: any number.
         max_notes: how many notes of an instrument may sound at once, for tokenizers of several:
             one number, or one for each; None or False: any number.
+        lag_bias: for models with a copy head: nats that are added to its bias by the lag in bars,
+            from 0 on, see `choose_lag_bias`; lags beyond have 0, None: all.
     """
 
     temperature: float = 1.0
@@ -39,6 +41,7 @@ class SamplingParams:
     typical_p: float = 1.0
     max_bar_repeats: int | None = None
     max_notes: int | Sequence[int] | bool | None = None
+    lag_bias: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         check_float("temperature", self.temperature)

@@ -7,7 +7,8 @@ import torch
 
 from musicgen.errors import UserError
 from musicgen.generation.engines import Engine
-from musicgen.generation.form import STRENGTH, lag_biases
+from musicgen.generation.form import STRENGTH, form_biases
+from musicgen.generation.sampling import SamplingParams
 from tests.generation.test_continuation import TOKENIZERS, run, small_model
 
 MAX_LAG = 7
@@ -25,7 +26,7 @@ def expected(form: str, section_bars: int, bar: int, lag: int) -> float:
 
 @pytest.mark.parametrize(("form", "section_bars"), [("AABA", 2), ("ABACA", 3), ("A", 1)])
 def test_biases_are_their_definition(form, section_bars):
-    found = lag_biases(form, section_bars, MAX_LAG)
+    found = form_biases(form, section_bars, MAX_LAG)
     for bar, of_bar in enumerate(found.tolist()):
         assert of_bar == [expected(form, section_bars, bar, lag) for lag in range(MAX_LAG + 1)]
 
@@ -35,7 +36,8 @@ def test_decoding_asks_for_the_form_in_every_bar(monkeypatch):
     with pytest.raises(UserError, match=r"form=AB.*no copy head"):
         run(TOKENIZERS["remi"], model, form="AB")
     model.add_copy_head({"window": 64, "max_lag": MAX_LAG})
-    biases, bars = lag_biases("AAB", 1, MAX_LAG), []
+    biases, bars = form_biases("AAB", 1, MAX_LAG), []
+    biases[:, 2] += 0.5
     step = Engine.step
 
     def checked(engine, tokens, positions, state):
@@ -45,5 +47,6 @@ def test_decoding_asks_for_the_form_in_every_bar(monkeypatch):
         return step(engine, tokens, positions, state)
 
     monkeypatch.setattr(Engine, "step", checked)
-    run(TOKENIZERS["remi"], model, bars=3, num_samples=2, form="AAB", section_bars=1)
+    options = {"form": "AAB", "section_bars": 1, "sampling": SamplingParams(lag_bias=[0, 0, 0.5])}
+    run(TOKENIZERS["remi"], model, bars=3, num_samples=2, **options)
     assert set(bars) >= {2, 3, 4}
