@@ -42,7 +42,7 @@ export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs
 pretrained: $(STAMP) ## Train, export and measure the models of the package (hours)
 	$(RUN) -m benchmarks.pretrained
 
-temperature: $(STAMP) ## Choose the sampling temperature that suits a run: make temperature FROM=outputs/...
+temperature: $(STAMP) ## Choose the sampling that suits a run: make temperature FROM=outputs/...
 	$(RUN) -m musicgen.evaluation.choose_temperature $(or $(FROM),latest)
 
 table: $(STAMP) ## Published figures beside those of your runs: make table PAPER=spe2021 (lrpe2023, alfons2022)
