@@ -27,7 +27,8 @@ def lag_biases(model: Transformer, request: GenerationRequest) -> Tensor | None:
     head = model.copy_head
     if head is None or head.coordinate != "bar":
         expected = "expected null: the model has no copy head that knows bars (model.copy)"
-        raise ParameterError(*(("lag_bias", by_lag) if form is None else ("form", form)), expected)
+        name, value = ("lag_bias", by_lag) if form is None else ("form", form)
+        raise ParameterError(name, value, expected)
     biases = torch.zeros(1, head.max_lag + 1)
     if form is not None:
         biases = form_biases(form, request.section_bars, head.max_lag)

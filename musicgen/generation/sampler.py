@@ -260,8 +260,8 @@ class Sampler:
             )
             if self._lag_biases is not None:
                 assert state.copied is not None
-                bars = positions[:, names.index("bar")] % len(self._lag_biases)
-                state.copied.lag_bias[: len(bars)] = self._lag_biases[bars].to(device)
+                of_form = positions[:, names.index("bar")] % len(self._lag_biases)
+                state.copied.lag_bias[: len(of_form)] = self._lag_biases[of_form].to(device)
             on_device, state = self.engine.step(token.to(device), positions.to(device), state)
             logits = on_device.cpu()
 
