@@ -2,11 +2,12 @@
 
     python -m benchmarks.pretrained [--models NAME] [--measure] [--root POP909]
 
-A model NAME is trained by experiment=pretrained/NAME, or its training resumed, and exported to
-musicgen/pretrained/NAME in half precision; `--measure` takes the models as they are. Each continues
-50 prompts of composed pieces that it never saw, and of POP909 with --root: a continuation of each,
-and for the composed ones the best of four as well. The measures of both go to
-results/pretrained.json, and from there to the model's README.md (benchmarks/tables.py).
+A model NAME is trained by experiment=pretrained/NAME, and a copy head beside it by
+experiment=pretrained/copy_head, or their training resumed, and exported to musicgen/pretrained/NAME
+in half precision; `--measure` takes the models as they are. Each continues 50 prompts of composed
+pieces that it never saw, and of POP909 with --root: a continuation of each, and for the composed
+ones the best of four as well. The measures of both go to results/pretrained.json, and from there to
+the model's README.md (benchmarks/tables.py).
 """
 
 from __future__ import annotations
@@ -85,9 +86,14 @@ def prompts(args: argparse.Namespace, name: str) -> dict[str, Path]:
 
 def export(args: argparse.Namespace, name: str, folder: Path) -> None:
     """Train and export a model, and write its card but for the figures."""
-    command = train(name, args.out / name, args.settings)
-    run("-m", "musicgen.evaluation.choose_temperature", args.out / name)
-    run("-m", "musicgen.pretrained", args.out / name, folder, "--dtype", "float16")
+    trunk, with_head = args.out / f"{name}-trunk", args.out / name
+    experiment = f"experiment=pretrained/{name.replace('-', '_')}"
+    command = train(trunk, experiment, *args.settings)
+    kind = [f"data.kind={MODELS[name]}"] + ["task=groove"] * (MODELS[name] == "groove")
+    head = train(with_head, "experiment=pretrained/copy_head", f"init={trunk}", *kind)
+    command += f"` and `{head.replace(str(trunk), 'RUN')}"
+    run("-m", "musicgen.evaluation.choose_temperature", with_head)
+    run("-m", "musicgen.pretrained", with_head, folder, "--dtype", "float16")
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     if size > MAX_MEGABYTES:
         sys.exit(f"{folder}: {size:.1f} MB, more than {MAX_MEGABYTES}")
@@ -100,14 +106,13 @@ def export(args: argparse.Namespace, name: str, folder: Path) -> None:
     write_text(folder / "README.md", f"{card}\n{measures}")
 
 
-def train(name: str, folder: Path, settings: list[str]) -> str:
+def train(folder: Path, *settings: str) -> str:
     """Train a model, or resume its run; return the command."""
-    experiment = f"experiment=pretrained/{name.replace('-', '_')}"
-    arguments = [experiment, *settings, f"hydra.run.dir={folder}"]
+    arguments = [*settings, f"hydra.run.dir={folder}"]
     if (folder / "checkpoints" / "last.ckpt").is_file():
         arguments = [f"resume={folder}"]
     run("train.py", *arguments)
-    return " ".join(["python train.py", experiment, *settings])
+    return " ".join(["python train.py", *settings])
 
 
 def rows(args: argparse.Namespace, name: str, folder: Path) -> Iterator[dict[str, Any]]:

@@ -107,6 +107,8 @@ def model_card(content: CheckpointContent, weights: Mapping[str, Tensor]) -> str
     attention = class_name(model["attention"])
     if features := class_name(model["attention"].get("feature_map")):
         attention += f" with {features}"
+    if model.get("copy") is not None:
+        attention += ", and a copy head"
     return _CARD.format(
         num_weights=sum(tensor.numel() for tensor in weights.values()),
         layers=model["num_layers"],
