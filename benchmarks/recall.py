@@ -2,8 +2,8 @@
 
     python -m benchmarks.recall [--root POP909] NAME=CHECKPOINT ...
 
-`evaluate.py metrics=[recall]` on held-out pieces, then 16 bars after each of 50 prompts of 4 bars,
-one continuation each, none chosen.
+`evaluate.py metrics=[recall]` on held-out pieces, then 48 bars after each of 48 prompts of 4 bars,
+one continuation each, none chosen, with each model's own sampling.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks import measure, tables
 from benchmarks.pretrained import HELD_OUT_SEED, read, run
 from musicgen.composer import compose_corpus
 
-NUM_PROMPTS, TEMPERATURE = 50, 0.7
+NUM_PROMPTS = NUM_BARS = 48
 MEASURES = {
     "in_key_share": "in key",
     "bars_recalled": "bars recalled",
@@ -43,9 +43,11 @@ def main() -> None:
             rows += [{"model": name, **row} for row in read(out / "recall.csv")]
             for kind, source in prompts.items():
                 new, measured = Path(folder, f"{name}-{kind}"), Path(folder, f"{name}-{kind}-m")
-                chosen = [f"prompt={source}", f"num_prompts={NUM_PROMPTS}", "bars=16"]
-                chosen += [f"sampling.temperature={TEMPERATURE}", "report=false"]
-                run("generate.py", f"checkpoint={checkpoint}", *chosen, f"out={new}")
+                chosen = [f"prompt={source}", f"num_prompts={NUM_PROMPTS}", f"bars={NUM_BARS}"]
+                chosen.append("report=false")
+                run(
+                    "generate.py", f"checkpoint={checkpoint}", *chosen, "report=false", f"out={new}"
+                )
                 run("evaluate.py", "metrics=[descriptors]", f"generated={new}", f"out={measured}")
                 continuations += [{"model": name, **row} for row in measures(measured, kind)]
     content = {"rows": rows, "continuations": continuations}
