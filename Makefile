@@ -9,7 +9,7 @@ FAST := $(addprefix tests/,attention checkpoints cli composer metrics midi model
 DEMO := bars=24 best_of=4 best_of_bars=4 sampling.temperature=0.6
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
-.PHONY: help setup doctor demo export pretrained temperature table test test-fast bench bench-gpu gpu-check docs lint clean
+.PHONY: help setup doctor demo export page pretrained temperature table test test-fast bench bench-gpu gpu-check docs lint clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -38,6 +38,9 @@ demo: $(STAMP) ## Train a small model for three minutes, continue music with it 
 export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs/... TO=folder [FORMAT=onnx DTYPE=int8]
 	$(RUN) -m musicgen.pretrained $(or $(FROM),latest) $(or $(TO),$(error give TO=FOLDER)) \
 	  $(addprefix --format ,$(FORMAT)) $(addprefix --dtype ,$(DTYPE))
+
+page: $(STAMP) ## Write a run as one HTML file that composes: make page FROM=outputs/... TO=song.html
+	$(RUN) -m musicgen.pretrained --format page $(or $(FROM),latest) $(or $(TO),$(error give TO=song.html))
 
 pretrained: $(STAMP) ## Train, export and measure the models of the package (hours)
 	$(RUN) -m benchmarks.pretrained

@@ -89,6 +89,19 @@ class MusicModel:
         parts = self.model, self.tokenizer, self.content, Path(folder)
         write_onnx_folder(*parts, dtype=dtype, seed=seed, sampling=asdict(self.sampling()))
 
+    def save_page(self, path: str | Path) -> None:
+        """Write one HTML file that composes with the model, in a browser and without a network.
+
+        Its title is the name of the file, see `docs/page.md`. Needs the extra `onnx`.
+
+        Raises:
+            UserError: the page cannot have this model or its tokenizer.
+        """
+        from musicgen.export.page import save_page
+
+        parts = self.model, self.tokenizer, self.content
+        save_page(*parts, Path(path), sampling=asdict(self.sampling()))
+
     def push_to_hub(
         self,
         repo_id: str,

@@ -16,7 +16,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Export a checkpoint, and print the folder and its size."""
     parser = argparse.ArgumentParser(prog="python -m musicgen.pretrained", description=__doc__)
     parser.add_argument("run", help="a run's folder (its best), a .ckpt file, latest, or a name")
-    parser.add_argument("folder", type=Path, help="where config.json and the other files go")
+    parser.add_argument(
+        "folder", type=Path, help="where config.json and the other files go; of a page, its file"
+    )
     parser.add_argument(
         "--dtype",
         default="float16",
@@ -24,17 +26,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("safetensors", "onnx"),
+        choices=("safetensors", "onnx", "page"),
         default="safetensors",
-        help="onnx: docs/export.md",
+        help="onnx: docs/export.md; page: one HTML file, docs/page.md",
     )
     options = parser.parse_args(arguments)
     try:
         model = load(options.run)
-        save = model.save_onnx if options.format == "onnx" else model.save_pretrained
-        save(options.folder, dtype=options.dtype)
+        if options.format == "page":
+            model.save_page(options.folder)
+        else:
+            save = model.save_onnx if options.format == "onnx" else model.save_pretrained
+            save(options.folder, dtype=options.dtype)
     except UserError as error:
         sys.exit(f"error: {error}")
+    if options.format == "page":
+        log(f"{options.folder}: {options.folder.stat().st_size / 1e6:.1f} MB; open it in a browser")
+        return
     size = sum(path.stat().st_size for path in options.folder.iterdir()) / 1e6
     opens = f"musicgen.load({str(options.folder)!r}) opens it"
     if options.format == "onnx":

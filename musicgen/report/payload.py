@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from musicgen.midi import DRUMS, role
-from musicgen.midi.score import Score, TimeSignature
+from musicgen.midi.score import Score, TimeSignature, Track
 
 DEFAULT_BPM = 120.0  # of Standard MIDI Files 1.0
 
-# The voice of the page's synthesiser for a track's role; "other" for the rest.
+# By role; "other" for the rest.
 VOICES = {
     DRUMS: "drums",
     **dict.fromkeys(("Piano", "Chromatic percussion"), "piano"),
@@ -41,6 +41,11 @@ def chord_label(text: str) -> str:
     if not root or root[0] not in "ABCDEFG" or quality not in CHORD_SUFFIXES:
         return text
     return root + CHORD_SUFFIXES[quality] + (f"/{bass}" if bass not in ("", root) else "")
+
+
+def track_voice(track: Track) -> str:
+    """Return the voice of the page's synthesiser that plays a track."""
+    return VOICES.get(role(track), "other")
 
 
 def tempo_map(score: Score) -> list[list[float]]:
@@ -80,7 +85,7 @@ def score_payload(score: Score, prompt_end: int, marks: Sequence[Mark] = ()) -> 
         notes = track.notes[np.argsort(track.notes["onset"], kind="stable")]
         tracks.append(
             {
-                "voice": VOICES.get(role(track), "other"),
+                "voice": track_voice(track),
                 "onset": np.diff(notes["onset"], prepend=0).tolist(),
                 "duration": notes["duration"].tolist(),
                 "pitch": notes["pitch"].tolist(),

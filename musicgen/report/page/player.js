@@ -74,12 +74,18 @@ class Player {
     }
   }
 
-  play() {
-    const card = this.card;
-    if (!card.score.notes.length) return;
+  /** Make ready to sound, which browsers allow in answer to a click or a key. */
+  wake() {
     this.context ??= new AudioContext();
     this.context.resume();
     this.synth ??= new Synth(this.context, this.volume);
+  }
+
+  /** @param delay seconds until the first note can sound */
+  play(delay = START_DELAY) {
+    const card = this.card;
+    if (!card.score.notes.length) return;
+    this.wake();
     if (card.position >= card.score.duration) card.position = this.#startPosition();
     const loop = this.looping ? card.loopSpan : null;
     const from = card.position;
@@ -87,7 +93,7 @@ class Player {
       loop,
       from,
       wrapped: false,
-      origin: this.context.currentTime + START_DELAY - from, // clock time of the score's start
+      origin: this.context.currentTime + delay - from, // clock time of the score's start
       channels: card.switches.map((_, track) => this.synth.channel(card.audible(track) ? 1 : 0)),
       next: card.score.notes.findIndex((note) => note.start >= from),
     };

@@ -35,6 +35,14 @@ class Roll {
     }, { rootMargin: "400px" }).observe(element);
   }
 
+  /** Show another score; `fit`: all of it, else at the same scale. */
+  setScore(score, { fit }) {
+    this.score = score;
+    if (fit) this.pixelsPerTick = 0;
+    this.#layOut();
+    this.#resize();
+  }
+
   redraw() {
     if (!this.visible) return;
     this.frame ||= requestAnimationFrame(() => {

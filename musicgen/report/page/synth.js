@@ -89,22 +89,27 @@ class Synth {
     return gain;
   }
 
-  /** Schedule one note. Times are seconds of the context's clock. */
+  /** Schedule one note; return its sounds. Times are seconds of the context's clock. */
   note(voice, output, { when, pitch, velocity, duration }) {
     const loudness = (velocity / 127) ** 1.5;
-    if (voice === "drums") this.#drum(DRUMS[drumKind(pitch)], output, when, pitch, loudness);
-    else this.#tone(voice, output, when, pitch, loudness, duration);
+    if (voice === "drums") return this.#drum(DRUMS[drumKind(pitch)], output, when, pitch, loudness);
+    return this.#tone(voice, output, when, pitch, loudness, duration);
   }
 
   /** Silence sounding notes and cancel scheduled ones. */
   stop() {
-    const end = this.context.currentTime + 0.03;
-    for (const { source, envelope } of this.sources) {
-      envelope.gain.cancelScheduledValues(0);
-      envelope.gain.setTargetAtTime(0, this.context.currentTime, 0.006);
-      source.stop(end);
+    this.release(this.sources, 0.006);
+  }
+
+  /** End sounds now; they fade with a time constant in seconds. */
+  release(sounds, fade = 0.06) {
+    const now = this.context.currentTime;
+    for (const entry of [...sounds]) {
+      entry.envelope.gain.cancelScheduledValues(0);
+      entry.envelope.gain.setTargetAtTime(0, now, fade);
+      entry.source.stop(now + 5 * fade);
+      this.sources.delete(entry);
     }
-    this.sources.clear();
   }
 
   #tone(name, output, when, pitch, loudness, duration) {
@@ -130,23 +135,24 @@ class Synth {
     filter.frequency.setTargetAtTime(mellow, attackEnd, decay / 3);
     filter.connect(envelope).connect(output);
 
-    for (const detune of voice.detune) {
+    return voice.detune.map((detune) => {
       const source = new OscillatorNode(this.context, {
         type: "custom", periodicWave: this.waves[name], frequency, detune,
       });
       source.connect(filter);
-      this.#run(source, envelope, when, end + 2 * voice.release);
-    }
+      return this.#run(source, envelope, when, end + 2 * voice.release);
+    });
   }
 
   #drum({ noise, tone }, output, when, pitch, loudness) {
+    const sounds = [];
     if (noise) {
       const source = new AudioBufferSourceNode(this.context, { buffer: this.noise, loop: true });
       const { type, frequency } = noise;
       const filter = new BiquadFilterNode(this.context, { type, frequency });
       const envelope = this.#strike(noise.level * loudness, noise.decay, when);
       source.connect(filter).connect(envelope).connect(output);
-      this.#run(source, envelope, when, when + 7 * noise.decay);
+      sounds.push(this.#run(source, envelope, when, when + 7 * noise.decay));
     }
     if (tone) {
       const unit = tone.from === 1 ? frequencyOf(pitch) : 1;
@@ -155,8 +161,9 @@ class Synth {
       source.frequency.exponentialRampToValueAtTime(tone.to * unit, when + tone.decay);
       const envelope = this.#strike(tone.level * loudness, tone.decay, when);
       source.connect(envelope).connect(output);
-      this.#run(source, envelope, when, when + 7 * tone.decay);
+      sounds.push(this.#run(source, envelope, when, when + 7 * tone.decay));
     }
+    return sounds;
   }
 
   #strike(level, decay, when) {
@@ -172,5 +179,6 @@ class Synth {
     source.onended = () => this.sources.delete(entry);
     source.start(start);
     source.stop(end);
+    return entry;
   }
 }

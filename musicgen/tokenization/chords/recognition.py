@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,6 +163,24 @@ def _templates() -> FloatArray:
 
 _TEMPLATES = _templates()
 _PENALTIES = np.array([_RARENESS.get(quality, 0.0) for quality in QUALITIES] * len(ROOTS))
+
+
+def recognition_tables() -> dict[str, Any]:
+    """Return the constants of `recognise_chords` as plain data, for other languages."""
+    return {
+        "templates": _TEMPLATES.tolist(),
+        "penalties": _PENALTIES.tolist(),
+        "high": _HIGH,
+        "highWeight": _HIGH_WEIGHT,
+        "bassBeats": _BASS_BEATS,
+        "nothingFits": _NOTHING_FITS,
+        "silence": _SILENCE,
+        "chordInSilence": _CHORD_IN_SILENCE,
+        "changeBar": _CHANGE_BAR,
+        "changeMiddle": _CHANGE_MIDDLE,
+        "changeBeat": _CHANGE_BEAT,
+        "maxBeats": _MAX_BEATS,
+    }
 
 
 def _best_path(fits: FloatArray, cost: FloatArray) -> NDArray[np.int64]:

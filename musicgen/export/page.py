@@ -1,0 +1,183 @@
+"""One HTML file that composes: a model, compiled to JavaScript, with its tokenizer and a player.
+
+The page loads nothing. Its worker reads MIDI files, encodes them, samples and decodes; grammar and
+tokenizer are those of Python, driven by the tables made here.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from musicgen.checkpoints.content import CheckpointContent
+from musicgen.errors import UserError
+from musicgen.export.graph import step_graph
+from musicgen.export.javascript import JavaScriptStep, compile_step
+from musicgen.export.step import RecurrentStep
+from musicgen.files import write_text
+from musicgen.midi import Track
+from musicgen.models import Transformer
+from musicgen.random import NoiseKey
+from musicgen.report.markup import asset, embedded_json, render_page, text
+from musicgen.report.payload import track_voice
+from musicgen.tokenization import REMI, Groove2Groove
+from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.chords.recognition import recognition_tables
+from musicgen.tokenization.chords.symbols import CHORDS, chord_index
+from musicgen.tokenization.groove2groove.instruments import find_instrument
+
+WORKER = (
+    *("midi", "quantization", "random", "grammar", "chords", "remi", "groove", "prompt"),
+    *("model", "composer", "worker"),
+)
+SCRIPTS = (
+    *("score.js", "synth.js", "colours.js", "roll.js", "player.js", "composer/payload.js"),
+    *("composer/recorder.js", "composer/keyboard.js", "composer/live.js", "composer/page.js"),
+    "composer/start.js",
+)
+
+
+def save_page(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    content: CheckpointContent,
+    path: Path,
+    *,
+    sampling: Mapping[str, Any],
+) -> None:
+    """Write the page of a model, titled like its file.
+
+    Args:
+        model: in evaluation mode; its weights are stored in half precision.
+        sampling: the fields of `SamplingParams`; the page lets people change the temperature.
+
+    Raises:
+        UserError: the page cannot have this model or tokenizer, or the extra `onnx` is missing.
+    """
+    tables = tokenizer_tables(tokenizer, content.config["loader"]["chords"])
+    step = javascript_step(with_half_weights(model))
+    scripts = "\n".join(asset(f"composer/{name}.js") for name in WORKER)
+    layout = {"buffers": step.buffers, "inputs": step.inputs, "states": step.states}
+    data = {
+        "tables": tables,
+        "step": {**layout, "coordinates": model.coordinate_names},
+        "sampling": _sampling_table(sampling, tokenizer),
+    }
+    num = {name: len(tokenizer.families.get(name, ())) for name in ("Tempo", "Bar")}
+    holds = {"tempo": num["Tempo"] > 0, "metre": num["Bar"] > 1}
+    millions = sum(each.numel() for each in model.parameters()) / 1e6
+    page = render_page(
+        "composer/page.html",
+        styles=("style.css", "composer/composer.css"),
+        scripts=SCRIPTS,
+        title=text(path.stem),
+        about=text(f"{content.describe('A model')}, {millions:.1f} million parameters"),
+        temperature=str(sampling["temperature"]),
+        holds="\n".join(_checkbox(name) for name, has in holds.items() if has),
+        content=embedded_json(data),
+        worker=f"{scripts}\nconst compileStep = {step.source};",
+        weights=base64.b64encode(step.data).decode(),
+    )
+    write_text(path, page)
+
+
+def _checkbox(name: str) -> str:
+    box = f'<input type="checkbox" id="hold-{name}" checked>'
+    return f'<label class="check">{box} hold the {name}</label>'
+
+
+def with_half_weights(model: Transformer) -> Transformer:
+    """Return a copy whose parameters are numbers of half precision."""
+    rounded = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in rounded.parameters():
+            parameter.copy_(parameter.half())
+    return rounded
+
+
+def javascript_step(model: Transformer, seed: int = 0) -> JavaScriptStep:
+    """Compile a model's decoding step; the seed decides the noise of its positional encoding."""
+    step = RecurrentStep(model, NoiseKey((seed,)))
+    state = {name: tensor.numpy() for name, tensor in step.template.tensors().items()}
+    return compile_step(step_graph(step), state)
+
+
+def _sampling_table(sampling: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
+    max_notes = sampling["max_notes"] or None
+    if isinstance(max_notes, int) and isinstance(tokenizer, Groove2Groove):
+        max_notes = [max_notes] * len(tokenizer.instruments)
+    return {**sampling, "max_notes": max_notes}
+
+
+def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[str, Any]:
+    """Return what the page's tokenizer and grammar read.
+
+    Raises:
+        UserError: the page has no such tokenizer.
+    """
+    families = {name: [ids.start, ids.stop] for name, ids in tokenizer.families.items()}
+    tables: dict[str, Any] = {
+        "name": tokenizer.name,
+        "size": len(tokenizer.vocabulary),
+        "families": families,
+        "stepsPerBeat": tokenizer.steps_per_beat,
+        **tokenizer.grammar().tables(),
+        "changes": {name: values.tolist() for name, values in tokenizer.changes.items()},
+    }
+    if isinstance(tokenizer, REMI):
+        return tables | _remi_tables(tokenizer, chord_source)
+    if isinstance(tokenizer, Groove2Groove):
+        return tables | _groove_tables(tokenizer)
+    raise UserError(
+        f"a page cannot have tokenizer={tokenizer.name} yet; give a model of remi or groove2groove"
+    )
+
+
+def _remi_tables(tokenizer: REMI, chord_source: str) -> dict[str, Any]:
+    def bins(values: range) -> dict[str, int] | None:
+        return {"start": values.start, "step": values.step, "size": len(values)} if values else None
+
+    names = [
+        f"{note}{accidental}_{chord.partition('_')[2]}"
+        for note in "ABCDEFG"
+        for accidental in ("", "#", "##", "b", "bb")
+        for chord in CHORDS[:11]
+    ]
+    return {
+        "metres": tokenizer.metres.signatures,
+        "pitches": bins(tokenizer.pitches),
+        "velocities": bins(tokenizer.velocities),
+        "tempi": bins(tokenizer.tempi),
+        "tracks": [_track("Piano", 0, is_drum=False)],
+        "playedTrack": 0,
+        "chords": tokenizer.chords,
+        "chordSource": chord_source,
+        "chordNames": CHORDS,
+        "chordIndices": {name: chord_index(name) for name in (*names, "N_N")},
+        "recognition": recognition_tables(),
+    }
+
+
+def _groove_tables(tokenizer: Groove2Groove) -> dict[str, Any]:
+    instruments = tokenizer.instruments
+    alone = [find_instrument(Track(program=p), instruments) for p in range(128)]
+    tracks = [
+        _track(each.name, each.program, is_drum=each.is_drum)
+        | {"takes": [p for p, found in enumerate(alone) if found == i]}
+        for i, each in enumerate(instruments)
+    ]
+    melodic = [i for i, each in enumerate(instruments) if not each.is_drum]
+    return {
+        "tracks": tracks,
+        "playedTrack": min(melodic, key=lambda i: instruments[i].program, default=0),
+    }
+
+
+def _track(name: str, program: int, *, is_drum: bool) -> dict[str, Any]:
+    track = Track(name, program, is_drum)
+    return {"name": name, "program": program, "isDrum": is_drum, "voice": track_voice(track)}

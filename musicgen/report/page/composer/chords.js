@@ -1,0 +1,145 @@
+// Chords of a score: its own markers, or recognised as in musicgen/tokenization/chords.
+
+/** Return [tick, index of the chord] from a score's markers or its notes, as the model was trained. */
+function chordEvents(score, { chordSource, chordIndices, recognition }) {
+  const named = score.markers
+    .map(([tick, text]) => [tick, chordIndices[chordName(text)]])
+    .filter(([, index]) => index !== undefined);
+  if (chordSource === "none") return [];
+  if (chordSource === "markers" || (chordSource === "auto" && named.length)) return named;
+  return recogniseChords(score, recognition);
+}
+
+/** Return the name of a chord without its bass, of which the vocabulary has none. */
+function chordName(text) {
+  return text === "N_N_N" ? "N_N" : text.split("_").slice(0, 2).join("_");
+}
+
+/**
+ * Return [tick, index of the chord] where the chord changes, from tick 0 on; drums do not count.
+ *
+ * Finds the chords, one per beat, with the highest sum of fits minus the cost of changes.
+ */
+function recogniseChords(score, model) {
+  const notes = score.tracks.filter((track) => !track.isDrum).flatMap((track) => track.notes);
+  if (!notes.length) return [];
+  const { edges, costs } = beatsOf(score, model);
+  const chords = bestPath(chordFits(soundingPitches(notes, edges), model), costs);
+  return [...chords.entries()].filter(([i, chord]) => chord !== chords[i - 1]).map(([i, chord]) => [edges[i], chord]);
+}
+
+/** Return the ticks of the beats and of their end, and the cost of a change on each. */
+function beatsOf(score, { maxBeats, changeBar, changeMiddle, changeBeat }) {
+  const bars = barsOf(score, maxBeats);
+  const [edges, costs] = [[], []];
+  bars.forEach(([start, top, bottom], i) => {
+    const end = bars[i + 1]?.[0] ?? start + Math.floor((4 * score.ticksPerBeat * top) / bottom);
+    const count = beatsInBar(top, bottom);
+    for (let beat = 0; beat < count; beat++) {
+      edges.push(start + Math.floor((beat * (end - start)) / count));
+      costs.push(beat === 0 ? changeBar : 2 * beat === count ? changeMiddle : changeBeat);
+    }
+    if (i === bars.length - 1) edges.push(end);
+  });
+  return { edges: edges.slice(0, maxBeats + 1), costs: costs.slice(0, maxBeats) };
+}
+
+/** Return the number of quarters, of dotted quarters in 6/8 etc., or of eighths in 5/8 etc. */
+function beatsInBar(top, bottom) {
+  if (bottom <= 4) return Math.floor((top * 4) / bottom);
+  return top % 3 === 0 ? top / 3 : top;
+}
+
+/** Return the first tick of the bars of a score, until its last note ends, with their metre. */
+function barsOf(score, maxBars = 4096) {
+  const signatures = [...score.signatures];
+  if (!signatures.length || signatures[0][0] > 0) signatures.unshift([0, ...COMMON_TIME]);
+  const end = Math.max(1, greatest(allNotes(score).map(([onset, duration]) => onset + duration)));
+  const bars = [];
+  signatures.forEach(([tick, top, bottom], i) => {
+    const bar = Math.max(1, Math.floor((4 * score.ticksPerBeat * top) / bottom));
+    const stop = Math.min(signatures[i + 1]?.[0] ?? end, end, tick + bar * 4096);
+    for (let start = tick; start < stop && bars.length < maxBars; start += bar) bars.push([start, top, bottom]);
+  });
+  return bars;
+}
+
+/** Return the part of each beat on which each pitch sounds, and the first pitch, a C. */
+function soundingPitches(notes, edges) {
+  const pitches = notes.map(([, , pitch]) => pitch);
+  const lowest = least(pitches) - (least(pitches) % 12);
+  const width = Math.floor((greatest(pitches) - lowest) / 12) * 12 + 12;
+  const size = edges.length + 1;
+  const steps = new Float64Array(width * size);
+  for (const [onset, duration, pitch] of notes) {
+    for (const [tick, sign] of [[onset, 1], [onset + duration, -1]]) {
+      const time = beatAt(tick, edges);
+      const at = (pitch - lowest) * size + Math.floor(time);
+      const rest = sign * (time - Math.floor(time));
+      steps[at] += sign - rest;
+      steps[at + 1] += rest;
+    }
+  }
+  const numBeats = edges.length - 1;
+  const sounding = Array.from({ length: numBeats }, () => new Float64Array(width));
+  for (let pitch = 0; pitch < width; pitch++) {
+    let sum = 0;
+    for (let beat = 0; beat < numBeats; beat++) {
+      sum += steps[pitch * size + beat];
+      sounding[beat][pitch] = Math.min(Math.max(sum, 0), 1);
+    }
+  }
+  return { sounding, lowest };
+}
+
+/** Return where a tick is between the beats, as a number of beats. */
+function beatAt(tick, edges) {
+  let [low, high] = [0, edges.length - 1];
+  if (tick <= edges[0]) return 0;
+  if (tick >= edges[high]) return high;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (edges[middle] <= tick) low = middle;
+    else high = middle;
+  }
+  return low + (tick - edges[low]) / (edges[high] - edges[low]);
+}
+
+/** Return the fit of each beat to each chord and, last, to no chord. */
+function chordFits({ sounding, lowest }, model) {
+  const { templates, penalties, high, highWeight, bassBeats, nothingFits, silence, chordInSilence } = model;
+  return sounding.map((pitches) => {
+    const features = new Float64Array(24);
+    pitches.forEach((part, i) => (features[i % 12] += part * (lowest + i < high ? 1 : highWeight)));
+    const total = features.reduce((a, b) => a + b);
+    if (total < 1e-6) return [...penalties.map(() => chordInSilence), silence];
+    for (let i = 0; i < 12; i++) features[i] /= total;
+    const bass = pitches.findIndex((part) => part > bassBeats);
+    if (bass >= 0) features[12 + (bass % 12)] = 1;
+    const fits = penalties.map((penalty) => -penalty);
+    features.forEach((feature, i) => {
+      if (feature) templates[i].forEach((weight, chord) => (fits[chord] += feature * weight));
+    });
+    return [...fits, nothingFits];
+  });
+}
+
+/** Return the chords with the best sum of fits minus costs of changes. */
+function bestPath(fits, costs) {
+  const best = (values) => values.reduce((at, value, i) => (value > values[at] ? i : at), 0);
+  const [sums, thresholds] = [[fits[0]], []];
+  for (let i = 1; i < fits.length; i++) {
+    // All changes on a beat cost the same, so a change always leaves the best chord so far.
+    const before = sums[i - 1];
+    const threshold = before[best(before)] - costs[i];
+    thresholds.push(threshold);
+    sums.push(fits[i].map((fit, chord) => fit + Math.max(before[chord], threshold)));
+  }
+  let chord = best(sums.at(-1));
+  const path = [chord];
+  for (let i = sums.length - 2; i >= 0; i--) {
+    if (sums[i][chord] < thresholds[i]) chord = best(sums[i]);
+    path.push(chord);
+  }
+  return path.reverse();
+}

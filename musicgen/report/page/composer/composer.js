@@ -1,0 +1,83 @@
+// Composition: continues a piece token by token, as musicgen/generation/sampler.py does for one row.
+
+const MAX_TOKENS_PER_BAR = 1024;
+
+class Composer {
+  constructor(model) {
+    Object.assign(this, { model, tokenizer: model.tokenizer });
+    this.mask = new Uint8Array(this.tokenizer.size);
+    this.clear();
+  }
+
+  /** Begin a piece without music. */
+  clear() {
+    const nothing = { signatures: [], tempos: [], tracks: [] };
+    const barLength = this.tokenizer.barLength(nothing);
+    this.begin({ tokens: this.tokenizer.startTokens, endTime: 0, barLength, frame: nothing });
+  }
+
+  /** Begin with what makePrompt returns. */
+  begin(prompt) {
+    this.prompt = prompt;
+    this.tokens = [...prompt.tokens]; // of the whole piece
+    this.endTime = prompt.endTime; // where the music so far ends, in grid steps
+  }
+
+  /** The piece so far, as a score with the tick at which the prompt ends and the one where all ends. */
+  get score() {
+    const step = TICKS_PER_BEAT / this.tokenizer.stepsPerBeat;
+    const score = withFrame(this.tokenizer.decode(this.tokens), this.prompt.frame);
+    return { ...score, promptEnd: this.prompt.endTime * step, end: this.endTime * step };
+  }
+
+  get numBars() {
+    return this.endTime / this.prompt.barLength;
+  }
+
+  /** Forget the music from a musical time on. */
+  cut(time) {
+    const times = this.tokenizer.times(this.tokens);
+    const first = times.findIndex((each, i) => each >= time && i >= this.tokenizer.startTokens.length);
+    if (first >= 0) this.tokens.length = first;
+    this.endTime = Math.min(this.endTime, time);
+  }
+
+  /** Read what the model has not read yet, a token at a time. */
+  *read() {
+    const { model, tokens, prompt } = this;
+    for (let i = model.rewind(tokens, prompt.barLength); i < tokens.length; i++) {
+      model.feed(tokens[i]);
+      yield;
+    }
+  }
+
+  /**
+   * Add music from the end on, a token at a time.
+   *
+   * @param options seed and take, which decide the random numbers; end, musical time; holdTempo,
+   *   holdMetre; params of sampleToken, and max_notes
+   */
+  *compose({ end, seed, take = 0, holdTempo = true, holdMetre = true, params }) {
+    const { model, prompt } = this;
+    const start = this.endTime;
+    const random = randomNumbers(seed, take, start);
+    yield* this.read();
+    const limit = this.tokens.length + MAX_TOKENS_PER_BAR * Math.ceil((end - start) / prompt.barLength);
+    model.grammar.afterPrompt(prompt.tokens);
+    model.grammar.hold(holdTempo, holdMetre);
+    model.grammar.bound(params.max_notes);
+    while (this.tokens.length < limit) {
+      const { grammar } = model;
+      const allowed = grammar.allowed(this.mask, { end: false, notBefore: start });
+      const token = sampleToken(model.logits, allowed, params, random());
+      const next = grammar.copy();
+      next.advance(token);
+      if (next.time >= end || next.finished) break;
+      this.tokens.push(token);
+      this.endTime = Math.max(start, next.time);
+      model.feed(token);
+      yield;
+    }
+    this.endTime = end;
+  }
+}

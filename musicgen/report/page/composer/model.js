@@ -1,0 +1,97 @@
+// The model: a compiled step over typed arrays, fed with tokens; it can go back to earlier ones.
+
+const ARRAYS = { f: Float32Array, d: Float64Array, i: Int32Array, b: Uint8Array };
+const SNAPSHOT_BYTES = 48e6;
+const SNAPSHOT_TOKENS = 16; // between two snapshots
+
+/** Return the numbers of half precision in some bytes. */
+function fromHalf(bytes, first, size) {
+  const halves = new Uint16Array(bytes, first, size);
+  return Float32Array.from(halves, (half) => {
+    const [exponent, fraction] = [(half >> 10) & 31, half & 1023];
+    const value = exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction * 2 ** -24;
+    return half >> 15 ? -value : value;
+  });
+}
+
+/** Return the array of a buffer: its type and size, and of a constant how and where it is stored. */
+function arrayOf([type, size, stored, first], bytes) {
+  const Kind = ARRAYS[type];
+  if (stored === "h") return fromHalf(bytes, first, size);
+  return stored ? new Kind(bytes.slice(first, first + size * Kind.BYTES_PER_ELEMENT)) : new Kind(size);
+}
+
+class Model {
+  /**
+   * @param step what musicgen/export/javascript.py compiles: buffers, inputs, states, coordinates
+   * @param compile its function, from the arrays to the step
+   * @param bytes its constants
+   */
+  constructor({ buffers, inputs, states, coordinates }, compile, bytes, tokenizer) {
+    this.arrays = buffers.map((buffer) => arrayOf(buffer, bytes));
+    this.step = compile(this.arrays);
+    [this.token, this.positions, this.logits] = ["tokens", "positions", "logits"].map((name) => this.arrays[inputs[name]]);
+    this.states = states.map((number) => this.arrays[number]);
+    Object.assign(this, { tokenizer, coordinates });
+    const bytesPerState = this.states.reduce((sum, array) => sum + array.byteLength, 0);
+    this.maxSnapshots = Math.max(2, Math.floor(SNAPSHOT_BYTES / bytesPerState));
+    this.empty = [...this.states, this.logits].map((array) => array.slice());
+    this.reset(0);
+  }
+
+  /** Forget all tokens. */
+  reset(barLength) {
+    this.tokens = [];
+    this.snapshots = [];
+    this.barLength = barLength;
+    const places = new Coordinates(this.tokenizer, this.coordinates, barLength);
+    this.#restore({ copies: this.empty, grammar: this.tokenizer.grammar(), places });
+  }
+
+  /**
+   * Go back to the longest beginning of `tokens` that the model has read; return its length, from
+   * which on they must be fed.
+   */
+  rewind(tokens, barLength) {
+    if (barLength !== this.barLength) this.reset(barLength);
+    let same = 0;
+    while (same < tokens.length && same < this.tokens.length && tokens[same] === this.tokens[same]) same++;
+    if (same === this.tokens.length) return same;
+    this.snapshots = this.snapshots.filter((each) => each.length <= same);
+    const snapshot = this.snapshots.at(-1);
+    if (!snapshot) {
+      this.reset(barLength);
+      return 0;
+    }
+    this.tokens.length = snapshot.length;
+    this.#restore(snapshot);
+    return snapshot.length;
+  }
+
+  /** Read one more token; the logits of the next are then in `logits`. */
+  feed(token) {
+    this.grammar.advance(token);
+    this.token[0] = token;
+    this.positions.set(this.places.next(token, this.grammar));
+    this.step();
+    this.tokens.push(token);
+    if (this.tokens.length % SNAPSHOT_TOKENS) return;
+    const old = this.snapshots.length < this.maxSnapshots ? undefined : this.snapshots.shift();
+    this.snapshots.push(this.#snapshot(old));
+  }
+
+  /** Return what `restore` takes, in the memory of an old snapshot if there is one. */
+  #snapshot(old) {
+    const copies = [...this.states, this.logits].map((array, i) => {
+      if (!old) return array.slice();
+      old.copies[i].set(array);
+      return old.copies[i];
+    });
+    return { length: this.tokens.length, copies, grammar: this.grammar.copy(), places: this.places.copy() };
+  }
+
+  #restore({ copies, grammar, places }) {
+    [...this.states, this.logits].forEach((array, i) => array.set(copies[i]));
+    [this.grammar, this.places] = [grammar.copy(), places.copy()];
+  }
+}

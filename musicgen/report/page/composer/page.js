@@ -1,0 +1,303 @@
+"use strict";
+
+// The page: its worker, the piece, the player, the keys to play on, and the controls.
+
+const RETAKEN_BARS = 4;
+const MOST_BARS = 999;
+const MOST_BYTES = 20e6; // of a file; the worker refuses more
+const SHORTEST = 1920; // ticks that the roll shows at least
+const AHEAD = 1; // bars before the end of what is composed at which an answer is composed on
+
+const NOTHING = { ticksPerBeat: 480, tracks: [], tempos: [], signatures: [], markers: [], end: SHORTEST, promptEnd: 0 };
+
+const greatestEnd = (notes) => notes.reduce((end, [onset, duration]) => Math.max(end, onset + duration), 0);
+const byId = (id) => document.getElementById(id);
+
+class Page {
+  constructor(worker) {
+    this.worker = worker;
+    this.take = 0;
+    this.composing = false;
+    this.answering = null; // { at, time } of the answer that has not begun to sound
+    this.recorder = null; // of a first phrase without answer mode
+    this.phrases = []; // of answer mode: first tick, last tick, whose
+    this.heard = new Map(); // sounds of the keys that are down
+    this.piece = new Piece(new Score(payloadOf(NOTHING)));
+    this.roll = new Roll(document.querySelector(".roll"), this.piece.score, (track) => this.piece.audible(track));
+    this.player = new Player(this.piece, Number(byId("volume").value), this);
+    this.live = new Live(this);
+    this.stepTicks = 480 / CONTENT.tables.stepsPerBeat;
+    worker.onmessage = ({ data: { kind, ...content } }) => this[`on_${kind}`](content);
+    this.show();
+  }
+
+  send(kind, content = {}) {
+    this.worker.postMessage({ kind, ...content });
+  }
+
+  // Messages of the worker
+
+  on_piece({ score, numBars, tokens = 0, done, planned = 0, elapsed, kept, of }) {
+    const before = this.piece.score;
+    // What is to come has room already.
+    const end = Math.max(score.end, planned, SHORTEST);
+    const isTalk = this.phrases.length > 0;
+    const promptEnd = isTalk ? 0 : score.promptEnd; // marks say who played what
+    const shown = new Score(payloadOf({ ...score, end, promptEnd }, this.phrases));
+    const isNew = !before.notes.length || shown.end < before.end;
+    this.composedEnd = shown.secondsAt(score.end);
+    shown.duration = this.composing && !done ? Infinity : this.composedEnd; // the player waits
+    if (shown.tracks.length !== this.piece.switches.length) this.piece.switches = shown.tracks.map(() => ({ mute: false, solo: false }));
+    this.piece.score = shown;
+    this.numBars = numBars;
+    this.tokens = tokens;
+    this.roll.setScore(shown, { fit: isNew });
+    if (of > kept) this.say(`The first ${kept} of ${of} bars are kept as the beginning; change it below.`);
+    else if (kept) this.say(`${kept} bars. Press Continue.`);
+    if (elapsed !== undefined) this.#sound(elapsed);
+    this.show();
+  }
+
+  /** Play what has just been composed, unless it plays already. */
+  #sound(elapsed) {
+    this.firstNotes ??= elapsed; // ms from the request to the first notes
+    if (this.answering) {
+      const { at, time } = this.answering;
+      this.answering = null;
+      this.piece.position = this.piece.score.secondsAt(at * this.stepTicks);
+      this.player.play(Math.max(0.02, time - now()));
+      this.roll.reveal();
+    } else if (this.waiting !== null && this.composedEnd > this.waiting) {
+      this.piece.position = this.waiting;
+      this.waiting = null;
+      this.player.play();
+      this.roll.reveal();
+    }
+  }
+
+  on_done({ composing, tokens, milliseconds }) {
+    if (!composing) return;
+    this.composing = false;
+    this.speed = (1000 * tokens) / milliseconds;
+    if (!this.isLive) this.say(`${this.numBars} bars. ${Math.round(this.speed)} tokens a second.`);
+    this.show();
+  }
+
+  on_file({ bytes }) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([bytes], { type: "audio/midi" }));
+    link.download = `${this.name ?? "composed"}.mid`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
+  on_error({ message }) {
+    this.composing = false;
+    this.answering = null;
+    this.say(message, true);
+    this.show();
+  }
+
+  // What somebody asks for
+
+  get isLive() {
+    return byId("answer").getAttribute("aria-pressed") === "true";
+  }
+
+  get settings() {
+    return {
+      temperature: Number(byId("temperature").value),
+      seed: Number(byId("seed").value) || 0,
+      holdTempo: byId("hold-tempo")?.checked ?? true,
+      holdMetre: byId("hold-metre")?.checked ?? true,
+    };
+  }
+
+  async open(file) {
+    this.clear();
+    this.name = file.name.replace(/\.midi?$/i, "");
+    try {
+      const bytes = new Uint8Array(await file.slice(0, MOST_BYTES + 1).arrayBuffer());
+      this.send("open", { bytes, maxBars: this.keptBars });
+    } catch {
+      this.say(`${file.name} cannot be read.`, true);
+    }
+    this.isFile = true;
+    this.show();
+  }
+
+  get keptBars() {
+    return Math.max(1, Number(byId("kept").value) || 1);
+  }
+
+  keep() {
+    this.player.stop();
+    this.send("keep", { maxBars: this.keptBars });
+  }
+
+  clear() {
+    this.player.stop();
+    this.live.stop();
+    this.recorder = this.name = null;
+    this.isFile = this.composing = false;
+    this.take = 0;
+    this.phrases = [];
+    this.piece.score = new Score(payloadOf(NOTHING));
+    this.send("clear");
+    this.say("");
+  }
+
+  continue() {
+    if (this.composing) {
+      this.send("stop");
+      this.composing = false;
+      this.say("Stopped.");
+      return this.show();
+    }
+    this.take = 0;
+    const bars = Math.min(MOST_BARS, Math.max(1, Number(byId("bars").value) || 1));
+    this.#compose("compose", { bars }, this.composedEnd);
+  }
+
+  retake() {
+    this.take++;
+    const { score } = this.piece;
+    const from = Math.max(score.promptEnd, score.bars.at(-RETAKEN_BARS) ?? 0);
+    this.#compose("retake", { bars: RETAKEN_BARS }, score.secondsAt(from));
+  }
+
+  /** Ask for music, which plays from a second on as soon as it is there. */
+  #compose(kind, content, from) {
+    this.player.wake();
+    this.composing = true;
+    this.firstNotes = undefined;
+    if (kind === "retake" && this.player.playing) this.player.pause();
+    this.waiting = this.player.playing ? null : this.piece.score.notes.length ? from : 0;
+    this.send(kind, { ...content, settings: { ...this.settings, take: this.take } });
+    this.say("Composing …");
+    this.show();
+  }
+
+  // Playing
+
+  press(pitch, velocity) {
+    this.player.wake();
+    const { synth } = this.player;
+    this.channel ??= synth.channel(1);
+    const { voice } = CONTENT.tables.tracks[CONTENT.tables.playedTrack];
+    const when = synth.context.currentTime;
+    this.heard.set(pitch, synth.note(voice, this.channel, { when, pitch, velocity, duration: 20 }));
+    if (this.isLive) this.live.press(pitch, velocity);
+    else if (this.recorder || (!this.piece.score.notes.length && !this.composing)) {
+      this.recorder ??= new Recorder();
+      this.recorder.press(pitch, velocity, now());
+    }
+  }
+
+  release(pitch) {
+    this.player.synth.release(this.heard.get(pitch) ?? []);
+    this.heard.delete(pitch);
+    if (this.isLive) this.live.release(pitch);
+    else if (this.recorder && !this.composing && this.piece.score.promptEnd === 0) this.#record(pitch);
+  }
+
+  /** Make what was played the piece. */
+  #record(pitch) {
+    const { recorder } = this;
+    recorder.release(pitch, now());
+    const origin = recorder.notes[0].start;
+    const bpm = this.tempo(estimateTempo(recorder.notes.map((note) => note.start)));
+    const notes = recorder.inTicks(origin, bpm, now());
+    this.send("listen", { notes, from: 0, bpm });
+    this.say(`${Math.round(bpm)} quarters a minute. Play on, or press Continue.`);
+  }
+
+  /** Return the tempo of what is played: that of the piece, a fixed one, or the one heard. */
+  tempo(heard) {
+    const { score } = this.piece;
+    if (this.isLive ? !this.live.phrase.isFirst : score.promptEnd > 0) {
+      return 60 / (score.tempo.at(-1)[2] * score.ticksPerBeat);
+    }
+    if (byId("follow").checked && heard) byId("tempo").value = heard;
+    return Number(byId("tempo").value) || USUAL;
+  }
+
+  /** End an answer, since somebody plays. */
+  interrupt() {
+    if (this.composing) this.send("stop");
+    this.composing = false;
+    this.answering = null;
+  }
+
+  listen({ notes, from, bpm }) {
+    const [first, last] = [notes[0][0], greatestEnd(notes)];
+    this.phrases = [...this.phrases.filter(([start]) => start < first), [first, last, "you"]];
+    this.send("listen", { notes, from, bpm });
+    this.say("Listening …");
+  }
+
+  answer({ at, time }) {
+    this.answering = { at, time };
+    this.composing = true;
+    this.firstNotes = undefined;
+    this.send("answer", { at, steps: ANSWER_BARS * 4 * CONTENT.tables.stepsPerBeat, settings: { ...this.settings, take: this.take++ } });
+    this.say("Answering. Play when you like.");
+    this.show();
+  }
+
+  // The player's view
+
+  selected() {}
+
+  moved() {
+    this.roll.reveal();
+  }
+
+  played() {
+    this.roll.follow(this.previousTick);
+    const { position, playing } = this.player;
+    if (!playing) return;
+    if (this.composing && position > this.composedEnd) {
+      this.waiting = this.composedEnd;
+      this.player.pause();
+    }
+    const bar = this.piece.score.secondsAt(1920 * AHEAD);
+    if (this.isLive && !this.composing && position + bar > this.composedEnd) {
+      this.composing = true;
+      this.piece.score.duration = Infinity;
+      const steps = ANSWER_BARS * 4 * CONTENT.tables.stepsPerBeat;
+      this.send("compose", { steps, settings: { ...this.settings, take: this.take } });
+    }
+  }
+
+  show() {
+    const { position, playing } = this.player;
+    const { score } = this.piece;
+    const tick = score.tickAt(position);
+    const hasNotes = score.notes.length > 0;
+    this.previousTick = this.roll.cursorTick ?? 0;
+    this.roll.moveCursor(tick);
+    const end = this.composedEnd ?? 0;
+    byId("seek").max = end;
+    byId("seek").value = position;
+    const bar = `bar ${score.barAt(tick)}`;
+    byId("seek").setAttribute("aria-valuetext", `${bar}, ${clockText(position)}`);
+    byId("clock").textContent = `${bar} · ${clockText(position)} / ${clockText(end)}`;
+    byId("play").disabled = !hasNotes;
+    byId("play").setAttribute("aria-label", playing ? "Pause" : "Play");
+    byId("play").classList.toggle("playing", playing);
+    byId("continue").textContent = this.composing && !this.isLive ? "Stop" : "Continue";
+    byId("continue").disabled = this.isLive;
+    byId("retake").disabled = this.composing || this.isLive || !(score.notes.at(-1)?.onset >= score.promptEnd);
+    byId("save").disabled = !hasNotes;
+    byId("kept-row").hidden = !this.isFile;
+    document.querySelector(".roll").classList.toggle("empty", !hasNotes);
+    byId("summary").textContent = hasNotes ? `${this.numBars} bars, ${score.notes.length} notes` : "No music yet";
+  }
+
+  say(words, isError = false) {
+    const status = byId("status");
+    status.textContent = words;
+    status.classList.toggle("notice", isError);
+  }
+}

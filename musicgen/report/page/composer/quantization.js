@@ -1,0 +1,50 @@
+// Times and values on a tokenizer's grid, as in musicgen/tokenization/quantization.py.
+
+/** Return the nearest grid step of a tick; halves round up. */
+function toGrid(tick, stepsPerBeat, ticksPerBeat) {
+  return Math.floor((2 * stepsPerBeat * tick + ticksPerBeat) / (2 * ticksPerBeat));
+}
+
+/** Return the index of the nearest of `bins`: { start, step, size }; halves round up. */
+function nearestBin(value, { start, step, size }) {
+  const last = start + (size - 1) * step;
+  return Math.floor((Math.min(Math.max(value, start), last) - start) / step + 0.5);
+}
+
+/**
+ * Make each voice play one note at a time; return the notes by voice, then onset.
+ *
+ * Notes { voice, onset, duration, velocity } of a voice that begin together are merged into one with
+ * the longest duration and the highest velocity. A note ends where the next of its voice begins.
+ */
+function removeOverlaps(notes) {
+  const sorted = notes.toSorted((a, b) => a.voice - b.voice || a.onset - b.onset);
+  const kept = [];
+  for (const note of sorted) {
+    const last = kept.at(-1);
+    if (last && last.voice === note.voice && last.onset === note.onset) {
+      last.duration = Math.max(last.duration, note.duration);
+      last.velocity = Math.max(last.velocity, note.velocity);
+    } else {
+      kept.push({ ...note });
+    }
+  }
+  for (let i = 1; i < kept.length; i++) {
+    const [note, next] = [kept[i - 1], kept[i]];
+    if (note.voice === next.voice) note.duration = Math.min(note.duration, next.onset - note.onset);
+  }
+  return kept;
+}
+
+/** Return the last value of each step where it changes; [step, value] are sorted by step. */
+function findChanges(events) {
+  const last = events.filter(([step], i) => step !== events[i + 1]?.[0]);
+  return last.filter(([, value], i) => i === 0 || value !== last[i - 1][1]);
+}
+
+/** Return the last element whose first entry is at most `value`. */
+function latestAt(events, value) {
+  return events.findLast(([at]) => at <= value);
+}
+
+const within = (token, [first, stop]) => token >= first && token < stop;

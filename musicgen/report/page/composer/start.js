@@ -1,0 +1,90 @@
+// Starts the page: its worker from the text in the page, then the controls.
+
+/** Return the worker with the model, both of which are in the page. */
+function startWorker() {
+  const source = new Blob([byId("worker").textContent], { type: "text/javascript" });
+  const worker = new Worker(URL.createObjectURL(source));
+  const { tables, step, sampling } = CONTENT;
+  const bytes = Uint8Array.from(atob(byId("weights").textContent), (each) => each.charCodeAt(0)).buffer;
+  worker.postMessage({ kind: "start", tables, step, sampling, bytes }, [bytes]);
+  byId("weights").remove();
+  return worker;
+}
+
+function connectPage(page) {
+  const { player, roll } = page;
+  const on = (id, name, action) => byId(id)?.addEventListener(name, action);
+  on("continue", "click", () => page.continue());
+  on("retake", "click", () => page.retake());
+  on("save", "click", () => page.send("save"));
+  on("clear", "click", () => page.clear());
+  on("kept", "change", () => page.keep());
+  on("file", "change", ({ target }) => {
+    if (target.files[0]) page.open(target.files[0]);
+    target.value = "";
+  });
+  on("answer", "click", ({ target }) => {
+    page.live.stop();
+    page.recorder = null;
+    target.setAttribute("aria-pressed", !page.isLive);
+    if (!page.isLive && page.composing) page.continue();
+    page.say(page.isLive ? "Play something, then pause for a beat." : "");
+    page.show();
+  });
+  const showTemperature = () => (byId("temperature-shown").textContent = byId("temperature").value);
+  on("temperature", "input", showTemperature);
+  showTemperature();
+  on("play", "click", () => player.toggle());
+  on("stop", "click", () => player.stop());
+  on("seek", "input", ({ target }) => player.seek(Number(target.value)));
+  on("volume", "input", ({ target }) => player.setVolume(Number(target.value)));
+  roll.element.addEventListener("click", (event) => player.seek(page.piece.score.secondsAt(roll.tickOfPointer(event))));
+  for (const button of document.querySelectorAll(".zoom")) {
+    button.addEventListener("click", () => roll.zoom(Number(button.dataset.factor)));
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => roll.redraw());
+  for (const name of ["dragenter", "dragover"]) {
+    addEventListener(name, (event) => {
+      event.preventDefault();
+      document.body.classList.add("dropping");
+    });
+  }
+  addEventListener("dragleave", ({ relatedTarget }) => relatedTarget ?? document.body.classList.remove("dropping"));
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    document.body.classList.remove("dropping");
+    const [file] = event.dataTransfer.files;
+    if (file) page.open(file);
+  });
+  for (const id of ["continue", "answer"]) byId(id).disabled = false;
+}
+
+function connectKeys(page) {
+  const keyboard = new Keyboard(byId("piano"), page);
+  byId("lower").addEventListener("click", () => keyboard.moveOctave(-1));
+  byId("higher").addEventListener("click", () => keyboard.moveOctave(1));
+  byId("midi").addEventListener("click", async () => (byId("midi-status").textContent = await keyboard.connectMidi()));
+  const actions = {
+    " ": () => page.player.toggle(),
+    z: () => keyboard.moveOctave(-1),
+    x: () => keyboard.moveOctave(1),
+    arrowleft: () => page.player.skipBars(-1),
+    arrowright: () => page.player.skipBars(1),
+  };
+  const pressed = (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest("input:not([type=range], [type=checkbox])")) return;
+    const key = event.key.toLowerCase();
+    if (keyboard.computerKey(event)) return event.preventDefault();
+    const taken = event.target.closest("button, input, summary") || (key.startsWith("arrow") && event.target.closest(".roll"));
+    if (event.type === "keyup" || taken || !Object.hasOwn(actions, key)) return;
+    event.preventDefault();
+    actions[key]();
+  };
+  addEventListener("keydown", pressed);
+  addEventListener("keyup", pressed);
+}
+
+const CONTENT = JSON.parse(byId("content").textContent);
+const page = new Page(startWorker());
+connectPage(page);
+connectKeys(page);

@@ -1,0 +1,34 @@
+"""The page's scripts in node."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from musicgen.export.page import WORKER
+from musicgen.report.markup import asset
+
+needs_node = pytest.mark.skipif(not shutil.which("node"), reason="needs node")
+
+
+def run_worker(folder: Path, data: Any, body: str, names: Sequence[str] = WORKER) -> Any:
+    """Return what a function of `data`, in the scope of the worker's scripts, returns."""
+    scripts = "\n".join(asset(f"composer/{name}.js") for name in names)
+    (folder / "data.json").write_text(json.dumps(data))
+    (folder / "worker.js").write_text(
+        "const messages = []; const postMessage = (message) => messages.push(message);\n"
+        f"let onmessage;\n{scripts}\n"
+        f"const found = ((data) => {{ {body} }})(require('./data.json'));\n"
+        "Promise.resolve(found).then((value) => process.stdout.write(JSON.stringify(value)));"
+    )
+    run = subprocess.run(
+        ["node", str(folder / "worker.js")], capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    return json.loads(run.stdout)
