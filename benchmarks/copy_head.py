@@ -49,7 +49,7 @@ class Decoding:
     """Rows of a model that are decoded further and further."""
 
     def __init__(self, model: Transformer, rows: int) -> None:
-        self.engine: Engine = make_engine(model.eval(), NoiseKey((1,)), compile=False)
+        self.engine: Engine = make_engine(model.eval(), NoiseKey((1,)), engine="eager")
         self.tokens = torch.randint(VOCAB, (rows, LENGTH))
         where = positions(torch.arange(LENGTH).expand(rows, -1))
         self.state: ModelState = self.engine.prefill(self.tokens, where)[1]

@@ -1,69 +1,83 @@
-"""What packing and compiling gain: CPU seconds of a decoding step, by engine and batch size.
+"""What ONNX Runtime gains: CPU time of a token, grammar and sampling included, by model and rows.
 
-Sides take turns in one process, on one thread; CPU time, as other programs do not change it much.
+Engines take turns in one process, on one thread; CPU time, as other programs do not change it much.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
+from functools import partial
 
 import torch
 
+import musicgen
 from benchmarks import measure
-from benchmarks.training_step import build
-from musicgen.generation.engines.packed_cpu import compile_layers, pack_linear_layers
-from musicgen.models import ModelState, Transformer
+from musicgen.attention import FAVOR, LinearAttention
+from musicgen.generation.prompts import empty_prompt
+from musicgen.generation.request import GenerationRequest
+from musicgen.generation.sampler import Context, Row, Sampler
+from musicgen.models import Transformer
+from musicgen.position import RoPE, SineSPE
 from musicgen.random import NoiseKey
+from musicgen.tokenization import REMI, Chorale, Tokenizer
 
-NOISE = NoiseKey((1,))
+WARM_UP = 10
 
 
-def run(model: Transformer, prefilled: ModelState, rows: int, count: int) -> float:
-    """Median CPU seconds of a step."""
-    state = prefilled.select(torch.zeros(rows, dtype=torch.long))
-    token = torch.zeros(rows, 1, dtype=torch.long)
-    times = []
-    for _ in range(count):
-        start = time.process_time()
-        logits, state = model.forward_with_state(token, noise=NOISE, state=state)
-        token = logits.argmax(-1)
-        times.append(time.process_time() - start)
-    return statistics.median(times)
+def models(layers: int) -> dict[str, tuple[Transformer, Tokenizer]]:
+    """The shipped models, and untrained ones: a small one of chorales, and the published one."""
+    found = {}
+    for name in ("pop-piano-small", "groove-small"):
+        loaded = musicgen.load(name)
+        found[name] = loaded.model, loaded.tokenizer
+    attention = partial(LinearAttention, feature_map=FAVOR)
+    chorale, remi = Chorale(), REMI()
+    small = {"dim": 192, "num_layers": 4, "num_heads": 6, "ff_dim": 768}
+    large = {"dim": 512, "num_layers": layers, "num_heads": 8, "ff_dim": 2048}
+    for name, tokenizer, position, sizes in (
+        ("chorales", chorale, RoPE, small),
+        (f"published sineSPE, {layers} layers", remi, SineSPE, large),
+    ):
+        torch.manual_seed(0)
+        size = len(tokenizer.vocabulary)
+        model = Transformer(size, position=position, attention=attention, dropout=0.0, **sizes)
+        found[name] = model.eval(), tokenizer
+    return found
 
 
 @torch.inference_mode()
+def seconds(
+    model: Transformer, tokenizer: Tokenizer, engine: str, rows: int, steps: int
+) -> list[float]:
+    """CPU seconds of some steps of so many rows, each over the rows."""
+    sampler = Sampler(model, tokenizer, GenerationRequest(engine=engine, bars=4096))
+    prompt = empty_prompt(tokenizer)
+    context = Context(prompt, prompt.tokens, 0, None, None, 1 << 20)
+    batch = [Row(context, NoiseKey((row,))) for row in range(rows)]
+    times, last = [], time.process_time()
+    for _ in itertools.islice(sampler.steps(batch), WARM_UP + steps):
+        now = time.process_time()
+        times.append((now - last) / rows)
+        last = now
+    return times[WARM_UP:]
+
+
 def main() -> None:
-    args = measure.arguments(__doc__, layers=24, rounds=5)
+    args = measure.arguments(__doc__, layers=24, rounds=4, steps=200)
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    model = build("sine_spe", args.layers, "cpu").eval()
-    _, prefilled = model.forward_with_state(torch.randint(333, (1, 32)), noise=NOISE)
-    packed = pack_linear_layers(model)
-    sides = {
-        "eager": model,
-        "packed": packed,
-        "compiled": compile_layers(model),
-        "packed, compiled": compile_layers(packed),
-    }
     rows = []
-    for batch in (1, 4):
-        for side in sides.values():
-            run(side, prefilled, batch, 3)
-        seconds: dict[str, list[float]] = {name: [] for name in sides}
-        for _ in range(args.rounds):
-            for name, side in sides.items():
-                seconds[name].append(run(side, prefilled, batch, 12))
-        for a, b, to_reach in (
-            ("eager", "packed", "—"),
-            ("compiled", "packed, compiled", "> 1.2 at 4 rows"),
-            ("packed", "packed, compiled", "—"),
-        ):
-            rows.append(
-                measure.compare(
-                    f"{a} / {b}, batch {batch}", seconds[a], seconds[b], "CPU s a step", to_reach
-                )
-            )
+    for name, model in models(args.layers).items():
+        steps = args.steps if "published" not in name else args.steps // 10
+        for batch in (1, 16):
+            found: dict[str, list[float]] = {"eager": [], "onnx": []}
+            for _ in range(args.rounds):
+                for engine, times in found.items():
+                    times.append(statistics.median(seconds(*model, engine, batch, steps)))
+            what = f"eager / ONNX Runtime, {name}, {batch} rows"
+            rows.append(measure.compare(what, found["eager"], found["onnx"], "CPU s a token", "—"))
+            print(what, 1 / statistics.median(found["eager"]), 1 / statistics.median(found["onnx"]))
     measure.save_results(__file__, rows, args)
 
 

@@ -56,7 +56,7 @@ def measure_side(name: str, size: str, repeats: int, loops: int) -> dict[str, fl
     torch.manual_seed(0)
     attention = partial(LinearAttention, feature_map=FAVOR)
     model = Transformer(333, **SIZES[size], position=SineSPE, attention=attention, dropout=0.0)
-    engine = make_engine(model.eval(), NOISE, compile=False)
+    engine = make_engine(model.eval(), NOISE, engine="eager")
     found = {}
     for rows in DECODED_ROWS:
         times = measure.seconds(partial(decode, engine, rows), repeats)

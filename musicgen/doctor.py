@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +36,7 @@ from musicgen.attention import (
 )
 from musicgen.errors import UserError
 from musicgen.files import write_text
-from musicgen.generation.engines import CudaGraphEngine, Engine, PackedCpuEngine
+from musicgen.generation.engines import CudaGraphEngine, Engine, OnnxEngine
 from musicgen.memory import total_memory
 from musicgen.models import Transformer
 from musicgen.position import ALiBi, NoPosition, RoPE, SineSPE, TransformerXL
@@ -90,7 +91,7 @@ def describe_environment() -> dict[str, str]:
         "CPU": f"{os.cpu_count()} cores" + (f", {memory / 2**30:.0f} GiB" if memory else ""),
         "CUDA": ", ".join(f"{g.name}, {g.total_memory / 2**30:.0f} GiB" for g in gpus) or "none",
         "MPS": "available" if torch.backends.mps.is_available() else "none",
-        "compiler": compiler or "none: decoding runs uncompiled; install g++ or clang++",
+        "compiler": compiler or "none: compile=true needs g++ or clang++",
     }
     for package in _OPTIONAL:
         try:
@@ -210,11 +211,9 @@ def _set_backend(model: Transformer, backend: str) -> Transformer:
 def _engines(model: Transformer, device: str) -> Iterator[tuple[str, Engine]]:
     fixed_state = next(m for m in model.modules() if isinstance(m, Attention)).has_fixed_state
     yield "eager", Engine(model, NOISE)
-    if device == "cpu":
-        yield "packed", PackedCpuEngine(model, NOISE, None, _fail)
-        if fixed_state:
-            yield "compiled", PackedCpuEngine(model, NOISE, 0, _fail)
-    elif fixed_state:
+    if device == "cpu" and fixed_state and find_spec("onnxruntime"):
+        yield "ONNX Runtime", OnnxEngine(model, NOISE)
+    elif device == "cuda" and fixed_state:
         yield "CUDA graph", CudaGraphEngine(model, NOISE, _fail)
 
 

@@ -15,13 +15,10 @@ from musicgen.attention.linear import backends
 def run(monkeypatch):
     """Check this machine with two small models; return the status."""
     cases = {name: doctor.CASES[name] for name in ("favor, decay=head", "softmax, span")}
-    engines = doctor._engines
     monkeypatch.setattr(doctor, "CASES", cases)
     monkeypatch.setattr(doctor, "LENGTH", 65)
     monkeypatch.setattr(doctor, "NUM_STEPS", 5)
-    monkeypatch.setattr(  # compiling takes seconds
-        doctor, "_engines", lambda *args: (e for e in engines(*args) if e[0] != "compiled")
-    )
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)  # making graphs takes seconds
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["doctor", "--device", "cpu", *map(str, arguments)])
@@ -39,7 +36,7 @@ def test_this_machine_is_correct(run, capsys, tmp_path):
     rows = json.loads((tmp_path / "doctor.json").read_text())["results"]
     assert {row["name"] for row in rows if not row["refusal"]} >= {
         *("favor, decay=head, chunked, fp32", "softmax, span, fp32"),
-        *("favor, decay=head, packed", "softmax, span, eager"),
+        *("favor, decay=head, eager", "softmax, span, eager"),
     }
 
 

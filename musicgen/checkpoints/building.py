@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from musicgen.adapters import Adapter
 from musicgen.attention import Attention, AttentionSpan, FeatureMap
@@ -131,7 +132,7 @@ def check_sizes(
     if len(layers) != config.get("num_layers") or not holds(sizes, shapes.values()):
         raise refusal
     merges = adapter is not None and adapter.merge(dict(config)) is not None
-    with torch.device("meta"):
+    with torch.device("meta"), _WithoutValues():
         model = build_model()
         if adapter is not None and merges:
             adapter.attach(model)
@@ -140,6 +141,16 @@ def check_sizes(
         shapes = {name: shape for name, shape in shapes.items() if name not in own}
     if {name: list(tensor.shape) for name, tensor in model.state_dict().items()} != shapes:
         raise refusal
+
+
+class _WithoutValues(TorchFunctionMode):
+    """Draw no initial weights: on the meta device, a draw imports torch's compiler for a second."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **kwargs)
 
 
 def holds(config: Any, shapes: Iterable[Sequence[int]]) -> bool:

@@ -116,7 +116,7 @@ def choose_temperature(model: MusicModel, pairs: Sequence[tuple[Prompt, Score]])
             max_new_tokens=NEW_BARS * MAX_TOKENS_PER_BAR,
             num_samples=NUM_SAMPLES,
             temperature=temperature,
-            compile=False,
+            engine="eager",
         )
         sampler = Sampler(model.model, model.tokenizer, request)
         done = sampler.continuations([prompt for prompt, _ in pairs])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from musicgen.errors import ParameterError, UserError
+from musicgen.generation.engines import ENGINES
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.sampling import SamplingParams
 from musicgen.models import Transformer
@@ -44,7 +45,7 @@ class GenerationRequest:
             whole continuations are the candidates.
         seed: decides all random draws. The positional encoding's noise is drawn once for a
             request: its pieces share it, as one piece keeps it from token to token.
-        compile: true, false, or `auto`, see `make_engine`.
+        engine: `auto`, `eager` or `onnx`, see `make_engine`.
     """
 
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -62,7 +63,7 @@ class GenerationRequest:
     best_of: int = 1
     best_of_bars: int | None = None
     seed: int = 0
-    compile: str | bool = "auto"
+    engine: str = "auto"
 
     def __post_init__(self) -> None:
         if self.bars is not None and self.total_tokens is not None:
@@ -75,7 +76,7 @@ class GenerationRequest:
         check_int("max_new_tokens", self.max_new_tokens, none_means="no limit")
         check_int("num_samples", self.num_samples)
         check_int("batch_size", self.batch_size)
-        check_choice("compile", self.compile, ("auto", True, False))
+        check_choice("engine", self.engine, ENGINES)
         check_choice("ending", self.ending, get_args(Ending))
         if self.ending == "close" and self.bars is None:
             raise ParameterError("ending", "close", "expected bars, not length_factor, beside it")

@@ -93,7 +93,7 @@ class Sampler:
     Args:
         model: causal, in evaluation mode.
         on_step: called after each step with the number of its rows.
-        warn: called with one line if a requested compilation is not possible.
+        warn: called with one line if a faster engine fails, see `make_engine`.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Sampler:
     ) -> None:
         self.model, self.tokenizer, self.request, self.on_step = model, tokenizer, request, on_step
         self.engine = make_engine(
-            model, NoiseKey((request.seed,)), compile=request.compile, warn=warn
+            model, NoiseKey((request.seed,)), engine=request.engine, warn=warn
         )
         self._lag_biases = lag_biases(model, request)
         self._eos = tokenizer.vocabulary.id("EOS")

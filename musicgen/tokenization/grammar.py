@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from musicgen.errors import UserError
@@ -34,6 +35,12 @@ class GrammarState:
     @property
     def time(self) -> Tensor:
         return self.positions[:, 1]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the fields and `time` as arrays that share memory."""
+        found = {name: tensor.numpy() for name, tensor in vars(self).items()}
+        found["time"] = found["positions"][:, 1]
+        return found
 
     def select(self, index: Tensor) -> Self:
         """Return the rows at `index` [N], which may repeat, as a state of N rows."""
@@ -207,15 +214,17 @@ class Grammar(ABC, Generic[S]):
         """
         mask = self._allowed(state)
         if not_before is not None:
-            waiting = (state.time < not_before)[:, None]
-            mask &= ~waiting | self._time_tokens(state, not_before)
-            mask[:, self.eos] |= ~mask.any(dim=1)
+            waiting = state.time < not_before
+            if waiting.any():
+                mask &= ~waiting[:, None] | self._time_tokens(state, not_before)
+                mask[:, self.eos] |= ~mask.any(dim=1)
         if not end:
-            others = mask.clone()
-            others[:, self.eos] = False
-            mask = torch.where(others.any(dim=1, keepdim=True), others, mask)
-        mask[state.finished] = False
-        mask[:, self.pad] = state.finished
+            may_end = mask[:, self.eos].clone()
+            mask[:, self.eos] = False
+            mask[:, self.eos] = may_end & ~mask.any(dim=1)
+        if state.finished.any():
+            mask[state.finished] = False
+            mask[:, self.pad] = state.finished
         return mask
 
 

@@ -12,7 +12,7 @@ import torch
 from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.errors import UserError
-from musicgen.generation.engines import PackedCpuEngine, make_engine
+from musicgen.generation.engines import Engine, make_engine
 from musicgen.generation.prompts import empty_prompt, make_prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler, prefill
@@ -158,7 +158,7 @@ def test_logits_of_a_row_do_not_depend_on_its_neighbours(position, attention):
         torch.from_numpy(make_prompt(tokenizer, score, "p", n).tokens[:-1]) for n in (1, 2, 3)
     )
     other = two.roll(1)  # of equal length, so prefilled with `two`
-    engine = make_engine(model, NoiseKey((0,)), compile=False)
+    engine = make_engine(model, NoiseKey((0,)), engine="eager")
 
     def decode(tokens, wanted):
         """Logits [3, V] of a row: after the prefill, and after each of two steps."""
@@ -255,12 +255,12 @@ def test_coordinates_when_decoding_are_those_of_the_whole_piece(
     model = small_model(tokenizer, position, attention)
     found = []
 
-    def step(self, *args, step=PackedCpuEngine.step):
+    def step(self, *args, step=Engine.step):
         logits, state = step(self, *args)
         found.append(logits[0])
         return logits, state
 
-    monkeypatch.setattr(PackedCpuEngine, "step", step)
+    monkeypatch.setattr(Engine, "step", step)
     prompt = make_prompt(tokenizer, SCORES[tokenizer.name], "p", 2)
     if tokenizer.name == "groove2groove":  # whose tokens do not tell it
         prompt = replace(prompt, bar_length=36)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import copy
-import shutil
-
 import pytest
 import torch
 from hydra.utils import get_class
-from torch._dynamo.utils import counters
 
-from musicgen.generation.engines import (
-    Engine,
-    PackedCpuEngine,
-    cuda_graph,
-    make_engine,
-    packed_cpu,
-)
+import musicgen
+from musicgen.errors import UserError
+from musicgen.export import cached
+from musicgen.generation import engines
+from musicgen.generation.engines import Engine, cuda_graph, make_engine, onnx_runtime
+from musicgen.random import NoiseKey
 from tests.contracts import pairs
-from tests.contracts.pairs import COPY, NOISE, OPTIONS, TOKEN, VOCAB, Pair, build, pair
+from tests.contracts.pairs import COPY, NOISE, OPTIONS, TOKEN, VOCAB, build, pair
 
 PROMPT = 20
 
@@ -43,9 +38,6 @@ WITH_OPTIONS = [
     pair(each.position, each.attention, OPTIONS, COPY, *([TOKEN] if each in FIXED else []))
     for each in {each.attention: each for each in PAIRS}.values()
 ]
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler here"
-)
 
 
 def tokens(*shape: int) -> torch.Tensor:
@@ -75,60 +67,73 @@ def decode(engine: Engine, rows: int, count: int = 24) -> torch.Tensor:
 @torch.inference_mode()
 def test_steps_equal_one_parallel_pass_in_any_batch(case):
     model = build(case)
-    engine = make_engine(model, NOISE, compile=False)
-    assert isinstance(engine, PackedCpuEngine)
-    eager = Engine(model, NOISE)
+    engine = Engine(model, NOISE)
     ids = torch.cat((tokens(1, PROMPT), tokens(24, 16)[:, :1].T), dim=1)
     expected = model(ids, noise=NOISE)[0, PROMPT:]
     for rows in (1, 5):
         steps = decode(engine, rows)
         torch.testing.assert_close(steps[:, 0], expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(decode(eager, rows), steps, rtol=1e-4, atol=1e-5)
     assert torch.equal(decode(engine, rows), steps)
 
 
-def compare_with_eager(case: Pair) -> None:
-    torch.compiler.reset()
-    model, warnings = build(case), []
-    compiled = make_engine(model, NOISE, compile=True, warn=warnings.append)
-    assert isinstance(compiled, PackedCpuEngine)
-    eager = make_engine(model, NOISE, compile=False)
-    for rows in (5, 1):
-        steps = decode(compiled, rows)
-        torch.testing.assert_close(steps, decode(eager, rows), rtol=1e-4, atol=1e-5)
-        assert torch.equal(decode(compiled, rows), steps)
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(cached, "CACHE", tmp_path)
+    return tmp_path
+
+
+def test_onnx_equals_eager_and_keeps_its_graph(cache, monkeypatch):
+    model = build(pair("sine_spe", "favor"))
+    expected = decode(Engine(model, NOISE), 5)
+    steps = decode(make_engine(model, NOISE, engine="onnx"), 5)
+    torch.testing.assert_close(steps, expected, rtol=1e-4, atol=1e-5)
+    assert len([*cache.iterdir()]) == 1
+    # Other weights and other noise take the same graph.
+    monkeypatch.setattr(onnx_runtime, "make_graph", None)
+    torch.nn.init.normal_(model.head.weight)
+    other = NoiseKey((8,))
+    steps = decode(make_engine(model, other, engine="onnx"), 3)
+    torch.testing.assert_close(steps, decode(Engine(model, other), 3), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["pop-piano-small", "groove-small"])
+def test_the_models_of_the_package_have_their_graphs(cache, name):
+    """If this fails, their code has changed: python -m musicgen.export.shipped."""
+    model = musicgen.load(name).model
+    ids, positions = torch.arange(2, 40)[None], torch.arange(38)[None, :, None]
+    engine = make_engine(model, NOISE)
+    with torch.inference_mode():
+        expected = model(ids, noise=NOISE)[0]
+        _, state = engine.prefill(ids[:, :8], positions[:, :8])
+        for n in range(8, 38):
+            logits, state = engine.step(ids[:, n], positions[:, n], state)
+            torch.testing.assert_close(logits[0], expected[n], rtol=1e-4, atol=1e-4)
+    assert isinstance(state, onnx_runtime.ArrayState)
+
+
+def test_auto_makes_a_graph_after_enough_steps_and_reports_a_failure_once(cache, monkeypatch):
+    def fail(step):
+        raise RuntimeError("no exporter\nwith a long story")
+
+    monkeypatch.setattr(onnx_runtime, "make_graph", fail)
+    monkeypatch.setattr(engines, "NUM_STEPS_TO_EXPORT", 20)
+    model, warnings = build(pair("rope", "favor")), []
+    engine = make_engine(model, NOISE, warn=warnings.append)
+    decode(engine, 2, count=20)
     assert not warnings
+    torch.testing.assert_close(decode(engine, 3), decode(Engine(model, NOISE), 3), rtol=0, atol=0)
+    assert warnings == ["decoding runs without ONNX Runtime: RuntimeError: no exporter"]
+    with pytest.raises(RuntimeError):
+        decode(make_engine(model, NOISE, engine="onnx"), 2)
 
 
-@needs_compiler
-def test_one_graph_serves_all_layers_and_positions():
-    counters.clear()
-    compare_with_eager(NOISY[0])
-    assert counters["stats"]["unique_graphs"] <= 3  # a single row has one of its own
-
-
-@needs_compiler
-@pytest.mark.slow
-def test_compiled_options_equal_eager():
-    compare_with_eager(next(each for each in WITH_OPTIONS if each.attention == "favor"))
-
-
-@pytest.mark.parametrize(
-    "case",
-    dict.fromkeys(
-        [
-            *(each for each in FIXED if each.attention == "favor"),
-            *{each.attention: each for each in FIXED}.values(),
-            *(each for each in WITH_OPTIONS if each.decays),
-        ]
-    ),
-    ids=str,
-)
-def test_every_pair_is_traced_as_one_graph(monkeypatch, case):
-    """The traced graphs, with their guards, compute the same; inductor is left out."""
-    trace = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda f, **kwargs: trace(f, backend="eager", **kwargs))
-    compare_with_eager(case)
+def test_what_onnx_cannot_decode_is_refused_and_auto_takes_torch():
+    model = build(GROWING[0])
+    assert type(make_engine(model, NOISE)) is Engine
+    with pytest.raises(UserError, match="attention=softmax"):
+        make_engine(model, NOISE, engine="onnx")
+    with pytest.raises(UserError, match="engine=onnx: expected auto"):
+        make_engine(build(pair("rope", "favor")).double(), NOISE, engine="onnx")
 
 
 @torch.inference_mode()
@@ -143,46 +148,3 @@ def test_buffers_of_a_cuda_graph_hold_every_part_of_a_state(settings):
     expected, _ = model.forward_with_state(following, state=other.select(torch.tensor([0, 1, 0])))
     found, _ = model.forward_with_state(following, state=state)
     assert torch.equal(found[:2], expected[:2])
-
-
-def test_a_failing_compiler_is_reported_once_and_changes_nothing(monkeypatch):
-    def fail(*args, **kwargs):
-        raise RuntimeError("no compiler\nwith a long story")
-
-    monkeypatch.setattr(packed_cpu, "compile_layers", fail)
-    model, warnings = build(NOISY[0]), []
-    engine = make_engine(model, NOISE, compile=True, warn=warnings.append)
-    eager = make_engine(model, NOISE, compile=False)
-    torch.testing.assert_close(decode(engine, 3), decode(eager, 3), rtol=0, atol=0)
-    decode(engine, 1)
-    assert warnings == ["decoding runs uncompiled: RuntimeError: no compiler"]
-
-
-def test_without_onednn_matrices_stay_as_they_are(monkeypatch):
-    model = build(NOISY[0])
-    packed = decode(make_engine(model, NOISE, compile=False), 3)
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    engine = make_engine(model, NOISE, compile=False)
-    assert torch.equal(decode(engine, 3), decode(Engine(model, NOISE), 3))
-    torch.testing.assert_close(decode(engine, 3), packed, rtol=1e-4, atol=1e-5)
-
-
-def test_auto_compiles_after_enough_steps(monkeypatch):
-    calls = []
-    monkeypatch.setattr("musicgen.generation.engines.LAYER_STEPS_TO_COMPILE", 2 * 20)
-    monkeypatch.setattr(
-        packed_cpu, "compile_layers", lambda model: calls.append(1) or copy.copy(model)
-    )
-    engine = make_engine(build(FIXED[0]), NOISE)
-    decode(engine, 2, count=20)
-    assert not calls
-    decode(engine, 2, count=24)
-    assert len(calls) == 1
-
-
-def test_a_growing_state_stays_uncompiled_and_warns_if_compiling_was_asked_for():
-    model, warnings = build(GROWING[0]), []
-    make_engine(model, NOISE, warn=warnings.append)
-    assert not warnings
-    decode(make_engine(model, NOISE, compile=True, warn=warnings.append), 2)
-    assert warnings == ["compile=True has no effect on softmax attention: its state grows"]

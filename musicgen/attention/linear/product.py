@@ -97,9 +97,11 @@ def linear_attention_step(
             state, eps = state.scaled(factor), eps if may_vanish(code) else 0
         elif rate is not None:
             state = state.scaled(rate.exp()[..., None])
-        q, k, norm = encode_features(q[:, None], k[:, None], code)
-        norm_q, norm_k = (x[:, 0] for x in norm or (q, k))
-        q, k = q[:, 0], k[:, 0]
+        norm_q, norm_k = q, k
+        if code is not None:
+            q, k, norm = encode_features(q[:, None], k[:, None], code)
+            norm_q, norm_k = (x[:, 0] for x in norm or (q, k))
+            q, k = q[:, 0], k[:, 0]
         kv = torch.addcmul(state.kv, k[..., None], v[..., None, :])
         state = LinearState(kv, state.k + norm_k, log_scale)
         numerator = (q[..., None, :] @ state.kv)[..., 0, :]  # [B, H, V]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import make_interp_spline
 
 from musicgen.data.corpora.base import Corpus, Piece, missing_corpus
 from musicgen.data.corpora.download import Archive, download_archive
@@ -96,6 +95,8 @@ class POP909(Corpus):
         if not score.num_notes:
             raise UserError(f"{path}: the song has no notes; get a complete copy of {SOURCE}")
         beats, downbeats = _read_beats(path / BEATS_FILE)
+        from scipy.interpolate import make_interp_spline  # slow to import
+
         beat_of = make_interp_spline(beats, np.arange(len(beats)), k=1)  # extrapolates at both ends
 
         starts, ends = [], []
@@ -196,6 +197,8 @@ def _ticks(beats: FloatArray, bars: IntArray) -> IntArray:
 
 def _tempos(beats: FloatArray, bars: IntArray) -> NDArray[np.void]:
     """Return the mean tempo of each bar, to 0.1 bpm, where it changes."""
+    from scipy.interpolate import make_interp_spline  # slow to import
+
     seconds_of = make_interp_spline(np.arange(len(beats)), beats, k=1)
     edges = np.append(bars, bars[-1] + BAR_BEATS)
     bpm = np.round(60 * np.diff(edges) / np.diff(seconds_of(edges)), 1)

@@ -14,8 +14,6 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from musicgen.midi import NOTE, Score
 
@@ -106,6 +104,9 @@ def find_duplicates(sketches: StoredSketches, order: Sequence[int] | None = None
         ones, others = (np.stack([sketches[piece] for piece in side]) for side in found)
         pairs.append(found[:, similarity(ones, others) >= SAME_MUSIC])
     edges = np.concatenate(pairs, axis=1)
+    from scipy.sparse import coo_array  # slow to import
+    from scipy.sparse.csgraph import connected_components
+
     graph = coo_array((np.ones(edges.shape[1]), tuple(edges)), shape=2 * (len(sketches),))
     _, labels = connected_components(graph, directed=False)
     _, first, group = np.unique(labels[compared], return_index=True, return_inverse=True)

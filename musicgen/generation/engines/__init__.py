@@ -4,44 +4,56 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 
+import torch
+
+from musicgen.errors import ParameterError
 from musicgen.generation.engines.cuda_graph import CudaGraphEngine
 from musicgen.generation.engines.eager import Engine
-from musicgen.generation.engines.packed_cpu import LAYER_STEPS_TO_COMPILE, PackedCpuEngine
+from musicgen.generation.engines.onnx_runtime import NUM_STEPS_TO_EXPORT, OnnxEngine
 from musicgen.models import Transformer
 from musicgen.models.layer import Layer
 from musicgen.random import NoiseKey
 
-__all__ = ["CudaGraphEngine", "Engine", "PackedCpuEngine", "make_engine"]
+__all__ = ["CudaGraphEngine", "Engine", "OnnxEngine", "make_engine"]
+
+ENGINES = ("auto", "eager", "onnx")
+_PACKAGES = ("onnx", "onnxruntime", "onnxscript")  # of the extra `onnx`
 
 
 def make_engine(
     model: Transformer,
     noise: NoiseKey,
     *,
-    compile: str | bool = "auto",  # noqa: A002, as in `MusicModel.generate`
+    engine: str = "auto",
     warn: Callable[[str], object] = warnings.warn,
 ) -> Engine:
-    """Return the fastest engine for a model on its device.
-
-    Only linear attention is compiled or recorded: the cache of softmax attention grows.
+    """Return an engine for a model on its device.
 
     Args:
         model, noise: as for `Engine`.
-        compile: true, false, or `auto`: a CUDA graph from the first step on; on a CPU, compile
-            after as many steps as repay the time it takes.
-        warn: called with one line if a requested compilation is not possible.
+        engine: `eager` takes torch as it is; `onnx` ONNX Runtime, on a CPU, for a state of fixed
+            size. `auto` takes that where it can, after as many steps as repay the making of a graph
+            where there is none yet, and a CUDA graph on an NVIDIA GPU.
+        warn: called with one line if what `auto` takes fails; decoding then goes on without.
+
+    Raises:
+        UserError: `onnx` cannot decode this model.
     """
     layer = model.layers[0]
     assert isinstance(layer, Layer)
-    fixed_state = layer.attention.has_fixed_state
-    if compile is True and not fixed_state:
-        warn(f"compile=True has no effect on {layer.attention.name} attention: its state grows")
-    can_compile = bool(compile) and fixed_state
-    device = next(model.parameters()).device.type
-    if device == "cpu":
-        wait = LAYER_STEPS_TO_COMPILE // len(model.layers) if compile == "auto" else 0
-        return PackedCpuEngine(model, noise, wait if can_compile else None, warn)
-    if device == "cuda" and can_compile:
+    weight = next(model.parameters())
+    device, fixed_state = weight.device.type, layer.attention.has_fixed_state
+    if engine == "onnx":
+        if device != "cpu" or weight.dtype != torch.float32:
+            raise ParameterError("engine", engine, "expected auto: it is for fp32 on a CPU")
+        return OnnxEngine(model, noise)
+    if engine == "eager" or not fixed_state:
+        return Engine(model, noise)
+    if device == "cuda":
         return CudaGraphEngine(model, noise, warn)
+    supported = device == "cpu" and weight.dtype == torch.float32
+    if supported and model.position.has_fixed_state and all(map(find_spec, _PACKAGES)):
+        return OnnxEngine(model, noise, NUM_STEPS_TO_EXPORT, warn)
     return Engine(model, noise)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,9 +27,7 @@ class CudaGraphEngine(Engine):
         self._graph: _Graph | None = None
         self._failed = False
 
-    def step(
-        self, tokens: Tensor, positions: Tensor, state: ModelState
-    ) -> tuple[Tensor, ModelState]:
+    def step(self, tokens: Tensor, positions: Tensor, state: Any) -> tuple[Tensor, Any]:
         if not self._failed:
             try:
                 # Recording takes several steps: a graph also serves down to half of its rows.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from musicgen.models import ModelState, Transformer
@@ -20,7 +22,6 @@ class Engine:
 
     def __init__(self, model: Transformer, noise: NoiseKey) -> None:
         self.model, self.noise = model, noise
-        self.step_model = model  # the same, or a faster copy
         self.device = next(model.parameters()).device
 
     def prefill(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, ModelState]:
@@ -30,14 +31,13 @@ class Engine:
         )
         return logits[:, 0], state
 
-    def step(
-        self, tokens: Tensor, positions: Tensor, state: ModelState
-    ) -> tuple[Tensor, ModelState]:
+    def step(self, tokens: Tensor, positions: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Return the logits [B, V] after tokens [B] at positions [B, P], and the state.
 
-        The engine may overwrite the state that it is given.
+        The engine may overwrite the state that it is given, from `prefill` or from the last step.
+        What it returns may be of its own kind, with the method `select` of a `ModelState`.
         """
-        logits, state = self.step_model.forward_with_state(
+        logits, state = self.model.forward_with_state(
             tokens[:, None],
             positions=positions[:, None],
             noise=self.noise,

@@ -50,15 +50,17 @@ class Rotation(LRPE):
         check_bool("mixed", mixed)
         self.angles, dims = angles, self.num_dims
         all_angles = self.width // self.features_per_angle
-        t = torch.arange((all_angles + 1) // 2 if mixed else all_angles)
-        if dims > len(t):
+        count = (all_angles + 1) // 2 if mixed else all_angles
+        if dims > count:
             expected = (
-                f"expected at most {len(t)}, as a head of width {self.width} has so many angles; "
+                f"expected at most {count}, as a head of width {self.width} has so many angles; "
                 "use wider heads or per_head=true"
             )
             raise ParameterError("coordinates", f"{dims} coordinates", expected)
-        self.register_buffer("even", 2 * (t // dims * dims), persistent=False)
-        self.register_buffer("dims", torch.arange(all_angles) % dims, persistent=False)
+        even = torch.tensor([2 * (t // dims * dims) for t in range(count)])
+        self.register_buffer("even", even, persistent=False)
+        of_angles = torch.tensor([t % dims for t in range(all_angles)])
+        self.register_buffer("dims", of_angles, persistent=False)
         self.log_alpha: nn.Parameter | None = None  # [codes, H, A]
         if learned_angles:
             start = (2 * math.pi * self._start()).log().float()

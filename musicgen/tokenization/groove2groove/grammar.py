@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,6 +50,9 @@ class GrooveGrammar(Grammar[GrooveState]):
         self.longest_shift = self.shifts.stop - 1
         self.limit = limit
         self.max_durations = torch.from_numpy(max_durations)
+        self._voices = np.arange(self.num_voices)
+        self._forward = np.arange(1, len(self.shifts) + 1)  # ticks of a shift from the beat
+        self._columns = [self.num_voices, 2 * self.num_voices, self.shifts.stop]
         self._max_notes: Tensor | None = None  # of each instrument that sound at once
 
     def bound(self, max_notes: int | Sequence[int]) -> None:
@@ -78,40 +82,41 @@ class GrooveGrammar(Grammar[GrooveState]):
         return replace(state, ends=torch.minimum(state.ends, state.limit[:, None]))
 
     def _allowed(self, state: GrooveState) -> Tensor:
+        s = state.arrays()
         num_voices = self.num_voices
-        last, time = state.last[:, None], state.time[:, None]  # [B, 1]
+        last, time, ends = s["last"][:, None], s["time"][:, None], s["ends"]
         after_on = last < num_voices
         after_off = (last >= num_voices) & (last < 2 * num_voices)
-        begun = last != self.pad
-        sounding = state.ends.bool()
-        next_end, next_voice = self._next_end(state)
+        after_bos, begun = last == self.bos, last != self.pad
+        sounding = ends != 0
+        next_end, next_voice = (x.numpy() for x in self._next_end(state))
         any_sounding = next_voice < num_voices
         is_due = next_end <= time
-        voice = torch.arange(num_voices)
+        mask = np.empty((len(last), len(self.vocabulary)), dtype=bool)
+        on, off, shift, others = np.split(mask, self._columns, axis=1)
 
-        lowest_on = torch.where(after_on, last + 1, 0).where(begun & ~is_due, num_voices)
-        on = ~sounding & (voice >= lowest_on)
-
+        lowest_on = np.where(begun & ~is_due, np.where(after_on, last + 1, 0), num_voices)
+        np.logical_and(~sounding, self._voices >= lowest_on, out=on)
         if self._max_notes is not None:
-            num_sounding = sounding.unflatten(1, (-1, NUM_KEYS)).sum(-1)
-            full = num_sounding >= self._max_notes
-            on &= ~full.repeat_interleave(NUM_KEYS, dim=1)
+            num_sounding = sounding.reshape(len(last), -1, NUM_KEYS).sum(-1)
+            full = num_sounding >= self._max_notes.numpy()
+            on &= ~full.repeat(NUM_KEYS, axis=1)
 
-        lowest_off = torch.where(after_off, last - num_voices + 1, 0).where(~after_on, num_voices)
-        off = sounding & (voice >= lowest_off)
+        lowest_off = np.where(after_on, num_voices, np.where(after_off, last - num_voices + 1, 0))
+        np.logical_and(sounding, self._voices >= lowest_off, out=off)
         # Offs ascend, so that none may pass over a voice that must end now.
-        off &= voice <= next_voice.where(is_due, num_voices)
+        off &= self._voices <= np.where(is_due, next_voice, num_voices)
 
-        forward = torch.arange(1, len(self.shifts) + 1)
         tick = time % STEPS_PER_BEAT
-        arrival = time - tick + forward
-        may_shift = after_on | after_off | (last == self.longest_shift) | (last == self.bos)
-        shift = may_shift & (forward > tick)
+        may_shift = after_on | after_off | (last == self.longest_shift) | after_bos
+        np.logical_and(may_shift, self._forward > tick, out=shift)
         # Without a note to close there, nothing can follow at the limit.
-        shift &= arrival < next_end + any_sounding
+        shift &= time - tick + self._forward < next_end + any_sounding
 
-        eos = ~any_sounding & (after_off | (last == self.bos))
-        return torch.cat([on, off, shift, eos, ~begun, torch.zeros_like(begun)], dim=1)
+        others[:, :1] = ~any_sounding & (after_off | after_bos)  # EOS
+        others[:, 1:2] = ~begun  # BOS
+        others[:, 2:] = False
+        return torch.from_numpy(mask)
 
     def _time_tokens(self, state: GrooveState, until: Tensor) -> Tensor:
         tokens = torch.arange(len(self.vocabulary))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -78,6 +79,11 @@ class REMIGrammar(Grammar[REMIState]):
         self.family = family  # number of a token's family, -1 for PAD [V]
         self.rank = rank  # index of a token in its family [V]
         self.bar_lengths = torch.from_numpy(bar_lengths)
+        # The same for single steps, whose many small operations are faster in numpy.
+        self._slices = {name: slice(ids.start, ids.stop) for name, ids in families.items()}
+        self._rank_arrays = {name: np.arange(len(ids)) for name, ids in families.items()}
+        self._follow_array, self._length_array = follow.numpy(), bar_lengths
+        self._family_array, self._rank_array = family.numpy(), rank.numpy()
 
     def tables(self) -> dict[str, Any]:
         """Return which family may follow which, and the lengths of bars by rank, in grid steps."""
@@ -118,37 +124,35 @@ class REMIGrammar(Grammar[REMIState]):
         )
 
     def _allowed(self, state: REMIState) -> Tensor:
-        mask = self.follow[state.last]  # [B, V], a copy
+        s = state.arrays()
+        last, time, limit = (s[name][:, None] for name in ("last", "time", "limit"))
+        ends, ranks, bar_end = s["ends"], self._rank_arrays, s["bar_end"][:, None]
+        mask = self._follow_array[s["last"]]  # [B, V], a copy
 
-        new_tempo = self._ranks("Tempo") != state.tempo[:, None]
-        has_tempo = (state.tempo >= 0) | (state.ends > 0).any(dim=1)
-        new_tempo &= ~(state.hold_tempo & has_tempo)[:, None]
-        self._columns(mask, "Tempo").logical_and_(new_tempo)
-        new_chord = self._ranks("Chord") != state.chord[:, None]
-        new_chord &= state.chords[:, None]
-        self._columns(mask, "Chord").logical_and_(new_chord)
-        silent = state.ends <= 2 * state.time[:, None]
-        higher = self._ranks("Pitch") > state.pitch[:, None]
-        self._columns(mask, "Pitch").logical_and_(silent & higher)
+        new_tempo = ranks["Tempo"] != s["tempo"][:, None]
+        has_tempo = (s["tempo"] >= 0) | (ends > 0).any(axis=1)
+        new_tempo &= ~(s["hold_tempo"] & has_tempo)[:, None]
+        mask[:, self._slices["Tempo"]] &= new_tempo
+        new_chord = (ranks["Chord"] != s["chord"][:, None]) & s["chords"][:, None]
+        mask[:, self._slices["Chord"]] &= new_chord
+        higher = ranks["Pitch"] > s["pitch"][:, None]
+        mask[:, self._slices["Pitch"]] &= (ends <= 2 * time) & higher
 
         # A Beat needs content: a change of tempo or chord, or else a pitch that is silent by then.
-        any_change = new_tempo.any(dim=1) | new_chord.any(dim=1)
-        ready = torch.where(any_change, 0, (state.ends.amin(dim=1) + 1) // 2)[:, None]
-        time = state.bar_start[:, None] + self._ranks("Beat")
-        bar_end = state.bar_end[:, None]
-        earliest = state.time + ~self._is("Bar", self.family[state.last])
-        limit = state.limit[:, None]
-        beat = (time >= earliest[:, None]) & (time >= ready) & (time < bar_end.minimum(limit))
-        self._columns(mask, "Beat").logical_and_(beat)
-        num_more = self.max_bars - 1 - state.num_bars[:, None]
-        end = bar_end + self.bar_lengths + num_more * self.longest_bar
-        bar = (num_more >= 0) & (end > ready)
-        held = (state.hold_metre & (state.metre >= 0))[:, None]
-        bar &= ~held | (self._ranks("Bar") == state.metre[:, None])
-        self._columns(mask, "Bar").logical_and_(bar & (bar_end < limit))
-        longest = 2 * (limit - state.time[:, None])  # in half grid steps
-        self._columns(mask, "Duration").logical_and_(self._ranks("Duration") < longest)
-        return mask
+        any_change = new_tempo.any(axis=1) | new_chord.any(axis=1)
+        ready = np.where(any_change, 0, (ends.min(axis=1) + 1) // 2)[:, None]
+        beat_time = s["bar_start"][:, None] + ranks["Beat"]
+        earliest = np.maximum(time + (self._family_array[last] != self._numbers["Bar"]), ready)
+        beat = (beat_time >= earliest) & (beat_time < np.minimum(bar_end, limit))
+        mask[:, self._slices["Beat"]] &= beat
+        num_more = self.max_bars - 1 - s["num_bars"][:, None]
+        end = bar_end + self._length_array + num_more * self.longest_bar
+        bar = (num_more >= 0) & (end > ready) & (bar_end < limit)
+        held = (s["hold_metre"] & (s["metre"] >= 0))[:, None]
+        mask[:, self._slices["Bar"]] &= bar & (~held | (ranks["Bar"] == s["metre"][:, None]))
+        longest = 2 * (limit - time)  # in half grid steps
+        mask[:, self._slices["Duration"]] &= ranks["Duration"] < longest
+        return torch.from_numpy(mask)
 
     def _time_tokens(self, state: REMIState, until: Tensor) -> Tensor:
         is_beat = self._is("Beat", self.family)
@@ -156,29 +160,34 @@ class REMIGrammar(Grammar[REMIState]):
         return self._is("Bar", self.family) | (is_beat & arrives)
 
     def advance(self, state: REMIState, tokens: Tensor) -> REMIState:
-        family, rank = self.family[tokens], self.rank[tokens]
-        bar, beat = self._is("Bar", family), self._is("Beat", family)
-        length = self.bar_lengths[torch.where(bar, rank, 0)]
-        bar_start = torch.where(bar, state.bar_end, state.bar_start)
-        time = torch.where(beat, bar_start + rank, torch.where(bar, bar_start, state.time))
-
-        pitch = torch.where(bar | beat, -1, state.pitch)
-        pitch = torch.where(self._is("Pitch", family), rank, pitch)
-        begun = self._ranks("Pitch") == pitch[:, None]
-        begun &= self._is("Duration", family)[:, None]
-        end = 2 * time + rank + 1
-        return replace(
-            state,
-            **self._next_fields(state, tokens, time),
-            num_bars=state.num_bars + bar,
-            bar_start=bar_start,
-            bar_end=torch.where(bar, bar_start + length, state.bar_end),
-            pitch=pitch,
-            ends=torch.where(begun, end[:, None], state.ends),
-            tempo=torch.where(self._is("Tempo", family), rank, state.tempo),
-            chord=torch.where(self._is("Chord", family), rank, state.chord),
-            metre=torch.where(bar, rank, state.metre),
+        s, ids = state.arrays(), tokens.numpy()
+        family, rank = self._family_array[ids], self._rank_array[ids]
+        bar, beat, pitch, tempo, chord, duration = (
+            family == self._numbers[name]
+            for name in ("Bar", "Beat", "Pitch", "Tempo", "Chord", "Duration")
         )
+        bar_start = np.where(bar, s["bar_end"], s["bar_start"])
+        time = np.where(beat, bar_start + rank, np.where(bar, bar_start, s["time"]))
+        last_pitch = np.where(pitch, rank, np.where(bar | beat, -1, s["pitch"]))
+        ends = s["ends"]
+        if duration.any():
+            rows = duration.nonzero()[0]
+            ends = ends.copy()
+            ends[rows, last_pitch[rows]] = 2 * time[rows] + rank[rows] + 1
+        length = self._length_array[np.where(bar, rank, 0)]
+        changed = {
+            "num_bars": s["num_bars"] + bar,
+            "bar_start": bar_start,
+            "bar_end": np.where(bar, bar_start + length, s["bar_end"]),
+            "pitch": last_pitch,
+            "ends": ends,
+            "tempo": np.where(tempo, rank, s["tempo"]),
+            "chord": np.where(chord, rank, s["chord"]),
+            "metre": np.where(bar, rank, s["metre"]),
+        }
+        fields = {name: torch.from_numpy(array) for name, array in changed.items()}
+        now = torch.from_numpy(time)
+        return replace(state, **self._next_fields(state, tokens, now), **fields)
 
     def _scan(self, state: REMIState, tokens: Tensor) -> REMIState:
         family, rank = self.family[tokens], self.rank[tokens]
@@ -212,10 +221,3 @@ class REMIGrammar(Grammar[REMIState]):
 
     def _is(self, name: str, family: Tensor) -> Tensor:
         return family == self._numbers[name]
-
-    def _ranks(self, name: str) -> Tensor:
-        return torch.arange(len(self.families[name]))
-
-    def _columns(self, mask: Tensor, name: str) -> Tensor:
-        ids = self.families[name]
-        return mask[:, ids.start : ids.stop]

@@ -73,7 +73,7 @@ class LogSamples(pl.Callback):
         network = copy.deepcopy(module.model).float().eval()
         model = MusicModel(network, data.tokenizer, module.content, self.folder)
         most = self.bars * _MAX_TOKENS_PER_BAR
-        request = model.request(bars=self.bars, max_new_tokens=most, seed=self.seed, compile=False)
+        request = model.request(bars=self.bars, max_new_tokens=most, seed=self.seed, engine="eager")
         prompt = empty_prompt(data.tokenizer)
         if pieces := data.encoded.cache.pieces("val"):
             score = data.tokenizer.decode(data.encoded.cache[pieces[0]])

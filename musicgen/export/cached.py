@@ -1,0 +1,90 @@
+"""Graphs of decoding steps without weights: made once for all models of an architecture.
+
+Some come with the package; others are kept in the user's cache folder, as making one takes seconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from musicgen.export.graph import step_graph
+from musicgen.export.step import RecurrentStep
+from musicgen.files import write_bytes
+
+SHIPPED = Path(__file__).parent / "graphs"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "musicgen-symbolic"
+_PACKAGE = Path(__file__).parents[1]
+_CODE = ("attention", "export", "models", "position")  # packages that decide a graph
+
+
+def find_graph(step: RecurrentStep) -> Path | None:
+    """Return the file of a step's graph, if there is one."""
+    return next((path for path in _paths(step) if path.is_file()), None)
+
+
+def make_graph(step: RecurrentStep, path: Path | None = None) -> bytes:
+    """Make a step's graph and keep it, by default in the cache, if that can be written."""
+    graph = step_graph(step, fold=False)
+    for array in graph.graph.initializer:
+        if array.name in named_tensors(step):
+            array.ClearField("raw_data")
+            array.data_location = array.EXTERNAL
+            array.external_data.add(key="location", value="weights")
+    data: bytes = graph.SerializeToString()
+    with suppress(OSError):
+        write_bytes(path or _paths(step)[-1], data)
+    return data
+
+
+def named_tensors(step: RecurrentStep) -> dict[str, Tensor]:
+    """Return the tensors that a graph of `make_graph` leaves out, by their names in it."""
+    buffers = dict(step.named_buffers(remove_duplicate=False))
+    parameters = dict(step.named_parameters(remove_duplicate=False))
+    return {name: tensor.detach() for name, tensor in (buffers | parameters).items()}
+
+
+def _paths(step: RecurrentStep) -> list[Path]:
+    """Return where a step's graph may be: in the package, or in the cache."""
+    settings = architecture(step.model)
+    code = hashlib.sha256(f"{settings} {_code()}".encode()).hexdigest()[:32]
+    return [SHIPPED / f"{settings}.onnx", CACHE / f"{code}.onnx"]
+
+
+def architecture(model: nn.Module) -> str:
+    """Return a hash of a model's modules, with their settings and the shapes of their tensors."""
+    described = [
+        (name, type(module).__qualname__, _settings(module))
+        for name, module in model.named_modules()
+    ]
+    shapes = {name: [*tensor.shape] for name, tensor in model.state_dict().items()}
+    plain = json.dumps([described, shapes], sort_keys=True)
+    return hashlib.sha256(plain.encode()).hexdigest()[:32]
+
+
+def _settings(module: nn.Module) -> dict[str, Any]:
+    def plain(value: Any) -> Any:
+        if isinstance(value, Tensor | nn.Module):
+            return None
+        return getattr(value, "__qualname__", None) or repr(value)  # functions without addresses
+
+    public = {k: v for k, v in vars(module).items() if not k.startswith("_") and k != "training"}
+    return {name: plain(value) for name, value in public.items()}
+
+
+@functools.cache
+def _code() -> str:
+    """Return a hash of the code that a graph depends on."""
+    digest = hashlib.sha256(torch.__version__.encode())
+    for package in _CODE:
+        for path in sorted((_PACKAGE / package).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,26 @@
+"""Make the graphs of the models that come with the package: python -m musicgen.export.shipped."""
+
+from __future__ import annotations
+
+from musicgen.checkpoints import find_checkpoint, rebuild
+from musicgen.export.cached import SHIPPED, architecture, make_graph
+from musicgen.export.step import RecurrentStep
+from musicgen.random import NoiseKey
+
+NAMES = ("pop-piano-small", "groove-small")
+
+
+def main() -> None:
+    """Make one graph for each architecture, and delete the others."""
+    kept = set()
+    for name in NAMES:
+        model, _, _ = rebuild(find_checkpoint(name, setting="name"))
+        path = SHIPPED / f"{architecture(model)}.onnx"
+        make_graph(RecurrentStep(model, NoiseKey((0,))), path)
+        kept.add(path)
+    for path in {*SHIPPED.glob("*.onnx")} - kept:
+        path.unlink()
+
+
+if __name__ == "__main__":
+    main()
