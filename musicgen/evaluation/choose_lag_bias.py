@@ -47,7 +47,7 @@ def choose_lag_bias(model: MusicModel, scores: Iterable[Score], temperature: flo
     bias, found = np.zeros(max_lag + 1), []
     for _ in track(range(NUM_ROUNDS), "choosing a bias by lag"):
         request = model.request(
-            bars=NEW_BARS, temperature=temperature, lag_bias=bias.tolist(), compile=False
+            bars=NEW_BARS, temperature=temperature, lag_bias=bias.tolist(), engine="eager"
         )
         sampler = Sampler(model.model, model.tokenizer, request)
         generated, _ = return_rates([c.score for c in sampler.continuations(prompts)], max_lag)

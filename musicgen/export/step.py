@@ -66,7 +66,9 @@ class RecurrentStep(nn.Module):
             noise=self.key,
             state=replace(self.template.replaced(state), position=noise),
         )
-        return logits[:, 0], after.tensors()
+        # A copy of what stays as it is, as a graph's inputs and outputs have names of their own.
+        copied = {k: x.clone() if x is state[k] else x for k, x in after.tensors().items()}
+        return logits[:, 0], copied
 
 
 @torch.no_grad()

@@ -259,9 +259,8 @@ class Sampler:
                 names, positions, token, grammar_state.positions, bar_lengths
             )
             if self._lag_biases is not None:
-                assert state.copied is not None
                 of_form = positions[:, names.index("bar")] % len(self._lag_biases)
-                state.copied.lag_bias[: len(of_form)] = self._lag_biases[of_form].to(device)
+                state.lag_bias[: len(of_form)] = self._lag_biases[of_form].to(device)
             on_device, state = self.engine.step(token.to(device), positions.to(device), state)
             logits = on_device.cpu()
 

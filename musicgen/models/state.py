@@ -50,6 +50,12 @@ class ModelState:
     length: Tensor  # [B], number of tokens so far
     copied: CopyState | None = None  # of a copy head
 
+    @property
+    def lag_bias(self) -> Tensor:
+        """What a copy head adds to its bias by the lag, [B, max_lag + 1]; may be written."""
+        assert self.copied is not None
+        return self.copied.lag_bias
+
     def select(self, rows: Tensor) -> ModelState:
         """Return the states of the given rows, which may repeat."""
         layers = [layer.select(rows) for layer in self.layers]

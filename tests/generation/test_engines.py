@@ -99,11 +99,12 @@ def test_onnx_equals_eager_and_keeps_its_graph(cache, monkeypatch):
 @pytest.mark.parametrize("name", ["pop-piano-small", "groove-small"])
 def test_the_models_of_the_package_have_their_graphs(cache, name):
     """If this fails, their code has changed: python -m musicgen.export.shipped."""
-    model = musicgen.load(name).model
-    ids, positions = torch.arange(2, 40)[None], torch.arange(38)[None, :, None]
+    music = musicgen.load(name)
+    model, ids = music.model, torch.arange(2, 40)[None]
+    positions = torch.from_numpy(music.positions(ids[0].numpy()))[None]
     engine = make_engine(model, NOISE)
     with torch.inference_mode():
-        expected = model(ids, noise=NOISE)[0]
+        expected = model(ids, positions=positions, noise=NOISE)[0]
         _, state = engine.prefill(ids[:, :8], positions[:, :8])
         for n in range(8, 38):
             logits, state = engine.step(ids[:, n], positions[:, n], state)

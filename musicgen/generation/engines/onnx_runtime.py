@@ -29,6 +29,11 @@ class ArrayState:
 
     arrays: dict[str, NDArray[Any]]
 
+    @property
+    def lag_bias(self) -> Tensor:
+        """As of `ModelState`."""
+        return torch.from_numpy(self.arrays["copied.lag_bias"])
+
     def select(self, rows: Tensor) -> ArrayState:
         """Return the states of the given rows, which may repeat."""
         index = rows.numpy()

@@ -170,8 +170,8 @@ class REMIGrammar(Grammar[REMIState]):
         time = np.where(beat, bar_start + rank, np.where(bar, bar_start, s["time"]))
         last_pitch = np.where(pitch, rank, np.where(bar | beat, -1, s["pitch"]))
         ends = s["ends"]
-        if duration.any():
-            rows = duration.nonzero()[0]
+        rows = (duration & (last_pitch >= 0)).nonzero()[0]
+        if len(rows):
             ends = ends.copy()
             ends[rows, last_pitch[rows]] = 2 * time[rows] + rank[rows] + 1
         length = self._length_array[np.where(bar, rank, 0)]
