@@ -27,6 +27,18 @@ PAGES = ("*.md", "benchmarks/*.md", "docs/*.md", "musicgen/pretrained/*/*.md")
 TABLE = re.compile(r"(<!-- table (\w+)(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 CORPORA = {"composer": "composed corpus", "pop909": "POP909"}
 ATTENTIONS = {"favor": "FAVOR+", "favor, decay=head": "FAVOR+, learned decay", "softmax": "softmax"}
+RECALLED = {  # parts of a held-out piece, and columns of a table
+    "all, 2,048": "to 2,048",
+    "all, 4,096": "to 4,096",
+    "new bars, 2,048": "new bars",
+    "return 8, 2,048": "return 8",
+    "return 16, 2,048": "return 16",
+    "bars 1–4, 2,048": "bars 1–4",
+    "planted 8": "planted",
+    "copy 8": "copy 8",
+    "copy 16": "copy 16",
+    "copy 32": "copy 32",
+}
 TWINS = (58, 74)  # validation chorales that are near training pieces: docs/jsb.md
 
 Row = dict[str, Any]
@@ -279,6 +291,39 @@ def recall(lines: Sequence[Sequence[str]]) -> list[Row]:
     ]
 
 
+def race_recall(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """CORPUS | SECONDS, then LABEL | ARM: losses over seeds, after equal CPU time."""
+    ((corpus, seconds), *named) = lines
+    table = []
+    for label, arm in named:
+        key = {"arm": arm, "corpus": corpus, "seconds": float(seconds)}
+        runs = [row for row in result("race_recall")["rows"] if row.items() >= key.items()]
+        cells = {
+            name: median_and_range([row[part] for row in runs]) for part, name in RECALLED.items()
+        }
+        table.append({"": label, "seeds": len(runs), **cells})
+    return table
+
+
+def race_costs(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | ARM: speed in training and in decoding, and the state of a row."""
+    table = []
+    for label, name in lines:
+        arm = result("race_recall")["arms"][name]
+        speed = {"training": arm["tokens a step"] / arm["seconds a step"]}
+        speed["decoding"] = 1 / arm["decoding seconds"]
+        line = {"": label} | {f"{x}, tokens/s": f"{speed[x]:,.0f}" for x in speed}
+        for length in ("2,048", "20,000"):
+            line[f"state after {length}"] = f"{arm[f'state bytes after {length}'] / 1e6:.2f} MB"
+        table.append(line)
+    return table
+
+
+def median_and_range(values: Sequence[float]) -> str:
+    spread = f" ({min(values):.2f}–{max(values):.2f})" if len(values) > 1 else ""
+    return f"{statistics.median(values):.2f}{spread}"
+
+
 def continuations(model: str, prompts: str, selected: bool = False) -> dict[str, Row]:
     """Return what a model's continuations measure: one of each prompt, or the best of four."""
     key = {"model": model, "prompts": prompts}
@@ -321,6 +366,7 @@ def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
 
 KINDS = (compared, model_options, wait_policy, windows, exact_spe, adaptation, race, card, recall)
 KINDS += (every_encoding, some_encodings, chorales, yardstick, selection, in_key, marks, scale)
+KINDS += (race_recall, race_costs)
 TABLES = {kind.__name__: kind for kind in KINDS}
 
 
