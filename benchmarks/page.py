@@ -31,7 +31,7 @@ from musicgen.random import NoiseKey
 
 RESULTS = Path(__file__).parent / "results"
 SEED = 4242  # of pieces that no model was trained on
-NUM_PROMPTS, NUM_STEPS, NUM_GREEDY, NUM_TOKENS = 20, 512, 5, 20_000
+NUM_PROMPTS, NUM_STEPS, NUM_GREEDY = 20, 512, 5
 PHRASE, SECONDS_PER_NOTE = "adgkgdadgkgd", 0.3
 READY = "document.getElementById('summary')?.textContent === 'No music yet'"
 # The page's worker in node: logits after each token, and greedy continuations of files.
@@ -134,7 +134,7 @@ def in_browser(kind: type[Browser], page: Path) -> dict[str, Any]:
     return {"seconds until ready": round(seconds, 2), "tokens a second": rate}
 
 
-def in_chromium(page: Path, screenshots: Path | None) -> dict[str, Any]:
+def in_chromium(page: Path, num_tokens: int, screenshots: Path | None) -> dict[str, Any]:
     """Play a phrase by keys, wait for the answer, then compose until the memory must show."""
     with Chromium() as browser:
         browser.show_as(1200, 900)
@@ -161,7 +161,7 @@ def in_chromium(page: Path, screenshots: Path | None) -> dict[str, Any]:
         browser.evaluate("document.getElementById('answer').click(); page.clear()")
         browser.evaluate("document.getElementById('bars').value = 999; page.continue()")
         megabytes: dict[str, float] = {}
-        for tokens in (NUM_TOKENS // 10, NUM_TOKENS):
+        for tokens in (num_tokens // 10, num_tokens):
             browser.wait(f"page.tokens >= {tokens} || !page.composing", seconds=900)
             megabytes[str(browser.evaluate("page.tokens"))] = memory(browser)
         return {
@@ -188,6 +188,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="pop-piano-small")
     parser.add_argument("--screenshots", type=Path)
+    parser.add_argument("--tokens", type=int, default=20_000, help="to compose for the memory")
     parser.add_argument("--out", type=Path, default=RESULTS / "page.json")
     options = parser.parse_args()
     model = musicgen.load(options.model)
@@ -195,7 +196,8 @@ def main() -> None:
         page = Path(folder) / f"{options.model}.html"
         model.save_page(page)
         result = {
-            "command": f"python -m benchmarks.page --model {options.model}",
+            "command": "python -m benchmarks.page "
+            f"--model {options.model} --tokens {options.tokens}",
             "load average": os.getloadavg()[0],
             "megabytes": round(page.stat().st_size / 1e6, 2),
             "against torch": against_torch(model, page),
@@ -203,7 +205,7 @@ def main() -> None:
         for kind in installed():
             result[kind.name] = in_browser(kind, page)
             if kind is Chromium:
-                result[kind.name] |= in_chromium(page, options.screenshots)
+                result[kind.name] |= in_chromium(page, options.tokens, options.screenshots)
     earlier = json.loads(options.out.read_text()) if options.out.exists() else {}
     write_text(options.out, json.dumps({**earlier, options.model: result}, indent=1) + "\n")
     print(json.dumps(result, indent=1))
