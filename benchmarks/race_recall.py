@@ -149,7 +149,7 @@ def decoding(names: Sequence[str], root: str) -> dict[str, dict[str, float]]:
     runs, found = {}, {name: dict[str, float]() for name in names}
     for name in names:
         model = Trained(ARMS[name], "composed", 0, root).model.eval()
-        engine = make_engine(model, NOISE, compile=False)
+        engine = make_engine(model, NOISE, engine="eager")
         for length in (20_000, LENGTH):
             tokens = torch.randint(model.embedding.num_embeddings, (1, length))
             index = torch.arange(length)[None]
