@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,4 +36,7 @@ def main(page: Path, folders: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [Path(folder) for folder in sys.argv[2:]])
+    parser = argparse.ArgumentParser(prog="python -m musicgen.report", description=__doc__)
+    parser.add_argument("page", type=Path, help="the HTML file to write")
+    parser.add_argument("folders", type=Path, nargs="+", help="of generate.py")
+    main(**vars(parser.parse_args()))
