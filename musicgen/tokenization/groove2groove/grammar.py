@@ -98,7 +98,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         lowest_on = np.where(begun & ~is_due, np.where(after_on, last + 1, 0), num_voices)
         np.logical_and(~sounding, self._voices >= lowest_on, out=on)
         if self._max_notes is not None:
-            num_sounding = sounding.reshape(len(last), -1, NUM_KEYS).sum(-1)
+            num_sounding = sounding.reshape(len(last), num_voices // NUM_KEYS, NUM_KEYS).sum(-1)
             full = num_sounding >= self._max_notes.numpy()
             on &= ~full.repeat(NUM_KEYS, axis=1)
 
