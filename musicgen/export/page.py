@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def save_page(
         UserError: the page cannot have this model or tokenizer, or the extra `onnx` is missing.
     """
     tables = tokenizer_tables(tokenizer, content.config["loader"]["chords"])
-    step = javascript_step(with_half_weights(model))
+    step = javascript_step(with_half_weights(model), sampling["lag_bias"] or ())
     scripts = "\n".join(asset(f"composer/{name}.js") for name in WORKER)
     layout = {"buffers": step.buffers, "inputs": step.inputs, "states": step.states}
     data = {
@@ -100,10 +100,12 @@ def with_half_weights(model: Transformer) -> Transformer:
     return rounded
 
 
-def javascript_step(model: Transformer, seed: int = 0) -> JavaScriptStep:
-    """Compile a model's decoding step; the seed decides the noise of its positional encoding."""
-    step = RecurrentStep(model, NoiseKey((seed,)))
+def javascript_step(model: Transformer, lag_bias: Sequence[float] = ()) -> JavaScriptStep:
+    """Compile a model's decoding step; a copy head has `SamplingParams.lag_bias` in its state."""
+    step = RecurrentStep(model, NoiseKey((0,)))
     state = {name: tensor.numpy() for name, tensor in step.template.tensors().items()}
+    if len(lag_bias):
+        state["copied.lag_bias"][0, : len(lag_bias)] = lag_bias
     return compile_step(step_graph(step), state)
 
 
