@@ -97,8 +97,14 @@ def against_torch(model: MusicModel, page: Path) -> dict[str, Any]:
         found = np.fromfile(Path(folder) / "logits.bin", np.float32)
     greedy = json.loads(run.stdout)
     found = found.reshape(-1, len(model.tokenizer.vocabulary))
+    biased = with_half_weights(model.model)
+    if biased.copy_head is not None:  # the page adds it to the state, as decoding does
+        lag_bias = torch.tensor(model.sampling().lag_bias or [0.0])
+        bias = biased.copy_head.lag_bias.clone()
+        bias[:, : len(lag_bias)] += lag_bias
+        biased.copy_head.scaled_lag_bias.copy_(bias / 75)
     expected = [
-        exact.model(
+        biased(
             torch.from_numpy(tokens)[None],
             positions=torch.from_numpy(model.positions(tokens))[None],
             noise=NoiseKey((0,)),

@@ -43,6 +43,8 @@ def read_source(cfg: DictConfig) -> Source | None:
         return None
     path = find_checkpoint(cfg.init, setting="init") if cfg.resume is None else Path(cfg.resume)
     checkpoint = read_checkpoint(path)
+    if cfg.resume is None:
+        checkpoint = without_adapter(checkpoint, path)
     with errors_name(path):
         content = CheckpointContent.from_plain(checkpoint)
         adopt_settings(cfg, content)
@@ -73,7 +75,7 @@ def load_source(
             changed = load_for_resume(source.checkpoint, content, model)
             since = f"from step {source.content.steps:,} on: {', '.join(changed)}"
             return [f"continues {described}", *([since] if changed else [])]
-        note = load_initial(without_adapter(source.checkpoint, source.path), content, model)
+        note = load_initial(source.checkpoint, content, model)
     notes = [f"begins with the weights of {described}", *([note] if note else [])]
     if adapter and corpus:
         notes.append(begin_adapter(adapter, model, corpus, content, source.content))
