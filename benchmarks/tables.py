@@ -291,6 +291,21 @@ def recall(lines: Sequence[Sequence[str]]) -> list[Row]:
     ]
 
 
+def export(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | MODEL | WEIGHTS: size, logits, loss and music of exported models."""
+    found = {(row["model"], row["weights"]): row for row in result("export")["rows"]}
+    formats = {
+        "MB": "{:.1f}",
+        "largest difference of a logit": "{:.1g}",
+        "nats a token": "{:.4f}",
+        "notes in key": "{:.3f}",
+    }
+    return [
+        {"": label} | {x: text.format(found[model, kind][x]) for x, text in formats.items()}
+        for label, model, kind in lines
+    ]
+
+
 def race_recall(lines: Sequence[Sequence[str]]) -> list[Row]:
     """CORPUS | SECONDS, then LABEL | ARM: losses over seeds, after equal CPU time."""
     ((corpus, seconds), *named) = lines
@@ -364,7 +379,18 @@ def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
     return table
 
 
-KINDS = (compared, model_options, wait_policy, windows, exact_spe, adaptation, race, card, recall)
+KINDS = (
+    export,
+    compared,
+    model_options,
+    wait_policy,
+    windows,
+    exact_spe,
+    adaptation,
+    race,
+    card,
+    recall,
+)
 KINDS += (every_encoding, some_encodings, chorales, yardstick, selection, in_key, marks, scale)
 KINDS += (race_recall, race_costs)
 TABLES = {kind.__name__: kind for kind in KINDS}

@@ -58,9 +58,8 @@ def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
         )
     assert graph is not None
     proto = graph.model_proto
-    own = (
-        proto.graph
-    )  # Without what torch says about each line of code, with paths of this machine.
+    own = proto.graph
+    # Without what torch says about each line of code, with paths of this machine.
     for part in (proto, own, *own.node, *own.value_info, *own.input, *own.output, *own.initializer):
         del part.metadata_props[:]
     return proto
@@ -69,12 +68,14 @@ def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep back what torch says about packages and shapes that no step has."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
