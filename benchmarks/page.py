@@ -27,6 +27,7 @@ from musicgen.export.page import with_half_weights
 from musicgen.files import write_text
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score, dumps
+from musicgen.models.copy_head import BIAS_SCALE
 from musicgen.random import NoiseKey
 
 RESULTS = Path(__file__).parent / "results"
@@ -100,9 +101,8 @@ def against_torch(model: MusicModel, page: Path) -> dict[str, Any]:
     biased = with_half_weights(model.model)
     if biased.copy_head is not None:  # the page adds it to the state, as decoding does
         lag_bias = torch.tensor(model.sampling().lag_bias or [0.0])
-        bias = biased.copy_head.lag_bias.clone()
-        bias[:, : len(lag_bias)] += lag_bias
-        biased.copy_head.scaled_lag_bias.copy_(bias / 75)
+        scaled = biased.copy_head.scaled_lag_bias
+        scaled[:, : len(lag_bias)] += lag_bias / BIAS_SCALE
     expected = [
         biased(
             torch.from_numpy(tokens)[None],

@@ -13,7 +13,7 @@ from musicgen.position.base import at_least_fp32
 from musicgen.validation import check_choice, check_int
 
 _SCALE = 15.0  # of the cosines in the logits
-_BIAS_SCALE = 75.0  # the lag bias needs so many times the learning rate of the others
+BIAS_SCALE = 75.0  # the lag bias needs so many times the learning rate of the others
 _NUM_TAPS, _TOKEN_DIM = 16, 32  # tokens that a key sees itself, and the width of their embedding
 _BLOCK = 256  # queries at a time
 _HIDDEN = -1e30  # logit of a key that a query does not see
@@ -87,7 +87,7 @@ class CopyHead(nn.Module):
     @property
     def lag_bias(self) -> Tensor:
         """b, by lag in bars: [H, max_lag + 1]."""
-        return _BIAS_SCALE * self.scaled_lag_bias
+        return BIAS_SCALE * self.scaled_lag_bias
 
     def forward(
         self,

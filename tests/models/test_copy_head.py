@@ -8,6 +8,7 @@ from torch import Tensor
 
 from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.models import Transformer
+from musicgen.models.copy_head import BIAS_SCALE
 from musicgen.models.state import ModelState
 from musicgen.position import NoPosition, RoPE
 
@@ -196,6 +197,6 @@ def test_a_wish_of_the_sampler_is_added_to_the_lag_bias():
         found = model.forward_with_state(tokens[:, -1:], **rest)[0][:, 0]
         for row, wish in enumerate(wishes):
             wished.load_state_dict(model.state_dict())
-            wished.copy_head.scaled_lag_bias += wish / 75
+            wished.copy_head.scaled_lag_bias += wish / BIAS_SCALE
             expected = wished(tokens[row : row + 1], positions=positions[row : row + 1])[0, -1]
             torch.testing.assert_close(found[row], expected, atol=1e-5, rtol=1e-4)
