@@ -519,21 +519,19 @@ class _Compiler:
         self._emit([out[..., 0], source[..., 0]], row)
 
     def _softmax(self, node: onnx.NodeProto, axis: int = -1) -> None:
-        def body(out: str, x: str, length: int) -> str:
-            each = f"for(let j=0;j<{length};j++)"
-            return (
-                f"let m=-Infinity,s=0;{each}m=Math.max(m,{x});"
-                f"{each}s+=Math.exp({x}-m);{each}{out}=Math.exp({x}-m)/s;"
-            )
-
-        self._rows(node, axis, body)
+        self._normalise(node, axis, "", "Math.exp({x}-m)/s")
 
     def _logsoftmax(self, node: onnx.NodeProto, axis: int = -1) -> None:
+        self._normalise(node, axis, "s=m+Math.log(s);", "{x}-s")
+
+    def _normalise(self, node: onnx.NodeProto, axis: int, after_sum: str, result: str) -> None:
+        """Emit `result` of the elements x of rows with maximum m and s = Σ exp(x − m)."""
+
         def body(out: str, x: str, length: int) -> str:
             each = f"for(let j=0;j<{length};j++)"
             return (
                 f"let m=-Infinity,s=0;{each}m=Math.max(m,{x});"
-                f"{each}s+=Math.exp({x}-m);s=m+Math.log(s);{each}{out}={x}-s;"
+                f"{each}s+=Math.exp({x}-m);{after_sum}{each}{out}={result.format(x=x)};"
             )
 
         self._rows(node, axis, body)
