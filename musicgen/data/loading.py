@@ -38,7 +38,8 @@ class TrainingWindows(Dataset):
     A random window begins at a bar drawn uniformly up to the last one from which the piece fills
     it, or at the next bar, from which the window ends with the piece and lacks less than a bar.
     Windows of shorter pieces are the whole piece. Positions of a window are therefore trained
-    equally often if pieces are long enough.
+    equally often if pieces are long enough. The tokenizer may then put the window's parts in
+    another order, see `Tokenizer.arrange`.
 
     Args:
         length: L; windows have up to L + 1 tokens.
@@ -66,6 +67,12 @@ class TrainingWindows(Dataset):
 
     def __getitem__(self, item: int) -> NDArray[np.int64]:
         """Return up to `length` + 1 tokens."""
+        window, rng = self._plain_window(item), np.random.default_rng((self.seed, 3, item))
+        bar_length = self.cache.bar_lengths[self.piece(item)]
+        return self.tokenizer.arrange(window, rng, self.length + 1, bar_length)
+
+    def _plain_window(self, item: int) -> NDArray[np.int64]:
+        """Return a window in the order of the encoding."""
         piece = self.piece(item)
         tokens, starts = self.cache.mapped(piece), self.cache.crop_starts(piece)
         rng = np.random.default_rng((self.seed, 1, item))

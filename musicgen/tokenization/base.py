@@ -174,6 +174,13 @@ class Tokenizer(TokenCoordinates):
     ) -> IntArray:
         """Return a new array with the crop at the first of `starts`, augmented given `rng`."""
 
+    def arrange(self, window: IntArray, rng: Rng, length: int, bar_length: int) -> IntArray:
+        """Return a training crop in another order of its parts, by the settings' probabilities.
+
+        [L] -> [<= length]
+        """
+        return window
+
     def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
         """Return the ids of a piece [L] from a bar on, before which no note begins. -> [<= L]."""
         starts = self.crop_starts(tokens, bar_length=bar_length)[bar:]

@@ -101,6 +101,8 @@ def groove_error(names, settings, *, complete):
 
 def chorale_error(names, settings, *, complete):
     """The first error in a sequence of Chorale token names; None if it is valid."""
+    if names[0].startswith(("Lead", "Fill")):
+        return arranged_error(names, settings, complete=complete)
     frame = []  # of the last, complete or incomplete frame
     num_frames = 0
     for at, name in enumerate(names):
@@ -109,7 +111,7 @@ def chorale_error(names, settings, *, complete):
             valid = name == "BOS"
         elif name == "EOS":
             valid = len(frame) in (0, 4) and not silent and at == len(names) - 1
-        elif name in ("BOS", "PAD"):
+        elif name != "Silence" and not name.startswith("Pitch"):
             valid = False
         else:
             frame = [name] if len(frame) == 4 else [*frame, name]
@@ -118,6 +120,44 @@ def chorale_error(names, settings, *, complete):
             valid = num_frames <= 4 * settings["max_beats"] and not last
         if not valid:
             return f"{name} at {at}"
+    return "no EOS" if complete and names[-1] != "EOS" else None
+
+
+def arranged_error(names, settings, *, complete):
+    """The first error in a Chorale sequence with voices, or what follows a segment, ahead."""
+    kind, _, value = names[0].partition("_")
+    voices = [name in value.split("+") for name in ("Soprano", "Alto", "Tenor", "Bass")]
+    filled = 16 * int(value) if kind == "Fill" else 0
+    end = math.inf  # of the leading voices, or of what follows the segment, in frames
+    if kind == "Fill":
+        total, voices = 32 + filled, [True] * 4
+    tokens = {}
+    for at, name in enumerate(names[1:], start=1):
+        frame, voice = divmod(at - 1, 4)
+        is_note = name.startswith("Pitch") or name == "Silence"
+        stops = voice == voices.index(True) and end == math.inf and name == "Empty"
+        if kind == "Lead":
+            total = end + 16
+        if frame >= total:
+            valid = name == "EOS" and at == len(names) - 1
+        elif kind == "Fill":
+            end = frame if stops and frame < 32 else end
+            valid = name == "Empty" if end <= frame < 32 else is_note
+        elif voices[voice]:
+            before = [tokens[frame - 1, v] for v in range(4) if voices[v]] if frame else []
+            if stops and any(each.startswith("Pitch") for each in before):
+                end = frame
+            last = max(v for v in range(4) if voices[v])
+            own = [tokens[frame, v] for v in range(voice) if voices[v]]
+            forced = frame == 4 * settings["max_beats"] - 1 and voice == last
+            forced = forced and {*own, name} == {"Silence"}
+            valid = name == "Empty" if frame >= end else is_note and not forced
+            valid = valid and (frame >= end or frame < 4 * settings["max_beats"])
+        else:
+            valid = name == "Empty" if frame < 16 else is_note
+        if not valid:
+            return f"{name} at {at}"
+        tokens[frame, voice] = name
     return "no EOS" if complete and names[-1] != "EOS" else None
 
 
@@ -147,7 +187,7 @@ def names():
 def closing_bias(tokenizer):
     """Logits that soon lead to EOS. [V]"""
     vocabulary = tokenizer.vocabulary
-    bias = {"EOS": 4e3, "NoteOff": 3e3, "TimeShift": 2e3, "Beat": 1e3}
+    bias = {"EOS": 4e3, "Empty": 3e3, "NoteOff": 3e3, "TimeShift": 2e3, "Beat": 1e3}
     families = [vocabulary.token(i).partition("_")[0] for i in range(len(vocabulary))]
     return torch.tensor([bias.get(family, 0.0) for family in families])
 

@@ -33,6 +33,7 @@ TINY = [TINY_REMI, TINY_GROOVE, TINY_METRES, TINY_SHORT_NOTES, TINY_CHORALE]
 TOKENIZERS = [REMI(), Groove2Groove(), *TINY, Chorale()]
 IDS = ["remi", "groove", "tiny remi", "tiny groove", "tiny metres", "tiny short notes"]
 IDS += ["tiny chorale", "chorale"]
+ARRANGED = Chorale(max_beats=2, lead_probability=0.5, fill_probability=0.5)
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=IDS)
@@ -51,7 +52,7 @@ def test_walks_decode_and_encode_to_themselves(tokenizer, seed, grammar_error, w
         assert (position[len(tokens) :, 0] == len(tokens) - 1).all(), "PAD does not count"
 
 
-@pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=IDS)
+@pytest.mark.parametrize("tokenizer", [*TOKENIZERS, ARRANGED], ids=[*IDS, "arranged"])
 @pytest.mark.parametrize("num_rows", [1, 9])
 def test_prompts_are_checked_as_token_by_token(tokenizer, num_rows, walk):
     """The same verdicts and the same state, after broken sequences, too."""

@@ -6,23 +6,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from musicgen.tokenization.chorale.arrangement import AHEAD, Arrangements
 from musicgen.tokenization.chorale.frames import NUM_VOICES
 from musicgen.tokenization.grammar import Grammar, GrammarState, cumulate, latest
-from musicgen.tokenization.vocabulary import Vocabulary
+from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
+
+_NEVER = torch.iinfo(torch.long).max // 4
 
 
 @dataclass
 class ChoraleState(GrammarState):
-    """The state of Chorale sequences."""
+    """The state of Chorale sequences. [B] each."""
 
-    sounding: Tensor  # whether a voice sounds in the current frame [B]
+    sounding: Tensor  # whether a leading voice sounds in their last or current frame
+    header: Tensor  # the first token, see `Arrangements`; PAD before it
+    end: Tensor  # the frame in which a leading voice is empty for the first time
 
 
 class ChoraleGrammar(Grammar[ChoraleState]):
-    """BOS, frames of four voices, and EOS after a frame in which a voice sounds, or after BOS.
+    """A header, frames of four voices, and EOS.
+
+    After BOS all frames have four voices, and EOS may follow a frame in which a voice sounds, or
+    BOS. The other headers say which voices of which frames are empty, and where EOS stands, see
+    `arrangement`; there the leading voices end with a frame in which one of them sounds.
 
     Args:
         limit: maximum number of frames.
@@ -32,35 +42,61 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         super().__init__(vocabulary)
         self.bos = vocabulary.id("BOS")
         self.silence = vocabulary.id("Silence")
+        self.families = families
         self.pitches = self.note_ons = families["Pitch"]
         self.limit = limit
+        self.arrangements = Arrangements(len(vocabulary), families)
+        # The first and the last of the leading voices, by header.
+        leading = self.arrangements.leading
+        self._first = leading.argmax(axis=1)
+        self._last = NUM_VOICES - 1 - leading[:, ::-1].argmax(axis=1)
 
     def tables(self) -> dict[str, Any]:
         """Return the voices of a frame, and how many frames a piece may have."""
         return {"voices": NUM_VOICES, "max_frames": self.limit}
 
     def _initial_state(self, num_rows: int) -> ChoraleState:
-        sounding = torch.zeros(num_rows, dtype=torch.bool)
-        return ChoraleState(**self._initial_fields(num_rows), sounding=sounding)
+        return ChoraleState(
+            **self._initial_fields(num_rows),
+            sounding=torch.zeros(num_rows, dtype=torch.bool),
+            header=torch.full((num_rows,), self.pad),
+            end=torch.full((num_rows,), _NEVER),
+        )
 
     def _allowed(self, state: ChoraleState) -> Tensor:
-        tokens = torch.arange(len(self.vocabulary))
-        # The next token's frame and voice; BOS has index 0.
-        index = state.positions[:, :1]
-        frame, voice = index // NUM_VOICES, index % NUM_VOICES
-        begun = index >= 0
-        limit = state.limit[:, None].clamp(max=self.limit)
-        sings = begun & (frame < limit)
-        # The last frame that fits must have a note, or else the piece could not end there.
-        last_chance = (frame == limit - 1) & (voice == NUM_VOICES - 1)
-        may_rest = sings & (~last_chance | state.sounding[:, None])
-        may_end = begun & (voice == 0) & ((frame == 0) | state.sounding[:, None])
-        return (
-            (self._is_pitch(tokens) & sings)
-            | ((tokens == self.silence) & may_rest)
-            | ((tokens == self.eos) & may_end)
-            | ((tokens == self.bos) & ~begun)
+        s, orders = state.arrays(), self.arrangements
+        # The next token's frame and voice; the header has index 0.
+        index, header, sounding, end = (
+            s["positions"][:, 0],
+            s["header"],
+            s["sounding"],
+            s["end"],
         )
+        frame, voice = index // NUM_VOICES, index % NUM_VOICES
+        begun, delay, filled = index >= 0, orders.delay[header], orders.filled[header]
+        fills, plain = filled > 0, header == self.bos
+        leads = orders.leading[header, voice]
+        first, last = voice == self._first[header], voice == self._last[header]
+        limit = np.minimum(s["limit"], self.limit)
+        after = fills & (frame < AHEAD)
+        over = frame >= np.where(fills, AHEAD + filled, end + delay)
+        must_wait = np.where(leads, (frame >= end) & (after | ~fills), frame < delay)
+        sings = begun & ~over & ~must_wait & (~leads | fills | (frame < limit))
+        # The last frame that fits must have a note, or else the piece could not end there.
+        last_chance = leads & ~fills & (frame == limit - 1) & last
+        stops = leads & first & (after | ((delay > 0) & sounding & (frame > 0)))
+        may_end = np.where(plain, (frame == 0) | sounding, over) & (voice == 0)
+        mask = np.zeros((len(index), len(self.vocabulary)), bool)
+        mask[:, self.pitches.start : self.pitches.stop] = sings[:, None]
+        mask[:, self.silence] = sings & (~last_chance | sounding)
+        mask[:, self.eos] = begun & may_end
+        mask[:, self.bos] = ~begun
+        for name in ("Lead", "Fill"):
+            headers = self.families[name]
+            mask[:, headers.start : headers.stop] = ~begun[:, None]
+        if self.families["Empty"]:
+            mask[:, self.families["Empty"].start] = begun & ~over & (must_wait | stops)
+        return torch.from_numpy(mask)
 
     def _time_tokens(self, state: ChoraleState, until: Tensor) -> Tensor:
         """Return silence before `until`, and every token where the next one is at `until`."""
@@ -69,19 +105,47 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         return (tokens == self.silence) | arrives[:, None]
 
     def advance(self, state: ChoraleState, tokens: Tensor) -> ChoraleState:
-        index = state.positions[:, 0] + (tokens != self.pad)
-        time = (index - 1).clamp(min=0) // NUM_VOICES
-        same_frame = index % NUM_VOICES != 1
-        sounding = self._is_pitch(tokens) | (state.sounding & same_frame)
-        return replace(state, **self._next_fields(state, tokens, time), sounding=sounding)
+        s, ids = state.arrays(), tokens.numpy()
+        index = s["positions"][:, 0] + (ids != self.pad)
+        header = np.where(self._is_header(ids), ids, s["header"])
+        time = self.arrangements.times(header, index, ids == self.eos)
+        leads, first, stops = self._roles(header, index, ids)
+        is_pitch = within(ids, self.pitches)
+        sounding = np.where(leads, is_pitch | (s["sounding"] & ~first), s["sounding"])
+        end = np.minimum(s["end"], np.where(stops, (index - 1) // NUM_VOICES, _NEVER))
+        fields = {"sounding": sounding, "header": header, "end": end}
+        new = {name: torch.from_numpy(array) for name, array in fields.items()}
+        return replace(state, **self._next_fields(state, tokens, torch.from_numpy(time)), **new)
 
     def _scan(self, state: ChoraleState, tokens: Tensor) -> ChoraleState:
+        ids = tokens.numpy()
         index = cumulate(state.positions[:, 0], tokens != self.pad)
-        time = (index - 1).clamp(min=0) // NUM_VOICES
-        time[:, 0] = state.time
-        is_pitch, new_frame = self._is_pitch(tokens), index[:, 1:] % NUM_VOICES == 1
-        sounding = latest(state.sounding, is_pitch | new_frame, is_pitch)
-        return ChoraleState(**self._scan_fields(state, tokens, time), sounding=sounding)
+        header = latest(state.header, torch.from_numpy(self._is_header(ids)), tokens)
+        own = header[:, 1:].numpy(), index[:, 1:].numpy()
+        time = torch.cat(
+            [
+                state.time[:, None],
+                torch.from_numpy(self.arrangements.times(*own, ids == self.eos)),
+            ],
+            dim=1,
+        )
+        leads, first, stops = map(torch.from_numpy, self._roles(*own, ids))
+        is_pitch = torch.from_numpy(within(ids, self.pitches))
+        ends = torch.where(stops, (index[:, 1:] - 1) // NUM_VOICES, _NEVER)
+        return ChoraleState(
+            **self._scan_fields(state, tokens, time),
+            sounding=latest(state.sounding, leads & (is_pitch | first), is_pitch),
+            header=header,
+            end=torch.cat([state.end[:, None], ends], dim=1).cummin(dim=1).values,
+        )
 
-    def _is_pitch(self, tokens: Tensor) -> Tensor:
-        return (tokens >= self.pitches.start) & (tokens < self.pitches.stop)
+    def _is_header(self, ids: IntArray) -> Any:
+        """Return which ids are headers, as booleans of the same shape."""
+        leads, fills = (within(ids, self.families[name]) for name in ("Lead", "Fill"))
+        return (ids == self.bos) | leads | fills
+
+    def _roles(self, header: IntArray, index: IntArray, ids: IntArray) -> tuple[Any, Any, Any]:
+        """Return which tokens are a leading voice's, its frame's first, and a leading empty one."""
+        voice = (index - 1) % NUM_VOICES
+        leads = self.arrangements.leading[header, voice] & (index > 0)
+        return leads, voice == self._first[header], leads & within(ids, self.families["Empty"])

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from musicgen.errors import ParameterError
 from musicgen.midi import Score, Track
 from musicgen.tokenization.base import Losses, Rng, Tokenizer
+from musicgen.tokenization.chorale.arrangement import (
+    AHEAD,
+    BLOCK,
+    LEADING,
+    MAX_BLOCKS,
+    Arrangements,
+    arrangement_tokens,
+    fill,
+    lead,
+    unfill,
+    unlead,
+)
 from musicgen.tokenization.chorale.frames import (
     NUM_VOICES,
     SILENCE,
@@ -18,7 +32,7 @@ from musicgen.tokenization.chorale.frames import (
 )
 from musicgen.tokenization.chorale.grammar import ChoraleGrammar
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
-from musicgen.validation import check_int
+from musicgen.validation import check_float, check_int
 
 PITCHES = range(21, 109)
 
@@ -34,29 +48,57 @@ class Chorale(Tokenizer):
     Tracks named `Soprano`, `Alto`, `Tenor` and `Bass`, or up to four tracks without chords, are
     voices. The notes of other Scores are divided among four voices (`lead_voices`).
 
+    Pieces are encoded in the order above. Training crops may be in others, see `arrangement`, from
+    which a model learns to harmonise a voice and to fill bars; their tokens are in the vocabulary
+    if a probability is positive.
+
     Args:
         max_beats: later onsets are dropped, notes that last longer are cut.
         max_transposition: training crops are shifted by up to this many semitones.
+        lead_probability: share of the crops in which voices are ahead of the others: in half of
+            them the soprano, in the others any of one to three voices.
+        fill_probability: share of the crops in which what follows a segment precedes it.
     """
 
     name: ClassVar[str] = "chorale"
     note_families = ("Pitch", "Silence")  # one for each voice and frame, as in the literature
     steps_per_beat = STEPS_PER_BEAT
 
-    def __init__(self, *, max_beats: int = 16384, max_transposition: int = 6) -> None:
+    def __init__(
+        self,
+        *,
+        max_beats: int = 16384,
+        max_transposition: int = 6,
+        lead_probability: float = 0,
+        fill_probability: float = 0,
+    ) -> None:
         check_int("max_beats", max_beats)
         check_int("max_transposition", max_transposition, 0)
+        check_float("lead_probability", lead_probability, maximum=1)
+        check_float("fill_probability", fill_probability, maximum=1)
+        if lead_probability + fill_probability > 1:
+            expected = f"expected at most 1 - lead_probability={lead_probability:g}"
+            raise ParameterError("fill_probability", fill_probability, expected)
         self.max_beats, self.max_transposition = max_beats, max_transposition
+        self.lead_probability, self.fill_probability = lead_probability, fill_probability
         families = {
             "Pitch": [f"Pitch_{pitch}" for pitch in PITCHES],
             "Silence": ["Silence"],
             "EOS": ["EOS"],
             "BOS": ["BOS"],
+            **arrangement_tokens(lead=lead_probability > 0, fill=fill_probability > 0),
         }
         self.vocabulary, self.families = number_tokens(families)
+        self._arrangements = Arrangements(len(self.vocabulary), self.families)
 
     def settings(self) -> dict[str, Any]:
-        return {"max_beats": self.max_beats, "max_transposition": self.max_transposition}
+        settings = {"max_beats": self.max_beats, "max_transposition": self.max_transposition}
+        probabilities = {
+            "lead_probability": self.lead_probability,
+            "fill_probability": self.fill_probability,
+        }
+        # Left out if zero, so that caches of earlier versions stay valid.
+        return settings | {name: value for name, value in probabilities.items() if value}
 
     def grammar(self) -> ChoraleGrammar:
         limit = self.max_beats * self.steps_per_beat
@@ -78,18 +120,33 @@ class Chorale(Tokenizer):
 
         A frame with fewer than four voices, at the end, is left out.
         """
-        tokens = self.until_end(tokens)
-        is_pitch = within(tokens, self.families["Pitch"])
-        pitches = tokens - self.families["Pitch"].start + PITCHES.start
-        frames = np.where(is_pitch, pitches, SILENCE)
-        frames = frames[is_pitch | within(tokens, self.families["Silence"])]
-        num_frames = len(frames) // NUM_VOICES
-        return score_of_frames(frames[: num_frames * NUM_VOICES].reshape(-1, NUM_VOICES))
+        frames = self._plain_frames(self.until_end(tokens))
+        is_pitch = within(frames, self.families["Pitch"])
+        pitches = frames - self.families["Pitch"].start + PITCHES.start
+        return score_of_frames(np.where(is_pitch, pitches, SILENCE))
+
+    def _plain_frames(self, tokens: IntArray) -> IntArray:
+        """Return the tokens of complete frames, in their musical order, of ids without EOS.
+
+        [L] -> [num_frames, 4]; voices that are still to come have the token Empty.
+        """
+        families = ("Pitch", "Silence", "Empty")
+        of_frames = np.any([within(tokens, self.families[name]) for name in families], axis=0)
+        frames = tokens[of_frames]
+        frames = frames[: len(frames) // NUM_VOICES * NUM_VOICES].reshape(-1, NUM_VOICES)
+        header, empty = int(tokens[:1].sum()), self.families["Empty"].start
+        if header in self.families["Lead"]:
+            return unlead(frames, self._arrangements.leading[header], empty)
+        if header in self.families["Fill"]:
+            return unfill(frames, int(self._arrangements.filled[header]) // BLOCK, empty)
+        return frames
 
     def times(self, tokens: IntArray) -> IntArray:
         """Return the frame (sixteenth) of each id; EOS has the first after all. [L] -> [L]."""
-        index = np.cumsum(np.asarray(tokens) != self.vocabulary.pad_id) - 1
-        return np.maximum(index - 1, 0) // NUM_VOICES
+        tokens = np.asarray(tokens)
+        index = np.cumsum(tokens != self.vocabulary.pad_id) - 1
+        header = np.full_like(index, tokens[:1].sum())
+        return self._arrangements.times(header, index, tokens == self.vocabulary.id("EOS"))
 
     def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
         return np.arange(0, max(1, self._num_frames(tokens)), bar_length)
@@ -110,3 +167,56 @@ class Chorale(Tokenizer):
         window = tokens[start : start + length].astype(np.int64)
         window[0] = self.vocabulary.id("BOS")
         return window
+
+    def arrange(self, window: IntArray, rng: Rng, length: int, bar_length: int) -> IntArray:
+        draw = rng.random()
+        if draw < self.lead_probability:
+            voices = LEADING[0 if rng.random() < 0.5 else rng.integers(len(LEADING))]
+            window = self.lead(window, voices)
+        elif draw < self.lead_probability + self.fill_probability:
+            frames, complete = self._read_frames(window)
+            ends = np.arange(0, len(frames) + (0 if complete else 1 - AHEAD), bar_length)
+            if complete:
+                ends = np.append(ends, len(frames))
+            ends = ends[ends >= BLOCK]
+            fitting = ((length - 2) // NUM_VOICES - AHEAD) // BLOCK
+            if len(ends) and fitting > 0:
+                end = int(rng.choice(ends))
+                most = min(end // BLOCK, fitting, MAX_BLOCKS)
+                blocks = int(rng.integers(most, size=2).max()) + 1  # rather many than few
+                window = self.fill(window, end, blocks)
+        return window[:length]
+
+    def lead(self, tokens: IntArray, voices: Sequence[bool]) -> IntArray:
+        """Return the beginning of a piece, or a whole one, with the given voices ahead.
+
+        A whole piece ends with the last note of these voices; without one it stays as it is.
+        """
+        frames, complete = self._read_frames(tokens)
+        if complete:
+            is_pitch = within(frames[:, np.array(voices)], self.families["Pitch"])
+            sounding = np.flatnonzero(is_pitch.any(axis=1))
+            if not len(sounding):
+                return tokens
+            frames = frames[: sounding[-1] + 1]
+        moved = lead(frames, voices, complete=complete, empty=self.families["Empty"].start)
+        return self._join(self.families["Lead"][LEADING.index(list(voices))], moved, complete)
+
+    def fill(self, tokens: IntArray, end: int, blocks: int) -> IntArray:
+        """Return blocks of a piece, up to a frame, behind the frames that follow them.
+
+        A piece without EOS must have `AHEAD` more frames.
+        """
+        frames, _ = self._read_frames(tokens)
+        moved = fill(frames, end, blocks, self.families["Empty"].start)
+        return self._join(self.families["Fill"][blocks - 1], moved, True)
+
+    def _read_frames(self, tokens: IntArray) -> tuple[IntArray, bool]:
+        """Return the tokens of complete frames in plain order [F, 4], and whether EOS follows."""
+        complete = tokens[-1] == self.vocabulary.id("EOS")
+        return self._plain_frames(self.until_end(tokens)), bool(complete)
+
+    def _join(self, header: int, frames: IntArray, complete: bool) -> IntArray:
+        """Return the ids of a sequence of frames [F, 4]."""
+        end = [self.vocabulary.id("EOS")] * complete
+        return np.concatenate([[header], frames.ravel(), np.array(end, np.int64)])
