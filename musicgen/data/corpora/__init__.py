@@ -1,10 +1,12 @@
 """Corpora, one file per source."""
 
+from musicgen.data.corpora.bach_chorales import BachChorales
 from musicgen.data.corpora.base import SPLITS, Corpus, Piece
 from musicgen.data.corpora.composed import ComposedCorpus
 from musicgen.data.corpora.groove2groove import Groove2GrooveMIDI
 from musicgen.data.corpora.jsb_chorales import JSBChorales
 from musicgen.data.corpora.midi_folder import MidiFolder
+from musicgen.data.corpora.music21_corpus import Music21Corpus
 from musicgen.data.corpora.muspy_dataset import MuspyDataset
 from musicgen.data.corpora.pop1k7 import Pop1K7
 from musicgen.data.corpora.pop909 import POP909
@@ -12,11 +14,13 @@ from musicgen.data.corpora.pop909 import POP909
 __all__ = [
     "POP909",
     "SPLITS",
+    "BachChorales",
     "ComposedCorpus",
     "Corpus",
     "Groove2GrooveMIDI",
     "JSBChorales",
     "MidiFolder",
+    "Music21Corpus",
     "MuspyDataset",
     "Piece",
     "Pop1K7",

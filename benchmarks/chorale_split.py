@@ -1,0 +1,130 @@
+"""Split music21's chorales by Bach so that no melody and no bass is in two splits.
+
+    PYTHONPATH=. python benchmarks/chorale_split.py jsb_chorales.json.xz
+
+Two pieces belong together if a voice of one shares `SAME` or more of its runs of eight melodic
+intervals with the same voice of the other, in any key; the relation is transitive. The pieces of
+the JSB chorales' training and validation splits take part: what belongs to one of its training
+pieces is for training; of the rest, what belongs to one of its validation pieces is for
+validation; what belongs to neither is for testing. Writes `bach_chorales.json` into the package,
+and counts into `benchmarks/results/chorale_split.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from musicgen.data.corpora import JSBChorales
+from musicgen.data.corpora.bach_chorales import four_voices
+from musicgen.data.corpora.music21_corpus import Music21Corpus
+from musicgen.data.corpora.printed import read_xml
+from musicgen.errors import UserError
+from musicgen.files import write_text
+from musicgen.midi import Score
+
+ROOT = Path(__file__).parents[1]
+SAME, LENGTH = 0.3, 8
+
+
+def runs(score: Score) -> list[set[bytes]]:
+    """Return the runs of intervals between different pitches of each voice."""
+    found = []
+    for track in score.tracks:
+        # Of notes that begin together, the highest.
+        last = np.flatnonzero(np.diff(track.notes["onset"], append=-1))
+        pitches = track.notes["pitch"][last]
+        steps = np.diff(pitches)
+        steps = steps[steps != 0].astype(np.int8)
+        found.append({steps[i : i + LENGTH].tobytes() for i in range(len(steps) - LENGTH + 1)})
+    return found
+
+
+def likeness(one: list[set[bytes]], other: list[set[bytes]]) -> float:
+    """Return the highest share of the runs of a voice that are in the same voice of the other."""
+    pairs = zip(one, other, strict=True)
+    return max(len(a & b) / max(1, min(len(a), len(b))) for a, b in pairs)
+
+
+def groups(pieces: list[list[set[bytes]]]) -> list[int]:
+    """Return the number of the group of each piece."""
+    pairs = combinations(range(len(pieces)), 2)
+    edges = np.array([(i, j) for i, j in pairs if likeness(pieces[i], pieces[j]) >= SAME])
+    graph = coo_array((np.ones(len(edges)), tuple(edges.T)), shape=2 * (len(pieces),))
+    return connected_components(graph, directed=False)[1].tolist()
+
+
+def split_chorales(names: dict[str, str], group: dict[str, int]) -> dict[str, list[str]]:
+    """Return the names of music21's pieces by split; `names` maps every piece to its source."""
+    sources: dict[int, set[str]] = {}
+    for name, source in names.items():
+        sources.setdefault(group[name], set()).add(source)
+    splits: dict[str, list[str]] = {"train": [], "val": [], "test": []}
+    for name, source in names.items():
+        if source == "music21":
+            own = sources[group[name]]
+            splits["train" if "train" in own else "val" if "val" in own else "test"].append(name)
+    return splits
+
+
+def notice(path: Path) -> str:
+    """Return what a file says about rights: the printed lines with a copyright sign, or `none`."""
+    if path.suffix == ".krn":
+        text = path.read_text("latin-1")
+        return "; ".join(re.findall(r"^!!!YE[CM]: *(.*)", text, re.MULTILINE))
+    words = (item.text or "" for item in ElementTree.fromstring(read_xml(path)).iter())
+    lines = {" ".join(text.split()) for text in words if re.search("©|copyright|licen[cs]e", text)}
+    return "; ".join(sorted(lines)) or "none"
+
+
+def main(jsb_path: str) -> None:
+    sources, pieces, left_out = {}, [], {}
+    notices: dict[str, list[str]] = {}
+    corpus = Music21Corpus("bach")
+    for piece in corpus.pieces():
+        if piece.path.suffix == ".krn":
+            left_out[piece.name] = notice(piece.path)
+            continue
+        try:
+            score = four_voices(corpus.read_piece(piece))
+        except UserError as error:
+            left_out[piece.name] = str(error)
+            continue
+        notices.setdefault(notice(piece.path), []).append(piece.name)
+        sources[piece.name] = "music21"
+        pieces.append(runs(score))
+    jsb = JSBChorales(jsb_path)
+    for piece in jsb.pieces():
+        sources[f"jsb/{piece.name}"] = str(piece.split)
+        pieces.append(runs(jsb.read_piece(piece)))
+    group = dict(zip(sources, groups(pieces), strict=True))
+    splits = split_chorales(sources, group)
+    kinds = Counter(sources.values())
+    result = {
+        "command": "PYTHONPATH=. python benchmarks/chorale_split.py jsb_chorales.json.xz",
+        "pieces": {split: len(names) for split, names in splits.items()},
+        "groups": {split: len({group[n] for n in names}) for split, names in splits.items()},
+        "jsb pieces": {split: kinds[split] for split in ("train", "val")},
+        "left out": left_out,
+        "notices": {text: len(names) for text, names in notices.items()},
+        "without a notice": notices["none"],
+    }
+    text = {split: " ".join(names) for split, names in splits.items()}
+    package = ROOT / "musicgen/data/corpora/bach_chorales.json"
+    write_text(package, json.dumps(text, indent=1) + "\n")
+    results = ROOT / "benchmarks/results/chorale_split.json"
+    write_text(results, json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

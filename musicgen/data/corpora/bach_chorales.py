@@ -1,0 +1,60 @@
+"""Bach's chorales in four voices, from the package music21, in a frozen split."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+from musicgen.data.corpora.base import Piece
+from musicgen.data.corpora.music21_corpus import Music21Corpus, find_corpus
+from musicgen.errors import UserError
+from musicgen.midi import Score
+from musicgen.tokenization.chorale.frames import NUM_VOICES, VOICES, find_voice
+
+
+def read_split() -> dict[str, list[str]]:
+    """Return the names of the files of each split, which `benchmarks/chorale_split.py` wrote."""
+    text = (files("musicgen.data.corpora") / "bach_chorales.json").read_text("utf-8")
+    return {split: names.split() for split, names in json.loads(text).items()}
+
+
+class BachChorales(Music21Corpus):
+    """The 407 chorales with one soprano, alto, tenor and bass; instruments are left out.
+
+    Pieces with melodies or basses in common, in any key, share a split, and so do all those that
+    share one with the training pieces of the JSB chorales: `train`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("bach")
+
+    def pieces(self) -> list[Piece]:
+        folder = find_corpus() / self.composer
+        return [
+            Piece(name, folder / name, name, split)
+            for split, names in read_split().items()
+            for name in names
+        ]
+
+    def read(self, path: Path) -> Score:
+        """Read a chorale as `read_printed` does; its tracks are Soprano, Alto, Tenor and Bass."""
+        return four_voices(super().read(path))
+
+    def reader_id(self) -> str:
+        return "bach_chorales"
+
+
+def four_voices(score: Score) -> Score:
+    """Return a score with the tracks of the four voices only, which are named by their first word.
+
+    Raises:
+        ValueError: it has not exactly one track of each voice.
+    """
+    voices = [find_voice((track.name.split() or [""])[0]) for track in score.tracks]
+    if sorted(voice for voice in voices if voice is not None) != list(range(NUM_VOICES)):
+        raise UserError("not one soprano, alto, tenor and bass")
+    tracks = [score.tracks[voices.index(voice)] for voice in range(NUM_VOICES)]
+    named = [replace(track, name=name) for name, track in zip(VOICES, tracks, strict=True)]
+    return replace(score, tracks=named)

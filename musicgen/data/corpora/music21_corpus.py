@@ -1,0 +1,65 @@
+"""The printed scores that the package music21 contains, by composer."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+from musicgen.data.corpora.base import Corpus, Piece
+from musicgen.data.corpora.printed import SUFFIXES, read_printed
+from musicgen.errors import UserError
+from musicgen.midi import Score
+from musicgen.validation import check_choice
+
+_WORK = re.compile(rb"^!!!OPR:\s*(.*?)\s*$", re.MULTILINE)
+
+
+class Music21Corpus(Corpus):
+    """The scores of a composer in MusicXML or **kern.
+
+    Movements of a work stay in one split, if their files name it.
+
+    Args:
+        composer: a folder of music21's corpus, such as palestrina.
+    """
+
+    def __init__(self, composer: str) -> None:
+        self.composer = composer
+
+    def pieces(self) -> list[Piece]:
+        corpus = find_corpus()
+        paths = sorted(path for path in corpus.rglob("*") if path.suffix in SUFFIXES)
+        composers = sorted({path.relative_to(corpus).parts[0] for path in paths})
+        check_choice("composer", self.composer, composers)
+        folder = corpus / self.composer
+        return [
+            Piece(name := path.relative_to(folder).as_posix(), path, _work(path) or name)
+            for path in paths
+            if path.is_relative_to(folder)
+        ]
+
+    def read(self, path: Path) -> Score:
+        return read_printed(path)
+
+    def reader_id(self) -> str:
+        return "printed"
+
+
+def find_corpus() -> Path:
+    """Return the folder of music21's corpus."""
+    package = find_spec("music21")
+    if package is not None and package.origin is not None:
+        folder = Path(package.origin).parent / "corpus"
+        if (folder / "bach").is_dir():
+            return folder
+    raise UserError(
+        "the scores come with the package music21, which is missing: "
+        "pip install 'musicgen-symbolic[music21]'"
+    )
+
+
+def _work(path: Path) -> str:
+    """Return the work to which a **kern file says that it belongs."""
+    match = _WORK.search(path.read_bytes()) if path.suffix == ".krn" else None
+    return match[1].decode("latin-1") if match else ""

@@ -1,0 +1,81 @@
+"""Bach's chorales of music21: their voices, and a split without melodies in common."""
+
+import json
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+
+from benchmarks.chorale_split import ROOT, SAME, groups, likeness, runs, split_chorales
+from musicgen.data.corpora import BachChorales, Music21Corpus
+from musicgen.midi import Score, Track, notes_from
+from musicgen.tokenization import Chorale
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    pytest.importorskip("music21")
+    return BachChorales()
+
+
+def piece(corpus, name):
+    (found,) = (piece for piece in corpus.pieces() if piece.name == name)
+    return corpus.read_piece(found)
+
+
+def test_the_split_lists_each_four_part_chorale_once(corpus):
+    pieces = corpus.pieces()
+    names = {piece.name for piece in pieces}
+    result = json.loads((ROOT / "benchmarks/results/chorale_split.json").read_text("utf-8"))
+    counts = {split: sum(p.split == split for p in pieces) for split in ("train", "val", "test")}
+    assert counts == result["pieces"] == {"train": 334, "val": 39, "test": 34}
+    assert len(names) == len(pieces) == 407
+    everything = {piece.name for piece in Music21Corpus("bach").pieces()}
+    assert names | set(result["left out"]) == everything
+    assert all(piece.path.is_file() for piece in pieces)
+
+
+def test_instruments_are_left_out_and_bars_start_after_the_pickup(corpus):
+    score = piece(corpus, "bwv1.6.mxl")  # with a horn
+    assert [track.name for track in score.tracks] == ["Soprano", "Alto", "Tenor", "Bass"]
+    # Wie schön leuchtet der Morgenstern: the upbeat F4, then C5 A4 F4 C5 in the first whole bar.
+    assert score.tracks[0].notes["pitch"][:5].tolist() == [65, 72, 69, 65, 72]
+    assert score.tracks[0].notes["onset"][:2].tolist() == [3 * 480, 4 * 480]
+    tokenizer = Chorale()
+    tokens = tokenizer.encode(score)
+    starts = tokenizer.bar_starts(tokens, tokenizer.bar_length(score))
+    assert starts[1] == 16
+    names = [tokenizer.vocabulary.token(int(token)) for token in tokens[1 + 16 * 4 :][:1]]
+    assert names == ["Pitch_72"]
+
+
+def tune(steps, low=60):
+    pitches = low + np.concatenate([[0], np.cumsum(steps)])
+    notes = notes_from([(480 * i, 480, int(p), 80) for i, p in enumerate(pitches)])
+    return Score(480, [Track(notes=notes)] * 4)
+
+
+def test_transposed_melodies_share_a_group_and_other_ones_do_not():
+    rng = np.random.default_rng(0)
+    one, other = rng.integers(1, 4, (2, 30)) * rng.choice([-1, 1], (2, 30))
+    pieces = [runs(tune(one)), runs(tune(one, 65)), runs(tune(other)), runs(tune(one[:20], 58))]
+    assert likeness(pieces[0], pieces[1]) == 1
+    first, twin, apart, half = groups(pieces)
+    assert first == twin == half != apart
+
+
+def test_what_belongs_to_the_training_pieces_of_jsb_is_for_training():
+    sources = dict.fromkeys("abcd", "music21") | {"t": "train", "v": "val", "w": "val"}
+    group = {"a": 0, "t": 0, "v": 0, "b": 1, "w": 1, "c": 2, "d": 2}
+    expected = {"train": ["a"], "val": ["b"], "test": ["c", "d"]}
+    assert split_chorales(sources, group) == expected
+
+
+@pytest.mark.slow
+def test_no_melody_and_no_bass_is_in_two_splits(corpus):
+    by_split = {"train": [], "val": [], "test": []}
+    pieces = [p for i, p in enumerate(corpus.pieces()) if p.split != "train" or i % 4 == 0]
+    for each in pieces:
+        by_split[each.split].append(runs(corpus.read_piece(each)))
+    for one, other in combinations(by_split.values(), 2):
+        assert max(likeness(*pair) for pair in product(one, other)) < SAME
