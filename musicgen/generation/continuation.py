@@ -92,6 +92,7 @@ class Continuation:
                     self._added(source),
                     source.find_track,
                     whole=source.whole,
+                    sustain=source.bar,
                 )
                 loads(data)
                 return MidiFile(data, source.end)

@@ -23,6 +23,7 @@ class PromptSource:
         end: its tick at which the continuation begins: at the prompt's end, or in the first bar
             after all notes of the file if the prompt is the whole piece.
         whole: whether the prompt is the whole piece.
+        bar: ticks in its last bar.
         metre: the metre of the continuation, if its bars have another length than the file's.
         find_track: see `Tokenizer.find_track`.
     """
@@ -30,6 +31,7 @@ class PromptSource:
     data: bytes
     end: int
     whole: bool
+    bar: int
     metre: TimeSignature | None
     find_track: Callable[[Track], int | None]
 
@@ -117,7 +119,9 @@ def make_prompt(
             bars_after = -(-max(0, latest + 1 - end) // own_tick(last_bar))
             end = own_tick(start_time + end_time + bars_after * last_bar)
         metre = _metre(score.metre_at(end), last_bar, tokenizer.steps_per_beat)
-        source = PromptSource(data, end, bool(last == final), metre, tokenizer.find_track)
+        source = PromptSource(
+            data, end, bool(last == final), own_tick(last_bar), metre, tokenizer.find_track
+        )
     return Prompt(
         name=name,
         tokens=tokenizer.until_end(tokens),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from musicgen.errors import UserError
 from musicgen.midi.damaged_files import check_chunks
 from musicgen.midi.events import END_OF_TRACK, META, Event, find_chunks, find_events, number_bytes
-from musicgen.midi.score import Score, Track
+from musicgen.midi.parts import find_parts
+from musicgen.midi.score import NOTE, Score, Track
 
 MIN_TICKS_PER_BEAT = 24
 """Coarser files cannot hold the rhythms of a continuation."""
@@ -38,8 +39,11 @@ class _FileTrack:
     name: str = ""
     programs: dict[int, int] = field(default_factory=dict)  # by channel, at the end
     channels: set[int] = field(default_factory=set)  # with notes, anywhere
-    channels_before: set[int] = field(default_factory=set)  # with notes before the end
-    open: Counter[Key] = field(default_factory=Counter)  # notes that sound at the end
+    # Onset and velocity of notes that sound at the end, and those that end before, by channel.
+    open: defaultdict[Key, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    notes: defaultdict[int, list[tuple[int, int, int, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     held: dict[Key, int] = field(default_factory=dict)  # ticks of pedals, and of wheels as -1
     after: list[tuple[int, int, bytes]] = field(default_factory=list)  # tick, order, event
 
@@ -76,20 +80,22 @@ def extend(
     find_track: Callable[[Track], int | None],
     *,
     whole: bool,
+    sustain: int,
 ) -> bytes:
     """Return a MIDI file that begins as `data` does, and goes on with `music` from tick `end`.
 
     All events before `end` keep their bytes and their tracks. Notes that sound at `end` keep their
-    length, unless the music strikes them again; notes that never end in the file, held pedals and
-    bent pitches end there. Notes are added to the one part (track and channel) of the file that
-    has their role, or else to new tracks on free channels; a file of format 0 then becomes one of
-    format 1.
+    length up to `sustain`, unless the music strikes them again; notes that never end in the file,
+    held pedals and bent pitches end there. Notes are added to the part (track and channel) of the
+    file that has their role, to one of several that have it and have played (see `find_parts`), or
+    else to new tracks on free channels; a file of format 0 then becomes one of format 1.
 
     Args:
         music: from tick 0 on, in any resolution; its tempi and metres are changes.
         find_track: returns the index of the track of `music` with the role of a part, None if there
             is none.
         whole: keep the file's events from `end` on, too; without it, they are left out.
+        sustain: ticks for which notes may sound on from `end`.
 
     Raises:
         UserError: the file cannot be extended: says why.
@@ -104,7 +110,9 @@ def extend(
     pieces: list[bytes | _FileTrack] = []
     for start, stop in find_chunks(data):
         is_track = data[start : start + 4] == b"MTrk"
-        pieces.append(_read(data, start + 8, stop, end, whole) if is_track else data[start:stop])
+        pieces.append(
+            _read(data, start + 8, stop, end, whole, sustain) if is_track else data[start:stop]
+        )
     file_tracks = [piece for piece in pieces if isinstance(piece, _FileTrack)]
     if not file_tracks:
         raise UserError("it has no track")
@@ -136,7 +144,7 @@ def extend(
     return b"".join(p.chunk() if isinstance(p, _FileTrack) else p for p in [*pieces, *added])
 
 
-def _read(data: bytes, start: int, stop: int, end: int, whole: bool) -> _FileTrack:
+def _read(data: bytes, start: int, stop: int, end: int, whole: bool, sustain: int) -> _FileTrack:
     """Read the track in `data[start:stop]`."""
     track = _FileTrack()
     kept = start  # where the events before the end stop
@@ -155,18 +163,16 @@ def _read(data: bytes, start: int, stop: int, end: int, whole: bool) -> _FileTra
         if event.tick < end:
             kept, track.last_tick = event.stop, event.tick
             _follow(track, event, content)
-        elif (
-            is_note and not is_on and closing[channel, content[0]] < track.open[channel, content[0]]
-        ):
-            closing[channel, content[0]] += 1
-            track.add(event.tick, _OFF, (event.status, *content))
+        elif is_note and not is_on and closing[key := (channel, content[0])] < len(track.open[key]):
+            closing[key] += 1
+            track.add(min(event.tick, end + sustain), _OFF, (event.status, *content))
         elif whole:
             track.add(event.tick, _OFF, (event.status, *content))
             if kind in (0xB, 0xE):
                 _follow(track, event, content)
     track.before = data[start:kept]
-    for (channel, pitch), count in (track.open - closing).items():
-        for _ in range(count):
+    for (channel, pitch), sounding in track.open.items():
+        for _ in sounding[closing[channel, pitch] :]:
             track.add(end, _OFF, (0x80 | channel, pitch, 64))
     for (channel, control), tick in track.held.items():
         status, values = (0xE0, _CENTRE) if control < 0 else (0xB0, (control, 0))
@@ -182,10 +188,10 @@ def _follow(track: _FileTrack, event: Event, content: bytes) -> None:
             track.name = content[2 if content[1] < 0x80 else 3 :].decode("utf-8", "replace")
     elif kind in (8, 9):
         if kind == 9 and content[1]:
-            track.open[channel, content[0]] += 1
-            track.channels_before.add(channel)
+            track.open[channel, content[0]].append((event.tick, content[1]))
         elif track.open[channel, content[0]]:
-            track.open[channel, content[0]] -= 1
+            onset, velocity = track.open[channel, content[0]].pop(0)
+            track.notes[channel].append((onset, event.tick - onset, content[0], velocity))
     elif kind == 0xC:
         track.programs[channel] = content[0]
     elif kind == 0xE or (kind == 0xB and content[0] in _PEDALS):
@@ -230,17 +236,17 @@ def _place(
     programs = {c: program for track in file_tracks for c, program in track.programs.items()}
     parts = [_Part(track, channel) for track in file_tracks for channel in sorted(track.channels)]
     roles = [find_track(part.as_track(programs)) for part in parts]
-    found: dict[int, _Part] = {}
+    found: dict[int, list[_Part]] = {}
     for index, track in enumerate(tracks):
         matches = [part for part, role in zip(parts, roles, strict=True) if role == index]
-        if len(matches) > 1:
-            named = [p for p in matches if p.file_track.name.strip().lower() == track.name.lower()]
-            sounding = [p for p in matches if p.channel in p.file_track.channels_before]
-            matches = named or sounding
-        if len(matches) == 1:
-            found[index] = matches[0]
+        playing = [part for part in matches if part.file_track.notes[part.channel]]
+        named = [p for p in matches if p.file_track.name.strip().lower() == track.name.lower()]
+        if playing:
+            found[index] = playing
+        elif len(matches := named or matches) == 1:
+            found[index] = matches
 
-    played = {part.channel for part in found.values()}
+    played = {part.channel for some in found.values() for part in some}
     used = {*programs, *(part.channel for part in parts)}
     melodic = [channel for channel in range(16) if channel != _DRUM_CHANNEL]
     free = [c for c in melodic if c not in used]
@@ -254,8 +260,12 @@ def _place(
             if not (track.is_drum or free):
                 raise UserError("it leaves too few MIDI channels for the continuation")
             channel = _DRUM_CHANNEL if track.is_drum else free.pop(0)
-            found[index] = _Part(_new_track(track, channel, end if channel in used else 0), channel)
-        placed.append((track, found[index]))
+            new = _new_track(track, channel, end if channel in used else 0)
+            found[index] = [_Part(new, channel)]
+        known = [np.array(part.file_track.notes[part.channel], NOTE) for part in found[index]]
+        part_of = find_parts(track.notes, known) if len(known) > 1 else np.zeros(len(track.notes))
+        for number, part in enumerate(found[index]):
+            placed.append((replace(track, notes=track.notes[part_of == number]), part))
     return placed
 
 

@@ -55,9 +55,9 @@ def read_with_data(path: str | Path) -> tuple[Score, bytes]:
 def loads(data: bytes) -> Score:
     """Return the `Score` in the bytes of a MIDI file; raise `UserError` if there is none.
 
-    Impossible tempi and time signatures (0 bpm, 0/4) and tracks without events are omitted. A note
-    without an end ends at the next note-off of its key, or else with its track, after 4 beats at
-    most. `Score.repairs` lists these changes.
+    Impossible tempi and time signatures (0 bpm, 0/4), those of a single beat (1/4) and tracks
+    without events are omitted. A note without an end ends at the next note-off of its key, or else
+    with its track, after 4 beats at most. `Score.repairs` lists these changes.
     """
     data = check_chunks(data)
     try:
@@ -195,7 +195,7 @@ def _from_symusic(parsed: Any, unclosed: float = math.inf) -> Score:
     repairs = {
         "notes without an end closed": num_closed,
         "impossible tempi left out": len(parsed.tempos) - len(score.tempos),
-        "impossible time signatures left out": num_signatures - len(score.time_signatures),
+        "unusable time signatures left out": num_signatures - len(score.time_signatures),
     }
     score.repairs = [f"{count} {repair}" for repair, count in repairs.items() if count]
     return score
@@ -255,8 +255,9 @@ def _build(
     by_tick = itemgetter(0)
     valid_tempos = [(tick, bpm) for tick, bpm in tempos if math.isfinite(bpm) and bpm > 0]
     tempo_array = np.array(sorted(valid_tempos, key=by_tick), dtype=TEMPO)
-    # A denominator is a power of two in the file; past 64ths it is damage.
-    valid = (s for s in signatures if s.numerator > 0 and 0 < s.denominator <= 64)
+    # A denominator is a power of two in the file; past 64ths it is damage. Programs that know no
+    # metre write 1/4.
+    valid = (s for s in signatures if s.numerator > 1 and 0 < s.denominator <= 64)
     metres = [TimeSignature(s.time, s.numerator, s.denominator) for s in valid]
     sorted_markers = sorted((Marker(*marker) for marker in markers), key=by_tick)
     return Score(ticks_per_beat, tracks, tempo_array, sorted(metres, key=by_tick), sorted_markers)

@@ -25,7 +25,9 @@ def extended(tracks, new: Score) -> list[tuple]:
     """Tick and event of all that follows END, without ends of tracks."""
     data = PromptFile(tracks).data()
     rows = []
-    parsed = mido.MidiFile(file=io.BytesIO(extend(data, END, new, lambda _: 0, whole=False)))
+    parsed = mido.MidiFile(
+        file=io.BytesIO(extend(data, END, new, lambda _: 0, whole=False, sustain=BAR))
+    )
     for track in parsed.tracks:
         tick = 0
         for message in track:
@@ -42,6 +44,15 @@ def test_a_sounding_note_ends_where_its_key_is_struck_again():
         (480, "note_off", 60, 0),  # at 3520 in the file
         (480, "note_on", 60, 64),
         (720, "note_off", 60, 64),
+    ]
+
+
+def test_a_sounding_note_ends_a_bar_later_at_most():
+    file = [notes((0, 60, END + BAR - 9), (0, 62, END + BAR + 9), (0, 64, END + 9 * BAR))]
+    assert extended(file, music((0, 480, 72)))[2:] == [
+        (BAR - 9, "note_off", 60, 0),
+        (BAR, "note_off", 62, 0),
+        (BAR, "note_off", 64, 0),
     ]
 
 
@@ -62,7 +73,12 @@ def test_changes_of_tempo_metre_and_chord_are_written():
         "markers": [Marker(3840, "C_M")],
     }
     data = extend(
-        PromptFile([scale()]).data(), END, music((0, 960, 72), **changes), lambda _: 0, whole=False
+        PromptFile([scale()]).data(),
+        END,
+        music((0, 960, 72), **changes),
+        lambda _: 0,
+        whole=False,
+        sustain=BAR,
     )
     score = loads(data)
     assert score.tempos.tolist() == [(END + 960, 100.0)]
@@ -80,17 +96,17 @@ def test_changes_of_tempo_metre_and_chord_are_written():
 )
 def test_files_that_cannot_be_extended(file, reason):
     with pytest.raises(UserError, match=reason):
-        extend(file.data(), END, music((0, 960, 72)), lambda _: 0, whole=False)
+        extend(file.data(), END, music((0, 960, 72)), lambda _: 0, whole=False, sustain=BAR)
 
 
 def test_more_new_tracks_than_channels():
     new = Score(480, [Track(str(i), notes=notes_from([(0, 9, 60, 64)])) for i in range(16)])
     with pytest.raises(UserError, match="too few MIDI channels"):
-        extend(FILES["type 0"].data(), END, new, lambda _: None, whole=False)
+        extend(FILES["type 0"].data(), END, new, lambda _: None, whole=False, sustain=BAR)
 
 
 def test_more_new_tracks_than_the_header_can_count():
     file = PromptFile([scale()]).data()
     file = file[:10] + b"\xff\xff" + file[12:] + 65_534 * b"MTrk\0\0\0\4\0\xff\x2f\0"
     with pytest.raises(UserError, match="more than 65,535"):
-        extend(file, END, music((0, 960, 72)), lambda _: None, whole=False)
+        extend(file, END, music((0, 960, 72)), lambda _: None, whole=False, sustain=BAR)

@@ -52,10 +52,10 @@ REMI_FILES = {
     "clean": (midi(GOOD), ONE_NOTE, "all 1 note kept"),
     "a tempo of 0": (midi(meta(0x51, 0, 0, 0) + GOOD), ONE_NOTE, "1 impossible tempi left out"),
     "a metre of 0/4": (
-        midi(meta(0x58, 0, 2, 24, 8) + GOOD), ONE_NOTE, "1 impossible time signatures left out",
+        midi(meta(0x58, 0, 2, 24, 8) + GOOD), ONE_NOTE, "1 unusable time signatures left out",
     ),
     "a metre of 4 / 2^200": (
-        midi(meta(0x58, 4, 200, 24, 8) + GOOD), ONE_NOTE, "1 impossible time signatures left out",
+        midi(meta(0x58, 4, 200, 24, 8) + GOOD), ONE_NOTE, "1 unusable time signatures left out",
     ),
     "another metre": (midi(meta(0x58, 7, 3, 24, 8) + GOOD), ONE_NOTE, "7/8 read as 4/4"),
     "never ends": (midi(b"\x00" + on(60) + note(64)), {(0, 60, 4.0), (0, 64, 4.0)}, CLOSED),
