@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 from musicgen.checkpoints.content import CheckpointContent
 from musicgen.checkpoints.folders import CARD, TOKENIZER, model_card
 from musicgen.export.graph import NEW, step_graph
-from musicgen.export.step import RecurrentStep
+from musicgen.export.step import RINGS, RecurrentStep
 from musicgen.export.weights import DTYPES, store_weights
 from musicgen.files import write_bytes, write_text
 from musicgen.models import Transformer
@@ -24,6 +24,9 @@ from musicgen.random import NoiseKey
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.vocabulary import save_json
 from musicgen.validation import check_choice
+
+if TYPE_CHECKING:
+    import onnx
 
 GRAPH, MANIFEST = "model.onnx", "manifest.json"
 
@@ -67,16 +70,17 @@ def write_onnx_folder(
         "training_length": content.config["loader"]["length"],
         "sampling": dict(sampling or {}),
         "seed": seed,
-        **_signature(step),
+        **_signature(step, graph),
         **_music(model, tokenizer),
     }
     save_json(manifest, folder / MANIFEST)  # the last file: with it, the folder is complete
 
 
-def _signature(step: RecurrentStep) -> dict[str, Any]:
+def _signature(step: RecurrentStep, graph: onnx.ModelProto) -> dict[str, Any]:
     """Describe inputs and outputs, with the first value of each tensor of the state."""
     state = step.template.tensors()
-    inputs = [
+    made = {each.name for each in graph.graph.output}
+    inputs: list[dict[str, Any]] = [
         {"name": "tokens", "dtype": "int64", "shape": ["batch"]},
         {
             "name": "positions",
@@ -97,7 +101,11 @@ def _signature(step: RecurrentStep) -> dict[str, Any]:
             "shape": ["batch", *tensor.shape[1:]],
         }
         inputs.append({"name": name, **each, "initial": _initial(tensor[0])})
-        outputs.append({"name": NEW + name, **each, "becomes": name})
+        if name in RINGS:
+            source, axis = RINGS[name]
+            inputs[-1]["written"] = {"from": source, "axis": axis}
+        if NEW + name in made:
+            outputs.append({"name": NEW + name, **each, "becomes": name})
     return {"inputs": inputs, "outputs": outputs}
 
 

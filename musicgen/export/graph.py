@@ -21,7 +21,7 @@ NEW = "new."
 
 
 def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
-    """Return a step as a graph: tokens [B], positions [B, P] and the state -> logits and the state.
+    """Return a step as a graph: tokens [B], positions [B, P], state -> logits, what changes of it.
 
     Tensors of the state have the names of `ModelState.tensors`, those after the step a prefix; B is
     any number. Weights have the names of the model's parameters, with `model.` before them.
@@ -43,6 +43,7 @@ def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
     positions = torch.zeros(2, step.model.num_position_columns, dtype=torch.long)
     rows = {0: torch.export.Dim("batch")}
     with torch.no_grad(), _quiet():
+        changed = step(two, positions, state)[1]
         program = torch.export.export(
             step,
             (two, positions, state),
@@ -54,7 +55,7 @@ def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
             optimize=fold,
             verbose=False,
             input_names=["tokens", "positions", *state],
-            output_names=["logits", *(NEW + name for name in state)],
+            output_names=["logits", *(NEW + name for name in changed)],
         )
     assert graph is not None
     proto = graph.model_proto

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.export.graph import NEW
+from musicgen.export.step import RINGS
 
 if TYPE_CHECKING:
     import onnx
@@ -175,6 +176,9 @@ class _Compiler:
         self.inputs = {name: self._input(name, array) for name, array in inputs.items()}
         self.states = {name: self._input(name, array) for name, array in first_state.items()}
         self._evaluate()
+        for ring, (source, axis) in RINGS.items():
+            if ring in self.states:
+                self._write_ring(self._view(ring), self._view(source), axis)
         self.uses = Counter(name for node in self.graph.node for name in node.input)
         self.uses.update(each.name for each in self.graph.output)
         for node in self.graph.node:
@@ -182,14 +186,25 @@ class _Compiler:
                 self._compile(node)
         self.inputs["logits"] = self._dense("logits").buffer
         # All of the state is computed before any of it is replaced.
-        after = [self._dense(NEW + name).buffer for name in self.states]
-        for old, new in zip(self.states.values(), after, strict=True):
-            self._call("o.set(a);", old, new)
+        changed = [name for name in self.states if NEW + name in self.arrays]
+        after = [self._dense(NEW + name).buffer for name in changed]
+        for name, new in zip(changed, after, strict=True):
+            self._call("o.set(a);", self.states[name], new)
 
     def _input(self, name: str, array: Array) -> int:
         self.arrays[name] = array
         self.values[name] = view = self._new(array.shape, array.dtype, array)
         return view.buffer
+
+    def _write_ring(self, ring: _View, source: _View, axis: int) -> None:
+        size, step = ring.layout.shape[axis], ring.layout.strides[axis]
+        slot = ring.moved(lambda x: x.swapaxes(1, axis)[:, 0])
+        length = self._view("length").broadcast(slot.layout.shape)
+
+        def body(at: str, x: str, n: str) -> str:
+            return f"o[{at}+b[{n}]%{size}*{step}]=a[{x}];"
+
+        self._emit([slot, source, length], body)
 
     def _evaluate(self) -> None:
         """Compute all values for one token, of which the constants and the shapes are kept."""

@@ -12,18 +12,34 @@ from torch import Tensor, nn
 from musicgen.attention import LinearAttention
 from musicgen.errors import UserError
 from musicgen.models import ModelState, Transformer
-from musicgen.models.copy_head import EMPTY
+from musicgen.models.copy_head import EMPTY, CopyState
 from musicgen.models.layer import Layer
 from musicgen.random import NoiseKey
 
 NO_SCALE = -1e30
 """The logarithm of a scale before the first token: in place of −∞, which JSON does not have."""
 
+RINGS = {
+    "copied.keys": ("copied.last_key", 2),
+    "copied.bars": ("copied.last_bar", 1),
+    "copied.successors": ("tokens", 1),
+}
+"""Parts of a state that a step only reads. Whoever calls it writes another input to each before, at
+the index length mod W of an axis: that input and the axis."""
+
+
+class _WrittenRing(CopyState):
+    """A copy head's state to whose ring the token of a step has been written already."""
+
+    def write(self, tokens: Tensor, index: Tensor, *, overwrite: bool = True) -> CopyState:
+        return self
+
 
 class RecurrentStep(nn.Module):
-    """(tokens [B], positions [B, P], state) -> (logits [B, V], state), a state as named tensors.
+    """(tokens [B], positions [B, P], state) -> (logits [B, V], what changes of the state).
 
-    The noise of stochastic encodings is drawn here, and kept in buffers.
+    A state is a dictionary of tensors; a copy head's ring is only read, see `RINGS`. The noise of
+    stochastic encodings is drawn here, and kept in buffers.
 
     Args:
         model: causal, in evaluation mode.
@@ -49,6 +65,8 @@ class RecurrentStep(nn.Module):
             )
         self.model, self.key = model, key
         self.template = first_state(model, key)
+        if (copied := self.template.copied) is not None:
+            self.template = replace(self.template, copied=_WrittenRing(*copied))
         self.noise = nn.Module()
         drawn: list[Tensor] = []
         _map(self.template.position, drawn.append)
@@ -66,9 +84,7 @@ class RecurrentStep(nn.Module):
             noise=self.key,
             state=replace(self.template.replaced(state), position=noise),
         )
-        # A copy of what stays as it is, as a graph's inputs and outputs have names of their own.
-        copied = {k: x.clone() if x is state[k] else x for k, x in after.tensors().items()}
-        return logits[:, 0], copied
+        return logits[:, 0], {k: x for k, x in after.tensors().items() if x is not state[k]}
 
 
 @torch.no_grad()
@@ -88,8 +104,8 @@ def first_state(model: Transformer, key: NoiseKey) -> ModelState:
             empty |= {own + name: tensor for name, tensor in learned if tensor is not None}
         elif own + "log_scale" in empty:
             empty[own + "log_scale"].fill_(NO_SCALE)
-    if "copied.bars" in empty:
-        empty["copied.bars"].fill_(EMPTY)
+    for name in {"copied.bars", "copied.last_bar"} & empty.keys():
+        empty[name].fill_(EMPTY)
     return after.replaced(empty)
 
 

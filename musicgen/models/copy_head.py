@@ -21,17 +21,37 @@ EMPTY = -(1 << 30)  # bar of a slot without a token
 
 
 class CopyState(NamedTuple):
-    """A ring of the last W tokens of each row, each at the slot index % W."""
+    """What a copy head keeps of each row: a ring of W keys, and the last token's own beside it.
+
+    The slot n % W has what token n is copied by: the key and the bar of the token before it.
+    """
 
     keys: Tensor  # [B, H, W, K]
-    successors: Tensor  # [B, W], the id of the token after each
     bars: Tensor  # [B, W]; EMPTY where there is no token
+    successors: Tensor  # [B, W], ids
+    last_key: Tensor  # [B, H, K], of the last token, whose successor is still to come
+    last_bar: Tensor  # [B]
     embedded: Tensor  # [B, taps − 1, _TOKEN_DIM], what the convolution keeps
     lag_bias: Tensor  # [B, max_lag + 1], wishes of whoever samples, added to the head's own
 
+    def write(self, tokens: Tensor, index: Tensor, *, overwrite: bool = True) -> CopyState:
+        """Return the state whose ring has the tokens [B] of an index [B] as well.
+
+        Args:
+            overwrite: write into this ring; else into a copy.
+        """
+        rows = torch.arange(len(tokens), device=tokens.device)
+        slot = index % self.bars.shape[1]
+        put = Tensor.index_put_ if overwrite else Tensor.index_put
+        return self._replace(
+            keys=put(self.keys.transpose(1, 2), (rows, slot), self.last_key).transpose(1, 2),
+            bars=put(self.bars, (rows, slot), self.last_bar),
+            successors=put(self.successors, (rows, slot), tokens),
+        )
+
     def select(self, rows: Tensor) -> CopyState:
         """Return the states of the given rows, which may repeat."""
-        return CopyState(*(x[rows] for x in self))
+        return type(self)(*(x[rows] for x in self))
 
     @staticmethod
     def cat(states: list[CopyState]) -> CopyState:
@@ -122,31 +142,26 @@ class CopyHead(nn.Module):
             embedded, before = self.conv(self.embedding(tokens), key_mask, True, before)
             embedded = F.layer_norm(embedded, embedded.shape[-1:])
             projected = self.projection(torch.cat((x, embedded), dim=-1))
-            q, k, gates = projected.split(self.sizes, dim=-1)
-            q, k = (  # [B, L, H K] -> [B, H, L, K]
-                F.normalize(y.unflatten(-1, (self.heads, -1)), dim=-1).transpose(1, 2)
-                for y in (q, k)
-            )
-            bars = (bars // self.tokens_per_bar).expand(tokens.shape[0], -1)
+            qk, gates = projected.split((2 * self.sizes[0], self.sizes[2]), dim=-1)
+            qk = F.normalize(qk.unflatten(-1, (2 * self.heads, -1)), dim=-1)
+            q, k = qk.transpose(1, 2).chunk(2, dim=1)  # [B, H, L, K]
+            if self.tokens_per_bar > 1:
+                bars = bars // self.tokens_per_bar
+            bars = bars.expand(tokens.shape[0], -1)
             of_keys = bars if key_mask is None else bars.masked_fill(~key_mask, EMPTY)
             if state is None:
                 log_p = self._parallel(q, k, gates, logits, tokens, bars, of_keys, targets)
                 after = self._ring(k, tokens, of_keys, before) if return_state else None
                 return log_p, after
             state, outputs = state._replace(embedded=before), []
-            put = Tensor.index_put_ if overwrite else Tensor.index_put
-            rows, heads = (torch.arange(n, device=x.device) for n in (tokens.shape[0], self.heads))
             first = tokens.shape[1] - logits.shape[1]
             for i in range(tokens.shape[1]):
-                before, slot = (start + i - 1) % self.window, (start + i) % self.window
-                successors = put(state.successors, (rows, before), tokens[:, i])
-                state = state._replace(successors=successors)
+                state = state.write(tokens[:, i], start + i, overwrite=overwrite)
                 if i >= first:
                     one, own = slice(i, i + 1), logits[:, i - first, None]
                     parts = q[:, :, one], gates[:, one], own, bars[:, one]
                     outputs.append(self._step(*parts, (start + i)[:, None], state))
-                keys = put(state.keys, (rows[:, None], heads, slot[:, None]), k[:, :, i])
-                state = state._replace(keys=keys, bars=put(state.bars, (rows, slot), of_keys[:, i]))
+                state = state._replace(last_key=k[:, :, i], last_bar=of_keys[:, i])
             log_p = torch.cat(outputs, dim=1)
             if targets is not None:
                 log_p = log_p.gather(2, targets[..., None])[..., 0]
@@ -232,15 +247,15 @@ class CopyHead(nn.Module):
     def _ring(self, k: Tensor, tokens: Tensor, bars: Tensor, embedded: Tensor) -> CopyState:
         """Return the ring after whole sequences."""
         batch, heads, length, width = k.shape
-        kept = torch.arange(max(0, length - self.window), length, device=k.device)
+        kept = torch.arange(max(1, length - self.window), length, device=k.device)
         slots = kept % self.window
-        keys = k.new_zeros(batch, heads, self.window, width).index_copy(2, slots, k[:, :, kept])
+        keys = k.new_zeros(batch, heads, self.window, width).index_copy(2, slots, k[:, :, kept - 1])
         empty = tokens.new_full((batch, self.window), EMPTY)
-        bars = empty.index_copy(1, slots, bars[:, kept])
-        successors = F.pad(tokens[:, 1:], (0, 1))[:, kept]
-        successors = torch.zeros_like(empty).index_copy(1, slots, successors)
+        ring = empty.index_copy(1, slots, bars[:, kept - 1])
+        successors = torch.zeros_like(empty).index_copy(1, slots, tokens[:, kept])
         lag_bias = k.new_zeros(batch, self.scaled_lag_bias.shape[1])
-        return CopyState(keys, successors, bars, embedded, lag_bias)
+        last = k[:, :, -1].clone(), bars[:, -1].clone()
+        return CopyState(keys, ring, successors, *last, embedded, lag_bias)
 
 
 def _attend(q: Tensor, k: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:

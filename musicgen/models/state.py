@@ -95,5 +95,5 @@ class ModelState:
             self,
             layers=[layer.replaced(part(f"layers.{i}.")) for i, layer in enumerate(self.layers)],
             length=tensors["length"],
-            copied=None if self.copied is None else CopyState(**part("copied.")),
+            copied=None if self.copied is None else self.copied._replace(**part("copied.")),
         )

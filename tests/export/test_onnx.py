@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError
-from musicgen.export.graph import step_graph
-from musicgen.export.step import RecurrentStep
+from musicgen.export.graph import NEW, step_graph
+from musicgen.export.step import RINGS, RecurrentStep
 from musicgen.export.weights import store_weights
 from musicgen.generation.model import MusicModel
 from tests.checkpoints.small_model import small_model
@@ -45,8 +45,13 @@ def test_a_graph_computes_the_logits_of_the_model(each):
         )
         fed = {"tokens": ids[:, n].numpy(), "positions": positions.numpy(), **graph_state}
         taken = {entry.name: fed[entry.name] for entry in session.get_inputs()}
+        for ring, (source, axis) in RINGS.items():
+            if ring in fed:
+                slots = fed[ring].swapaxes(1, axis)
+                slots[:, n % slots.shape[1]] = fed[source]
         logits, *rest = session.run(None, taken)
-        graph_state = dict(zip(graph_state, rest, strict=True))
+        changed = [entry.name.removeprefix(NEW) for entry in session.get_outputs()[1:]]
+        graph_state |= dict(zip(changed, rest, strict=True))
         np.testing.assert_allclose(logits, expected[:, 0], atol=2e-4)
         if n == 35 and "copied.lag_bias" in graph_state:  # which the sampler writes
             state.lag_bias.normal_()
@@ -72,13 +77,18 @@ class Program:
         state = {
             each["name"]: np.broadcast_to(
                 np.array(each["initial"], each["dtype"]), (1, *each["shape"][1:])
-            )
+            ).copy()
             for each in self.manifest["inputs"]
             if "initial" in each
         }
         found = []
         for token, position in zip(ids, positions, strict=True):
             fed = {"tokens": np.array([token]), "positions": np.array([position]), **state}
+            for each in self.manifest["inputs"]:
+                if "written" in each:
+                    axis, source = each["written"]["axis"], each["written"]["from"]
+                    slots = state[each["name"]].swapaxes(1, axis)
+                    slots[:, int(state["length"][0]) % slots.shape[1]] = fed[source]
             out = self.session.run([each["name"] for each in self.manifest["outputs"]], fed)
             for each, value in zip(self.manifest["outputs"], out, strict=True):
                 if "becomes" in each:
@@ -93,7 +103,9 @@ IDS = np.arange(3, 40)
 @pytest.fixture(scope="module")
 def model() -> MusicModel:
     torch.manual_seed(0)
-    return small_model()
+    found = small_model()
+    found.model.add_copy_head({"window": 17, "max_lag": 5, "coordinate": "index"})
+    return found
 
 
 @pytest.fixture(scope="module")

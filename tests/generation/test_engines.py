@@ -109,7 +109,7 @@ def test_the_models_of_the_package_have_their_graphs(cache, name):
         for n in range(8, 38):
             logits, state = engine.step(ids[:, n], positions[:, n], state)
             torch.testing.assert_close(logits[0], expected[n], rtol=1e-4, atol=1e-4)
-    assert isinstance(state, onnx_runtime.ArrayState)
+    assert isinstance(state, onnx_runtime.BoundState)
 
 
 def test_auto_makes_a_graph_after_enough_steps_and_reports_a_failure_once(cache, monkeypatch):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from musicgen.export.cached import find_graph, make_graph, named_tensors
-from musicgen.export.step import RecurrentStep
+from musicgen.export.graph import NEW
+from musicgen.export.step import RINGS, RecurrentStep
 from musicgen.generation.engines.eager import Engine, first_line
 from musicgen.models import ModelState, Transformer
 from musicgen.random import NoiseKey
@@ -22,25 +23,70 @@ if TYPE_CHECKING:
 NUM_STEPS_TO_EXPORT = 1000
 """Steps that save about as long as making a graph takes."""
 
-_ROWS_OF_RINGS = 4
-"""Rows up to which a graph is faster with a copy head, whose rings it copies at each step."""
+Arrays = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True)
-class ArrayState:
-    """A state as the arrays of `ModelState.tensors`, by name."""
+class BoundState:
+    """The state of some rows, in the memory that a session reads and writes.
 
-    arrays: dict[str, NDArray[Any]]
+    What a step replaces is there twice: steps read one copy and write the other in turn.
+
+    Args:
+        arrays: those of `ModelState.tensors`, by name.
+    """
+
+    def __init__(self, session: onnxruntime.InferenceSession, arrays: Arrays) -> None:
+        self.session, rows = session, len(arrays["length"])
+        shapes = {
+            each.name: (rows, *each.shape[1:])
+            for each in (*session.get_inputs(), *session.get_outputs())
+        }
+        self._rows, self._tokens = np.arange(rows), np.empty(rows, np.int64)
+        self._positions = np.empty(shapes["positions"], np.int64)
+        self._logits = np.empty(shapes["logits"], np.float32)
+        now = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        now["tokens"] = self._tokens
+        then = now | {k: np.empty_like(x) for k, x in now.items() if NEW + k in shapes}
+        self._sides = [(now, self._bind(now, then)), (then, self._bind(then, now))]
+
+    @property
+    def arrays(self) -> Arrays:
+        return self._sides[0][0]
+
+    def _bind(self, now: Arrays, then: Arrays) -> onnxruntime.IOBinding:
+        """Return a step from some arrays to others."""
+        from onnxruntime import OrtValue
+
+        binding = self.session.io_binding()
+        for each in self.session.get_inputs():
+            array = self._positions if each.name == "positions" else now[each.name]
+            binding.bind_ortvalue_input(each.name, OrtValue.ortvalue_from_numpy(array))
+        for each in self.session.get_outputs():
+            array = self._logits if each.name == "logits" else then[each.name.removeprefix(NEW)]
+            binding.bind_ortvalue_output(each.name, OrtValue.ortvalue_from_numpy(array))
+        return binding
+
+    def step(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Change the state to that after tokens [B] at positions [B, P]; return logits [B, V]."""
+        self._tokens[:], self._positions[:] = tokens, positions
+        arrays, binding = self._sides[0]
+        for name, (source, axis) in RINGS.items():
+            if name in arrays:
+                ring = arrays[name].swapaxes(1, axis)
+                ring[self._rows, arrays["length"] % ring.shape[1]] = arrays[source]
+        self.session.run_with_iobinding(binding)
+        self._sides.reverse()
+        return torch.from_numpy(self._logits.copy())
 
     @property
     def lag_bias(self) -> Tensor:
         """As of `ModelState`."""
         return torch.from_numpy(self.arrays["copied.lag_bias"])
 
-    def select(self, rows: Tensor) -> ArrayState:
+    def select(self, rows: Tensor) -> BoundState:
         """Return the states of the given rows, which may repeat."""
         index = rows.numpy()
-        return ArrayState({name: array[index] for name, array in self.arrays.items()})
+        return BoundState(self.session, {name: array[index] for name, array in self.arrays.items()})
 
 
 class OnnxEngine(Engine):
@@ -69,22 +115,14 @@ class OnnxEngine(Engine):
         self._session: onnxruntime.InferenceSession | None = None
 
     def step(self, tokens: Tensor, positions: Tensor, state: Any) -> tuple[Tensor, Any]:
-        if self.warn is not None and self._should_write_rings(state, len(tokens)):
-            return super().step(tokens, positions, state)
         if self._session is None:
             self._session = self._find_session()
         if self._session is None:
             return super().step(tokens, positions, state)
         if isinstance(state, ModelState):
-            state = ArrayState({name: x.numpy() for name, x in state.tensors().items()})
-        fed = {"tokens": tokens.numpy(), "positions": positions.numpy(), **state.arrays}
-        logits, *after = self._session.run(None, fed)
-        return torch.from_numpy(logits), ArrayState(dict(zip(state.arrays, after, strict=True)))
-
-    @staticmethod
-    def _should_write_rings(state: Any, rows: int) -> bool:
-        """Return whether torch is faster, as it writes a copy head's rings in place."""
-        return isinstance(state, ModelState) and state.copied is not None and rows > _ROWS_OF_RINGS
+            arrays = {name: tensor.numpy() for name, tensor in state.tensors().items()}
+            state = BoundState(self._session, arrays)
+        return state.step(tokens, positions), state
 
     def _find_session(self) -> onnxruntime.InferenceSession | None:
         self._num_steps += 1
