@@ -1,6 +1,6 @@
 """Split music21's chorales by Bach so that no melody and no bass is in two splits.
 
-    PYTHONPATH=. python benchmarks/chorale_split.py jsb_chorales.json.xz
+    python -m benchmarks.chorale_split jsb_chorales.json.xz
 
 Two pieces belong together if a voice of one shares `SAME` or more of its runs of eight melodic
 intervals with the same voice of the other, in any key; the relation is transitive. The pieces of
@@ -110,7 +110,7 @@ def main(jsb_path: str) -> None:
     splits = split_chorales(sources, group)
     kinds = Counter(sources.values())
     result = {
-        "command": "PYTHONPATH=. python benchmarks/chorale_split.py jsb_chorales.json.xz",
+        "command": "python -m benchmarks.chorale_split jsb_chorales.json.xz",
         "pieces": {split: len(names) for split, names in splits.items()},
         "groups": {split: len({group[n] for n in names}) for split, names in splits.items()},
         "jsb pieces": {split: kinds[split] for split in ("train", "val")},

@@ -22,6 +22,7 @@ from musicgen.midi.roles import (
     role,
 )
 from musicgen.midi.score import (
+    FERMATA,
     NOTE,
     TEMPO,
     Marker,
@@ -35,6 +36,7 @@ from musicgen.midi.score import (
 
 __all__ = [
     "DRUMS",
+    "FERMATA",
     "MIDI_SUFFIXES",
     "NOTE",
     "PITCH_CLASSES",

@@ -28,6 +28,10 @@ class Marker(NamedTuple):
     text: str
 
 
+FERMATA = "Fermata"
+"""The text of a fermata's marker."""
+
+
 class TimeSignature(NamedTuple):
     tick: int
     numerator: int
@@ -137,8 +141,8 @@ class Score:
     def clip(self, start: int, end: int) -> Score:
         """Return the notes that begin in the ticks [start, end), moved to tick 0.
 
-        Tempo, time signature and the last marker at `start` apply from tick 0. Notes that sound
-        past `end` keep their duration.
+        Tempo, time signature and the last marker at `start`, unless it is a fermata before, apply
+        from tick 0. Notes that sound past `end` keep their duration.
         """
 
         def clip_events(events: list[Any]) -> list[Any]:
@@ -156,5 +160,6 @@ class Score:
         tempos = self.tempos[first:]
         tempos = tempos[tempos["tick"] < end].copy()
         tempos["tick"] = np.maximum(tempos["tick"] - start, 0)
-        signatures, markers = clip_events(self.time_signatures), clip_events(self.markers)
+        signatures = clip_events(self.time_signatures)
+        markers = clip_events([m for m in self.markers if m.text != FERMATA or m.tick >= start])
         return Score(self.ticks_per_beat, tracks, tempos, signatures, markers)

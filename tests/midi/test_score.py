@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track, notes_from, sort_notes
+from musicgen.midi import (
+    FERMATA,
+    TEMPO,
+    Marker,
+    Score,
+    TimeSignature,
+    Track,
+    notes_from,
+    sort_notes,
+)
 
 
 @pytest.fixture
@@ -36,6 +45,11 @@ def test_clip_moves_tempo_metre_and_marker_to_its_beginning(score):
     assert score.clip(480, 481).markers == [(0, "D_m_D")], "an end is not inside"
     assert score.clip(480, 960).tempos.tolist() == [(0, 60)]
     assert score.clip(2000, 3000).tempos.tolist() == [(0, 30)]
+
+
+def test_a_fermata_before_a_clip_does_not_apply_to_it():
+    markers = [Marker(0, "C_M_C"), Marker(480, FERMATA), Marker(960, FERMATA)]
+    assert Score(markers=markers).clip(500, 1000).markers == [(0, "C_M_C"), (460, FERMATA)]
 
 
 def test_clip_before_the_first_event_has_no_events():

@@ -14,13 +14,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from musicgen.errors import UserError
-from musicgen.midi import Marker, Score, TimeSignature, Track, notes_from
+from musicgen.midi import FERMATA, Marker, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization.base import TICKS_PER_BEAT
 
 SUFFIXES = (".krn", ".musicxml", ".mxl", ".xml")
-FERMATA = "Fermata"
-"""The text of a fermata's marker."""
-
 _PROGRAM, _VELOCITY = 52, 80  # Choir Aahs
 _SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 _KERN_NOTE = re.compile(r"(\d+)(\.*)[^\da-gA-Gr]*(?:([a-gA-G]+)([#n-]*)|r)")

@@ -1,0 +1,138 @@
+"""Four-part writing: hand-computed cases, and music21's parallels in chorales by Bach."""
+
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+
+from musicgen.data.corpora import BachChorales
+from musicgen.errors import UserError
+from musicgen.metrics.part_writing import part_writing, sonorities
+from musicgen.midi import FERMATA, Marker, Score, Track, notes_from
+
+BEAT = 12
+
+
+def piece(*chords, beats=None, fermatas=()):
+    """Chords of one beat each, or of `beats`, from soprano to bass; None is silence."""
+    lengths = np.array(beats or [1] * len(chords)) * BEAT
+    starts = np.cumsum(lengths) - lengths
+    tracks = []
+    for name, pitches in zip(("S", "A", "T", "B"), zip(*chords, strict=True), strict=True):
+        rows = zip(starts.tolist(), lengths.tolist(), pitches, strict=True)
+        notes = notes_from([(int(t), int(d), p, 80) for t, d, p in rows if p is not None])
+        tracks.append(Track(name, notes=notes))
+    markers = [Marker(int(BEAT * beat), FERMATA) for beat in fermatas]
+    return Score(BEAT, tracks, markers=markers)
+
+
+C, F, G = (72, 67, 64, 48), (69, 65, 60, 53), (71, 67, 62, 55)
+G7, C6 = (71, 65, 62, 43), (72, 67, 60, 52)  # without and with the root in the bass
+
+
+def test_parallels_are_counted_by_pairs_of_voices_that_move_together():
+    # All voices go up a tone: alto and bass are a twelfth apart, soprano and bass two octaves.
+    found = part_writing(piece(C, tuple(p + 2 for p in C)))
+    assert (found["parallel_fifths"], found["parallel_octaves"]) == (50, 50)
+    # The alto stays on its note, so that only the octave of the outer voices is left.
+    found = part_writing(piece(C, (74, 67, 65, 50)))
+    assert (found["parallel_fifths"], found["parallel_octaves"]) == (0, 50)
+    # From a fifth to a twelfth in contrary motion.
+    found = part_writing(piece((72, 67, 64, 60), (72, 69, 64, 50)))
+    assert found["parallel_fifths"] == 50
+    # Bass and alto move one after the other, or with a rest between.
+    found = part_writing(piece(C, (72, 69, 64, 48), (72, 69, 64, 50)))
+    assert found["parallel_fifths"] == 0
+    found = part_writing(piece(C, (72, None, 64, None), (72, 69, 64, 50)))
+    assert found["parallel_fifths"] == 0
+
+
+def test_ranges_and_crossings():
+    # B5 and D2 are outside their ranges; the tenor is above the alto for two beats of five.
+    found = part_writing(piece(C, (83, 60, 64, 38), C, beats=[2, 2, 1]))
+    assert found["out_of_range"] == 2 / 12
+    assert found["crossed"] == 2 / 5
+
+
+def test_tracks_may_be_in_any_order():
+    score = piece(C, (83, 60, 64, 38), G)
+    assert part_writing(replace(score, tracks=score.tracks[::-1])) == part_writing(score)
+
+
+@pytest.mark.parametrize(
+    ("chord", "fits"),
+    [
+        (C, True),
+        (G7, True),  # with all four tones
+        ((65, 65, 59, 43), True),  # without its fifth
+        ((72, 67, 60, 48), True),  # C and G alone
+        ((74, 67, 64, 48), False),  # a ninth
+        ((72, 65, 60, 55), False),  # a fourth suspended, F over C and G
+        ((72, 72, 60, 48), False),  # one tone
+        ((68, 65, 62, 59), True),  # a diminished seventh chord
+        ((68, 64, 60, 48), True),  # an augmented triad
+        ((72, 65, 64, 53), False),  # a major seventh chord without its third
+    ],
+)
+def test_the_melody_fits_if_its_chord_is_a_triad_or_a_seventh_chord(chord, fits):
+    assert part_writing(piece(chord))["melody_fit"] == fits
+
+
+def test_a_melody_is_measured_where_its_notes_begin():
+    # The second chord is none, but the melody began its note before.
+    score = piece(C, (72, 70, 65, 48), G)
+    assert part_writing(score)["melody_fit"] == 2 / 3
+    score.tracks[0].notes = notes_from([(0, 2 * BEAT, 72, 80), (2 * BEAT, BEAT, 71, 80)])
+    assert part_writing(score)["melody_fit"] == 1
+
+
+def test_phrase_ends_are_fermatas():
+    # G-C: closed, a falling fifth. F-G: closed, a step. C in first inversion and G7: open.
+    score = piece(G, C, F, G, C6, G7, fermatas=[1, 3, 4, 5, 80])
+    found = part_writing(score)
+    assert found["phrase_ends"] == pytest.approx(100 * 4 / 6)
+    assert (found["closed_ends"], found["fifth_ends"]) == (2 / 4, 1 / 4)
+
+
+def test_without_fermatas_phrases_end_with_held_chords():
+    # The last C is one chord of two beats, although it is struck twice.
+    score = piece(F, C6, G, C, C, beats=[1, 3, 1, 1, 1])
+    found = part_writing(score)
+    assert found["phrase_ends"] == pytest.approx(100 * 2 / 7)
+    assert (found["closed_ends"], found["fifth_ends"]) == (1 / 2, 1 / 2)
+    ends = part_writing(piece(C, G))
+    assert np.isnan([ends["closed_ends"], ends["fifth_ends"]]).all()
+
+
+@pytest.mark.parametrize("num_voices", [3, 5])
+def test_other_numbers_of_voices_are_refused(num_voices):
+    tracks = [*piece(C).tracks, Track("V", notes=notes_from([(0, BEAT, 60, 80)]))][:num_voices]
+    with pytest.raises(UserError, match=rf"^{num_voices} tracks with notes; .* needs 4$"):
+        part_writing(Score(BEAT, tracks))
+
+
+@pytest.mark.parametrize("name", ["bwv268.mxl", "bwv40.8.mxl", "bwv248.64-s.mxl", "bwv371.mxl"])
+def test_parallels_in_bach_are_those_of_music21(name):
+    pytest.importorskip("music21")
+    from music21.note import Note
+    from music21.voiceLeading import VoiceLeadingQuartet
+
+    corpus = BachChorales()
+    (score,) = (corpus.read_piece(piece) for piece in corpus.pieces() if piece.name == name)
+    edges, pitches = sonorities(score)
+    notes = {pitch: Note(midi=int(pitch)) for pitch in np.unique(pitches[pitches >= 0])}
+    fifths = octaves = 0
+    for before, after in pairwise(pitches):
+        for high, low in combinations(range(4), 2):
+            four = [before[high], after[high], before[low], after[low]]
+            if min(four) < 0:
+                continue
+            quartet = VoiceLeadingQuartet(*(notes[pitch] for pitch in four))
+            fifths += quartet.parallelFifth()
+            octaves += quartet.parallelUnisonOrOctave() or quartet.antiParallelMotion("P8")
+    beats = edges[-1] - edges[0]
+    found = part_writing(score)
+    assert fifths + octaves
+    assert found["parallel_fifths"] == pytest.approx(100 * fifths / beats)
+    assert found["parallel_octaves"] == pytest.approx(100 * octaves / beats)
