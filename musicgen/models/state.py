@@ -49,6 +49,7 @@ class ModelState:
     position: Any
     length: Tensor  # [B], number of tokens so far
     copied: CopyState | None = None  # of a copy head
+    recent: Tensor | None = None  # [B, largest lag], of a `LaggedEmbedding`
 
     @property
     def lag_bias(self) -> Tensor:
@@ -60,7 +61,8 @@ class ModelState:
         """Return the states of the given rows, which may repeat."""
         layers = [layer.select(rows) for layer in self.layers]
         copied = None if self.copied is None else self.copied.select(rows)
-        return ModelState(layers, self.position, self.length[rows], copied)
+        recent = None if self.recent is None else self.recent[rows]
+        return ModelState(layers, self.position, self.length[rows], copied, recent)
 
     @staticmethod
     def cat(states: list[ModelState]) -> ModelState:
@@ -70,13 +72,16 @@ class ModelState:
         lengths = torch.cat([state.length for state in states])
         rings = [state.copied for state in states if state.copied is not None]
         copied = CopyState.cat(rings) if rings else None
-        return ModelState(layers, states[0].position, lengths, copied)
+        recent = [state.recent for state in states if state.recent is not None]
+        tokens = torch.cat(recent) if recent else None
+        return ModelState(layers, states[0].position, lengths, copied, tokens)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors of a state of linear attention by name; row b is sequence b."""
         copied = {} if self.copied is None else self.copied._asdict()
         return {
             "length": self.length,
+            **({} if self.recent is None else {"recent": self.recent}),
             **{
                 f"layers.{i}.{name}": tensor
                 for i, layer in enumerate(self.layers)
@@ -95,5 +100,6 @@ class ModelState:
             self,
             layers=[layer.replaced(part(f"layers.{i}.")) for i, layer in enumerate(self.layers)],
             length=tensors["length"],
+            recent=tensors.get("recent"),
             copied=None if self.copied is None else self.copied._replace(**part("copied.")),
         )

@@ -16,6 +16,7 @@ from musicgen.models.compatibility import check_compatible
 from musicgen.models.copy_head import CopyHead, CopyState
 from musicgen.models.dropout import Dropout
 from musicgen.models.heads import ClassificationHead
+from musicgen.models.lags import LaggedEmbedding
 from musicgen.models.layer import Layer, LayerSettings
 from musicgen.models.norm import NORMS
 from musicgen.models.phases import PhaseEmbedding
@@ -48,6 +49,7 @@ class Transformer(nn.Module):
             the steps of both. Weights of `init_std` begin with small logits at a normalised output.
         init_std: standard deviation of linear and embedding weights.
         cycles: lengths in tokens of the cycles of a `PhaseEmbedding`; none: no such embedding.
+        lags: distances in tokens of a `LaggedEmbedding`; none: no such embedding.
         head: builds the head from `dim, num_outputs`; None: logits of each token's successor.
         num_outputs: of the head; None: `vocab_size`.
         input_dim: C, width of input vectors; a linear layer takes the place of the embedding.
@@ -78,6 +80,7 @@ class Transformer(nn.Module):
         tie_embeddings: bool = False,
         init_std: float = 0.01,
         cycles: Sequence[int] = (),
+        lags: Sequence[int] = (),
         head: Callable[..., ClassificationHead] | None = None,
         num_outputs: int | None = None,
         input_dim: int | None = None,
@@ -118,6 +121,12 @@ class Transformer(nn.Module):
         else:
             self.embedding = nn.Embedding(vocab_size, dim)
         self.phases = PhaseEmbedding(cycles, dim)
+        self.lagged: LaggedEmbedding | None = None
+        if lags:
+            if vocab_size is None or not causal:
+                expected = "expected [] in models of vectors, and of all tokens at once"
+                raise ParameterError("lags", list(lags), expected)
+            self.lagged = LaggedEmbedding(lags, vocab_size, dim)
         if site == Site.FEATURE:  # its width is that of the feature map
             layers = build_layers(width, width**-0.5)
             self.position = build_position(layers[0].attention.feature_dim)
@@ -250,7 +259,11 @@ class Transformer(nn.Module):
             state: what an earlier call returned for the tokens before these.
         """
         positions = self._positions(tokens, positions, state)
-        x = self.phases(self.embedding(tokens), positions) * self.embedding_scale
+        x, recent = self.embedding(tokens), None
+        if self.lagged is not None:
+            lagged, recent = self.lagged(tokens, key_mask, None if state is None else state.recent)
+            x = x + lagged
+        x = self.phases(x, positions) * self.embedding_scale
         if self.class_token is not None:
             x = torch.cat((self.class_token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)
             positions = F.pad(positions, (0, 0, 1, 0), value=-1)
@@ -276,7 +289,7 @@ class Transformer(nn.Module):
         if not return_state:
             return x, None
         seen = tokens.new_zeros(len(tokens)) if state is None else state.length
-        return x, ModelState(layer_states, position_state, seen + tokens.shape[1])
+        return x, ModelState(layer_states, position_state, seen + tokens.shape[1], recent=recent)
 
     def _positions(
         self, tokens: Tensor, positions: Tensor | None, state: ModelState | None

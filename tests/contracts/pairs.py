@@ -129,6 +129,7 @@ def find_pairs() -> list[Pair]:
         found += [pair("sinusoidal", a, dict([option])) for a in ("favor", "softmax")]
     found += [pair("none", "favor", {"short_conv": 2})]
     found += [pair("sinusoidal", a, {"cycles": (4, 7)}) for a in ("favor", "softmax")]
+    found += [pair("sinusoidal", a, {"lags": (3, 7)}) for a in ("favor", "softmax")]
     found += [pair("rope", a, COPY) for a in ATTENTIONS] + [pair("none", "favor", OPTIONS, COPY)]
     for p in ("none", "rope", "sine_spe"):
         for a, *more in (("softmax",), ("favor", TOKEN), ("elu", TOKEN), ("softmax", SPAN)):

@@ -1,0 +1,35 @@
+"""Embeddings of the tokens at fixed distances: against their definition."""
+
+import pytest
+import torch
+
+from musicgen.attention import SoftmaxAttention
+from musicgen.errors import UserError
+from musicgen.models import Transformer
+from musicgen.models.lags import LaggedEmbedding
+from musicgen.position import NoPosition
+
+
+def test_the_vectors_are_those_of_earlier_tokens():
+    lagged = LaggedEmbedding([2, 5], 9, 4)
+    tokens = torch.tensor([[3, 0, 7, 7, 8, 1, 2]])
+    added, _ = lagged(tokens, None, None)
+    rows = [0] * 5 + [token + 1 for token in tokens[0].tolist()]  # 0: before the beginning
+    for n in range(7):
+        expected = lagged.tables[0].weight[rows[5 + n - 2]] + lagged.tables[1].weight[rows[n]]
+        torch.testing.assert_close(added[0, n], expected)
+
+
+def test_padding_is_as_nothing():
+    lagged = LaggedEmbedding([1], 9, 4)
+    mask = torch.tensor([[True, False, True]])
+    added, before = lagged(torch.tensor([[3, 0, 7]]), mask, None)
+    torch.testing.assert_close(added[0, 2], lagged.tables[0].weight[0])
+    assert before.tolist() == [[8]]
+
+
+@pytest.mark.parametrize("wrong", [{"lags": [0]}, {"lags": [4], "causal": False}])
+def test_lags_that_cannot_be(wrong):
+    sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "ff_dim": 8}
+    with pytest.raises(UserError, match="^lags="):
+        Transformer(9, **sizes, position=NoPosition, attention=SoftmaxAttention, **wrong)
