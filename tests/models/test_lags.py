@@ -31,5 +31,5 @@ def test_padding_is_as_nothing():
 @pytest.mark.parametrize("wrong", [{"lags": [0]}, {"lags": [4], "causal": False}])
 def test_lags_that_cannot_be(wrong):
     sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "ff_dim": 8}
-    with pytest.raises(UserError, match="^lags="):
+    with pytest.raises(UserError, match=r"^lags"):
         Transformer(9, **sizes, position=NoPosition, attention=SoftmaxAttention, **wrong)
