@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,7 +40,9 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
     composed = issubclass(corpus_class, ComposedCorpus)
     if composed:
         settings.setdefault("root", _COMPOSED)  # published models have no paths
-    if root is None and "root" not in settings:
+    if "root" not in signature(corpus_class).parameters:  # part of a package
+        root = None
+    elif root is None and "root" not in settings:
         expected = "expected the corpus's folder, which a published model does not know"
         raise ParameterError("data.root", "null", expected)
     if root is not None:

@@ -71,6 +71,15 @@ def test_a_corpus_is_not_composed_where_a_stranger_says(tmp_path, config, monkey
         open_training_data(model, tmp_path / "mine")
 
 
+def test_a_corpus_of_a_package_needs_no_folder(config):
+    pytest.importorskip("music21")
+    cfg = config("train", "data=bach_chorales")
+    plain = {name: OmegaConf.to_container(cfg[name], resolve=True) for name in ("data", "loader")}
+    model = MusicModel(None, REMI(), SimpleNamespace(config=plain), Path("model.ckpt"))
+    for root in None, "elsewhere":
+        assert len(open_training_data(model, root).corpus.pieces()) == 407
+
+
 def test_loading_imports_neither_hydra_nor_lightning():
     code = (
         "import sys, musicgen; musicgen.load(sys.argv[1]);"

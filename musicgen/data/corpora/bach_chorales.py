@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from musicgen.data.corpora.base import Piece
-from musicgen.data.corpora.music21_corpus import Music21Corpus, find_corpus
+from musicgen.data.corpora.music21_corpus import Music21Corpus
 from musicgen.errors import UserError
 from musicgen.midi import Score
 from musicgen.tokenization.chorale.frames import NUM_VOICES, VOICES, find_voice
@@ -23,19 +23,18 @@ def read_split() -> dict[str, list[str]]:
 class BachChorales(Music21Corpus):
     """The 407 chorales with one soprano, alto, tenor and bass; instruments are left out.
 
-    Pieces with melodies or basses in common, in any key, share a split, and so do all those that
-    share one with the training pieces of the JSB chorales: `train`.
+    Pieces with a melody, a bass or another voice in common, in any key, share a split: `train` if
+    they share one with a training piece of the JSB chorales.
     """
 
     def __init__(self) -> None:
         super().__init__("bach")
 
     def pieces(self) -> list[Piece]:
-        folder = find_corpus() / self.composer
         return [
-            Piece(name, folder / name, name, split)
-            for split, names in read_split().items()
-            for name in names
+            Piece(name := Path(file).stem, self.root / file, name, split)
+            for split, files_of_split in read_split().items()
+            for file in files_of_split
         ]
 
     def read(self, path: Path) -> Score:

@@ -22,21 +22,24 @@ class Music21Corpus(Corpus):
 
     Args:
         composer: a folder of music21's corpus, such as palestrina.
+
+    Raises:
+        UserError: music21 is missing.
     """
 
     def __init__(self, composer: str) -> None:
+        super().__init__(find_corpus() / str(composer))
         self.composer = composer
 
     def pieces(self) -> list[Piece]:
-        corpus = find_corpus()
+        corpus = self.root.parent
         paths = sorted(path for path in corpus.rglob("*") if path.suffix in SUFFIXES)
         composers = sorted({path.relative_to(corpus).parts[0] for path in paths})
         check_choice("composer", self.composer, composers)
-        folder = corpus / self.composer
         return [
-            Piece(name := path.relative_to(folder).as_posix(), path, _work(path) or name)
+            Piece(name := path.relative_to(self.root).as_posix(), path, _work(path) or name)
             for path in paths
-            if path.is_relative_to(folder)
+            if path.is_relative_to(self.root)
         ]
 
     def read(self, path: Path) -> Score:

@@ -1,6 +1,6 @@
 """Printed scores, in MusicXML or Humdrum **kern, as `Score`s.
 
-music21 reads them too, but takes more than ten times as long.
+music21 reads them too, but takes seven times as long for MusicXML, thirty times for **kern.
 """
 
 from __future__ import annotations

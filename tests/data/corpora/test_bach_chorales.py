@@ -25,18 +25,18 @@ def piece(corpus, name):
 
 def test_the_split_lists_each_four_part_chorale_once(corpus):
     pieces = corpus.pieces()
-    names = {piece.name for piece in pieces}
+    names = {piece.path.name for piece in pieces}
     result = json.loads((ROOT / "benchmarks/results/chorale_split.json").read_text("utf-8"))
     counts = {split: sum(p.split == split for p in pieces) for split in ("train", "val", "test")}
     assert counts == result["pieces"] == {"train": 334, "val": 39, "test": 34}
-    assert len(names) == len(pieces) == 407
+    assert len(names) == len({piece.name for piece in pieces}) == 407
     everything = {piece.name for piece in Music21Corpus("bach").pieces()}
     assert names | set(result["left out"]) == everything
     assert all(piece.path.is_file() for piece in pieces)
 
 
 def test_instruments_are_left_out_and_bars_start_after_the_pickup(corpus):
-    score = piece(corpus, "bwv1.6.mxl")  # with a horn
+    score = piece(corpus, "bwv1.6")  # with a horn
     assert [track.name for track in score.tracks] == ["Soprano", "Alto", "Tenor", "Bass"]
     # Wie schön leuchtet der Morgenstern: the upbeat F4, then C5 A4 F4 C5 in the first whole bar.
     assert score.tracks[0].notes["pitch"][:5].tolist() == [65, 72, 69, 65, 72]
@@ -74,7 +74,7 @@ def test_what_belongs_to_the_training_pieces_of_jsb_is_for_training():
 @pytest.mark.slow
 def test_no_melody_and_no_bass_is_in_two_splits(corpus):
     by_split = {"train": [], "val": [], "test": []}
-    pieces = [p for i, p in enumerate(corpus.pieces()) if p.split != "train" or i % 4 == 0]
+    pieces = [p for i, p in enumerate(corpus.pieces()) if p.split != "train" or i % 8 == 0]
     for each in pieces:
         by_split[each.split].append(runs(corpus.read_piece(each)))
     for one, other in combinations(by_split.values(), 2):

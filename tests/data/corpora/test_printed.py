@@ -197,4 +197,4 @@ def test_an_unknown_composer_lists_those_there_are():
 def test_without_music21_one_line_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr("musicgen.data.corpora.music21_corpus.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"music21.*missing: pip install 'musicgen-symbolic\[m"):
-        Music21Corpus("bach").pieces()
+        Music21Corpus("bach")
