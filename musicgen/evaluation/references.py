@@ -18,7 +18,7 @@ from musicgen.errors import UserError
 from musicgen.evaluation.measure import Inputs
 from musicgen.evaluation.prompt_files import SPLITS, prompt_files
 from musicgen.evaluation.training_data import held_out_pieces, open_training_data
-from musicgen.generation.prompts import make_prompt, on_grid
+from musicgen.generation.prompts import FROM_NOTHING, make_prompt, on_grid
 from musicgen.midi import Score, find_midi, read, without_suffix
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
@@ -203,7 +203,7 @@ def pair_files(
         file = path.relative_to(folder).as_posix()
         row = manifest.pieces.get(file, {})
         prompt, end = row.get("prompt"), row.get("prompt end", 0)
-        if row and not row.get("prompt beats", end):
+        if prompt == FROM_NOTHING:
             skipped[file] = "generated without a prompt"
             continue
         try:

@@ -13,6 +13,9 @@ from musicgen.midi import Score, TimeSignature, Track
 from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, Tokenizer
 from musicgen.validation import check_int
 
+FROM_NOTHING = "from nothing"
+"""The name of the prompt of pieces without one."""
+
 
 @dataclass(frozen=True)
 class PromptSource:
@@ -173,4 +176,4 @@ def empty_prompt(tokenizer: Tokenizer) -> Prompt:
     score = Score()
     bar_length = tokenizer.bar_length(score)
     tokens = tokenizer.start_tokens()
-    return Prompt("from nothing", tokens, 0, 0, bar_length, score, score, EncodingSummary())
+    return Prompt(FROM_NOTHING, tokens, 0, 0, bar_length, score, score, EncodingSummary())

@@ -64,6 +64,17 @@ def test_phrases_of_harmonisations_end_at_the_fermatas_of_the_original(
     assert [line.split(",")[0] for line in lines] == ["piece", "tune_0.mid", "tune_1.mid"]
 
 
+def test_pieces_of_which_parts_were_kept_count_from_their_beginning(
+    tmp_path, measure, inputs, folders
+):
+    where = folders(original=piece(G, C, fermatas=[1]), generated={"tune.mid": piece(G, C6)})
+    row = {"file": "tune.mid", "prompt": "tune.mid", "prompt end": 0, "prompt beats": 0}
+    manifest = {"pieces": [row], "references": where["originals"]}
+    (tmp_path / "generated/generation.json").write_text(json.dumps(manifest))
+    rows = rows_of(measure, inputs, where, tmp_path)
+    assert (rows["closed_ends"]["generated"], rows["closed_ends"]["originals"]) == (0, 1)
+
+
 def test_continuations_are_compared_with_as_much_of_the_original(
     tmp_path, measure, inputs, folders
 ):
