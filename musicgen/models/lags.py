@@ -17,7 +17,8 @@ class LaggedEmbedding(nn.Module):
 
     Args:
         lags: in tokens.
-        vocab_size: V.
+        vocab_size: V, padding included, which is the last; its vector is also that of lags that
+            reach beyond the beginning.
         dim: model width D.
     """
 
@@ -25,9 +26,8 @@ class LaggedEmbedding(nn.Module):
         super().__init__()
         for lag in lags:
             check_int("lags", lag)
-        self.lags = tuple(lags)
-        # Row 0 is for lags that reach beyond the beginning, and for padding.
-        self.tables = nn.ModuleList(nn.Embedding(1 + vocab_size, dim) for _ in lags)
+        self.lags, self.vocab_size = tuple(lags), vocab_size
+        self.tables = nn.ModuleList(nn.Embedding(vocab_size, dim) for _ in lags)
 
     def forward(
         self, tokens: Tensor, key_mask: Tensor | None, before: Tensor | None
@@ -37,18 +37,20 @@ class LaggedEmbedding(nn.Module):
         Args:
             tokens: [B, L] ids.
             key_mask: [B, L], false at padding.
-            before: [B, largest lag], the tokens before these as rows of the tables; None: none.
+            before: [B, largest lag], the ids of the tokens before these plus one, 0 for padding;
+                None: there are none.
         """
-        rows, longest = tokens + 1, max(self.lags)
+        numbers, longest = tokens + 1, max(self.lags)
         if key_mask is not None:
-            rows = rows * key_mask
+            numbers = numbers * key_mask
         if before is None:
-            before = rows.new_zeros(len(rows), longest)
-        seen = torch.cat((before, rows), dim=1)
+            before = numbers.new_zeros(len(numbers), longest)
+        seen = torch.cat((before, numbers), dim=1)
         length = tokens.shape[1]
         starts = [longest - lag for lag in self.lags]
+        ids = (seen - 1) % self.vocab_size
         vectors = [
-            table(seen[:, start : start + length])
+            table(ids[:, start : start + length])
             for start, table in zip(starts, self.tables, strict=True)
         ]
         return torch.stack(vectors).sum(0), seen[:, -longest:].clone()

@@ -14,7 +14,7 @@ def test_the_vectors_are_those_of_earlier_tokens():
     lagged = LaggedEmbedding([2, 5], 9, 4)
     tokens = torch.tensor([[3, 0, 7, 7, 8, 1, 2]])
     added, _ = lagged(tokens, None, None)
-    rows = [0] * 5 + [token + 1 for token in tokens[0].tolist()]  # 0: before the beginning
+    rows = [8] * 5 + tokens[0].tolist()  # before the beginning, the last one: padding
     for n in range(7):
         expected = lagged.tables[0].weight[rows[5 + n - 2]] + lagged.tables[1].weight[rows[n]]
         torch.testing.assert_close(added[0, n], expected)
@@ -24,7 +24,7 @@ def test_padding_is_as_nothing():
     lagged = LaggedEmbedding([1], 9, 4)
     mask = torch.tensor([[True, False, True]])
     added, before = lagged(torch.tensor([[3, 0, 7]]), mask, None)
-    torch.testing.assert_close(added[0, 2], lagged.tables[0].weight[0])
+    torch.testing.assert_close(added[0, 2], lagged.tables[0].weight[8])
     assert before.tolist() == [[8]]
 
 

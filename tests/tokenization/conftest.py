@@ -134,7 +134,8 @@ def arranged_error(names, settings, *, complete):
     tokens = {}
     for at, name in enumerate(names[1:], start=1):
         frame, voice = divmod(at - 1, 4)
-        is_note = name.startswith("Pitch") or name == "Silence"
+        pitch = "Ahead" if kind == "Lead" and voices[voice] else "Pitch"
+        is_note = name.startswith(pitch) or name == "Silence"
         stops = voice == voices.index(True) and end == math.inf and name == "Empty"
         if kind == "Lead":
             total = end + 16
@@ -145,7 +146,7 @@ def arranged_error(names, settings, *, complete):
             valid = name == "Empty" if end <= frame < 32 else is_note
         elif voices[voice]:
             before = [tokens[frame - 1, v] for v in range(4) if voices[v]] if frame else []
-            if stops and any(each.startswith("Pitch") for each in before):
+            if stops and any(each.startswith("Ahead") for each in before):
                 end = frame
             last = max(v for v in range(4) if voices[v])
             own = [tokens[frame, v] for v in range(voice) if voices[v]]

@@ -32,7 +32,7 @@ def frames_of(score):
 def test_a_leading_voice_is_a_bar_ahead(names):
     tokens = chorale.encode(score_of_frames(np.array([[72, 67, 64, 48]] * 17 + [[-1, 67, 64, 50]])))
     rest = "Empty Empty Empty"
-    expected = ["Lead_Soprano", *[f"Pitch_72 {rest}"] * 16, "Pitch_72 Pitch_67 Pitch_64 Pitch_48"]
+    expected = ["Lead_Soprano", *[f"Ahead_72 {rest}"] * 16, "Ahead_72 Pitch_67 Pitch_64 Pitch_48"]
     expected += ["Empty Pitch_67 Pitch_64 Pitch_48"] * 16 + ["EOS"]  # the end is the soprano's
     moved = chorale.lead(tokens, SOPRANO)
     assert names(chorale, moved) == " ".join(expected)
@@ -41,7 +41,7 @@ def test_a_leading_voice_is_a_bar_ahead(names):
     ]  # fmt: skip
     # Of the beginning of a piece, as of a training crop.
     assert names(chorale, chorale.lead(tokens[:10], OUTER)) == (
-        "Lead_Soprano+Bass Pitch_72 Empty Empty Pitch_48 Pitch_72 Empty Empty Pitch_48"
+        "Lead_Soprano+Bass Ahead_72 Empty Empty Ahead_48 Ahead_72 Empty Empty Ahead_48"
     )
 
 

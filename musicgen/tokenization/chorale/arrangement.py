@@ -4,7 +4,8 @@ The first token says which order it is; all orders keep a token for each voice o
 
 - `BOS`: four voices of one frame after another.
 - `Lead_*`, the names of one to three voices: those are `LEAD` frames ahead of the others, which
-  therefore begin, as they end, with `Empty` tokens. The piece ends with the leading voices.
+  therefore begin, as they end, with `Empty` tokens. Their pitches are `Ahead_*`, so that each tells
+  by itself what it is. The piece ends with the leading voices.
 - `Fill_*`, a number of blocks of `BLOCK` frames: first the `AHEAD` frames that follow them, `Empty`
   after the end of the piece, then the blocks.
 """
@@ -33,11 +34,12 @@ LEADING = [
 BoolArray = NDArray[np.bool_]
 
 
-def arrangement_tokens(*, lead: bool, fill: bool) -> dict[str, list[str]]:
+def arrangement_tokens(pitches: range, *, lead: bool, fill: bool) -> dict[str, list[str]]:
     """Return the families of tokens that arrangements add to a vocabulary."""
     leading = ["+".join(np.array(VOICES)[voices].tolist()) for voices in LEADING]
     return {
         "Empty": ["Empty"] * (lead or fill),
+        "Ahead": [f"Ahead_{pitch}" for pitch in pitches] * lead,
         "Lead": [f"Lead_{names}" for names in leading] * lead,
         "Fill": [f"Fill_{blocks}" for blocks in range(1, MAX_BLOCKS + 1)] * fill,
     }

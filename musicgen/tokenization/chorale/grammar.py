@@ -87,7 +87,10 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         stops = leads & first & (after | ((delay > 0) & sounding & (frame > 0)))
         may_end = np.where(plain, (frame == 0) | sounding, over) & (voice == 0)
         mask = np.zeros((len(index), len(self.vocabulary)), bool)
-        mask[:, self.pitches.start : self.pitches.stop] = sings[:, None]
+        ahead = sings & leads & (delay > 0)
+        mask[:, self.pitches.start : self.pitches.stop] = (sings & ~ahead)[:, None]
+        of_ahead = self.families["Ahead"]
+        mask[:, of_ahead.start : of_ahead.stop] = ahead[:, None]
         mask[:, self.silence] = sings & (~last_chance | sounding)
         mask[:, self.eos] = begun & may_end
         mask[:, self.bos] = ~begun
@@ -110,7 +113,7 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         header = np.where(self._is_header(ids), ids, s["header"])
         time = self.arrangements.times(header, index, ids == self.eos)
         leads, first, stops = self._roles(header, index, ids)
-        is_pitch = within(ids, self.pitches)
+        is_pitch = self._is_pitch(ids)
         sounding = np.where(leads, is_pitch | (s["sounding"] & ~first), s["sounding"])
         end = np.minimum(s["end"], np.where(stops, (index - 1) // NUM_VOICES, _NEVER))
         fields = {"sounding": sounding, "header": header, "end": end}
@@ -130,7 +133,7 @@ class ChoraleGrammar(Grammar[ChoraleState]):
             dim=1,
         )
         leads, first, stops = map(torch.from_numpy, self._roles(*own, ids))
-        is_pitch = torch.from_numpy(within(ids, self.pitches))
+        is_pitch = torch.from_numpy(self._is_pitch(ids))
         ends = torch.where(stops, (index[:, 1:] - 1) // NUM_VOICES, _NEVER)
         return ChoraleState(
             **self._scan_fields(state, tokens, time),
@@ -138,6 +141,10 @@ class ChoraleGrammar(Grammar[ChoraleState]):
             header=header,
             end=torch.cat([state.end[:, None], ends], dim=1).cummin(dim=1).values,
         )
+
+    def _is_pitch(self, ids: IntArray) -> Any:
+        """Return which ids are pitches, as booleans of the same shape."""
+        return within(ids, self.pitches) | within(ids, self.families["Ahead"])
 
     def _is_header(self, ids: IntArray) -> Any:
         """Return which ids are headers, as booleans of the same shape."""

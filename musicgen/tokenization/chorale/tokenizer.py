@@ -86,10 +86,11 @@ class Chorale(Tokenizer):
             "Silence": ["Silence"],
             "EOS": ["EOS"],
             "BOS": ["BOS"],
-            **arrangement_tokens(lead=lead_probability > 0, fill=fill_probability > 0),
+            **arrangement_tokens(PITCHES, lead=lead_probability > 0, fill=fill_probability > 0),
         }
         self.vocabulary, self.families = number_tokens(families)
         self._arrangements = Arrangements(len(self.vocabulary), self.families)
+        self._to_ahead = self.families["Ahead"].start - self.families["Pitch"].start
 
     def settings(self) -> dict[str, Any]:
         settings = {"max_beats": self.max_beats, "max_transposition": self.max_transposition}
@@ -130,9 +131,10 @@ class Chorale(Tokenizer):
 
         [L] -> [num_frames, 4]; voices that are still to come have the token Empty.
         """
-        families = ("Pitch", "Silence", "Empty")
+        families = ("Pitch", "Ahead", "Silence", "Empty")
         of_frames = np.any([within(tokens, self.families[name]) for name in families], axis=0)
         frames = tokens[of_frames]
+        frames = frames - self._to_ahead * within(frames, self.families["Ahead"])
         frames = frames[: len(frames) // NUM_VOICES * NUM_VOICES].reshape(-1, NUM_VOICES)
         header, empty = int(tokens[:1].sum()), self.families["Empty"].start
         if header in self.families["Lead"]:
@@ -199,6 +201,8 @@ class Chorale(Tokenizer):
             if not len(sounding):
                 return tokens
             frames = frames[: sounding[-1] + 1]
+        is_ahead = within(frames, self.families["Pitch"]) & np.array(voices)
+        frames = frames + self._to_ahead * is_ahead
         moved = lead(frames, voices, complete=complete, empty=self.families["Empty"].start)
         return self._join(self.families["Lead"][LEADING.index(list(voices))], moved, complete)
 
