@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -60,7 +61,8 @@ class LinearAttention(Attention):
         self.decay = None
         self.decays_by_token = decay == "token"
         if decay != "none":  # ρ from −7 to −2.5; by token, the same rates where g is 0
-            rho = torch.linspace(-7, -2.5, num_heads)
+            # numpy, as torch's own on the meta device imports its compiler
+            rho = torch.tensor(np.linspace(-7, -2.5, num_heads, dtype=np.float32))
             rho = rho - math.log(math.log(2)) if self.decays_by_token else rho
             self.decay = nn.Parameter(rho)
 

@@ -47,6 +47,11 @@ class BoundState:
         now = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         now["tokens"] = self._tokens
         then = now | {k: np.empty_like(x) for k, x in now.items() if NEW + k in shapes}
+        self._rings = [
+            (now[name].swapaxes(1, axis), source)  # [B, W, ...]
+            for name, (source, axis) in RINGS.items()
+            if name in now
+        ]
         self._sides = [(now, self._bind(now, then)), (then, self._bind(then, now))]
 
     @property
@@ -68,12 +73,10 @@ class BoundState:
 
     def step(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """Change the state to that after tokens [B] at positions [B, P]; return logits [B, V]."""
-        self._tokens[:], self._positions[:] = tokens, positions
+        self._tokens[:], self._positions[:] = tokens.numpy(), positions.numpy()
         arrays, binding = self._sides[0]
-        for name, (source, axis) in RINGS.items():
-            if name in arrays:
-                ring = arrays[name].swapaxes(1, axis)
-                ring[self._rows, arrays["length"] % ring.shape[1]] = arrays[source]
+        for ring, source in self._rings:
+            ring[self._rows, arrays["length"] % ring.shape[1]] = arrays[source]
         self.session.run_with_iobinding(binding)
         self._sides.reverse()
         return torch.from_numpy(self._logits.copy())
