@@ -38,7 +38,7 @@ from musicgen.evaluation.training_data import (
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation, KeepPrompt, MidiFile
 from musicgen.generation.model import MusicModel
-from musicgen.generation.prompts import Prompt, empty_prompt
+from musicgen.generation.prompts import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.midi import Score, loads
@@ -68,7 +68,7 @@ def main(cfg: DictConfig) -> None:
         log("this run is still training: these are its best weights so far")
     request = build_request(model, cfg)
     soundfont = None if cfg.soundfont is None else Soundfont(str(cfg.soundfont))
-    prompts, left_out = read_prompts(model, cfg)
+    prompts, left_out = read_prompts(model, cfg, request)
     known = known_music(model, cfg.originality, cfg.data.root)
     rows = min(request.batch_size, request.num_samples * request.best_of * len(prompts))
     set_up_cpu(decoded=rows * parameter_count(model.model))
@@ -152,8 +152,10 @@ def build_request(model: MusicModel, cfg: DictConfig) -> GenerationRequest:
     with parameter_of("sampling"):
         given: Any = OmegaConf.to_container(cfg.sampling)
         sampling = model.sampling(**given)
-    names = {"length_factor", *(each.name for each in fields(GenerationRequest))} & {*cfg}
-    return model.request(**{**{str(name): cfg[name] for name in names}, "sampling": sampling})
+    names = {"length_factor", *(each.name for each in fields(GenerationRequest))} - {"sampling"}
+    names &= {*cfg}
+    options: Any = OmegaConf.to_container(cfg)
+    return model.request(**{name: options[name] for name in names}, sampling=sampling)
 
 
 def show_notices(notices: list[str]) -> None:
@@ -161,10 +163,12 @@ def show_notices(notices: list[str]) -> None:
     warn_of_first(notices, NUM_NOTICES_SHOWN, f"more like these, in {MANIFEST}")
 
 
-def read_prompts(model: MusicModel, cfg: DictConfig) -> tuple[list[Prompt], list[str]]:
+def read_prompts(
+    model: MusicModel, cfg: DictConfig, request: GenerationRequest
+) -> tuple[list[Prompt], list[str]]:
     """Return the prompts, and a notice for each file that is left out as unreadable."""
     if cfg.prompt is None:
-        return [empty_prompt(model.tokenizer)], []
+        return [model.prompt(None, request=request)], []
     sources: Mapping[str, Callable[[], Score | Path]]
     if cfg.prompt in SPLITS:
         sources = held_out_pieces(open_training_data(model, cfg.data.root), cfg.prompt)
@@ -174,7 +178,7 @@ def read_prompts(model: MusicModel, cfg: DictConfig) -> tuple[list[Prompt], list
     prompts, errors = [], []
     for name in names:
         try:
-            prompts.append(model.prompt(sources[name](), name, cfg.prompt_bars))
+            prompts.append(model.prompt(sources[name](), name, cfg.prompt_bars, request))
         except UserError as error:
             errors.append(str(error))
     if not prompts:

@@ -12,7 +12,7 @@ import numpy as np
 from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation
-from musicgen.generation.prompts import Prompt, with_frame
+from musicgen.generation.prompts import Prompt, decode
 from musicgen.generation.selection import Candidate, Selection
 from musicgen.tokenization.base import Tokenizer
 
@@ -52,7 +52,7 @@ class Journal:
             number, sample, ids, measures = json.loads(line)
             prompt, tokens, none = self.prompts[number], np.array(ids), np.empty(0, np.int64)
             selections = [Selection([Candidate(none, *m) for m in each]) for each in measures]
-            score = with_frame(tokenizer.decode(tokens), prompt.score)
+            score = decode(tokenizer, tokens, prompt)
             yield Continuation(prompt, sample, tokens, score, tuple(selections))
 
     def add(self, continuation: Continuation) -> Continuation:

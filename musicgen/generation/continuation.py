@@ -93,6 +93,7 @@ class Continuation:
                     source.find_track,
                     whole=source.whole,
                     sustain=source.bar,
+                    programs=self.prompt.programs,
                 )
                 loads(data)
                 return MidiFile(data, source.end)
@@ -109,6 +110,8 @@ class Continuation:
         start = self.prompt.end_tick
         tempos = self.score.tempos[self.score.tempos["tick"] >= start].copy()
         tempos["tick"] -= start
+        if self.prompt.tempo is not None:
+            tempos = np.insert(tempos, 0, (0, self.prompt.tempo))
 
         def changes(events: Sequence[Any]) -> list[Any]:
             return [

@@ -23,8 +23,10 @@ from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
 from musicgen.generation.streaming import Note, stream_notes
+from musicgen.generation.transposition import tonic_of, transpose, transpose_file
 from musicgen.hub import upload
-from musicgen.midi import Score, as_score, read_with_data
+from musicgen.metrics.key import Key, find_key
+from musicgen.midi import Score, as_score, pitched_notes, read_with_data
 from musicgen.models import Transformer
 from musicgen.tokenization.base import IntArray, Tokenizer
 from musicgen.tokenization.chords.recognition import with_chords
@@ -155,24 +157,41 @@ class MusicModel:
         music: Score | str | Path | Any,
         name: str | None = None,
         prompt_bars: int | None = None,
+        request: GenerationRequest | None = None,
     ) -> Prompt:
         """Return the first bars of a piece, with chords from the source used in training.
 
         Args:
             music: a Score, an object of miditoolkit or muspy, or the path of a MIDI file, which
-                continuations can then be appended to.
+                continuations can then be appended to; None: a new piece.
             name: None takes that of the file.
             prompt_bars: None keeps all bars.
+            request: whose tempo, key and programs it takes; None: its own.
         """
-        data = None
+        request, data = request or self.request(), None
+        programs = request.programs(self.tokenizer)
+        if music is None:
+            if request.key is not None or request.transpose:
+                raise UserError("transpose and key move a prompt; give one")
+            return replace(empty_prompt(self.tokenizer, request.tempo), programs=programs)
         if isinstance(music, str | Path):
             score, data = read_with_data(music)
             name = name or Path(music).name
         else:
             score = as_score(music)
+        name, semitones = name or "prompt", request.transpose
+        if request.key is not None or semitones:
+            beginning = make_prompt(self.tokenizer, score, name, prompt_bars).score
+            key = find_key(pitched_notes(beginning)) or Key(0, True)
+            if request.key is not None:
+                semitones = (tonic_of(request.key) - key.tonic + 6) % 12 - 6
+            names = key._replace(tonic=(key.tonic + semitones) % 12).note_names
+            score = transpose(score, semitones, names, name)
+            data = data and transpose_file(data, semitones, names)
         if self.tokenizer.chords:
             score = with_chords(score, self.content.config["loader"]["chords"])
-        return make_prompt(self.tokenizer, score, name or "prompt", prompt_bars, data)
+        prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, request.tempo)
+        return replace(prompt, programs=programs)
 
     def sampling(self, **overrides: Any) -> SamplingParams:
         """Return the model's own sampling, with overrides that are not None.
@@ -222,7 +241,9 @@ class MusicModel:
         if sampling is None:
             names = {each.name for each in fields(SamplingParams)} & given.keys()
             sampling = self.sampling(**{name: given.pop(name) for name in names})
-        return GenerationRequest(sampling, **given)
+        request = GenerationRequest(sampling, **given)
+        request.programs(self.tokenizer)  # refuses those that it has not
+        return request
 
     def generate(
         self, prompts: Any = (), *, prompt_bars: int | None = None, **options: Any
@@ -249,10 +270,13 @@ class MusicModel:
             prompts = [prompts]
         made = [
             self.prompt(
-                prompt, None if isinstance(prompt, str | Path) else f"prompt {i}", prompt_bars
+                prompt,
+                None if isinstance(prompt, str | Path) else f"prompt {i}",
+                prompt_bars,
+                request,
             )
-            for i, prompt in enumerate(prompts)
-        ] or [empty_prompt(self.tokenizer)]
+            for i, prompt in enumerate(prompts or [None])
+        ]
         order = {id(prompt): i for i, prompt in enumerate(made)}
         done = Sampler(self.model, self.tokenizer, request).continuations(made)
         return sorted(done, key=lambda c: (order[id(c.prompt)], c.sample))
@@ -279,9 +303,7 @@ class MusicModel:
         request = self.request(**options)
         if request.num_samples > 1 or request.best_of > 1:
             raise UserError("a stream is one piece as it is written: num_samples=1, best_of=1")
-        made = empty_prompt(self.tokenizer)
-        if prompt is not None:
-            made = self.prompt(prompt, prompt_bars=prompt_bars)
+        made = self.prompt(prompt, prompt_bars=prompt_bars, request=request)
         return stream_notes(Sampler(self.model, self.tokenizer, request), made)
 
 

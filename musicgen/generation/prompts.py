@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError
-from musicgen.midi import Score, TimeSignature, Track
-from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, Tokenizer
+from musicgen.metrics.key import find_key
+from musicgen.midi import TEMPO, Score, TimeSignature, Track, pitched_notes
+from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, IntArray, Tokenizer
+from musicgen.tokenization.chords.symbols import spelled
 from musicgen.validation import check_int
 
 FROM_NOTHING = "from nothing"
@@ -52,6 +54,8 @@ class Prompt:
         piece: the same with the rest of the piece that it begins; without music if there is none.
         summary: what the vocabulary cannot express of its bars.
         source: the file that it was read from; None if there is none.
+        tempo: at which the continuation begins, see `GenerationRequest`; None: that of the prompt.
+        programs: General MIDI programs of its tracks, by index, instead of the tokenizer's.
     """
 
     name: str
@@ -63,6 +67,8 @@ class Prompt:
     piece: Score
     summary: EncodingSummary
     source: PromptSource | None = None
+    tempo: float | None = None
+    programs: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def notice(self) -> str:
@@ -76,13 +82,17 @@ def make_prompt(
     name: str,
     prompt_bars: int | None,
     data: bytes | None = None,
+    tempo: float | None = None,
 ) -> Prompt:
     """Return the first `prompt_bars` of a piece (None: all) from the first bar that has a note.
 
     Args:
         data: the MIDI file that the score was read from.
+        tempo: in quarters a minute, instead of the score's.
     """
     check_int("prompt_bars", prompt_bars, none_means="all")
+    if tempo is not None:
+        score = replace(score, tempos=np.array([(0, tempo)], TEMPO))
     bar_length = tokenizer.bar_length(score)
     encoded, losses = tokenizer.encode_with_losses(score)
     grid = tokenizer.decode(encoded)
@@ -135,6 +145,7 @@ def make_prompt(
         piece=piece,
         summary=losses.summary(start_time, start_time + end_time),
         source=source,
+        tempo=tempo,
     )
 
 
@@ -171,9 +182,28 @@ def with_frame(score: Score, frame: Score) -> Score:
     return replace(score, tempos=tempos, time_signatures=signatures)
 
 
-def empty_prompt(tokenizer: Tokenizer) -> Prompt:
+def decode(tokenizer: Tokenizer, tokens: IntArray, prompt: Prompt) -> Score:
+    """Return the music of ids [L] that begin with a prompt's, in its tempo, metre and programs.
+
+    Chords are spelled in the key of the prompt, without one in that of the music.
+    """
+    score = with_frame(tokenizer.decode(tokens), prompt.score)
+    if prompt.tempo is not None:
+        score.tempos["bpm"][:1] = prompt.tempo  # not that of the nearest token
+    for index, program in prompt.programs.items():
+        score.tracks[index] = replace(score.tracks[index], program=program)
+    if key := find_key(pitched_notes(prompt.score)) or find_key(pitched_notes(score)):
+        score.markers = [m._replace(text=spelled(m.text, key.note_names)) for m in score.markers]
+    return score
+
+
+def empty_prompt(tokenizer: Tokenizer, tempo: float | None = None) -> Prompt:
     """Return a prompt without music, from which the model starts a piece."""
-    score = Score()
-    bar_length = tokenizer.bar_length(score)
+    score = Score(TICKS_PER_BEAT)
     tokens = tokenizer.start_tokens()
-    return Prompt(FROM_NOTHING, tokens, 0, 0, bar_length, score, score, EncodingSummary())
+    if tempo is not None:
+        score.tempos = np.array([(0, tempo)], TEMPO)
+        if tokenizer.families.get("Tempo"):
+            tokens = tokenizer.until_end(tokenizer.encode(score))
+    bar_length, lost = tokenizer.bar_length(score), EncodingSummary()
+    return Prompt(FROM_NOTHING, tokens, 0, 0, bar_length, score, score, lost, tempo=tempo)

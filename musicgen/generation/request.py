@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from musicgen.errors import ParameterError, UserError
 from musicgen.generation.engines import ENGINES
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.sampling import SamplingParams
+from musicgen.generation.transposition import tonic_of
+from musicgen.midi import program_number
 from musicgen.models import Transformer
-from musicgen.validation import check_bool, check_choice, check_int
+from musicgen.tokenization.base import Tokenizer
+from musicgen.validation import check_bool, check_choice, check_float, check_int
 
 Ending = Literal["open", "close"]
 
@@ -33,6 +37,14 @@ class GenerationRequest:
         allow_end: whether the model may end a piece before its length.
         hold_tempo: whether the prompt's last tempo stays, see `Grammar.hold`.
         hold_metre: whether its last metre stays.
+        tempo: quarters a minute from the prompt's end on, or from the beginning without a prompt;
+            the model reads the prompt at it. With `hold_tempo` it stays. None: the prompt's.
+        transpose: semitones by which prompts are moved before they are continued.
+        key: the tonic that prompts are moved to, such as D, Eb or F#, the nearest way; their mode
+            stays. None: they stay where they are.
+        program: the General MIDI program of the continuation, 0 to 127 or a name such as Violin;
+            for a model of several tracks, those of some by name. The prompt in its own file keeps
+            its programs. None: those of the prompt, or of the tokenizer.
         ending: `open` stops at the end of the last bar; `close` ends the piece in it, as the
             endings of the corpus sound, see `Sampler`.
         form: a letter for each section, such as AABA, prompt included: sections of equal letters
@@ -57,6 +69,10 @@ class GenerationRequest:
     allow_end: bool = False
     hold_tempo: bool = True
     hold_metre: bool = True
+    tempo: float | None = None
+    transpose: int = 0
+    key: str | None = None
+    program: Any = None
     ending: Ending = "open"
     form: str | None = None
     section_bars: int = 8
@@ -73,6 +89,12 @@ class GenerationRequest:
         check_int("bars", self.bars, none_means="")
         check_bool("hold_tempo", self.hold_tempo)
         check_bool("hold_metre", self.hold_metre)
+        check_float("tempo", self.tempo, 4, maximum=1000, none_means="the prompt's")
+        check_int("transpose", self.transpose, -127, maximum=127)
+        if self.key is not None:
+            tonic_of(self.key)
+            if self.transpose:
+                raise ParameterError("transpose", self.transpose, "expected no key beside it")
         check_int("max_new_tokens", self.max_new_tokens, none_means="no limit")
         check_int("num_samples", self.num_samples)
         check_int("batch_size", self.batch_size)
@@ -90,6 +112,24 @@ class GenerationRequest:
                 "best_of_bars", self.best_of_bars, "expected best_of > 1 beside it"
             )
         check_int("seed", self.seed, minimum=0)
+
+    def programs(self, tokenizer: Tokenizer) -> dict[int, int]:
+        """Return the program of each decoded track that `program` names, by index.
+
+        Raises:
+            ParameterError: there is no such track or program.
+        """
+        if self.program is None:
+            return {}
+        tracks = tokenizer.decode(tokenizer.start_tokens()).tracks
+        pitched = {track.name.lower(): i for i, track in enumerate(tracks) if not track.is_drum}
+        given = self.program
+        if len(pitched) == 1 and not isinstance(given, Mapping):
+            given = dict.fromkeys(pitched, given)
+        if not (isinstance(given, Mapping) and {name.lower() for name in given} <= pitched.keys()):
+            names = ", ".join(tracks[i].name for i in pitched.values())
+            raise ParameterError("program", self.program, f"expected a program by name, of {names}")
+        return {pitched[name.lower()]: program_number(value) for name, value in given.items()}
 
     def end_time(self, prompt: Prompt) -> int | None:
         """Return the musical time at which a continuation ends; None if tokens end it."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.engines import Engine, make_engine
 from musicgen.generation.form import lag_biases
-from musicgen.generation.prompts import Prompt, with_frame
+from musicgen.generation.prompts import Prompt, decode
 from musicgen.generation.repetition import BarRepeats, cap_repeats
 from musicgen.generation.request import MAX_TOKENS_PER_BAR, GenerationRequest
 from musicgen.generation.sampling import sample
@@ -265,7 +265,7 @@ class Sampler:
             logits = on_device.cpu()
 
     def _continuation(self, draft: Draft) -> Continuation:
-        score = with_frame(self.tokenizer.decode(draft.tokens), draft.prompt.score)
+        score = decode(self.tokenizer, draft.tokens, draft.prompt)
         return Continuation(draft.prompt, draft.sample, draft.tokens, score, draft.selections)
 
     def _context(self, draft: Draft, part: int | None) -> Context:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from musicgen.generation.prompts import Prompt, with_frame
+from musicgen.generation.prompts import Prompt, decode
 from musicgen.generation.sampler import Sampler
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.vocabulary import within
@@ -63,7 +63,7 @@ class _Reader:
 
     def __init__(self, tokenizer: Tokenizer, prompt: Prompt) -> None:
         self.tokenizer = tokenizer
-        score = with_frame(tokenizer.decode(prompt.tokens), prompt.score)
+        score = decode(tokenizer, prompt.tokens, prompt)
         self._tracks, self._ticks_per_beat = score.tracks, score.ticks_per_beat
         # Tick, second, and quarters a minute from there; MIDI files begin with 120.
         self._tempi = [(0, 0.0, 120.0)]

@@ -21,6 +21,9 @@ _TONICS = {
     False: ("C", "C♯", "D", "E♭", "E", "F", "F♯", "G", "G♯", "A", "B♭", "B"),
 }
 
+# From F flat to B sharp.
+_FIFTHS = [note + sign for sign in ("b", "", "#") for note in "FCGDAEB"]
+
 
 class Key(NamedTuple):
     """A key: its tonic as a pitch class (0 is C), and whether it is major."""
@@ -42,6 +45,19 @@ class Key(NamedTuple):
     def scale(self) -> tuple[int, ...]:
         """The pitch classes of its major or natural minor scale."""
         return tuple((self.tonic + step) % 12 for step in _SCALE[self.major])
+
+    @property
+    def note_names(self) -> tuple[str, ...]:
+        """Names of the pitch classes from C on, such as Bb: those nearest on the line of fifths.
+
+        They reach from three fifths below the tonic of the key's signature to eight above, without
+        double accidentals.
+        """
+        name = _TONICS[self.major][self.tonic].replace("♭", "b").replace("♯", "#")
+        lowest = _FIFTHS.index(name) - (3 if self.major else 6)
+        lowest = min(max(0, lowest), len(_FIFTHS) - 12)
+        nearest = _FIFTHS[lowest : lowest + 12]
+        return tuple(sorted(nearest, key=lambda note: 7 * (_FIFTHS.index(note) - 8) % 12))
 
 
 _KEYS = [Key(tonic, major) for major in (True, False) for tonic in range(12)]

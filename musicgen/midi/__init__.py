@@ -19,6 +19,7 @@ from musicgen.midi.roles import (
     PROGRAM_FAMILIES,
     notes_by_role,
     pitched_notes,
+    program_number,
     role,
 )
 from musicgen.midi.score import (
@@ -57,6 +58,7 @@ __all__ = [
     "notes_from",
     "pitch_name",
     "pitched_notes",
+    "program_number",
     "read",
     "read_with_data",
     "role",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -81,6 +81,7 @@ def extend(
     *,
     whole: bool,
     sustain: int,
+    programs: Mapping[int, int] | None = None,
 ) -> bytes:
     """Return a MIDI file that begins as `data` does, and goes on with `music` from tick `end`.
 
@@ -96,6 +97,8 @@ def extend(
             is none.
         whole: keep the file's events from `end` on, too; without it, they are left out.
         sustain: ticks for which notes may sound on from `end`.
+        programs: General MIDI programs of tracks of `music`, by index, which their parts of the
+            file change to at `end`.
 
     Raises:
         UserError: the file cannot be extended: says why.
@@ -118,7 +121,7 @@ def extend(
         raise UserError("it has no track")
 
     music = _moved(music, end, ticks_per_beat)
-    placed = _place(music.tracks, file_tracks, find_track, end)
+    placed = _place(music.tracks, file_tracks, find_track, end, programs or {})
     _end_before_struck_again(file_tracks, placed)
     for track, part in placed:
         for onset, duration, pitch, velocity in track.notes.tolist():
@@ -231,6 +234,7 @@ def _place(
     file_tracks: Sequence[_FileTrack],
     find_track: Callable[[Track], int | None],
     end: int,
+    new_programs: Mapping[int, int],
 ) -> list[tuple[Track, _Part]]:
     """Return the tracks that have notes, with the parts that the notes are added to."""
     programs = {c: program for track in file_tracks for c, program in track.programs.items()}
@@ -262,6 +266,10 @@ def _place(
             channel = _DRUM_CHANNEL if track.is_drum else free.pop(0)
             new = _new_track(track, channel, end if channel in used else 0)
             found[index] = [_Part(new, channel)]
+        elif index in new_programs:
+            for file_track, channel in found[index]:
+                change = 0xC0 | channel, new_programs[index]
+                file_track.add(end, _SETTING, change)
         known = [np.array(part.file_track.notes[part.channel], NOTE) for part in found[index]]
         part_of = find_parts(track.notes, known) if len(known) > 1 else np.zeros(len(track.notes))
         for number, part in enumerate(found[index]):

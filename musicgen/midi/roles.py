@@ -6,7 +6,9 @@ from collections import defaultdict
 
 import numpy as np
 
+from musicgen.errors import ParameterError
 from musicgen.midi.score import NOTE, NoteArray, Score, Track, sort_notes
+from musicgen.validation import check_int
 
 DRUMS = "Drums"
 PROGRAM_FAMILIES = (
@@ -36,6 +38,21 @@ def role(track: Track) -> str:
     The name of a track does not count: files name the same part `Piano`, `piano` or `MELODY`.
     """
     return DRUMS if track.is_drum else PROGRAM_FAMILIES[track.program // 8]
+
+
+def program_number(program: int | str) -> int:
+    """Return a General MIDI program, 0 to 127, by number or by name, such as `Violin`."""
+    if isinstance(program, str) and not program.isdigit():
+        from pretty_midi import instrument_name_to_program  # takes a while to import
+
+        try:
+            return int(instrument_name_to_program(program))
+        except ValueError:
+            expected = "expected 0 to 127, or a name of General MIDI such as Acoustic Grand Piano"
+            raise ParameterError("program", program, expected) from None
+    number = int(program) if isinstance(program, str) else program
+    check_int("program", number, 0, maximum=127)
+    return number
 
 
 def notes_by_role(score: Score) -> dict[str, NoteArray]:

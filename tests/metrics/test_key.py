@@ -86,3 +86,17 @@ def test_keys_agree_with_music21(shift):
     classes = dict(zip("CDEFGAB", (0, 2, 4, 5, 7, 9, 11), strict=True))
     assert classes[tonic[0]] + tonic.count("♯") - tonic.count("♭") == key.tonic
     assert (key.tonic, mode) == (expected.tonic.pitchClass, expected.mode)
+
+
+def test_a_scale_has_a_letter_for_each_degree():
+    """As it is written in every key, with at most one accidental a note."""
+    for key in (Key(tonic, major) for tonic in range(12) for major in (True, False)):
+        letters = [key.note_names[pitch_class][0] for pitch_class in key.scale]
+        start = "CDEFGAB".index(key.name[0])
+        assert letters == [*"CDEFGABCDEFGAB"[start : start + 7]]
+        assert len({*key.note_names}) == 12
+        for pitch_class, name in enumerate(key.note_names):
+            sign = name.count("#") - name.count("b")
+            assert ("C D EF G A B".index(name[0]) + sign) % 12 == pitch_class
+    assert Key(10, False).note_names[10] == "Bb"
+    assert Key(4, True).note_names[10] == "A#"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from musicgen.midi import PITCH_CLASSES
@@ -32,7 +33,7 @@ by 11 n; `N_N` (no chord) comes last."""
 NO_CHORD = len(CHORDS) - 1
 
 _NOTE = "[A-G](?:#{0,2}|b{0,2})"
-_MARKER = re.compile(rf"({_NOTE})_({'|'.join(map(re.escape, QUALITIES))})(?:_{_NOTE})?")
+_MARKER = re.compile(rf"({_NOTE})_({'|'.join(map(re.escape, QUALITIES))})(?:_({_NOTE}))?")
 
 
 @lru_cache(4096)
@@ -46,9 +47,25 @@ def chord_index(marker: str) -> int | None:
     match = _MARKER.fullmatch(marker)
     if match is None:
         return None
-    note = match[1]
-    root = ROOTS.index(note[0]) + note.count("#") - note.count("b")
-    return root % len(ROOTS) * len(QUALITIES) + QUALITIES.index(match[2])
+    return _pitch_class(match[1]) * len(QUALITIES) + QUALITIES.index(match[2])
+
+
+def spelled(marker: str, names: Sequence[str] = ROOTS, semitones: int = 0) -> str:
+    """Return the marker of a chord moved by semitones, with other names; other text stays.
+
+    Args:
+        names: of the pitch classes, from C on.
+    """
+    match = _MARKER.fullmatch(marker)
+    if match is None:
+        return marker
+    root, quality, bass = match.groups()
+    notes = [names[(_pitch_class(note) + semitones) % 12] for note in (root, bass) if note]
+    return "_".join([notes[0], quality, *notes[1:]])
+
+
+def _pitch_class(note: str) -> int:
+    return (ROOTS.index(note[0]) + note.count("#") - note.count("b")) % len(ROOTS)
 
 
 def chord_number(index: int) -> int:
