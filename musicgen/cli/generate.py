@@ -49,6 +49,7 @@ from musicgen.text import pluralize
 from musicgen.validation import check_choice, check_int
 
 NUM_NOTICES_SHOWN = 3
+PROMPT_BARS = 4
 
 
 def main(cfg: DictConfig) -> None:
@@ -176,9 +177,12 @@ def read_prompts(
         sources = {name: partial(Path, path) for name, path in prompt_files(cfg.prompt).items()}
     names = evenly_spaced(list(sources), cfg.num_prompts)
     prompts, errors = [], []
+    prompt_bars = cfg.prompt_bars
+    if prompt_bars == "auto":
+        prompt_bars = None if request.rewrites else PROMPT_BARS
     for name in names:
         try:
-            prompts.append(model.prompt(sources[name](), name, cfg.prompt_bars, request))
+            prompts.append(model.prompt(sources[name](), name, prompt_bars, request))
         except UserError as error:
             errors.append(str(error))
     if not prompts:

@@ -13,6 +13,7 @@ from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.prompts import Prompt, decode
+from musicgen.generation.rewriting import finished
 from musicgen.generation.selection import Candidate, Selection
 from musicgen.tokenization.base import Tokenizer
 
@@ -53,7 +54,7 @@ class Journal:
             prompt, tokens, none = self.prompts[number], np.array(ids), np.empty(0, np.int64)
             selections = [Selection([Candidate(none, *m) for m in each]) for each in measures]
             score = decode(tokenizer, tokens, prompt)
-            yield Continuation(prompt, sample, tokens, score, tuple(selections))
+            yield finished(prompt, sample, tokens, score, tuple(selections))
 
     def add(self, continuation: Continuation) -> Continuation:
         """Append a continuation, and return it."""

@@ -29,11 +29,13 @@ class MidiFile(NamedTuple):
         data: the bytes of the file.
         prompt_end: its tick at which the continuation begins.
         notice: one line if the prompt's own file could not be kept; else empty.
+        written: the notes that are new, in the file's ticks; None: those behind the prompt.
     """
 
     data: bytes
     prompt_end: int
     notice: str = ""
+    written: Score | None = None
 
 
 @dataclass(frozen=True, repr=False)

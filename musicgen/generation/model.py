@@ -20,6 +20,7 @@ from musicgen.errors import UserError
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.prompts import Prompt, empty_prompt, make_prompt
 from musicgen.generation.request import GenerationRequest
+from musicgen.generation.rewriting import rewritten_prompt
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
 from musicgen.generation.streaming import Note, stream_notes
@@ -161,6 +162,8 @@ class MusicModel:
     ) -> Prompt:
         """Return the first bars of a piece, with chords from the source used in training.
 
+        A request with `keep` or `fill` makes it the whole piece with gaps, see `rewritten_prompt`.
+
         Args:
             music: a Score, an object of miditoolkit or muspy, or the path of a MIDI file, which
                 continuations can then be appended to; None: a new piece.
@@ -173,6 +176,8 @@ class MusicModel:
         if music is None:
             if request.key is not None or request.transpose:
                 raise UserError("transpose and key move a prompt; give one")
+            if request.rewrites:
+                raise UserError("keep and fill write parts of a piece; give one as the prompt")
             return replace(empty_prompt(self.tokenizer, request.tempo), programs=programs)
         if isinstance(music, str | Path):
             score, data = read_with_data(music)
@@ -181,7 +186,7 @@ class MusicModel:
             score = as_score(music)
         name, semitones = name or "prompt", request.transpose
         if request.key is not None or semitones:
-            beginning = make_prompt(self.tokenizer, score, name, prompt_bars).score
+            beginning = make_prompt(self.tokenizer, score, name, prompt_bars or None).score
             key = find_key(pitched_notes(beginning)) or Key(0, True)
             if request.key is not None:
                 semitones = (tonic_of(request.key) - key.tonic + 6) % 12 - 6
@@ -190,6 +195,17 @@ class MusicModel:
             data = data and transpose_file(data, semitones, names)
         if self.tokenizer.chords:
             score = with_chords(score, self.content.config["loader"]["chords"])
+        if request.rewrites:
+            length = self.training_length + 1
+            return rewritten_prompt(
+                self.tokenizer,
+                score,
+                name,
+                request,
+                prompt_bars=prompt_bars,
+                length=length,
+                data=data,
+            )
         prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, request.tempo)
         return replace(prompt, programs=programs)
 
@@ -251,10 +267,13 @@ class MusicModel:
         """Continue each prompt `num_samples` times; without prompts, start new pieces.
 
             model.generate("song.mid", prompt_bars=4, bars=16, num_samples=2, temperature=0.8)
+            model.generate("tune.mid", keep="soprano")
+            model.generate("song.mid", fill="9-12")
 
         Args:
             prompts: Scores, paths of MIDI files, or objects of miditoolkit or muspy; or one.
-            prompt_bars: bars of each prompt to keep; None keeps all.
+            prompt_bars: bars of each prompt to keep; None keeps all. With `keep`: first bars in
+                which the other parts are kept, too; None: none.
             options: as of `request`: bars, num_samples, seed, temperature, …, see
                 `GenerationRequest` and `SamplingParams`.
 
@@ -301,8 +320,10 @@ class MusicModel:
             UserError: as `generate`.
         """
         request = self.request(**options)
-        if request.num_samples > 1 or request.best_of > 1:
-            raise UserError("a stream is one piece as it is written: num_samples=1, best_of=1")
+        if request.num_samples > 1 or request.best_of > 1 or request.rewrites:
+            raise UserError(
+                "a stream is one continuation: num_samples=1, best_of=1, without keep or fill"
+            )
         made = self.prompt(prompt, prompt_bars=prompt_bars, request=request)
         return stream_notes(Sampler(self.model, self.tokenizer, request), made)
 

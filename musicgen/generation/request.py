@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -55,6 +56,10 @@ class GenerationRequest:
             see `Selection`.
         best_of_bars: bars after which one of the candidates is chosen and continued by all; None:
             whole continuations are the candidates.
+        keep: parts of the prompt, by name; the prompt is a whole piece then, of which the other
+            parts are written anew.
+        fill: bars (first, last), from 1 on, which are written anew; everything else stays.
+        tracks: parts, by name, that are written in `fill`; none: all.
         seed: decides all random draws. The positional encoding's noise is drawn once for a
             request: its pieces share it, as one piece keeps it from token to token.
         engine: `auto`, `eager` or `onnx`, see `make_engine`.
@@ -78,13 +83,20 @@ class GenerationRequest:
     section_bars: int = 8
     best_of: int = 1
     best_of_bars: int | None = None
+    keep: str | Sequence[str] = ()
+    fill: Any = ()
+    tracks: str | Sequence[str] = ()
     seed: int = 0
     engine: str = "auto"
 
     def __post_init__(self) -> None:
         if self.bars is not None and self.total_tokens is not None:
             raise UserError("give either bars or length_factor (total_tokens), not both")
-        if self.bars is None and self.total_tokens is None:
+        for name in ("keep", "tracks"):
+            object.__setattr__(self, name, _names(getattr(self, name)))
+        object.__setattr__(self, "fill", _ranges(self.fill))
+        self._check_rewriting()
+        if self.bars is None and self.total_tokens is None and not self.rewrites:
             object.__setattr__(self, "bars", DEFAULT_BARS)
         check_int("bars", self.bars, none_means="")
         check_bool("hold_tempo", self.hold_tempo)
@@ -131,6 +143,25 @@ class GenerationRequest:
             raise ParameterError("program", self.program, f"expected a program by name, of {names}")
         return {pitched[name.lower()]: program_number(value) for name, value in given.items()}
 
+    @property
+    def rewrites(self) -> bool:
+        """Whether prompts are pieces of which some is written anew, rather than continued."""
+        return bool(self.keep or self.fill)
+
+    def _check_rewriting(self) -> None:
+        if self.keep and self.fill:
+            raise ParameterError("keep", ",".join(self.keep), "expected no fill beside it")
+        if self.tracks and not self.fill:
+            raise ParameterError("tracks", ",".join(self.tracks), "expected fill beside it")
+        if not self.rewrites:
+            return
+        others: dict[str, Any] = {"best_of": 1, "ending": "open"}
+        others |= dict.fromkeys(("bars", "total_tokens", "form", "tempo", "program"))
+        for name, default in others.items():
+            if getattr(self, name) != default:
+                expected = "expected to be left out beside keep or fill, where the piece decides it"
+                raise ParameterError(name, getattr(self, name), expected)
+
     def end_time(self, prompt: Prompt) -> int | None:
         """Return the musical time at which a continuation ends; None if tokens end it."""
         return None if self.bars is None else prompt.end_time + self.bars * prompt.bar_length
@@ -163,3 +194,30 @@ class GenerationRequest:
                 "with an encoding without a limit, such as sine_spe, sinusoidal or none"
             )
         return limit
+
+
+def _names(value: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(value.split(",")) if isinstance(value, str) else tuple(map(str, value))
+
+
+def _ranges(value: Any) -> tuple[tuple[int, int], ...]:
+    """Return ranges of bars, such as 5, 9-12 or [3-4,9-12], in order; neighbours become one."""
+    given = value.split(",") if isinstance(value, str) else value
+    if isinstance(given, int):
+        given = [given]
+    ranges: list[tuple[int, int]] = []
+    for each in given:
+        is_pair = isinstance(each, Sequence) and not isinstance(each, str)
+        text = "-".join(map(str, each)) if is_pair else str(each)
+        found = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+        if not 1 <= first <= last:
+            raise ParameterError("fill", text, "expected bars from 1 on, as 9-12 or [3-4,9-12]")
+        ranges.append((first, last))
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(last, merged[-1][1])
+        else:
+            merged.append((first, last))
+    return tuple(merged)

@@ -18,6 +18,7 @@ from musicgen.generation.form import lag_biases
 from musicgen.generation.prompts import Prompt, decode
 from musicgen.generation.repetition import BarRepeats, cap_repeats
 from musicgen.generation.request import MAX_TOKENS_PER_BAR, GenerationRequest
+from musicgen.generation.rewriting import RewrittenPrompt, finished
 from musicgen.generation.sampling import sample
 from musicgen.generation.selection import Candidate, Selection, best, measure, restfulness
 from musicgen.metrics.key import find_key
@@ -55,6 +56,7 @@ class Context:
         end: musical time at which continuations end, without the token that reaches it.
         silent_by: musical time after which no new note sounds, see `Grammar.close`.
         limit: how many tokens may be added.
+        given: the tokens that are added, -1 for those that the model chooses; None: it chooses all.
     """
 
     prompt: Prompt
@@ -63,6 +65,7 @@ class Context:
     end: int | None
     silent_by: int | None
     limit: int
+    given: IntArray | None = None
 
 
 @dataclass(eq=False)
@@ -125,7 +128,8 @@ class Sampler:
         """
         request = self.request
         for prompt in prompts:  # before any work
-            request.num_new_tokens(prompt, self.model)
+            if not isinstance(prompt, RewrittenPrompt):
+                request.num_new_tokens(prompt, self.model)
         made = {(id(each.prompt), each.sample) for each in earlier}
         samples = [
             Draft(prompt, i, prompt.tokens)
@@ -136,6 +140,9 @@ class Sampler:
         size = max(1, request.batch_size // request.best_of)
         for first in range(0, len(samples), size):
             drafts, part, closing = samples[first : first + size], 0, []
+            if request.rewrites:
+                yield from self._rewritten(drafts)
+                continue
             while drafts:
                 unfinished = []
                 for draft in self._add_part(drafts, part):
@@ -202,7 +209,7 @@ class Sampler:
         starts = torch.tensor([context.start for context in contexts])[of_row]
         bar_lengths = torch.tensor([context.prompt.bar_length for context in contexts])[of_row]
         repeats: list[BarRepeats] = []
-        if sampling.max_bar_repeats is not None:
+        if sampling.max_bar_repeats is not None and not request.rewrites:
             read = []
             for c in contexts:
                 seen = c.tokens.tolist(), tokenizer.times(c.tokens).tolist()
@@ -223,6 +230,11 @@ class Sampler:
             if repeats:
                 now = grammar_state.time
                 logits, allowed = cap_repeats(logits, allowed, repeats, now, sampling.temperature)
+            for i, row in enumerate(running):
+                given = row.context.given
+                if given is not None and given[len(row.tokens)] >= 0:
+                    allowed[i] = False
+                    allowed[i, given[len(row.tokens)]] = True
             token = sample(logits, sampling, allowed=allowed, uniform=uniform[active])
             grammar_state = grammar.advance(grammar_state, token)
             new, times = token.tolist(), grammar_state.time.tolist()
@@ -266,7 +278,38 @@ class Sampler:
 
     def _continuation(self, draft: Draft) -> Continuation:
         score = decode(self.tokenizer, draft.tokens, draft.prompt)
-        return Continuation(draft.prompt, draft.sample, draft.tokens, score, draft.selections)
+        return finished(draft.prompt, draft.sample, draft.tokens, score, draft.selections)
+
+    def _rewritten(self, drafts: Sequence[Draft]) -> Iterator[Continuation]:
+        """Yield pieces whose gaps the model has filled, one after another."""
+        number = 0
+        while drafts:
+            rows: dict[Row, tuple[Draft, RewrittenPrompt]] = {}
+            contexts: dict[tuple[int, int], Context] = {}
+            for draft in drafts:
+                prompt = draft.prompt
+                assert isinstance(prompt, RewrittenPrompt)
+                if number == len(prompt.gaps):
+                    yield self._continuation(draft)
+                    continue
+                key = id(prompt), id(draft.tokens)
+                if key not in contexts:
+                    gap = self.tokenizer.gap(
+                        draft.tokens, *prompt.gaps[number], prompt.written, prompt.length
+                    )
+                    contexts[key] = Context(
+                        prompt, gap.tokens, 0, None, None, len(gap.given), gap.given
+                    )
+                row = Row(contexts[key], self._key(draft.sample, 0, number))
+                rows[row] = draft, prompt
+            drafts = []
+            for row in (row for ended in self.steps(list(rows)) for row in ended) if rows else ():
+                draft, prompt = rows[row]
+                closed = self.tokenizer.close_gap(
+                    draft.tokens, *prompt.gaps[number], prompt.written, row.all_tokens
+                )
+                drafts.append(draft._replace(tokens=closed))
+            number += 1
 
     def _context(self, draft: Draft, part: int | None) -> Context:
         """Return the context of a draft's next part, or, for None, of the bar that closes it.

@@ -46,6 +46,7 @@ class ReportPiece:
     notices: Sequence[str] = ()  # what a listener must know about this piece
     audio_file: str | None = None  # a rendering such as a WAV file, like `midi_file`
     marks: Sequence[Mark] = ()  # passages to mark on the piano roll
+    written: Score | None = None  # the notes that were not given; None: those of the continuation
 
 
 def render_report(
@@ -85,6 +86,9 @@ def _piece(index: int, piece: ReportPiece) -> str:
     score = piece.score
     bars = len(score.bar_starts()) if score.num_notes else 0
     facts = compare_sections(score, piece.prompt_end)
+    summary = f"{pluralize(bars, 'bars')}, {pluralize(score.num_notes, 'notes')}"
+    if piece.written is not None:
+        summary += f", {piece.written.num_notes:,} of them written (those given are paler)"
     jump = (
         '<button type="button" class="jump" title="Play from where the continuation begins" '
         f'aria-label="Play the continuation of {text(piece.title)}">Continuation</button>'
@@ -92,7 +96,7 @@ def _piece(index: int, piece: ReportPiece) -> str:
     return Template(asset("piece.html")).substitute(
         index=index,
         title=text(piece.title),
-        summary=f"{pluralize(bars, 'bars')}, {pluralize(score.num_notes, 'notes')}",
+        summary=summary,
         jump=jump if piece.prompt_end > 0 else "",
         downloads=_download(piece, piece.midi_file, "MIDI")
         + _download(piece, piece.audio_file, "WAV"),
@@ -102,7 +106,7 @@ def _piece(index: int, piece: ReportPiece) -> str:
         facts=metadata_list(facts) if score.num_notes else "",
         measures=measure_list(piece.measures),
         metadata=fold("Details", metadata_list(piece.metadata)),
-        data=embedded_json(score_payload(score, piece.prompt_end, piece.marks)),
+        data=embedded_json(score_payload(score, piece.prompt_end, piece.marks, piece.written)),
     )
 
 

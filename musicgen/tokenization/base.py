@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,8 +20,26 @@ from musicgen.tokenization.vocabulary import IntArray, load_json, save_json, wit
 
 Rng = np.random.Generator
 
+_NOT_REWRITTEN = (
+    "keep= and fill= need a model of tokenizer=chorale that was trained with "
+    "tokenizer.lead_probability and tokenizer.fill_probability above 0"
+)
+
 TICKS_PER_BEAT = 480
 """Resolution of decoded Scores, in ticks per quarter note."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A part of a piece that is still to be written, as a model continues it.
+
+    Attributes:
+        tokens: what precedes it in the order of a training crop. [L]
+        given: the tokens from there on, -1 for each that is to be written. [N]
+    """
+
+    tokens: IntArray
+    given: IntArray
 
 
 class Tokenizer(TokenCoordinates):
@@ -180,6 +199,50 @@ class Tokenizer(TokenCoordinates):
         [L] -> [<= length]
         """
         return window
+
+    def check_gaps(self, *, keep: bool) -> None:
+        """Raise `UserError` unless training crops were such that a model can fill gaps.
+
+        Args:
+            keep: of some parts, beside others that are kept; else of all parts.
+        """
+        raise UserError(_NOT_REWRITTEN)
+
+    def roles(self, score: Score, kept: Sequence[int]) -> list[int | None]:
+        """Return the decoded track that each track of a Score becomes; None: no notes of it.
+
+        Args:
+            kept: decoded tracks that the Score must hold.
+
+        Raises:
+            UserError: the tracks are not the parts of a piece as this tokenizer reads it.
+        """
+        raise NotImplementedError
+
+    def gap(
+        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], length: int
+    ) -> Gap:
+        """Return a gap in a piece.
+
+        Args:
+            tokens: the encoding of the piece without the notes in the gap.
+            start, end: of the gap, in grid steps.
+            written: which of the decoded tracks are to be written.
+            length: tokens of a training crop.
+
+        Raises:
+            UserError: the gap is too long.
+        """
+        raise NotImplementedError
+
+    def close_gap(
+        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], filled: IntArray
+    ) -> IntArray:
+        """Return the encoding of the piece with a gap that is `filled`: with the tokens of `Gap`.
+
+        The other arguments are as for `gap`.
+        """
+        raise NotImplementedError
 
     def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
         """Return the ids of a piece [L] from a bar on, before which no note begins. -> [<= L]."""

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -247,7 +248,9 @@ def test_pages_of_many_pieces_are_small():
 def test_script_decodes_the_score(tmp_path: Path):
     """Run the page's decoder in node: notes, seconds and bars are those of the Score."""
     tempos = np.array([(0, 60.0), (1_920, 120.0)], TEMPO)
-    parsed = page(piece(score=score(tempos=tempos)))
+    music = score(tempos=tempos)
+    written = replace(music, tracks=music.tracks[:1])  # the notes of the first track
+    parsed = page(piece(score=music, written=written))
     [script] = [text for attributes, text in parsed.scripts if not attributes]
     # Without pieces, the script only defines its classes.
     (tmp_path / "page.js").write_text(
@@ -266,6 +269,7 @@ def test_script_decodes_the_score(tmp_path: Path):
     found = [
         (n["track"], n["onset"], n["pitch"], n["velocity"], n["drum"]) for n in result["notes"]
     ]
+    assert [note["given"] for note in result["notes"]] == [False, True, False, True, True]
     assert found == [
         (0, 0, 60, 90, False),
         (1, 0, 36, 100, True),

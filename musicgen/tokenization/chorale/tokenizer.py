@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from musicgen.errors import ParameterError
+from musicgen.errors import ParameterError, UserError
 from musicgen.midi import Score, Track
-from musicgen.tokenization.base import Losses, Rng, Tokenizer
+from musicgen.tokenization.base import Gap, Losses, Rng, Tokenizer
 from musicgen.tokenization.chorale.arrangement import (
     AHEAD,
     BLOCK,
+    LEAD,
     LEADING,
     MAX_BLOCKS,
     Arrangements,
@@ -26,15 +27,19 @@ from musicgen.tokenization.chorale.frames import (
     NUM_VOICES,
     SILENCE,
     STEPS_PER_BEAT,
+    VOICES,
     find_voice,
     frames_of_score,
     score_of_frames,
+    voices_of_tracks,
 )
 from musicgen.tokenization.chorale.grammar import ChoraleGrammar
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_float, check_int
 
 PITCHES = range(21, 109)
+
+_CONTEXT = 8  # blocks before a gap
 
 
 class Chorale(Tokenizer):
@@ -214,6 +219,79 @@ class Chorale(Tokenizer):
         frames, _ = self._read_frames(tokens)
         moved = fill(frames, end, blocks, self.families["Empty"].start)
         return self._join(self.families["Fill"][blocks - 1], moved, True)
+
+    def check_gaps(self, *, keep: bool) -> None:
+        family, option, setting = ("Lead", "keep=", "lead") if keep else ("Fill", "fill=", "fill")
+        if not self.families[family]:
+            raise UserError(
+                f"this model has not learned {option}; take one that was trained with "
+                f"tokenizer.{setting}_probability above 0"
+            )
+
+    def roles(self, score: Score, kept: Sequence[int]) -> list[int | None]:
+        sung = [i for i, t in enumerate(score.tracks) if len(t.notes) and not t.is_drum]
+        parts = [score.tracks[i] for i in sung]
+        names = [part.name for part in parts]
+        if len(parts) == len(kept) and None in [find_voice(name) for name in names]:
+            heights = [-float(part.notes["pitch"].mean()) for part in parts]
+            highest = np.argsort(heights, kind="stable").tolist()
+            found = [voice for _, voice in sorted(zip(highest, sorted(kept), strict=True))]
+        else:
+            onsets = [part.notes["onset"] for part in parts]
+            pitches = [part.notes["pitch"] for part in parts]
+            voices = voices_of_tracks(names, pitches, onsets)
+            if voices is None:
+                raise UserError(
+                    f"{len(parts)} tracks that are not voices: give a file with a track for each "
+                    f"of up to {NUM_VOICES} voices, without chords"
+                )
+            found = voices
+        if missing := [VOICES[voice].lower() for voice in kept if voice not in found]:
+            raise UserError(f"no note of {' or '.join(missing)}, which is to be kept")
+        roles: list[int | None] = [None] * len(score.tracks)
+        for i, voice in zip(sung, found, strict=True):
+            roles[i] = voice
+        return roles
+
+    def gap(
+        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], length: int
+    ) -> Gap:
+        if not all(written):
+            leading = [not voice for voice in written]
+            moved = self.lead(tokens, leading)
+            first, last = (1 + NUM_VOICES * (LEAD + frame) for frame in (start, end))
+            coming = moved[first : min(last, len(moved) - 1)]
+            return Gap(moved[:first], np.where(np.resize(leading, len(coming)), coming, -1))
+        fitting = min(MAX_BLOCKS, ((length - 2) // NUM_VOICES - AHEAD) // BLOCK)
+        needed = -(-(end - start) // BLOCK)
+        if needed > fitting:
+            beats = BLOCK // STEPS_PER_BEAT * fitting
+            raise UserError(f"this model fills at most {beats} beats at a time")
+        blocks = min(needed + _CONTEXT, max(needed, end // BLOCK), fitting)
+        before = max(0, BLOCK * blocks - end)
+        silence, missing = self.vocabulary.id("Silence"), end - self._num_frames(tokens)
+        tokens = np.insert(tokens, 1, np.full(NUM_VOICES * before, silence))
+        tokens = np.insert(tokens, -1, np.full(NUM_VOICES * max(0, missing), silence))
+        moved = self.fill(tokens, end + before, blocks)
+        given = np.full(NUM_VOICES * (end - start), -1)
+        return Gap(moved[: len(moved) - 1 - len(given)], given)
+
+    def close_gap(
+        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], filled: IntArray
+    ) -> IntArray:
+        silence, voices = self.vocabulary.id("Silence"), np.array(written)
+        own, _ = self._read_frames(tokens)
+        frames = np.full((max(end, len(own)), NUM_VOICES), silence)
+        frames[: len(own)] = own
+        new, _ = self._read_frames(filled)
+        before = start
+        if all(written):
+            before = int(self._arrangements.filled[filled[0]]) - (end - start)
+        new = new[before : before + end - start]
+        new = np.where(new == self.families["Empty"].start, silence, new)
+        frames[start : start + len(new), voices] = new[:, voices]
+        sounding = np.flatnonzero((frames != silence).any(axis=1))
+        return self._join(self.vocabulary.id("BOS"), frames[: max(sounding, default=-1) + 1], True)
 
     def _read_frames(self, tokens: IntArray) -> tuple[IntArray, bool]:
         """Return the tokens of complete frames in plain order [F, 4], and whether EOS follows."""

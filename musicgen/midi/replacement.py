@@ -1,0 +1,141 @@
+"""Notes of a MIDI file replaced by others; all other events stay as they are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from musicgen.errors import UserError
+from musicgen.midi.damaged_files import check_chunks
+from musicgen.midi.events import END_OF_TRACK, META, find_chunks, find_events, number_bytes
+from musicgen.midi.score import NoteArray, Track, notes_from
+
+_DRUM_CHANNEL = 9
+_TRACK_NAME = 0x03
+_OFF, _KEPT, _ON, _END = range(4)  # the order at one tick
+_LAST_TICK = 2**28 - 1  # after which a delta time has no bytes
+
+Row = tuple[int, int, bytes]  # tick, order, event with its status
+
+
+@dataclass(frozen=True)
+class Part:
+    """The notes of a channel in a chunk of a MIDI file, in the file's ticks.
+
+    Attributes:
+        places: the positions of each note's on and off among the chunk's events, by note.
+    """
+
+    chunk: int
+    channel: int
+    track: Track
+    places: Sequence[tuple[int, int]]
+
+
+def read_parts(data: bytes) -> list[Part]:
+    """Return the parts of a file that have notes: a note-off ends the earliest note of its key."""
+    parts = []
+    for number, (start, stop) in enumerate(find_chunks(data)):
+        if data[start : start + 4] != b"MTrk":
+            continue
+        name, programs = "", dict[int, int]()
+        sounding = defaultdict[tuple[int, int], list[tuple[int, int, int]]](list)
+        notes = defaultdict[int, list[tuple[tuple[int, int, int, int], tuple[int, int]]]](list)
+        for at, event in enumerate(find_events(data, start + 8, stop)):
+            content = data[event.content : event.stop]
+            kind, channel = event.status >> 4, event.status & 0xF
+            if event.status == META and content[0] == _TRACK_NAME and not name:
+                name = content[2 if content[1] < 0x80 else 3 :].decode("utf-8", "replace")
+            elif kind == 0xC:
+                programs.setdefault(channel, content[0])
+            elif kind == 9 and content[1]:
+                sounding[channel, content[0]].append((event.tick, content[1], at))
+            elif kind in (8, 9) and sounding[channel, content[0]]:
+                onset, velocity, begin = sounding[channel, content[0]].pop(0)
+                row = onset, event.tick - onset, content[0], velocity
+                notes[channel].append((row, (begin, at)))
+        for channel, found in sorted(notes.items()):
+            found.sort(key=lambda each: (each[0][0], each[0][2], each[0][1], each[0][3]))
+            track = Track(name, programs.get(channel, 0), channel == _DRUM_CHANNEL)
+            track.notes = notes_from(row for row, _ in found)
+            parts.append(Part(number, channel, track, [places for _, places in found]))
+    return parts
+
+
+def replace_notes(
+    data: bytes,
+    replaced: Mapping[int, Sequence[tuple[int, int]]],
+    notes: Mapping[int, NoteArray],
+    added: Sequence[Track],
+) -> bytes:
+    """Return a MIDI file in which notes of some parts are replaced.
+
+    Notes that begin in a span of ticks are left out; those that sound at its start end there. All
+    other events keep their ticks, order and content, and chunks without a change all their bytes.
+
+    Args:
+        replaced: the spans [start, end), by index in `read_parts`.
+        notes: new notes of these parts, in the file's ticks.
+        added: tracks of new parts, for which a file of format 0 becomes one of format 1.
+
+    Raises:
+        UserError: the file has no room for the new parts.
+    """
+    data = check_chunks(data)
+    parts = read_parts(data)
+    chunks = [data[start:stop] for start, stop in find_chunks(data)]
+    spans = list(find_chunks(data))
+    for number in {parts[index].chunk for index in replaced}:
+        start, stop = spans[number]
+        events = list(find_events(data, start + 8, stop))
+        rows: list[Row | None] = [
+            (e.tick, _KEPT, bytes([e.status]) + data[e.content : e.stop]) for e in events
+        ]
+        new: list[Row] = []
+        for index, own in replaced.items():
+            part = parts[index]
+            if part.chunk != number:
+                continue
+            for (onset, duration, *_), (begin, end) in zip(
+                part.track.notes.tolist(), part.places, strict=True
+            ):
+                if any(first <= onset < last for first, last in own):
+                    rows[begin] = rows[end] = None
+                elif cuts := [first for first, _ in own if onset < first < onset + duration]:
+                    rows[end] = min(cuts), _OFF, rows[end][2]  # type: ignore[index]
+            new += _note_rows(part.channel, notes[index])
+        chunks[number] = _chunk([*filter(None, rows), *new])
+    if added:
+        used = {part.channel for part in parts}
+        free = [c for c in range(16) if c not in {*used, _DRUM_CHANNEL}]
+        if len(added) > len(free):
+            raise UserError("it leaves too few MIDI channels for the new parts")
+        for channel, track in zip(free, added, strict=False):
+            name = track.name.encode()
+            rows = [(0, _KEPT, bytes([META, _TRACK_NAME]) + number_bytes(len(name)) + name)]
+            rows.append((0, _KEPT, bytes([0xC0 | channel, track.program])))
+            chunks.append(_chunk([*filter(None, rows), *_note_rows(channel, track.notes)]))
+        num_tracks = sum(chunk.startswith(b"MTrk") for chunk in chunks)
+        chunks[0] = chunks[0][:8] + b"\0\1" + num_tracks.to_bytes(2, "big") + chunks[0][12:]
+    return b"".join(chunks)
+
+
+def _note_rows(channel: int, notes: NoteArray) -> list[Row]:
+    rows = []
+    for onset, duration, pitch, velocity in notes.tolist():
+        rows.append((onset, _ON, bytes([0x90 | channel, pitch, velocity])))
+        rows.append((onset + duration, _OFF, bytes([0x80 | channel, pitch, 64])))
+    return rows
+
+
+def _chunk(rows: Sequence[Row]) -> bytes:
+    """Return the chunk of a track's events; its end-of-track event comes last."""
+    ends = bytes([META, END_OF_TRACK])
+    last = max((tick for tick, _, _ in rows), default=0)
+    inside = sorted((row for row in rows if not row[2].startswith(ends)), key=lambda row: row[:2])
+    body, before = b"", 0
+    for tick, _, event in [*inside, (last, _END, ends + b"\0")]:
+        body += number_bytes(min(tick - before, _LAST_TICK)) + event
+        before = tick
+    return b"MTrk" + len(body).to_bytes(4, "big") + body

@@ -1,0 +1,199 @@
+"""Parts that are kept, and bars that are filled, in the user's own file."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from musicgen.errors import UserError
+from musicgen.generation.request import GenerationRequest
+from musicgen.generation.rewriting import rewritten_prompt
+from musicgen.generation.sampler import Sampler
+from musicgen.midi import TEMPO, Score, TimeSignature, Track, dumps, loads, notes_from
+from musicgen.tokenization import REMI, Chorale
+from musicgen.tokenization.chorale.frames import VOICES
+from tests.generation.test_continuation import small_model
+
+CHORALE = Chorale(lead_probability=0.5, fill_probability=0.5)
+MODEL = small_model(CHORALE)
+BAR, NUM_BARS = 3 * 96, 5
+
+
+def song(num_bars=NUM_BARS):
+    """Voices in 3/4: notes of one to four eighths, some struck again, some sounding across bars."""
+    rng = np.random.default_rng(0)
+    tracks = []
+    for voice, name in enumerate(VOICES):
+        steps = rng.integers(1, 5, 6 * num_bars)
+        ends = np.minimum(np.cumsum(steps), 6 * num_bars)
+        rows = [
+            (48 * int(start), 48 * int(end - start), 75 - 6 * voice + int(rng.integers(3)), 40 + i)
+            for i, (start, end) in enumerate(itertools.pairwise([0, *np.unique(ends)]))
+        ]
+        tracks.append(Track(name, 10 + voice, notes=notes_from(rows)))
+    tempos = np.array([(0, 60.0), (BAR, 120.0)], TEMPO)
+    return Score(96, tracks, tempos, [TimeSignature(0, 3, 4)])
+
+
+def write(score, prompt_bars=None, length=1025, model=MODEL, tokenizer=CHORALE, **options):
+    """The pieces of a request, and what their files hold."""
+    request = GenerationRequest(**options)
+    prompt = rewritten_prompt(
+        tokenizer,
+        score,
+        "song.mid",
+        request,
+        prompt_bars=prompt_bars,
+        length=length,
+        data=dumps(score),
+    )
+    pieces = sorted(
+        Sampler(model, tokenizer, request).continuations([prompt]), key=lambda c: c.sample
+    )
+    for piece in pieces:
+        assert tokenizer.grammar().accepts(torch.from_numpy(piece.tokens)[None]).all()
+    return pieces, [loads(piece.midi_file().data) for piece in pieces]
+
+
+def rows_of(track, first=0, last=10**6):
+    return [row for row in track.notes.tolist() if first <= row[0] < last]
+
+
+@pytest.mark.parametrize("keep", ["soprano", ("Alto", "Bass")])
+def test_kept_parts_stay_as_they_are_and_the_others_are_written(keep):
+    score = song()
+    names = [keep] if isinstance(keep, str) else [name.lower() for name in keep]
+    pieces, files = write(score, keep=keep, num_samples=2, seed=3)
+    assert pieces[0].tokens.tolist() != pieces[1].tokens.tolist()
+    for piece, file in zip(pieces, files, strict=True):
+        assert file.tempos.tolist() == score.tempos.tolist()
+        assert file.time_signatures == score.time_signatures
+        for track, own in zip(file.tracks, score.tracks, strict=True):
+            assert (track.name, track.program) == (own.name, own.program)
+            is_kept = own.name.lower() in names
+            assert (track.notes.tolist() == own.notes.tolist()) == is_kept
+        # The tokens are those of the file, kept parts included.
+        held = CHORALE.decode(CHORALE.encode(score))
+        for track, own in zip(piece.score.tracks, held.tracks, strict=True):
+            if track.name.lower() in names:
+                assert track == own
+        assert piece.num_new_tokens == 4 * 12 * NUM_BARS
+
+
+def test_a_tune_alone_gets_new_tracks():
+    tune = Track("Flute", 73, notes=song().tracks[2].notes)  # at any height
+    _, (file,) = write(Score(96, [tune]), keep="soprano")
+    assert [track.name for track in file.tracks] == ["Flute", "Alto", "Tenor", "Bass"]
+    assert file.tracks[0] == tune
+    assert all(
+        track.notes["velocity"][0] == np.median(tune.notes["velocity"]).astype(int)
+        for track in file.tracks[1:]
+        if len(track.notes)
+    )
+
+
+def test_first_bars_of_the_other_parts_are_kept_on_request():
+    score = song()
+    _, (file,) = write(score, keep="soprano", prompt_bars=2)
+    for track, own in zip(file.tracks, score.tracks, strict=True):
+        before = [
+            (onset, min(duration, 2 * BAR - onset) if own.name != "Soprano" else duration, *rest)
+            for onset, duration, *rest in rows_of(own, 0, 2 * BAR)
+        ]
+        assert rows_of(track, 0, 2 * BAR) == before
+
+
+@pytest.mark.parametrize(
+    ("fill", "tracks", "bars"),
+    [
+        (1, (), [(0, 1)]),
+        (["2", 5, "3"], (), [(1, 3), (4, 5)]),
+        ("2-3,5", "alto,bass", [(1, 3), (4, 5)]),
+    ],
+)
+def test_only_the_filled_bars_change(fill, tracks, bars):
+    score = song()
+    pieces, files = write(score, fill=fill, tracks=tracks)
+    for piece, file in zip(pieces, files, strict=True):
+        assert file.tempos.tolist() == score.tempos.tolist()
+        changed = False
+        for track, own, new in zip(file.tracks, score.tracks, piece.new_score.tracks, strict=True):
+            if tracks and own.name.lower() not in tracks:
+                assert track == own
+                continue
+            expected = []
+            for onset, duration, pitch, velocity in own.notes.tolist():
+                if any(BAR * a <= onset < BAR * b for a, b in bars):
+                    continue
+                starts = [BAR * a for a, _ in bars if onset < BAR * a < onset + duration]
+                expected.append((onset, min([onset + duration, *starts]) - onset, pitch, velocity))
+            written = new.notes.tolist()
+            for onset, duration, *_ in written:
+                assert any(BAR * a <= onset < onset + duration <= BAR * b for a, b in bars)
+            assert sorted(track.notes.tolist()) == sorted([*expected, *written])
+            changed |= track != own
+        assert changed
+
+
+def test_what_follows_is_read_and_what_is_given_is_not_drawn():
+    """Other music after the gap changes what is written; other music in the gap does not."""
+    score = song()
+    (piece, other_sample), _ = write(score, fill="3", num_samples=2, batch_size=1)
+    assert piece.tokens.tolist() != other_sample.tokens.tolist()
+    other = song()
+    for track in other.tracks:
+        inside = (track.notes["onset"] >= 2 * BAR) & (track.notes["onset"] < 3 * BAR)
+        track.notes["pitch"][inside] += 1
+    (same,), _ = write(other, fill="3")
+    assert [t.notes.tolist() for t in same.new_score.tracks] == [
+        t.notes.tolist() for t in piece.new_score.tracks
+    ]
+    for track in other.tracks:
+        track.notes["pitch"][track.notes["onset"] >= 3 * BAR] += 12
+    (changed,), _ = write(other, fill="3")
+    assert [t.notes.tolist() for t in changed.new_score.tracks] != [
+        t.notes.tolist() for t in piece.new_score.tracks
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"fill": "9"}, "song.mid: fill: the piece has 5 bars"),
+        ({"fill": "4-3"}, "fill=4-3: expected bars from 1 on"),
+        ({"fill": "x"}, "expected bars from 1 on"),
+        ({"keep": "flute"}, "no part flute; expected some of soprano, alto, tenor, bass"),
+        ({"keep": "soprano,alto,tenor,bass"}, "none is left to write"),
+        ({"keep": "soprano", "fill": "3"}, "expected no fill beside it"),
+        ({"tracks": "alto"}, "expected fill beside it"),
+        ({"keep": "soprano", "bars": 8}, "bars=8: expected to be left out"),
+        ({"fill": "3", "best_of": 4}, "best_of=4: expected to be left out"),
+        ({"keep": "soprano", "prompt_bars": 5}, "nothing is left to write there"),
+        ({"fill": "1-5", "length": 330}, "fills at most 12 beats at a time"),
+    ],
+)
+def test_what_cannot_be_written_is_one_line(options, words):
+    with pytest.raises(UserError, match=words):
+        write(song(), **options)
+
+
+def test_pieces_that_are_no_voices_are_one_line():
+    chords = Score(96, [Track("Piano", notes=notes_from([(0, 9, 60, 64), (0, 9, 64, 64)]))])
+    with pytest.raises(UserError, match="1 tracks that are not voices"):
+        write(chords, keep="soprano,bass")
+    five = Score(96, [Track(f"{i}", notes=notes_from([(0, 9, 60 + i, 64)])) for i in range(5)])
+    with pytest.raises(UserError, match="5 tracks that are not voices"):
+        write(five, fill="1")
+    alto = Score(96, [Track("Alto", notes=notes_from([(0, 9, 60, 64)])), Track("Soprano")])
+    with pytest.raises(UserError, match="no note of soprano, which is to be kept"):
+        write(alto, keep="soprano")
+
+
+@pytest.mark.parametrize("options", [{"keep": "soprano"}, {"fill": "2"}])
+def test_models_that_have_not_learned_it_say_so(options):
+    plain = Chorale()
+    with pytest.raises(UserError, match="this model has not learned"):
+        write(song(), tokenizer=plain, model=None, **options)
+    with pytest.raises(UserError, match="need a model of tokenizer=chorale"):
+        write(song(), tokenizer=REMI(), model=None, **options)
