@@ -379,7 +379,27 @@ def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
     return table
 
 
+def bands(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | MEASURE: continuations of bands made with MMA, beside their own next bars."""
+    summary, rows = result("bands")["summary"], result("bands")["rows"]
+
+    def cell(what: str) -> str:
+        row = summary.get(what)
+        return f"{row['mean']:.3g} ({row['low']:.3g} to {row['high']:.3g})" if row else ""
+
+    return [
+        {
+            f"{len(rows)} bands": label,
+            "continued": cell(f"{what}, continued"),
+            "their own next bars": cell(f"{what}, own"),
+            "those of the others": cell(f"{what}, others"),
+        }
+        for label, what in lines
+    ]
+
+
 KINDS = (
+    bands,
     export,
     compared,
     model_options,
