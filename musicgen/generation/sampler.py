@@ -20,7 +20,7 @@ from musicgen.generation.repetition import BarRepeats, cap_repeats
 from musicgen.generation.request import MAX_TOKENS_PER_BAR, GenerationRequest
 from musicgen.generation.rewriting import RewrittenPrompt, finished
 from musicgen.generation.sampling import sample
-from musicgen.generation.selection import Candidate, Selection, best, measure, restfulness
+from musicgen.generation.selection import Candidate, Selection, best, ends_on, measure, restfulness
 from musicgen.metrics.key import find_key
 from musicgen.midi import pitched_notes
 from musicgen.models import ModelState, Transformer
@@ -28,7 +28,7 @@ from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import TICKS_PER_BEAT, Tokenizer
 from musicgen.tokenization.vocabulary import IntArray
 
-NUM_ENDINGS = 16
+NUM_ENDINGS = 32
 """Candidates for the last bar of a piece that closes."""
 
 _NEVER = torch.iinfo(torch.long).max
@@ -380,8 +380,9 @@ class Sampler:
         """Return drafts with a last bar that closes them, up to EOS.
 
         Several candidates for the bar are sampled in which the model may end the piece, and must
-        by the end of the bar: no note sounds longer, and a bar line counts as the end. Two measures
-        choose among them, see `best`: how sure the model is, by itself, that the piece ends after
+        by the end of the bar: no note sounds longer, and a bar line counts as the end. Those with
+        the tonic as their last bass come first, if there are any. Two measures choose among them,
+        see `best`: how sure the model is, by itself, that the piece ends after
         the candidate, which approximates sampling conditioned on the end; and how much its bar
         rests on the tonic of the prompt (of the piece, without a prompt), see `restfulness`, as
         small models know endings better than keys. A piece that has ended already stays as it is,
@@ -417,10 +418,17 @@ class Sampler:
         if not len(known):
             known = pitched_notes(self.tokenizer.decode(context.tokens))
         key = find_key(known)
-        measures = []
-        for row in rows:
-            bar = self.tokenizer.decode(row.all_tokens).clip(start, start + length)
-            measures.append((row.log_probs[-1], restfulness(bar, key, length) if key else 0.0))
+        scores = [self.tokenizer.decode(row.all_tokens) for row in rows]
+        bars = [score.clip(start, start + length) for score in scores]
+        measures = [(row.log_probs[-1], 0.0) for row in rows]
+        if key is not None:
+            measures = [
+                (row.log_probs[-1], restfulness(bar, key, length))
+                for row, bar in zip(rows, bars, strict=True)
+            ]
+            on_tonic = [i for i, bar in enumerate(bars) if ends_on(bar, key)]
+            if on_tonic:
+                rows, measures = [rows[i] for i in on_tonic], [measures[i] for i in on_tonic]
         return rows[best(measures)].all_tokens
 
 

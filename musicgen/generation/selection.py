@@ -70,6 +70,14 @@ def restfulness(bar: Score, key: Key, length: int) -> float:
     return float(share + on_root + 1 - notes["onset"].max() / length) / 3
 
 
+def ends_on(bar: Score, key: Key) -> bool:
+    """Return whether the lowest of the notes that sound last is the tonic."""
+    notes = pitched_notes(bar)
+    ends = notes["onset"] + notes["duration"]
+    last = notes["pitch"][ends == ends.max(initial=0)]
+    return bool(len(last)) and int(last.min()) % 12 == key.tonic
+
+
 @dataclass(frozen=True)
 class Selection:
     """Candidates for the same part; likelihood and key decide which is chosen, see `best`."""

@@ -15,7 +15,7 @@ from musicgen.generation import sampler
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import empty_prompt, make_prompt
 from musicgen.generation.sampling import SamplingParams
-from musicgen.generation.selection import Candidate, Selection, measure, restfulness
+from musicgen.generation.selection import Candidate, Selection, ends_on, measure, restfulness
 from musicgen.metrics.key import Key, find_key, find_scale, in_scale_share
 from musicgen.midi import Score, TimeSignature, Track, notes_from, pitched_notes
 from musicgen.random import NoiseKey
@@ -62,6 +62,7 @@ def test_the_bars_before_the_ending_are_those_of_an_open_piece(tokenizer):
 def test_the_surest_of_the_endings_is_taken(tokenizer, monkeypatch):
     model = small_model(tokenizer)
     monkeypatch.setattr(sampler, "restfulness", lambda *_: 0.0)  # equal for all
+    monkeypatch.setattr(sampler, "ends_on", lambda *_: False)
 
     def surety(num_endings):
         monkeypatch.setattr(sampler, "NUM_ENDINGS", num_endings)
@@ -82,6 +83,7 @@ def test_of_equally_sure_endings_the_most_restful_is_taken(tokenizer, monkeypatc
         return measured[-1]
 
     monkeypatch.setattr(sampler, "restfulness", recorded)
+    monkeypatch.setattr(sampler, "ends_on", lambda *_: True)
     (done,) = run(tokenizer, model, bars=2, ending="close")
     assert len(measured) == sampler.NUM_ENDINGS
     last_bar = done.new_score.clip(BAR, 2 * BAR)
@@ -90,6 +92,20 @@ def test_of_equally_sure_endings_the_most_restful_is_taken(tokenizer, monkeypatc
         == max(measured)
         > min(measured)
     )
+
+
+def test_endings_on_the_tonic_come_first(tokenizer, monkeypatch):
+    found = []
+
+    def recorded(*args):
+        found.append(ends_on(*args))
+        return found[-1]
+
+    monkeypatch.setattr(sampler, "ends_on", recorded)
+    for done in run(tokenizer, bars=2, ending="close", num_samples=4):
+        bar, key = done.new_score.clip(BAR, 2 * BAR), find_key(pitched_notes(done.prompt.score))
+        assert ends_on(bar, key) == any(found[: sampler.NUM_ENDINGS])
+        del found[: sampler.NUM_ENDINGS]
 
 
 def notes_at(rows):
@@ -111,6 +127,13 @@ def test_a_key_and_its_relative_differ_by_their_basses(basses, expected, shift):
     score = notes_at([(beat, pitch + shift, beats) for beat, pitch, beats in rows])
     assert find_key(pitched_notes(score)) == ((expected[0] + shift) % 12, expected[1])
     assert find_key(pitched_notes(Score())) is None
+
+
+def test_the_last_bass_by_hand():
+    c_major = Key(0, True)
+    assert ends_on(notes_at([(0, 43, 2), (2, 48, 2), (0, 64, 4)]), c_major)
+    assert not ends_on(notes_at([(0, 48, 2), (2, 43, 2), (0, 60, 4)]), c_major)
+    assert not ends_on(Score(), c_major)
 
 
 def test_restfulness_by_hand():
