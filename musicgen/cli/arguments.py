@@ -7,13 +7,20 @@ from pathlib import Path
 
 from musicgen.errors import UserError
 
-# Hydra's grammar rejects commas, brackets and ampersands, which names of files and regular
-# expressions contain.
+# Hydra's grammar rejects commas, brackets, ampersands and sharps, which names of files, regular
+# expressions and keys contain.
 PATHS = frozenset(
     {
         *("prompt", "checkpoint", "out", "generated", "references", "soundfont"),
         *("init", "resume", "lora", "prefix_state", "copy"),
-        *("data.root", "data.group", "loader.cache_dir", "paths.data_dir", "paths.output_dir"),
+        *(
+            "key",
+            "data.root",
+            "data.group",
+            "loader.cache_dir",
+            "paths.data_dir",
+            "paths.output_dir",
+        ),
     }
 )
 
