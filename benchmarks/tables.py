@@ -398,6 +398,28 @@ def bands(lines: Sequence[Sequence[str]]) -> list[Row]:
     ]
 
 
+def bach_losses(_: object) -> list[Row]:
+    """Nats a note of bach-chorales on each held-out split, beside a trigram model."""
+    names = {"val": "validation", "test": "test"}
+    found: dict[str, Row] = {}
+    for row in result("bach_chorales")["rows"]:
+        if row["measure"] == "nats per note":
+            line = found.setdefault(row["way"], {"pieces": names[row["way"]]})
+            line[row["of"]] = interval(row["mean"], row["low"], row["high"])
+    return list(found.values())
+
+
+def bach_writing(_: object) -> list[Row]:
+    """The part writing of bach-chorales beside Bach's."""
+    found: dict[str, Row] = {}
+    for row in result("bach_chorales")["rows"]:
+        if "originals" in row:
+            line = found.setdefault(row["measure"], {"mean of pieces": row["measure"]})
+            line[row["way"]] = f"{row['generated']:.3g}"
+            line[f"Bach, where {row['way']}"] = f"{row['originals']:.3g}"
+    return list(found.values())
+
+
 KINDS = (
     bands,
     export,
@@ -412,7 +434,7 @@ KINDS = (
     recall,
 )
 KINDS += (every_encoding, some_encodings, chorales, yardstick, selection, in_key, marks, scale)
-KINDS += (race_recall, race_costs)
+KINDS += (race_recall, race_costs, bach_losses, bach_writing)
 TABLES = {kind.__name__: kind for kind in KINDS}
 
 

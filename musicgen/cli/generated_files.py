@@ -25,7 +25,7 @@ from musicgen.evaluation.references import MANIFEST
 from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation, MidiFile
 from musicgen.generation.model import MusicModel
-from musicgen.generation.prompts import Prompt
+from musicgen.generation.prompts import FROM_NOTHING, Prompt
 from musicgen.metrics import PROFILES
 from musicgen.metrics.style import Profile, Profiles, style_profiles
 from musicgen.midi import loads, without_suffix
@@ -133,9 +133,10 @@ def write_manifest(
 def report_title(continuations: list[Continuation]) -> str:
     """Say what was continued: the prompts' names, or how many there are."""
     names = list(dict.fromkeys(without_suffix(c.prompt.name) for c in continuations))
-    if all(c.prompt.end_tick == 0 for c in continuations):
-        return f"{pluralize(len(continuations), 'pieces')} {names[0]}"
-    count = pluralize(len(continuations), "continuations")
+    from_beginning = all(c.prompt.end_tick == 0 for c in continuations)
+    count = pluralize(len(continuations), "pieces" if from_beginning else "continuations")
+    if names == [FROM_NOTHING]:
+        return f"{count} {FROM_NOTHING}"
     if len(names) > NUM_NAMES:
         return f"{count} of {len(names)} pieces"
     return f"{count} of {' and '.join(names)}"

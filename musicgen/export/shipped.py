@@ -7,7 +7,7 @@ from musicgen.export.cached import SHIPPED, architecture, make_graph
 from musicgen.export.step import RecurrentStep
 from musicgen.random import NoiseKey
 
-NAMES = ("pop-piano-small", "groove-small")
+NAMES = ("pop-piano-small", "groove-small", "bach-chorales")
 
 
 def main() -> None:
