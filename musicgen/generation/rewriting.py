@@ -28,6 +28,7 @@ class RewrittenPrompt(Prompt):
         gaps: start and end of what is written, in grid steps.
         spans: the same in ticks of `own`.
         written: which of the decoded tracks are written there.
+        length: tokens of the model's training crops.
         num_new_tokens: how many tokens that takes.
         own: the piece in its own ticks, with its file's parts as tracks.
         roles: the decoded track of each of these tracks, None for others.

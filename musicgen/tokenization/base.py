@@ -21,8 +21,8 @@ from musicgen.tokenization.vocabulary import IntArray, load_json, save_json, wit
 Rng = np.random.Generator
 
 _NOT_REWRITTEN = (
-    "keep= and fill= need a model of tokenizer=chorale that was trained with "
-    "tokenizer.lead_probability and tokenizer.fill_probability above 0"
+    "keep= and fill= need a model of tokenizer=chorale that was trained with them, such as "
+    "checkpoint=bach-chorales"
 )
 
 TICKS_PER_BEAT = 480
