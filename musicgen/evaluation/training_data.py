@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from inspect import signature
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,11 +35,11 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
         raise UserError(f"{model.path}: does not say what it was trained on; use another")
     settings, loader = dict(config["data"]), dict(config["loader"])
     check_targets(settings, (Corpus,))
-    corpus_class = get_class(settings.pop("_target_"))
+    corpus_class: type[Corpus] = get_class(settings.pop("_target_"))
     composed = issubclass(corpus_class, ComposedCorpus)
     if composed:
         settings.setdefault("root", _COMPOSED)  # published models have no paths
-    if "root" not in signature(corpus_class).parameters:  # part of a package
+    if corpus_class.in_package:
         root = None
     elif root is None and "root" not in settings:
         expected = "expected the corpus's folder, which a published model does not know"

@@ -15,6 +15,7 @@ from musicgen.generation.selection import Selection
 from musicgen.midi import NoteArray, Score, Track, dumps, pitched_notes, sort_notes
 from musicgen.midi.replacement import read_parts, replace_notes
 from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, IntArray, Tokenizer
+from musicgen.tokenization.quantization import to_grid
 from musicgen.validation import check_int
 
 _END = 2**31 - 1  # in ticks: later than all music
@@ -68,9 +69,8 @@ class RewrittenPiece(Continuation):
         tracks = []
         for track, is_written in zip(self.score.tracks, prompt.written, strict=True):
             notes = track.notes.copy()
-            onset = (2 * notes["onset"] * beat + TICKS_PER_BEAT) // (2 * TICKS_PER_BEAT)
-            end = notes["onset"] + notes["duration"]
-            end = (2 * end * beat + TICKS_PER_BEAT) // (2 * TICKS_PER_BEAT)
+            onset = to_grid(notes["onset"], beat, TICKS_PER_BEAT)
+            end = to_grid(notes["onset"] + notes["duration"], beat, TICKS_PER_BEAT)
             pieces = [notes[:0]]
             for first, last in prompt.spans if is_written else ():
                 notes["onset"] = np.maximum(onset, first)

@@ -9,11 +9,10 @@ from dataclasses import replace
 from musicgen.errors import ParameterError, UserError
 from musicgen.midi import Score, pitched_notes
 from musicgen.midi.damaged_files import check_chunks
-from musicgen.midi.events import META, find_chunks, find_events, number_bytes
+from musicgen.midi.events import DRUM_CHANNEL, MARKER, META, find_chunks, find_events, number_bytes
 from musicgen.tokenization.chords.symbols import spelled
 
-_DRUM_CHANNEL = 9
-_MARKER, _KEY_SIGNATURE = 0x06, 0x59
+_KEY_SIGNATURE = 0x59
 _NATURALS = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 
 
@@ -64,16 +63,16 @@ def transpose_file(data: bytes, semitones: int, names: Sequence[str]) -> bytes:
         for event in events:
             kind, channel = event.status >> 4, event.status & 0xF
             content = data[event.content : event.stop]
-            if kind in (8, 9, 0xA) and channel != _DRUM_CHANNEL:
+            if kind in (8, 9, 0xA) and channel != DRUM_CHANNEL:
                 content = bytes([content[0] + semitones]) + content[1:]
             elif event.status == META and content[:2] == bytes([_KEY_SIGNATURE, 2]):
                 sharps = int.from_bytes(content[2:3], signed=True) + 7 * semitones
                 content = (
                     content[:2] + ((sharps + 6) % 12 - 6).to_bytes(1, signed=True) + content[3:]
                 )
-            elif event.status == META and content[0] == _MARKER and content[1] < 0x80:
+            elif event.status == META and content[0] == MARKER and content[1] < 0x80:
                 text = spelled(content[2:].decode("latin-1"), names, semitones).encode("latin-1")
-                content = bytes([_MARKER]) + number_bytes(len(text)) + text
+                content = bytes([MARKER]) + number_bytes(len(text)) + text
             body += data[done : event.content] + content
             done = event.stop
         body += data[done:stop]

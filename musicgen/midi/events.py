@@ -8,6 +8,8 @@ from typing import NamedTuple
 from musicgen.errors import UserError
 
 META, SYSEX, END_OF_TRACK = 0xFF, 0xF0, 0x2F
+TRACK_NAME, MARKER = 0x03, 0x06  # kinds of meta events
+DRUM_CHANNEL = 9
 _LAST_TICK = 2**31 - 1
 
 
@@ -80,6 +82,17 @@ def number_bytes(value: int) -> bytes:
     while value := value >> 7:
         groups.append(value & 0x7F | 0x80)
     return bytes(reversed(groups))
+
+
+def text_bytes(kind: int, text: str) -> bytes:
+    """Return a meta event of a kind with a text."""
+    encoded = text.encode()
+    return bytes([META, kind]) + number_bytes(len(encoded)) + encoded
+
+
+def read_text(content: bytes) -> str:
+    """Return the text in the content of a meta event."""
+    return content[2 if content[1] < 0x80 else 3 :].decode("utf-8", "replace")
 
 
 def _read_number(data: bytes, at: int, end: int) -> tuple[int, int]:

@@ -12,16 +12,27 @@ from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.midi.damaged_files import check_chunks
-from musicgen.midi.events import END_OF_TRACK, META, Event, find_chunks, find_events, number_bytes
+from musicgen.midi.events import (
+    DRUM_CHANNEL,
+    END_OF_TRACK,
+    MARKER,
+    META,
+    TRACK_NAME,
+    Event,
+    find_chunks,
+    find_events,
+    number_bytes,
+    read_text,
+    text_bytes,
+)
 from musicgen.midi.parts import find_parts
 from musicgen.midi.score import NOTE, Score, Track
 
 MIN_TICKS_PER_BEAT = 24
 """Coarser files cannot hold the rhythms of a continuation."""
 
-_DRUM_CHANNEL = 9
 _PEDALS = (64, 66)
-_TRACK_NAME, _MARKER, _TEMPO, _TIME_SIGNATURE = 0x03, 0x06, 0x51, 0x58
+_TEMPO, _TIME_SIGNATURE = 0x51, 0x58
 _CENTRE = (0, 64)  # of the pitch wheel
 # The order of events at one tick.
 _OFF, _SETTING, _ON = range(3)
@@ -70,7 +81,7 @@ class _Part(NamedTuple):
     def as_track(self, programs: dict[int, int]) -> Track:
         own = self.file_track.programs
         program = own.get(self.channel, programs.get(self.channel, 0))
-        return Track(self.file_track.name, program, self.channel == _DRUM_CHANNEL)
+        return Track(self.file_track.name, program, self.channel == DRUM_CHANNEL)
 
 
 def extend(
@@ -134,7 +145,7 @@ def extend(
         signature = (numerator, denominator.bit_length() - 1, 24, 8)
         file_tracks[0].add(tick, _SETTING, (META, _TIME_SIGNATURE, 4, *signature))
     for tick, text in music.markers:
-        file_tracks[0].add(tick, _SETTING, _text(_MARKER, text))
+        file_tracks[0].add(tick, _SETTING, text_bytes(MARKER, text))
 
     added = [part.file_track for _, part in placed if part.file_track not in file_tracks]
     if added:
@@ -187,8 +198,8 @@ def _follow(track: _FileTrack, event: Event, content: bytes) -> None:
     """Record what an event leaves behind."""
     kind, channel = event.status >> 4, event.status & 0xF
     if event.status == META:
-        if content[0] == _TRACK_NAME and not track.name:
-            track.name = content[2 if content[1] < 0x80 else 3 :].decode("utf-8", "replace")
+        if content[0] == TRACK_NAME and not track.name:
+            track.name = read_text(content)
     elif kind in (8, 9):
         if kind == 9 and content[1]:
             track.open[channel, content[0]].append((event.tick, content[1]))
@@ -252,7 +263,7 @@ def _place(
 
     played = {part.channel for some in found.values() for part in some}
     used = {*programs, *(part.channel for part in parts)}
-    melodic = [channel for channel in range(16) if channel != _DRUM_CHANNEL]
+    melodic = [channel for channel in range(16) if channel != DRUM_CHANNEL]
     free = [c for c in melodic if c not in used]
     # After the end nothing else plays on the other channels, so that a program may change there.
     free += [c for c in melodic if c in used and c not in played]
@@ -263,7 +274,7 @@ def _place(
         if index not in found:
             if not (track.is_drum or free):
                 raise UserError("it leaves too few MIDI channels for the continuation")
-            channel = _DRUM_CHANNEL if track.is_drum else free.pop(0)
+            channel = DRUM_CHANNEL if track.is_drum else free.pop(0)
             new = _new_track(track, channel, end if channel in used else 0)
             found[index] = [_Part(new, channel)]
         elif index in new_programs:
@@ -279,15 +290,10 @@ def _place(
 
 def _new_track(track: Track, channel: int, program_tick: int) -> _FileTrack:
     new = _FileTrack()
-    new.add(0, _SETTING, _text(_TRACK_NAME, track.name))
+    new.add(0, _SETTING, text_bytes(TRACK_NAME, track.name))
     if not track.is_drum:
         new.add(program_tick, _SETTING, (0xC0 | channel, track.program))
     return new
-
-
-def _text(kind: int, text: str) -> bytes:
-    encoded = text.encode()
-    return bytes([META, kind]) + number_bytes(len(encoded)) + encoded
 
 
 def _end_before_struck_again(

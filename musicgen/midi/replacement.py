@@ -8,11 +8,19 @@ from dataclasses import dataclass
 
 from musicgen.errors import UserError
 from musicgen.midi.damaged_files import check_chunks
-from musicgen.midi.events import END_OF_TRACK, META, find_chunks, find_events, number_bytes
+from musicgen.midi.events import (
+    DRUM_CHANNEL,
+    END_OF_TRACK,
+    META,
+    TRACK_NAME,
+    find_chunks,
+    find_events,
+    number_bytes,
+    read_text,
+    text_bytes,
+)
 from musicgen.midi.score import NoteArray, Track, notes_from
 
-_DRUM_CHANNEL = 9
-_TRACK_NAME = 0x03
 _OFF, _KEPT, _ON, _END = range(4)  # the order at one tick
 _LAST_TICK = 2**28 - 1  # after which a delta time has no bytes
 
@@ -45,8 +53,8 @@ def read_parts(data: bytes) -> list[Part]:
         for at, event in enumerate(find_events(data, start + 8, stop)):
             content = data[event.content : event.stop]
             kind, channel = event.status >> 4, event.status & 0xF
-            if event.status == META and content[0] == _TRACK_NAME and not name:
-                name = content[2 if content[1] < 0x80 else 3 :].decode("utf-8", "replace")
+            if event.status == META and content[0] == TRACK_NAME and not name:
+                name = read_text(content)
             elif kind == 0xC:
                 programs.setdefault(channel, content[0])
             elif kind == 9 and content[1]:
@@ -57,7 +65,7 @@ def read_parts(data: bytes) -> list[Part]:
                 notes[channel].append((row, (begin, at)))
         for channel, found in sorted(notes.items()):
             found.sort(key=lambda each: (each[0][0], each[0][2], each[0][1], each[0][3]))
-            track = Track(name, programs.get(channel, 0), channel == _DRUM_CHANNEL)
+            track = Track(name, programs.get(channel, 0), channel == DRUM_CHANNEL)
             track.notes = notes_from(row for row, _ in found)
             parts.append(Part(number, channel, track, [places for _, places in found]))
     return parts
@@ -108,12 +116,11 @@ def replace_notes(
         chunks[number] = _chunk([*filter(None, rows), *new])
     if added:
         used = {part.channel for part in parts}
-        free = [c for c in range(16) if c not in {*used, _DRUM_CHANNEL}]
+        free = [c for c in range(16) if c not in {*used, DRUM_CHANNEL}]
         if len(added) > len(free):
             raise UserError("it leaves too few MIDI channels for the new parts")
         for channel, track in zip(free, added, strict=False):
-            name = track.name.encode()
-            rows = [(0, _KEPT, bytes([META, _TRACK_NAME]) + number_bytes(len(name)) + name)]
+            rows = [(0, _KEPT, text_bytes(TRACK_NAME, track.name))]
             rows.append((0, _KEPT, bytes([0xC0 | channel, track.program])))
             chunks.append(_chunk([*filter(None, rows), *_note_rows(channel, track.notes)]))
         num_tracks = sum(chunk.startswith(b"MTrk") for chunk in chunks)

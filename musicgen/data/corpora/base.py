@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from musicgen.errors import ParameterError
 from musicgen.midi import Score
@@ -39,7 +40,12 @@ class Corpus(ABC):
     """A source of music: it knows no tokenizer, and can be pickled for worker processes.
 
     A corpus implements `read`, or `read_piece` if a file holds several pieces.
+
+    Attributes:
+        in_package: whether a Python package contains it, so that it has no setting `root`.
     """
+
+    in_package: ClassVar[bool] = False
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root).expanduser()

@@ -27,6 +27,8 @@ class Music21Corpus(Corpus):
         UserError: music21 is missing.
     """
 
+    in_package = True
+
     def __init__(self, composer: str) -> None:
         super().__init__(find_corpus() / str(composer))
         self.composer = composer
