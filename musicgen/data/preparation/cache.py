@@ -371,13 +371,14 @@ class CacheStore:
             rows = ((path,) for path in paths) if parts else ()
             known.executemany("INSERT OR IGNORE INTO known VALUES (?)", rows)
             for file in parts:
-                with open_database(file) as table:
+                # A process without locks may remove parts meanwhile.
+                with suppress(FileNotFoundError), open_database(file) as table:
                     own = all(
                         known.execute("SELECT 1 FROM known WHERE path = ?", row).fetchone()
                         for row in table.execute("SELECT path FROM files")
                     )
-                if own:
-                    _remove(file.parent)
+                    if own:
+                        _remove(file.parent)
 
     def add_finished_files(self, files: Iterable[FileRow]) -> None:
         path = self.folder / FILES

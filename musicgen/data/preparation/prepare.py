@@ -306,10 +306,15 @@ class _Preparation:
             reasons = [(record.name, record.skipped) for record in to_retry.values()]
             target = self._cache_folder(self._digests(map(bytes.decode, self.contents)), reasons)
             if not (target / INDEX).exists():
-                with atomic_folder(target) as new:
-                    digests = self._digests(map(bytes.decode, self.contents))
-                    pieces = (encoded[digest] for digest in digests)
-                    build_cache(new, self.pieces, pieces, self.encoded.fractions)
+                try:
+                    with atomic_folder(target) as new:
+                        digests = self._digests(map(bytes.decode, self.contents))
+                        pieces = (encoded[digest] for digest in digests)
+                        build_cache(new, self.pieces, pieces, self.encoded.fractions)
+                except FileNotFoundError:
+                    # A process without locks has built the same cache and removed the parts.
+                    if not (target / INDEX).exists():
+                        raise
                 for line in (target / SUMMARY).read_text("utf-8", "surrogateescape").splitlines():
                     log(line)
                 log(f"in {target}; every piece in {target / TABLE}")

@@ -285,16 +285,36 @@ def prepare_twice(pieces, read, folder):
         return [job.result() for job in jobs]
 
 
+def no_locks(lock, **settings):
+    raise NotImplementedError("a file system without locks")
+
+
 def test_two_at_once_without_locks(pieces, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        cache_module.FileLock, "acquire", lambda *a, **k: (_ for _ in ()).throw(NotImplementedError)
-    )
+    monkeypatch.setattr(cache_module.FileLock, "acquire", no_locks)
     caches = prepare_twice(pieces, read_in_turns, tmp_path / "cache")
     assert len(list((tmp_path / "midi").glob("*.pid"))) == 2, "both were at work"
     assert finished(tmp_path / "cache") == [caches[0].folder] == [caches[1].folder]
     assert all(
         np.array_equal(caches[0][i], REMI().encode(read(p.path))) for i, p in enumerate(pieces)
     )
+
+
+def test_another_process_without_locks_finishes_first(pieces, tmp_path, monkeypatch):
+    """The parts are removed after this process has found them."""
+    build_cache = module.build_cache
+
+    def overtaken(*args):
+        monkeypatch.setattr(module, "build_cache", build_cache)
+        prepare(pieces, read, REMI(), tmp_path / "cache")
+        cache_module._open_pieces.cache_clear()  # another process has opened its parts for itself
+        cache_module._open_rows.cache_clear()
+        build_cache(*args)
+
+    monkeypatch.setattr(cache_module.FileLock, "acquire", no_locks)
+    monkeypatch.setattr(module, "build_cache", overtaken)
+    cache = prepare(pieces, read, REMI(), tmp_path / "cache")
+    assert finished(tmp_path / "cache") == [cache.folder]
+    assert np.array_equal(cache[0], REMI().encode(read(pieces[0].path)))
 
 
 def test_the_second_of_two_processes_waits_and_reuses_the_cache(pieces, tmp_path, capsys):
