@@ -334,9 +334,11 @@ def race_costs(lines: Sequence[Sequence[str]]) -> list[Row]:
     return table
 
 
-def median_and_range(values: Sequence[float]) -> str:
-    spread = f" ({min(values):.2f}–{max(values):.2f})" if len(values) > 1 else ""
-    return f"{statistics.median(values):.2f}{spread}"
+def median_and_range(values: Sequence[float], form: str = ".2f") -> str:
+    if not values:
+        return ""
+    spread = f" ({min(values):{form}}–{max(values):{form}})" if len(values) > 1 else ""
+    return f"{statistics.median(values):{form}}{spread}"
 
 
 def continuations(model: str, prompts: str, selected: bool = False) -> dict[str, Row]:
@@ -398,6 +400,35 @@ def bands(lines: Sequence[Sequence[str]]) -> list[Row]:
     ]
 
 
+def speedrun(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """CORPUS: what runs to the corpus's loss took, the median over seeds with the range."""
+    ((corpus,),) = lines
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for run in result("speedrun")["runs"]:
+        if run["corpus"] == corpus:
+            key = *(run[x] for x in ("date", "commit", "loss", "change")), tuple(run["settings"])
+            groups.setdefault(key, []).append(run)
+    table = []
+    for (date, commit, loss, change, settings), runs in groups.items():
+        ended = [run for run in runs if run["steps"] is not None]
+        line = {"date": date, "commit": commit, "to the loss": loss}
+        line["what changed"] = " ".join([change, *(f"`{setting}`" for setting in settings)])
+        line["seeds"] = f"{len(ended)} of {len(runs)}"
+        columns = {
+            "reference steps": (
+                [run["CPU seconds"] / run["reference CPU seconds"] for run in ended],
+                ".0f",
+            ),
+            "CPU seconds": ([run["CPU seconds"] for run in ended], ".0f"),
+            "seconds": ([run["seconds"] for run in ended], ".0f"),
+            "steps": ([run["steps"] for run in ended], ".0f"),
+            "thousand tokens": ([run["tokens"] / 1000 for run in ended], ".0f"),
+            "ms a reference step": ([1000 * run["reference CPU seconds"] for run in ended], ".0f"),
+        }
+        table.append(line | {x: median_and_range(*found) for x, found in columns.items()})
+    return table
+
+
 def bach_losses(_: object) -> list[Row]:
     """Nats a note of bach-chorales on each held-out split, beside a trigram model."""
     names = {"val": "validation", "test": "test"}
@@ -434,7 +465,7 @@ KINDS = (
     recall,
 )
 KINDS += (every_encoding, some_encodings, chorales, yardstick, selection, in_key, marks, scale)
-KINDS += (race_recall, race_costs, bach_losses, bach_writing)
+KINDS += (race_recall, race_costs, speedrun, bach_losses, bach_writing)
 TABLES = {kind.__name__: kind for kind in KINDS}
 
 

@@ -161,13 +161,19 @@ def test_redraw_frequency():
 
 def test_throughput_is_logged_once_per_step():
     callback, logged = Throughput(every=2), []
-    module = SimpleNamespace(log=lambda name, rate, **_: logged.append(rate))
+    module = SimpleNamespace(log=lambda name, value, **_: logged.append((name, value)))
     batch = SimpleNamespace(tokens=torch.zeros(2, 8))
     for micro_batch in range(16):  # four per step
-        trainer = SimpleNamespace(global_step=(micro_batch + 1) // 4, world_size=1)
+        trainer = SimpleNamespace(global_step=(micro_batch + 1) // 4, world_size=3)
         callback.on_train_batch_start(trainer, module, batch, micro_batch)
         callback.on_train_batch_end(trainer, module, None, batch, micro_batch)
-    assert len(logged) == 4  # two rates, after steps 2 and 4
+    assert len(logged) == 6  # two rates and the number, after steps 2 and 4
+    assert [value for name, value in logged if name == "train/tokens"] == [384, 768]
+    resumed = Throughput(every=1)
+    resumed.load_state_dict(callback.state_dict())
+    resumed.on_train_batch_start()
+    resumed.on_train_batch_end(trainer, module, None, batch, 0)
+    assert resumed.state_dict() == {"tokens": 768 + 48}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems keep the peak of the process")
@@ -190,12 +196,16 @@ def test_hours_and_memory_of_training_are_logged_with_each_validation(run, tmp_p
     rows = run("first", "trainer.max_steps=2", *arguments)
     first = float(rows[1]["train/hours"])
     assert 0 < first < 0.1
+    assert 0 < float(rows[1]["train/cpu_hours"]) < 0.1
     assert 0.1 < float(rows[1]["train/gigabytes"]) < 100
     last, checkpoint = tmp_path / "first/checkpoints/last.ckpt", saved(tmp_path / "first")
-    checkpoint["callbacks"]["Resources"]["seconds"] += 3600  # as if it had run for an hour more
+    spent = checkpoint["callbacks"]["Resources"]  # as if it had run for an hour more
+    spent["seconds"] += 3600
+    spent["cpu_seconds"] += 7200
     torch.save(checkpoint, last)
     rows = run("second", "trainer.max_steps=4", *arguments, resume=last)
     assert 1 + first < float(rows[3]["train/hours"]) < 1.1 + first
+    assert 2 < float(rows[3]["train/cpu_hours"]) < 2.1
 
 
 def rates(build, steps, **settings):

@@ -12,15 +12,16 @@ from musicgen.memory import peak_memory, reset_peak_memory
 
 
 class Throughput(pl.Callback):
-    """Log tokens per second of training, over all processes, every `every` steps.
+    """Log tokens per second of training, over all processes, and their number, every `every` steps.
 
     And per second of processor time, of all threads, which other programs hardly change. The time
-    of validations is left out.
+    of validations is left out. The number is of the whole run, over the sessions of a resumed one.
     """
 
     def __init__(self, every: int) -> None:
         self.every = every
         self._tokens, self._start, self._cpu_start, self._step = 0, 0.0, 0.0, 0
+        self._total = 0
 
     def on_train_batch_start(self, *args: Any) -> None:
         if self._tokens == 0:
@@ -34,7 +35,9 @@ class Throughput(pl.Callback):
         batch: Batch,
         batch_idx: int,
     ) -> None:
-        self._tokens += batch.tokens.shape[:2].numel()
+        tokens = batch.tokens.shape[:2].numel()
+        self._tokens += tokens
+        self._total += tokens * trainer.world_size
         if trainer.global_step == self._step:
             return  # gradients are still being accumulated
         self._step = trainer.global_step
@@ -43,37 +46,50 @@ class Throughput(pl.Callback):
             pl_module.log("train/tokens_per_cpu_second", rate, rank_zero_only=True)
             rate = self._tokens * trainer.world_size / (time.perf_counter() - self._start)
             pl_module.log("train/tokens_per_second", rate, rank_zero_only=True)
+            pl_module.log("train/tokens", float(self._total), rank_zero_only=True)
             self._tokens = 0
 
     def on_validation_start(self, *args: Any) -> None:
         self._tokens = 0
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"tokens": self._total}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._total = state_dict["tokens"]
+
 
 class Resources(pl.Callback):
     """Log with each validation how long training has taken, and how much memory.
 
-    Hours are the wall clock's, with validations, summed over the sessions of a resumed run. Memory
+    Hours are the wall clock's, and of this process's threads on the CPU, with validations, summed
+    over the sessions of a resumed run. Memory
     is the most so far in this session: of tensors on a GPU, otherwise of the whole process. On GPUs
     and on Linux, that of earlier runs in the same process, as in a multirun, does not count.
     """
 
     def __init__(self) -> None:
-        self._before, self._start = 0.0, time.monotonic()
+        self._before = {"seconds": 0.0, "cpu_seconds": 0.0}
+        self._start = _clocks()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._start = time.monotonic()
+        self._start = _clocks()
         reset_peak_memory(pl_module.device)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        pl_module.log("train/hours", self._seconds() / 3600, rank_zero_only=True)
+        spent = self.state_dict()
+        pl_module.log("train/hours", spent["seconds"] / 3600, rank_zero_only=True)
+        pl_module.log("train/cpu_hours", spent["cpu_seconds"] / 3600, rank_zero_only=True)
         if (memory := peak_memory(pl_module.device)) is not None:
             pl_module.log("train/gigabytes", memory / 1e9, rank_zero_only=True)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"seconds": self._seconds()}
+    def state_dict(self) -> dict[str, float]:
+        now = _clocks()
+        return {name: self._before[name] + now[name] - self._start[name] for name in now}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._before = state_dict["seconds"]
+    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+        self._before |= state_dict
 
-    def _seconds(self) -> float:
-        return self._before + time.monotonic() - self._start
+
+def _clocks() -> dict[str, float]:
+    return {"seconds": time.monotonic(), "cpu_seconds": time.process_time()}
