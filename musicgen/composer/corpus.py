@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from musicgen.composer.groove.bands import compose_band
 from musicgen.composer.groove.families import FAMILIES
 from musicgen.composer.groove.song import compose_groove
 from musicgen.composer.pop.song import compose_pop
@@ -15,21 +16,22 @@ from musicgen.console import progress_bar
 from musicgen.files import write_bytes
 from musicgen.midi import Score, write
 
+Kind = Literal["pop", "groove", "bands"]
+
 MANIFEST = "composed.json"
 STYLES_AT_A_TIME, SONGS_PER_STYLE = 3, 5
+SONGS_PER_BAND = 3
 VERSION = 3
 """Increase it when the music of a seed changes: corpora of older versions are rewritten."""
 
 
-def compose_corpus(
-    root: Path, *, kind: Literal["pop", "groove"], num_pieces: int, seed: int
-) -> list[Path]:
+def compose_corpus(root: Path, *, kind: Kind, num_pieces: int, seed: int) -> list[Path]:
     """Write a corpus below `root` unless it exists; the same seed gives the same bytes.
 
     Pop pieces are `pop_0007.mid`; grooves are `FAMILY/STYLE_SONG.mid`, such as
     `funk/funk-02_1.mid`. The families vary fastest, then three styles, then the five songs of
     each, then the next three styles: a larger corpus has more styles, and contains every smaller
-    one.
+    one. Bands are `band-0007/band-0007_1.mid`, in styles that are invented; three songs each.
 
     Args:
         root: created if missing.
@@ -59,12 +61,17 @@ def may_compose_in(folder: Path) -> bool:
     return (folder / MANIFEST).is_file() or not any(folder.glob("[!.]*"))
 
 
-def _plan(kind: str, seed: int, num_pieces: int) -> Iterator[tuple[str, Callable[[], Score]]]:
+def _plan(kind: Kind, seed: int, num_pieces: int) -> Iterator[tuple[str, Callable[[], Score]]]:
     """Yield the name of each piece, and what composes it."""
     families = list(FAMILIES)
     for index in range(num_pieces):
         if kind == "pop":
             yield f"pop_{index:04d}.mid", partial(compose_pop, seed, index)
+            continue
+        if kind == "bands":
+            band, song = divmod(index, SONGS_PER_BAND)
+            name = f"band-{band:04d}"
+            yield f"{name}/{name}_{song}.mid", partial(compose_band, seed, band, song)
             continue
         turn, number = divmod(index, len(families))
         turn, style = divmod(turn, STYLES_AT_A_TIME)

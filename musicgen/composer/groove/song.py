@@ -13,7 +13,9 @@ from musicgen.composer.harmony import Chord, ladder, nearest, spell, voice
 from musicgen.composer.render import TICKS_PER_BEAT, remove_overlaps
 from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track
 
-_STEP = TICKS_PER_BEAT // 12
+STEP = TICKS_PER_BEAT // 12
+"""Ticks in a step."""
+
 _HALF = BAR // 2
 _PHRASE = 8  # bars
 PARTS = ("Bass", "Drums", "Piano", "Guitar", "Strings")
@@ -52,8 +54,13 @@ def compose_groove(seed: int, family: str, style: int, song: int) -> Score:
         family: a key of `FAMILIES`.
         style, song: numbers >= 0.
     """
-    drawn = _draw_style(generator("style", seed, family, style), FAMILIES[family])
-    rng = generator("song", seed, family, style, song)
+    return compose_song(FAMILIES[family], seed, family, style, song)
+
+
+def compose_song(family: Family, seed: int, name: str, style: int, song: int) -> Score:
+    """Compose a song like `compose_groove` from the patterns of any family, by its name."""
+    drawn = _draw_style(generator("style", seed, name, style), family)
+    rng = generator("song", seed, name, style, song)
     tonic = int(rng.integers(12))
     bpm = round(drawn.tempo * (0.95 + 0.1 * rng.random()))
     progressions = dict(zip("AB", (pick(rng, drawn.progressions) for _ in "AB"), strict=True))
@@ -74,7 +81,7 @@ def compose_groove(seed: int, family: str, style: int, song: int) -> Score:
             rows = _drum_part(rng, drawn, phrase_bars)
         else:
             rows = _pitched_part(drawn, part, chords, phrase_bars)
-        notes = remove_overlaps(rows, _STEP)
+        notes = remove_overlaps(rows, STEP)
         tracks.append(Track(part, drawn.programs.get(part, 0), part == "Drums", notes))
     return Score(
         TICKS_PER_BEAT,
@@ -82,7 +89,7 @@ def compose_groove(seed: int, family: str, style: int, song: int) -> Score:
         np.array([(0, bpm)], TEMPO),
         [TimeSignature(0, 4, 4)],
         [
-            Marker(bar * BAR * _STEP, chord.marker)
+            Marker(bar * BAR * STEP, chord.marker)
             for bar, chord in enumerate(chords)
             if bar == 0 or chord != chords[bar - 1]
         ],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Literal
+from typing import get_args
 
-from musicgen.composer.corpus import compose_corpus, may_compose_in
+from musicgen.composer.corpus import Kind, compose_corpus, may_compose_in
 from musicgen.data.corpora.base import Piece
 from musicgen.data.corpora.midi_folder import MidiFolder
 from musicgen.errors import UserError
@@ -19,7 +19,7 @@ class ComposedCorpus(MidiFolder):
     Args:
         root: folder for composed corpora, each in a folder of its own. It must not hold other
             files, which somebody may have meant to train on.
-        kind: pop (piano) or groove (multi-track).
+        kind: pop (piano), groove (multi-track), or bands (multi-track, in invented styles).
         corpus_seed: seed of the composer.
     """
 
@@ -27,11 +27,11 @@ class ComposedCorpus(MidiFolder):
         self,
         root: str | Path,
         *,
-        kind: Literal["pop", "groove"],
+        kind: Kind,
         num_pieces: int,
         corpus_seed: int,
     ) -> None:
-        check_choice("kind", kind, ("pop", "groove"))
+        check_choice("kind", kind, get_args(Kind))
         check_int("num_pieces", num_pieces, minimum=3)  # one for each split
         super().__init__(Path(root) / f"{kind}-{num_pieces}-seed{corpus_seed}", group=None)
         self.kind, self.num_pieces, self.corpus_seed = kind, num_pieces, corpus_seed
@@ -54,5 +54,5 @@ class ComposedCorpus(MidiFolder):
             self.root, kind=self.kind, num_pieces=self.num_pieces, seed=self.corpus_seed
         )
         names = [path.relative_to(self.root).as_posix() for path in paths]
-        # Grooves lie in one folder per family; a pop piece is a group of its own.
+        # Grooves lie in one folder per family or band; a pop piece is a group of its own.
         return [Piece(n, path, n.split("/")[0]) for n, path in zip(names, paths, strict=True)]
