@@ -15,7 +15,8 @@ import symusic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musicgen.composer import FAMILIES, compose_corpus, compose_groove, compose_pop
+from musicgen.composer import FAMILIES, compose_band, compose_corpus, compose_groove, compose_pop
+from musicgen.composer.groove.bands import _strum
 from musicgen.composer.groove.patterns import parse
 from musicgen.composer.groove.song import PARTS
 from musicgen.composer.harmony import (
@@ -30,6 +31,7 @@ from musicgen.composer.harmony import (
 )
 from musicgen.composer.render import remove_overlaps
 from musicgen.evaluation.descriptors import chord_changes
+from musicgen.metrics import style_similarity
 from musicgen.metrics.key import find_key, in_key_share
 from musicgen.metrics.listening import listening_measures
 from musicgen.midi import Score, dumps, find_midi, pitched_notes
@@ -41,12 +43,14 @@ families = st.sampled_from(sorted(FAMILIES))
 def test_same_seed_gives_the_same_bytes_in_every_process():
     pieces = [compose_pop(3, i) for i in range(6)]
     pieces += [compose_groove(3, family, 1, 2) for family in FAMILIES]
+    pieces += [compose_band(3, band, 1) for band in range(5)]
     here = hashlib.sha256(b"".join(map(dumps, pieces))).hexdigest()
     code = """
 import hashlib
-from musicgen.composer import FAMILIES, compose_groove, compose_pop
+from musicgen.composer import FAMILIES, compose_band, compose_groove, compose_pop
 from musicgen.midi import dumps
 pieces = [compose_groove(3, family, 1, 2) for family in FAMILIES]
+pieces += [compose_band(3, band, 1) for band in range(5)]
 pieces = [compose_pop(3, i) for i in range(6)] + pieces
 print(hashlib.sha256(b"".join(map(dumps, pieces))).hexdigest())
 """
@@ -122,6 +126,35 @@ def test_properties_of_grooves(seed, family, style, song):
         assert all_within(notes["pitch"], range(21, 109))
         assert all_within(notes["velocity"], range(1, 128))
     assert_playable(score)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds, st.integers(0, 50), st.integers(0, 50))
+def test_properties_of_bands(seed, band, song):
+    score = compose_band(seed, band, song)
+    assert tuple(track.name for track in score.tracks) == PARTS
+    for track in score.tracks:
+        assert all_within(track.notes["onset"], range(0, score.end, 40))
+        assert all_within(track.notes["duration"], range(40, 1921, 40))
+        assert all_within(track.notes["pitch"], range(21, 109))
+        assert all_within(track.notes["velocity"], range(20, 128))
+    assert_playable(score)
+
+
+def test_songs_of_a_band_share_their_style_and_bands_differ_more_than_grooves():
+    songs = [[compose_band(0, band, song) for song in (0, 1)] for band in range(16)]
+    same = [style_similarity(first, second) for first, second in songs]
+    others = [style_similarity(a[0], b[1]) for a, b in pairwise(songs)]
+    grooves = [compose_groove(0, family, 0, 0) for family in FAMILIES]
+    between_grooves = [style_similarity(a, b) for a, b in pairwise(grooves)]
+    assert np.nanmean(same) > 0.75
+    assert np.nanmean(others) < np.nanmean(between_grooves) < np.nanmean(same)
+
+
+def test_strummed_chords_begin_one_note_after_another():
+    rows = np.array([(0, 12, 64, 80), (0, 12, 60, 80), (24, 2, 72, 80), (0, 12, 67, 80)])
+    _strum(rows, 1)
+    assert rows[:, :3].tolist() == [[1, 11, 64], [0, 12, 60], [24, 2, 72], [2, 10, 67]]
 
 
 def all_within(values: np.ndarray, allowed: range) -> bool:
