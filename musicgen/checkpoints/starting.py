@@ -157,7 +157,7 @@ def _settings(config: Any, name: str) -> dict[str, Any]:
     """Return settings by their names on the command line; the value of a group is its class."""
     if not isinstance(config, Mapping):
         return {name: config}
-    found = {name: str(config.get("_target_")).rpartition(".")[2]}
+    found = {name: config.get("_target_", "{…}").rpartition(".")[2]}
     for key, value in config.items():
         if not key.startswith("_"):
             found |= _settings(value, f"{name}.{key}")

@@ -87,6 +87,9 @@ def test_other_models_and_damaged_weights_are_refused():
     other = replace(content(NEW), model={**MODEL, "num_layers": 2})
     with pytest.raises(UserError, match=r"its model has model.num_layers=1 \(not 2\)"):
         load_initial(checkpoint(OLD), other, model)
+    with_head = replace(content(NEW), model={**MODEL, "copy": {"heads": 2}})
+    with pytest.raises(UserError, match=r"its model has model.copy=None \(not \{…\}\)"):
+        load_initial(checkpoint(OLD), with_head, model)
     damaged = checkpoint(OLD)
     damaged["state_dict"]["model.head.weight"] = torch.zeros(2, 8)
     with pytest.raises(UserError, match="its weights do not fit its vocabulary"):
