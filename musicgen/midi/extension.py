@@ -17,13 +17,17 @@ from musicgen.midi.events import (
     END_OF_TRACK,
     MARKER,
     META,
+    OFF,
+    OTHER,
     TRACK_NAME,
     Event,
+    Row,
     find_chunks,
     find_events,
-    number_bytes,
+    note_rows,
     read_text,
     text_bytes,
+    track_chunk,
 )
 from musicgen.midi.parts import find_parts
 from musicgen.midi.score import NOTE, Score, Track
@@ -34,8 +38,6 @@ MIN_TICKS_PER_BEAT = 24
 _PEDALS = (64, 66)
 _TEMPO, _TIME_SIGNATURE = 0x51, 0x58
 _CENTRE = (0, 64)  # of the pitch wheel
-# The order of events at one tick.
-_OFF, _SETTING, _ON = range(3)
 
 Key = tuple[int, int]  # channel and pitch
 
@@ -56,20 +58,16 @@ class _FileTrack:
         default_factory=lambda: defaultdict(list)
     )
     held: dict[Key, int] = field(default_factory=dict)  # ticks of pedals, and of wheels as -1
-    after: list[tuple[int, int, bytes]] = field(default_factory=list)  # tick, order, event
+    after: list[Row] = field(default_factory=list)
 
     def add(self, tick: int, order: int, event: Iterable[int]) -> None:
         self.after.append((tick, order, bytes(event)))
 
     def chunk(self) -> bytes:
-        body, last = self.before, self.last_tick
-        for tick, _, event in sorted(self.after, key=lambda row: row[:2]):
-            body += number_bytes(tick - last) + event
-            last = tick
-        # At its own tick, unless that was cut off.
-        end = max(last, self.end_of_track)
-        body += number_bytes(end - last) + bytes([META, END_OF_TRACK, 0])
-        return b"MTrk" + len(body).to_bytes(4, "big") + body
+        # The end-of-track event keeps its tick, unless that was cut off.
+        return track_chunk(
+            self.after, before=self.before, last_tick=self.last_tick, end=self.end_of_track
+        )
 
 
 class _Part(NamedTuple):
@@ -135,17 +133,15 @@ def extend(
     placed = _place(music.tracks, file_tracks, find_track, end, programs or {})
     _end_before_struck_again(file_tracks, placed)
     for track, part in placed:
-        for onset, duration, pitch, velocity in track.notes.tolist():
-            part.file_track.add(onset, _ON, (0x90 | part.channel, pitch, max(1, velocity)))
-            part.file_track.add(onset + duration, _OFF, (0x80 | part.channel, pitch, 64))
+        part.file_track.after += note_rows(part.channel, track.notes)
     for tick, bpm in music.tempos.tolist():
         tempo = min(round(60e6 / bpm), 2**24 - 1).to_bytes(3, "big")
-        file_tracks[0].add(tick, _SETTING, (META, _TEMPO, 3, *tempo))
+        file_tracks[0].add(tick, OTHER, (META, _TEMPO, 3, *tempo))
     for tick, numerator, denominator in music.time_signatures:
         signature = (numerator, denominator.bit_length() - 1, 24, 8)
-        file_tracks[0].add(tick, _SETTING, (META, _TIME_SIGNATURE, 4, *signature))
+        file_tracks[0].add(tick, OTHER, (META, _TIME_SIGNATURE, 4, *signature))
     for tick, text in music.markers:
-        file_tracks[0].add(tick, _SETTING, text_bytes(MARKER, text))
+        file_tracks[0].add(tick, OTHER, text_bytes(MARKER, text))
 
     added = [part.file_track for _, part in placed if part.file_track not in file_tracks]
     if added:
@@ -179,18 +175,18 @@ def _read(data: bytes, start: int, stop: int, end: int, whole: bool, sustain: in
             _follow(track, event, content)
         elif is_note and not is_on and closing[key := (channel, content[0])] < len(track.open[key]):
             closing[key] += 1
-            track.add(min(event.tick, end + sustain), _OFF, (event.status, *content))
+            track.add(min(event.tick, end + sustain), OFF, (event.status, *content))
         elif whole:
-            track.add(event.tick, _OFF, (event.status, *content))
+            track.add(event.tick, OFF, (event.status, *content))
             if kind in (0xB, 0xE):
                 _follow(track, event, content)
     track.before = data[start:kept]
     for (channel, pitch), sounding in track.open.items():
         for _ in sounding[closing[channel, pitch] :]:
-            track.add(end, _OFF, (0x80 | channel, pitch, 64))
+            track.add(end, OFF, (0x80 | channel, pitch, 64))
     for (channel, control), tick in track.held.items():
         status, values = (0xE0, _CENTRE) if control < 0 else (0xB0, (control, 0))
-        track.add(max(end, tick), _OFF, (status | channel, *values))
+        track.add(max(end, tick), OFF, (status | channel, *values))
     return track
 
 
@@ -280,7 +276,7 @@ def _place(
         elif index in new_programs:
             for file_track, channel in found[index]:
                 change = 0xC0 | channel, new_programs[index]
-                file_track.add(end, _SETTING, change)
+                file_track.add(end, OTHER, change)
         known = [np.array(part.file_track.notes[part.channel], NOTE) for part in found[index]]
         part_of = find_parts(track.notes, known) if len(known) > 1 else np.zeros(len(track.notes))
         for number, part in enumerate(found[index]):
@@ -290,9 +286,9 @@ def _place(
 
 def _new_track(track: Track, channel: int, program_tick: int) -> _FileTrack:
     new = _FileTrack()
-    new.add(0, _SETTING, text_bytes(TRACK_NAME, track.name))
+    new.add(0, OTHER, text_bytes(TRACK_NAME, track.name))
     if not track.is_drum:
-        new.add(program_tick, _SETTING, (0xC0 | channel, track.program))
+        new.add(program_tick, OTHER, (0xC0 | channel, track.program))
     return new
 
 

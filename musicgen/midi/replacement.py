@@ -12,19 +12,18 @@ from musicgen.midi.events import (
     DRUM_CHANNEL,
     END_OF_TRACK,
     META,
+    OFF,
+    OTHER,
     TRACK_NAME,
+    Row,
     find_chunks,
     find_events,
-    number_bytes,
+    note_rows,
     read_text,
     text_bytes,
+    track_chunk,
 )
 from musicgen.midi.score import NoteArray, Track, notes_from
-
-_OFF, _KEPT, _ON, _END = range(4)  # the order at one tick
-_LAST_TICK = 2**28 - 1  # after which a delta time has no bytes
-
-Row = tuple[int, int, bytes]  # tick, order, event with its status
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def replace_notes(
         start, stop = spans[number]
         events = list(find_events(data, start + 8, stop))
         rows: list[Row | None] = [
-            (e.tick, _KEPT, bytes([e.status]) + data[e.content : e.stop]) for e in events
+            (e.tick, OTHER, bytes([e.status]) + data[e.content : e.stop]) for e in events
         ]
         new: list[Row] = []
         for index, own in replaced.items():
@@ -111,38 +110,21 @@ def replace_notes(
                 if any(first <= onset < last for first, last in own):
                     rows[begin] = rows[end] = None
                 elif cuts := [first for first, _ in own if onset < first < onset + duration]:
-                    rows[end] = min(cuts), _OFF, rows[end][2]  # type: ignore[index]
-            new += _note_rows(part.channel, notes[index])
-        chunks[number] = _chunk([*filter(None, rows), *new])
+                    rows[end] = min(cuts), OFF, rows[end][2]  # type: ignore[index]
+            new += note_rows(part.channel, notes[index])
+        closing = bytes([META, END_OF_TRACK])
+        kept = [row for row in rows if row is not None and not row[2].startswith(closing)]
+        last = max((event.tick for event in events), default=0)
+        chunks[number] = track_chunk([*kept, *new], end=last)
     if added:
         used = {part.channel for part in parts}
         free = [c for c in range(16) if c not in {*used, DRUM_CHANNEL}]
         if len(added) > len(free):
             raise UserError("it leaves too few MIDI channels for the new parts")
         for channel, track in zip(free, added, strict=False):
-            rows = [(0, _KEPT, text_bytes(TRACK_NAME, track.name))]
-            rows.append((0, _KEPT, bytes([0xC0 | channel, track.program])))
-            chunks.append(_chunk([*filter(None, rows), *_note_rows(channel, track.notes)]))
+            name = (0, OTHER, text_bytes(TRACK_NAME, track.name))
+            program = (0, OTHER, bytes([0xC0 | channel, track.program]))
+            chunks.append(track_chunk([name, program, *note_rows(channel, track.notes)]))
         num_tracks = sum(chunk.startswith(b"MTrk") for chunk in chunks)
         chunks[0] = chunks[0][:8] + b"\0\1" + num_tracks.to_bytes(2, "big") + chunks[0][12:]
     return b"".join(chunks)
-
-
-def _note_rows(channel: int, notes: NoteArray) -> list[Row]:
-    rows = []
-    for onset, duration, pitch, velocity in notes.tolist():
-        rows.append((onset, _ON, bytes([0x90 | channel, pitch, velocity])))
-        rows.append((onset + duration, _OFF, bytes([0x80 | channel, pitch, 64])))
-    return rows
-
-
-def _chunk(rows: Sequence[Row]) -> bytes:
-    """Return the chunk of a track's events; its end-of-track event comes last."""
-    ends = bytes([META, END_OF_TRACK])
-    last = max((tick for tick, _, _ in rows), default=0)
-    inside = sorted((row for row in rows if not row[2].startswith(ends)), key=lambda row: row[:2])
-    body, before = b"", 0
-    for tick, _, event in [*inside, (last, _END, ends + b"\0")]:
-        body += number_bytes(min(tick - before, _LAST_TICK)) + event
-        before = tick
-    return b"MTrk" + len(body).to_bytes(4, "big") + body
