@@ -120,16 +120,15 @@ def test_a_file_that_hangs_is_left_out_until_the_limit_is_raised(tmp_path, capsy
         limits = {"max_seconds": seconds}
         return prepare(pieces, read, REMI(), tmp_path / "cache", limits=limits)
 
-    cache = prepared(0.3, hang_on_two)
+    cache = prepared(0.8, hang_on_two)
     assert cache.names == ["0.mid", "1.mid", "3.mid"]
     assert "took longer than limits.max_seconds=…" in capsys.readouterr().err
-    began = time.monotonic()
-    assert prepared(0.3, hang_on_two).folder == cache.folder
-    assert time.monotonic() - began < 0.3, "not tried again"
+    assert prepared(0.8, hang_on_two).folder == cache.folder
+    assert "took longer" not in capsys.readouterr().err, "not tried again"
     (tmp_path / "2.mid").write_bytes((tmp_path / "0.mid").read_bytes() + b"\0")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "sleep", lambda seconds: None)
-        again = prepared(0.4, hang_on_two)
+        again = prepared(0.9, hang_on_two)
     assert again.names == ["0.mid", "1.mid", "2.mid", "3.mid"]
     assert "1 piece read" in capsys.readouterr().err
 
@@ -137,7 +136,7 @@ def test_a_file_that_hangs_is_left_out_until_the_limit_is_raised(tmp_path, capsy
 def test_a_file_without_an_end_is_left_out(tmp_path):
     os.mkfifo(tmp_path / "pipe.mid")
     pieces = [*write_melodies(tmp_path, 1), Piece("pipe.mid", tmp_path / "pipe.mid", "pipe.mid")]
-    limits = {"max_seconds": 0.3}
+    limits = {"max_seconds": 0.8}
     cache = prepare(pieces, read, REMI(), tmp_path / "cache", limits=limits)
     assert cache.names == ["0.mid"]
     assert "pipe.mid,False,,0,0,0,0,0,,took longer" in (cache.folder / "report.csv").read_text()
