@@ -1,4 +1,4 @@
-"""Measure music or a model: python evaluate.py generated=DIR references=DIR [metrics=style]."""
+"""Measure a model or music: python evaluate.py RUN, or generated=DIR [metrics=style]."""
 
 from musicgen.cli.commands import evaluate
 

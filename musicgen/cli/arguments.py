@@ -53,18 +53,22 @@ def quoted(value: str) -> str:
     return "'" + value.replace("${", "\\${") + "'"
 
 
-def named_prompts(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with `prompt=` for paths that are given alone: `generate song.mid`."""
+def named_values(arguments: Sequence[str], one: str, several: str) -> list[str]:
+    """Return the arguments with a key for paths that are given alone: `generate song.mid`.
+
+    Args:
+        one, several: the key of one path, and that of a list of them.
+    """
     paths = [
         argument
         for before, argument in zip(["", *arguments], arguments, strict=False)
         if not argument.startswith("-") and not before.startswith("-")  # a word after a flag
-        if not is_override(argument) or Path(argument).is_file()
+        if not is_override(argument) or Path(argument).exists()
     ]
     if not paths:
         return list(arguments)
-    if any(override_key(argument) == "prompt" for argument in arguments):
-        raise UserError(f"{paths[0]}: give prompts either as paths or with prompt=, not both")
-    prompts = [quoted(path) for path in paths]
-    value = prompts[0] if len(prompts) == 1 else f"[{','.join(prompts)}]"
-    return [*(argument for argument in arguments if argument not in paths), f"prompt={value}"]
+    key = one if len(paths) == 1 else several
+    if any(override_key(argument) in (one, several) for argument in arguments):
+        raise UserError(f"{paths[0]}: give paths either alone or with {key}=, not both")
+    value = quoted(paths[0]) if len(paths) == 1 else f"[{','.join(map(quoted, paths))}]"
+    return [*(argument for argument in arguments if argument not in paths), f"{key}={value}"]

@@ -15,7 +15,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from musicgen.cli.arguments import named_prompts, quoted_paths
+from musicgen.cli.arguments import named_values, quoted_paths
 from musicgen.cli.errors import INTERRUPTED, USER_ERROR, check_composition, one_line_errors
 from musicgen.cli.help import help_text
 from musicgen.cli.resume_arguments import resumed_arguments
@@ -24,6 +24,9 @@ from musicgen.cli.threads import spin_briefly
 from musicgen.files import remove_if_empty
 from musicgen.package_data import CONF
 from musicgen.run_folders import job_id, run_id
+
+ALONE = {"generate": ("prompt", "prompt"), "evaluate": ("checkpoint", "runs")}
+"""The settings of a path that is given alone, and of several."""
 
 
 def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callable[[], None]]:
@@ -62,8 +65,8 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
             OmegaConf.register_new_resolver("job_id", job_id, replace=True)
             with one_line_errors():
                 arguments = quoted_paths(sys.argv[1:])
-                if config_name == "generate":
-                    arguments = named_prompts(arguments)
+                if config_name in ALONE:
+                    arguments = named_values(arguments, *ALONE[config_name])
                 if config_name == "train":
                     arguments = resumed_arguments(arguments)
                 if {"-h", "--help"} & set(arguments):

@@ -1,4 +1,4 @@
-"""Evaluate: python evaluate.py generated=DIR references=DIR, or checkpoint=latest."""
+"""Evaluate: python evaluate.py RUN, or generated=DIR references=DIR."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _chosen(given: dict[str, Any]) -> list[str]:
     names = given["metrics"]
     if names is None:
         music = given["generated"] or given["references"]
-        names = "style" if music else "blind" if given["compare"] else "position_loss"
+        names = "style" if music else "blind" if given["compare"] else "evaluation"
     names = names if isinstance(names, list) else [names]
     if not names:
         raise ParameterError("metrics", "[]", f"expected some of {', '.join(given['metric'])}")

@@ -14,19 +14,19 @@ from typing import Any, get_args
 from omegaconf import DictConfig, OmegaConf
 
 from musicgen import load
-from musicgen.cli.generated_files import (
-    REPORT,
-    audio_name,
-    cut_short,
-    file_names,
-    num_grammatical,
-    write_manifest,
-)
 from musicgen.cli.journal import Journal
 from musicgen.cli.output import claimed_folder, find_device
 from musicgen.cli.threads import set_up_cpu
 from musicgen.console import log, progress_bar, warn, warn_of_first
 from musicgen.errors import UserError, parameter_of
+from musicgen.evaluation.generated_files import (
+    audio_name,
+    cut_short,
+    file_names,
+    num_grammatical,
+    report_title,
+    write_manifest,
+)
 from musicgen.evaluation.originality import MAX_HELD_OUT, known_music, known_passages
 from musicgen.evaluation.prompt_files import SPLITS, absolute_prompts, prompt_files
 from musicgen.evaluation.references import MANIFEST
@@ -35,7 +35,7 @@ from musicgen.evaluation.training_data import (
     held_out_pieces,
     open_training_data,
 )
-from musicgen.files import write_bytes
+from musicgen.files import write_bytes, write_text
 from musicgen.generation.continuation import Continuation, KeepPrompt, MidiFile
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
@@ -44,10 +44,12 @@ from musicgen.generation.sampler import Sampler
 from musicgen.midi import Score, loads
 from musicgen.midi.audio import Soundfont
 from musicgen.models import parameter_count
+from musicgen.report import render_report
 from musicgen.run_folders import find_checkpoint, is_training
 from musicgen.text import pluralize
 from musicgen.validation import check_choice, check_int
 
+REPORT = "report.html"
 NUM_NOTICES_SHOWN = 3
 PROMPT_BARS = 4
 
@@ -134,9 +136,15 @@ def main(cfg: DictConfig) -> None:
         if known is not None:
             music = {name: c.new_score for name, (c, _) in done.items()}
             originality = known_passages(known, music, MAX_HELD_OUT)
-        write_manifest(
-            out, done, settings, provenance, notices, report=cfg.report, originality=originality
-        )
+        shown = write_manifest(out, done, settings, provenance, notices, originality)
+        if cfg.report:
+            page = render_report(
+                title=report_title(pieces),
+                pieces=shown,
+                metadata=settings,
+                notices=[n for n in notices if not any(n in piece.notices for piece in shown)],
+            )
+            write_text(out / REPORT, page)
         log(
             f"{pluralize(len(pieces), 'pieces')}, {pluralize(new_tokens, 'tokens')} added, "
             f"{settings['tokens/s']:,} a second"

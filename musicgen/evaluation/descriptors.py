@@ -21,7 +21,7 @@ from musicgen.metrics.bars import (
     similarity_error,
 )
 from musicgen.metrics.descriptors import descriptors, distribution_distance
-from musicgen.metrics.key import find_key, in_key_share
+from musicgen.metrics.key import in_key_share
 from musicgen.metrics.listening import (
     ChordChange,
     ChordStep,
@@ -30,7 +30,7 @@ from musicgen.metrics.listening import (
     listening_measures,
 )
 from musicgen.metrics.summary import mean_of_valid
-from musicgen.midi import Score, pitched_notes
+from musicgen.midi import Score
 from musicgen.report.tables import write_csv
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.chords.symbols import INTERVALS, NO_CHORD, QUALITIES, chord_index
@@ -124,10 +124,9 @@ def describe(
         *(steps for name, steps in chords.items() if name != pair.name)
     )
     found = chord_changes(score)
-    key = find_key(pitched_notes(prompt if prompt.num_notes else pair.reference))
     return {
         **descriptors(score),
-        "in_key_share": in_key_share(score, key),
+        "in_key_share": in_key_share(score, pair.key()),
         "known_chord_changes": known_step_share(found, known),
         **listening_measures(score, found, prompt, prompt_bars),
     }

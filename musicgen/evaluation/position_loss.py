@@ -47,6 +47,7 @@ from musicgen.validation import check_float, check_int
 Losses = list[NDArray[np.float64]]  # of pieces: [draws, L] of a run, [seeds, draws, L] of a group
 TRIGRAM = "trigram"
 KEYS = ("run", "R")
+UNITS = ("note", "bar")
 
 
 @dataclass(frozen=True)
@@ -138,37 +139,55 @@ class PositionLoss(Measure):
     ) -> tuple[list[Result], Result]:
         """Return the losses of each run, and those of the trigram model."""
         first = compared[0].model
-        trigram = InterpolatedTrigram(len(first.tokenizer.vocabulary))
-        trigram.fit([data.cache[i] for i in data.split("train")])
-        lengths = []
-        for each in compared:
-            length = round(self.max_factor * each.model.training_length)
-            lengths.append(min(length, each.model.model.position.max_length or length))
+        lengths = [self.furthest(each.model) for each in compared]
         count = pluralize(len(indices), f"pieces of {inputs.split}")
         averaged = f", each in {2 * self.transpositions + 1} keys" if self.transpositions else ""
         log(f"{count}, up to {max(lengths):,} tokens{averaged}")
         runs = []
         for each, length in zip(compared, lengths, strict=True):
-            losses = []
-            for i in track(indices, each.name):
-                predict = partial(
-                    self._losses,
-                    each.model,
-                    bar_length=data.cache.bar_lengths[i],
-                    noise=NoiseKey((inputs.seed, RandomStream.EVALUATION, i)),
-                )
-                losses.append(self._over_keys(data.cache[i][: length + 1], data.tokenizer, predict))
+            losses = self.losses(each.model, data, indices, inputs.seed, each.name)
             training_length = each.model.training_length
             runs.append(Result(each.run, each.realizations, losses, training_length, length))
-        losses = [
+        losses = self.trigram_losses(data, indices, lengths[0])
+        return runs, Result(TRIGRAM, None, losses, first.training_length, lengths[0])
+
+    def furthest(self, model: MusicModel) -> int:
+        """Return the furthest position of a model that is measured."""
+        length = round(self.max_factor * model.training_length)
+        return min(length, model.model.position.max_length or length)
+
+    def losses(
+        self,
+        model: MusicModel,
+        data: EncodedCorpus,
+        indices: Sequence[int],
+        seed: int,
+        name: str,
+    ) -> Losses:
+        """Return a model's losses on pieces of a cache, beside a progress bar with a name."""
+        losses, length = [], self.furthest(model)
+        for i in track(indices, name):
+            predict = partial(
+                self._losses,
+                model,
+                bar_length=data.cache.bar_lengths[i],
+                noise=NoiseKey((seed, RandomStream.EVALUATION, i)),
+            )
+            losses.append(self._over_keys(data.cache[i][: length + 1], data.tokenizer, predict))
+        return losses
+
+    def trigram_losses(self, data: EncodedCorpus, indices: Sequence[int], length: int) -> Losses:
+        """Return the losses of a trigram model of the training pieces, up to a position."""
+        trigram = InterpolatedTrigram(len(data.tokenizer.vocabulary))
+        trigram.fit([data.cache[i] for i in data.split("train")])
+        return [
             self._over_keys(
-                data.cache[i][: lengths[0] + 1],
+                data.cache[i][: length + 1],
                 data.tokenizer,
                 lambda piece: trigram.losses(piece)[None, 1:],
             )
             for i in indices
         ]
-        return runs, Result(TRIGRAM, None, losses, first.training_length, lengths[0])
 
     def _losses(
         self, model: MusicModel, piece: NDArray[np.int64], bar_length: int, noise: NoiseKey
@@ -231,13 +250,27 @@ def _by_unit(
 
     The notes are those of `Tokenizer.num_notes`. The end token belongs to none, nor to a bar.
     """
+    counts = {unit: in_units(result.losses, data, indices, result.length, unit) for unit in UNITS}
+    return {f"nats per {unit}": unit_summary(*found, seed=seed) for unit, found in counts.items()}
+
+
+def in_units(
+    losses: Losses, data: EncodedCorpus, indices: Sequence[int], length: int, unit: str
+) -> tuple[Losses, list[int]]:
+    """Return the losses without those of end tokens, and the number of notes or bars in each piece.
+
+    Args:
+        length: the furthest position.
+        unit: note or bar.
+    """
     tokenizer, cache = data.tokenizer, data.cache
-    pieces = [tokenizer.until_end(cache[i][: result.length + 1]) for i in indices]
-    kept = [x[..., : len(piece) - 1] for x, piece in zip(result.losses, pieces, strict=True)]
+    pieces = [tokenizer.until_end(cache[i][: length + 1]) for i in indices]
+    kept = [x[..., : len(piece) - 1] for x, piece in zip(losses, pieces, strict=True)]
+    if unit == "note":
+        return kept, [tokenizer.num_notes(piece) for piece in pieces]
     bar_lengths = [cache.bar_lengths[i] for i in indices]
     bars = [len(tokenizer.bar_starts(*x)) for x in zip(pieces, bar_lengths, strict=True)]
-    counts = {"note": [tokenizer.num_notes(piece) for piece in pieces], "bar": bars}
-    return {f"nats per {unit}": unit_summary(kept, n, seed=seed) for unit, n in counts.items()}
+    return kept, bars
 
 
 def _curve(result: Result, training_length: int) -> Row:

@@ -19,7 +19,8 @@ from musicgen.evaluation.measure import Inputs
 from musicgen.evaluation.prompt_files import SPLITS, prompt_files
 from musicgen.evaluation.training_data import held_out_pieces, open_training_data
 from musicgen.generation.prompts import FROM_NOTHING, make_prompt, on_grid
-from musicgen.midi import Score, find_midi, read, without_suffix
+from musicgen.metrics.key import Key, find_key
+from musicgen.midi import Score, find_midi, pitched_notes, read, without_suffix
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 
@@ -62,6 +63,11 @@ class Pair:
         """Return the prompt, and its number of bars."""
         bars = self.reference.bar_starts() < self.prompt_end
         return self.reference.clip(0, self.prompt_end), int(bars.sum())
+
+    def key(self) -> Key | None:
+        """Return the key of the prompt, of the whole reference without one."""
+        prompt, _ = self.prompt()
+        return find_key(pitched_notes(prompt if prompt.num_notes else self.reference))
 
     def own_continuation(self) -> Score:
         """Return the reference's music after the prompt, as long as the continuation."""

@@ -88,7 +88,7 @@ def name_runs(paths: Sequence[str], contents: Sequence[CheckpointContent]) -> li
     configs = [{"model": content.model, **content.config} for content in contents]
     labels = _describe(dict(zip(identities, configs, strict=True)))
     names = []
-    for identity, file, seed in zip(identities, _shorten(paths), seeds, strict=True):
+    for identity, file, seed in zip(identities, shorten(paths), seeds, strict=True):
         members = [s for each, s in zip(identities, seeds, strict=True) if each == identity]
         group = labels[identity] or "model"
         if len(set(members)) < len(members):
@@ -136,7 +136,7 @@ def _class_name(node: Any) -> str:
     return str(node.get("_target_", "")).rpartition(".")[2] if isinstance(node, Mapping) else ""
 
 
-def _shorten(paths: Sequence[str]) -> list[str]:
+def shorten(paths: Sequence[str]) -> list[str]:
     """Leave out the folders at the beginning that all have, and `checkpoints`."""
     parts = [[p for p in Path(path).parts if p != "checkpoints"] for path in paths]
     while len(parts) > 1 and all(len(p) > 1 and p[0] == parts[0][0] for p in parts):

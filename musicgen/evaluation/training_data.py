@@ -78,6 +78,10 @@ def evenly_spaced(items: Sequence[T], count: int | None) -> list[T]:
 
 def held_out_pieces(data: EncodedCorpus, split: str) -> dict[str, Callable[[], Score]]:
     """Return functions that read the pieces of `val` or `test`, by name."""
+    return piece_readers(data, [data.cache.names[i] for i in data.split(split)])
+
+
+def piece_readers(data: EncodedCorpus, names: Sequence[str]) -> dict[str, Callable[[], Score]]:
+    """Return functions that read pieces, by name."""
     pieces = {piece.name: piece for piece in data.corpus.pieces()}
-    names = [data.cache.names[i] for i in data.split(split)]
     return {name: partial(data.corpus.read_piece, pieces[name]) for name in names}

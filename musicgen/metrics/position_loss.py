@@ -133,7 +133,17 @@ def length_summaries(
 def unit_summary(
     losses: Sequence[FloatArray], counts: Sequence[int], *, seed: int = 0
 ) -> LossSummary:
-    """Summarise the nats per unit: the sum over all pieces, divided by the number of units in them.
+    """Summarise the nats per unit, see `unit_values`.
+
+    Args:
+        losses, counts: as for `unit_values`.
+        seed: of the bootstrap interval.
+    """
+    return LossSummary.of_runs(unit_values(losses, counts), seed=seed)
+
+
+def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> NDArray[np.float64]:
+    """Return the nats per unit: the sum over all pieces, divided by the number of units in them.
 
     Values of single pieces are linearised, R + (nats − R · units) / mean units for the ratio R, so
     that their mean is R, and their interval that of a ratio of sums (Cochran 1977, §6.4).
@@ -141,15 +151,17 @@ def unit_summary(
     Args:
         losses: as for `loss_curve`; without the losses of end tokens, which no unit contains.
         counts: number of units, such as notes, in each piece. [pieces]
-        seed: of the bootstrap interval.
+
+    Returns:
+        [pieces, seeds, draws]
     """
     pieces = _by_seed_and_draw(losses)
-    nats = np.array([np.nansum(piece, axis=-1) for piece in pieces])  # [pieces, seeds, draws]
+    nats = np.array([np.nansum(piece, axis=-1) for piece in pieces])
     units = np.array(counts, dtype=np.float64)[:, None, None]
     if not units.sum():
-        return LossSummary.of_runs(np.full_like(nats, np.nan), seed=seed)
+        return np.full_like(nats, np.nan)
     ratio = nats.sum(0) / units.sum()
-    return LossSummary.of_runs(ratio + (nats - ratio * units) / units.mean(), seed=seed)
+    return ratio + (nats - ratio * units) / units.mean()
 
 
 def _by_seed_and_draw(losses: Sequence[FloatArray]) -> list[FloatArray]:

@@ -55,19 +55,22 @@ def render_report(
     pieces: Sequence[ReportPiece],
     metadata: Metadata,
     notices: Sequence[str] = (),
+    summary: str = "",
 ) -> str:
     """Return the page as text.
 
     Args:
         metadata: of all pieces: settings, seed, checkpoint, speed; folded.
         notices: sentences about all pieces, such as a limit that was reached.
+        summary: HTML above the pieces.
     """
     return render_page(
         "page.html",
-        styles=("style.css",),
+        styles=("style.css", "verdict.css") if summary else ("style.css",),
         scripts=SCRIPTS,
         title=text(title),
         notices=_notices(notices),
+        summary=summary,
         metadata=fold("How these were made", metadata_list(metadata)),
         contents=_contents_table(pieces) if len(pieces) > 1 else "",
         pieces="\n".join(_piece(index, piece) for index, piece in enumerate(pieces)),

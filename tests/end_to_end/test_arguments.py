@@ -8,7 +8,7 @@ from functools import reduce
 import pytest
 import yaml
 
-from musicgen.cli.arguments import named_prompts, quoted_paths
+from musicgen.cli.arguments import named_values, quoted_paths
 from musicgen.cli.resume_arguments import resumed_arguments
 from musicgen.errors import UserError
 
@@ -27,11 +27,18 @@ def test_paths_alone_are_prompts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x=y.mid").touch()
     given = ["a b.mid", "bars=2", "x=y.mid", "it's.mid", "--cfg", "job"]
-    assert named_prompts(given) == [
+    assert named_values(given, "prompt", "prompt") == [
         *("bars=2", "--cfg", "job", r"prompt=['a b.mid','x=y.mid','it\'s.mid']")
     ]
-    assert named_prompts(["a b.mid"]) == ["prompt='a b.mid'"]
-    assert named_prompts(["seed=1"]) == ["seed=1"]
+    assert named_values(["a b.mid"], "prompt", "prompt") == ["prompt='a b.mid'"]
+    assert named_values(["seed=1"], "prompt", "prompt") == ["seed=1"]
+    runs = "checkpoint", "runs"
+    assert named_values(["out=x", "outputs/my run"], *runs) == [
+        *("out=x", "checkpoint='outputs/my run'")
+    ]
+    assert named_values(["latest", "b c"], *runs) == ["runs=['latest','b c']"]
+    with pytest.raises(UserError, match="either alone or with checkpoint="):
+        named_values(["latest", "runs=[a]"], *runs)
 
 
 def test_resume_becomes_the_arguments_of_its_run(tmp_path):

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from musicgen.checkpoints import build
-from musicgen.cli.generated_files import write_manifest
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.errors import UserError
+from musicgen.evaluation.generated_files import write_manifest
 from musicgen.evaluation.references import (
     Manifest,
     References,
@@ -136,7 +136,7 @@ def generate(
         done[file] = continuation, continuation.midi_file(keep_prompt)
         write_bytes(folder / file, done[file][1].data)
     provenance = {"tokenizer": config, "references": str(originals)}
-    write_manifest(folder, done, {}, provenance, [], report=False)
+    write_manifest(folder, done, {}, provenance, [])
     rows = json.loads((folder / "generation.json").read_text())["pieces"]
     return {row["file"]: row for row in rows}
 

@@ -14,6 +14,7 @@ from musicgen.metrics.bars import (
     find_returns,
     join_bars,
     kinds_of_bars,
+    piece_similarity_errors,
     similarities_by_lag,
     similarity_error,
 )
@@ -184,3 +185,18 @@ def test_similarity_error_by_hand():
     assert melody_motifs(long, long.tracks[0].notes).tolist() == [
         *([0, 0, 0], [0, 4, 1], [1, 0, 0], [1, 4, 1]),
     ]
+
+
+def test_errors_of_pieces_average_to_that_of_all():
+    rng = np.random.default_rng(0)
+
+    def pieces(count):
+        return [
+            (np.stack([rng.integers(0, 9, 30), *rng.integers(0, 3, (3, 30))], axis=1), first)
+            for first in range(count)
+        ]
+
+    new, old = pieces(5), pieces(4)
+    expected = similarity_error(similarities_by_lag(new), similarities_by_lag(old))
+    assert piece_similarity_errors(new, old).mean() == pytest.approx(expected)
+    assert np.isnan(piece_similarity_errors(new, [])).all()

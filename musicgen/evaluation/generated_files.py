@@ -29,11 +29,9 @@ from musicgen.generation.prompts import FROM_NOTHING, Prompt
 from musicgen.metrics import PROFILES
 from musicgen.metrics.style import Profile, Profiles, style_profiles
 from musicgen.midi import loads, without_suffix
-from musicgen.report import Mark, ReportPiece, render_report
+from musicgen.report import Mark, ReportPiece
 from musicgen.text import pluralize
 from musicgen.tokenization.base import TICKS_PER_BEAT
-
-REPORT = "report.html"
 
 MAX_STEM_BYTES = 200  # of a file's name: most file systems allow 255 in all
 NUM_NAMES = 2  # of prompts in the report's title
@@ -65,11 +63,9 @@ def write_manifest(
     settings: dict[str, Any],
     provenance: dict[str, Any],
     notices: list[str],
-    *,
-    report: bool,
     originality: KnownPassages | None = None,
-) -> None:
-    """Write the manifest and, if wanted, the HTML report of the pieces by file name.
+) -> list[ReportPiece]:
+    """Write the manifest of the pieces by file name; return them as the report shows them.
 
     Args:
         provenance: the tokenizer's configuration and the place of the prompts, with which
@@ -120,14 +116,7 @@ def write_manifest(
         )
     manifest = {"settings": settings, **provenance, "notices": notices, "pieces": rows}
     write_text(out / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
-    if report:
-        page = render_report(
-            title=report_title(continuations),
-            pieces=shown,
-            metadata=settings,
-            notices=[n for n in notices if not any(n in piece.notices for piece in shown)],
-        )
-        write_text(out / REPORT, page)
+    return shown
 
 
 def report_title(continuations: list[Continuation]) -> str:

@@ -1,0 +1,278 @@
+"""Evaluation of a run, or of several: losses, continuations and a verdict, on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+import yaml
+
+from musicgen import load
+from musicgen.console import log
+from musicgen.data.preparation import EncodedCorpus
+from musicgen.errors import UserError
+from musicgen.evaluation.measure import Inputs, Measure, Row
+from musicgen.evaluation.position_loss import plot_loss_curves
+from musicgen.evaluation.run_figures import Line, RunFigures, Sizes, held_out, run_figures
+from musicgen.evaluation.runs import shorten
+from musicgen.evaluation.training_data import open_training_data
+from musicgen.evaluation.verdict import TRIGRAM, Judgement, interval, judge, judge_differences
+from musicgen.files import write_text
+from musicgen.generation.model import MusicModel
+from musicgen.metrics.differences import (
+    Difference,
+    Values,
+    holm,
+    paired_difference,
+    unpaired_difference,
+)
+from musicgen.metrics.position_loss import loss_curve
+from musicgen.metrics.summary import CONFIDENCE, Summary
+from musicgen.package_data import CONF
+from musicgen.report import render_report
+from musicgen.report.tables import write_csv
+from musicgen.report.verdict import verdict_section
+from musicgen.validation import check_int
+
+PAGE = "index.html"
+MAX_SHOWN = 12  # pieces on the page of several runs
+
+
+def evaluate_run(
+    run: str | Path, out: Path, *, device: str = "cpu", root: str | None = None
+) -> Path:
+    """Evaluate one run with the settings of conf/metric/evaluation.yaml; return its page.
+
+    Args:
+        run: as of `musicgen.load`.
+        out: the folder of the page, the table and the continuations.
+        root: of the run's corpus, if it was moved.
+    """
+    settings = yaml.safe_load((CONF / "metric" / "evaluation.yaml").read_text(encoding="utf-8"))
+    del settings["_target_"]
+    inputs = Inputs(
+        generated=None,
+        references=None,
+        compare=None,
+        checkpoint=str(run),
+        runs=None,
+        split="test",
+        root=root,
+        max_pieces=None,
+        device=device,
+        seed=0,
+    )
+    measure = Evaluation(**settings)
+    write_csv(measure.compute(inputs, out), out / f"{measure.name}.csv")
+    return out / PAGE
+
+
+@dataclass(frozen=True)
+class Evaluation(Measure):
+    """What a run has learned, and how its continuations of held-out pieces are.
+
+    Writes `index.html`, with the verdict in words and the continuations, `position_loss.png` and
+    the continuations as generate.py does. Of several runs, it writes the differences that are
+    larger than chance: the same pieces are compared, in `differences.csv`.
+
+    Args:
+        num_prompts: held-out pieces that are continued.
+        bars: that are added to each.
+        num_pieces: held-out pieces, and training pieces, of which the loss is computed.
+    """
+
+    num_prompts: int
+    bars: int
+    num_pieces: int
+
+    name = "evaluation"
+    legend = (
+        f"means, with {CONFIDENCE:.0%} confidence intervals over pieces (bootstrap); p: "
+        "permutation test of pairs, with Holm's correction; docs/evaluating.md says what they mean"
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("num_prompts", "bars", "num_pieces"):
+            check_int(name, getattr(self, name))
+
+    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
+        paths = inputs.checkpoints
+        models = [load(path).to(inputs.device) for path in paths]
+        names = shorten([str(model.path) for model in models])
+        data = [open_training_data(model, inputs.root) for model in models]
+        split, pieces = _common_pieces(models, data, inputs.split, names)
+        sizes = Sizes(self.num_prompts, self.bars, inputs.max_pieces or self.num_pieces)
+        found: dict[str, RunFigures] = {}
+        for number, (name, model, corpus) in enumerate(zip(names, models, data, strict=True)):
+            log(model.content.describe(model.path))
+            folder = out / ("continuations" if len(paths) == 1 else f"continuations_{number + 1}")
+            indices = [corpus.cache.names.index(piece) for piece in pieces]
+            found[name] = run_figures(model, corpus, split, indices, sizes, inputs.seed, folder)
+        rows = [
+            {"run": name, **_row(line, inputs.seed)}
+            for name, figures in found.items()
+            for line in figures.lines
+        ]
+        if len(found) == 1:
+            (name, figures), title = next(iter(found.items())), f"Verdict on {names[0]}"
+            judgements = judge(rows, figures.facts)
+            table = _table(rows)
+        else:
+            title = f"Comparison of {', '.join(names)}"
+            differences = _differences(found, inputs.seed)
+            write_csv(differences, out / "differences.csv")
+            judgements = judge_differences(differences, 1 - CONFIDENCE)
+            table = _difference_table(differences)
+            rows += differences
+        plot = out / "position_loss.png"
+        _plot(found, models[0], plot)
+        _write_page(out / PAGE, title, judgements, table, plot, found)
+        for each in judgements:
+            log(
+                f"{each.question} {each.answer}: {each.figures}"
+                + f". {each.advice}." * bool(each.advice)
+            )
+        log(f"open {out / PAGE}")
+        return rows
+
+    def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
+        differences = [row for row in rows if "first" in row]
+        if differences:
+            return {self.name: _difference_table(differences)}
+        return {self.name: _table(rows)}
+
+
+def _common_pieces(
+    models: Sequence[MusicModel], data: Sequence[EncodedCorpus], split: str, names: Sequence[str]
+) -> tuple[str, list[str]]:
+    """Return the held-out pieces that all runs have, by name, and their split.
+
+    Raises:
+        UserError: the runs have other corpora, or no held-out piece in common.
+    """
+    found = [held_out(corpus, split) for corpus in data]
+    pieces = [[corpus.cache.names[i] for i in x[1]] for corpus, x in zip(data, found, strict=True)]
+    common = [name for name in pieces[0] if all(name in others for others in pieces)]
+    corpora = [dict(model.content.config["data"]) for model in models]
+    if not all("root" in corpus for corpus in corpora):  # published models have no paths
+        corpora = [{**corpus, "root": None} for corpus in corpora]
+    alike = all(corpus == corpora[0] for corpus in corpora)
+    if not common or not alike or len({each for each, _ in found}) > 1:
+        raise UserError(
+            f"{' and '.join(names)} have other corpora or splits; compare runs with the same "
+            "held-out pieces"
+        )
+    return found[0][0], common
+
+
+def _row(line: Line, seed: int) -> Row:
+    own, others = (Summary.of(x.values(), seed=seed) for x in (line.values, line.others))
+    difference = _difference(line.values, line.others, seed)
+    return {
+        "measure": line.measure,
+        "n": own.n,
+        "mean": own.mean,
+        "low": own.low,
+        "high": own.high,
+        "beside": line.beside,
+        "beside_n": others.n,
+        "beside_mean": others.mean,
+        "beside_low": others.low,
+        "beside_high": others.high,
+        "difference": difference.mean,
+        "difference_low": difference.low,
+        "difference_high": difference.high,
+    }
+
+
+def _difference(first: Values, second: Values, seed: int) -> Difference:
+    """Compare the values of the same pieces, or of other ones."""
+    compare = paired_difference if first.keys() == second.keys() else unpaired_difference
+    return compare(first, second, seed=seed)
+
+
+def _differences(found: Mapping[str, RunFigures], seed: int) -> list[Row]:
+    """Return a row for each measure and pair of runs: the second less the first."""
+    values = {run: {x.measure: x.values for x in fig.lines} for run, fig in found.items()}
+    rows: list[Row] = []
+    for first, second in combinations(values, 2):
+        for measure in (name for name in values[first] if name in values[second]):
+            pair = values[second][measure], values[first][measure]
+            means = {
+                "first_mean": Summary.of(pair[1].values(), seed=seed).mean,
+                "second_mean": Summary.of(pair[0].values(), seed=seed).mean,
+            }
+            n, mean, low, high, p = paired_difference(*pair, seed=seed)
+            names = {"measure": measure, "first": first, "second": second, "n": n}
+            rows.append({**names, **means, "difference": mean, "low": low, "high": high, "p": p})
+    corrected = holm([row["p"] for row in rows])
+    return [{**row, "p": p} for row, p in zip(rows, corrected, strict=True)]
+
+
+def _table(rows: Sequence[Row]) -> list[Row]:
+    return [
+        {
+            "measure": row["measure"],
+            "n": row["n"],
+            "mean": interval(row["mean"], row["low"], row["high"]),
+            "beside": row["beside"],
+            "its mean": interval(row["beside_mean"], row["beside_low"], row["beside_high"]),
+            "difference": interval(
+                row["difference"], row["difference_low"], row["difference_high"]
+            ),
+        }
+        for row in rows
+    ]
+
+
+def _difference_table(rows: Sequence[Row]) -> list[Row]:
+    return [
+        {
+            "measure": row["measure"],
+            "n": row["n"],
+            "runs": f"{row['first']} → {row['second']}",
+            "means": f"{row['first_mean']:.3g} → {row['second_mean']:.3g}",
+            "difference": interval(row["difference"], row["low"], row["high"]),
+            "p": f"{row['p']:.2g}",
+        }
+        for row in rows
+    ]
+
+
+def _plot(found: Mapping[str, RunFigures], first: MusicModel, path: Path) -> None:
+    """Plot the loss by position of each run, and that of the first one's trigram model."""
+    bucket = max(1, first.training_length // 16)
+    losses = {name: figures.curves["model"] for name, figures in found.items()}
+    losses["trigram"] = next(iter(found.values())).curves[TRIGRAM]
+    curves = [
+        {"run": name, "R": None, **loss_curve(each, bucket)._asdict()}
+        for name, each in losses.items()
+    ]
+    plot_loss_curves(curves, path, training_length=first.training_length)
+
+
+def _write_page(
+    path: Path,
+    title: str,
+    judgements: Sequence[Judgement],
+    table: Sequence[Row],
+    plot: Path,
+    found: Mapping[str, RunFigures],
+) -> None:
+    pieces = [
+        replace(piece, title=f"{piece.title} ({name})") if len(found) > 1 else piece
+        for name, figures in found.items()
+        for piece in figures.pieces
+    ]
+    if len(found) > 1:
+        pieces = sorted(pieces, key=lambda piece: piece.title)[:MAX_SHOWN]
+    notices = dict.fromkeys(x for figures in found.values() for x in figures.notices)
+    page = render_report(
+        title=title,
+        pieces=pieces,
+        metadata={},
+        summary=verdict_section(judgements, table, plot.read_bytes(), list(notices)),
+    )
+    write_text(path, page)

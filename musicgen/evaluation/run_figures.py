@@ -1,0 +1,357 @@
+"""The figures of a run, piece by piece: its losses, and its continuations of held-out pieces."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from musicgen import load
+from musicgen.console import log, warn, warn_of_first
+from musicgen.data.preparation import EncodedCorpus
+from musicgen.errors import UserError
+from musicgen.evaluation.descriptors import bars_with_prompt
+from musicgen.evaluation.generated_files import file_names, write_manifest
+from musicgen.evaluation.generated_pieces import STYLE_NAMES
+from musicgen.evaluation.originality import MAX_HELD_OUT, KnownPassages, known_passages
+from musicgen.evaluation.position_loss import Losses, PositionLoss, in_units
+from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, Pair
+from musicgen.evaluation.training_data import evenly_spaced, piece_readers
+from musicgen.evaluation.verdict import (
+    BEFORE,
+    CHANCE,
+    COPIED,
+    COPIES,
+    HELD_OUT,
+    KEY_SHARE,
+    KNOWN,
+    KNOWN_AFTER_TRAINING,
+    NATS,
+    ORIGINALS,
+    OTHERS,
+    OWN,
+    RECALLED,
+    TRAINING,
+    TRIGRAM,
+    Facts,
+)
+from musicgen.files import write_bytes
+from musicgen.generation.continuation import Continuation
+from musicgen.generation.model import MusicModel
+from musicgen.generation.prompts import Prompt
+from musicgen.generation.request import GenerationRequest
+from musicgen.generation.sampler import Sampler
+from musicgen.metrics import PROFILES, style_similarity
+from musicgen.metrics.bars import bar_similarities, bars_recalled, piece_similarity_errors
+from musicgen.metrics.differences import Values
+from musicgen.metrics.key import in_key_share
+from musicgen.metrics.part_writing import part_writing
+from musicgen.metrics.position_loss import unit_values
+from musicgen.metrics.scape import structureness
+from musicgen.metrics.style_anchors import anchor_similarities, style_labels
+from musicgen.metrics.summary import mean_of_valid
+from musicgen.midi import Score
+from musicgen.report import ReportPiece
+from musicgen.text import pluralize
+from musicgen.tokenization.base import TICKS_PER_BEAT
+
+PROMPT_BARS = 4
+TOKENS = 4  # in a continuation's bars, at most so many times as in those of the longest prompt
+WITHIN, BEYOND = "nats a token, trained length", "nats a token, beyond it"
+SIMILARITY_ERROR = "similarity error (SE)"
+_LOSS = PositionLoss(num_draws=1, transpositions=0, num_realizations="trained", max_factor=2)
+_VOICES = ("out_of_range", "crossed", "parallel_fifths", "parallel_octaves", "melody_fit")
+
+
+class Line(NamedTuple):
+    """A measure of a run by piece, and what it stands beside."""
+
+    measure: str
+    values: Values
+    beside: str
+    others: Values
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """What is known of a run.
+
+    Attributes:
+        pieces: its continuations as a page shows them.
+        curves: losses by name, for a plot by position.
+    """
+
+    lines: Sequence[Line]
+    pieces: Sequence[ReportPiece]
+    curves: Mapping[str, Losses]
+    facts: Facts
+    notices: Sequence[str] = field(default=())
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured: prompts, the bars added to each, and pieces of which the loss is."""
+
+    num_prompts: int
+    bars: int
+    num_pieces: int
+
+
+def held_out(data: EncodedCorpus, split: str) -> tuple[str, list[int]]:
+    """Return the split whose pieces are held out, and its pieces; `train` if there is no other."""
+    for name in dict.fromkeys((split, "val", "test")):
+        if pieces := data.cache.pieces(name):
+            return name, pieces
+    return "train", data.cache.pieces("train")
+
+
+def run_figures(
+    model: MusicModel,
+    data: EncodedCorpus,
+    split: str,
+    pieces: Sequence[int],
+    sizes: Sizes,
+    seed: int,
+    out: Path,
+) -> RunFigures:
+    """Measure a run; write its continuations to the folder `out`.
+
+    Args:
+        split, pieces: as of `held_out`; pieces of several runs may be those that all have.
+    """
+    notices: list[str] = []
+    start = _start(model, notices)
+    lines, curves = _loss_lines(model, start, data, pieces, sizes, seed)
+    prompts, others, seen = _prompts(model, data, pieces, sizes)
+    densest = max(len(prompt.tokens) for prompt in prompts) / PROMPT_BARS
+    most = round(TOKENS * densest * sizes.bars)  # a model that has learned little ends no bar
+    request = model.request(bars=sizes.bars, max_new_tokens=most, seed=seed)
+    done = _continue(model, [*prompts, *seen], request)
+    known = known_passages(data, {c.prompt.name: c.new_score for c in done}, MAX_HELD_OUT)
+    done = done[: len(prompts)]
+    shown = _write(model, done, request, split, out, known)
+    own = list(_music_lines(done, others, known))
+    lines += own
+    if start is not None:
+        before = _continue(start, prompts, request)
+        _write(start, before, request, split, out.with_name("before"), None)
+        found = {x.measure: x.values for x in _music_lines(before, others, None)}
+        names = list(dict.fromkeys(x.measure for x in own))
+        values = {x.measure: x.values for x in own}
+        lines += [Line(name, values[name], BEFORE, found[name]) for name in names if name in found]
+    notes = np.array([(p.summary.notes_kept, p.summary.notes_read) for p in prompts]).sum(axis=0)
+    num_training = len(data.cache.pieces("train"))
+    facts = Facts(
+        num_training, len(pieces) if split != "train" else 0, notes[0] / notes[1], _fall(model)
+    )
+    shown = [
+        replace(piece, midi_file=f"{out.name}/{piece.midi_file}", metadata={}) for piece in shown
+    ]
+    used = min(len(pieces), sizes.num_pieces), min(num_training, sizes.num_pieces)
+    notices.append(
+        f"Losses are of {used[0]} of {pluralize(len(pieces), f'{split} pieces')} and {used[1]} of "
+        f"{pluralize(num_training, 'training pieces')}; continuations of {len(done)} prompts of "
+        f"{PROMPT_BARS} bars, {request.bars} bars and one each, none chosen among several."
+    )
+    return RunFigures(lines, shown, curves, facts, notices)
+
+
+def _start(model: MusicModel, notices: list[str]) -> MusicModel | None:
+    """Return the model that a run began with, if it is here and has the same vocabulary."""
+    if (init := model.content.config.get("init")) is None:
+        return None
+    try:
+        start = load(init)
+    except UserError as error:
+        notices.append(f"Nothing is compared with the weights that the run began with: {error}")
+        return None
+    if start.content.vocabulary_hash != model.content.vocabulary_hash:
+        notices.append(f"{init}, with which the run began, has another vocabulary.")
+        return None
+    return start.to(next(model.model.parameters()).device.type)
+
+
+def _loss_lines(
+    model: MusicModel,
+    start: MusicModel | None,
+    data: EncodedCorpus,
+    pieces: Sequence[int],
+    sizes: Sizes,
+    seed: int,
+) -> tuple[list[Line], dict[str, Losses]]:
+    held = evenly_spaced(pieces, sizes.num_pieces)
+    training = evenly_spaced(data.cache.pieces("train"), sizes.num_pieces)
+    length = _LOSS.furthest(model)
+    own = _LOSS.losses(model, data, held, seed, "held-out pieces")
+    trigram = _LOSS.trigram_losses(data, held, length)
+    seen = _LOSS.losses(model, data, training, seed, "training pieces")
+
+    def a_note(losses: Losses, indices: Sequence[int]) -> Values:
+        values = unit_values(*in_units(losses, data, indices, length, "note"))[:, 0, 0]
+        return {data.cache.names[i]: float(x) for i, x in zip(indices, values, strict=True)}
+
+    def a_token(losses: Losses, first: int, last: int) -> Values:
+        parts = (mean_of_valid(x[0, first:last]) for x in losses)
+        return {data.cache.names[i]: x for i, x in zip(held, parts, strict=True)}
+
+    values = a_note(own, held)
+    lines = [
+        Line(NATS, values, TRIGRAM, a_note(trigram, held)),
+        Line(NATS, values, TRAINING, a_note(seen, training)),
+    ]
+    if start is not None:
+        before = _LOSS.losses(start, data, held, seed, "the weights before")
+        before = [x[..., :length] for x in before]
+        lines.append(Line(NATS, values, BEFORE, a_note(before, held)))
+    trained = model.training_length
+    for name, part in ((WITHIN, (0, trained)), (BEYOND, (trained, length))):
+        lines.append(Line(name, a_token(own, *part), TRIGRAM, a_token(trigram, *part)))
+    return lines, {"model": own, TRIGRAM: trigram}
+
+
+def _prompts(
+    model: MusicModel, data: EncodedCorpus, pieces: Sequence[int], sizes: Sizes
+) -> tuple[list[Prompt], list[Prompt], list[Prompt]]:
+    """Return the beginnings of pieces, of other held-out pieces, and of training pieces.
+
+    Raises:
+        UserError: no piece is longer than a prompt.
+    """
+    names, count = data.cache.names, sizes.num_prompts
+    chosen = evenly_spaced(pieces, count)
+    others = [i for i, x in enumerate(data.cache.splits) if x != "train" and i not in chosen]
+    seen = [i for i in data.cache.pieces("train") if i not in chosen]
+    found: list[list[Prompt]] = []
+    errors: list[str] = []
+    for some in (chosen, evenly_spaced(others, count), evenly_spaced(seen, count)):
+        found.append([])
+        for name, read in piece_readers(data, [names[i] for i in some]).items():
+            try:
+                prompt = model.prompt(read(), name, PROMPT_BARS)
+            except UserError as error:
+                errors.append(f"left out: {error}")
+                continue
+            if prompt.piece.end > prompt.end_tick:
+                found[-1].append(prompt)
+    warn_of_first(errors, NUM_SKIPPED_SHOWN)
+    if not found[0]:
+        raise UserError(f"no held-out piece has more than {PROMPT_BARS} bars to continue")
+    return found[0], found[1], found[2]
+
+
+def _continue(
+    model: MusicModel, prompts: Sequence[Prompt], request: GenerationRequest
+) -> list[Continuation]:
+    log(f"continuing {pluralize(len(prompts), 'pieces')} with {model.path}")
+    sampler = Sampler(model.model, model.tokenizer, request, warn=warn)
+    done = {c.prompt.name: c for c in sampler.continuations(list(prompts))}
+    return [done[prompt.name] for prompt in prompts]
+
+
+def _write(
+    model: MusicModel,
+    done: Sequence[Continuation],
+    request: GenerationRequest,
+    split: str,
+    out: Path,
+    known: KnownPassages | None,
+) -> list[ReportPiece]:
+    """Write continuations as generate.py does; return them as a page shows them."""
+    names = file_names([c.prompt for c in done], 1)
+    files = {names[id(c.prompt), c.sample]: (c, c.midi_file()) for c in done}
+    for file, (_, written) in files.items():
+        write_bytes(out / file, written.data)
+    settings: dict[str, Any] = {"checkpoint": str(model.path), "bars": request.bars}
+    settings |= {"seed": request.seed, **asdict(request.sampling)}
+    provenance = {"tokenizer": model.content.tokenizer, "references": split}
+    if known is not None:
+        by_file = {file: known.passages[c.prompt.name] for file, (c, _) in files.items()}
+        known = known._replace(passages=by_file)
+    return write_manifest(out, files, settings, provenance, [], known)
+
+
+def _music_lines(
+    done: Sequence[Continuation],
+    others: Sequence[Prompt],
+    known: KnownPassages | None,
+) -> Iterator[Line]:
+    """Yield what continuations are like, beside the music that follows their prompts."""
+    pairs = {c.prompt.name: _pair(c.prompt, c.new_score) for c in done}
+    own = {name: pair.own_continuation() for name, pair in pairs.items()}
+    new_values = {name: _describe(pair, pair.continuation) for name, pair in pairs.items()}
+    old_values = {name: _describe(pair, own[name]) for name, pair in pairs.items()}
+    for measure in dict.fromkeys(key for found in new_values.values() for key in found):
+        new, old = _column(new_values, measure), _column(old_values, measure)
+        if not np.isnan([*new.values()]).all():
+            yield Line(measure, new, ORIGINALS, old)
+
+    bars = [bars_with_prompt(pair, pair.continuation) for pair in pairs.values()]
+    originals = [bars_with_prompt(pair, own[name]) for name, pair in pairs.items()]
+    errors = dict(zip(pairs, piece_similarity_errors(bars, originals).tolist(), strict=True))
+    length = int(np.median([pair.continuation.end for pair in pairs.values()]))
+    rest = {p.name: _pair(p, p.piece.clip(p.end_tick, p.end_tick + length)) for p in others}
+    real = [bars_with_prompt(pair, pair.continuation) for pair in rest.values()]
+    scale = dict(zip(rest, piece_similarity_errors(real, originals).tolist(), strict=True))
+    yield Line(SIMILARITY_ERROR, errors, OTHERS, scale)
+
+    wholes = {name: pair.reference for name, pair in pairs.items()}
+    anchors = anchor_similarities(own.items(), style_labels(pairs), wholes.__getitem__, PROFILES)
+    for profile, marks in anchors.items():
+        values = {
+            name: style_similarity(pair.continuation, pair.reference, profile)
+            for name, pair in pairs.items()
+        }
+        for key, words in (("same song", OWN), ("chance", CHANCE)):
+            if not np.isnan(marks[key]).all() and not np.isnan([*values.values()]).all():
+                beside = dict(zip(pairs, marks[key], strict=True))
+                yield Line(STYLE_NAMES[f"style, {profile}"], values, words, beside)
+
+    if known is not None and known.held_out:
+        unheard = {name: float(each.num_notes) for name, each in known.held_out.items()}
+        limit = COPIED * max(unheard.values())
+        found = {name: float(each.num_notes) for name, each in known.passages.items()}
+        lengths = {name: found.pop(name) for name in pairs}
+        yield Line(KNOWN, lengths, HELD_OUT, unheard)
+        yield Line(KNOWN_AFTER_TRAINING, found, HELD_OUT, unheard)
+        yield Line(COPIES, {k: float(x > limit) for k, x in lengths.items()}, "", {})
+
+
+def _pair(prompt: Prompt, new: Score) -> Pair:
+    beats = prompt.end_tick / TICKS_PER_BEAT
+    return Pair(prompt.name, prompt.name, new, prompt.piece, beats)
+
+
+def _describe(pair: Pair, score: Score) -> dict[str, float]:
+    """Return measures of a continuation of a pair's prompt, without those that it has not."""
+    events, first = bars_with_prompt(pair, score)
+    num_bars = first + len(score.bar_starts())
+    found = {
+        KEY_SHARE: in_key_share(score, pair.key()),
+        RECALLED: bars_recalled(bar_similarities(events[:, :3]), first),
+    }
+    structure = structureness(events, num_bars)
+    found |= {f"structureness, {name} segments": value for name, value in structure.items()}
+    try:
+        voices = part_writing(score)
+    except UserError:  # it is not in four voices
+        voices = {}
+    found |= {name.replace("_", " "): value for name, value in voices.items() if name in _VOICES}
+    return found
+
+
+def _column(rows: Mapping[str, Mapping[str, float]], name: str) -> dict[str, float]:
+    return {piece: row.get(name, np.nan) for piece, row in rows.items()}
+
+
+def _fall(model: MusicModel) -> float | None:
+    """Return the share by which the validation loss fell between the last two validations."""
+    path = model.path.parent.parent / "metrics.csv"
+    if not path.is_file():
+        return None
+    with path.open(newline="", encoding="utf-8") as file:
+        losses = [float(row["val/loss"]) for row in csv.DictReader(file) if row.get("val/loss")]
+    return 1 - losses[-1] / losses[-2] if len(losses) > 1 else None

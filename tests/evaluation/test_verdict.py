@@ -1,0 +1,121 @@
+"""The verdict on figures made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from musicgen.evaluation.verdict import (
+    BEFORE,
+    CHANCE,
+    COPIES,
+    HELD_OUT,
+    KEY_SHARE,
+    KNOWN,
+    KNOWN_AFTER_TRAINING,
+    NATS,
+    ORIGINALS,
+    OWN,
+    RECALLED,
+    TRAINING,
+    TRIGRAM,
+    Facts,
+    judge,
+    judge_differences,
+)
+
+FACTS = Facts(num_training=20, num_held_out=10, kept=1.0, improvement=0.001)
+STYLE = "rhythm like the original's"
+
+
+def row(measure, mean, beside, other, width=0.01, n=12):
+    """A row whose intervals reach `width` to both sides."""
+    names = {"mean": mean, "beside_mean": other, "difference": mean - other}
+    values = {"measure": measure, "beside": beside, "n": n}
+    for name, value in names.items():
+        prefix = name.removesuffix("mean").removesuffix("_") + "_" if name != "mean" else ""
+        values |= {name: value, f"{prefix}low": value - width, f"{prefix}high": value + width}
+    return values
+
+
+def answers(*rows, facts=FACTS):
+    return {each.question: each for each in judge(rows, facts)}
+
+
+@pytest.mark.parametrize(
+    ("given", "question", "answer", "advice"),
+    [
+        (row(NATS, 2.0, TRIGRAM, 3.0), "learned", "Yes", ""),
+        (row(NATS, 3.0, TRIGRAM, 2.0), "learned", "No:", "Train longer"),
+        (row(NATS, 2.0, TRIGRAM, 2.005), "learned", "No more", "Train longer"),
+        (row(NATS, 3.0, TRAINING, 1.0), "overfitted", "Yes", "More pieces than these 20"),
+        (row(NATS, 3.0, TRAINING, 2.7), "overfitted", "A little", ""),
+        (row(NATS, 3.0, TRAINING, 2.9), "overfitted", "No", ""),
+        (row(NATS, 2.0, BEFORE, 3.0), "teaching", "Yes", ""),
+        (row(NATS, 3.0, BEFORE, 2.0), "teaching", "No", ""),
+        (row(KNOWN, 30.0, HELD_OUT, 8.0), "copy", "Yes", "more pieces"),
+        (row(KNOWN, 11.0, HELD_OUT, 8.0), "copy", "No", ""),
+        (row(KEY_SHARE, 0.79, ORIGINALS, 0.91), "key", "No", "temperature"),
+        (row(KEY_SHARE, 0.89, ORIGINALS, 0.91), "key", "Nearly", ""),
+        (row(KEY_SHARE, 0.91, ORIGINALS, 0.91), "key", "Yes, as the originals", ""),
+        (row(KEY_SHARE, 0.91, ORIGINALS, 0.91, width=0.1), "key", "Yes, as far as", ""),
+        (row(RECALLED, 0.0, ORIGINALS, 0.4), "themes", "Less", "copy head"),
+        (row(RECALLED, 0.9, ORIGINALS, 0.4), "themes", "More", "max_bar_repeats"),
+        (row(RECALLED, 0.38, ORIGINALS, 0.4), "themes", "As often", ""),
+    ],
+)
+def test_each_rule(given, question, answer, advice):
+    (found,) = judge([given], FACTS)
+    assert question in found.question
+    assert found.answer.startswith(answer)
+    assert f"{given['mean']:.{1 if given['mean'] >= 10 else 2}f} (" in found.figures
+    assert advice in found.advice
+    assert bool(advice) == bool(found.advice)
+
+
+def test_style_lies_between_chance_and_the_original():
+    def judged(mean):
+        return judge([row(STYLE, mean, OWN, 0.95), row(STYLE, mean, CHANCE, 0.5)], FACTS)[0].answer
+
+    assert judged(0.7).startswith("Yes")
+    assert judged(0.4).startswith("Not measurably")
+
+
+def test_a_single_copy_is_named():
+    rows = [row(KNOWN, 9.0, HELD_OUT, 8.0), row(COPIES, 0.25, "", 0.0)]
+    assert answers(*rows)["Does it copy?"].answer.startswith("In 3 of 12")
+    rows.append(row(KNOWN_AFTER_TRAINING, 50.0, HELD_OUT, 8.0))
+    found = answers(*rows)["Does it copy?"]
+    assert found.answer.startswith("Yes, after the first bars of a training piece")
+    assert "after training pieces 50.0" in found.figures
+
+
+def test_teaching_that_costs_the_key_says_so():
+    rows = [row(NATS, 2.0, BEFORE, 3.0), row(KEY_SHARE, 0.79, BEFORE, 0.91)]
+    found = answers(*rows)["Has teaching helped?"]
+    assert "but lost in notes in key" in found.answer
+    assert "0.79 (0.78 to 0.80), before 0.91" in found.figures
+    assert "lower learning rate" in found.advice
+
+
+def test_facts_that_no_figure_tells():
+    learned, overfitted = row(NATS, 2.0, TRIGRAM, 3.0), row(NATS, 2.0, TRAINING, 1.0)
+    none_held_out = answers(learned, overfitted, facts=Facts(5, 0, 1.0, None))
+    assert [*none_held_out] == ["Has it learned the music?"]
+    assert "cannot be told" in none_held_out["Has it learned the music?"].answer
+    falling = answers(learned, facts=Facts(20, 10, 0.5, 0.05))
+    assert "still falling" in falling["Has it learned the music?"].advice
+    assert "50% of the notes" in falling["Can the tokenizer hold this music?"].figures
+
+
+def test_differences_larger_than_chance():
+    rows = [
+        {"measure": name, "first": "A", "second": "B", "difference": d, "low": d, "high": d, "p": p}
+        for name, d, p in (
+            (NATS, -0.2, 0.001),
+            (KEY_SHARE, 0.1, 0.2),
+            (RECALLED, 0.1, float("nan")),
+        )
+    ]
+    first, others = judge_differences(rows, 0.05)
+    assert (first.question, first.answer) == ("B and A: nats a note", "less in B")
+    assert others.answer == "2 differences of 3 may be chance"
