@@ -16,6 +16,10 @@ KEY = 0.03
 """Share of the notes in key that continuations may have less than the originals."""
 RETURNS = 0.05
 """Share of the bars that may return less or more often than in the originals."""
+STRUCTURE = 0.1
+"""Structureness that continuations may lack."""
+PARALLELS = 1.0
+"""Parallel fifths, or octaves, in 100 beats that continuations may have more than the originals."""
 IMPROVING = 0.01
 """Share of the validation loss that the last interval between validations took off."""
 KEPT = 0.95
@@ -23,6 +27,8 @@ KEPT = 0.95
 FEW_PIECES = 100
 
 NATS, KEY_SHARE, RECALLED = "nats a note", "notes in key", "bars that return"
+SHORT = "structureness, short segments"
+VOICE_LEADING = ("parallel fifths", "parallel octaves")
 KNOWN, COPIES = "longest known passage (notes)", "continuations that copy"
 KNOWN_AFTER_TRAINING = "the same after training pieces"
 TRIGRAM, TRAINING, BEFORE = "trigram model", "training pieces", "before"
@@ -67,7 +73,17 @@ def judge(rows: Iterable[Row], facts: Facts) -> list[Judgement]:
             difference from that, with its interval.
     """
     by_name = {(row["measure"], row["beside"]): row for row in rows}
-    rules = (_learned, _taught, _overfit, _copied, _in_key, _in_style, _returns, _represented)
+    rules = (
+        _learned,
+        _taught,
+        _overfit,
+        _copied,
+        _in_key,
+        _in_style,
+        _returns,
+        _voices,
+        _represented,
+    )
     return [found for rule in rules for found in rule(by_name, facts)]
 
 
@@ -189,7 +205,8 @@ def _in_style(rows: Rows, facts: Facts) -> Iterator[Judgement]:
         for name, row in found.items()
     )
     like = [name for name, row in found.items() if row["difference_low"] > 0]
-    answer, advice = "Partly: like the prompt's piece in " + " and ".join(like), ""
+    words = " and ".join(name.removesuffix(" like the original's") for name in like)
+    answer, advice = f"Partly, in {words}: more like the prompt's piece than unrelated ones", ""
     if len(like) == len(found):
         answer = "Yes: more like the prompt's piece than unrelated pieces are"
     elif not like:
@@ -205,14 +222,33 @@ def _returns(rows: Rows, facts: Facts) -> Iterator[Judgement]:
         f"{_mean(row)} of the bars are like one four or more bars before, in the originals "
         f"{_beside(row)}"
     )
+    less = row["difference_high"] < -RETURNS
+    if structure := rows.get((SHORT, ORIGINALS)):
+        less |= structure["difference_high"] < -STRUCTURE
+        figures += f"; {SHORT} {_mean(structure)}, in the originals {_beside(structure)}"
     answer, advice = "As often as in the originals, as far as these pieces tell", ""
-    if row["difference_high"] < -RETURNS:
+    if less:
         answer = "Less often than in the originals"
         advice = "A copy head (model.copy={} loader.length=2048), or form=AABA with one"
     elif row["difference_low"] > RETURNS:
         answer = "More often than in the originals: it repeats itself"
         advice = "sampling.max_bar_repeats=4, or a higher sampling.temperature"
     yield Judgement("Do its themes return?", answer, figures, advice)
+
+
+def _voices(rows: Rows, facts: Facts) -> Iterator[Judgement]:
+    found = {name: rows[name, ORIGINALS] for name in VOICE_LEADING if (name, ORIGINALS) in rows}
+    if not found:
+        return
+    figures = "; ".join(
+        f"{_mean(row)} {name} in 100 beats, in the originals {_beside(row)}"
+        for name, row in found.items()
+    )
+    more = [name for name, row in found.items() if row["difference_low"] > PARALLELS]
+    answer, advice = "Yes, as the originals do", ""
+    if more:
+        answer, advice = f"No: {' and '.join(more)} are more frequent", "Train longer, or best_of=4"
+    yield Judgement("Do its voices move well?", answer, figures, advice)
 
 
 def _represented(rows: Rows, facts: Facts) -> Iterator[Judgement]:

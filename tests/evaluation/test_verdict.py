@@ -16,8 +16,10 @@ from musicgen.evaluation.verdict import (
     ORIGINALS,
     OWN,
     RECALLED,
+    SHORT,
     TRAINING,
     TRIGRAM,
+    VOICE_LEADING,
     Facts,
     judge,
     judge_differences,
@@ -61,6 +63,9 @@ def answers(*rows, facts=FACTS):
         (row(RECALLED, 0.0, ORIGINALS, 0.4), "themes", "Less", "copy head"),
         (row(RECALLED, 0.9, ORIGINALS, 0.4), "themes", "More", "max_bar_repeats"),
         (row(RECALLED, 0.38, ORIGINALS, 0.4), "themes", "As often", ""),
+        (row(VOICE_LEADING[0], 2.5, ORIGINALS, 0.8), "voices", "No: parallel fifths", "longer"),
+        (row(VOICE_LEADING[1], 0.9, ORIGINALS, 0.8), "voices", "Yes", ""),
+        (row(VOICE_LEADING[1], 2.0, ORIGINALS, 0.8, width=2.0), "voices", "Yes", ""),
     ],
 )
 def test_each_rule(given, question, answer, advice):
@@ -78,6 +83,14 @@ def test_style_lies_between_chance_and_the_original():
 
     assert judged(0.7).startswith("Yes")
     assert judged(0.4).startswith("Not measurably")
+    rows = [row(STYLE, 0.7, CHANCE, 0.5), row("accents like the original's", 0.5, CHANCE, 0.5)]
+    rows += [{**each, "beside": OWN} for each in rows]
+    assert judge(rows, FACTS)[0].answer.startswith("Partly, in rhythm: more like")
+
+
+def test_structureness_tells_of_returns_too():
+    rows = [row(RECALLED, 0.1, ORIGINALS, 0.1), row(SHORT, 0.2, ORIGINALS, 0.4)]
+    assert answers(*rows)["Do its themes return?"].answer.startswith("Less often")
 
 
 def test_a_single_copy_is_named():
