@@ -19,6 +19,7 @@ from musicgen.evaluation.generated_files import file_names, write_manifest
 from musicgen.evaluation.generated_pieces import STYLE_NAMES
 from musicgen.evaluation.originality import MAX_HELD_OUT, KnownPassages, known_passages
 from musicgen.evaluation.position_loss import Losses, PositionLoss, in_units
+from musicgen.evaluation.prompt_files import SPLITS
 from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, Pair
 from musicgen.evaluation.training_data import evenly_spaced, piece_readers
 from musicgen.evaluation.verdict import (
@@ -29,12 +30,12 @@ from musicgen.evaluation.verdict import (
     HELD_OUT,
     KEY_SHARE,
     KNOWN,
-    KNOWN_AFTER_TRAINING,
     NATS,
     ORIGINALS,
     OTHERS,
     OWN,
     RECALLED,
+    RECITED,
     TRAINING,
     TRIGRAM,
     Facts,
@@ -49,6 +50,7 @@ from musicgen.metrics import PROFILES, style_similarity
 from musicgen.metrics.bars import bar_similarities, bars_recalled, piece_similarity_errors
 from musicgen.metrics.differences import Values
 from musicgen.metrics.key import in_key_share
+from musicgen.metrics.originality import PassageIndex, passage_notes
 from musicgen.metrics.part_writing import part_writing
 from musicgen.metrics.position_loss import unit_values
 from musicgen.metrics.scape import structureness
@@ -60,6 +62,7 @@ from musicgen.text import pluralize
 from musicgen.tokenization.base import TICKS_PER_BEAT
 
 PROMPT_BARS = 4
+FEW_HELD_OUT = 12  # pieces; of fewer, validation pieces are used beside test pieces
 TOKENS = 4  # in a continuation's bars, at most so many times as in those of the longest prompt
 WITHIN, BEYOND = "nats a token, trained length", "nats a token, beyond it"
 SIMILARITY_ERROR = "similarity error (SE)"
@@ -102,10 +105,14 @@ class Sizes:
 
 
 def held_out(data: EncodedCorpus, split: str) -> tuple[str, list[int]]:
-    """Return the split whose pieces are held out, and its pieces; `train` if there is no other."""
-    for name in dict.fromkeys((split, "val", "test")):
-        if pieces := data.cache.pieces(name):
-            return name, pieces
+    """Return the name of a split and its pieces; of few, those of both that are held out.
+
+    It is `train` if there are no others.
+    """
+    if len(pieces := data.cache.pieces(split)) >= FEW_HELD_OUT:
+        return split, pieces
+    if pieces := sorted(data.cache.pieces("val") + data.cache.pieces("test")):
+        return "validation and test", pieces
     return "train", data.cache.pieces("train")
 
 
@@ -131,15 +138,15 @@ def run_figures(
     most = round(TOKENS * densest * sizes.bars)  # a model that has learned little ends no bar
     request = model.request(bars=sizes.bars, max_new_tokens=most, seed=seed)
     done = _continue(model, [*prompts, *seen], request)
+    done, after_training = done[: len(prompts)], done[len(prompts) :]
     known = known_passages(data, {c.prompt.name: c.new_score for c in done}, MAX_HELD_OUT)
-    done = done[: len(prompts)]
     shown = _write(model, done, request, split, out, known)
-    own = list(_music_lines(done, others, known))
-    lines += own
+    own = list(_music_lines(done, others, seen, known))
+    lines += [*own, Line(RECITED, _recited(after_training), HELD_OUT, _recited(done))]
     if start is not None:
         before = _continue(start, prompts, request)
         _write(start, before, request, split, out.with_name("before"), None)
-        found = {x.measure: x.values for x in _music_lines(before, others, None)}
+        found = {x.measure: x.values for x in _music_lines(before, others, seen, None)}
         names = list(dict.fromkeys(x.measure for x in own))
         values = {x.measure: x.values for x in own}
         lines += [Line(name, values[name], BEFORE, found[name]) for name in names if name in found]
@@ -267,7 +274,8 @@ def _write(
         write_bytes(out / file, written.data)
     settings: dict[str, Any] = {"checkpoint": str(model.path), "bars": request.bars}
     settings |= {"seed": request.seed, **asdict(request.sampling)}
-    provenance = {"tokenizer": model.content.tokenizer, "references": split}
+    references = split if split in SPLITS else None
+    provenance = {"tokenizer": model.content.tokenizer, "references": references}
     if known is not None:
         by_file = {file: known.passages[c.prompt.name] for file, (c, _) in files.items()}
         known = known._replace(passages=by_file)
@@ -277,9 +285,14 @@ def _write(
 def _music_lines(
     done: Sequence[Continuation],
     others: Sequence[Prompt],
+    seen: Sequence[Prompt],
     known: KnownPassages | None,
 ) -> Iterator[Line]:
-    """Yield what continuations are like, beside the music that follows their prompts."""
+    """Yield what continuations are like, beside the music that follows their prompts.
+
+    Args:
+        others, seen: held-out and training pieces that may be unrelated ones.
+    """
     pairs = {c.prompt.name: _pair(c.prompt, c.new_score) for c in done}
     own = {name: pair.own_continuation() for name, pair in pairs.items()}
     new_values = {name: _describe(pair, pair.continuation) for name, pair in pairs.items()}
@@ -298,8 +311,8 @@ def _music_lines(
     scale = dict(zip(rest, piece_similarity_errors(real, originals).tolist(), strict=True))
     yield Line(SIMILARITY_ERROR, errors, OTHERS, scale)
 
-    wholes = {name: pair.reference for name, pair in pairs.items()}
-    anchors = anchor_similarities(own.items(), style_labels(pairs), wholes.__getitem__, PROFILES)
+    wholes = {p.name: p.piece for p in (*(c.prompt for c in done), *others, *seen)}
+    anchors = anchor_similarities(own.items(), style_labels(wholes), wholes.__getitem__, PROFILES)
     for profile, marks in anchors.items():
         values = {
             name: style_similarity(pair.continuation, pair.reference, profile)
@@ -313,11 +326,23 @@ def _music_lines(
     if known is not None and known.held_out:
         unheard = {name: float(each.num_notes) for name, each in known.held_out.items()}
         limit = COPIED * max(unheard.values())
-        found = {name: float(each.num_notes) for name, each in known.passages.items()}
-        lengths = {name: found.pop(name) for name in pairs}
+        lengths = {name: float(each.num_notes) for name, each in known.passages.items()}
         yield Line(KNOWN, lengths, HELD_OUT, unheard)
-        yield Line(KNOWN_AFTER_TRAINING, found, HELD_OUT, unheard)
         yield Line(COPIES, {k: float(x > limit) for k, x in lengths.items()}, "", {})
+
+
+def _recited(done: Sequence[Continuation]) -> Values:
+    """Return the notes of the longest passage that a continuation shares with its prompt's piece.
+
+    What a piece repeats of its beginning is in it whether the model knows it or not: those of
+    training pieces are longer only if it does.
+    """
+    found = {}
+    for each in done:
+        index = PassageIndex({each.prompt.name: passage_notes(each.prompt.piece)})
+        passage = index.longest_passage(passage_notes(each.new_score))
+        found[each.prompt.name] = float(passage.num_notes) if passage else 0.0
+    return found
 
 
 def _pair(prompt: Prompt, new: Score) -> Pair:
@@ -335,12 +360,13 @@ def _describe(pair: Pair, score: Score) -> dict[str, float]:
     }
     structure = structureness(events, num_bars)
     found |= {f"structureness, {name} segments": value for name, value in structure.items()}
+    if any(track.is_drum for track in score.tracks):
+        return found
     try:
         voices = part_writing(score)
     except UserError:  # it is not in four voices
-        voices = {}
-    found |= {name.replace("_", " "): value for name, value in voices.items() if name in _VOICES}
-    return found
+        return found
+    return found | {name.replace("_", " "): voices[name] for name in _VOICES}
 
 
 def _column(rows: Mapping[str, Mapping[str, float]], name: str) -> dict[str, float]:

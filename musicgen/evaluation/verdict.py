@@ -25,12 +25,14 @@ IMPROVING = 0.01
 KEPT = 0.95
 """Share of the notes that the tokenizer must represent."""
 FEW_PIECES = 100
+FEW = 6
+"""Held-out pieces, with fewer of which no permutation test can reach p < .05."""
 
 NATS, KEY_SHARE, RECALLED = "nats a note", "notes in key", "bars that return"
 SHORT = "structureness, short segments"
 VOICE_LEADING = ("parallel fifths", "parallel octaves")
 KNOWN, COPIES = "longest known passage (notes)", "continuations that copy"
-KNOWN_AFTER_TRAINING = "the same after training pieces"
+RECITED = "longest passage of its own piece, after training pieces"
 TRIGRAM, TRAINING, BEFORE = "trigram model", "training pieces", "before"
 ORIGINALS, HELD_OUT, OTHERS = "originals", "held-out pieces", "other originals"
 OWN, CHANCE = "the original's own continuation", "an unrelated piece"
@@ -84,7 +86,11 @@ def judge(rows: Iterable[Row], facts: Facts) -> list[Judgement]:
         _voices,
         _represented,
     )
-    return [found for rule in rules for found in rule(by_name, facts)]
+    found = [judgement for rule in rules for judgement in rule(by_name, facts)]
+    if not 0 < facts.num_held_out < FEW:
+        return found
+    pieces = pluralize(facts.num_held_out, "held-out pieces")
+    return [each._replace(answer=f"{each.answer} (but {pieces} tell little)") for each in found]
 
 
 Rows = Mapping[tuple[str, str], Row]
@@ -165,14 +171,17 @@ def _copied(rows: Rows, facts: Facts) -> Iterator[Judgement]:
         f"the longest passages that continuations share with a training piece, in any key, have "
         f"{_mean(row)} notes; those of held-out pieces {_beside(row)}"
     )
-    copies, seen = rows.get((COPIES, "")), rows.get((KNOWN_AFTER_TRAINING, HELD_OUT))
+    copies, seen = rows.get((COPIES, "")), rows.get((RECITED, HELD_OUT))
     answer, advice = "No: it repeats no more of its training pieces than unheard music does", ""
     remedy = "Train on more pieces, or for fewer steps; a higher sampling.temperature helps too"
     if row["low"] > COPIED * row["beside_high"]:
         answer, advice = "Yes: it repeats passages of its training pieces", remedy
     elif seen and seen["low"] > COPIED * seen["beside_high"]:
         answer, advice = "Yes, after the first bars of a training piece: it goes on as that", remedy
-        figures += f"; after training pieces {_mean(seen)}"
+        figures += (
+            f"; of the piece that a continuation goes on, passages have {_mean(seen)} notes after "
+            f"training pieces, {_beside(seen)} after held-out ones"
+        )
     elif copies and copies["mean"] > 0:
         count = round(copies["mean"] * copies["n"])
         answer = f"In {count} of {copies['n']} continuations, which the page marks"

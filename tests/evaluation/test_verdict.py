@@ -11,11 +11,11 @@ from musicgen.evaluation.verdict import (
     HELD_OUT,
     KEY_SHARE,
     KNOWN,
-    KNOWN_AFTER_TRAINING,
     NATS,
     ORIGINALS,
     OWN,
     RECALLED,
+    RECITED,
     SHORT,
     TRAINING,
     TRIGRAM,
@@ -96,10 +96,10 @@ def test_structureness_tells_of_returns_too():
 def test_a_single_copy_is_named():
     rows = [row(KNOWN, 9.0, HELD_OUT, 8.0), row(COPIES, 0.25, "", 0.0)]
     assert answers(*rows)["Does it copy?"].answer.startswith("In 3 of 12")
-    rows.append(row(KNOWN_AFTER_TRAINING, 50.0, HELD_OUT, 8.0))
+    rows.append(row(RECITED, 50.0, HELD_OUT, 8.0))
     found = answers(*rows)["Does it copy?"]
     assert found.answer.startswith("Yes, after the first bars of a training piece")
-    assert "after training pieces 50.0" in found.figures
+    assert "50.0 (50.0 to 50.0) notes after training pieces" in found.figures
 
 
 def test_teaching_that_costs_the_key_says_so():
@@ -115,6 +115,8 @@ def test_facts_that_no_figure_tells():
     none_held_out = answers(learned, overfitted, facts=Facts(5, 0, 1.0, None))
     assert [*none_held_out] == ["Has it learned the music?"]
     assert "cannot be told" in none_held_out["Has it learned the music?"].answer
+    few = answers(learned, facts=Facts(20, 3, 1.0, None))
+    assert "(but 3 held-out pieces tell little)" in few["Has it learned the music?"].answer
     falling = answers(learned, facts=Facts(20, 10, 0.5, 0.05))
     assert "still falling" in falling["Has it learned the music?"].advice
     assert "50% of the notes" in falling["Can the tokenizer hold this music?"].figures
