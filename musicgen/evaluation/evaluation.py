@@ -100,7 +100,7 @@ class Evaluation(Measure):
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
         paths = inputs.checkpoints
         models = [load(path).to(inputs.device) for path in paths]
-        names = shorten([str(model.path) for model in models])
+        names = _names([model.path for model in models])
         data = [open_training_data(model, inputs.root) for model in models]
         split, pieces = _common_pieces(models, data, inputs.split, names)
         sizes = Sizes(self.num_prompts, self.bars, inputs.max_pieces or self.num_pieces)
@@ -142,6 +142,14 @@ class Evaluation(Measure):
         if differences:
             return {self.name: _difference_table(differences)}
         return {self.name: _table(rows)}
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Return short names: those of the runs' folders, or of other checkpoints."""
+    folders = [path.parent if path.name == "best.ckpt" else path for path in paths]
+    if len(folders) == 1:
+        folders = [Path(*folders[0].parts[-3:])]
+    return shorten([str(folder) for folder in folders])
 
 
 def _common_pieces(

@@ -275,23 +275,28 @@ def judge_differences(rows: Sequence[Row], level: float) -> list[Judgement]:
     """Say which differences between runs are larger than chance.
 
     Args:
-        rows: with `measure`, `first`, `second` and what `paired_difference` returns, `p` corrected.
+        rows: with `measure`, `first`, `second`, `first_mean`, `second_mean`, and what
+            `paired_difference` returns, `p` corrected.
         level: below which a p value counts.
     """
     found = [row for row in rows if row["p"] < level]
-    judgements = [
-        Judgement(
-            f"{row['second']} and {row['first']}: {row['measure']}",
-            f"{'more' if row['difference'] > 0 else 'less'} in {row['second']}",
-            "{difference:+.3f} ({low:+.3f} to {high:+.3f}), p = {p:.2g}".format(**row),
+    judgements = []
+    for row in found:
+        words = "more" if row["difference"] > 0 else "less"
+        if row["measure"].startswith("nats"):
+            words += ", which is worse," if row["difference"] > 0 else ", which is better,"
+        judgements.append(
+            Judgement(
+                f"{row['measure'].capitalize()}:",
+                f"{words} in {row['second']} than in {row['first']}",
+                "{second_mean:.3g} and {first_mean:.3g}, a difference of {difference:+.3f} "
+                "({low:+.3f} to {high:+.3f}), p = {p:.2g}".format(**row),
+            )
         )
-        for row in found
-    ]
-    others = len(rows) - len(found)
-    if others:
+    if others := len(rows) - len(found):
         answer = f"{pluralize(others, 'differences')} of {len(rows)} may be chance"
-        text = f"p ≥ {level} with Holm's correction for {len(rows)} comparisons"
-        judgements.append(Judgement("All others", answer, text))
+        text = f"p ≥ {level:g} with Holm's correction for {len(rows)} comparisons"
+        judgements.append(Judgement("All others:", answer, text))
     return judgements
 
 

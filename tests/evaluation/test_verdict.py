@@ -123,14 +123,15 @@ def test_facts_that_no_figure_tells():
 
 
 def test_differences_larger_than_chance():
+    figures = (NATS, -0.2, 0.001), (KEY_SHARE, 0.1, 0.2), (RECALLED, 0.1, float("nan"))
+    names = {"first": "A", "second": "B", "first_mean": 2.0, "second_mean": 1.8}
     rows = [
-        {"measure": name, "first": "A", "second": "B", "difference": d, "low": d, "high": d, "p": p}
-        for name, d, p in (
-            (NATS, -0.2, 0.001),
-            (KEY_SHARE, 0.1, 0.2),
-            (RECALLED, 0.1, float("nan")),
-        )
+        {"measure": name, **names, "difference": d, "low": d, "high": d, "p": p}
+        for name, d, p in figures
     ]
     first, others = judge_differences(rows, 0.05)
-    assert (first.question, first.answer) == ("B and A: nats a note", "less in B")
+    assert (first.question, first.answer) == (
+        *("Nats a note:", "less, which is better, in B than in A"),
+    )
+    assert first.figures.startswith("1.8 and 2, a difference of -0.200")
     assert others.answer == "2 differences of 3 may be chance"
