@@ -226,9 +226,10 @@ def _prompts(
     """Return the beginnings of pieces, of other held-out pieces, and of training pieces.
 
     Raises:
-        UserError: no piece is longer than a prompt.
+        UserError: no piece is longer than a prompt, or no prompt short enough for the model.
     """
     names, count = data.cache.names, sizes.num_prompts
+    longest = model.model.position.max_length
     chosen = evenly_spaced(pieces, count)
     others = [i for i, x in enumerate(data.cache.splits) if x != "train" and i not in chosen]
     seen = [i for i in data.cache.pieces("train") if i not in chosen]
@@ -242,7 +243,8 @@ def _prompts(
             except UserError as error:
                 errors.append(f"left out: {error}")
                 continue
-            if prompt.piece.end > prompt.end_tick:
+            fits = longest is None or len(prompt.tokens) < longest
+            if fits and prompt.piece.end > prompt.end_tick:
                 found[-1].append(prompt)
     warn_of_first(errors, NUM_SKIPPED_SHOWN)
     if not found[0]:
@@ -328,7 +330,8 @@ def _music_lines(
         limit = COPIED * max(unheard.values())
         lengths = {name: float(each.num_notes) for name, each in known.passages.items()}
         yield Line(KNOWN, lengths, HELD_OUT, unheard)
-        yield Line(COPIES, {k: float(x > limit) for k, x in lengths.items()}, "", {})
+        copies = {k: float(x > limit) for k, x in lengths.items()}
+        yield Line(COPIES, copies, HELD_OUT, dict.fromkeys(unheard, 0.0))
 
 
 def _recited(done: Sequence[Continuation]) -> Values:

@@ -74,7 +74,9 @@ def judge(rows: Iterable[Row], facts: Facts) -> list[Judgement]:
         rows: of `Evaluation`: a measure, its mean and interval, what it stands beside and the
             difference from that, with its interval.
     """
-    by_name = {(row["measure"], row["beside"]): row for row in rows}
+    # A single piece has no interval, and answers nothing.
+    known = (row for row in rows if row["difference_low"] == row["difference_low"])
+    by_name = {(row["measure"], row["beside"]): row for row in known}
     rules = (
         _learned,
         _taught,
@@ -97,15 +99,14 @@ Rows = Mapping[tuple[str, str], Row]
 
 
 def _learned(rows: Rows, facts: Facts) -> Iterator[Judgement]:
-    if (row := rows.get((NATS, TRIGRAM))) is None:
-        return
-    question = "Has it learned the music?"
-    figures = f"{_mean(row)} nats a note on held-out pieces; a trigram model {_beside(row)}"
-    if not facts.num_held_out:
-        answer = "It cannot be told: no piece was held out"
+    question, row = "Has it learned the music?", rows.get((NATS, TRIGRAM))
+    if row is None or not facts.num_held_out:
+        pieces = pluralize(facts.num_training, "pieces")
+        figures = f"{pieces} to learn from, {facts.num_held_out} held out"
         advice = "Give more pieces, so that some can be held out"
-        yield Judgement(question, answer, figures, advice)
+        yield Judgement(question, "It cannot be told: too few pieces", figures, advice)
         return
+    figures = f"{_mean(row)} nats a note on held-out pieces; a trigram model {_beside(row)}"
     longer = "Train longer: trainer.max_steps"
     improving = facts.improvement is not None and facts.improvement > IMPROVING
     advice = f"{longer}; its loss was still falling at the end" if improving else ""
@@ -171,7 +172,7 @@ def _copied(rows: Rows, facts: Facts) -> Iterator[Judgement]:
         f"the longest passages that continuations share with a training piece, in any key, have "
         f"{_mean(row)} notes; those of held-out pieces {_beside(row)}"
     )
-    copies, seen = rows.get((COPIES, "")), rows.get((RECITED, HELD_OUT))
+    copies, seen = rows.get((COPIES, HELD_OUT)), rows.get((RECITED, HELD_OUT))
     answer, advice = "No: it repeats no more of its training pieces than unheard music does", ""
     remedy = "Train on more pieces, or for fewer steps; a higher sampling.temperature helps too"
     if row["low"] > COPIED * row["beside_high"]:
