@@ -113,7 +113,9 @@ def _given_settings(cfg: DictConfig) -> Iterator[str]:
     for override in overrides:
         name = override.lstrip("+~").partition("=")[0]
         if name == "experiment":
-            yield from (*_SECTIONS, _LENGTH)
+            yield _LENGTH
+            if not cfg.get("adapter"):  # which adapts the model that it is given
+                yield from _SECTIONS
         elif override == "adapter=copy":  # whose windows must hold what is copied
             yield _LENGTH
         elif name == "task":

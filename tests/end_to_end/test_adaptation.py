@@ -57,3 +57,9 @@ def test_an_adapter_needs_a_trained_model_of_its_kind(call, workplace):
     assert_one_line(
         done, "adapter=prefix_state: expected a model with linear attention", "use lora"
     )
+
+
+def test_an_experiment_with_an_adapter_takes_the_model_of_the_run(call, workplace):
+    (base,) = (workplace / "outputs/tiny").iterdir()
+    begun = ("experiment=pretrained/copy_head", f"init={base}", "train=false", *DATA)
+    assert "adapter=copy: trains " in succeed(call("train.py", *begun)).stderr
