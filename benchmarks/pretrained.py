@@ -1,13 +1,14 @@
 """Train, export and measure the models of the package: make pretrained.
 
-    python -m benchmarks.pretrained [--models NAME] [--measure] [--root POP909]
+    python -m benchmarks.pretrained [--models NAME] [--measure] [--root POP909] [--cost]
 
 A model NAME is trained by experiment=pretrained/NAME, and a copy head beside it by
 experiment=pretrained/copy_head, or their training resumed, and exported to musicgen/pretrained/NAME
 in half precision; `--measure` takes the models as they are. Each continues 50 prompts of composed
 pieces that it never saw, and of POP909 with --root: a continuation of each, and for the composed
 ones the best of four as well. The measures of both go to results/pretrained.json, and from there to
-the model's README.md (benchmarks/tables.py).
+the model's README.md (benchmarks/cards.py). `--cost` measures the CPU time of 40 steps of each
+training alone, for results/training_cost.json.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import re
+import math
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks import measure, tables
+from benchmarks import cards, measure, tables
+from benchmarks.speedrun import spent
 from musicgen.composer import compose_corpus
-from musicgen.files import write_text
 from musicgen.metrics import Summary
 from musicgen.package_data import PRETRAINED
 
@@ -33,30 +35,6 @@ MODELS = {"pop-piano-small": "pop", "groove-small": "groove"}
 MAX_MEGABYTES = 20
 HELD_OUT_SEED = 1000  # of composed pieces; the training set's is 0
 SELECTED = "best_of=4 best_of_bars=4"
-HEADING = "## Measures"
-CARD = """
-## Measures
-
-Trained with `{command}`; {size:.1f} MB. One continuation of
-16 bars after each prompt of 4 bars, none chosen among several, by
-`python -m benchmarks.pretrained --measure` (`benchmarks/results/pretrained.json`); `style: …` is
-the similarity to the piece of the prompt, and of the originals that of its own continuation:
-
-{tables}
-
-`best_of=4 best_of_bars=4` keeps the best of four candidates after every four bars, by likelihood
-and the share of notes in the prompt's scale. A share of notes in key is then a figure of that
-choice; the other measures here take no part in it (95% intervals over pieces):
-
-<!-- table selection
-{name}
-return of motifs after eight bars | motif_return_8
-style similarity: onset and duration | style: onset_duration
-— time and pitch of pairs | style: time_pitch
-in_key_share, by which it chooses | in_key_share
--->
-<!-- end -->
-"""
 
 
 def main() -> None:
@@ -67,13 +45,19 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("--out", type=Path, default=Path("outputs/pretrained"))
     parser.add_argument("--settings", nargs="*", default=[], help="further settings of train.py")
+    parser.add_argument("--cost", action="store_true", help="the CPU time of training alone")
     args = parser.parse_args()
+    if args.cost:
+        content = {"command": "python -m benchmarks.pretrained --cost", "rows": [*training_costs()]}
+        measure.write_results("training_cost", content, argparse.Namespace(device="cpu"))
+        return cards.main()
     for name in args.models.split(","):
         folder = PRETRAINED / name
         if not args.measure:
             export(args, name, folder)
         store(name, list(rows(args, name, folder)), keep=args.measure)
     tables.main()
+    cards.main()
 
 
 def prompts(args: argparse.Namespace, name: str) -> dict[str, Path]:
@@ -85,34 +69,39 @@ def prompts(args: argparse.Namespace, name: str) -> dict[str, Path]:
 
 
 def export(args: argparse.Namespace, name: str, folder: Path) -> None:
-    """Train and export a model, and write its card but for the figures."""
+    """Train and export a model."""
     trunk, with_head = args.out / f"{name}-trunk", args.out / name
     experiment = f"experiment=pretrained/{name.replace('-', '_')}"
-    command = train(trunk, experiment, *args.settings)
+    train(trunk, experiment, *args.settings)
     kind = [f"data.kind={MODELS[name]}"] + ["task=groove"] * (MODELS[name] == "groove")
-    head = train(with_head, "experiment=pretrained/copy_head", f"init={trunk}", *kind)
-    command += f"` and `{head.replace(str(trunk), 'RUN')}"
+    train(with_head, "experiment=pretrained/copy_head", f"init={trunk}", *kind)
     run("-m", "musicgen.evaluation.choose_temperature", with_head)
     run("-m", "musicgen.pretrained", with_head, folder, "--dtype", "float16")
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     if size > MAX_MEGABYTES:
         sys.exit(f"{folder}: {size:.1f} MB, more than {MAX_MEGABYTES}")
-    places = "\n\n".join(
-        f"<!-- table card {name} | {kind} -->\n<!-- end -->" for kind in prompts(args, name)
-    )
-    measures = CARD.format(name=name, command=command, size=size, tables=places)
-    card = (folder / "README.md").read_text().partition(HEADING)[0].rstrip()
-    card = re.sub(r"FOLDER\"\)  # .*", f'{name}")', card)
-    write_text(folder / "README.md", f"{card}\n{measures}")
 
 
-def train(folder: Path, *settings: str) -> str:
-    """Train a model, or resume its run; return the command."""
+def train(folder: Path, *settings: str) -> None:
+    """Train a model, or resume its run."""
     arguments = [*settings, f"hydra.run.dir={folder}"]
     if (folder / "checkpoints" / "last.ckpt").is_file():
         arguments = [f"resume={folder}"]
     run("train.py", *arguments)
-    return " ".join(["python train.py", *settings])
+
+
+def training_costs() -> Iterator[dict[str, Any]]:
+    """Yield the CPU seconds of a step of each training, over 40 steps."""
+    with TemporaryDirectory() as out:
+        for name, recipes in cards.RECIPES.items():
+            for i, (settings, steps, _) in enumerate(recipes):
+                folder, trunk = Path(out, f"{name}-{i}"), Path(out, f"{name}-0")
+                few = ["trainer.max_steps=40", "trainer.val_check_interval=40"]
+                few += ["+trainer.limit_val_batches=1", "loader.batches_per_epoch=40"]
+                train(folder, *settings.replace("RUN", str(trunk)).split(), *few)
+                found = spent(folder / "metrics.csv", math.inf)
+                row = {"model": name, "settings": settings, "steps": steps}
+                yield row | {"CPU seconds a step": found["CPU seconds"] / found["steps"]}
 
 
 def rows(args: argparse.Namespace, name: str, folder: Path) -> Iterator[dict[str, Any]]:
@@ -126,8 +115,9 @@ def rows(args: argparse.Namespace, name: str, folder: Path) -> Iterator[dict[str
         settings = [f"prompt={source}", f"num_prompts={args.prompts}", "bars=16", "report=false"]
         run("generate.py", f"checkpoint={folder}", *settings, *selection.split(), f"out={new}")
         measured = Path(f"{new}-measured")
-        run("evaluate.py", "metrics=[descriptors,style]", f"generated={new}", f"out={measured}")
-        for row in measures(measured):
+        metrics = "metrics=[descriptors,style,originality]"
+        run("evaluate.py", metrics, f"generated={new}", f"out={measured}")
+        for row in [*measures(measured), *known_passages(measured)]:
             yield {"model": name, "prompts": kind, "selection": selection, **row}
 
 
@@ -147,6 +137,16 @@ def measures(folder: Path) -> Iterator[dict[str, Any]]:
     originals = {row["profile"]: row["mean"] for row in means if row["anchor"] == "same song"}
     for profile, values in profiles.items():
         yield as_row(f"style: {profile}", values, originals.get(profile, ""))
+
+
+def known_passages(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the notes of the longest passages shared with the training pieces."""
+    pieces = {row["pieces"]: row for row in read(folder / "originality.csv")}
+    new, held_out = pieces["generated"], pieces["held-out"]
+    interval = {"low": number(new["low"]), "high": number(new["high"])}
+    for name, more in {"mean": {"n": int(new["n"]), **interval}, "max": {}}.items():
+        figures = {"generated": number(new[name]), "originals": number(held_out[name])}
+        yield {"measure": f"known passage, {name}", **figures, **more}
 
 
 def as_row(name: str, values: list[float], originals: str) -> dict[str, Any]:

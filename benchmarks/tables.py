@@ -23,7 +23,7 @@ from musicgen.files import write_text
 from musicgen.metrics.position_loss import unit_summary
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("*.md", "benchmarks/*.md", "docs/*.md", "musicgen/pretrained/*/*.md")
+PAGES = ("*.md", "benchmarks/*.md", "docs/*.md")
 TABLE = re.compile(r"(<!-- table (\w+)(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 CORPORA = {"composer": "composed corpus", "pop909": "POP909"}
 ATTENTIONS = {"favor": "FAVOR+", "favor, decay=head": "FAVOR+, learned decay", "softmax": "softmax"}
@@ -348,28 +348,6 @@ def continuations(model: str, prompts: str, selected: bool = False) -> dict[str,
     return {row["measure"]: row for row in rows if bool(row["selection"]) == selected}
 
 
-def card(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """MODEL | PROMPTS: all measures of a model."""
-    ((model, prompts),) = lines
-    columns = ("n", "generated", "originals", "overlap")
-    return [
-        {prompts: name} | {x: "n/a" if row.get(x) is None else f"{row[x]:.4g}" for x in columns}
-        for name, row in continuations(model, prompts).items()
-    ]
-
-
-def selection(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """MODEL, then LABEL | MEASURE: one continuation a prompt beside the best of four."""
-    (model,), *measures = lines
-    one, best = (continuations(model, "composed", selected) for selected in (False, True))
-    table = []
-    for label, name in measures:
-        cells = [interval(x["generated"], x["low"], x["high"]) for x in (one[name], best[name])]
-        line = {"composed": label, "one continuation": cells[0], "best of four": cells[1]}
-        table.append(line | {"originals": f"{one[name]['originals']:.3f}".replace("-", "−")})
-    return table
-
-
 def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
     """MODEL | PARAMETERS | TRAINED ON: models and the share of their notes in the prompt's key."""
     table = []
@@ -379,25 +357,6 @@ def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
         line["notes in the prompt's key, over 16 bars"] = f"{row['generated']:.1%}"
         table.append(line | {"in the originals": f"{row['originals']:.1%}"})
     return table
-
-
-def bands(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """LABEL | MEASURE: continuations of bands made with MMA, beside their own next bars."""
-    summary, rows = result("bands")["summary"], result("bands")["rows"]
-
-    def cell(what: str) -> str:
-        row = summary.get(what)
-        return f"{row['mean']:.3g} ({row['low']:.3g} to {row['high']:.3g})" if row else ""
-
-    return [
-        {
-            f"{len(rows)} bands": label,
-            "continued": cell(f"{what}, continued"),
-            "their own next bars": cell(f"{what}, own"),
-            "those of the others": cell(f"{what}, others"),
-        }
-        for label, what in lines
-    ]
 
 
 def speedrun(lines: Sequence[Sequence[str]]) -> list[Row]:
@@ -429,30 +388,7 @@ def speedrun(lines: Sequence[Sequence[str]]) -> list[Row]:
     return table
 
 
-def bach_losses(_: object) -> list[Row]:
-    """Nats a note of bach-chorales on each held-out split, beside a trigram model."""
-    names = {"val": "validation", "test": "test"}
-    found: dict[str, Row] = {}
-    for row in result("bach_chorales")["rows"]:
-        if row["measure"] == "nats per note":
-            line = found.setdefault(row["way"], {"pieces": names[row["way"]]})
-            line[row["of"]] = interval(row["mean"], row["low"], row["high"])
-    return list(found.values())
-
-
-def bach_writing(_: object) -> list[Row]:
-    """The part writing of bach-chorales beside Bach's."""
-    found: dict[str, Row] = {}
-    for row in result("bach_chorales")["rows"]:
-        if "originals" in row:
-            line = found.setdefault(row["measure"], {"mean of pieces": row["measure"]})
-            line[row["way"]] = f"{row['generated']:.3g}"
-            line[f"Bach, where {row['way']}"] = f"{row['originals']:.3g}"
-    return list(found.values())
-
-
 KINDS = (
-    bands,
     export,
     compared,
     model_options,
@@ -461,11 +397,10 @@ KINDS = (
     exact_spe,
     adaptation,
     race,
-    card,
     recall,
 )
-KINDS += (every_encoding, some_encodings, chorales, yardstick, selection, in_key, marks, scale)
-KINDS += (race_recall, race_costs, speedrun, bach_losses, bach_writing)
+KINDS += (every_encoding, some_encodings, chorales, yardstick, in_key, marks, scale)
+KINDS += (race_recall, race_costs, speedrun)
 TABLES = {kind.__name__: kind for kind in KINDS}
 
 

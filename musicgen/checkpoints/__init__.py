@@ -5,6 +5,7 @@ Neither Hydra nor Lightning is imported here.
 
 from musicgen.checkpoints.adapter_files import apply_adapter, write_adapter
 from musicgen.checkpoints.building import build, check_targets
+from musicgen.checkpoints.card import CardFacts
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
 from musicgen.checkpoints.folders import write_folder
 from musicgen.checkpoints.identity import decisive_settings, run_identity
@@ -15,6 +16,7 @@ from musicgen.run_folders import find_checkpoint, find_run
 
 __all__ = [
     "CONTENT_KEY",
+    "CardFacts",
     "CheckpointContent",
     "apply_adapter",
     "build",

@@ -17,54 +17,34 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from musicgen.checkpoints.building import build
-from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent, class_name
+from musicgen.checkpoints.card import CARD, CardFacts, model_card
+from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
 from musicgen.errors import UserError
 from musicgen.files import atomic_path, write_text
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.vocabulary import load_json, save_json
 from musicgen.validation import check_choice
 
-CONFIG, TOKENIZER, WEIGHTS, CARD = "config.json", "tokenizer.json", "model.safetensors", "README.md"
+CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 _ENTRIES = ("format_version", "model", "adapter", "sampling", "config")  # of config.json
 _DTYPES = ("float32", "float16", "bfloat16")
 _SECTIONS = ("data", "loader", "sampling")  # of a run's configuration, that generation reads
 _PATHS = frozenset({"root", "cache_dir"})  # settings that are paths
-_CARD = """\
----
-library_name: musicgen-symbolic
-tags: [music, symbolic-music, midi]
----
-# A symbolic-music model
-
-It continues MIDI files, with musicgen (`pip install musicgen-symbolic`):
-
-```python
-import musicgen
-
-model = musicgen.load("FOLDER")  # or hf://USER/NAME
-model.generate("song.mid", prompt_bars=4, bars=16)[0].save("continued.mid")
-```
-
-| | |
-|---|---|
-| weights | {num_weights:,} |
-| layers × width | {layers} × {dim} |
-| attention | {attention} |
-| position | {position} |
-| tokenizer | {tokenizer}, {num_tokens:,} tokens |
-| trained on | {corpus}, in windows of {length} tokens |
-| steps | {steps:,} |
-"""
 
 
 def write_folder(
-    content: CheckpointContent, weights: Mapping[str, Tensor], folder: Path, dtype: str
+    content: CheckpointContent,
+    weights: Mapping[str, Tensor],
+    folder: Path,
+    dtype: str,
+    facts: CardFacts | None = None,
 ) -> None:
     """Write a model as a folder; a README.md that is there stays.
 
     Args:
         weights: the state of the model.
         dtype: of the stored fp32 weights: `float32`, or `float16` or `bfloat16` for half the size.
+        facts: what the card says beside the checkpoint.
 
     Raises:
         ValueError: `dtype` is none of these, or a weight is too large for `float16`.
@@ -80,9 +60,17 @@ def write_folder(
     folder.mkdir(parents=True, exist_ok=True)
     build(content.tokenizer, Tokenizer).save(folder / TOKENIZER)
     write_safetensors(stored, folder / WEIGHTS)
-    if not (folder / CARD).exists():
-        write_text(folder / CARD, model_card(content, weights))
+    write_card(content, weights, folder, facts)
     save_json(plain, folder / CONFIG)  # the last file: with it, the folder is a model
+
+
+def write_card(
+    content: CheckpointContent, weights: Mapping[str, Tensor], folder: Path, facts: CardFacts | None
+) -> None:
+    """Write README.md, unless it is there."""
+    if not (folder / CARD).exists():
+        num_weights = sum(tensor.numel() for tensor in weights.values())
+        write_text(folder / CARD, model_card(content, num_weights, facts))
 
 
 def _stored(name: str, tensor: Tensor, dtype: str) -> Tensor:
@@ -99,28 +87,6 @@ def _without_paths(config: Any) -> Any:
     if isinstance(config, Mapping):
         return {k: _without_paths(v) for k, v in config.items() if k not in _PATHS}
     return config
-
-
-def model_card(content: CheckpointContent, weights: Mapping[str, Tensor]) -> str:
-    """Describe a model in Markdown, with the front matter that the Hugging Face Hub reads."""
-    model = content.model
-    attention = class_name(model["attention"])
-    if features := class_name(model["attention"].get("feature_map")):
-        attention += f" with {features}"
-    if model.get("copy") is not None:
-        attention += ", and a copy head"
-    return _CARD.format(
-        num_weights=sum(tensor.numel() for tensor in weights.values()),
-        layers=model["num_layers"],
-        dim=model["dim"],
-        attention=attention,
-        position=class_name(model["position"]),
-        tokenizer=class_name(content.tokenizer),
-        num_tokens=len(content.vocabulary),
-        corpus=class_name(content.config.get("data")) or "a corpus",
-        length=content.config["loader"]["length"],
-        steps=content.steps,
-    )
 
 
 def read_folder(folder: Path) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from musicgen.checkpoints.card import CARD, CardFacts
 from musicgen.checkpoints.content import CheckpointContent
-from musicgen.checkpoints.folders import CARD, TOKENIZER, model_card
+from musicgen.checkpoints.folders import TOKENIZER, write_card
 from musicgen.export.graph import NEW, step_graph
 from musicgen.export.step import RINGS, RecurrentStep
 from musicgen.export.weights import DTYPES, store_weights
-from musicgen.files import write_bytes, write_text
+from musicgen.files import write_bytes
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey
 from musicgen.tokenization.base import Tokenizer
@@ -40,6 +41,7 @@ def write_onnx_folder(
     dtype: str = "float32",
     seed: int = 0,
     sampling: Mapping[str, Any] | None = None,
+    facts: CardFacts | None = None,
 ) -> None:
     """Write a model's decoding step as a graph, with what a program needs to compose with it.
 
@@ -48,6 +50,7 @@ def write_onnx_folder(
         dtype: of the stored weights: float32, float16 or int8; computations are in fp32.
         seed: of the noise of stochastic positional encodings.
         sampling: settings of `SamplingParams` that suit the model.
+        facts: what the card says beside the checkpoint.
 
     Raises:
         UserError: the model cannot be exported, or the extra `onnx` is missing.
@@ -59,8 +62,7 @@ def write_onnx_folder(
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / GRAPH, graph.SerializeToString())
     tokenizer.save(folder / TOKENIZER)
-    if not (folder / CARD).exists():
-        write_text(folder / CARD, model_card(content, model.state_dict()))
+    write_card(content, model.state_dict(), folder, facts)
     manifest = {
         "format_version": 1,
         "dtype": dtype,

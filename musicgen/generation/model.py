@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from musicgen.checkpoints import (
+    CardFacts,
     CheckpointContent,
     apply_adapter,
     find_checkpoint,
@@ -65,17 +66,27 @@ class MusicModel:
         """Load a folder that `save_pretrained` wrote, or whatever `musicgen.load` accepts."""
         return load(find_checkpoint(str(name), setting="name"))
 
-    def save_pretrained(self, folder: str | Path, *, dtype: str = "float32") -> None:
+    def save_pretrained(
+        self, folder: str | Path, *, dtype: str = "float32", facts: CardFacts | None = None
+    ) -> None:
         """Write config.json, tokenizer.json, model.safetensors and a README.md to a folder.
 
         Paths of this machine are left out; a README.md that is there stays.
 
         Args:
             dtype: of the stored weights: `float16` and `bfloat16` halve the size of `float32`.
+            facts: what README.md says beside the checkpoint, see `run_facts`.
         """
-        write_folder(self.content, self.model.state_dict(), Path(folder), dtype)
+        write_folder(self.content, self.model.state_dict(), Path(folder), dtype, facts)
 
-    def save_onnx(self, folder: str | Path, *, dtype: str = "float32", seed: int = 0) -> None:
+    def save_onnx(
+        self,
+        folder: str | Path,
+        *,
+        dtype: str = "float32",
+        seed: int = 0,
+        facts: CardFacts | None = None,
+    ) -> None:
         """Write the model for programs without torch: model.onnx, manifest.json and more.
 
         The graph is one decoding step with its state, see `docs/export.md`. Needs the extra `onnx`.
@@ -83,6 +94,7 @@ class MusicModel:
         Args:
             dtype: of the stored weights: `float16` is half the size of `float32`, `int8` a quarter.
             seed: of the noise of stochastic positional encodings.
+            facts: as `save_pretrained` has them.
 
         Raises:
             UserError: the state of the model's attention or encoding grows with each token.
@@ -90,7 +102,8 @@ class MusicModel:
         from musicgen.export.folder import write_onnx_folder
 
         parts = self.model, self.tokenizer, self.content, Path(folder)
-        write_onnx_folder(*parts, dtype=dtype, seed=seed, sampling=asdict(self.sampling()))
+        sampling = asdict(self.sampling())
+        write_onnx_folder(*parts, dtype=dtype, seed=seed, sampling=sampling, facts=facts)
 
     def save_page(self, path: str | Path) -> None:
         """Write one HTML file that composes with the model, in a browser and without a network.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from musicgen import load
+from musicgen.checkpoints.card import run_facts
 from musicgen.console import log
 from musicgen.errors import UserError
 
@@ -37,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             model.save_page(options.folder)
         else:
             save = model.save_onnx if options.format == "onnx" else model.save_pretrained
-            save(options.folder, dtype=options.dtype)
+            facts = run_facts(model.path, model.content)
+            save(options.folder, dtype=options.dtype, facts=facts)
     except UserError as error:
         sys.exit(f"error: {error}")
     if options.format == "page":

@@ -1,0 +1,169 @@
+"""Write the cards of the package's models from what is stored: python -m benchmarks.cards
+
+The figures come from results/pretrained.json, bach_chorales.json, bands.json and training_cost.json
+and go to musicgen/pretrained/*/README.md. Nothing is trained or measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import musicgen
+from benchmarks.tables import continuations, result
+from musicgen.checkpoints.card import CardFacts, model_card
+from musicgen.files import write_text
+from musicgen.package_data import PRETRAINED
+
+Row = dict[str, Any]
+RECIPES = {  # of each model: settings of train.py, steps, tokens a step
+    "pop-piano-small": [
+        ("experiment=pretrained/pop_piano_small", 4500, "2 × 1,024"),
+        ("experiment=pretrained/copy_head init=RUN data.kind=pop", 2500, "2,048"),
+    ],
+    "groove-small": [
+        ("experiment=pretrained/groove_small", 4500, "2 × 1,024"),
+        (
+            "experiment=pretrained/copy_head init=RUN data.kind=groove task=groove "
+            "trainer.max_steps=2000",
+            2000,
+            "2,048",
+        ),
+    ],
+    "bach-chorales": [("experiment=pretrained/bach_chorales", 3000, "2 × 1,024")],
+}
+COMPOSED = "2,000 {kind} by this project's own seeded composer, and nothing else."
+CHORALES = """\
+Four-part chorales by Johann Sebastian Bach, who died in 1750, so that the notes are in the public
+domain: the 334 pieces of the training split of `data=bach_chorales`, which are files of the
+package music21 (`musicgen/data/corpora/bach_chorales.json` lists them). What those files say
+of themselves: most print "PDF © 2003" or "2004 Margaret Greentree", a claim on the printed page,
+the others nothing; none states terms, and none forbids a use. Files that reserve rights in
+electronic formats are left out. The counts are in
+[data/README.md](../../../data/README.md#bach-chorales). No melody of a held-out piece is in the
+training split."""
+DATA = {
+    "pop-piano-small": COMPOSED.format(kind="pop-piano pieces"),
+    "groove-small": COMPOSED.format(kind="grooves"),
+    "bach-chorales": CHORALES,
+}
+USES = {"bach-chorales": ", harmonises melodies (`keep=soprano`) and fills bars (`fill=9-12`)"}
+LIMITS = {
+    "pop-piano-small": ("Music unlike pop songs for one piano: it has learned nothing else.",),
+    "groove-small": (
+        "Bands unlike the composed ones, which are narrow: parts hardly keep the rhythm of the "
+        "prompt, and have fewer different pitches. (Rhythms of unrelated bands are alike by "
+        "{others:.3f}.)",
+    ),
+    "bach-chorales": (
+        "Phrases: it knows neither text nor fermatas, and holds more chords than chorales do "
+        "(`phrase_ends` in 100 beats, where continued).",
+        "What comes: it does not yet use what follows a gap, or the soprano beyond this beat.",
+        "Repeated notes, which are one long note to it, and music not in four voices.",
+    ),
+}
+SELECTION = ("motif_return_8", "bars_recalled", "style: onset_duration", "style: time_pitch")
+NAMES = {  # as on the pages of evaluations
+    "nats per note": "nats a note",
+    "in_key_share": "notes in key",
+    "bars_recalled": "bars that return",
+    "style: onset_duration": "rhythm like the original's",
+    "style: time_pitch": "melody and harmony like the original's",
+    "style: onset_velocity": "accents like the original's",
+    "style: onset_drum": "drumming like the original's",
+    "known passage, mean": "longest known passage (notes)",
+    "known passage, max": "longest known passage of all",
+}
+BANDS = {
+    "rhythm": "style: onset_duration",
+    "drums": "style: onset_drum",
+    "in key": "in_key_share",
+    "pitches": "n_pitches_used",
+    "notes in a bar": "notes_per_bar",
+}
+WAYS = {
+    "harmonised": "Sopranos of 50 held-out chorales, harmonised",
+    "continued": "The first four bars of these chorales, continued by eight",
+    "val": "The validation chorales",
+    "test": "The test chorales",
+}
+
+
+def main() -> None:
+    for name in RECIPES:
+        write_text(PRETRAINED / name / "README.md", card(name))
+
+
+def card(name: str) -> str:
+    """Return the card of a model of the package."""
+    model = musicgen.load(name)
+    recipes = [
+        f"`python train.py {x}`, {n:,} steps of {each} tokens" for x, n, each in RECIPES[name]
+    ]
+    limits = [text.format(others=others_rhythm()) for text in LIMITS[name]]
+    costs = [row for row in result("training_cost")["rows"] if row["model"] == name]
+    facts = CardFacts(
+        name=name,
+        uses=USES.get(name, ""),
+        data=f"{DATA[name]}\nThe weights have the licence of the package, MIT.",
+        training=", then ".join(recipes),
+        cpu_hours=sum(row["steps"] * row["CPU seconds a step"] for row in costs) / 3600,
+        timed=" (from the time of 40 steps, without validations)",
+        measures=[renamed(row) for row in (chorales() if "bach" in name else music(name))],
+        limits=limits,
+    )
+    num_weights = sum(tensor.numel() for tensor in model.model.state_dict().values())
+    return model_card(model.content, num_weights, facts)
+
+
+def renamed(row: Row) -> Row:
+    """Return a row with the name of its measure in words, and what stands beside known passages."""
+    name = row["measure"]
+    beside = {"beside": "held-out pieces"} if name.startswith("known passage") else {}
+    return {**row, "measure": NAMES.get(name, name.replace("_", " ")), **beside}
+
+
+def music(name: str) -> Iterator[Row]:
+    """Yield the measures of continuations, of those chosen among candidates, and of bands."""
+    of = {"composed": "16 bars after 4 of composed pieces", "POP909": "16 bars after 4 of POP909"}
+    for row in continuations(name, "composed").values():
+        yield {"of": of["composed"], **row}
+    for measure, row in continuations(name, "composed", selected=True).items():
+        if measure in SELECTION:
+            yield {
+                "of": f"{of['composed']}, the best of four by likelihood and notes in key",
+                **row,
+            }
+    for row in continuations(name, "POP909").values():
+        yield {"of": of["POP909"], **row}
+    if name == "groove-small":
+        bands = result("bands")
+        summary, of = (
+            bands["summary"],
+            f"16 bars after 8 of {len(bands['rows'])} bands made with MMA",
+        )
+        for what, measure in BANDS.items():
+            own, new = (summary[f"{what}, {side}"] for side in ("own", "continued"))
+            figures = {"generated": new["mean"], "low": new["low"], "high": new["high"]}
+            yield {"of": of, "measure": measure, **figures, "originals": own["mean"]}
+
+
+def others_rhythm() -> float:
+    return result("bands")["summary"]["rhythm, others"]["mean"]
+
+
+def chorales() -> Iterator[Row]:
+    """Yield the losses beside a trigram model's, and the part writing beside Bach's."""
+    rows = result("bach_chorales")["rows"]
+    trigram = {row["way"]: row["mean"] for row in rows if row.get("of") == "trigram"}
+    for row in rows:
+        of = {"of": WAYS[row["way"]], "beside": "Bach"}
+        if row.get("of") == "model":
+            beside = {"beside": "a trigram model", "originals": trigram[row["way"]]}
+            yield {**row, **of, **beside, "generated": row["mean"]}
+        elif "originals" in row:
+            yield {**row, **of}
+
+
+if __name__ == "__main__":
+    main()
