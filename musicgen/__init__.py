@@ -41,3 +41,20 @@ def load(checkpoint: str | Path) -> MusicModel:
         if line := describe_latest(path, content.steps, begun=bool(content.config.get("init"))):
             warn(line)
     return model
+
+
+def train(*settings: str) -> MusicModel:
+    """Train as train.py does with these settings, in a process of its own; load the best weights.
+
+    Args:
+        settings: such as `experiment=my_music` and `data.root=/my/midi`.
+
+    Raises:
+        CalledProcessError: training failed; standard error says why.
+    """
+    import subprocess
+    import sys
+
+    run = "from musicgen.cli.commands import train; train()"
+    subprocess.run([sys.executable, "-c", run, *settings], check=True)
+    return load("latest")

@@ -7,33 +7,28 @@ import logging
 import shlex
 import time
 import warnings
-from functools import partial
-from typing import Any
 
 import pytorch_lightning as pl
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger
 
-from musicgen.checkpoints import CheckpointContent, run_identity
-from musicgen.cli.adaptation import build_adapter, write_adapter_file
-from musicgen.cli.datasets import build_data, build_examples
+from musicgen.cli.adaptation import write_adapter_file
+from musicgen.cli.building import build_training
 from musicgen.cli.find import find
 from musicgen.cli.output import command
+from musicgen.cli.plan import plan
 from musicgen.cli.resume_arguments import resume_command
 from musicgen.cli.run_recorder import RunRecorder
-from musicgen.cli.starting import load_source, read_source
 from musicgen.cli.threads import set_up_cpu
 from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
-from musicgen.data.non_music.datamodule import ExampleDataModule
-from musicgen.errors import ParameterError, UserError, parameter_of
+from musicgen.errors import UserError, parameter_of
 from musicgen.generation.sampling import SamplingParams
-from musicgen.models import Transformer, parameter_count
+from musicgen.models import parameter_count
 from musicgen.run_folders import LAST
 from musicgen.text import pluralize
-from musicgen.tokenization.base import Tokenizer
 from musicgen.training.checkpoint_files import AtomicCheckpointIO
 from musicgen.training.memory import out_of_memory_named
 from musicgen.training.module import TrainingModule
@@ -48,60 +43,38 @@ def main(cfg: DictConfig) -> float | None:
     for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     set_up_cpu()
+    found = None
+    if cfg.minutes is not None and cfg.resume is None:
+        found = plan(cfg)
+        cfg = found.config()
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     _check_settings(cfg)
 
-    adapter = build_adapter(cfg)
-    source = read_source(cfg)
-    tokenizer, model, data = _build(cfg)
-    config: Any = OmegaConf.to_container(cfg, resolve=True)
-    content = CheckpointContent(
-        model=config["model"],
-        tokenizer=config.get("tokenizer"),
-        vocabulary=[] if tokenizer is None else list(tokenizer.vocabulary.tokens),
-        vocabulary_hash="" if tokenizer is None else tokenizer.vocabulary.hash,
-        config=config,
-        adapter=config.get("adapter"),
-        identity=run_identity(config),
-    )
-    module = TrainingModule(
-        model,
-        instantiate(cfg.task),
-        instantiate(cfg.optimizer),
-        instantiate(cfg.scheduler),
-        content,
-        cfg.seed,
-    )
-    notes = []
-    if source is not None:
-        corpus = data.encoded if isinstance(data, MusicDataModule) else None
-        notes = load_source(source, model, content, adapter, corpus, resume=cfg.resume is not None)
-        data.coordinates = model.coordinate_names  # an adapter may read more
-    del source  # it is large
-    model.recompute = cfg.recompute
-    if cfg.compile:
-        for layer in model.layers:
-            layer.compile()
+    module, data, adapter, notes = build_training(cfg)
     if cfg.find is not None:
         find(cfg, module, data)
         return None
 
     recorder = RunRecorder(cfg)
     callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
+    callbacks += found.callbacks if found else []
     trainer: pl.Trainer = instantiate(
         cfg.trainer, callbacks=[recorder, *callbacks], logger=_loggers(cfg)
     )
     trainer.strategy.checkpoint_io = AtomicCheckpointIO()
     for logger in trainer.loggers:
         if not isinstance(logger, CSVLogger):  # the run's folder has config.yaml
-            logger.log_hyperparams(config)
+            logger.log_hyperparams(module.content.config)
     with recorder.claimed() if trainer.is_global_zero else contextlib.nullcontext():
         if trainer.is_global_zero:
             for note in notes:
                 log(note)
-            log(f"{parameter_count(model):,} parameters; the run's folder is {recorder.folder}")
+            count = parameter_count(module.model)
+            log(f"{count:,} parameters; the run's folder is {recorder.folder}")
         if cfg.train:
             _fit(trainer, module, data, recorder)
+            if found is not None:
+                found.finish(trainer, recorder)
             if trainer.is_global_zero and isinstance(data, MusicDataModule):
                 if adapter:
                     write_adapter_file(recorder.folder, adapter, cfg.init)
@@ -127,26 +100,6 @@ def _check_settings(cfg: DictConfig) -> None:
             "optimizer=muon needs whole matrices, which trainer.strategy=fsdp divides; "
             "give optimizer=adamw"
         )
-
-
-def _build(
-    cfg: DictConfig,
-) -> tuple[Tokenizer | None, Transformer, MusicDataModule | ExampleDataModule]:
-    """Build the tokenizer, None for data that are not music, the model and the data."""
-    build_model = partial(instantiate, cfg.model)
-    if cfg.get("tokenizer") is None:
-        if cfg.get("adapter"):
-            raise UserError("adapter= adapts models of music: leave it out of this task")
-        return None, *build_examples(cfg, build_model)
-    tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
-    model: Transformer = build_model(vocab_size=len(tokenizer.vocabulary))
-    with parameter_of("model.position"):
-        tokenizer.check_coordinates(model.coordinate_names)
-    max_length = model.position.max_length
-    if max_length is not None and max_length < cfg.loader.length:
-        expected = f"expected at least loader.length={cfg.loader.length}"
-        raise ParameterError("model.position.max_length", max_length, expected)
-    return tokenizer, model, build_data(cfg, tokenizer, model.coordinate_names)
 
 
 def _loggers(cfg: DictConfig) -> list[Logger]:

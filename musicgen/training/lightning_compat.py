@@ -44,3 +44,8 @@ def without_process_observer() -> Iterator[None]:
         yield
     finally:
         subprocess_script._launch_process_observer = observe
+
+
+def set_max_steps(trainer: pl.Trainer, max_steps: int) -> None:
+    """Change the number of steps of a training that runs; `Trainer.max_steps` is read-only."""
+    trainer.fit_loop.epoch_loop.max_steps = max_steps

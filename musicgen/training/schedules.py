@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
@@ -28,6 +29,36 @@ def warmup_polynomial(
     The distance from `min_lr` is proportional to (1 − t)^power, t being the share of its steps.
     """
     return _warmup(optimizer, warmup_steps, max_steps, min_lr, lambda t: (1 - t) ** power)
+
+
+@dataclass
+class Cooldown:
+    """The factor of a rate that warms up, stays, and falls linearly to 0 (Hägele et al. 2024).
+
+    `max_steps` may change while the rate stays: `musicgen.training.clock` does so.
+    """
+
+    warmup_steps: int
+    max_steps: int
+    cooldown: float
+
+    @property
+    def begin(self) -> int:
+        """The step after which the rate falls."""
+        return round((1 - self.cooldown) * self.max_steps)
+
+    def __call__(self, step: int) -> float:
+        warmup = (step + 1) / max(1, self.warmup_steps)
+        return min(1.0, warmup, max(0, self.max_steps - step) / (self.max_steps - self.begin))
+
+
+def warmup_cooldown(
+    optimizer: Optimizer, *, warmup_steps: int, max_steps: int, cooldown: float
+) -> LambdaLR:
+    """Warm up linearly, stay, and fall linearly to 0 in the share `cooldown` of the steps."""
+    check_int("max_steps", max_steps)
+    check_float("cooldown", cooldown, above=0, maximum=1)
+    return LambdaLR(optimizer, Cooldown(warmup_steps, max_steps, cooldown))
 
 
 def _warmup(

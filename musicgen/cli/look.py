@@ -1,0 +1,207 @@
+"""What a corpus contains, and what each tokenizer keeps of it: a look at some of its pieces."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from musicgen.data.corpora.base import Corpus, Piece
+from musicgen.data.preparation.duplicates import find_duplicates, sketch
+from musicgen.data.preparation.encoding import Limits
+from musicgen.data.preparation.workers import Failure, run_limited
+from musicgen.errors import UserError
+from musicgen.metrics.key import find_key
+from musicgen.midi import Score, notes_by_role, pitched_notes
+from musicgen.midi.roles import DRUMS
+from musicgen.text import pluralize
+from musicgen.tokenization import REMI, Chorale, EncodingSummary, Tokenizer
+
+SAMPLE = 100  # pieces that are read
+ON_GRID = 0.3
+"""Vector strength of onsets below which a piece has no grid: 1 on the grid, 0 at random times."""
+
+
+class PieceLook(NamedTuple):
+    """A piece in figures.
+
+    Attributes:
+        strength: of the grid, see `grid_strength`.
+        kept: by tokenizer, the share of notes that it keeps with their instruments; half of it if
+            it reads the piece in another metre.
+        tokens: by tokenizer.
+        lost: by tokenizer, what it changes.
+    """
+
+    minutes: float
+    bars: int
+    key: str
+    metre: str
+    strength: float
+    kept: dict[str, float]
+    tokens: dict[str, int]
+    lost: dict[str, EncodingSummary]
+    sketch: NDArray[np.uint64]
+
+
+@dataclass
+class Look:
+    """A corpus by a sample of its pieces.
+
+    Attributes:
+        num_pieces: of the corpus.
+        pieces: those of the sample that can be read.
+        failures: reasons why the others cannot.
+    """
+
+    num_pieces: int
+    pieces: list[PieceLook]
+    failures: list[str]
+
+    def __post_init__(self) -> None:
+        self.factor = self.num_pieces / max(1, len(self.pieces) + len(self.failures))
+        sketches = np.array([piece.sketch for piece in self.pieces])
+        self.num_different = len(set(find_duplicates(sketches))) if self.pieces else 0
+
+    def kept(self, tokenizer: str) -> float:
+        """Return the mean over pieces of the share of notes that a tokenizer keeps."""
+        return float(np.mean([piece.kept[tokenizer] for piece in self.pieces]))
+
+    def tokens(self, tokenizer: str) -> int:
+        """Estimate the tokens of the corpus."""
+        return round(self.factor * sum(piece.tokens[tokenizer] for piece in self.pieces))
+
+    def lines(self) -> list[str]:
+        """Describe the corpus."""
+        read, minutes = len(self.pieces), sum(piece.minutes for piece in self.pieces)
+        sampled = read + len(self.failures) < self.num_pieces
+        of = f"of {read + len(self.failures)} files of {self.num_pieces:,}, " if sampled else ""
+        lines = [
+            f"{of}{pluralize(read, 'pieces')}, {pluralize(round(minutes), 'minutes')}, "
+            f"{pluralize(sum(piece.bars for piece in self.pieces), 'bars')}",
+            f"keys: {_ranking(piece.key for piece in self.pieces)}; "
+            f"metres: {_ranking(piece.metre for piece in self.pieces)}",
+        ]
+        if self.failures:
+            lines.append(f"unreadable: {len(self.failures)}, such as {self.failures[0]}")
+        if self.num_different < read:
+            lines.append(
+                f"duplicates: {pluralize(self.num_different, 'pieces')} of {read} differ; the same "
+                "music stays in one split"
+            )
+        if free := sum(piece.strength < ON_GRID for piece in self.pieces):
+            lines.append(
+                f"without a grid: {pluralize(free, 'pieces')}, performances not played to the "
+                "file's beat. Their notes go to the nearest position of a bar that is none; "
+                "files with tracked beats teach more"
+            )
+        return lines
+
+    def loss_line(self, tokenizer: str) -> str:
+        """Describe what a tokenizer does not represent."""
+        total, rules = EncodingSummary(), Counter[str]()
+        dropped, clipped = Counter[str](), Counter[str]()
+        for piece in self.pieces:
+            own = piece.lost[tokenizer]
+            total.notes_read += own.notes_read
+            total.notes_kept += own.notes_kept
+            dropped.update(own.dropped)
+            clipped.update(own.clipped)
+            rules.update(own.rules)
+        total.dropped, total.clipped = dict(dropped.most_common(3)), dict(clipped.most_common(3))
+        total.rules = [f"{rule} ({count})" for rule, count in rules.most_common(2)]
+        return f"{total.notes_kept:,} of {total.notes_read:,} notes kept: {total.describe()}"
+
+
+def look_at(corpus: Corpus, tokenizers: Mapping[str, Tokenizer], limits: Limits) -> Look:
+    """Read up to `SAMPLE` pieces, spread over the corpus, within the limits of a piece.
+
+    Raises:
+        UserError: no piece can be read.
+    """
+    pieces = corpus.pieces()
+    chosen = [pieces[i] for i in np.unique(np.linspace(0, len(pieces) - 1, SAMPLE).astype(int))]
+    results = run_limited(
+        partial(look_at_piece, corpus, tokenizers),
+        chosen,
+        num_workers=2,
+        max_seconds=limits.max_seconds,
+        max_gigabytes=limits.max_gigabytes,
+    )
+    found = {i: r.reason if isinstance(r, Failure) else r for i, r in results}
+    looks = [found[i] for i in sorted(found)]
+    look = Look(
+        len(pieces),
+        [piece for piece in looks if isinstance(piece, PieceLook)],
+        [reason for reason in looks if isinstance(reason, str)],
+    )
+    if not look.pieces:
+        reason = f"; the first: {look.failures[0]}" if look.failures else ""
+        raise UserError(f"{corpus.root}: none of {len(pieces)} files can be read as music{reason}")
+    return look
+
+
+def look_at_piece(
+    corpus: Corpus, tokenizers: Mapping[str, Tokenizer], piece: Piece
+) -> PieceLook | str:
+    """Return a piece in figures, or the reason why it cannot be used."""
+    try:
+        score = corpus.read_piece(piece)
+    except UserError as error:
+        return str(error)
+    if not score.num_notes:
+        return f"{piece.name}: no notes"
+    encoded = {name: t.encode_with_summary(score) for name, t in tokenizers.items()}
+    key = find_key(pitched_notes(score))
+    _, top, bottom = score.metre_at(score.start)
+    return PieceLook(
+        minutes=_minutes(score),
+        bars=len(score.bar_starts()),
+        key=key.name if key else "none",
+        metre=f"{top}/{bottom}",
+        strength=grid_strength(score),
+        kept={name: _share(score, tokenizers[name], s) for name, (_, s) in encoded.items()},
+        tokens={name: len(tokens) for name, (tokens, _) in encoded.items()},
+        lost={name: summary for name, (_, summary) in encoded.items()},
+        sketch=sketch(score),
+    )
+
+
+def grid_strength(score: Score) -> float:
+    """Return the vector strength of the onsets in sixteenths or triplets, whichever is larger.
+
+    It is the length of the mean of unit vectors that turn once a grid step: 1 if all onsets are on
+    the grid or equally far from it, about 0 for random times (Goldberg & Brown 1969).
+    """
+    beats = np.concatenate([track.notes["onset"] for track in score.tracks]) / score.ticks_per_beat
+    return max(float(abs(np.exp(2j * np.pi * steps * beats).mean())) for steps in (4, 3))
+
+
+def _share(score: Score, tokenizer: Tokenizer, summary: EncodingSummary) -> float:
+    share = summary.notes_kept / summary.notes_read
+    by_role = {role: len(notes) for role, notes in notes_by_role(score).items()}
+    if isinstance(tokenizer, Chorale):
+        voices = [track for track in score.tracks if len(track.notes)]
+        return share * (len(voices) == 4 and DRUMS not in by_role)
+    if isinstance(tokenizer, REMI):  # one instrument
+        pitched = {role: count for role, count in by_role.items() if role != DRUMS}
+        share *= max(pitched.values(), default=0) / max(1, sum(pitched.values()))
+        share *= 0.5 if any(" read as " in rule for rule in summary.rules) else 1
+    return share
+
+
+def _minutes(score: Score) -> float:
+    ticks = np.append(0, score.tempos["tick"])
+    lengths = np.diff(np.minimum(np.append(ticks, score.end), score.end))
+    return float((lengths / np.append(120.0, score.tempos["bpm"])).sum() / score.ticks_per_beat)
+
+
+def _ranking(values: Iterable[str]) -> str:
+    ranked = Counter(values).most_common()
+    more = f" and {len(ranked) - 4} more" if len(ranked) > 4 else ""
+    return ", ".join(f"{value} ({count})" for value, count in ranked[:4]) + more

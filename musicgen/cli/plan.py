@@ -1,0 +1,296 @@
+"""`minutes=10`: look at the music, and decide how a model of it is trained within that time.
+
+A plan is a list of plain overrides, printed as the command that trains the same model again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import time
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+import pytorch_lightning as pl
+from hydra import compose
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from pytorch_lightning.callbacks import EarlyStopping
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from musicgen.cli.arguments import PATHS, override_key
+from musicgen.cli.building import build_training
+from musicgen.cli.look import Look, look_at
+from musicgen.cli.output import command
+from musicgen.cli.resume_arguments import given_overrides
+from musicgen.cli.run_recorder import RunRecorder
+from musicgen.console import log
+from musicgen.data.loading import MusicDataModule
+from musicgen.data.preparation import Limits
+from musicgen.errors import UserError
+from musicgen.files import write_text
+from musicgen.models import parameter_count
+from musicgen.package_data import CONF
+from musicgen.text import pluralize
+from musicgen.training.clock import EndInTime
+from musicgen.training.finders import TRAINER
+from musicgen.validation import check_float
+
+TOKENIZERS = {
+    "chorale": ["tokenizer=chorale"],
+    "remi": ["task=pop_piano"],
+    "remi_metres": ["task=pop_piano", "tokenizer=remi_metres"],
+    "groove2groove": ["task=groove"],
+    "groove2groove_band": ["task=groove", "tokenizer=groove2groove_band"],
+}
+"""What a choice of tokenizer is on the command line; of equals, the first is taken."""
+EQUAL = 0.02  # of the notes
+SHIPPED = {"REMI": "pop-piano-small", "Groove2Groove": "groove-small", "Chorale": "bach-chorales"}
+TEACH = ["optimizer=adamw", "optimizer.lr=5e-4", "loader.batch_size=1"]
+"""Settings for all weights of a trained model; benchmarks/adaptation.py measures them."""
+LENGTH = 2048
+SIZES = ((128, 4), (192, 6), (256, 8), (384, 12), (512, 16))  # width, layers
+TOKENS_PER_WEIGHT = 20
+"""Hoffmann et al. 2022, "Training compute-optimal large language models", table 3."""
+KEYS = 12  # transpositions, in which a piece is other music
+PROBE, PAGE = 0.1, 0.15  # of the minutes: each try of a start, and the measures at the end
+VALIDATING = 0.15  # of the training time
+
+
+class Probe(NamedTuple):
+    """A short training: its result and its speed.
+
+    Attributes:
+        nats: validation loss a note.
+        validation: seconds of one.
+    """
+
+    nats: float
+    steps: int
+    seconds_per_step: float
+    validation: float
+    parameters: int
+    tokens_per_step: int
+    held_out: int
+
+
+class Plan:
+    """The overrides of the command line, and those that are decided beside them.
+
+    Attributes:
+        reasons: lines that were printed.
+        callbacks: of the training, which end it in time.
+    """
+
+    def __init__(self, overrides: Iterable[str], reasons: Iterable[str] = ()) -> None:
+        self.overrides = {override_key(override): override for override in overrides}
+        self.reasons = list(reasons)
+        self.callbacks: list[pl.Callback] = []
+
+    def gives(self, *names: str) -> bool:
+        """Return whether a setting is given, or one below it."""
+        return any(f"{key}.".startswith(f"{name}.") for key in self.overrides for name in names)
+
+    def decide(self, *overrides: str) -> Plan:
+        """Return the plan with further settings, where they are not given."""
+        own = [override for override in overrides if override_key(override) not in self.overrides]
+        return Plan([*self.overrides.values(), *own], self.reasons)
+
+    def say(self, reason: str) -> None:
+        log(reason)
+        self.reasons.append(reason)
+
+    def config(self) -> DictConfig:
+        """Compose it; Hydra's record of the overrides becomes the plan's."""
+        overrides, hydra = list(self.overrides.values()), HydraConfig.get()
+        with read_write(hydra), open_dict(hydra):  # type: ignore[arg-type]
+            hydra.overrides.task = overrides
+        return compose("train", overrides)
+
+    def command(self) -> str:
+        """Return the command that trains the same model again."""
+        texts = [f"{key}={_plain(override)}" for key, override in self.overrides.items()]
+        return f"{command('train')} {shlex.join(texts)}"
+
+    def finish(self, trainer: pl.Trainer, recorder: RunRecorder) -> None:
+        """Record the number of steps, which the clock decided, and how training ended."""
+        done, steps = trainer.global_step, trainer.max_steps
+        early = trainer.early_stopping_callback
+        settings = [f"trainer.max_steps={steps}"]
+        if isinstance(early, EarlyStopping) and early.wait_count >= early.patience:
+            self.say(f"ended after {done} steps: the validation loss fell no more")
+        elif done < steps:
+            self.say(f"ended by the clock after {done} of {steps} steps")
+            settings = [f"scheduler.max_steps={steps}", f"trainer.max_steps={done}"]
+        self.overrides.update({override_key(setting): setting for setting in settings})
+        self.say(f"the same model again: {self.command()}")
+        recorder.cfg = self.config()
+        recorder.write()
+        write_text(recorder.folder / "plan.txt", "\n".join([*self.reasons, ""]))
+
+
+def plan(cfg: DictConfig) -> Plan:
+    """Decide what the command line leaves open."""
+    check_float("minutes", cfg.minutes)
+    end, seconds = time.monotonic() + 60 * cfg.minutes, 60 * cfg.minutes
+    left_out = ("experiment", "minutes")
+    given = [override for override in given_overrides() if override_key(override) not in left_out]
+    found = Plan(given).decide(
+        f"data={HydraConfig.get().runtime.choices['data']}", f"run_name={cfg.run_name}"
+    )
+    look = _look(cfg)
+    for line in look.lines():
+        found.say(line)
+    found = tokenizer(found, look)
+    share = min(0.1, max(0.002, 20 / look.num_pieces))
+    found = found.decide(f"loader.val_fraction={share:.2g}", f"loader.test_fraction={share:.2g}")
+    found, tried = start(found, look, seconds)
+    found = steps(found, tried, end - time.monotonic() - PAGE * seconds)
+    found.say(f"the plan: {found.command()}")
+    return found
+
+
+def _plain(override: str) -> str:
+    """Return a value without the quotes that Hydra's grammar needs of paths."""
+    key, _, value = override.partition("=")
+    if key not in PATHS:
+        return value
+    parsed = OverridesParser.create().parse_override(override).value()
+    return "null" if parsed is None else str(parsed)
+
+
+def _look(cfg: DictConfig) -> Look:
+    tokenizers = {
+        name: instantiate(OmegaConf.load(CONF / f"tokenizer/{name}.yaml"), _convert_="all")
+        for name in TOKENIZERS
+    }
+    corpus = instantiate(cfg.data, _convert_="all")
+    return look_at(corpus, tokenizers, Limits(**cfg.loader.limits))
+
+
+def tokenizer(found: Plan, look: Look) -> Plan:
+    """Take the tokenizer that keeps most notes with their instruments and metre."""
+    if found.gives("task", "tokenizer"):
+        return found
+    kept = {name: look.kept(name) for name in TOKENIZERS}
+    best = next(name for name, share in kept.items() if share >= max(kept.values()) - EQUAL)
+    others = ", ".join(f"{name} {share:.0%}" for name, share in kept.items() if name != best)
+    found.say(
+        f"{' '.join(TOKENIZERS[best])}: it keeps {kept[best]:.0%} of the notes in their "
+        f"instruments and metre ({others})"
+    )
+    found.say(look.loss_line(best))
+    return found.decide(*TOKENIZERS[best])
+
+
+def start(found: Plan, look: Look, seconds: float) -> tuple[Plan, Probe]:
+    """Begin with the package's model of this tokenizer, or with nothing: what a probe says."""
+    kind = found.config().tokenizer._target_.rpartition(".")[2]
+    probes = {}
+    if not found.gives("init", "model", "position", "attention", "span"):
+        shipped = found.decide(f"init={SHIPPED[kind]}", *TEACH)
+        probes[f"init={SHIPPED[kind]}"] = shipped, probe(shipped, PROBE * seconds)
+    if found.gives("init"):
+        found = found.decide(*TEACH)
+        probes[found.overrides["init"]] = found, probe(found, PROBE * seconds)
+    else:
+        nothing = found.decide("init=null", f"loader.length={LENGTH}", "loader.batch_size=1")
+        if not found.gives("model", "position", "attention", "span"):
+            nothing = size(nothing, look, seconds, [own for _, own in probes.values()])
+        probes["init=null"] = nothing, probe(nothing, PROBE * seconds)
+    best = min(probes, key=lambda name: probes[name][1].nats)
+    found, chosen = probes[best]
+    tried = ", ".join(
+        f"{name} {own.nats:.3f} after {pluralize(own.steps, 'steps')}"
+        for name, (_, own) in probes.items()
+    )
+    held_out = pluralize(chosen.held_out, "pieces")
+    found.say(f"{best}: nats a note of {held_out} held out: {tried}")
+    return found, chosen
+
+
+def size(nothing: Plan, look: Look, seconds: float, others: Sequence[Probe]) -> Plan:
+    """Take the largest model with 20 tokens a weight, as far as time and music reach.
+
+    The music counts in every key. Without a measured speed, it is the smallest model.
+    """
+    music = KEYS * max(look.tokens(name) for name in TOKENIZERS)
+    width, layers = SIZES[0]
+    for other in others:
+        work = seconds / other.seconds_per_step * other.tokens_per_step * other.parameters
+        for larger in SIZES:
+            weights = 12 * larger[0] ** 2 * larger[1]
+            if weights * TOKENS_PER_WEIGHT <= min(music, work / weights):
+                width, layers = larger
+    nothing.say(
+        f"model.dim={width} model.num_layers={layers} if it begins with nothing: the folder has "
+        f"{music:,} tokens in all keys"
+    )
+    return nothing.decide(
+        *(f"model.dim={width}", f"model.num_layers={layers}", f"model.num_heads={width // 32}"),
+        *(f"model.ff_dim={4 * width}", "model.copy={}"),
+    )
+
+
+def steps(found: Plan, tried: Probe, left: float) -> Plan:
+    """Let the schedule run to its end in the seconds that are left."""
+    validations = round(min(12, max(3, VALIDATING * left / tried.validation)))
+    fit = (left - validations * tried.validation) / tried.seconds_per_step
+    count = max(validations, int(fit))
+    found.say(
+        f"trainer.max_steps={count}, or as the clock says: {left:.0f} s are left, a step takes "
+        f"{tried.seconds_per_step:.2f} s, each of {validations} validations "
+        f"{tried.validation:.1f} s"
+    )
+    by_clock = not found.gives("trainer.max_steps", "scheduler")
+    found = found.decide(f"trainer.max_steps={count}", "callbacks=early_stopping")
+    count = found.config().trainer.max_steps
+    every = max(1, count // validations)
+    found = found.decide(
+        "scheduler=warmup_cooldown",
+        f"scheduler.warmup_steps={min(50, 1 + count // 20)}",
+        f"trainer.val_check_interval={every}",
+    )
+    if by_clock:
+        found.callbacks = [EndInTime(left, every)]
+    return found
+
+
+def probe(found: Plan, seconds: float) -> Probe:
+    """Train for some seconds, with a learning rate that falls to 0 by the clock, and validate."""
+    cfg = found.config()
+    pl.seed_everything(cfg.seed, workers=True, verbose=False)
+    clock: list[float] = []
+
+    def schedule(optimizer: Optimizer) -> LambdaLR:
+        def factor(step: int) -> float:
+            clock.append(time.monotonic())
+            return min((step + 1) / 5, max(0.0, 1 - (clock[-1] - clock[0]) / seconds))
+
+        return LambdaLR(optimizer, factor)
+
+    module, data, _, _ = build_training(cfg, schedule)
+    if not isinstance(data, MusicDataModule):
+        raise UserError("minutes=: it plans the training of models of music")
+    data.prepare_data()
+    limit = timedelta(seconds=seconds)
+    trainer: pl.Trainer = instantiate(cfg.trainer, **TRAINER, max_steps=-1, max_time=limit)
+    if trainer.world_size > 1:
+        raise UserError("minutes=: it plans for one device; give trainer.devices=1")
+    trainer.fit(module, datamodule=data)
+    begin = time.monotonic()
+    (measures,) = trainer.validate(module, datamodule=data, verbose=False)
+    pairs = list(itertools.pairwise(clock[1:]))  # the first step is slower
+    return Probe(
+        nats=measures["val/nats_per_note"],
+        steps=trainer.global_step,
+        seconds_per_step=sum(b - a for a, b in pairs) / len(pairs),
+        validation=time.monotonic() - begin,
+        parameters=parameter_count(module.model),
+        tokens_per_step=cfg.loader.length * cfg.loader.batch_size,
+        held_out=len(data.encoded.split("val")),
+    )

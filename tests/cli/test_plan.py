@@ -1,0 +1,119 @@
+"""A look at music, and the plan that follows from it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from musicgen.cli.look import grid_strength, look_at
+from musicgen.cli.plan import SIZES, TOKENIZERS, Plan, Probe, size, tokenizer
+from musicgen.data.corpora import MidiFolder
+from musicgen.data.preparation import Limits
+from musicgen.errors import UserError
+from musicgen.midi import Score, TimeSignature, Track, notes_from, write
+from tests.conftest import ROOT
+
+NOTES = 64
+
+
+def onsets(*ticks):
+    return Score(480, [Track(notes=notes_from((t, 100, 60 + t % 7, 64) for t in ticks))])
+
+
+def test_grids_are_told_from_random_times():
+    assert grid_strength(onsets(*range(7, 9600, 120))) == pytest.approx(1)  # shifted sixteenths
+    assert grid_strength(onsets(*range(0, 9600, 160))) == pytest.approx(1)  # triplets
+    assert grid_strength(onsets(*np.random.default_rng(0).integers(0, 10**6, 2000))) < 0.1
+
+
+def track(rng, program=0, is_drum=False, low=48, high=84, every=120):
+    pitches = rng.integers(low, high, NOTES)
+    rows = [(every * i, every, int(pitch), 80) for i, pitch in enumerate(pitches)]
+    return Track("", program, is_drum, notes_from(rows))
+
+
+def piano(rng):
+    return [track(rng)]
+
+
+def band(rng):
+    return [track(rng, 33, low=30, high=45), track(rng, 27), track(rng, is_drum=True)]
+
+
+def chorale(rng):
+    ranges = ((60, 80), (55, 72), (48, 66), (40, 60))
+    return [track(rng, low=low, high=high) for low, high in ranges]
+
+
+def folder_of(path, make, count=3, metre=None):
+    path.mkdir()
+    for i in range(count):
+        signatures = [TimeSignature(0, *metre)] if metre else []
+        tracks = make(np.random.default_rng(i))
+        write(Score(480, tracks, time_signatures=signatures), path / f"{i}.mid")
+    return path
+
+
+def look(folder):
+    tokenizers = {
+        name: instantiate(OmegaConf.load(ROOT / f"conf/tokenizer/{name}.yaml"), _convert_="all")
+        for name in TOKENIZERS
+    }
+    limits = Limits(max_megabytes=1, max_seconds=60, max_gigabytes=4, max_tokens=9999, min_notes=1)
+    return look_at(MidiFolder(folder, group=None), tokenizers, limits)
+
+
+@pytest.mark.parametrize(
+    ("make", "metre", "expected"),
+    [
+        (piano, None, "remi"),
+        (piano, (3, 4), "remi_metres"),
+        (band, None, "groove2groove"),
+        (lambda rng: [*band(rng), track(rng, 56)], None, "groove2groove_band"),  # a trumpet
+        (chorale, None, "chorale"),
+    ],
+)
+def test_the_tokenizer_that_keeps_instruments_and_metre_is_taken(tmp_path, make, metre, expected):
+    found = look(folder_of(tmp_path / "music", make, metre=metre))
+    assert [*tokenizer(Plan([]), found).overrides.values()] == TOKENIZERS[expected]
+    given = Plan(["task=groove"])
+    assert tokenizer(given, found) is given
+
+
+def test_a_look_names_what_cannot_be_used(tmp_path):
+    folder = folder_of(tmp_path / "music", piano, 2)
+    (folder / "again.mid").write_bytes((folder / "0.mid").read_bytes())
+    (folder / "broken.mid").write_bytes(b"MThd")
+    found = look(folder)
+    text = "\n".join(found.lines())
+    assert (len(found.pieces), len(found.failures), found.num_different) == (3, 1, 2)
+    assert "3 pieces" in text
+    assert "12 bars" in text
+    assert "metres: 4/4 (3)" in text
+    assert "broken.mid" in text
+    assert "2 pieces of 3 differ" in text
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/broken.mid").write_bytes(b"MThd")
+    with pytest.raises(UserError, match=r"none of 1 files can be read as music; .*MIDI"):
+        look(tmp_path / "empty")
+
+
+def test_the_size_follows_from_time_and_music():
+    """20 tokens a weight: 128² · 12 · 4 · 20 = 15.7 M tokens are needed for the smallest size."""
+
+    def chosen(seconds, tokens):
+        probe = Probe(1, 10, 1.0, 1.0, 10**6, 2048, 1)  # a million weights: 2,048 tokens a second
+        music = SimpleNamespace(tokens=lambda name: tokens)
+        found = size(Plan([]), music, seconds, [probe])
+        values = (found.overrides[name] for name in ("model.dim", "model.num_layers"))
+        return tuple(int(value.partition("=")[2]) for value in values)
+
+    assert chosen(600, 10**9) == SIZES[0]
+    # 192² · 12 · 6 = 2.65 M weights see 2,048 / 2.65 tokens a second, and need 53 M.
+    assert chosen(55e6 / (2048 / 2.65), 10**9) == SIZES[1]
+    assert chosen(1e9, 10**9) == SIZES[-1]
+    assert chosen(1e9, 10**5) == SIZES[0]
