@@ -32,6 +32,7 @@ from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.preparation import Limits
 from musicgen.errors import UserError
+from musicgen.evaluation.evaluation import evaluate_run
 from musicgen.files import write_text
 from musicgen.models import parameter_count
 from musicgen.package_data import CONF
@@ -50,6 +51,7 @@ TOKENIZERS = {
 """What a choice of tokenizer is on the command line; of equals, the first is taken."""
 EQUAL = 0.02  # of the notes
 SHIPPED = {"REMI": "pop-piano-small", "Groove2Groove": "groove-small", "Chorale": "bach-chorales"}
+OF_SHIPPED = ("tokenizer=chorale", "task=pop_piano", "task=groove")  # they have these themselves
 TEACH = ["optimizer=adamw", "optimizer.lr=5e-4", "loader.batch_size=1"]
 """Settings for all weights of a trained model; benchmarks/adaptation.py measures them."""
 LENGTH = 2048
@@ -57,7 +59,9 @@ SIZES = ((128, 4), (192, 6), (256, 8), (384, 12), (512, 16))  # width, layers
 TOKENS_PER_WEIGHT = 20
 """Hoffmann et al. 2022, "Training compute-optimal large language models", table 3."""
 KEYS = 12  # transpositions, in which a piece is other music
-PROBE, PAGE = 0.1, 0.15  # of the minutes: each try of a start, and the measures at the end
+PROBE = 0.1  # of the time: each try of a beginning
+PROMPTS, PIECES = 4, 10  # of the page at the end
+PAGE_STEPS, PAGE_SHARE = 60, 0.4  # it takes as long as these steps, and at most this share
 VALIDATING = 0.15  # of the training time
 
 
@@ -117,7 +121,7 @@ class Plan:
         return f"{command('train')} {shlex.join(texts)}"
 
     def finish(self, trainer: pl.Trainer, recorder: RunRecorder) -> None:
-        """Record the number of steps, which the clock decided, and how training ended."""
+        """Record the steps, which the clock decided, and write the page of `evaluate.py RUN`."""
         done, steps = trainer.global_step, trainer.max_steps
         early = trainer.early_stopping_callback
         settings = [f"trainer.max_steps={steps}"]
@@ -131,6 +135,10 @@ class Plan:
         recorder.cfg = self.config()
         recorder.write()
         write_text(recorder.folder / "plan.txt", "\n".join([*self.reasons, ""]))
+        device = str(trainer.strategy.root_device)
+        page = recorder.folder / "evaluation"
+        sizes = {"num_prompts": PROMPTS, "num_pieces": PIECES}
+        evaluate_run(recorder.folder, page, device=device, sizes=sizes)
 
 
 def plan(cfg: DictConfig) -> Plan:
@@ -145,11 +153,12 @@ def plan(cfg: DictConfig) -> Plan:
     look = _look(cfg)
     for line in look.lines():
         found.say(line)
-    found = tokenizer(found, look)
-    share = min(0.1, max(0.002, 20 / look.num_pieces))
+    chosen = [] if found.gives("init", "task", "tokenizer") else tokenizer(found, look)
+    share = min(0.2, max(3 / look.num_pieces, min(0.05, 20 / look.num_pieces)))
     found = found.decide(f"loader.val_fraction={share:.2g}", f"loader.test_fraction={share:.2g}")
-    found, tried = start(found, look, seconds)
-    found = steps(found, tried, end - time.monotonic() - PAGE * seconds)
+    found, tried = start(found, chosen, look, seconds)
+    page = min(PAGE_SHARE * seconds, PAGE_STEPS * tried.seconds_per_step)
+    found = steps(found, tried, end - time.monotonic() - page)
     found.say(f"the plan: {found.command()}")
     return found
 
@@ -172,10 +181,8 @@ def _look(cfg: DictConfig) -> Look:
     return look_at(corpus, tokenizers, Limits(**cfg.loader.limits))
 
 
-def tokenizer(found: Plan, look: Look) -> Plan:
+def tokenizer(found: Plan, look: Look) -> list[str]:
     """Take the tokenizer that keeps most notes with their instruments and metre."""
-    if found.gives("task", "tokenizer"):
-        return found
     kept = {name: look.kept(name) for name in TOKENIZERS}
     best = next(name for name, share in kept.items() if share >= max(kept.values()) - EQUAL)
     others = ", ".join(f"{name} {share:.0%}" for name, share in kept.items() if name != best)
@@ -184,33 +191,40 @@ def tokenizer(found: Plan, look: Look) -> Plan:
         f"instruments and metre ({others})"
     )
     found.say(look.loss_line(best))
-    return found.decide(*TOKENIZERS[best])
+    return TOKENIZERS[best]
 
 
-def start(found: Plan, look: Look, seconds: float) -> tuple[Plan, Probe]:
-    """Begin with the package's model of this tokenizer, or with nothing: what a probe says."""
-    kind = found.config().tokenizer._target_.rpartition(".")[2]
+def start(found: Plan, chosen: list[str], look: Look, seconds: float) -> tuple[Plan, Probe]:
+    """Begin with the package's model of this tokenizer, or with nothing: what a probe says.
+
+    Args:
+        chosen: settings of the tokenizer.
+    """
+    of_model = found.gives("model", "position", "attention", "span")
+    nothing = found.decide(*chosen)
     probes = {}
-    if not found.gives("init", "model", "position", "attention", "span"):
-        shipped = found.decide(f"init={SHIPPED[kind]}", *TEACH)
-        probes[f"init={SHIPPED[kind]}"] = shipped, probe(shipped, PROBE * seconds)
-    if found.gives("init"):
-        found = found.decide(*TEACH)
-        probes[found.overrides["init"]] = found, probe(found, PROBE * seconds)
+    if not found.gives("init") and not of_model:
+        shipped = SHIPPED[nothing.config().tokenizer._target_.rpartition(".")[2]]
+        own = [setting for setting in chosen if setting not in OF_SHIPPED]
+        taught = found.decide(*own, f"init={shipped}", *TEACH)
+        probes[f"init={shipped}"] = taught, probe(taught, PROBE * seconds)
+    if found.gives("init") and found.config().init is not None:
+        taught = found.decide(*TEACH)
+        probes[f"init={taught.config().init}"] = taught, probe(taught, PROBE * seconds)
     else:
-        nothing = found.decide("init=null", f"loader.length={LENGTH}", "loader.batch_size=1")
-        if not found.gives("model", "position", "attention", "span"):
-            nothing = size(nothing, look, seconds, [own for _, own in probes.values()])
+        nothing = nothing.decide("init=null", f"loader.length={LENGTH}", "loader.batch_size=1")
+        if not of_model:
+            nothing = size(nothing, look, seconds, [tried for _, tried in probes.values()])
         probes["init=null"] = nothing, probe(nothing, PROBE * seconds)
     best = min(probes, key=lambda name: probes[name][1].nats)
-    found, chosen = probes[best]
+    found, won = probes[best]
     tried = ", ".join(
         f"{name} {own.nats:.3f} after {pluralize(own.steps, 'steps')}"
         for name, (_, own) in probes.items()
     )
-    held_out = pluralize(chosen.held_out, "pieces")
-    found.say(f"{best}: nats a note of {held_out} held out: {tried}")
-    return found, chosen
+    held_out = f"{pluralize(won.held_out, 'pieces')} held out" if won.held_out else "known pieces"
+    found.say(f"{best}: nats a note of {held_out}: {tried}")
+    return found, won
 
 
 def size(nothing: Plan, look: Look, seconds: float, others: Sequence[Probe]) -> Plan:
@@ -249,14 +263,13 @@ def steps(found: Plan, tried: Probe, left: float) -> Plan:
     by_clock = not found.gives("trainer.max_steps", "scheduler")
     found = found.decide(f"trainer.max_steps={count}", "callbacks=early_stopping")
     count = found.config().trainer.max_steps
-    every = max(1, count // validations)
     found = found.decide(
         "scheduler=warmup_cooldown",
         f"scheduler.warmup_steps={min(50, 1 + count // 20)}",
-        f"trainer.val_check_interval={every}",
+        f"trainer.val_check_interval={max(1, count // validations)}",
     )
     if by_clock:
-        found.callbacks = [EndInTime(left, every)]
+        found.callbacks = [EndInTime(left, found.config().trainer.val_check_interval)]
     return found
 
 
@@ -292,5 +305,5 @@ def probe(found: Plan, seconds: float) -> Probe:
         validation=time.monotonic() - begin,
         parameters=parameter_count(module.model),
         tokens_per_step=cfg.loader.length * cfg.loader.batch_size,
-        held_out=len(data.encoded.split("val")),
+        held_out=len(data.encoded.cache.pieces("val")),
     )

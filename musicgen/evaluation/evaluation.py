@@ -41,7 +41,12 @@ MAX_SHOWN = 12  # pieces on the page of several runs
 
 
 def evaluate_run(
-    run: str | Path, out: Path, *, device: str = "cpu", root: str | None = None
+    run: str | Path,
+    out: Path,
+    *,
+    device: str = "cpu",
+    root: str | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Path:
     """Evaluate one run with the settings of conf/metric/evaluation.yaml; return its page.
 
@@ -49,6 +54,7 @@ def evaluate_run(
         run: as of `musicgen.load`.
         out: the folder of the page, the table and the continuations.
         root: of the run's corpus, if it was moved.
+        sizes: arguments of `Evaluation` in place of those settings.
     """
     settings = yaml.safe_load((CONF / "metric" / "evaluation.yaml").read_text(encoding="utf-8"))
     del settings["_target_"]
@@ -64,7 +70,7 @@ def evaluate_run(
         device=device,
         seed=0,
     )
-    measure = Evaluation(**settings)
+    measure = Evaluation(**settings | (sizes or {}))
     write_csv(measure.compute(inputs, out), out / f"{measure.name}.csv")
     return out / PAGE
 

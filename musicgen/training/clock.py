@@ -13,7 +13,7 @@ from musicgen.training.schedules import Cooldown
 
 
 class EndInTime(pl.Callback):
-    """Decide the number of steps by the clock: the largest that fits at the speed so far.
+    """Decide the number of steps by the clock: the largest that fits at the speed after the first.
 
     It is decided when the rate must begin to fall, so that the weights depend on the number alone:
     `trainer.max_steps` of it gives the same ones. On a machine that becomes slower after that, the
@@ -27,6 +27,7 @@ class EndInTime(pl.Callback):
     def __init__(self, seconds: float, every: int) -> None:
         self.seconds, self.every = seconds, every
         self.start, self.decided = 0.0, False
+        self.first: tuple[float, int] | None = None  # seconds until the first step, and its number
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.start = time.monotonic()
@@ -36,13 +37,16 @@ class EndInTime(pl.Callback):
     ) -> None:
         elapsed, step = time.monotonic() - self.start, trainer.global_step
         trainer.should_stop = trainer.should_stop or elapsed >= self.seconds
-        if self.decided:
+        if self.first is None:  # slower than the others
+            self.first = elapsed, step
+        if self.decided or step == self.first[1]:
             return
         schedule: Any = trainer.lr_scheduler_configs[0].scheduler
         factor: Cooldown = schedule.lr_lambdas[0]  # the same of all groups
         longer = self._end(step + 1, factor)
         stay = 1 - factor.cooldown
-        self.decided = elapsed / step * round(stay * longer) > stay * self.seconds
+        pace = (elapsed - self.first[0]) / (step - self.first[1])
+        self.decided = elapsed + pace * (round(stay * longer) - step) > stay * self.seconds
         if self.decided or step >= factor.begin:
             factor.max_steps = self._end(step, factor) if self.decided else longer
             set_max_steps(trainer, factor.max_steps)
