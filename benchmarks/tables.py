@@ -177,6 +177,12 @@ def adaptation(lines: Sequence[Sequence[str]]) -> list[Row]:
     return table
 
 
+def my_music(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | FOLDER: the row of the result."""
+    rows = {row.pop("folder"): row for row in result("my_music")["rows"]}
+    return [{"": label, **rows[folder]} for label, folder in lines]
+
+
 def interval(mean: float, low: float, high: float) -> str:
     return f"{mean:.3f} ({low:.3f} to {high:.3f})".replace("-", "−")
 
@@ -396,6 +402,7 @@ KINDS = (
     windows,
     exact_spe,
     adaptation,
+    my_music,
     race,
     recall,
 )

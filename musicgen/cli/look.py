@@ -9,10 +9,8 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.data.corpora.base import Corpus, Piece
-from musicgen.data.preparation.duplicates import find_duplicates, sketch
 from musicgen.data.preparation.encoding import Limits
 from musicgen.data.preparation.workers import Failure, run_limited
 from musicgen.errors import UserError
@@ -35,7 +33,6 @@ class PieceLook(NamedTuple):
         kept: by tokenizer, the share of notes that it keeps with their instruments; half of it if
             it reads the piece in another metre.
         tokens: by tokenizer.
-        lost: by tokenizer, what it changes.
     """
 
     minutes: float
@@ -45,8 +42,6 @@ class PieceLook(NamedTuple):
     strength: float
     kept: dict[str, float]
     tokens: dict[str, int]
-    lost: dict[str, EncodingSummary]
-    sketch: NDArray[np.uint64]
 
 
 @dataclass
@@ -65,8 +60,6 @@ class Look:
 
     def __post_init__(self) -> None:
         self.factor = self.num_pieces / max(1, len(self.pieces) + len(self.failures))
-        sketches = np.array([piece.sketch for piece in self.pieces])
-        self.num_different = len(set(find_duplicates(sketches))) if self.pieces else 0
 
     def kept(self, tokenizer: str) -> float:
         """Return the mean over pieces of the share of notes that a tokenizer keeps."""
@@ -89,11 +82,6 @@ class Look:
         ]
         if self.failures:
             lines.append(f"unreadable: {len(self.failures)}, such as {self.failures[0]}")
-        if self.num_different < read:
-            lines.append(
-                f"duplicates: {pluralize(self.num_different, 'pieces')} of {read} differ; the same "
-                "music stays in one split"
-            )
         if free := sum(piece.strength < ON_GRID for piece in self.pieces):
             lines.append(
                 f"without a grid: {pluralize(free, 'pieces')}, performances not played to the "
@@ -101,21 +89,6 @@ class Look:
                 "files with tracked beats teach more"
             )
         return lines
-
-    def loss_line(self, tokenizer: str) -> str:
-        """Describe what a tokenizer does not represent."""
-        total, rules = EncodingSummary(), Counter[str]()
-        dropped, clipped = Counter[str](), Counter[str]()
-        for piece in self.pieces:
-            own = piece.lost[tokenizer]
-            total.notes_read += own.notes_read
-            total.notes_kept += own.notes_kept
-            dropped.update(own.dropped)
-            clipped.update(own.clipped)
-            rules.update(own.rules)
-        total.dropped, total.clipped = dict(dropped.most_common(3)), dict(clipped.most_common(3))
-        total.rules = [f"{rule} ({count})" for rule, count in rules.most_common(2)]
-        return f"{total.notes_kept:,} of {total.notes_read:,} notes kept: {total.describe()}"
 
 
 def look_at(corpus: Corpus, tokenizers: Mapping[str, Tokenizer], limits: Limits) -> Look:
@@ -167,8 +140,6 @@ def look_at_piece(
         strength=grid_strength(score),
         kept={name: _share(score, tokenizers[name], s) for name, (_, s) in encoded.items()},
         tokens={name: len(tokens) for name, (tokens, _) in encoded.items()},
-        lost={name: summary for name, (_, summary) in encoded.items()},
-        sketch=sketch(score),
     )
 
 

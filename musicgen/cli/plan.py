@@ -28,7 +28,7 @@ from musicgen.cli.look import Look, look_at
 from musicgen.cli.output import command
 from musicgen.cli.resume_arguments import given_overrides
 from musicgen.cli.run_recorder import RunRecorder
-from musicgen.console import log
+from musicgen.console import log, warn
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.preparation import Limits
 from musicgen.errors import UserError
@@ -138,7 +138,10 @@ class Plan:
         device = str(trainer.strategy.root_device)
         page = recorder.folder / "evaluation"
         sizes = {"num_prompts": PROMPTS, "num_pieces": PIECES}
-        evaluate_run(recorder.folder, page, device=device, sizes=sizes)
+        try:
+            evaluate_run(recorder.folder, page, device=device, sizes=sizes)
+        except UserError as error:  # such as of pieces that are too short to be continued
+            warn(f"no page: {error}")
 
 
 def plan(cfg: DictConfig) -> Plan:
@@ -190,7 +193,6 @@ def tokenizer(found: Plan, look: Look) -> list[str]:
         f"{' '.join(TOKENIZERS[best])}: it keeps {kept[best]:.0%} of the notes in their "
         f"instruments and metre ({others})"
     )
-    found.say(look.loss_line(best))
     return TOKENIZERS[best]
 
 
@@ -256,8 +258,8 @@ def steps(found: Plan, tried: Probe, left: float) -> Plan:
     fit = (left - validations * tried.validation) / tried.seconds_per_step
     count = max(validations, int(fit))
     found.say(
-        f"trainer.max_steps={count}, or as the clock says: {left:.0f} s are left, a step takes "
-        f"{tried.seconds_per_step:.2f} s, each of {validations} validations "
+        f"trainer.max_steps={count}, or as the clock says: {max(0.0, left):.0f} s are left, a step "
+        f"takes {tried.seconds_per_step:.2f} s, each of {validations} validations "
         f"{tried.validation:.1f} s"
     )
     by_clock = not found.gives("trainer.max_steps", "scheduler")
