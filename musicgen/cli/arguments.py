@@ -17,6 +17,7 @@ PATHS = frozenset(
             "key",
             "data.root",
             "data.group",
+            "data.exclude",
             "loader.cache_dir",
             "paths.data_dir",
             "paths.output_dir",
@@ -37,10 +38,16 @@ def override_key(override: str) -> str:
 def quoted_paths(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with quotes around the values that are paths."""
     return [
-        f"{key}={quoted(value)}" if equals and key in PATHS else argument
+        f"{key}={quoted(value)}"
+        if equals and key in PATHS and not _is_list(key, value)
+        else argument
         for argument in arguments
         for key, equals, value in [argument.partition("=")]
     ]
+
+
+def _is_list(key: str, value: str) -> bool:
+    return key == "data.exclude" and value.startswith("[") and value.endswith("]")
 
 
 def quoted(value: str) -> str:

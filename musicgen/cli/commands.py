@@ -73,6 +73,10 @@ def prepare(cfg: DictConfig) -> None:
     cache = corpus.prepare_shard(Shard.parse(str(cfg.shard)))
     if cache is not None:
         log(f"ready: {len(cache)} pieces in {cache.folder}")
+        if cfg.audit:
+            from musicgen.evaluation.audit import audit, write_audit
+
+            write_audit(audit(corpus), corpus.corpus, Path(cfg.out).expanduser())
 
 
 def _check_corpus(cfg: DictConfig) -> None:

@@ -34,6 +34,7 @@ class _Made:
 
 
 POP909 = _Made("data/pop909.yaml")
+Pop1K7 = _Made("data/pop1k7.yaml")
 ComposedCorpus = _Made("data/composer.yaml", kind="pop")
 Groove2GrooveMIDI = _Made("data/groove2groove.yaml")
 MidiFolder = _Made("data/midi_folder.yaml")

@@ -19,6 +19,9 @@ def test_paths_are_quoted():
     assert quoted_paths(["data.root='x y'", "out=null", "seed=1"]) == [
         *("data.root='x y'", "out=null", "seed=1")
     ]
+    assert quoted_paths(["data.exclude=a,b", "data.exclude=[a,b]"]) == [
+        *("data.exclude='a,b'", "data.exclude=[a,b]")
+    ]
     assert quoted_paths(["key=F#"]) == ["key='F#'"]
     assert quoted_paths(["out=/a/${b c}"]) == ["out='/a/\\${b c}'"]
 

@@ -20,6 +20,23 @@ def test_a_corpus_is_prepared_in_parts(here, tmp_path):
     assert "12 pieces" in (cache.parent / "summary.txt").read_text()
 
 
+def test_an_audit_names_leaks_and_leaves_them_out(here, tmp_path):
+    for i, split in enumerate(("train", "train", "val", "test")):
+        (tmp_path / f"midi/{split}").mkdir(parents=True, exist_ok=True)
+        score = melody(i if split != "test" else 0, 200)
+        (tmp_path / f"midi/{split}/{i}.mid").write_bytes(dumps(score))
+    corpus = ["data=midi_folder", "data.root=midi"]
+    done = succeed(here(tmp_path, SCRIPT, *corpus, "audit=true"))
+    assert "another split: test/3.mid with train/0.mid; musicgen-prepare audit=true" in done.stderr
+    assert "data.exclude=outputs/audit/exclude.txt (1 pieces)" in done.stderr
+    assert (tmp_path / "outputs/audit/exclude.txt").read_text() == "test/3.mid\n"
+    corpus.append("data.exclude=outputs/audit/exclude.txt")
+    done = succeed(here(tmp_path, SCRIPT, *corpus))
+    assert "warning" not in done.stderr
+    (tmp_path / "midi/test/3.mid").unlink()
+    assert_one_line(here(tmp_path, SCRIPT, *corpus), "exclude=test/3.mid: expected the name")
+
+
 def test_a_full_disk_is_one_line(here, workplace, small_disk):
     (small_disk / "ballast").write_bytes(bytes(4 * 2**20 - 2**15))
     corpus = [f"paths.data_dir={small_disk}/data", "data.num_pieces=20"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -72,6 +73,27 @@ class Corpus(ABC):
     def missing_split(self, split: str) -> str:
         """Return the error if a split is empty; none, the default: all pieces replace it."""
         return ""
+
+
+def read_names(exclude: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of pieces to leave out: a list, or those in a file, one a line."""
+    if not isinstance(exclude, str):
+        return tuple(exclude or ())
+    path = Path(exclude).expanduser()
+    if not path.is_file():
+        expected = "expected a file with names of pieces, one a line, or a list of names"
+        raise ParameterError("exclude", exclude, expected)
+    lines = os.fsdecode(path.read_bytes()).split("\n")
+    return tuple(name for line in lines if (name := line.removesuffix("\r")))
+
+
+def without(pieces: list[Piece], excluded: Sequence[str]) -> list[Piece]:
+    """Return the pieces whose names are not excluded; raise ParameterError if one is unknown."""
+    left_out = set(excluded)
+    if unknown := left_out - {piece.name for piece in pieces}:
+        some = f", such as {pieces[0].name}" if pieces else ""
+        raise ParameterError("exclude", min(unknown), f"expected the name of a piece{some}")
+    return [piece for piece in pieces if piece.name not in left_out]
 
 
 def missing_corpus(root: Path, expected: str, cure: str) -> ParameterError:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece
+from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece, read_names, without
 from musicgen.errors import ParameterError
 from musicgen.midi import Score, midi_below, read
 
@@ -20,10 +21,14 @@ class MidiFolder(Corpus):
         group: regular expression on the path below `root`: files with the same first captured
             group (or whole match) stay in one split. `^([^/]+)/` keeps a folder per artist
             together. None makes each file a group of its own.
+        exclude: names of files to leave out, or a file with them, one a line.
     """
 
-    def __init__(self, root: str | Path, *, group: str | None) -> None:
+    def __init__(
+        self, root: str | Path, *, group: str | None, exclude: str | Sequence[str] | None
+    ) -> None:
         super().__init__(root)
+        self.excluded = read_names(exclude)
         self.group = re.compile(group) if group else None
 
     def pieces(self) -> list[Piece]:
@@ -32,7 +37,7 @@ class MidiFolder(Corpus):
             name = path.relative_to(self.root).as_posix()
             top = name.split("/")[0].lower() if "/" in name else ""
             pieces.append(Piece(name, str(path), self._group_of(name), SPLIT_NAMES.get(top)))
-        return pieces
+        return without(pieces, self.excluded)
 
     def _group_of(self, name: str) -> str:
         if self.group is None:

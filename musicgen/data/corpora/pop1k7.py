@@ -6,12 +6,20 @@ directed hypergraphs".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from musicgen.data.corpora.base import Corpus, Piece, missing_corpus, pieces_below
+from musicgen.data.corpora.base import (
+    Corpus,
+    Piece,
+    missing_corpus,
+    pieces_below,
+    read_names,
+    without,
+)
 from musicgen.midi import Score, find_midi, read
 from musicgen.tokenization.chords.symbols import chord_index
 
@@ -24,7 +32,12 @@ class Pop1K7(Corpus):
 
     Args:
         root: the folder that contains `midi_analyzed`, at any depth.
+        exclude: names of files to leave out, or a file with them, one a line.
     """
+
+    def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None) -> None:
+        super().__init__(root)
+        self.excluded = read_names(exclude)
 
     def pieces(self) -> list[Piece]:
         folder = self.root
@@ -33,7 +46,7 @@ class Pop1K7(Corpus):
         if not folder.is_dir():
             expected = f"the folder {FOLDER} of Pop1K7"
             raise missing_corpus(self.root, expected, f"unpack {SOURCE} here")
-        return pieces_below(folder, find_midi(folder))
+        return without(pieces_below(folder, find_midi(folder)), self.excluded)
 
     def read(self, path: Path) -> Score:
         """Read one song, from the bar in which its first note sounds.

@@ -5,13 +5,14 @@ Wang et al. 2020, "POP909: A pop-song dataset for music arrangement generation".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.data.corpora.base import Corpus, Piece, missing_corpus
+from musicgen.data.corpora.base import Corpus, Piece, missing_corpus, read_names, without
 from musicgen.data.corpora.download import Archive, download_archive
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Marker, Score, TimeSignature, read, sort_notes
@@ -49,10 +50,14 @@ class POP909(Corpus):
     Args:
         root: the folder that contains the songs' folders, 001 to 909, at any depth.
         download: fetch the repository to beside `root`, and unpack it there.
+        exclude: names of songs to leave out, such as `018`, or a file with them, one a line.
     """
 
-    def __init__(self, root: str | Path, *, download: bool) -> None:
+    def __init__(
+        self, root: str | Path, *, download: bool, exclude: str | Sequence[str] | None
+    ) -> None:
         super().__init__(root)
+        self.excluded = read_names(exclude)
         self.download = download
 
     def pieces(self) -> list[Piece]:
@@ -63,7 +68,8 @@ class POP909(Corpus):
             expected = f"song folders with NNN.mid, {BEATS_FILE} and {CHORDS_FILE}"
             cure = f"set download=true, or put {SOURCE} here"
             raise missing_corpus(self.root, expected, cure)
-        return [Piece(song.name, song, song.name) for song in songs]
+        pieces = [Piece(song.name, song, song.name) for song in songs]
+        return without(pieces, self.excluded)
 
     def reader_id(self) -> str:
         return "pop909"

@@ -33,8 +33,15 @@ from musicgen.data.corpora.base import SPLITS, Piece
 from musicgen.data.preparation.database import connect, open_database, write_database
 from musicgen.data.preparation.duplicates import SKETCH_SIZE, find_duplicates
 from musicgen.data.preparation.encoding import EncodedPiece, PieceRecord
+from musicgen.data.preparation.shared import PassageHashes, find_shared
 from musicgen.data.preparation.splits import split_groups
-from musicgen.data.preparation.summary import SUMMARY, summarise, write_table
+from musicgen.data.preparation.summary import (
+    SUMMARY,
+    WARNING,
+    read_summary,
+    summarise,
+    write_table,
+)
 from musicgen.errors import UserError
 from musicgen.files import atomic_path
 from musicgen.tokenization.base import EncodingSummary
@@ -165,6 +172,11 @@ class TokenCache:
             return [os.fsdecode(name) for (name,) in rows]
 
     @property
+    def warnings(self) -> list[str]:
+        """The lines of its summary that warn of something."""
+        return [line for line in read_summary(self.folder) if line.startswith(WARNING)]
+
+    @property
     def splits(self) -> list[str]:
         """The split of each piece."""
         return [SPLITS[split] for split in self._splits]
@@ -286,7 +298,9 @@ def build_cache(
         duplicate_of[i] = pieces[original].name
     store = PieceStore(folder)
     write_table(folder, store.records(), splits, duplicate_of)
-    summary = summarise(store.records(), splits, duplicate_of)
+    leaks = find_shared(PassageHashes(_Rows(folder / SKETCHES), kept.tolist()), split_names)
+    pairs = {pieces[kept[i]].name: pieces[kept[other]].name for i, other, *_ in leaks}
+    summary = summarise(store.records(), splits, duplicate_of, pairs)
     (folder / SUMMARY).write_text(summary + "\n", encoding="utf-8", errors="surrogateescape")
 
 

@@ -64,12 +64,12 @@ def sketch(score: Score) -> Sketches:
     relative = np.where(is_drum, 128 + pitch, pitch - lowest[passage])
 
     total = np.zeros(len(first_frames), np.uint64)
-    np.add.at(total, passage, _hash((offset * 256 + relative).astype(np.uint64)))
+    np.add.at(total, passage, hash_values((offset * 256 + relative).astype(np.uint64)))
     hashes = np.unique(total[np.bincount(passage, minlength=len(first_frames)) >= _MIN_NOTES])
     return np.append(hashes, np.full(SKETCH_SIZE, NO_PASSAGE))[:SKETCH_SIZE]
 
 
-def _hash(values: Sketches) -> Sketches:
+def hash_values(values: Sketches) -> Sketches:
     """Hash each value to 64 bits, by the finaliser of SplitMix64."""
     values = (values + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -118,7 +118,7 @@ def _first_equal(sketches: StoredSketches) -> NDArray[np.int64]:
     whole, empty = np.zeros(len(sketches), np.uint64), np.zeros(len(sketches), bool)
     columns = np.arange(SKETCH_SIZE).astype(np.uint64)
     for rows, block in _blocks(sketches):
-        whole[rows] = _hash(block + columns).sum(axis=1)
+        whole[rows] = hash_values(block + columns).sum(axis=1)
         empty[rows] = block[:, 0] == NO_PASSAGE
     _, leaders, members = np.unique(whole, return_index=True, return_inverse=True)
     return np.where(empty, np.arange(len(sketches)), leaders[members])

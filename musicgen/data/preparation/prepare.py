@@ -46,7 +46,7 @@ from musicgen.data.preparation.encoding import (
 )
 from musicgen.data.preparation.splits import Shard
 from musicgen.data.preparation.starts import is_unchanged, look
-from musicgen.data.preparation.summary import SUMMARY, TABLE
+from musicgen.data.preparation.summary import TABLE, WARNING, read_summary
 from musicgen.data.preparation.workers import Failure, run_limited
 from musicgen.errors import UserError, parameter_of
 from musicgen.files import write_text
@@ -129,6 +129,8 @@ class EncodedCorpus:
         """
         if self._cache is None:
             self._cache = self.start.find_cache()
+            for line in self._cache.warnings if self._cache else ():
+                warn(line)
         while self._cache is None:  # again if another process removed something meanwhile
             self.prepare_shard(Shard())
         return self._cache
@@ -244,7 +246,7 @@ class _Preparation:
         results = run_limited(
             partial(self.encoder.encode, known_digests=known_digests),
             [self.pieces[i] for i in indices],
-            num_workers=min(self.encoded.num_workers or _num_cores(), 1 + len(indices) // 32),
+            num_workers=min(self.encoded.num_workers or num_cores(), 1 + len(indices) // 32),
             max_seconds=limits.max_seconds,
             max_gigabytes=limits.max_gigabytes,
         )
@@ -315,8 +317,8 @@ class _Preparation:
                     # A process without locks has built the same cache and removed the parts.
                     if not (target / INDEX).exists():
                         raise
-                for line in (target / SUMMARY).read_text("utf-8", "surrogateescape").splitlines():
-                    log(line)
+                for line in read_summary(target):
+                    log(line, "yellow" if line.startswith(WARNING) else None)
                 log(f"in {target}; every piece in {target / TABLE}")
             # Before the table: without it, the parts of a killed process are found and removed.
             self.store.remove_parts(self._path(i) for i in range(len(self.pieces)))
@@ -360,6 +362,6 @@ class _Preparation:
         return self.store.folder / digest.hexdigest()
 
 
-def _num_cores() -> int:
+def num_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -16,6 +16,7 @@ from musicgen.text import csv_cell, pluralize
 from musicgen.tokenization.base import EncodingSummary
 
 TABLE, SUMMARY = "report.csv", "summary.txt"
+WARNING = "warning: "
 _NUM_REASONS = 12
 
 
@@ -46,8 +47,14 @@ def summarise(
     records: Iterable[PieceRecord],
     splits: Sequence[str],
     originals: Sequence[str],
+    leaks: Mapping[str, str],
 ) -> str:
-    """Summarise the corpus in a few lines; see `write_table` for the arguments."""
+    """Summarise the corpus in a few lines.
+
+    Args:
+        records, splits, originals: see `write_table`.
+        leaks: a piece of another split that shares much with a held-out one, by the latter's name.
+    """
     tokens, per_bar, bars = array("q"), array("d"), 0
     total = EncodingSummary()
     dropped: Counter[str] = Counter()
@@ -87,26 +94,38 @@ def summarise(
         notes,
     ]
     lines += _ranking("rules", rules)
-    lines += _duplicates(duplicates, split_of)
+    lines += _duplicates(duplicates)
+    # Equal pieces without a passage, and splits that a corpus itself gives.
+    for name, original, split in duplicates:
+        if split != split_of[original] and leaks.get(original) != name:
+            leaks = {name: original} | dict(leaks)
+    lines += _leaks(leaks)
     lines += _ranking(f"left out: {skipped.total()} of {len(splits)} pieces", skipped)
     return "\n".join(lines)
 
 
-def _duplicates(
-    duplicates: Sequence[tuple[str, str, str]], split_of: Mapping[str, str]
-) -> list[str]:
-    """Describe the duplicates, each with its original and its own split."""
+def read_summary(folder: Path) -> list[str]:
+    """Return the lines of a cache's summary."""
+    return (folder / SUMMARY).read_text("utf-8", "surrogateescape").splitlines()
+
+
+def _duplicates(duplicates: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Describe the duplicates, each with its original."""
     if not duplicates:
         return ["duplicates: none"]
-    pairs = _few([f"{name} = {original}" for name, original, _ in duplicates])
-    lines = [f"duplicates: {len(duplicates)}, in the splits of their originals: {pairs}"]
-    leaked = [name for name, original, split in duplicates if split != split_of[original]]
-    if leaked:
-        lines.append(
-            f"warning: {len(leaked)} of them are in another split, which the corpus itself gives: "
-            f"{_few(leaked)}"
-        )
-    return lines
+    pairs = name_few([f"{name} = {original}" for name, original, _ in duplicates])
+    return [f"duplicates: {len(duplicates)}, in the splits of their originals: {pairs}"]
+
+
+def _leaks(leaks: Mapping[str, str]) -> list[str]:
+    """Warn of pieces that share much with a piece of another split."""
+    if not leaks:
+        return []
+    pairs = name_few([f"{name} with {other}" for name, other in leaks.items()])
+    return [
+        f"{WARNING}pieces for validation or testing share much with those of another split: "
+        f"{pairs}; musicgen-prepare audit=true shows them"
+    ]
 
 
 def _ranking(title: str, counts: Counter[str]) -> list[str]:
@@ -119,6 +138,6 @@ def _ranking(title: str, counts: Counter[str]) -> list[str]:
     return lines
 
 
-def _few(names: Sequence[str], count: int = 5) -> str:
+def name_few(names: Sequence[str], count: int = 5) -> str:
     more = f" and {len(names) - count} more" if len(names) > count else ""
     return ", ".join(names[:count]) + more

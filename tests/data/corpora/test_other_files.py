@@ -3,10 +3,10 @@
 import muspy
 import pytest
 
-from musicgen.data.corpora import JSBChorales, Pop1K7
+from musicgen.data.corpora import JSBChorales
 from musicgen.data.corpora.pop1k7 import SOURCE
 from musicgen.errors import UserError
-from tests.data.settings import POP909, ComposedCorpus, Groove2GrooveMIDI, MuspyDataset
+from tests.data.settings import POP909, ComposedCorpus, Groove2GrooveMIDI, MuspyDataset, Pop1K7
 
 
 def muspy_dataset(name):

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from musicgen.data.corpora.pop1k7 import Pop1K7
 from musicgen.midi import TEMPO, Marker, Score, Track, notes_from, read, write
 from musicgen.tokenization import REMI
+from tests.data.settings import Pop1K7
 
 BAR = 1920
 read_song = Pop1K7(".").read

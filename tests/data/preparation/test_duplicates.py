@@ -121,6 +121,5 @@ def test_the_splits_of_a_corpus_are_kept_with_a_warning(tmp_path, capsys):
     cache = prepare(pieces, read, REMI(), tmp_path / "cache", fractions=(0, 0))
     assert cache.splits == ["train", "test", "test"]
     shown = capsys.readouterr().err
-    assert (
-        "warning: 1 of them are in another split, which the corpus itself gives: train/a" in shown
-    )
+    assert "warning: pieces for validation or testing share much" in shown
+    assert "split: test/a.mid with train/a.mid; musicgen-prepare audit=true" in shown
