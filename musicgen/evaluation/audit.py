@@ -27,7 +27,6 @@ from musicgen.data.preparation.shared import (
 )
 from musicgen.data.preparation.summary import TABLE, name_few
 from musicgen.data.preparation.workers import Failure, run_limited
-from musicgen.errors import UserError
 from musicgen.files import write_bytes, write_text
 from musicgen.metrics.key import find_key
 from musicgen.metrics.metre import fit_bars
@@ -51,8 +50,6 @@ FINDINGS = {
     "tempo": "with a tempo far from those of the others",
 }
 """What may be found of a piece, by the name that `audit` gives it."""
-EXCLUDED = ("leak", "duplicate", "unusable")
-"""Findings for which a piece is in `exclude.txt`."""
 
 _MIN_NOTES = 24  # of which a grid can be seen
 _CLARITY = 0.25  # mean resultant length below which onsets have no grid
@@ -71,43 +68,46 @@ def audit(encoded: EncodedCorpus) -> list[Row]:
     pieces = corpus.pieces()
     with (cache.folder / TABLE).open(newline="", encoding="utf-8", errors="surrogateescape") as f:
         table = list(csv.DictReader(f))
-    looks: list[Any] = [None] * len(pieces)
+    kept = [i for i, prepared in enumerate(table) if prepared["split"]]
     results = run_limited(
         partial(_look, corpus),
-        pieces,
-        num_workers=min(encoded.num_workers or num_cores(), 1 + len(pieces) // 32),
+        [pieces[i] for i in kept],
+        num_workers=min(encoded.num_workers or num_cores(), 1 + len(kept) // 32),
         max_seconds=limits.max_seconds,
         max_gigabytes=limits.max_gigabytes,
     )
+    looks: dict[int, Any] = {}
     with progress_bar(MofNCompleteColumn()) as bar:
-        task = bar.add_task("looking", total=len(pieces))
+        task = bar.add_task("looking", total=len(kept))
         for number, result in results:
-            looks[number] = ({}, line_hashes(Score())) if isinstance(result, Failure) else result
+            looks[kept[number]] = result
             bar.advance(task)
-    rows = []
-    for piece, prepared, (facts, _) in zip(pieces, table, looks, strict=True):
+    rows, hashes = [], LineHashes()
+    for i, (piece, prepared) in enumerate(zip(pieces, table, strict=True)):
         row: Row = {"piece": piece.name, "split": prepared["split"], "findings": [], "details": []}
-        row |= {"shares_with": "", "share": None} | (facts if row["split"] else {})
-        if prepared["kept"] == "False":
-            _add(row, "unusable", prepared["notes"])
-        elif prepared["duplicate_of"]:
-            row["shares_with"] = prepared["duplicate_of"]
-            _add(row, "duplicate", f"the same music as {row['shares_with']}")
+        row |= {"shares_with": prepared["duplicate_of"], "share": None}
         rows.append(row)
-    _add_leaks(rows, [hashes for _, hashes in looks])
-    for row in rows:
-        if row["split"]:
-            _add_own(row)
-    _add_tempos([row for row in rows if row["split"]])
+        look = looks.get(i, Failure(prepared["notes"], True))
+        if isinstance(look, Failure):
+            row["split"] = ""
+            _add(row, "unusable", look.reason)
+            continue
+        facts, own = look
+        row |= facts
+        hashes.append(own)
+        if row["shares_with"]:
+            _add(row, "duplicate", f"the same music as {row['shares_with']}")
+    usable = [row for row in rows if row["split"]]
+    _add_leaks(usable, hashes)
+    for row in usable:
+        _add_own(row)
+    _add_tempos(usable)
     return rows
 
 
 def _look(corpus: Corpus, piece: Piece) -> tuple[Row, Hashes]:
     """Read a piece; return facts about it, and what finds its music in others."""
-    try:
-        score = corpus.read_piece(piece)
-    except UserError:
-        return {}, line_hashes(Score())
+    score = corpus.read_piece(piece)
     notes = np.concatenate([pitched_notes(score)[:0], *(track.notes for track in score.tracks)])
     key, (start, seconds, rate) = find_key(pitched_notes(score)), tempo_map(score)[-1]
     minutes = (seconds + (score.end - start) * rate) / 60
@@ -143,12 +143,11 @@ def _add(row: Row, finding: str, detail: str) -> None:
     row["details"].append(detail)
 
 
-def _add_leaks(rows: Sequence[Row], hashes: Sequence[Hashes]) -> None:
+def _add_leaks(rows: Sequence[Row], hashes: LineHashes) -> None:
     """Add what each held-out piece shares most with a piece of another split."""
-    kept = [i for i, row in enumerate(rows) if row["split"]]
-    found = find_shared(LineHashes(hashes[i] for i in kept), [rows[i]["split"] for i in kept])
+    found = find_shared(hashes, [row["split"] for row in rows])
     for i, each in {pair.piece: pair for pair in sorted(found, key=lambda x: x.share)}.items():
-        row, other = rows[kept[i]], rows[kept[each.other]]
+        row, other = rows[i], rows[each.other]
         row["shares_with"], row["share"] = other["piece"], round(each.share, 2)
         _add(row, "leak", f"{_relation(each)} {other['piece']}, a {other['split']} piece")
 
@@ -210,7 +209,7 @@ def write_audit(rows: Sequence[Row], corpus: Corpus, out: Path) -> None:
         for row in rows
     ]
     write_csv(table, out / "audit.csv")
-    names = [row["piece"] for row in rows if set(EXCLUDED) & set(row["findings"])]
+    names = left_out(rows)
     write_bytes(out / "exclude.txt", b"".join(os.fsencode(name) + b"\n" for name in names))
     page = render_report(
         title="A look at the data",
@@ -222,7 +221,18 @@ def write_audit(rows: Sequence[Row], corpus: Corpus, out: Path) -> None:
     log(f"{out / 'audit.html'} shows examples, {out / 'audit.csv'} has all pieces")
     if names:
         what = "leaks, duplicates and unusable files"
-        log(f"to train without {what}: data.exclude={out / 'exclude.txt'} ({len(names)} pieces)")
+        count = pluralize(len(names), "pieces")
+        log(f"to train without {what}: data.exclude={out / 'exclude.txt'} ({count})")
+
+
+def left_out(rows: Sequence[Row]) -> list[str]:
+    """Return the pieces that leak or are unusable, and duplicates of others than these."""
+    first = {r["piece"] for r in rows if {"leak", "unusable"} & set(r["findings"])}
+    return [
+        r["piece"]
+        for r in rows
+        if r["piece"] in first or ("duplicate" in r["findings"] and r["shares_with"] not in first)
+    ]
 
 
 def _examples(rows: Sequence[Row], corpus: Corpus) -> list[ReportPiece]:

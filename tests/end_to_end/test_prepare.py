@@ -28,7 +28,7 @@ def test_an_audit_names_leaks_and_leaves_them_out(here, tmp_path):
     corpus = ["data=midi_folder", "data.root=midi"]
     done = succeed(here(tmp_path, SCRIPT, *corpus, "audit=true"))
     assert "another split: test/3.mid with train/0.mid; musicgen-prepare audit=true" in done.stderr
-    assert "data.exclude=outputs/audit/exclude.txt (1 pieces)" in done.stderr
+    assert "data.exclude=outputs/audit/exclude.txt (1 piece)" in done.stderr
     assert (tmp_path / "outputs/audit/exclude.txt").read_text() == "test/3.mid\n"
     corpus.append("data.exclude=outputs/audit/exclude.txt")
     done = succeed(here(tmp_path, SCRIPT, *corpus))

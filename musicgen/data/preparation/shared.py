@@ -4,7 +4,7 @@ A piece is read as lines: the top line of each pitched track and of all of them 
 texture, all pitched notes by onset and then pitch. A line is known by its runs of successive steps.
 A step of a top line is an interval between different pitches and by how much the time from note to
 note grows or shrinks, so that key, tempo and repeated notes do not matter; a step of the texture is
-an interval and a time in sixteenths. Two pieces share a line if the shorter one has two fifths of
+an interval and a time in sixteenths. Two pieces share a line if the shorter one has a third of
 its runs in common with the other, wherever they are (containment: Broder 1997, "On the resemblance
 and containment of documents"), estimated from an eighth of the hashes of each line's runs, or from
 its 64 smallest ones (Irber et al. 2022, "Lightweight compositional analysis of metagenomes with
@@ -28,11 +28,11 @@ from musicgen.data.preparation.duplicates import (
 )
 from musicgen.midi import NOTE, NoteArray, Score
 
-SHARED = 0.4
+SHARED = 1 / 3
 """Share of a line's runs from which on it is shared; see benchmarks/leaks.py."""
 
 _STEPS = {"melody": 8, "texture": 16}  # in a run
-_MIN_RUNS = 24  # a line with fewer is an accompaniment's figure
+_MIN_RUNS = 32  # a line with fewer is an accompaniment's figure
 _LOWEST = 55  # median pitch of a melody; lines below are basses
 _REST = 8  # beats after which an accompaniment below the last note may be a melody
 _MAX_LINES = 64  # of the held-out pieces that a run is in; those in more are common figures

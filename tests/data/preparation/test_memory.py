@@ -2,7 +2,7 @@ import tracemalloc
 
 from benchmarks.scale import made_results, write_corpus
 from musicgen.data.corpora import MidiFolder
-from musicgen.data.preparation import Shard, duplicates, prepare
+from musicgen.data.preparation import Shard, duplicates, prepare, shared
 from musicgen.tokenization import REMI
 from tests.data.settings import encoded_corpus
 
@@ -13,10 +13,11 @@ def test_preparing_a_piece_takes_half_a_kilobyte(tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "_PART_PIECES", 250)
     monkeypatch.setattr(duplicates, "_SHARE", 1024)
     monkeypatch.setattr(duplicates, "_BLOCK", 32)
+    monkeypatch.setattr(shared, "_BLOCK", 32)
     monkeypatch.setattr(prepare, "look", lambda *_: None)
 
     def peak(num_pieces, attempt):
-        corpus = MidiFolder(tmp_path / str(num_pieces), group=None)
+        corpus = MidiFolder(tmp_path / str(num_pieces), group=None, exclude=None)
         cache = tmp_path / f"cache{attempt}"
         data = encoded_corpus(corpus, REMI(), cache, chords="none")
         tracemalloc.start()
