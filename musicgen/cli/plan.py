@@ -61,7 +61,7 @@ TOKENS_PER_WEIGHT = 20
 KEYS = 12  # transpositions, in which a piece is other music
 PROBE = 0.1  # of the time: each try of a beginning
 PROMPTS, PIECES = 4, 10  # of the page at the end
-PAGE_STEPS, PAGE_SHARE = 60, 0.4  # it takes as long as these steps, and at most this share
+PAGE_STEPS, PAGE_SHARE = 90, 0.4  # it takes as long as these steps, and at most this share
 VALIDATING = 0.15  # of the training time
 
 
