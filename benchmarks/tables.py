@@ -371,12 +371,12 @@ def speedrun(lines: Sequence[Sequence[str]]) -> list[Row]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for run in result("speedrun")["runs"]:
         if run["corpus"] == corpus:
-            key = *(run[x] for x in ("date", "commit", "loss", "change")), tuple(run["settings"])
+            key = *(run[x] for x in ("commit", "loss", "change")), tuple(run["settings"])
             groups.setdefault(key, []).append(run)
     table = []
-    for (date, commit, loss, change, settings), runs in groups.items():
+    for (commit, loss, change, settings), runs in groups.items():
         ended = [run for run in runs if run["steps"] is not None]
-        line = {"date": date, "commit": commit, "to the loss": loss}
+        line = {"date": runs[-1]["date"], "commit": commit, "to the loss": loss}
         line["what changed"] = " ".join([change, *(f"`{setting}`" for setting in settings)])
         line["seeds"] = f"{len(ended)} of {len(runs)}"
         columns = {
