@@ -24,6 +24,7 @@ from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt, make_prompt
 from musicgen.generation.sampler import Sampler
+from musicgen.metrics import style_similarity
 from musicgen.metrics.descriptors import pitch_class_entropy
 from musicgen.metrics.key import find_scale, in_scale_share
 from musicgen.metrics.summary import mean_of_valid
@@ -32,10 +33,15 @@ from musicgen.midi import Score
 TEMPERATURES = (0.6, 0.7, 0.8, 1.0, 1.2)
 PROMPT_BARS, NEW_BARS = 4, 4
 NUM_PIECES, NUM_SAMPLES = 8, 2
-MAX_TOKENS_PER_BAR = 128  # of grooves with many instruments, about a bar
+MAX_TOKENS_PER_BAR = 256  # more than nearly all bars of grooves with many instruments
 
 # Features of a continuation, and differences of their means that do not matter.
-_FEATURES = {"notes in the prompt's scale": 0.02, "notes a bar": 0.5, "pitch-class entropy": 0.1}
+_FEATURES = {
+    "notes in the prompt's scale": 0.02,
+    "notes a bar": 0.5,
+    "pitch-class entropy": 0.1,
+    "rhythm like the prompt's": 0.02,
+}
 
 FloatArray = NDArray[np.float64]
 
@@ -132,6 +138,7 @@ def _features(music: Score, prompt: Prompt) -> tuple[float, ...]:
         in_scale_share(music, find_scale(prompt.score)),
         music.num_notes / NEW_BARS,
         pitch_class_entropy(music),
+        style_similarity(music, prompt.score),
     )
 
 

@@ -61,9 +61,10 @@ def test_the_temperature_nearest_to_the_real_pieces_is_chosen(model, share, expe
 
 
 def test_the_distance_is_in_standard_deviations_of_the_real_pieces():
-    real = np.array([[0.9, 10, 3.0], [0.7, 14, np.nan]])  # deviations 0.1, 2, 0: at least 0.1
-    generated = np.array([[0.6, 11, 3.1], [0.6, 11, 3.3]])
-    assert command._distance(generated, real) == pytest.approx((2 + 0.5 + 2) / 3)
+    # The deviations are .1, 2, 0, which counts as .1, and .1.
+    real = np.array([[0.9, 10, 3.0, 0.7], [0.7, 14, np.nan, 0.9]])
+    generated = np.array([[0.6, 11, 3.1, 0.7], [0.6, 11, 3.3, np.nan]])
+    assert command._distance(generated, real) == pytest.approx((2 + 0.5 + 2 + 1) / 4)
 
 
 def test_no_real_continuation(model):
