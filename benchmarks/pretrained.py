@@ -2,13 +2,12 @@
 
     python -m benchmarks.pretrained [--models NAME] [--measure] [--root POP909] [--cost]
 
-A model NAME is trained by experiment=pretrained/NAME, and a copy head beside it by
-experiment=pretrained/copy_head, or their training resumed, and exported to musicgen/pretrained/NAME
-in half precision; `--measure` takes the models as they are. Each continues 50 prompts of composed
-pieces that it never saw, and of POP909 with --root: a continuation of each, and for the composed
-ones the best of four as well. The measures of both go to results/pretrained.json, and from there to
-the model's README.md (benchmarks/cards.py). `--cost` measures the CPU time of 40 steps of each
-training alone, for results/training_cost.json.
+A model NAME is trained in the steps of benchmarks/cards.py, or their training resumed, and exported
+to musicgen/pretrained/NAME in half precision; `--measure` takes the models as they are. Each
+continues 50 prompts of composed pieces that it never saw, and of POP909 with --root: a continuation
+of each, and for the composed ones the best of four as well. The measures of both go to
+results/pretrained.json, and from there to the model's README.md (benchmarks/cards.py). `--cost`
+measures the CPU time of 40 steps of each training alone, for results/training_cost.json.
 """
 
 from __future__ import annotations
@@ -70,13 +69,11 @@ def prompts(args: argparse.Namespace, name: str) -> dict[str, Path]:
 
 def export(args: argparse.Namespace, name: str, folder: Path) -> None:
     """Train and export a model."""
-    trunk, with_head = args.out / f"{name}-trunk", args.out / name
-    experiment = f"experiment=pretrained/{name.replace('-', '_')}"
-    train(trunk, experiment, *args.settings)
-    kind = [f"data.kind={MODELS[name]}"] + ["task=groove"] * (MODELS[name] == "groove")
-    train(with_head, "experiment=pretrained/copy_head", f"init={trunk}", *kind)
-    run("-m", "musicgen.evaluation.choose_temperature", with_head)
-    run("-m", "musicgen.pretrained", with_head, folder, "--dtype", "float16")
+    for i, (settings, _, _) in enumerate(cards.RECIPES[name]):
+        run_folder, before = args.out / f"{name}-{i}", args.out / f"{name}-{i - 1}"
+        train(run_folder, *settings.replace("RUN", str(before)).split(), *args.settings)
+    run("-m", "musicgen.evaluation.choose_temperature", run_folder)
+    run("-m", "musicgen.pretrained", run_folder, folder, "--dtype", "float16")
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     if size > MAX_MEGABYTES:
         sys.exit(f"{folder}: {size:.1f} MB, more than {MAX_MEGABYTES}")
@@ -95,10 +92,10 @@ def training_costs() -> Iterator[dict[str, Any]]:
     with TemporaryDirectory() as out:
         for name, recipes in cards.RECIPES.items():
             for i, (settings, steps, _) in enumerate(recipes):
-                folder, trunk = Path(out, f"{name}-{i}"), Path(out, f"{name}-0")
+                folder, before = Path(out, f"{name}-{i}"), Path(out, f"{name}-{i - 1}")
                 few = ["trainer.max_steps=40", "trainer.val_check_interval=40"]
                 few += ["+trainer.limit_val_batches=1", "loader.batches_per_epoch=40"]
-                train(folder, *settings.replace("RUN", str(trunk)).split(), *few)
+                train(folder, *settings.replace("RUN", str(before)).split(), *few)
                 found = spent(folder / "metrics.csv", math.inf)
                 row = {"model": name, "settings": settings, "steps": steps}
                 yield row | {"CPU seconds a step": found["CPU seconds"] / found["steps"]}
