@@ -34,8 +34,7 @@ from musicgen.data.preparation.shared import (
     line_hashes,
 )
 from musicgen.errors import UserError
-from musicgen.evaluation.audit import grid_clarity
-from musicgen.metrics.metre import fit_bars
+from musicgen.metrics.metre import NO_GRID, fit_bars, grid_clarity
 from musicgen.midi import Score, TimeSignature, Track, sort_notes
 
 NUM_PIECES, NUM_PLANTED, ROUNDS = 300, 100, 4
@@ -193,7 +192,7 @@ def findings(pieces: Pieces, rng: np.random.Generator) -> dict[str, Any]:
 
     def no_grid(score: Score) -> bool:
         onsets = np.concatenate([track.notes["onset"] for track in score.tracks])
-        return grid_clarity(onsets / score.ticks_per_beat) < 0.25
+        return grid_clarity(onsets / score.ticks_per_beat) < NO_GRID
 
     def as_it_is(score: Score) -> Score:
         return score

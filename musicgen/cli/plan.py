@@ -24,7 +24,6 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from musicgen.cli.arguments import PATHS, override_key
 from musicgen.cli.building import build_training
-from musicgen.cli.look import Look, look_at
 from musicgen.cli.output import command
 from musicgen.cli.resume_arguments import given_overrides
 from musicgen.cli.run_recorder import RunRecorder
@@ -33,6 +32,7 @@ from musicgen.data.loading import MusicDataModule
 from musicgen.data.preparation import Limits
 from musicgen.errors import UserError
 from musicgen.evaluation.evaluation import evaluate_run
+from musicgen.evaluation.look import Look, look_at
 from musicgen.files import write_text
 from musicgen.models import parameter_count
 from musicgen.package_data import CONF

@@ -29,11 +29,11 @@ from musicgen.data.preparation.summary import TABLE, name_few
 from musicgen.data.preparation.workers import Failure, run_limited
 from musicgen.files import write_bytes, write_text
 from musicgen.metrics.key import find_key
-from musicgen.metrics.metre import fit_bars
+from musicgen.metrics.metre import NO_GRID, fit_bars, grid_clarity
 from musicgen.metrics.originality import GRID, Notes, PassageIndex, passage_notes
 from musicgen.midi import NoteArray, Score, Track, pitched_notes
 from musicgen.report.html import ReportPiece, render_report
-from musicgen.report.payload import Mark, tempo_map
+from musicgen.report.payload import Mark
 from musicgen.report.tables import write_csv
 from musicgen.text import pluralize
 
@@ -52,7 +52,6 @@ FINDINGS = {
 """What may be found of a piece, by the name that `audit` gives it."""
 
 _MIN_NOTES = 24  # of which a grid can be seen
-_CLARITY = 0.25  # mean resultant length below which onsets have no grid
 _EXAMPLES = 3  # of each finding, on the page
 
 
@@ -109,8 +108,7 @@ def _look(corpus: Corpus, piece: Piece) -> tuple[Row, Hashes]:
     """Read a piece; return facts about it, and what finds its music in others."""
     score = corpus.read_piece(piece)
     notes = np.concatenate([pitched_notes(score)[:0], *(track.notes for track in score.tracks)])
-    key, (start, seconds, rate) = find_key(pitched_notes(score)), tempo_map(score)[-1]
-    minutes = (seconds + (score.end - start) * rate) / 60
+    key, minutes = find_key(pitched_notes(score)), score.seconds / 60
     exact = (24 * notes["onset"]) % score.ticks_per_beat == 0
     even = all(len(np.unique(track.notes["velocity"])) < 2 for track in score.tracks)
     bars = fit_bars(score)
@@ -125,17 +123,6 @@ def _look(corpus: Corpus, piece: Piece) -> tuple[Row, Hashes]:
         "machine": len(notes) >= _MIN_NOTES and bool(exact.all()) and even,
     }
     return facts, line_hashes(score)
-
-
-def grid_clarity(beats: np.ndarray) -> float:
-    """Return how clearly onsets keep to beats, halves, thirds or quarters of beats, 0 to 1.
-
-    This is the largest mean resultant length of the onsets on these circles (Mardia & Jupp 2000,
-    "Directional statistics"); that of n onsets anywhere is about n^-1/2.
-    """
-    if not len(beats):
-        return 0.0
-    return float(max(abs(np.exp(2j * np.pi * k * beats).mean()) for k in (1, 2, 3, 4)))
 
 
 def _add(row: Row, finding: str, detail: str) -> None:
@@ -165,7 +152,7 @@ def _relation(pair: Shared) -> str:
 def _add_own(row: Row) -> None:
     """Add the findings that concern one piece alone; bars need a grid."""
     metre, shift = row.pop("better metre"), row.pop("shift")
-    if row["notes"] >= _MIN_NOTES and row["grid"] < _CLARITY:
+    if row["notes"] >= _MIN_NOTES and row["grid"] < NO_GRID:
         _add(row, "no grid", f"onsets do not keep to the beats ({row['grid']:.2f} of 1)")
     elif metre:
         _add(row, "metre", f"written in {row['metre']}, but {metre} fits better")

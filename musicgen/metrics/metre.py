@@ -1,4 +1,4 @@
-"""Bar lines against the music: whether another phase or length of bars fits the onsets better."""
+"""Grid and bar lines against the music: whether onsets fit them, and others better."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from musicgen.midi import Score, pitched_notes
 
+NO_GRID = 0.25
+"""Clarity of the grid below which there is none: the onsets lie anywhere."""
 MIN_BARS = 8
 MIN_GAIN = 0.03
 """Variance of the weights that another bar length must explain beyond that of the written one."""
@@ -26,6 +28,17 @@ class BarFit(NamedTuple):
 
     metre: str | None  # of another length
     shift: int | None  # quarter notes by which bars begin later than written
+
+
+def grid_clarity(beats: FloatArray) -> float:
+    """Return how clearly onsets keep to beats, halves, thirds or quarters of beats, 0 to 1.
+
+    This is the largest mean resultant length of the onsets on these circles (Mardia & Jupp 2000,
+    "Directional statistics"); that of n onsets anywhere is about n^-1/2.
+    """
+    if not len(beats):
+        return 0.0
+    return float(max(abs(np.exp(2j * np.pi * k * beats).mean()) for k in (1, 2, 3, 4)))
 
 
 def accents(score: Score) -> FloatArray:

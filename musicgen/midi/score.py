@@ -122,6 +122,13 @@ class Score:
         ends = (track.notes["onset"] + track.notes["duration"] for track in self.tracks)
         return int(max((end.max(initial=0) for end in ends), default=0))
 
+    @property
+    def seconds(self) -> float:
+        """When the last note ends, at the tempi; at 120 bpm before the first."""
+        edges = np.minimum([0, *self.tempos["tick"], self.end], self.end)
+        minutes = np.diff(edges) / [120.0, *self.tempos["bpm"]]
+        return float(60 * minutes.sum() / self.ticks_per_beat)
+
     def bar_starts(self, max_bars: int = 4096) -> NDArray[np.int64]:
         """Return the ticks at which bars begin, until the last note ends. [num_bars >= 1]
 

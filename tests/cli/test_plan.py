@@ -9,25 +9,15 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from musicgen.cli.look import grid_strength, look_at
 from musicgen.cli.plan import SIZES, TOKENIZERS, Plan, Probe, size, tokenizer
 from musicgen.data.corpora import MidiFolder
 from musicgen.data.preparation import Limits
 from musicgen.errors import UserError
+from musicgen.evaluation.look import look_at
 from musicgen.midi import Score, TimeSignature, Track, notes_from, write
 from tests.conftest import ROOT
 
 NOTES = 64
-
-
-def onsets(*ticks):
-    return Score(480, [Track(notes=notes_from((t, 100, 60 + t % 7, 64) for t in ticks))])
-
-
-def test_grids_are_told_from_random_times():
-    assert grid_strength(onsets(*range(7, 9600, 120))) == pytest.approx(1)  # shifted sixteenths
-    assert grid_strength(onsets(*range(0, 9600, 160))) == pytest.approx(1)  # triplets
-    assert grid_strength(onsets(*np.random.default_rng(0).integers(0, 10**6, 2000))) < 0.1
 
 
 def track(rng, program=0, is_drum=False, low=48, high=84, every=120):

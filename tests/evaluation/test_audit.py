@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from musicgen.errors import UserError
-from musicgen.evaluation.audit import audit, grid_clarity, summarise, write_audit
+from musicgen.evaluation.audit import audit, summarise, write_audit
 from musicgen.metrics.key import find_key
 from musicgen.midi import TEMPO, Score, Track, pitched_notes, write
 from musicgen.tokenization import REMI
@@ -120,17 +120,3 @@ def test_a_folder_without_findings(tmp_path):
     assert about.endswith("100 bpm, median 100")
     write_audit(rows, corpus, tmp_path / "out")
     assert (tmp_path / "out/exclude.txt").read_bytes() == b""
-
-
-def test_clarity_of_the_grid():
-    rng = np.random.default_rng(0)
-    anywhere = 50 * rng.random(400)
-    assert grid_clarity(anywhere) < 0.15
-    thirds, quarters = np.arange(60) / 3, np.arange(60) / 4
-    assert grid_clarity(thirds) == pytest.approx(1)
-    assert grid_clarity(quarters) == pytest.approx(1)
-    # Of a normal deviation s, the mean resultant length is exp(-(2 pi k s)^2 / 2).
-    quavers = rng.integers(0, 100, 20_000) / 2 + rng.normal(0, 0.06, 20_000)
-    assert grid_clarity(quavers) == pytest.approx(
-        np.exp(-((2 * np.pi * 2 * 0.06) ** 2) / 2), abs=0.02
-    )

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from musicgen.composer import compose_groove, compose_pop
-from musicgen.metrics.metre import BarFit, accents, best_shift, explained, fit_bars
+from musicgen.metrics.metre import BarFit, accents, best_shift, explained, fit_bars, grid_clarity
 from musicgen.midi import Score, TimeSignature, Track, notes_from
 
 
@@ -82,3 +82,17 @@ def test_accents_are_those_of_a_naive_count():
     expected = begins / begins.mean() + 3 * new / new.mean()
     found = accents(Score(480, [Track(notes=notes_from(rows))]))
     np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_clarity_of_the_grid():
+    rng = np.random.default_rng(0)
+    anywhere = 50 * rng.random(400)
+    assert grid_clarity(anywhere) < 0.15
+    thirds, quarters = np.arange(60) / 3, np.arange(60) / 4
+    assert grid_clarity(thirds) == pytest.approx(1)
+    assert grid_clarity(quarters) == pytest.approx(1)
+    # Of a normal deviation s, the mean resultant length is exp(-(2 pi k s)^2 / 2).
+    quavers = rng.integers(0, 100, 20_000) / 2 + rng.normal(0, 0.06, 20_000)
+    assert grid_clarity(quavers) == pytest.approx(
+        np.exp(-((2 * np.pi * 2 * 0.06) ** 2) / 2), abs=0.02
+    )

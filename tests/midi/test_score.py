@@ -176,3 +176,11 @@ def test_the_metre_in_force():
     assert [score.metre_at(tick)[1:] for tick in (0, 959, 960, 4800)] == [
         *((4, 4), (4, 4), (3, 4), (6, 8)),
     ]
+
+
+def test_seconds_follow_the_tempi():
+    """A beat at 120, two at 60 and half of one at 240."""
+    tempos = np.array([(480, 60), (1440, 240), (9600, 30)], TEMPO)
+    score = Score(480, [Track(notes=notes_from([(0, 1680, 60, 64)]))], tempos)
+    assert score.seconds == pytest.approx(0.5 + 2 + 0.125)
+    assert Score().seconds == 0

@@ -15,21 +15,20 @@ from musicgen.data.preparation.encoding import Limits
 from musicgen.data.preparation.workers import Failure, run_limited
 from musicgen.errors import UserError
 from musicgen.metrics.key import find_key
+from musicgen.metrics.metre import NO_GRID, grid_clarity
 from musicgen.midi import Score, notes_by_role, pitched_notes
 from musicgen.midi.roles import DRUMS
 from musicgen.text import pluralize
 from musicgen.tokenization import REMI, Chorale, EncodingSummary, Tokenizer
 
 SAMPLE = 100  # pieces that are read
-ON_GRID = 0.3
-"""Vector strength of onsets below which a piece has no grid: 1 on the grid, 0 at random times."""
 
 
 class PieceLook(NamedTuple):
     """A piece in figures.
 
     Attributes:
-        strength: of the grid, see `grid_strength`.
+        grid: how clear it is, see `grid_clarity`.
         kept: by tokenizer, the share of notes that it keeps with their instruments; half of it if
             it reads the piece in another metre.
         tokens: by tokenizer.
@@ -39,7 +38,7 @@ class PieceLook(NamedTuple):
     bars: int
     key: str
     metre: str
-    strength: float
+    grid: float
     kept: dict[str, float]
     tokens: dict[str, int]
 
@@ -82,7 +81,7 @@ class Look:
         ]
         if self.failures:
             lines.append(f"unreadable: {len(self.failures)}, such as {self.failures[0]}")
-        if free := sum(piece.strength < ON_GRID for piece in self.pieces):
+        if free := sum(piece.grid < NO_GRID for piece in self.pieces):
             lines.append(
                 f"without a grid: {pluralize(free, 'pieces')}, performances not played to the "
                 "file's beat. Their notes go to the nearest position of a bar that is none; "
@@ -132,25 +131,16 @@ def look_at_piece(
     encoded = {name: t.encode_with_summary(score) for name, t in tokenizers.items()}
     key = find_key(pitched_notes(score))
     _, top, bottom = score.metre_at(score.start)
+    onsets = np.concatenate([track.notes["onset"] for track in score.tracks])
     return PieceLook(
-        minutes=_minutes(score),
+        minutes=score.seconds / 60,
         bars=len(score.bar_starts()),
         key=key.name if key else "none",
         metre=f"{top}/{bottom}",
-        strength=grid_strength(score),
+        grid=grid_clarity(onsets / score.ticks_per_beat),
         kept={name: _share(score, tokenizers[name], s) for name, (_, s) in encoded.items()},
         tokens={name: len(tokens) for name, (tokens, _) in encoded.items()},
     )
-
-
-def grid_strength(score: Score) -> float:
-    """Return the vector strength of the onsets in sixteenths or triplets, whichever is larger.
-
-    It is the length of the mean of unit vectors that turn once a grid step: 1 if all onsets are on
-    the grid or equally far from it, about 0 for random times (Goldberg & Brown 1969).
-    """
-    beats = np.concatenate([track.notes["onset"] for track in score.tracks]) / score.ticks_per_beat
-    return max(float(abs(np.exp(2j * np.pi * steps * beats).mean())) for steps in (4, 3))
 
 
 def _share(score: Score, tokenizer: Tokenizer, summary: EncodingSummary) -> float:
@@ -164,12 +154,6 @@ def _share(score: Score, tokenizer: Tokenizer, summary: EncodingSummary) -> floa
         share *= max(pitched.values(), default=0) / max(1, sum(pitched.values()))
         share *= 0.5 if any(" read as " in rule for rule in summary.rules) else 1
     return share
-
-
-def _minutes(score: Score) -> float:
-    ticks = np.append(0, score.tempos["tick"])
-    lengths = np.diff(np.minimum(np.append(ticks, score.end), score.end))
-    return float((lengths / np.append(120.0, score.tempos["bpm"])).sum() / score.ticks_per_beat)
 
 
 def _ranking(values: Iterable[str]) -> str:
