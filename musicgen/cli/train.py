@@ -80,7 +80,8 @@ def main(cfg: DictConfig) -> float | None:
                     write_adapter_file(recorder.folder, adapter, cfg.init)
                 folder = shlex.quote(str(recorder.folder))
                 log(f"next: {command('generate')} checkpoint={folder} prompt=song.mid")
-                log(f"what it has learned: {command('evaluate')} {folder}")
+                if found is None:  # a plan ends with that page
+                    log(f"what it has learned: {command('evaluate')} {folder}")
         if cfg.test:
             best = getattr(trainer.checkpoint_callback, "best_model_path", None) or None
             trainer.test(module, datamodule=data, ckpt_path=best, verbose=trainer.is_global_zero)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from inspect import signature
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,8 +36,6 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
     settings, loader = dict(config["data"]), dict(config["loader"])
     check_targets(settings, (Corpus,))
     corpus_class: type[Corpus] = get_class(settings.pop("_target_"))
-    # Runs from before this setting do not have it.
-    settings = dict.fromkeys({"exclude"} & signature(corpus_class).parameters.keys()) | settings
     composed = issubclass(corpus_class, ComposedCorpus)
     if composed:
         settings.setdefault("root", _COMPOSED)  # published models have no paths
