@@ -35,7 +35,11 @@ class Files(Corpus):
         return [Piece(path.stem, path, path.stem) for path in self.files]
 
     def read(self, path: Path) -> Score:
-        return POP909(path.parent, download=False).read(path) if self.annotated else read(path)
+        return (
+            POP909(path.parent, download=False, exclude=None).read(path)
+            if self.annotated
+            else read(path)
+        )
 
     def reader_id(self) -> str:
         return f"benchmark annotated={self.annotated}"
@@ -99,7 +103,9 @@ def run(side: str, files: list[Path], processes: int) -> dict[str, float]:
 def main() -> None:
     args = measure.arguments(__doc__, root="", multitrack="", processes=2, files=200, rounds=2)
     songs = (
-        [piece.path for piece in POP909(args.root, download=False).pieces()] if args.root else []
+        [piece.path for piece in POP909(args.root, download=False, exclude=None).pieces()]
+        if args.root
+        else []
     )
     kinds = {
         "annotated piano": songs,

@@ -110,7 +110,7 @@ def run_side(side: str, root: Path, *, real: bool, workers: int = 0) -> dict[str
     gc.collect()
     before = measure.peak_gigabytes()
     wall, cpu = time.perf_counter(), time.process_time()
-    corpus = MidiFolder(root / "midi", group=None)
+    corpus = MidiFolder(root / "midi", group=None, exclude=None)
     cache = root / ("shards" if side.startswith("shard") else "cache")
     settings = {"chords": "none", "prepare_workers": workers or None}
     data: MusicDataModule = measure.data_module(

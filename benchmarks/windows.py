@@ -24,7 +24,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         corpus: Corpus = ComposedCorpus(folder, kind="pop", num_pieces=args.pieces, corpus_seed=0)
         if args.root:
-            corpus = POP909(args.root, download=False)
+            corpus = POP909(args.root, download=False, exclude=None)
         data = measure.data_module(
             corpus,
             REMI(),

@@ -54,7 +54,7 @@ def look(folder):
         for name in TOKENIZERS
     }
     limits = Limits(max_megabytes=1, max_seconds=60, max_gigabytes=4, max_tokens=9999, min_notes=1)
-    return look_at(MidiFolder(folder, group=None), tokenizers, limits)
+    return look_at(MidiFolder(folder, group=None, exclude=None), tokenizers, limits)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,9 @@ class ComposedCorpus(MidiFolder):
     ) -> None:
         check_choice("kind", kind, get_args(Kind))
         check_int("num_pieces", num_pieces, minimum=3)  # one for each split
-        super().__init__(Path(root) / f"{kind}-{num_pieces}-seed{corpus_seed}", group=None)
+        super().__init__(
+            Path(root) / f"{kind}-{num_pieces}-seed{corpus_seed}", group=None, exclude=None
+        )
         self.kind, self.num_pieces, self.corpus_seed = kind, num_pieces, corpus_seed
 
     def pieces(self) -> list[Piece]:

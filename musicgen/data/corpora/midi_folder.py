@@ -25,7 +25,7 @@ class MidiFolder(Corpus):
     """
 
     def __init__(
-        self, root: str | Path, *, group: str | None, exclude: str | Sequence[str] | None = None
+        self, root: str | Path, *, group: str | None, exclude: str | Sequence[str] | None
     ) -> None:
         super().__init__(root)
         self.excluded = read_names(exclude)

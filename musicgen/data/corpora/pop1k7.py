@@ -35,7 +35,7 @@ class Pop1K7(Corpus):
         exclude: names of files to leave out, or a file with them, one a line.
     """
 
-    def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None = None) -> None:
+    def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None) -> None:
         super().__init__(root)
         self.excluded = read_names(exclude)
 

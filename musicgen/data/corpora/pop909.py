@@ -54,7 +54,7 @@ class POP909(Corpus):
     """
 
     def __init__(
-        self, root: str | Path, *, download: bool, exclude: str | Sequence[str] | None = None
+        self, root: str | Path, *, download: bool, exclude: str | Sequence[str] | None
     ) -> None:
         super().__init__(root)
         self.excluded = read_names(exclude)

@@ -17,7 +17,7 @@ def test_preparing_a_piece_takes_half_a_kilobyte(tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "look", lambda *_: None)
 
     def peak(num_pieces, attempt):
-        corpus = MidiFolder(tmp_path / str(num_pieces), group=None)
+        corpus = MidiFolder(tmp_path / str(num_pieces), group=None, exclude=None)
         cache = tmp_path / f"cache{attempt}"
         data = encoded_corpus(corpus, REMI(), cache, chords="none")
         tracemalloc.start()
