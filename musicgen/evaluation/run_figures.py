@@ -47,7 +47,7 @@ from musicgen.generation.prompts import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.metrics import PROFILES, style_similarity
-from musicgen.metrics.bars import bar_similarities, bars_recalled, piece_similarity_errors
+from musicgen.metrics.bars import Events, bar_similarities, bars_recalled, piece_similarity_errors
 from musicgen.metrics.differences import Values
 from musicgen.metrics.key import in_key_share
 from musicgen.metrics.originality import PassageIndex, passage_notes
@@ -297,21 +297,22 @@ def _music_lines(
     """
     pairs = {c.prompt.name: _pair(c.prompt, c.new_score) for c in done}
     own = {name: pair.own_continuation() for name, pair in pairs.items()}
-    new_values = {name: _describe(pair, pair.continuation) for name, pair in pairs.items()}
-    old_values = {name: _describe(pair, own[name]) for name, pair in pairs.items()}
+    bars = {name: bars_with_prompt(pair, pair.continuation) for name, pair in pairs.items()}
+    originals = {name: bars_with_prompt(pair, own[name]) for name, pair in pairs.items()}
+    new_values = {name: _describe(p, p.continuation, *bars[name]) for name, p in pairs.items()}
+    old_values = {name: _describe(p, own[name], *originals[name]) for name, p in pairs.items()}
     for measure in dict.fromkeys(key for found in new_values.values() for key in found):
         new, old = _column(new_values, measure), _column(old_values, measure)
         if not np.isnan([*new.values()]).all():
             yield Line(measure, new, ORIGINALS, old)
 
-    bars = [bars_with_prompt(pair, pair.continuation) for pair in pairs.values()]
-    originals = [bars_with_prompt(pair, own[name]) for name, pair in pairs.items()]
-    errors = dict(zip(pairs, piece_similarity_errors(bars, originals).tolist(), strict=True))
+    real = [*originals.values()]
+    errors = piece_similarity_errors([*bars.values()], real).tolist()
     length = int(np.median([pair.continuation.end for pair in pairs.values()]))
     rest = {p.name: _pair(p, p.piece.clip(p.end_tick, p.end_tick + length)) for p in others}
-    real = [bars_with_prompt(pair, pair.continuation) for pair in rest.values()]
-    scale = dict(zip(rest, piece_similarity_errors(real, originals).tolist(), strict=True))
-    yield Line(SIMILARITY_ERROR, errors, OTHERS, scale)
+    others_bars = [bars_with_prompt(pair, pair.continuation) for pair in rest.values()]
+    scale = dict(zip(rest, piece_similarity_errors(others_bars, real).tolist(), strict=True))
+    yield Line(SIMILARITY_ERROR, dict(zip(pairs, errors, strict=True)), OTHERS, scale)
 
     wholes = {p.name: p.piece for p in (*(c.prompt for c in done), *others, *seen)}
     anchors = anchor_similarities(own.items(), style_labels(wholes), wholes.__getitem__, PROFILES)
@@ -353,9 +354,12 @@ def _pair(prompt: Prompt, new: Score) -> Pair:
     return Pair(prompt.name, prompt.name, new, prompt.piece, beats)
 
 
-def _describe(pair: Pair, score: Score) -> dict[str, float]:
-    """Return measures of a continuation of a pair's prompt, without those that it has not."""
-    events, first = bars_with_prompt(pair, score)
+def _describe(pair: Pair, score: Score, events: Events, first: int) -> dict[str, float]:
+    """Return measures of a continuation of a pair's prompt, without those that it has not.
+
+    Args:
+        events, first: of `bars_with_prompt`.
+    """
     num_bars = first + len(score.bar_starts())
     found = {
         KEY_SHARE: in_key_share(score, pair.key()),
