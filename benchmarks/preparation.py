@@ -2,8 +2,7 @@
 
 MidiTok is configured to make the same tokens: REMI with chords, tempi, 16 positions a bar, 24
 velocities. Both sides read the same MIDI files in the same number of processes, without the time to
-start them. POP909 is also prepared from its annotations, as with `data=pop909`. Ours includes the
-report, the search for duplicates and the cache on disk.
+start them. Ours includes the report, the search for duplicates and the cache on disk.
 
     python -m benchmarks.preparation --root POP909 [--multitrack FOLDER] [--processes 2]
 """
@@ -26,23 +25,19 @@ from musicgen.tokenization import REMI, Groove2Groove
 
 
 class Files(Corpus):
-    """Given files, or songs of POP909 with their annotations."""
+    """Given files."""
 
-    def __init__(self, files: list[Path], *, annotated: bool) -> None:
-        self.files, self.annotated = files, annotated
+    def __init__(self, files: list[Path]) -> None:
+        self.files = files
 
     def pieces(self) -> list[Piece]:
         return [Piece(path.stem, path, path.stem) for path in self.files]
 
     def read(self, path: Path) -> Score:
-        return (
-            POP909(path.parent, download=False, exclude=None).read(path)
-            if self.annotated
-            else read(path)
-        )
+        return read(path)
 
     def reader_id(self) -> str:
-        return f"benchmark annotated={self.annotated}"
+        return "benchmark"
 
 
 def miditok_of(kind: str) -> Any:
@@ -87,7 +82,7 @@ def run(side: str, files: list[Path], processes: int) -> dict[str, float]:
             settings: dict[str, Any] = {"chords": "markers", "prepare_workers": processes}
 
             def encode(files: list[Path], name: str) -> TokenCache:
-                corpus = Files(files, annotated=who == "annotated")
+                corpus = Files(files)
                 data = measure.data_module(corpus, tokenizer, Path(folder) / name, **settings)
                 cache: TokenCache = data.encoded.cache
                 return cache
@@ -108,7 +103,6 @@ def main() -> None:
         else []
     )
     kinds = {
-        "annotated piano": songs,
         "ours piano": [song / f"{song.name}.mid" for song in songs],
         "ours tracks": find_midi(args.multitrack) if args.multitrack else [],
     }
@@ -122,7 +116,6 @@ def main() -> None:
     found = measure.sides(__file__, [side for side in kinds if kinds[side]], args, args.rounds)
     rows = []
     for ours, theirs, target in (
-        ("annotated piano", "miditok piano", "≥ 4"),
         ("ours piano", "miditok piano", "≥ 4"),
         ("ours tracks", "miditok tracks", "—"),
     ):

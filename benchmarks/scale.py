@@ -3,8 +3,7 @@
 Most are made: the files are links to one, and instead of their encoding each piece gets the tokens
 of one of 200 melodies and a sketch of its own. Everything else is a preparation as it is: listing,
 parts, merging, the search for duplicates, reports. `--real N` encodes N different files: composed
-songs, 25 times each, transposed and with their passages in other orders; and once more by eight
-processes at once, a shard each, which must end in the same bytes (`--shards 0`: not again).
+songs, 25 times each, transposed and with their passages in other orders.
 The folder is prepared, prepared again (when all files are compared with the cache), and opened as
 for training, up to the first batch, each in a process of its own. Times are without the imports.
 
@@ -22,7 +21,6 @@ import resource
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -111,18 +109,16 @@ def run_side(side: str, root: Path, *, real: bool, workers: int = 0) -> dict[str
     before = measure.peak_gigabytes()
     wall, cpu = time.perf_counter(), time.process_time()
     corpus = MidiFolder(root / "midi", group=None, exclude=None)
-    cache = root / ("shards" if side.startswith("shard") else "cache")
     settings = {"chords": "none", "prepare_workers": workers or None}
     data: MusicDataModule = measure.data_module(
-        corpus, REMI(), cache, length=64, batch_size=8, **settings
+        corpus, REMI(), root / "cache", length=64, batch_size=8, **settings
     )
     if side == "start":
         data.prepare_data()
         next(iter(data.train_dataloader()))
         next(iter(data.eval_dataloader("val")))
     else:
-        shard = Shard.parse(side.split()[1]) if side.startswith("shard") else Shard()
-        data.encoded.prepare_shard(shard)
+        data.encoded.prepare_shard(Shard())
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "seconds": time.perf_counter() - wall,
@@ -150,20 +146,12 @@ def measure_size(args: argparse.Namespace, num_pieces: int, *, real: bool) -> di
         (cache,) = (path.parent for path in root.glob("cache/*/*/index.npy"))
         files = itertools.chain(cache.iterdir(), root.glob("cache/*/files.db"))
         row["megabytes"] = {path.name: path.stat().st_size / 1e6 for path in files}
-        if real and args.shards:
-            with ThreadPoolExecutor(args.shards) as pool:
-                shards = [f"shard {i}/{args.shards}" for i in range(1, args.shards + 1)]
-                row["shards at once"] = list(pool.map(measured, shards))
-            other = root / "shards" / cache.relative_to(root / "cache")
-            row["shards end in the same bytes"] = all(
-                (other / path.name).read_bytes() == path.read_bytes() for path in cache.iterdir()
-            )
     return row
 
 
 def main() -> None:
     sizes = "1000,10000,100000,1000000"
-    args = measure.arguments(__doc__, sizes=sizes, real=0, workers=0, shards=8, folder="")
+    args = measure.arguments(__doc__, sizes=sizes, real=0, workers=0, folder="")
     if args.side:
         print(
             json.dumps(
