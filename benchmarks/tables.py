@@ -133,6 +133,27 @@ def wait_policy(_: object) -> list[Row]:
     return list(table.values())
 
 
+ANSWER = "milliseconds from the pause to the answer's first notes"
+
+
+def composing_pages(_: object) -> list[Row]:
+    table = []
+    for name, page in result("page").items():
+        torch, chromium, firefox = (page[x] for x in ("against torch", "chromium", "firefox"))
+        (_, first), (tokens, last) = chromium["megabytes of all processes by tokens"].items()
+        row = {
+            "page of": f"`{name}`",
+            "MB": page["megabytes"],
+            "logits differ by": f"{torch['largest difference of a logit']:.0e}",
+            "tokens a second, Chromium": f"{chromium['tokens a second']:.0f}",
+            "Firefox": f"{firefox['tokens a second']:.0f}",
+            "answers after": f"{chromium[ANSWER]:.0f} ms",
+            "memory": f"{first:.0f} MB; after {int(tokens):,} tokens {last:.0f}",
+        }
+        table.append(row)
+    return table
+
+
 def windows(_: object) -> list[Row]:
     rows = result("windows")["rows"]
     rows = [row for row in rows if row["unit"] == "windows"] + rows[-1:]
@@ -399,6 +420,7 @@ KINDS = (
     compared,
     model_options,
     wait_policy,
+    composing_pages,
     windows,
     exact_spe,
     adaptation,

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from musicgen.checkpoints.content import CheckpointContent
-from musicgen.errors import UserError
 from musicgen.export.graph import step_graph
 from musicgen.export.javascript import JavaScriptStep, compile_step
 from musicgen.export.step import RecurrentStep
@@ -25,14 +24,16 @@ from musicgen.models import Transformer
 from musicgen.random import NoiseKey
 from musicgen.report.markup import asset, embedded_json, render_page, text
 from musicgen.report.payload import track_voice
-from musicgen.tokenization import REMI, Groove2Groove
+from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.chorale.arrangement import LEAD, LEADING
+from musicgen.tokenization.chorale.tokenizer import PITCHES
 from musicgen.tokenization.chords.recognition import recognition_tables
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
 from musicgen.tokenization.groove2groove.instruments import find_instrument
 
 WORKER = (
-    *("midi", "quantization", "random", "grammar", "chords", "remi", "groove", "prompt"),
+    *("midi", "quantization", "random", "grammar", "chords", "remi", "groove", "chorale", "prompt"),
     *("model", "composer", "worker"),
 )
 SCRIPTS = (
@@ -57,7 +58,7 @@ def save_page(
         sampling: the fields of `SamplingParams`; the page lets people change the temperature.
 
     Raises:
-        UserError: the page cannot have this model or tokenizer, or the extra `onnx` is missing.
+        UserError: the page cannot have this model, or the extra `onnx` is missing.
     """
     tables = tokenizer_tables(tokenizer, content.config["loader"]["chords"])
     step = javascript_step(with_half_weights(model), sampling["lag_bias"] or ())
@@ -117,11 +118,7 @@ def _sampling_table(sampling: Mapping[str, Any], tokenizer: Tokenizer) -> dict[s
 
 
 def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[str, Any]:
-    """Return what the page's tokenizer and grammar read.
-
-    Raises:
-        UserError: the page has no such tokenizer.
-    """
+    """Return what the page's tokenizer and grammar read."""
     families = {name: [ids.start, ids.stop] for name, ids in tokenizer.families.items()}
     tables: dict[str, Any] = {
         "name": tokenizer.name,
@@ -135,9 +132,8 @@ def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[s
         return tables | _remi_tables(tokenizer, chord_source)
     if isinstance(tokenizer, Groove2Groove):
         return tables | _groove_tables(tokenizer)
-    raise UserError(
-        f"a page cannot have tokenizer={tokenizer.name} yet; give a model of remi or groove2groove"
-    )
+    assert isinstance(tokenizer, Chorale)
+    return tables | _chorale_tables(tokenizer)
 
 
 def _remi_tables(tokenizer: REMI, chord_source: str) -> dict[str, Any]:
@@ -177,6 +173,17 @@ def _groove_tables(tokenizer: Groove2Groove) -> dict[str, Any]:
     return {
         "tracks": tracks,
         "playedTrack": min(melodic, key=lambda i: instruments[i].program, default=0),
+    }
+
+
+def _chorale_tables(tokenizer: Chorale) -> dict[str, Any]:
+    voices = tokenizer.decode(tokenizer.start_tokens()).tracks
+    return {
+        "pitches": {"start": PITCHES[0], "size": len(PITCHES)},
+        "tracks": [_track(voice.name, voice.program, is_drum=False) for voice in voices],
+        "playedTrack": 0,
+        "lead": LEAD,
+        "leading": LEADING if tokenizer.families["Lead"] else [],
     }
 
 

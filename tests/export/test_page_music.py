@@ -10,7 +10,8 @@ from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.export.page import tokenizer_tables
 from musicgen.generation.prompts import make_prompt
 from musicgen.midi import Score, dumps, loads
-from musicgen.tokenization import REMI, Groove2Groove
+from musicgen.tokenization import REMI, Chorale, Groove2Groove
+from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.groove2groove.instruments import BAND_TRACKS
 from musicgen.tokenization.remi.metre import METRES
@@ -24,15 +25,31 @@ TOKENIZERS = {
     "remi plain": REMI(tempo_bins=None, positions_per_beat=6),
     "groove": Groove2Groove(),
     "groove short": Groove2Groove(tracks=BAND_TRACKS, max_beats=24, max_note_beats=2),
+    "chorale": Chorale(lead_probability=0.5),
+    "chorale short": Chorale(max_beats=12),
 }
 pytestmark = needs_node
-make = "new { remi: RemiTokenizer, groove2groove: GrooveTokenizer }[data.tables.name](data.tables)"
+make = "new TOKENIZERS[data.tables.name](data.tables)"
 
 
 def pieces(kind: str) -> list[Score]:
     if kind.startswith("remi"):
         return [compose_pop(SEED, i) for i in range(4)]
-    return [compose_groove(SEED, family, 0, 0) for family in list(FAMILIES)[:4]]
+    grooves = [compose_groove(SEED, family, 0, 0) for family in list(FAMILIES)[:4]]
+    if not kind.startswith("chorale"):
+        return grooves
+    # Chords; tracks that are voices by name, in another order, and by height; each with rests.
+    rng = np.random.default_rng(0)
+    frames = rng.integers(40, 90, (8, 24, 4)).repeat(3, axis=1)
+    frames[rng.random(frames.shape) < 0.1] = SILENCE
+    named, *others = map(score_of_frames, frames)
+    others = [
+        dataclasses.replace(
+            score, tracks=[dataclasses.replace(t, name="") for t in score.tracks[: 2 + i % 3]]
+        )
+        for i, score in enumerate(others)
+    ]
+    return [*grooves[:1], compose_pop(SEED, 0), named, *others]
 
 
 def random_walk(tokenizer, rng, number: int) -> dict:
@@ -179,3 +196,41 @@ def test_damaged_files_are_read_or_refused_in_one_line(name, tmp_path):
     errors = [answer for answer in found if answer is not True]
     assert not [each for each in errors if "\n" in each or each.startswith("crash")]
     assert 20 < len(errors) - len(BROKEN) < 145
+
+
+def test_a_melody_is_harmonised_in_the_order_that_models_have_learned(tmp_path):
+    tokenizer, rng = TOKENIZERS["chorale"], np.random.default_rng(2)
+    melody = rng.integers(60, 80, 30).repeat(2)
+    melody[10:14] = SILENCE
+    frames = np.full((60, 4), SILENCE)
+    frames[:, 2] = melody  # the only voice, wherever it is
+    data = {"tables": tokenizer_tables(tokenizer), "file": list(dumps(score_of_frames(frames)))}
+    # In place of a model: all tokens are equally probable. The second time it is interrupted.
+    body = f"""
+        const tokenizer = {make};
+        const fed = [];
+        const logits = new Float32Array(tokenizer.size);
+        const model = {{ tokenizer, logits, rewind() {{ fed.length = 0; this.grammar = tokenizer.grammar(); }},
+          feed(token) {{ fed.push(token); this.grammar.advance(token); }} }};
+        const composer = new Composer(model);
+        composer.begin(makePrompt(tokenizer, readMidi(Uint8Array.from(data.file)), 99));
+        const params = {{ temperature: 1, top_p: 1, min_p: 0, typical_p: 1, top_k: null }};
+        for (const _ of composer.harmonise({{ seed: 1, params }})) ;
+        const [ahead, whole] = [[...fed], composer.tokens];
+        const again = composer.harmonise({{ seed: 2, params }});
+        for (let i = 0; i < 150; i++) again.next();
+        again.return();
+        return {{ ahead, whole, interrupted: composer.tokens, end: composer.endTime }};
+    """
+    found = run_worker(tmp_path, data, body)
+    ahead, whole, part = (np.array(found[name]) for name in ("ahead", "whole", "interrupted"))
+    assert tokenizer.grammar().accepts(torch.from_numpy(ahead)[None]).all()
+    assert tokenizer.vocabulary.token(int(ahead[0])) == "Lead_Soprano"
+    assert len(ahead) == 1 + 4 * (60 + 16)
+    assert plain(tokenizer.decode(ahead)) == plain(tokenizer.decode(whole))
+    assert found["end"] == 60
+    soprano, *below = tokenizer.decode(whole).tracks
+    expected = score_of_frames(np.stack([melody] * 4, axis=1)).tracks[0]
+    assert np.array_equal(soprano.notes, expected.notes)
+    assert all(len(track.notes) > 20 for track in below)
+    assert np.array_equal(tokenizer.decode(part).tracks[0].notes, expected.notes)

@@ -31,7 +31,7 @@ class Composer {
   }
 
   get numBars() {
-    return this.endTime / this.prompt.barLength;
+    return Math.ceil(this.endTime / this.prompt.barLength);
   }
 
   /** Forget the music from a musical time on. */
@@ -79,5 +79,37 @@ class Composer {
       yield;
     }
     this.endTime = end;
+  }
+
+  /**
+   * Return the work of writing the voices below the melody of the piece, a token at a time.
+   *
+   * @param options seed and take, which decide the random numbers; params of sampleToken
+   */
+  harmonise({ seed, take = 0, params }) {
+    const { tokenizer } = this;
+    const given = tokenizer.withMelodyAhead(tokenizer.frames(this.tokens));
+    this.begin({ ...this.prompt, tokens: [], endTime: (given.length - 1) / NUM_VOICES - tokenizer.lead });
+    this.endTime = 0;
+    return this.#fill(given, randomNumbers(seed, take, 0), params);
+  }
+
+  *#fill(given, random, params) {
+    const { model, tokenizer, prompt } = this;
+    try {
+      model.rewind([], prompt.barLength);
+      for (const known of given) {
+        const token = known ?? sampleToken(model.logits, model.grammar.allowed(this.mask), params, random());
+        this.tokens.push(token);
+        model.feed(token);
+        this.endTime = Math.max(0, Math.floor(this.tokens.length / NUM_VOICES) - tokenizer.lead);
+        yield;
+      }
+    } finally { // the melody stays if the work is interrupted
+      const [silence] = tokenizer.families.Silence;
+      const whole = given.map((known, i) => this.tokens[i] ?? known ?? silence);
+      const frames = tokenizer.frames(whole).slice(0, prompt.endTime);
+      this.begin({ ...prompt, tokens: tokenizer.tokensOf(frames).slice(0, -1) });
+    }
   }
 }

@@ -97,6 +97,12 @@ function metreAt(score, tick) {
   return metre;
 }
 
+/** Return the grid steps in a bar of a score, in the metre of its first note. */
+function stepsInBar(score, stepsPerBeat) {
+  const [numerator, denominator] = metreAt(score, firstOnset(score));
+  return Math.max(1, Math.floor((4 * stepsPerBeat * numerator) / denominator));
+}
+
 const allNotes = (score) => score.tracks.flatMap((track) => track.notes);
 const least = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
 const greatest = (values) => values.reduce((a, b) => Math.max(a, b), 0);

@@ -22,8 +22,7 @@ class GrooveTokenizer {
   }
 
   barLength(score) {
-    const [numerator, denominator] = metreAt(score, firstOnset(score));
-    return Math.max(1, Math.floor((4 * this.stepsPerBeat * numerator) / denominator));
+    return stepsInBar(score, this.stepsPerBeat);
   }
 
   /** Return the index of the instrument that plays a track; undefined if there is none. */

@@ -50,6 +50,7 @@ class Page {
     if (shown.tracks.length !== this.piece.switches.length) this.piece.switches = shown.tracks.map(() => ({ mute: false, solo: false }));
     this.piece.score = shown;
     this.numBars = numBars;
+    this.hasNew = score.end > score.promptEnd;
     this.tokens = tokens;
     this.roll.setScore(shown, { fit: isNew });
     if (of > kept) this.say(`The first ${kept} of ${of} bars are kept as the beginning; change it below.`);
@@ -166,12 +167,18 @@ class Page {
     this.#compose("retake", { bars: RETAKEN_BARS }, score.secondsAt(from));
   }
 
+  harmonise() {
+    this.recorder = null;
+    this.#compose("harmonise", {}, 0);
+    this.take++;
+  }
+
   /** Ask for music, which plays from a second on as soon as it is there. */
   #compose(kind, content, from) {
     this.player.wake();
     this.composing = true;
     this.firstNotes = undefined;
-    if (kind === "retake" && this.player.playing) this.player.pause();
+    if (kind !== "compose" && this.player.playing) this.player.pause();
     this.waiting = this.player.playing ? null : this.piece.score.notes.length ? from : 0;
     this.send(kind, { ...content, settings: { ...this.settings, take: this.take } });
     this.say("Composing …");
@@ -288,7 +295,8 @@ class Page {
     byId("play").classList.toggle("playing", playing);
     byId("continue").textContent = this.composing && !this.isLive ? "Stop" : "Continue";
     byId("continue").disabled = this.isLive;
-    byId("retake").disabled = this.composing || this.isLive || !(score.notes.at(-1)?.onset >= score.promptEnd);
+    byId("retake").disabled = this.composing || this.isLive || !this.hasNew;
+    byId("harmonise").disabled = this.composing || this.isLive || !hasNotes;
     byId("save").disabled = !hasNotes;
     byId("kept-row").hidden = !this.isFile;
     document.querySelector(".roll").classList.toggle("empty", !hasNotes);

@@ -15,6 +15,7 @@ function connectPage(page) {
   const { player, roll } = page;
   const on = (id, name, action) => byId(id)?.addEventListener(name, action);
   on("continue", "click", () => page.continue());
+  on("harmonise", "click", () => page.harmonise());
   on("retake", "click", () => page.retake());
   on("save", "click", () => page.send("save"));
   on("clear", "click", () => page.clear());
@@ -56,6 +57,7 @@ function connectPage(page) {
     const [file] = event.dataTransfer.files;
     if (file) page.open(file);
   });
+  for (const each of document.querySelectorAll(".harmony")) each.hidden = !CONTENT.tables.leading?.length;
   for (const id of ["continue", "answer"]) byId(id).disabled = false;
 }
 

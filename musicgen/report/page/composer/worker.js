@@ -1,14 +1,14 @@
 // The worker of the page: it reads files, composes and writes files, so that the page stays awake.
 
 const SLICE = 10; // ms of work between two looks at messages
-const TOKENIZERS = { remi: RemiTokenizer, groove2groove: GrooveTokenizer };
+const TOKENIZERS = { remi: RemiTokenizer, groove2groove: GrooveTokenizer, chorale: ChoraleTokenizer };
 
 class Desk {
   constructor({ tables, step, sampling, bytes }) {
     const tokenizer = new TOKENIZERS[tables.name](tables);
     this.composer = new Composer(new Model(step, compileStep, bytes, tokenizer));
     this.sampling = sampling;
-    this.job = 0; // a later one ends those before it
+    this.job = 0;
     this.post("piece", this.piece());
   }
 
@@ -79,15 +79,28 @@ class Desk {
     return this.compose({ steps, settings });
   }
 
-  stop() {}
+  /** Write the voices below the melody of the piece. */
+  harmonise({ settings }) {
+    const { composer } = this;
+    const work = composer.harmonise({ ...settings, params: { ...this.sampling, temperature: settings.temperature } });
+    this.planned = (composer.prompt.endTime * TICKS_PER_BEAT) / composer.tokenizer.stepsPerBeat;
+    return this.run(work, true);
+  }
+
+  /** End the job that runs. */
+  stop() {
+    this.job++;
+    this.work?.return();
+  }
 
   save() {
     this.post("file", { bytes: writeMidi(this.composer.score) });
   }
 
-  /** Run a generator in slices until it ends or another job begins; post each new bar. */
+  /** Run a generator in slices until it ends or is stopped; post each new bar. */
   async run(work, composing = false) {
     const job = ++this.job;
+    this.work = work;
     const { composer } = this;
     const start = performance.now();
     let [tokens, time, bar, first] = [0, 0, composer.endTime, composing];
@@ -115,7 +128,10 @@ let desk = null;
 onmessage = async ({ data: { kind, ...content } }) => {
   try {
     if (kind === "start") desk = new Desk(content);
-    else await desk[kind](content);
+    else {
+      if (kind !== "save") desk.stop();
+      await desk[kind](content);
+    }
   } catch (error) {
     const words = error instanceof UserError ? error.message : `This should not happen: ${error}`;
     postMessage({ kind: "error", message: words, unexpected: !(error instanceof UserError) });
