@@ -61,7 +61,7 @@ TOKENS_PER_WEIGHT = 20
 KEYS = 12  # transpositions, in which a piece is other music
 PROBE = 0.1  # of the time: each try of a beginning
 PROMPTS, PIECES = 4, 10  # of the page at the end
-PAGE_STEPS, PAGE_SHARE = 90, 0.4  # it takes as long as these steps, and at most this share
+PAGE_TOKENS, PAGE_SHARE = 200_000, 0.4  # it takes as long as training on these, at most this share
 VALIDATING = 0.15  # of the training time
 
 
@@ -160,8 +160,8 @@ def plan(cfg: DictConfig) -> Plan:
     share = min(0.2, max(3 / look.num_pieces, min(0.05, 20 / look.num_pieces)))
     found = found.decide(f"loader.val_fraction={share:.2g}", f"loader.test_fraction={share:.2g}")
     found, tried = start(found, chosen, look, seconds)
-    page = min(PAGE_SHARE * seconds, PAGE_STEPS * tried.seconds_per_step)
-    found = steps(found, tried, end - time.monotonic() - page)
+    page = PAGE_TOKENS * tried.seconds_per_step / tried.tokens_per_step
+    found = steps(found, tried, end - time.monotonic() - min(page, PAGE_SHARE * seconds))
     found.say(f"the plan: {found.command()}")
     return found
 
