@@ -122,8 +122,8 @@ def _with_rows_of(
     shared = [token for token in new_rows if token in old_rows]
     target, source = ([rows[token] for token in shared] for rows in (new_rows, old_rows))
     initial, mapped = model.state_dict(), {}
-    lagged = [name for name in initial if name.startswith("lagged.")]
-    for name in (*_TOKEN_ROWS, *lagged):
+    others = [name for name in initial if name.startswith(("lagged.", "copy_head.embedding"))]
+    for name in (*_TOKEN_ROWS, *others):
         saved = weights.get(f"model.{name}") if isinstance(weights, Mapping) else None
         rows = initial[name].clone()
         if not isinstance(saved, Tensor) or saved.shape != (len(old_rows), *rows.shape[1:]):

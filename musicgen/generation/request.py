@@ -14,14 +14,12 @@ from musicgen.generation.sampling import SamplingParams
 from musicgen.generation.transposition import tonic_of
 from musicgen.midi import program_number
 from musicgen.models import Transformer
-from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, Tokenizer
 from musicgen.validation import check_bool, check_choice, check_float, check_int
 
 Ending = Literal["open", "close"]
 
 DEFAULT_BARS = 16
-MAX_TOKENS_PER_BAR = 1024
-"""More than any bar of either corpus holds; ends a row that would never reach its last bar."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from musicgen.midi import NoteArray, Score, Track, dumps, pitched_notes, sort_no
 from musicgen.midi.replacement import read_parts, replace_notes
 from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, IntArray, Tokenizer
 from musicgen.tokenization.quantization import to_grid
+from musicgen.tokenization.vocabulary import within
 from musicgen.validation import check_int
 
 _END = 2**31 - 1  # in ticks: later than all music
@@ -30,8 +31,10 @@ class RewrittenPrompt(Prompt):
         spans: the same in ticks of `own`.
         written: which of the decoded tracks are written there.
         length: tokens of the model's training crops.
-        num_new_tokens: how many tokens that takes.
+        num_written: returns how many tokens of the written piece [L] are in the gaps.
         own: the piece in its own ticks, with its file's parts as tracks.
+        early: ticks by which a note of it may precede the grid step that it is on.
+        velocity: of the notes that are written; None: as they are written.
         roles: the decoded track of each of these tracks, None for others.
         data: its MIDI file; None if there is none.
     """
@@ -40,8 +43,10 @@ class RewrittenPrompt(Prompt):
     spans: tuple[tuple[int, int], ...]
     written: tuple[bool, ...]
     length: int
-    num_new_tokens: int
+    num_written: Callable[[IntArray], int]
     own: Score
+    early: int
+    velocity: int | None
     roles: tuple[int | None, ...]
     data: bytes | None
 
@@ -53,7 +58,7 @@ class RewrittenPiece(Continuation):
 
     @property
     def num_new_tokens(self) -> int:
-        return self.prompt.num_new_tokens
+        return self.prompt.num_written(self.tokens)
 
     @property
     def new_score(self) -> Score:
@@ -65,21 +70,32 @@ class RewrittenPiece(Continuation):
     def _written_tracks(self) -> list[Track]:
         """Return the notes in the gaps; those that sound across an edge are cut there."""
         prompt, beat = self.prompt, self.prompt.own.ticks_per_beat
-        known = pitched_notes(prompt.own)["velocity"]
         tracks = []
-        for track, is_written in zip(self.score.tracks, prompt.written, strict=True):
+        for voice, track in enumerate(self.score.tracks):
             notes = track.notes.copy()
             onset = to_grid(notes["onset"], beat, TICKS_PER_BEAT)
             end = to_grid(notes["onset"] + notes["duration"], beat, TICKS_PER_BEAT)
             pieces = [notes[:0]]
-            for first, last in prompt.spans if is_written else ():
+            for first, last in prompt.spans if prompt.written[voice] else ():
                 notes["onset"] = np.maximum(onset, first)
-                notes["duration"] = np.minimum(end, last) - notes["onset"]
+                stop = np.minimum(end, last)
+                for early, pitch in self._early(voice, last):
+                    stop = np.where(notes["pitch"] == pitch, np.minimum(stop, early), stop)
+                notes["duration"] = stop - notes["onset"]
                 pieces.append(notes[notes["duration"] > 0])
             notes = sort_notes(np.concatenate(pieces))
-            notes["velocity"] = np.median(known)
+            if prompt.velocity is not None:
+                notes["velocity"] = prompt.velocity
             tracks.append(replace(track, notes=notes))
         return tracks
+
+    def _early(self, voice: int, tick: int) -> Iterator[tuple[int, int]]:
+        """Yield onset and pitch of notes of the piece on a tick's grid step, but before it."""
+        for track, role in zip(self.prompt.own.tracks, self.prompt.roles, strict=True):
+            if role == voice:
+                onset, pitch = track.notes["onset"], track.notes["pitch"]
+                found = (onset < tick) & (onset + self.prompt.early >= tick)
+                yield from zip(onset[found].tolist(), pitch[found].tolist(), strict=True)
 
     def midi_file(self, keep_prompt: KeepPrompt = "original") -> MidiFile:
         """Return the piece as a MIDI file: the prompt's own, with other notes in the gaps.
@@ -96,10 +112,18 @@ class RewrittenPiece(Continuation):
             parts = [i for i, role in enumerate(prompt.roles) if role == voice]
             if prompt.written[voice] and parts:
                 replaced |= dict.fromkeys(parts, prompt.spans)
-                notes |= dict.fromkeys(parts, track.notes[:0]) | {parts[0]: track.notes}
+                chosen = max(parts, key=self._num_notes)
+                notes |= dict.fromkeys(parts, track.notes[:0]) | {chosen: track.notes}
             elif len(track.notes):
                 added.append(track)
-        return MidiFile(replace_notes(prompt.data, replaced, notes, added), 0, written=new)
+        data = replace_notes(prompt.data, replaced, notes, added, early=prompt.early)
+        return MidiFile(data, 0, written=new)
+
+    def _num_notes(self, part: int) -> tuple[int, int]:
+        """Return how many notes a part has in the gaps, and in all."""
+        onsets = self.prompt.own.tracks[part].notes["onset"]
+        inside = sum(int(((onsets >= a) & (onsets < b)).sum()) for a, b in self.prompt.spans)
+        return inside, len(onsets)
 
 
 def rewritten_prompt(
@@ -140,12 +164,18 @@ def _rewritten_prompt(
     length: int,
     data: bytes | None,
 ) -> RewrittenPrompt:
-    tokenizer.check_gaps(keep=bool(request.keep or request.tracks))
     decoded = tokenizer.decode(tokenizer.start_tokens()).tracks
+    in_parts = len(decoded) > 1
+    tokenizer.check_gaps(keep=bool(request.keep or (in_parts and request.tracks)))
     kept = [_find_part(decoded, each) for each in request.keep]
     roles = tokenizer.roles(score, kept)
     written = [not kept or voice not in kept for voice in range(len(decoded))]
-    if request.tracks:
+    if request.tracks and not in_parts:  # of the file; the model reads no others
+        read = [_find_part(score.tracks, each) for each in request.tracks]
+        names = {score.tracks[i].name for i in read}
+        pairs = zip(score.tracks, roles, strict=True)
+        roles = [role if track.name in names else None for track, role in pairs]
+    elif request.tracks:
         chosen = [_find_part(decoded, each) for each in request.tracks]
         written = [voice in chosen for voice in range(len(decoded))]
     if not any(written):
@@ -170,11 +200,16 @@ def _rewritten_prompt(
         ]
         return tokenizer.encode(replace(score, tracks=named))
 
+    def num_written(tokens: IntArray) -> int:
+        music = tokens[~within(tokens, tokenizer.families.get("BOS", range(0)))]
+        times = tokenizer.times(tokens)[-len(music) :]
+        return sum(int(((times >= first) & (times < last)).sum()) for first, last in gaps)
+
     whole = encode(score.tracks)
-    end = int(tokenizer.times(whole)[-1])
+    end, early = tokenizer.end_time(whole), score.ticks_per_beat // (2 * tokenizer.steps_per_beat)
     gaps = tuple((grid(first), min(grid(last), end)) for first, last in spans)
     emptied = [
-        _without(track, spans) if role is not None and written[role] else track
+        _without(track, spans, early) if role is not None and written[role] else track
         for track, role in zip(score.tracks, roles, strict=True)
     ]
     tokens = encode(emptied)
@@ -197,21 +232,26 @@ def _rewritten_prompt(
         spans=tuple(spans),
         written=tuple(written),
         length=length,
-        num_new_tokens=sum(num_new),
+        num_written=num_written,
         own=score,
+        early=early,
+        velocity=None
+        if tokenizer.families.get("Velocity")
+        else int(np.median(pitched_notes(score)["velocity"])),
         roles=tuple(roles),
         data=data,
     )
 
 
-def _without(track: Track, spans: Sequence[tuple[int, int]]) -> Track:
+def _without(track: Track, spans: Sequence[tuple[int, int]], early: int) -> Track:
     """Return a track as `replace_notes` leaves it, without new notes."""
     notes = track.notes.copy()
     for first, last in spans:
         onset = notes["onset"]
-        sounds = (onset < first) & (onset + notes["duration"] > first)
+        begins = onset + early
+        sounds = (begins < first) & (onset + notes["duration"] > first)
         notes["duration"][sounds] = first - onset[sounds]
-        notes = notes[(onset < first) | (onset >= last)]
+        notes = notes[(begins < first) | (begins >= last)]
     return replace(track, notes=notes)
 
 

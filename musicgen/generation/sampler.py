@@ -17,7 +17,7 @@ from musicgen.generation.engines import Engine, make_engine
 from musicgen.generation.form import lag_biases
 from musicgen.generation.prompts import Prompt, decode
 from musicgen.generation.repetition import BarRepeats, cap_repeats
-from musicgen.generation.request import MAX_TOKENS_PER_BAR, GenerationRequest
+from musicgen.generation.request import GenerationRequest
 from musicgen.generation.rewriting import RewrittenPrompt, finished
 from musicgen.generation.sampling import sample
 from musicgen.generation.selection import Candidate, Selection, best, ends_on, measure, restfulness
@@ -25,7 +25,7 @@ from musicgen.metrics.key import find_key
 from musicgen.midi import pitched_notes
 from musicgen.models import ModelState, Transformer
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.tokenization.base import TICKS_PER_BEAT, Tokenizer
+from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, TICKS_PER_BEAT, Tokenizer
 from musicgen.tokenization.vocabulary import IntArray
 
 NUM_ENDINGS = 32
@@ -217,10 +217,9 @@ class Sampler:
                 read.append(bars.observe(*seen))
             repeats = [read[row].copy() for row in of_row.tolist()]
         active, running = torch.arange(len(rows)), list(rows)
+        may_end = request.allow_end or close or request.rewrites
         for uniform in _uniforms([row.key for row in rows]):
-            allowed = grammar.allowed(
-                grammar_state, end=request.allow_end or close, not_before=starts
-            )
+            allowed = grammar.allowed(grammar_state, end=may_end, not_before=starts)
             log_probs = None
             if close or request.best_of > 1:
                 log_probs = logits.double().log_softmax(-1)

@@ -75,6 +75,8 @@ def replace_notes(
     replaced: Mapping[int, Sequence[tuple[int, int]]],
     notes: Mapping[int, NoteArray],
     added: Sequence[Track],
+    *,
+    early: int = 0,
 ) -> bytes:
     """Return a MIDI file in which notes of some parts are replaced.
 
@@ -85,6 +87,7 @@ def replace_notes(
         replaced: the spans [start, end), by index in `read_parts`.
         notes: new notes of these parts, in the file's ticks.
         added: tracks of new parts, for which a file of format 0 becomes one of format 1.
+        early: ticks by which a note may precede a span's edge and yet begin behind it.
 
     Raises:
         UserError: the file has no room for the new parts.
@@ -107,9 +110,9 @@ def replace_notes(
             for (onset, duration, *_), (begin, end) in zip(
                 part.track.notes.tolist(), part.places, strict=True
             ):
-                if any(first <= onset < last for first, last in own):
+                if any(first <= onset + early < last for first, last in own):
                     rows[begin] = rows[end] = None
-                elif cuts := [first for first, _ in own if onset < first < onset + duration]:
+                elif cuts := [x for x, _ in own if onset + early < x < onset + duration]:
                     rows[end] = min(cuts), OFF, rows[end][2]  # type: ignore[index]
             new += note_rows(part.channel, notes[index])
         closing = bytes([META, END_OF_TRACK])

@@ -20,13 +20,11 @@ from musicgen.tokenization.vocabulary import IntArray, load_json, save_json, wit
 
 Rng = np.random.Generator
 
-_NOT_REWRITTEN = (
-    "keep= and fill= need a model of tokenizer=chorale that was trained with them, such as "
-    "checkpoint=bach-chorales"
-)
-
 TICKS_PER_BEAT = 480
 """Resolution of decoded Scores, in ticks per quarter note."""
+
+MAX_TOKENS_PER_BAR = 1024
+"""More than any bar of a corpus holds; ends a row that would never reach its last bar."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,8 @@ class Gap:
 
     Attributes:
         tokens: what precedes it in the order of a training crop. [L]
-        given: the tokens from there on, -1 for each that is to be written. [N]
+        given: the tokens from there on, -1 for each that is to be written; EOS may end them
+            earlier. [N]
     """
 
     tokens: IntArray
@@ -135,6 +134,10 @@ class Tokenizer(TokenCoordinates):
         Without bars among the tokens, each has `bar_length` grid steps.
         """
 
+    def end_time(self, tokens: IntArray) -> int:
+        """Return the grid step at which a complete encoding [L] ends."""
+        return int(self.times(tokens)[-1])
+
     def bar_length(self, score: Score) -> int:
         """Return the grid steps in a bar of this piece, in the metre of its first note."""
         _, numerator, denominator = score.metre_at(score.start)
@@ -206,7 +209,12 @@ class Tokenizer(TokenCoordinates):
         Args:
             keep: of some parts, beside others that are kept; else of all parts.
         """
-        raise UserError(_NOT_REWRITTEN)
+        family, option, setting = ("Lead", "keep=", "lead") if keep else ("Fill", "fill=", "fill")
+        if not self.families.get(family):
+            raise UserError(
+                f"this model has not learned {option}; take one that was trained with "
+                f"tokenizer.{setting}_probability above 0, such as checkpoint=bach-chorales"
+            )
 
     def roles(self, score: Score, kept: Sequence[int]) -> list[int | None]:
         """Return the decoded track that each track of a Score becomes; None: no notes of it.
@@ -231,7 +239,7 @@ class Tokenizer(TokenCoordinates):
             length: tokens of a training crop.
 
         Raises:
-            UserError: the gap is too long.
+            UserError: the gap is too long, or no whole number of the tokens' bars.
         """
         raise NotImplementedError
 

@@ -46,6 +46,16 @@ def test_rows_are_matched_by_name_and_new_ones_stay_initialised():
             assert torch.equal(tensor, old), name
 
 
+def test_rows_of_a_copy_head_are_those_of_its_tokens():
+    options = {"copy": {"heads": 2, "coordinate": "index"}}
+    saved = checkpoint(OLD, **options)
+    model = instantiate(MODEL, vocab_size=len(NEW) + 1, **options)
+    new = model.copy_head.embedding.weight[1].clone()
+    load_initial(saved, replace(content(NEW), model=MODEL | options), model)
+    old = saved["state_dict"]["model.copy_head.embedding.weight"]
+    assert torch.equal(model.copy_head.embedding.weight, torch.stack([old[2], new, old[0], old[3]]))
+
+
 def test_rows_of_tied_embeddings_serve_both_ends():
     tied = {"tie_embeddings": True}
     saved = checkpoint(OLD, **tied)

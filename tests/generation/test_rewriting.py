@@ -17,6 +17,8 @@ from tests.generation.test_continuation import small_model
 
 CHORALE = Chorale(lead_probability=0.5, fill_probability=0.5)
 MODEL = small_model(CHORALE)
+PIANO = REMI(fill_probability=0.5, velocity_bins=(30, 110, 20))
+PIANO_MODEL = small_model(PIANO)
 BAR, NUM_BARS = 3 * 96, 5
 
 
@@ -34,6 +36,22 @@ def song(num_bars=NUM_BARS):
         tracks.append(Track(name, 10 + voice, notes=notes_from(rows)))
     tempos = np.array([(0, 60.0), (BAR, 120.0)], TEMPO)
     return Score(96, tracks, tempos, [TimeSignature(0, 3, 4)])
+
+
+def band():
+    """Twelve bars of 4/4 for three tracks; the piano plays 9 ticks early, and over every bar line."""
+    rng = np.random.default_rng(1)
+    piano = [(0, 90, 48, 70)]
+    for beat in range(1, 48):
+        pitches = rng.permutation(8)[:3] + 50
+        piano += [(96 * beat - 9, 105, int(pitch), 50 + beat) for pitch in pitches]
+    melody = [(192 * i + 48, 144, 72 + i % 3, 90) for i in range(24)]
+    drums = [(48 * i, 12, 36 + i % 2, 100) for i in range(96)]
+    tracks = [
+        Track("Melody", 73, notes=notes_from(melody)),
+        Track("Piano", 0, notes=notes_from(piano)),
+    ]
+    return Score(96, [*tracks, Track("Drums", 0, True, notes_from(drums))])
 
 
 def write(score, prompt_bars=None, length=1025, model=MODEL, tokenizer=CHORALE, **options):
@@ -158,6 +176,72 @@ def test_what_follows_is_read_and_what_is_given_is_not_drawn():
 
 
 @pytest.mark.parametrize(
+    ("fill", "bars", "tracks", "read"),
+    [
+        ("4-5", [(3, 5)], (), [0, 1]),
+        ("1,10-12", [(0, 1), (9, 12)], (), [0, 1]),
+        ("6", [(5, 6)], "melody", [0]),
+    ],
+)
+def test_bars_of_a_band_are_filled_by_one_of_its_tracks(fill, bars, tracks, read):
+    """Everything else stays; a note belongs to the bar of its place on the grid."""
+    score = band()
+    pieces, files = write(
+        score, fill=fill, tracks=tracks, num_samples=2, model=PIANO_MODEL, tokenizer=PIANO
+    )
+    for piece, file in zip(pieces, files, strict=True):
+        new = piece.new_score.tracks[0].notes
+        assert len(new) > 3
+        assert set(new["velocity"]) <= set(range(30, 111, 20))
+        places = [any(384 * a <= x < 384 * b for a, b in bars) for x in new["onset"]]
+        assert all(places)
+        for i, (track, own) in enumerate(zip(file.tracks, score.tracks, strict=True)):
+            expected = own.notes.tolist()
+            if i in read:
+                expected = []
+                for onset, duration, pitch, velocity in own.notes.tolist():
+                    if any(384 * a <= onset + 12 < 384 * b for a, b in bars):
+                        continue
+                    cuts = [384 * a for a, _ in bars if onset + 12 < 384 * a < onset + duration]
+                    expected.append(
+                        (onset, min([onset + duration, *cuts]) - onset, pitch, velocity)
+                    )
+            if i == read[-1]:
+                expected += new.tolist()
+            assert sorted(track.notes.tolist()) == sorted(expected)
+        # What is written ends before the same key is struck at the edge, early.
+        for a, b in bars:
+            for onset, duration, pitch, _ in new.tolist():
+                early = (384 * b - 9, pitch) in {
+                    (x[0], x[2]) for x in score.tracks[1].notes.tolist()
+                }
+                end = 384 * b - (9 if early and 1 in read else 0)
+                assert not 384 * a <= onset < 384 * b or onset + duration <= end
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"fill": "13"}, "the piece has 12 bars"),
+        ({"fill": "3", "keep": "melody"}, "expected no fill beside it"),
+        ({"keep": "piano"}, "has not learned keep="),
+        ({"fill": "3", "tracks": "flute"}, "no part flute; expected some of melody, piano, drums"),
+    ],
+)
+def test_what_cannot_be_filled_is_one_line(options, words):
+    with pytest.raises(UserError, match=words):
+        write(band(), model=None, tokenizer=PIANO, **options)
+
+
+def test_bars_of_another_metre_or_too_many_are_one_line():
+    with pytest.raises(UserError, match="none of this model's, which are in 4/4"):
+        write(song(), fill="2", model=None, tokenizer=PIANO)
+    long = Score(96, [Track(notes=notes_from([(384 * i, 96, 60, 64) for i in range(18)]))])
+    with pytest.raises(UserError, match="at most 16 bars at a time"):
+        write(long, fill="1-17", model=None, tokenizer=PIANO)
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"fill": "9"}, "song.mid: fill: the piece has 5 bars"),
@@ -195,5 +279,5 @@ def test_models_that_have_not_learned_it_say_so(options):
     plain = Chorale()
     with pytest.raises(UserError, match="this model has not learned"):
         write(song(), tokenizer=plain, model=None, **options)
-    with pytest.raises(UserError, match="need a model of tokenizer=chorale"):
+    with pytest.raises(UserError, match=r"this model has not learned .*bach-chorales"):
         write(song(), tokenizer=REMI(), model=None, **options)

@@ -220,14 +220,6 @@ class Chorale(Tokenizer):
         moved = fill(frames, end, blocks, self.families["Empty"].start)
         return self._join(self.families["Fill"][blocks - 1], moved, True)
 
-    def check_gaps(self, *, keep: bool) -> None:
-        family, option, setting = ("Lead", "keep=", "lead") if keep else ("Fill", "fill=", "fill")
-        if not self.families[family]:
-            raise UserError(
-                f"this model has not learned {option}; take one that was trained with "
-                f"tokenizer.{setting}_probability above 0"
-            )
-
     def roles(self, score: Score, kept: Sequence[int]) -> list[int | None]:
         sung = [i for i, t in enumerate(score.tracks) if len(t.notes) and not t.is_drum]
         parts = [score.tracks[i] for i in sung]

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.errors import ParameterError
-from musicgen.midi import NOTE, TEMPO, Marker, Score, Track, pitch_name
-from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Rng, Tokenizer
+from musicgen.errors import ParameterError, UserError
+from musicgen.midi import NOTE, TEMPO, Marker, Score, Track, pitch_name, sort_notes
+from musicgen.tokenization.base import (
+    MAX_TOKENS_PER_BAR,
+    TICKS_PER_BEAT,
+    Gap,
+    Losses,
+    Rng,
+    Tokenizer,
+)
 from musicgen.tokenization.chords.symbols import CHORDS, NO_CHORD, QUALITIES, chord_index
 from musicgen.tokenization.quantization import (
     GridNotes,
@@ -20,10 +28,13 @@ from musicgen.tokenization.quantization import (
     remove_overlaps,
     to_grid,
 )
+from musicgen.tokenization.remi.arrangement import AHEAD, MAX_BARS, gap_tokens, next_bars
 from musicgen.tokenization.remi.grammar import REMIGrammar
 from musicgen.tokenization.remi.metre import Metres
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
-from musicgen.validation import check_bool, check_int
+from musicgen.validation import check_bool, check_float, check_int
+
+_NEVER = np.iinfo(np.int64).max // 4
 
 
 class REMI(Tokenizer):
@@ -32,6 +43,10 @@ class REMI(Tokenizer):
     All tracks but drums become one piano. Onsets are rounded to positions, durations to half
     positions (at most 4 beats), velocities and tempi to the nearest bin. Chords come from markers.
     With several metres, bars follow the time signatures from tick 0.
+
+    Pieces are encoded in their order. Training crops may be in another, see `arrangement`, from
+    which a model learns to fill bars; its tokens are in the vocabulary if its probability is
+    positive.
 
     Args:
         time_signatures: the metres of the vocabulary, see `Metres`.
@@ -42,6 +57,7 @@ class REMI(Tokenizer):
         chords: whether the vocabulary has Chord tokens.
         max_bars: maximum number of bars; later events are dropped.
         max_transposition: training crops are shifted by up to this many semitones up or down.
+        fill_probability: share of the crops in which what follows some bars precedes them.
     """
 
     name: ClassVar[str] = "remi"
@@ -58,6 +74,7 @@ class REMI(Tokenizer):
         chords: bool = True,
         max_bars: int = 4096,
         max_transposition: int = 6,
+        fill_probability: float = 0,
     ) -> None:
         check_int("positions_per_beat", positions_per_beat)
         if (TICKS_PER_BEAT // 2) % positions_per_beat:
@@ -66,6 +83,7 @@ class REMI(Tokenizer):
         check_bool("chords", chords)
         check_int("max_bars", max_bars)
         check_int("max_transposition", max_transposition, 0)
+        check_float("fill_probability", fill_probability, maximum=1)
         self.steps_per_beat = positions_per_beat
         self.metres = Metres(time_signatures, positions_per_beat)
         self.pitches = parse_bins("pitch_range", pitch_range, 0, 127, step=1)
@@ -74,7 +92,7 @@ class REMI(Tokenizer):
         if tempo_bins is not None:
             self.tempi = parse_bins("tempo_bins", tempo_bins, 4, 1000)
         self.chords, self.max_bars = chords, max_bars
-        self.max_transposition = max_transposition
+        self.max_transposition, self.fill_probability = max_transposition, fill_probability
         families = {
             "Bar": self.metres.tokens,
             "EOS": ["EOS"],
@@ -85,11 +103,12 @@ class REMI(Tokenizer):
             # In positions; at most 4 beats.
             "Duration": [f"Duration_{half / 2:g}" for half in range(1, 8 * positions_per_beat + 1)],
             "Chord": [f"Chord_{chord}" for chord in CHORDS if chords],
+            **gap_tokens(fill=fill_probability > 0),
         }
         self.vocabulary, self.families = number_tokens(families)
 
     def settings(self) -> dict[str, Any]:
-        return {
+        settings = {
             "time_signatures": self.metres.names,
             "positions_per_beat": self.steps_per_beat,
             "pitch_range": [self.pitches[0], self.pitches[-1]],
@@ -99,6 +118,9 @@ class REMI(Tokenizer):
             "max_bars": self.max_bars,
             "max_transposition": self.max_transposition,
         }
+        # Left out if zero, so that caches of earlier versions stay valid.
+        fill = {"fill_probability": self.fill_probability} if self.fill_probability else {}
+        return settings | fill
 
     def grammar(self) -> REMIGrammar:
         return REMIGrammar(self.vocabulary, self.families, self.metres.lengths, self.max_bars)
@@ -111,6 +133,9 @@ class REMI(Tokenizer):
 
     def find_track(self, track: Track) -> int | None:
         return None if track.is_drum else 0
+
+    def roles(self, score: Score, kept: Sequence[int]) -> list[int | None]:
+        return [self.find_track(track) for track in score.tracks]
 
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
         losses = Losses(score, self.steps_per_beat)
@@ -208,7 +233,9 @@ class REMI(Tokenizer):
         Time signatures are omitted where they are the default of MIDI files, 4/4.
         """
         tokens = self.until_end(tokens)
-        ticks = self.times(tokens) * (TICKS_PER_BEAT // self.steps_per_beat)
+        times = self.times(tokens)
+        order = np.argsort(times, kind="stable")
+        tokens, ticks = tokens[order], times[order] * (TICKS_PER_BEAT // self.steps_per_beat)
         bar, pitch, velocity, duration, tempo, chord = (
             within(tokens, self.families[family])
             for family in ("Bar", "Pitch", "Velocity", "Duration", "Tempo", "Chord")
@@ -238,12 +265,14 @@ class REMI(Tokenizer):
         tokens = np.asarray(tokens, dtype=np.int64)
         is_bar = within(tokens, self.families["Bar"])
         is_beat = within(tokens, self.families["Beat"])
-        lengths = self.metres.lengths[tokens[is_bar] - self.families["Bar"].start]
+        index = np.arange(len(tokens))
+        bar = np.maximum.accumulate(np.where(is_bar, index, -1))
         # Before the first bar, and at its beginning, the time is 0.
-        starts = np.concatenate([[0, 0], np.cumsum(lengths[:-1])])
+        begun = bar >= 0
+        length = self.metres.lengths[(tokens[bar] - self.families["Bar"].start) * begun]
+        start = (next_bars(tokens, self.families, self.metres.lengths)[bar] - length) * begun
         beat = np.where(is_beat, tokens - self.families["Beat"].start, 0)
-        index = np.where(is_bar | is_beat, np.arange(len(tokens)), 0)
-        return starts[np.cumsum(is_bar)] + beat[np.maximum.accumulate(index)]
+        return start + beat[np.maximum.accumulate(np.where(is_bar | is_beat, index, 0))]
 
     def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
         starts = self.times(tokens)[within(tokens, self.families["Bar"])]
@@ -258,6 +287,114 @@ class REMI(Tokenizer):
     ) -> IntArray:
         start = int(starts[0, 0])
         return tokens[start : start + length].astype(np.int64)
+
+    def arrange(self, window: IntArray, rng: Rng, length: int, bar_length: int) -> IntArray:
+        if rng.random() >= self.fill_probability:
+            return window
+        tokens = self.until_end(window)
+        bars = np.flatnonzero(within(tokens, self.families["Bar"]))
+        complete = len(tokens) < len(window) <= length - 2
+        edges = np.append(bars, len(tokens)) if complete else bars[bars <= length - 3]
+        last = len(edges) - 1 - AHEAD
+        if complete:
+            last += int(rng.integers(AHEAD + 1))
+        if last < 1:
+            return window
+        first = last - int(rng.integers(min(MAX_BARS, last))) - 1
+        if self._num_gap_metres(tokens, first, last) > 1:
+            return window
+        return self.fill(tokens[: edges[-1]], first, last)
+
+    def fill(self, tokens: IntArray, first: int, last: int) -> IntArray:
+        """Return the bars [first, last) of a piece behind those that follow them, as `arrangement`.
+
+        Notes that sound across an edge end there.
+
+        Args:
+            tokens: complete bars, without EOS. [L]
+        """
+        edges, starts = self._bar_edges(tokens)
+        begin, end, stop = edges[[first, last, min(last + AHEAD, len(edges) - 1)]]
+        index = np.arange(len(tokens))
+        edge = np.where(index < begin, starts[first], np.where(index < end, starts[last], _NEVER))
+        durations = self.families["Duration"]
+        longest = durations.start - 1 + 2 * (edge - self.times(tokens))
+        tokens = np.where(within(tokens, durations), np.minimum(tokens, longest), tokens)
+        gap, fill = self.families["Gap"][last - first - 1], self.families["Fill"].start
+        parts = [tokens[:begin], [gap], tokens[end:stop], [fill], tokens[begin:end]]
+        return np.concatenate([*parts, [self.vocabulary.id("EOS")]])
+
+    def _bar_edges(self, tokens: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the indices of the Bars of ids without EOS, and their steps, then of the end."""
+        bars = np.flatnonzero(within(tokens, self.families["Bar"]))
+        lengths = self.metres.lengths[tokens[bars] - self.families["Bar"].start]
+        return np.append(bars, len(tokens)), np.concatenate([[0], np.cumsum(lengths)])
+
+    def _num_gap_metres(self, tokens: IntArray, first: int, last: int) -> int:
+        """Return the number of metres of the bars [first, last) and the one before them."""
+        bars = tokens[within(tokens, self.families["Bar"])]
+        before = bars[first - 1] if first else self.families["Bar"].start
+        return len({before, *bars[first:last].tolist()})
+
+    def end_time(self, tokens: IntArray) -> int:
+        return int(self._bar_edges(self.until_end(tokens))[1][-1])
+
+    def gap(
+        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], length: int
+    ) -> Gap:
+        tokens = self.until_end(tokens)
+        _, starts = self._bar_edges(tokens)
+        if starts[-1] < end:  # in empty bars, which are not encoded
+            bar = [self.families["Bar"].start, *tokens[within(tokens, self.families["Bar"])]][-1]
+            missing = -(
+                -(end - starts[-1]) // self.metres.lengths[bar - self.families["Bar"].start]
+            )
+            tokens = np.append(tokens, np.full(missing, bar))
+        edges, starts = self._bar_edges(tokens)
+        first, last = np.searchsorted(starts, (start, end)).tolist()
+        if (starts[first], starts[last]) != (start, end):
+            metres = ", ".join(self.metres.names)
+            raise UserError(f"the bars to fill are none of this model's, which are in {metres}")
+        if last - first > MAX_BARS:
+            raise UserError(f"this model fills at most {MAX_BARS} bars at a time")
+        if self._num_gap_metres(tokens, first, last) > 1:
+            raise UserError("bars to fill must have the metre of those before them")
+        per_bar = len(tokens) // (len(edges) - 1)
+        room = (
+            length
+            - per_bar * (last - first)
+            - (edges[min(last + AHEAD, len(edges) - 1)] - edges[last])
+        )
+        begin = min(int(np.searchsorted(edges, edges[first] - room)), max(0, first - 1))
+        moved = self.fill(tokens[edges[begin] :], first - begin, last - begin)
+        before = np.flatnonzero(moved == self.families["Fill"].start)[0] + 1
+        return Gap(moved[:before], np.full(MAX_TOKENS_PER_BAR * (last - first), -1))
+
+    def close_gap(
+        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], filled: IntArray
+    ) -> IntArray:
+        piece, new, step = (
+            self.decode(tokens),
+            self.decode(filled),
+            TICKS_PER_BEAT // self.steps_per_beat,
+        )
+        (fill,) = np.flatnonzero(filled == self.families["Fill"].start)
+        moved = start * step - int(self.times(filled[: fill + 2])[-1]) * step
+        (piano,), first, last = piece.tracks, start * step, end * step
+        notes = piano.notes.copy()
+        before = notes["onset"] < first
+        cut = np.minimum(notes["duration"], first - notes["onset"])
+        notes["duration"] = np.where(before, cut, notes["duration"])
+        own = new.tracks[0].notes.copy()
+        own["onset"] += moved
+        inside = (own["onset"] >= first) & (own["onset"] < last)
+        notes = sort_notes(np.concatenate([notes, own[inside]]))
+        markers = [m for m in piece.markers if not first <= m.tick < last]
+        markers += [
+            m._replace(tick=m.tick + moved) for m in new.markers if first <= m.tick + moved < last
+        ]
+        track = replace(piano, notes=notes)
+        return self.encode(replace(piece, tracks=[track], markers=sorted(markers)))
 
     def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
         """Return the ids from a bar on, which begins with the chord and the tempo in force."""
