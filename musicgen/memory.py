@@ -9,9 +9,6 @@ from pathlib import Path
 
 import torch
 
-_MEMINFO = Path("/proc/meminfo")  # of Linux
-_LIMITS = Path("/sys/fs/cgroup")  # of a container or a SLURM job
-
 
 def total_memory() -> int | None:
     """Return the machine's memory in bytes; None if the system does not say."""
@@ -19,22 +16,6 @@ def total_memory() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError):  # Windows
         return None
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Return the bytes that this process can still take; None if the system does not say."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    try:
-        lines = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
-    except OSError:
-        return None
-    free = int(lines["MemAvailable"].split()[0]) * 1024
-    with suppress(OSError, ValueError):  # no limit
-        limit, used = (int((_LIMITS / f"memory.{n}").read_text()) for n in ("max", "current"))
-        free = min(free, limit - used)
-    return free
 
 
 def peak_memory(device: torch.device) -> int | None:

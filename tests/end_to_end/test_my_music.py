@@ -18,7 +18,7 @@ def test_a_plan_gives_the_weights_of_its_run_again(tmp_path, here):
         write(melody(seed, 32), tmp_path / f"my music/{seed}.mid")
     settings = (
         *("model.dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
-        *("loader.length=16", "callbacks.memory=null", "trainer.log_every_n_steps=1"),
+        *("loader.length=16", "trainer.log_every_n_steps=1"),
     )
     plan = ("experiment=my_music", f"data.root={tmp_path / 'my music'}", "minutes=0.06")
     done = succeed(here(tmp_path, "train.py", *plan, *settings, "hydra.run.dir=run"))

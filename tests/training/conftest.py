@@ -24,7 +24,6 @@ TINY = (
     "loader.batch_size=2",
     "trainer.val_check_interval=3",
     "trainer.log_every_n_steps=1",
-    "callbacks.memory=null",  # which runs the model before the first step
 )
 
 Rows = dict[int, dict[str, str]]

@@ -20,7 +20,7 @@ from musicgen.random import NoiseKey
 from musicgen.training.module import TrainingModule
 from musicgen.training.tasks import Classification, LanguageModeling, MaskedLanguageModeling
 from tests.data.non_music.samples import SAMPLES
-from tests.training.conftest import assert_equal, runner, saved
+from tests.training.conftest import runner, saved
 
 TINY = (
     "model.dim=16",
@@ -98,11 +98,9 @@ def test_listops_learns(run):
 
 
 def test_batch_norm_counts_the_batches_of_training_alone(run, tmp_path):
-    run("with", *LISTOPS, "model.norm=batch")
-    run("without", *LISTOPS, "model.norm=batch", "callbacks.memory=null")
-    ours = saved(tmp_path / "with")
-    assert ours["state_dict"]["model.layers.0.ff_norm.norm.num_batches_tracked"] == 3
-    assert_equal(ours, saved(tmp_path / "without"))
+    run("run", *LISTOPS, "model.norm=batch")
+    state = saved(tmp_path / "run")["state_dict"]
+    assert state["model.layers.0.ff_norm.norm.num_batches_tracked"] == 3
 
 
 @pytest.mark.slow
