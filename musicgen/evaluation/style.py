@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,8 +23,7 @@ from musicgen.metrics.style import (
 from musicgen.metrics.style_anchors import StyleLabel, anchor_similarities, style_labels
 from musicgen.midi import Score
 from musicgen.report.tables import write_csv
-from musicgen.text import pluralize
-from musicgen.validation import check_choice, check_int
+from musicgen.validation import check_int
 
 NUM_PARTS = 4  # as published
 PARTS = tuple(f"{k} of {NUM_PARTS}" for k in range(1, NUM_PARTS + 1))
@@ -43,12 +42,10 @@ class Style(Measure):
     left out, with reasons.
 
     Args:
-        pool: compares the samples of a `prompt`, or all of a `style`, as one; None: each alone.
         pattern: of the names of styles, see `style_labels`.
         anchor_pieces: originals that the anchors are measured with; 0: no anchors.
     """
 
-    pool: str | None
     pattern: str
     anchor_pieces: int
 
@@ -60,7 +57,6 @@ class Style(Measure):
     )
 
     def __post_init__(self) -> None:
-        check_choice("pool", self.pool, (None, "prompt", "style"))
         check_int("anchor_pieces", self.anchor_pieces, minimum=0)
 
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
@@ -70,8 +66,8 @@ class Style(Measure):
             references, pairs, skipped = open_pairs(inputs, inputs.generated, self.name)
             labels = style_labels(references.sources, self.pattern)
             details: list[Row] = []
-            for comparison in track(pool(pairs, self.pool, labels), self.name):
-                details += piece_rows(comparison)
+            for pair in track(pairs, self.name):
+                details += piece_rows(pair)
             left_out = [{"piece": file, "reason": reason} for file, reason in skipped.items()]
             write_csv(details + left_out, out / "style_pieces.csv")
             rows = summary_rows(details, inputs.seed)
@@ -108,45 +104,14 @@ def _beside_means(rows: list[Row], column: str) -> list[Row]:
     return table
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Continuations that are compared with references, each pooled if there are several."""
-
-    name: str
-    reference: str
-    continuations: Sequence[Score]
-    references: Sequence[Score]
-
-
-def pool(pairs: list[Pair], by: str | None, labels: dict[str, StyleLabel]) -> list[Comparison]:
-    """Return each pair alone, or the pairs of a prompt or a style as one comparison."""
-    if by is None:
-        return [Comparison(p.file, p.name, [p.continuation], [p.reference]) for p in pairs]
-    groups: defaultdict[str, list[Pair]] = defaultdict(list)
-    for pair in pairs:
-        groups[pair.name if by == "prompt" else labels[pair.name].style].append(pair)
-    if "" in groups:
-        raise UserError(
-            f"metric.style.pool=style: {groups[''][0].name} has no style in its name; "
-            "give metric.style.pattern"
-        )
-    comparisons = []
-    for name, group in groups.items():
-        originals = {pair.name: pair.reference for pair in group}
-        continuations = [pair.continuation for pair in group]
-        files = pluralize(len(group), "pieces")
-        comparisons.append(Comparison(files, name, continuations, list(originals.values())))
-    return comparisons
-
-
-def piece_rows(comparison: Comparison) -> Iterator[Row]:
-    """Yield the similarities of a comparison by profile, part and role."""
-    names = {"piece": comparison.name, "reference": comparison.reference}
+def piece_rows(pair: Pair) -> Iterator[Row]:
+    """Yield the similarities of a continuation to its reference by profile, part and role."""
+    names = {"piece": pair.file, "reference": pair.name}
     for profile in PROFILES:
-        target = style_profiles(comparison.references, profile)
+        target = style_profiles(pair.reference, profile)
         chunks = [(0, 1), *((k, NUM_PARTS) for k in range(NUM_PARTS))]
         for label, chunk in zip(("all", *PARTS), chunks, strict=True):
-            found = style_profiles(comparison.continuations, profile, chunk)
+            found = style_profiles(pair.continuation, profile, chunk)
             row = {**names, "profile": profile, "part": label}
             similarities = {"all": mean_similarity(found, target)}
             similarities |= role_similarities(found, target)

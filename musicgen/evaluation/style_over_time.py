@@ -15,7 +15,7 @@ from musicgen.console import track
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import Inputs, Measure, Row, pivot
 from musicgen.evaluation.references import open_pairs
-from musicgen.evaluation.style import piece_rows, pool
+from musicgen.evaluation.style import piece_rows
 from musicgen.metrics import Summary
 from musicgen.metrics.style_anchors import style_labels
 from musicgen.metrics.summary import mean_of_valid
@@ -72,9 +72,9 @@ class StyleOverTime(Measure):
         references, pairs, _ = open_pairs(inputs, folder, self.name)
         labels = style_labels(references.sources, self.pattern)
         found: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
-        for comparison in track(pool(pairs, None, labels), Path(folder).name):
-            style = labels[comparison.reference].style or comparison.reference
-            for row in piece_rows(comparison):
+        for pair in track(pairs, Path(folder).name):
+            style = labels[pair.name].style or pair.name
+            for row in piece_rows(pair):
                 if row["role"] == "all" and row["part"] != "all":
                     found[row["profile"], row["part"], style].append(row["similarity"])
         return [

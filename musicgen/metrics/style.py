@@ -12,7 +12,7 @@ the bin below.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -37,14 +37,13 @@ _PAIRS_PER_BLOCK = 2**16
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
-Music = Score | Sequence[Score]
 Profiles = Mapping[str, FloatArray]
 """Histograms by role."""
 
 
 def style_similarity(
-    music: Music,
-    reference: Music,
+    music: Score,
+    reference: Score,
     profile: Profile = "onset_duration",
     chunk: tuple[int, int] = (0, 1),
 ) -> float:
@@ -58,7 +57,7 @@ def style_similarity(
 
 
 def style_profiles(
-    music: Music, profile: Profile = "onset_duration", chunk: tuple[int, int] = (0, 1)
+    music: Score, profile: Profile = "onset_duration", chunk: tuple[int, int] = (0, 1)
 ) -> Profiles:
     """Compute a normalised histogram of notes for each role (`musicgen.midi.role`).
 
@@ -78,28 +77,23 @@ def style_profiles(
     tokenizer that merges them leaves only the pooled part to compare.
 
     Args:
-        music: a piece, or a group of pieces, such as those of one style: the histograms of a
-            group's pieces are summed.
-        chunk: `(k, n)` includes only the k-th (from 0) of n equally long chunks of each piece. A
+        chunk: `(k, n)` includes only the k-th (from 0) of n equally long chunks of the piece. A
             note belongs to the chunk [start, end) of its onset, and keeps its position in the bar.
     """
     check_choice("profile", profile, PROFILES)
-    counts: dict[str, IntArray] = {}
-    for score in [music] if isinstance(music, Score) else music:
-        bar_starts = score.bar_starts()
-        end = score.end
-        edges = [-(-k * end // chunk[1]) for k in (chunk[0], chunk[0] + 1)]  # rounded up
-        for name, notes in notes_by_role(score).items():
-            if profile != "onset_velocity" and (name == DRUMS) != (profile == "onset_drum"):
-                continue
-            if chunk != (0, 1):
-                notes = notes[(notes["onset"] >= edges[0]) & (notes["onset"] < edges[1])]
-            if profile == "time_pitch":
-                count = _time_pitch(notes, score.ticks_per_beat)
-            else:
-                count = _onset_histogram(profile, notes, score.ticks_per_beat, bar_starts)
-            counts[name] = counts.get(name, 0) + count
-    return {name: count / max(1, count.sum()) for name, count in counts.items()}
+    profiles: dict[str, FloatArray] = {}
+    edges = [-(-k * music.end // chunk[1]) for k in (chunk[0], chunk[0] + 1)]  # rounded up
+    for name, notes in notes_by_role(music).items():
+        if profile != "onset_velocity" and (name == DRUMS) != (profile == "onset_drum"):
+            continue
+        if chunk != (0, 1):
+            notes = notes[(notes["onset"] >= edges[0]) & (notes["onset"] < edges[1])]
+        if profile == "time_pitch":
+            count = _time_pitch(notes, music.ticks_per_beat)
+        else:
+            count = _onset_histogram(profile, notes, music.ticks_per_beat, music.bar_starts())
+        profiles[name] = count / max(1, count.sum())
+    return profiles
 
 
 def role_similarities(profiles: Profiles, reference: Profiles) -> dict[str, float]:

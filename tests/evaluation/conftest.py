@@ -23,7 +23,7 @@ def inputs(settings):
 
 @pytest.fixture
 def measure(settings):
-    """`measure("style", pool="prompt")`."""
+    """`measure("style", anchor_pieces=0)`."""
 
     def build(name, **changed):
         settings["metric"][name] |= changed

@@ -149,13 +149,6 @@ def test_tracks_of_one_role_are_one_part(profile):
     assert cells(apart, profile) == cells(together, profile) != {}
 
 
-def test_histograms_of_a_group_are_summed():
-    # Three notes at the first beat and one at the second: (3, 1) against (1, 0).
-    group = [piano((0, 9, 60), (4 * TPB, 9, 60)), piano((0, 9, 60), (TPB, 9, 60))]
-    assert cells(group, "onset_duration") == {(0, 0): 0.75, (6, 0): 0.25}
-    assert style_similarity(group, piano((0, 9, 60))) == pytest.approx(3 / 10**0.5)
-
-
 def test_pitched_profiles_exclude_drums_and_the_drum_profile_has_only_drums():
     score = piano((0, 9, 60))
     score.tracks += piano((0, 9, 36), name="Drums", is_drum=True).tracks
