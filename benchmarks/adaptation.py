@@ -1,11 +1,11 @@
 """Learning somebody's music from a few pieces: all weights, LoRA, a prefix state, or nothing.
 
-    python -m benchmarks.adaptation --base RUN --root FOLDER [--data pop909] [--pieces 5,20,100]
+    python -m benchmarks.adaptation --base RUN --root POP909 [--pieces 5,20,100]
 
-Each family of pieces is learned on its own, by train.py init=RUN, and measured on pieces of the
-family that are held out. Families are the folders below --root; with --data pop909, the songs with
-the most and with the fewest sevenths among their chords. Without --root, grooves are composed. The
-base must not have been trained on these pieces. Finished runs are kept, and so are their figures.
+Each family of songs is learned on its own, by train.py init=RUN, and measured on songs of the
+family that are held out. Families are the songs with the fewest and with the most sevenths among
+their chords. The base must not have been trained on these songs. Finished runs are kept, and so are
+their figures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import numpy as np
 
 from benchmarks import measure
 from musicgen import load
-from musicgen.composer import compose_corpus
 from musicgen.data.corpora import Corpus
 from musicgen.evaluation.position_loss import position_losses
 from musicgen.files import write_text
@@ -37,18 +36,14 @@ METHODS = {
     "lora": ["adapter=lora", "optimizer.lr=2e-3"],
     "prefix_state": ["adapter=prefix_state"],
 }
-CORPORA = ("midi_folder", "pop909")
 WINDOWS = 2  # of a held-out piece, in training lengths
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--base", required=True, help="a run, or a model of the package")
-    parser.add_argument("--root", type=Path)
-    parser.add_argument("--data", default="midi_folder", choices=CORPORA)
+    parser.add_argument("--root", type=Path, required=True, help="POP909's folder")
     parser.add_argument("--pieces", default="5,20,100")
-    parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--families", type=int, default=3, help="at most, the largest ones")
     parser.add_argument("--held-out", type=int, default=20, help="pieces of a family to measure on")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
@@ -57,7 +52,7 @@ def main() -> None:
     args = parser.parse_args()
     rng, base = np.random.default_rng(args.seed), load(args.base)
     rows = []
-    for family, pieces in families(args).items():
+    for family, pieces in families(args.root).items():
         order = [pieces[i] for i in rng.permutation(len(pieces))]
         held_out = gather(order[: args.held_out], args.out / family / "held_out")
         for count in map(int, args.pieces.split(",")):
@@ -66,7 +61,7 @@ def main() -> None:
                 print(f"{family}: only {len(learned)} pieces to learn from, not {count}")
                 continue
             folder = gather(learned, args.out / family / str(count))
-            for method in args.methods.split(","):
+            for method in METHODS:
                 run = args.out / family / f"{count}-{method}"
                 row = run_row(args, base, method, run, folder, held_out)
                 rows.append({"family": family, "pieces": count, "method": method, **row})
@@ -78,25 +73,15 @@ def main() -> None:
         "rows": rows,
     }
     write_text(args.out / "adaptation.json", json.dumps(content, indent=1) + "\n")
-    print(measure.markdown([in_words(row) for row in table]))
+    print(measure.markdown(table))
 
 
-def families(args: argparse.Namespace) -> dict[str, list[Path]]:
-    """Return the files, or POP909's song folders, of the largest families."""
-    if args.data == "pop909":
-        songs = sorted(path.parent for path in args.root.glob("*/chord_midi.txt"))
-        ranked = sorted(songs, key=lambda song: (share_of_sevenths(song), song))
-        third = len(ranked) // 3
-        return {"triads": ranked[:third], "sevenths": ranked[-third:]}
-    root = args.root
-    if root is None:
-        root = args.out / "composed"
-        compose_corpus(root, kind="groove", num_pieces=1200, seed=7)
-    found: dict[str, list[Path]] = {}
-    for path in sorted(root.rglob("*.mid")):
-        found.setdefault(path.relative_to(root).parts[0], []).append(path)
-    largest = sorted(found, key=lambda family: (-len(found[family]), family))[: args.families]
-    return {family: found[family] for family in largest}
+def families(root: Path) -> dict[str, list[Path]]:
+    """Return the folders of the songs with the fewest and with the most sevenths."""
+    songs = sorted(path.parent for path in root.glob("*/chord_midi.txt"))
+    ranked = sorted(songs, key=lambda song: (share_of_sevenths(song), song))
+    third = len(ranked) // 3
+    return {"triads": ranked[:third], "sevenths": ranked[-third:]}
 
 
 def share_of_sevenths(song: Path) -> float:
@@ -111,13 +96,9 @@ def share_of_sevenths(song: Path) -> float:
 
 
 def gather(pieces: list[Path], folder: Path) -> Path:
-    """Copy pieces, which are files or folders, to a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Copy the folders of songs to a folder."""
     for piece in pieces:
-        if piece.is_dir():
-            shutil.copytree(piece, folder / piece.name, dirs_exist_ok=True)
-        else:
-            shutil.copy(piece, folder)
+        shutil.copytree(piece, folder / piece.name, dirs_exist_ok=True)
     return folder.resolve()
 
 
@@ -138,7 +119,7 @@ def run_row(
     model = base
     if method != "none":
         settings = [
-            *(f"init={args.base}", f"data={args.data}", f"data.root={learned}"),
+            *(f"init={args.base}", "data=pop909", f"data.root={learned}"),
             *("loader.val_fraction=0.2", "loader.test_fraction=0"),
             f"loader.cache_dir={args.out.resolve() / 'cache'}",
             f"loader.chords={base.content.config['loader']['chords']}",
@@ -156,7 +137,7 @@ def run_row(
             load(run).save_pretrained(run, dtype="float16")
         row["kilobytes"] = round(file.stat().st_size / 1e3)
         model = load(run / "checkpoints" / "best.ckpt")
-    row["losses"] = losses(model, measure.corpus(args.data, held_out), args.out / "cache")
+    row["losses"] = losses(model, measure.corpus("pop909", held_out), args.out / "cache")
     write_text(finished, json.dumps(row) + "\n")
     return row
 
@@ -197,26 +178,14 @@ def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     for key in ("seconds", "kilobytes")
                 },
             }
-            if base:
-                gains = Summary.of(
-                    base[row["family"], count][name] - loss
-                    for row in chosen
-                    for name, loss in row["losses"].items()
-                )
-                entry["gain"] = [round(x, 3) for x in (gains.mean, gains.low, gains.high)]
+            gains = Summary.of(
+                base[row["family"], count][name] - loss
+                for row in chosen
+                for name, loss in row["losses"].items()
+            )
+            entry["gain"] = [round(x, 3) for x in (gains.mean, gains.low, gains.high)]
             table.append(entry)
     return table
-
-
-def in_words(row: dict[str, Any]) -> dict[str, object]:
-    """Return a row for print; intervals are bootstrapped over the held-out pieces."""
-    loss, gain = (
-        "{:.3f} [{:.3f}, {:.3f}]".format(*row[key]) if key in row else ""
-        for key in ("loss", "gain")  # no gain without the method none
-    )
-    numbers = {key: row[key] for key in ("pieces", "method")}
-    cost = {"seconds": row["seconds"], "kB": f"{row['kilobytes']:,}"}
-    return {**numbers, "loss": loss, "gain over the base": gain, **cost}
 
 
 if __name__ == "__main__":
