@@ -10,7 +10,6 @@ validation pieces, the lowest of the run. Finished runs are kept.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import re
 import subprocess
@@ -23,7 +22,7 @@ import yaml
 
 from benchmarks import measure
 from musicgen.cli.plan import PROBE, TEACH
-from musicgen.files import write_text
+from musicgen.files import read_csv, write_text
 
 
 def main() -> None:
@@ -93,8 +92,7 @@ def train(run: Path, *settings: str) -> int:
 
 def validations(run: Path) -> dict[int, float]:
     """Return the validation losses by step, in nats a token."""
-    with (run / "metrics.csv").open() as file:
-        rows = [entry for entry in csv.DictReader(file) if entry["val/loss"]]
+    rows = [entry for entry in read_csv(run / "metrics.csv") if entry["val/loss"]]
     return {int(entry["step"]) + 1: float(entry["val/loss"]) for entry in rows}
 
 

@@ -11,7 +11,6 @@ places and, where the command gives none, the seed. Losses by position, and T an
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import math
 import re
@@ -30,6 +29,7 @@ from benchmarks.commands import Job, treatments
 from musicgen.checkpoints import run_identity
 from musicgen.cli.datasets import build_examples
 from musicgen.evaluation.resources import best_row
+from musicgen.files import read_csv
 from musicgen.models import parameter_count
 from musicgen.package_data import CONF
 from musicgen.report.tables import as_table, write_csv
@@ -40,7 +40,7 @@ PARAMETERS = "parameters"  # the metric that needs no run
 
 
 def main() -> None:
-    rows = published()
+    rows = read_csv(PUBLISHED)
     papers = list(dict.fromkeys(row["paper"] for row in rows))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("paper", choices=papers)
@@ -64,12 +64,6 @@ def main() -> None:
         total = len({row["command"] for row in rows})
         print(f"not run, {len(missing)} of {pluralize(total, 'commands')}:")
         print(*missing, sep="\n")
-
-
-def published() -> list[dict[str, str]]:
-    """Return the rows of published.csv."""
-    with PUBLISHED.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def compare(
@@ -115,8 +109,7 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
-            self.rows = list(csv.DictReader(file))
+        self.rows = read_csv(folder / "metrics.csv")
 
     @cached_property
     def identity(self) -> str:

@@ -11,7 +11,6 @@ finish are named. `corpora.md` shows the losses on several corpora beside each o
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import statistics
 import subprocess
@@ -25,7 +24,7 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from benchmarks import measure
-from musicgen.files import atomic_path, write_text
+from musicgen.files import atomic_path, read_csv, write_text
 from musicgen.report.tables import write_csv, write_json, write_latex
 from musicgen.run_folders import OVERRIDES
 
@@ -98,8 +97,7 @@ def find_runs(root: Path) -> list[Run]:
             continue
         config = OmegaConf.load(folder / "config.yaml")
         given = dict(str(item).split("=", 1) for item in OmegaConf.load(file))
-        with (folder / "metrics.csv").open(newline="", encoding="utf-8") as lines:
-            metrics = list(csv.DictReader(lines))
+        metrics = read_csv(folder / "metrics.csv")
         kind = config.model.attention
         attention = "softmax" if "Softmax" in kind._target_ else "favor"
         if (decay := kind.get("decay", "none")) != "none":

@@ -12,7 +12,6 @@ before and after. What earlier calls measured stays in results/speedrun.json: do
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import statistics
 import subprocess
@@ -28,6 +27,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from benchmarks import measure, tables
+from musicgen.files import read_csv
 from musicgen.package_data import CONF
 
 RATES = {"seconds": "train/tokens_per_second", "CPU seconds": "train/tokens_per_cpu_second"}
@@ -70,22 +70,21 @@ def spent(metrics: Path, loss: float) -> dict[str, Any]:
     """
     used = dict.fromkeys(["steps", "tokens", *RATES], 0.0)
     last = None
-    with metrics.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["train/tokens"]:
-                tokens = float(row["train/tokens"])
-                seconds = {
-                    clock: used[clock] + (tokens - used["tokens"]) / float(row[rate])
-                    for clock, rate in RATES.items()
-                }
-                used = {"steps": int(row["step"]) + 1, "tokens": tokens, **seconds}
-            if row["val/loss"]:
-                found = float(row["val/loss"])
-                if found <= loss:
-                    above, before = last or (found, used)
-                    share = (above - loss) / (above - found) if last else 1
-                    return {x: before[x] + share * (used[x] - before[x]) for x in used}
-                last = found, used
+    for row in read_csv(metrics):
+        if row["train/tokens"]:
+            tokens = float(row["train/tokens"])
+            seconds = {
+                clock: used[clock] + (tokens - used["tokens"]) / float(row[rate])
+                for clock, rate in RATES.items()
+            }
+            used = {"steps": int(row["step"]) + 1, "tokens": tokens, **seconds}
+        if row["val/loss"]:
+            found = float(row["val/loss"])
+            if found <= loss:
+                above, before = last or (found, used)
+                share = (above - loss) / (above - found) if last else 1
+                return {x: before[x] + share * (used[x] - before[x]) for x in used}
+            last = found, used
     return dict.fromkeys(used)
 
 

@@ -7,7 +7,6 @@ benchmarks/results/, where they are not rounded. They are rounded here, once.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import RESULTS, markdown
-from musicgen.files import write_text
+from musicgen.files import read_csv, write_text
 from musicgen.metrics.position_loss import unit_summary
 
 ROOT = Path(__file__).parents[1]
@@ -231,14 +230,13 @@ def race(lines: Sequence[Sequence[str]]) -> list[Row]:
 def encodings(corpus: str) -> dict[tuple[str, str], str]:
     """Return losses by attention and entry: within the training length / at four times it."""
     found = {}
-    with (RESULTS / "race" / corpus / "race.csv").open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            parts = []
-            for column in ("trained", "4×"):
-                deviation = row[f"{column} seed_std"]
-                more = f" ± {float(deviation):.3f}" if deviation else ""
-                parts.append(f"{float(row[column]):.3f}{more}")
-            found[row["attention"], row["entry"]] = " / ".join(parts)
+    for row in read_csv(RESULTS / "race" / corpus / "race.csv"):
+        parts = []
+        for column in ("trained", "4×"):
+            deviation = row[f"{column} seed_std"]
+            more = f" ± {float(deviation):.3f}" if deviation else ""
+            parts.append(f"{float(row[column]):.3f}{more}")
+        found[row["attention"], row["entry"]] = " / ".join(parts)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import tempfile
 from collections.abc import Iterator
@@ -45,6 +46,12 @@ def write_text(path: str | Path, text: str) -> None:
     Bytes of file names that are not UTF-8 are escaped as JSON does.
     """
     write_bytes(path, text.encode(errors="backslashreplace"))
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file, by the names of its columns."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from musicgen.checkpoints.content import CheckpointContent, class_name
+from musicgen.files import read_csv
 
 CARD = "README.md"
 WATTS = 10  # of a busy core, assumed
@@ -103,8 +103,7 @@ def run_facts(checkpoint: Path, content: CheckpointContent) -> CardFacts:
         return CardFacts()
     table = path.parent / "evaluation/evaluation.csv"
     measures = evaluated(table) if table.is_file() else []
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row.get("train/hours")]
+    rows = [row for row in read_csv(path) if row.get("train/hours")]
     nats = [
         f"; {float(row['val/nats_per_note']):.3f} nats a note of validation pieces"
         for row in rows
@@ -126,17 +125,16 @@ def evaluated(table: Path) -> list[Row]:
     def number(text: str) -> float | None:
         return float(text) if text not in ("", "nan") else None
 
-    with table.open(newline="", encoding="utf-8") as file:
-        return [
-            {
-                "of": "Held-out pieces",
-                **{name: row[name] for name in ("measure", "n", "beside")},
-                "generated": number(row["mean"]),
-                **{name: number(row[name]) for name in ("low", "high")},
-                "originals": number(row["beside_mean"]),
-            }
-            for row in csv.DictReader(file)
-        ]
+    return [
+        {
+            "of": "Held-out pieces",
+            **{name: row[name] for name in ("measure", "n", "beside")},
+            "generated": number(row["mean"]),
+            **{name: number(row[name]) for name in ("low", "high")},
+            "originals": number(row["beside_mean"]),
+        }
+        for row in read_csv(table)
+    ]
 
 
 def _steps(content: CheckpointContent) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from musicgen.checkpoints import CheckpointContent, errors_name, find_checkpoint
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import Inputs, Measure, Row
 from musicgen.evaluation.runs import name_runs
+from musicgen.files import read_csv
 from musicgen.report.tables import write_latex
 
 
@@ -49,8 +49,7 @@ def best_row(metrics: Path, given: str) -> Row:
         given: the setting that named it, for errors.
     """
     try:
-        with metrics.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if row.get("val/loss")]
+        rows = [row for row in read_csv(metrics) if row.get("val/loss")]
     except OSError as error:
         raise UserError(
             f"{given}: {metrics} cannot be read ({error.strerror}); give the folder of a run that "

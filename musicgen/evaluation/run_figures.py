@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -40,7 +39,7 @@ from musicgen.evaluation.verdict import (
     TRIGRAM,
     Facts,
 )
-from musicgen.files import write_bytes
+from musicgen.files import read_csv, write_bytes
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
@@ -385,6 +384,5 @@ def _fall(model: MusicModel) -> float | None:
     path = model.path.parent.parent / "metrics.csv"
     if not path.is_file():
         return None
-    with path.open(newline="", encoding="utf-8") as file:
-        losses = [float(row["val/loss"]) for row in csv.DictReader(file) if row.get("val/loss")]
+    losses = [float(row["val/loss"]) for row in read_csv(path) if row.get("val/loss")]
     return 1 - losses[-1] / losses[-2] if len(losses) > 1 else None

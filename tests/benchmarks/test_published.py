@@ -14,9 +14,10 @@ from scipy import stats
 from benchmarks import published
 from benchmarks.commands import jobs, treatments
 from benchmarks.published import Figure, as_text, find_runs
+from musicgen.files import read_csv
 from musicgen.models import check_compatible
 
-ROWS = published.published()
+ROWS = read_csv(published.PUBLISHED)
 TREATMENTS = sorted({(j.script, j.treatment) for r in ROWS for j in jobs(r["command"])})
 
 
