@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -20,8 +22,25 @@ LOCK = ".lock"  # held by the process that writes in a folder
 LAST = Path("checkpoints", "last.ckpt")  # of a run's folder
 _ROOT = Path("outputs")
 _FOLDER = "config.json"  # of a model that `save_pretrained` wrote
-FEW_STEPS = 100  # with fewer, a run without `init` has not learned what a bar is
 _DEFAULT = "pop-piano-small"  # of the models of the package
+
+
+@contextmanager
+def claimed(folder: Path, otherwise: str) -> Iterator[None]:
+    """Hold a folder for one process; raise `UserError` with a text if another one holds it."""
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(f"{folder}: {otherwise}") from None
+    except (NotImplementedError, OSError):  # a file system without locks
+        pass
+    try:
+        yield
+    finally:
+        if lock.is_locked:
+            (folder / LOCK).unlink(missing_ok=True)
+            lock.release()
 
 
 def record_start(folder: Path) -> None:
@@ -48,17 +67,6 @@ def job_id(otherwise: str) -> str:
 def run_id(output_dir: str) -> str:
     """Return the id of a run for W&B, from its folder: a resumed run keeps it."""
     return "-".join(Path(output_dir).parts[-2:])
-
-
-def is_training(folder: Path) -> bool:
-    """Return whether a process trains in a run's folder now; one that was killed does not."""
-    if not (folder / LOCK).exists():
-        return False
-    try:
-        with FileLock(folder / LOCK, timeout=0):
-            return False
-    except OSError as error:  # others: a folder that may not be written
-        return isinstance(error, Timeout)
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -89,9 +97,8 @@ def find_checkpoint(name: str, setting: str = "checkpoint") -> Path:
 
     Args:
         name: a file, a run folder (its best), a folder of `save_pretrained`, `latest`,
-            `hf://USER/NAME`, or a model of the package, see `package_models`. `latest` is the run
-            below outputs/ that started last, but of debug runs; without a run, a model of the
-            package.
+            `hf://USER/NAME`, or a model of the package. `latest` is the run below outputs/ that
+            started last, but of debug runs; without a run, a model of the package.
     """
     if name.startswith(PREFIX):
         return download(name)
@@ -114,23 +121,6 @@ def find_checkpoint(name: str, setting: str = "checkpoint") -> Path:
     known = ", ".join(["latest", *models])
     raise UserError(
         f"{setting}={name}: no such file or folder; give a .ckpt, a run's folder, or {known}"
-    )
-
-
-def describe_latest(path: Path, steps: int, *, begun: bool) -> str | None:
-    """Return a line for the user if `latest` is a model of the package, or has learned little.
-
-    Args:
-        steps: that the run took.
-        begun: whether it began with the weights of another.
-    """
-    if path.parent == PRETRAINED:
-        return f"no run below outputs/: {path.name}, which comes with the package, takes its place"
-    if steps >= FEW_STEPS or begun:
-        return None
-    return (
-        f"{path}, the latest run, took {steps:,} steps only: train for longer, or take "
-        f"checkpoint={_DEFAULT}, which comes with the package"
     )
 
 

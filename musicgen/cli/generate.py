@@ -45,7 +45,6 @@ from musicgen.midi import Score, loads
 from musicgen.midi.audio import Soundfont
 from musicgen.models import parameter_count
 from musicgen.report import render_report
-from musicgen.run_folders import find_checkpoint, is_training
 from musicgen.text import pluralize
 from musicgen.validation import check_choice, check_int
 
@@ -67,8 +66,6 @@ def main(cfg: DictConfig) -> None:
         model = model.with_adapter(path, kind)
     model = model.to(find_device(cfg.device))
     log(model.content.describe(model.path))
-    if cfg.checkpoint == "latest" and is_training(find_checkpoint("latest").parents[1]):
-        log("this run is still training: these are its best weights so far")
     request = build_request(model, cfg)
     soundfont = None if cfg.soundfont is None else Soundfont(str(cfg.soundfont))
     prompts, left_out = read_prompts(model, cfg, request)

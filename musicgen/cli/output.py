@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from musicgen.errors import UserError
 from musicgen.files import remove_if_empty
-from musicgen.run_folders import LOCK
+from musicgen.run_folders import claimed
 from musicgen.validation import check_choice
 
 
@@ -49,22 +47,11 @@ def claimed_folder(name: str | None, default: str) -> Iterator[Path]:
         UserError: the folder cannot be made, or another process has claimed it.
     """
     folder = make_folder(name, default)
-    with remove_if_empty(folder):
-        lock = FileLock(folder / LOCK, timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise UserError(
-                f"out={folder}: another process is writing there; give another folder"
-            ) from None
-        except (NotImplementedError, OSError):  # a file system without locks
-            pass
-        try:
-            yield folder
-        finally:
-            if lock.is_locked:
-                (folder / LOCK).unlink(missing_ok=True)
-                lock.release()
+    with (
+        remove_if_empty(folder),
+        claimed(folder, "another process is writing there; give another folder with out=DIR"),
+    ):
+        yield folder
 
 
 def find_device(name: str) -> str:

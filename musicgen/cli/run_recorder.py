@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
 from musicgen.cli.resume_arguments import save_overrides
 from musicgen.console import log
 from musicgen.errors import UserError
 from musicgen.files import write_text
-from musicgen.run_folders import LOCK, OVERRIDES, RECORD, has_checkpoint, record_start
+from musicgen.run_folders import LOCK, OVERRIDES, RECORD, claimed, has_checkpoint, record_start
 
 CONFIG = "config.yaml"
 
@@ -40,22 +39,11 @@ class RunRecorder(pl.Callback):
             UserError: another process trains in the folder, or it holds another run.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder / LOCK, timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise UserError(
-                f"{self.folder}: another process is training in this folder; wait for its end, or "
-                "interrupt it first"
-            ) from None
-        try:
+        other = "another process is training in this folder; wait for its end, or interrupt it"
+        with claimed(self.folder, other):
             if self.cfg.resume is None:
                 self._start()
             yield
-        finally:
-            with suppress(OSError):
-                (self.folder / LOCK).unlink()
-            lock.release()
 
     def _start(self) -> None:
         """Record a new run; one that was stopped before its first checkpoint is replaced."""

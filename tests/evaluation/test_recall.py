@@ -6,7 +6,7 @@ import torch
 
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.errors import ParameterError
-from musicgen.evaluation.recall import OPENING, piece_parts, plant, plot_recall
+from musicgen.evaluation.recall import OPENING, piece_parts, plant
 from musicgen.metrics.key import find_key
 from musicgen.midi import TimeSignature, pitched_notes
 from musicgen.tokenization import REMI, Groove2Groove
@@ -92,14 +92,3 @@ def test_pieces_without_room_have_no_planted_bar():
 def test_lags_are_a_list_of_bars(measure, lags):
     with pytest.raises(ParameterError, match=r"metric\.recall\.lags"):
         measure("recall", lags=lags)
-
-
-def test_plot(tmp_path):
-    names = [("all", "token"), ("return 8", "token"), ("copy 8", "pitch")]
-    rows = [
-        {"run": run, "R": None, "part": part, "unit": unit, "mean": 1.0, "low": low, "high": 2.0}
-        for run, low in (("a", 0.5), ("b", np.nan))
-        for part, unit in names
-    ]
-    plot_recall(rows, tmp_path / "recall.png")
-    assert (tmp_path / "recall.png").read_bytes().startswith(b"\x89PNG")

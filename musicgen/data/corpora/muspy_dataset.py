@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ from musicgen.validation import check_choice
 
 NAMES = (
     *("emopia", "essen", "haydn", "hymnal", "hymnal-tune", "jsb", "lmd", "lmd-aligned"),
-    *("lmd-matched", "maestro", "maestro-v1", "maestro-v2", "music21", "musicnet", "nes", "nmd"),
+    *("lmd-matched", "maestro", "maestro-v1", "maestro-v2", "musicnet", "nes", "nmd"),
     "wikifonia",
 )
-_BUNDLED = "music21"  # a corpus that comes with its library
 
 
 class MuspyDataset(Corpus):
@@ -27,7 +25,7 @@ class MuspyDataset(Corpus):
 
     Args:
         name: muspy's name for it, such as jsb, nes, maestro or lmd.
-        root: its folder; `music21` needs none, as that library contains its corpus.
+        root: its folder.
         download: fetch and unpack it, if muspy names a licence that allows it.
     """
 
@@ -37,22 +35,17 @@ class MuspyDataset(Corpus):
         self.name, self.download = str(name), download
 
     def pieces(self) -> list[Piece]:
-        if self.download and self.name != _BUNDLED and not holds_files(self.root):
+        if self.download and not holds_files(self.root):
             download_archive(archive_of(self.name), self.root)
         paths, top = _files(self.name, self.root)
         return pieces_below(top, paths)
 
     def read(self, path: Path) -> Score:
         """Read a file as muspy's class for the dataset reads it."""
-        import muspy
-
         try:
-            if self.name == _BUNDLED:
-                music = muspy.read(path)
-            else:
-                all_lines = (path, (0, 2**62))
-                dataset = _open(self.name, self.root)
-                music = dataset.read(all_lines if path.suffix == ".abc" else path)
+            all_lines = (path, (0, 2**62))
+            dataset = _open(self.name, self.root)
+            music = dataset.read(all_lines if path.suffix == ".abc" else path)
         except Exception as error:  # muspy's parsers raise many types
             raise UserError(
                 f"{path}: muspy cannot read it ({type(error).__name__}: {error}); "
@@ -90,9 +83,6 @@ def archive_of(name: str) -> Archive:
 def _files(name: str, root: Path) -> tuple[list[Path], Path]:
     """Return the files of a dataset, one per piece, and the folder that contains them."""
     dataset = _open(name, root)
-    if name == _BUNDLED:
-        paths = [Path(path) for path in dataset.filenames]
-        return paths, Path(os.path.commonpath(paths))
     if not isinstance(dataset.raw_filenames[0], tuple):
         return dataset.raw_filenames, dataset.root
     folder = root.parent / f"{root.name}-tunes"
@@ -122,8 +112,6 @@ def _open(name: str, root: Path) -> Any:
     import muspy
 
     dataset = muspy.get_dataset(name)
-    if name == _BUNDLED:
-        return dataset()
     info = dataset.info()
     cure = "set download=true" if info.license else f"get them from {info.homepage}"
     expected = f"the files of muspy's dataset {name}"
