@@ -172,6 +172,9 @@ def test_a_gap_is_filled_by_whole_bars():
     while not state.finished.all():
         allowed = grammar.allowed(state)
         token = torch.multinomial(allowed.double(), 1, generator=random)[:, 0]
+        if not rows:
+            assert remi.vocabulary.token(int(gap.given[0])) == "Bar"
+            token = torch.full_like(token, gap.given[0])
         state = grammar.advance(state, token)
         rows.append(token)
     for row in torch.stack(rows, dim=1).numpy():
@@ -191,6 +194,11 @@ def test_a_long_past_is_left_out():
     gap = remi.gap(tokens, 40 * BAR, 42 * BAR, [True], 200)
     kept = np.isin(gap.tokens, remi.families["Bar"]).sum()
     assert kept == 8 + (200 - 8 * 9 - 2 * 8) // 9  # as a bar has 8 tokens on average
+    # The last eight bars before the gap are given behind Fill.
+    fill = int(np.isin(gap.tokens, remi.families["Fill"]).argmax())
+    assert np.isin(gap.tokens[:fill], remi.vocabulary.id("Gap_10")).sum() == 1
+    near = remi.decode(gap.tokens[fill + 1 :]).tracks[0].notes["pitch"]
+    assert near.tolist() == [30 + 32 + i // 2 + i % 2 for i in range(16)]
     filled = np.append(gap.tokens, remi.until_end(bars(remi, 100, 101)))
     closed = remi.close_gap(tokens, 40 * BAR, 42 * BAR, [True], filled)
     pitches = remi.decode(closed).tracks[0].notes["pitch"]

@@ -13,6 +13,8 @@ from musicgen.tokenization.vocabulary import IntArray, within
 
 AHEAD = 8
 MAX_BARS = 16
+CONTEXT = 8
+"""Bars before those to be filled that stand behind `Fill` with them, and are given."""
 
 FOLLOWERS: dict[str, set[str]] = {
     "": {"Gap"},

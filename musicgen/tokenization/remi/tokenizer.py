@@ -28,7 +28,13 @@ from musicgen.tokenization.quantization import (
     remove_overlaps,
     to_grid,
 )
-from musicgen.tokenization.remi.arrangement import AHEAD, MAX_BARS, gap_tokens, next_bars
+from musicgen.tokenization.remi.arrangement import (
+    AHEAD,
+    CONTEXT,
+    MAX_BARS,
+    gap_tokens,
+    next_bars,
+)
 from musicgen.tokenization.remi.grammar import REMIGrammar
 from musicgen.tokenization.remi.metre import Metres
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
@@ -315,14 +321,17 @@ class REMI(Tokenizer):
         """
         edges, starts = self._bar_edges(tokens)
         begin, end, stop = edges[[first, last, min(last + AHEAD, len(edges) - 1)]]
-        index = np.arange(len(tokens))
-        edge = np.where(index < begin, starts[first], np.where(index < end, starts[last], _NEVER))
-        durations = self.families["Duration"]
-        longest = durations.start - 1 + 2 * (edge - self.times(tokens))
-        tokens = np.where(within(tokens, durations), np.minimum(tokens, longest), tokens)
+        tokens = self._end_notes(tokens, starts[[first, last]])
         gap, fill = self.families["Gap"][last - first - 1], self.families["Fill"].start
         parts = [tokens[:begin], [gap], tokens[end:stop], [fill], tokens[begin:end]]
         return np.concatenate([*parts, [self.vocabulary.id("EOS")]])
+
+    def _end_notes(self, tokens: IntArray, steps: IntArray) -> IntArray:
+        """Return ids [L] whose notes end at the first of some grid steps at which they sound."""
+        times, durations = self.times(tokens), self.families["Duration"]
+        edge = np.append(steps, _NEVER)[np.searchsorted(steps, times, side="right")]
+        longest = durations.start - 1 + 2 * (edge - times)
+        return np.where(within(tokens, durations), np.minimum(tokens, longest), tokens)
 
     def _bar_edges(self, tokens: IntArray) -> tuple[IntArray, IntArray]:
         """Return the indices of the Bars of ids without EOS, and their steps, then of the end."""
@@ -343,13 +352,12 @@ class REMI(Tokenizer):
         self, tokens: IntArray, start: int, end: int, written: Sequence[bool], length: int
     ) -> Gap:
         tokens = self.until_end(tokens)
-        _, starts = self._bar_edges(tokens)
-        if starts[-1] < end:  # in empty bars, which are not encoded
-            bar = [self.families["Bar"].start, *tokens[within(tokens, self.families["Bar"])]][-1]
-            missing = -(
-                -(end - starts[-1]) // self.metres.lengths[bar - self.families["Bar"].start]
-            )
-            tokens = np.append(tokens, np.full(missing, bar))
+        bar = np.append(self.families["Bar"].start, tokens[within(tokens, self.families["Bar"])])[
+            -1
+        ]
+        length_of_bar = self.metres.lengths[bar - self.families["Bar"].start]
+        missing = -(-(end - self._bar_edges(tokens)[1][-1]) // length_of_bar)
+        tokens = np.append(tokens, np.full(max(0, missing), bar))  # empty bars are not encoded
         edges, starts = self._bar_edges(tokens)
         first, last = np.searchsorted(starts, (start, end)).tolist()
         if (starts[first], starts[last]) != (start, end):
@@ -359,41 +367,40 @@ class REMI(Tokenizer):
             raise UserError(f"this model fills at most {MAX_BARS} bars at a time")
         if self._num_gap_metres(tokens, first, last) > 1:
             raise UserError("bars to fill must have the metre of those before them")
-        per_bar = len(tokens) // (len(edges) - 1)
-        room = (
-            length
-            - per_bar * (last - first)
-            - (edges[min(last + AHEAD, len(edges) - 1)] - edges[last])
-        )
+        after = edges[min(last + AHEAD, len(edges) - 1)] - edges[last]
+        room = length - after - len(tokens) // (len(edges) - 1) * (last - first)
         begin = min(int(np.searchsorted(edges, edges[first] - room)), max(0, first - 1))
-        moved = self.fill(tokens[edges[begin] :], first - begin, last - begin)
-        before = np.flatnonzero(moved == self.families["Fill"].start)[0] + 1
-        return Gap(moved[:before], np.full(MAX_TOKENS_PER_BAR * (last - first), -1))
+        # The last bars before the gap stand where they are near, and are given, not written.
+        near = min(first - begin - (begin > 0), CONTEXT, MAX_BARS - (last - first))
+        while self._num_gap_metres(tokens, first - near, last) > 1:
+            near -= 1
+        piece = self._end_notes(tokens, np.array([start]))[edges[begin] :]
+        moved = self.fill(piece, first - near - begin, last - begin)
+        (fill,) = np.flatnonzero(moved == self.families["Fill"].start)
+        given = fill + 1 + edges[first] - edges[first - near]
+        new = np.full(MAX_TOKENS_PER_BAR * (last - first), -1)
+        new[0] = moved[given]  # a Bar
+        return Gap(moved[:given], new)
 
     def close_gap(
         self, tokens: IntArray, start: int, end: int, written: Sequence[bool], filled: IntArray
     ) -> IntArray:
-        piece, new, step = (
-            self.decode(tokens),
-            self.decode(filled),
-            TICKS_PER_BEAT // self.steps_per_beat,
-        )
-        (fill,) = np.flatnonzero(filled == self.families["Fill"].start)
-        moved = start * step - int(self.times(filled[: fill + 2])[-1]) * step
-        (piano,), first, last = piece.tracks, start * step, end * step
-        notes = piano.notes.copy()
-        before = notes["onset"] < first
-        cut = np.minimum(notes["duration"], first - notes["onset"])
-        notes["duration"] = np.where(before, cut, notes["duration"])
+        piece, new = self.decode(self._end_notes(tokens, np.array([start]))), self.decode(filled)
+        bars, (fill,) = self.families["Bar"], np.flatnonzero(filled == self.families["Fill"].start)
+        num_bars = filled[within(filled, self.families["Gap"])][0] - self.families["Gap"].start + 1
+        gap_end = self.times(filled)[fill + 1]
+        gap_end += num_bars * self.metres.lengths[filled[fill + 1] - bars.start]
+        # `filled` may begin later than the piece.
+        step = TICKS_PER_BEAT // self.steps_per_beat
+        first, last, moved = start * step, end * step, (end - int(gap_end)) * step
         own = new.tracks[0].notes.copy()
         own["onset"] += moved
-        inside = (own["onset"] >= first) & (own["onset"] < last)
-        notes = sort_notes(np.concatenate([notes, own[inside]]))
-        markers = [m for m in piece.markers if not first <= m.tick < last]
-        markers += [
-            m._replace(tick=m.tick + moved) for m in new.markers if first <= m.tick + moved < last
-        ]
-        track = replace(piano, notes=notes)
+        own = own[(own["onset"] >= first) & (own["onset"] < last)]
+        notes = sort_notes(np.concatenate([piece.tracks[0].notes, own]))
+        markers = [m._replace(tick=m.tick + moved) for m in new.markers]
+        markers = [m for m in markers if first <= m.tick < last]
+        markers += [m for m in piece.markers if not first <= m.tick < last]
+        track = replace(piece.tracks[0], notes=notes)
         return self.encode(replace(piece, tracks=[track], markers=sorted(markers)))
 
     def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
