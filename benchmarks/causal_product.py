@@ -1,8 +1,7 @@
 """Time causal linear attention, forward and backward at B 1, H 8, M 128, V 64.
 
 On a CPU it is compared with pytorch-fast-transformers and softmax attention; with `--device cuda`
-`chunked` is compared with flash-linear-attention, which `auto` then selects. Two more rows show the
-cost of learned decay, and of keeping FAVOR+'s exponents in range, compared with their bare exp.
+`chunked` is compared with flash-linear-attention, which `auto` then selects.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ def make_step(side: str, length: int, device: str) -> Callable[[], None]:
     q, k = torch.rand(2, 1, length, 8, 128, device=device).unbind(0)
     v = torch.randn(1, length, 8, 64, device=device)
     inputs = [x.contiguous().requires_grad_() for x in (q, k, v)]
-    rate = torch.full((8,), -0.01, device=device, requires_grad=True)
     grad = torch.randn_like(v)
 
     def fast_transformers() -> Tensor:
@@ -42,19 +40,11 @@ def make_step(side: str, length: int, device: str) -> Callable[[], None]:
         q, k, v = (x[..., :64].transpose(1, 2) for x in inputs)
         return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
-    def exp() -> Tensor:
-        q, k, v = inputs
-        q = (q - q.detach().amax(-1, keepdim=True)).exp()
-        return causal_linear_attention(q, k.exp(), v)[0]
-
     forward = {
         "ours": lambda: causal_linear_attention(*inputs)[0],
-        "decay": lambda: causal_linear_attention(*inputs, log_decay=rate)[0],
-        "log_features": lambda: causal_linear_attention(*inputs, log_features=True)[0],
         "chunked": lambda: causal_linear_attention(*inputs, backend="chunked")[0],
         "fast_transformers": fast_transformers,
         "softmax": softmax,
-        "exp": exp,
     }[side]
     return lambda: forward().backward(grad)
 
@@ -63,11 +53,7 @@ def main() -> None:
     args = measure.arguments(__doc__, rounds=9)
     cuda = args.device == "cuda"
     # The two sides of each ratio, and its targets at the lengths.
-    pairs = [
-        ("softmax", "ours", ("—", "—")),
-        ("decay", "ours", ("—", "—")),
-        ("log_features", "exp", ("—", "—")),
-    ]
+    pairs = [("softmax", "ours", ("—", "—"))]
     if find_spec("fast_transformers") is None:
         print("pytorch-fast-transformers is not installed: its rows are left out")
     elif not cuda:

@@ -13,20 +13,18 @@ families, since those of a family share patterns by construction. Writes results
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
-from statistics import median
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.measure import arguments, corpus, interleaved, markdown, write_results
+from benchmarks.measure import arguments, corpus, markdown, write_results
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.composer.pop import song as pop_song
-from musicgen.data.preparation.duplicates import SKETCH_SIZE, sketch
+from musicgen.data.preparation.duplicates import sketch
 from musicgen.data.preparation.shared import (
     LineHashes,
     PassageHashes,
@@ -214,16 +212,6 @@ def findings(pieces: Pieces, rng: np.random.Generator) -> dict[str, Any]:
     return row | {"no grid accused": share(as_it_is, no_grid), "free": share(free, no_grid)}
 
 
-def seconds(num_pieces: int = 100_000) -> float:
-    """Return the CPU seconds in which preparation compares sketches of different pieces."""
-    rng = np.random.default_rng(0)
-    sketches = np.sort(rng.integers(0, 2**63, (num_pieces, SKETCH_SIZE), np.uint64), axis=1)
-    splits = rng.choice(["train", "val", "test"], num_pieces, p=[0.9, 0.05, 0.05]).tolist()
-    stored = PassageHashes(sketches, range(num_pieces))
-    times = interleaved({"": lambda: find_shared(stored, splits)}, 4, clock=time.process_time)
-    return round(median(times[""]), 2)
-
-
 def main() -> None:
     args = arguments(__doc__, pop909="")
     sets: dict[str, Any] = {
@@ -241,7 +229,6 @@ def main() -> None:
             row = {"pieces": len(pieces)} | shares(pieces, cover, rng) | findings(pieces, rng)
             content[role][name] = row
             print(role, name, row, flush=True)
-    content["CPU seconds of 100,000 pieces without an audit"] = seconds()
     table = [
         {"": name} | {key: row.get(key, "—") for key in row if "with" not in key}
         for name, row in content["judged on"].items()

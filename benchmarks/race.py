@@ -25,7 +25,7 @@ from omegaconf import OmegaConf
 
 from benchmarks import measure
 from musicgen.files import atomic_path, read_csv, write_text
-from musicgen.report.tables import write_csv, write_json, write_latex
+from musicgen.report.tables import write_csv, write_json
 from musicgen.run_folders import OVERRIDES
 
 Row = dict[str, Any]
@@ -124,7 +124,6 @@ def write_tables(runs: Sequence[Run], split: str, out: Path) -> list[dict[str, s
     rows = table(runs, measured)
     text = [in_words(row) for row in rows]
     write_csv(rows, out / "race.csv")
-    write_latex(text, out / "race.tex")
     write_text(out / "race.md", measure.markdown(text))
     by_run = {curve["run"]: curve for curve in measured["curves"]}
     curves = {f"{r['attention']}: {r['entry']}": by_run[r["group"]] for r in rows}
