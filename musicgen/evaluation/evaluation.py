@@ -45,7 +45,6 @@ def evaluate_run(
     out: Path,
     *,
     device: str = "cpu",
-    root: str | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Path:
     """Evaluate one run with the settings of conf/metric/evaluation.yaml; return its page.
@@ -53,7 +52,6 @@ def evaluate_run(
     Args:
         run: as of `musicgen.load`.
         out: the folder of the page, the table and the continuations.
-        root: of the run's corpus, if it was moved.
         sizes: arguments of `Evaluation` in place of those settings.
     """
     settings = yaml.safe_load((CONF / "metric" / "evaluation.yaml").read_text(encoding="utf-8"))
@@ -65,7 +63,7 @@ def evaluate_run(
         checkpoint=str(run),
         runs=None,
         split="test",
-        root=root,
+        root=None,
         max_pieces=None,
         device=device,
         seed=0,
