@@ -106,7 +106,7 @@ def test_training_crops_are_arranged_as_often_as_asked(grammar_error):
     tokens = remi.encode(compose_pop(0, 0))
     kinds, used, bars_after, at_end = [], [], [], 0
     for number in range(200):
-        length = [800, 1500, 5, len(tokens) + 9][number % 4]
+        length = [1000, 1500, 5, len(tokens) + 9][number % 4]
         first = int(rng.integers(20))
         window = remi.sample_window(tokens, rng, length, bar_length=BAR, augment=True, bar=first)
         moved = remi.arrange(window, rng, length, BAR)
@@ -135,7 +135,7 @@ def test_training_crops_are_arranged_as_often_as_asked(grammar_error):
     assert abs(np.mean(kinds) - 0.5) < 0.1
     assert min(used) > 0.85
     assert np.mean(used) > 0.95
-    assert set(bars_after) == set(range(9))
+    assert {0, 8} <= set(bars_after) <= set(range(9))
     assert at_end > 20
     plain = REMI()
     assert np.array_equal(plain.arrange(tokens, rng, len(tokens), BAR), tokens)
@@ -189,22 +189,22 @@ def test_a_gap_is_filled_by_whole_bars():
         assert np.array_equal(notes[~new], others)
 
 
-def test_a_long_past_is_left_out():
+def test_the_bars_before_a_gap_are_given_behind_what_follows():
+    """As many as fit, and one before them for the metre."""
     tokens = remi.encode(emptied(remi.decode(bars(remi, *range(30, 90))), 40, 42))
-    gap = remi.gap(tokens, 40 * BAR, 42 * BAR, [True], 200)
-    kept = np.isin(gap.tokens, remi.families["Bar"]).sum()
-    assert kept == 8 + (200 - 8 * 9 - 2 * 8) // 9  # as a bar has 8 tokens on average
-    # The last eight bars before the gap are given behind Fill.
+    gap = remi.gap(tokens, 40 * BAR, 42 * BAR, [True], 0)
     fill = int(np.isin(gap.tokens, remi.families["Fill"]).argmax())
-    assert np.isin(gap.tokens[:fill], remi.vocabulary.id("Gap_10")).sum() == 1
-    near = remi.decode(gap.tokens[fill + 1 :]).tracks[0].notes["pitch"]
-    assert near.tolist() == [30 + 32 + i // 2 + i % 2 for i in range(16)]
+    parts = gap.tokens[:fill], gap.tokens[fill + 1 :]
+    assert np.isin(gap.tokens, remi.vocabulary.id("Gap_32")).sum() == 1
+    before, near = (remi.decode(part).tracks[0].notes["pitch"].tolist() for part in parts)
+    assert before == [39, 40, *(72 + i // 2 + i % 2 for i in range(16))]
+    assert near == [40 + i // 2 + i % 2 for i in range(60)]
     filled = np.append(gap.tokens, remi.until_end(bars(remi, 100, 101)))
     closed = remi.close_gap(tokens, 40 * BAR, 42 * BAR, [True], filled)
     pitches = remi.decode(closed).tracks[0].notes["pitch"]
     assert pitches[[79, 80, 81, 82, 83, 84]].tolist() == [70, 100, 101, 101, 102, 72]
     with pytest.raises(UserError, match="at most 16 bars at a time"):
-        remi.gap(tokens, 20 * BAR, 37 * BAR, [True], 10**6)
+        remi.gap(tokens, 20 * BAR, 37 * BAR, [True], 0)
 
 
 def test_a_continuation_never_has_a_gap():
@@ -237,7 +237,7 @@ def test_the_probability_decides_the_vocabulary():
     plain = REMI()
     assert "fill_probability" not in plain.settings()
     assert remi.settings()["fill_probability"] == 0.5
-    added = [f"Gap_{n}" for n in range(1, 17)] + ["Fill"]
+    added = [f"Gap_{n}" for n in range(1, 33)] + ["Fill"]
     assert remi.vocabulary.tokens == (*plain.vocabulary.tokens, *added)
     with pytest.raises(ParameterError, match="fill_probability"):
         REMI(fill_probability=1.5)

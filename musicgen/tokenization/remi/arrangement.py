@@ -12,9 +12,9 @@ import numpy as np
 from musicgen.tokenization.vocabulary import IntArray, within
 
 AHEAD = 8
-MAX_BARS = 16
-CONTEXT = 8
-"""Bars before those to be filled that stand behind `Fill` with them, and are given."""
+MAX_BARS = 32
+MAX_WRITTEN = 16
+"""Of the bars of a gap; those before them are given, so that what precedes is near, too."""
 
 FOLLOWERS: dict[str, set[str]] = {
     "": {"Gap"},

@@ -30,8 +30,8 @@ from musicgen.tokenization.quantization import (
 )
 from musicgen.tokenization.remi.arrangement import (
     AHEAD,
-    CONTEXT,
     MAX_BARS,
+    MAX_WRITTEN,
     gap_tokens,
     next_bars,
 )
@@ -306,8 +306,11 @@ class REMI(Tokenizer):
             last += int(rng.integers(AHEAD + 1))
         if last < 1:
             return window
-        first = last - int(rng.integers(min(MAX_BARS, last))) - 1
-        if self._num_gap_metres(tokens, first, last) > 1:
+        most = min(MAX_BARS, last)  # half of the gaps are as in filling, with all bars before them
+        first = last - (most if rng.random() < 0.5 else int(rng.integers(most)) + 1)
+        if first == 0 and self._num_gap_metres(tokens, first, last) > 1:
+            first = 1  # the metre must be known
+        if first == last or self._num_gap_metres(tokens, first, last) > 1:
             return window
         return self.fill(tokens[: edges[-1]], first, last)
 
@@ -363,24 +366,21 @@ class REMI(Tokenizer):
         if (starts[first], starts[last]) != (start, end):
             metres = ", ".join(self.metres.names)
             raise UserError(f"the bars to fill are none of this model's, which are in {metres}")
-        if last - first > MAX_BARS:
-            raise UserError(f"this model fills at most {MAX_BARS} bars at a time")
+        if last - first > MAX_WRITTEN:
+            raise UserError(f"this model fills at most {MAX_WRITTEN} bars at a time")
         if self._num_gap_metres(tokens, first, last) > 1:
             raise UserError("bars to fill must have the metre of those before them")
-        after = edges[min(last + AHEAD, len(edges) - 1)] - edges[last]
-        room = length - after - len(tokens) // (len(edges) - 1) * (last - first)
-        begin = min(int(np.searchsorted(edges, edges[first] - room)), max(0, first - 1))
-        # The last bars before the gap stand where they are near, and are given, not written.
-        near = min(first - begin - (begin > 0), CONTEXT, MAX_BARS - (last - first))
-        while self._num_gap_metres(tokens, first - near, last) > 1:
-            near -= 1
+        given = min(first, MAX_BARS - (last - first))
+        while self._num_gap_metres(tokens, first - given, last) > 1:
+            given -= 1
+        begin = max(0, first - given - 1)
         piece = self._end_notes(tokens, np.array([start]))[edges[begin] :]
-        moved = self.fill(piece, first - near - begin, last - begin)
+        moved = self.fill(piece, first - given - begin, last - begin)
         (fill,) = np.flatnonzero(moved == self.families["Fill"].start)
-        given = fill + 1 + edges[first] - edges[first - near]
+        stop = fill + 1 + edges[first] - edges[first - given]
         new = np.full(MAX_TOKENS_PER_BAR * (last - first), -1)
-        new[0] = moved[given]  # a Bar
-        return Gap(moved[:given], new)
+        new[0] = moved[stop]  # a Bar
+        return Gap(moved[:stop], new)
 
     def close_gap(
         self, tokens: IntArray, start: int, end: int, written: Sequence[bool], filled: IntArray
