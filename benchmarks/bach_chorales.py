@@ -4,7 +4,8 @@ The run of experiment=pretrained/bach_chorales is trained, or resumed, and expor
 musicgen/pretrained/bach-chorales in half precision; `--measure` takes the model as it is. It
 harmonises the sopranos of the first 50 held-out chorales, of the test split and then of validation,
 and continues the first four bars of each by eight. The losses are those of whole pieces in plain
-order. All goes to results/bach_chorales.json, and from there to the model's README.md.
+order, and of two bars in the middle with and without what follows. All goes to
+results/bach_chorales.json, and from there to the model's README.md.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def main() -> None:
         trained = args.out / "run"
         train(trained, "experiment=pretrained/bach_chorales")
         run("-m", "musicgen.pretrained", trained, FOLDER, "--dtype", "float16")
-    rows = [*losses(args.out), *writing(args.out, args.prompts)]
+    rows = [*losses(args.out), *infilling(args.out), *writing(args.out, args.prompts)]
     measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))
     cards.main()
 
@@ -43,12 +44,26 @@ def losses(out: Path) -> Iterator[dict[str, Any]]:
     """Yield the nats a note of each held-out split."""
     for split in ("val", "test"):
         found = out / f"loss-{split}"
-        whole = "metric.position_loss.max_factor=4"
-        run("evaluate.py", f"checkpoint={FOLDER}", f"split={split}", whole, f"out={found}")
+        whole = ["metrics=position_loss", "metric.position_loss.max_factor=4"]
+        run("evaluate.py", f"checkpoint={FOLDER}", f"split={split}", *whole, f"out={found}")
         for row in read(found / "position_loss.csv"):
             if row["part"] == "nats per note":
                 figures = {name: number(row[name]) for name in ("mean", "low", "high")}
                 yield {"measure": "nats per note", "way": split, "of": row["run"], **figures}
+
+
+def infilling(out: Path) -> Iterator[dict[str, Any]]:
+    """Yield the nats a note of bars in the middle, with and without what follows them."""
+    for split in ("val", "test"):
+        found = out / f"filled-{split}"
+        settings = ["metrics=infilling", f"split={split}", f"out={found}"]
+        run("evaluate.py", f"checkpoint={FOLDER}", *settings)
+        (row,) = read(found / "infilling.csv")
+        known = number(row["known"])
+        limits = {name: known + number(row[name]) for name in ("low", "high")}
+        figures = {"n": int(row["n"]), "generated": number(row["filled"]), **limits}
+        beside = {"originals": known, "beside": "without what follows"}
+        yield {"measure": "nats per note", "way": f"filled-{split}", **figures, **beside}
 
 
 def writing(out: Path, num_prompts: int) -> Iterator[dict[str, Any]]:

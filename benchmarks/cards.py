@@ -64,7 +64,8 @@ LIMITS = {
     "bach-chorales": (
         "Phrases: it knows neither text nor fermatas, and holds more chords than chorales do "
         "(`phrase_ends` in 100 beats, where continued).",
-        "What comes: it does not yet use what follows a gap, or the soprano beyond this beat.",
+        "What comes: it does not yet use the soprano beyond this beat; what follows a gap only "
+        "chooses among 16 drafts.",
         "Repeated notes, which are one long note to it, and music not in four voices.",
     ),
 }
@@ -92,6 +93,8 @@ WAYS = {
     "continued": "The first four bars of these chorales, continued by eight",
     "val": "The validation chorales",
     "test": "The test chorales",
+    "filled-val": "Two bars in the middle of the validation chorales, to be filled",
+    "filled-test": "Two bars in the middle of the test chorales, to be filled",
 }
 
 
@@ -163,7 +166,7 @@ def chorales() -> Iterator[Row]:
     rows = result("bach_chorales")["rows"]
     trigram = {row["way"]: row["mean"] for row in rows if row.get("of") == "trigram"}
     for row in rows:
-        of = {"of": WAYS[row["way"]], "beside": "Bach"}
+        of = {"of": WAYS[row["way"]], "beside": row.get("beside", "Bach")}
         if row.get("of") == "model":
             beside = {"beside": "a trigram model", "originals": trigram[row["way"]]}
             yield {**row, **of, **beside, "generated": row["mean"]}

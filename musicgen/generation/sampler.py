@@ -25,11 +25,13 @@ from musicgen.metrics.key import find_key
 from musicgen.midi import pitched_notes
 from musicgen.models import ModelState, Transformer
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, TICKS_PER_BEAT, Tokenizer
+from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, TICKS_PER_BEAT, Gap, Tokenizer
 from musicgen.tokenization.vocabulary import IntArray
 
 NUM_ENDINGS = 32
 """Candidates for the last bar of a piece that closes."""
+NUM_CANDIDATES = 16
+"""Candidates for a gap, of which one is drawn by the likelihood of what follows."""
 
 _NEVER = torch.iinfo(torch.long).max
 
@@ -57,6 +59,7 @@ class Context:
         silent_by: musical time after which no new note sounds, see `Grammar.close`.
         limit: how many tokens may be added.
         given: the tokens that are added, -1 for those that the model chooses; None: it chooses all.
+        num_following: how many of these, the last, follow a gap; before them nothing ends.
     """
 
     prompt: Prompt
@@ -66,6 +69,7 @@ class Context:
     silent_by: int | None
     limit: int
     given: IntArray | None = None
+    num_following: int = 0
 
 
 @dataclass(eq=False)
@@ -86,8 +90,19 @@ class Row:
     log_probs: list[float] = field(default_factory=list)
 
     @property
+    def likelihood_of_following(self) -> float:
+        """The log-probability of the tokens that follow its gap."""
+        return float(np.sum(self.log_probs[-self.context.num_following :]))
+
+    @property
     def all_tokens(self) -> IntArray:
         return np.append(self.context.tokens, np.array(self.tokens, dtype=np.int64))
+
+
+def gap_context(prompt: Prompt, gap: Gap) -> Context:
+    """Return a gap as a context, with what follows as its last given tokens."""
+    given, number = np.concatenate([gap.given, gap.following]), len(gap.following)
+    return Context(prompt, gap.tokens, 0, None, None, len(given), given, number)
 
 
 class Sampler:
@@ -221,7 +236,7 @@ class Sampler:
         for uniform in _uniforms([row.key for row in rows]):
             allowed = grammar.allowed(grammar_state, end=may_end, not_before=starts)
             log_probs = None
-            if close or request.best_of > 1:
+            if close or request.best_of > 1 or any(context.num_following for context in contexts):
                 log_probs = logits.double().log_softmax(-1)
             if close:
                 closing = [grammar.eos, *grammar.bar_lines]
@@ -231,6 +246,8 @@ class Sampler:
                 logits, allowed = cap_repeats(logits, allowed, repeats, now, sampling.temperature)
             for i, row in enumerate(running):
                 given = row.context.given
+                if row.context.num_following:
+                    allowed[i, grammar.eos] = False
                 if given is not None and given[len(row.tokens)] >= 0:
                     allowed[i] = False
                     allowed[i, given[len(row.tokens)]] = True
@@ -284,6 +301,7 @@ class Sampler:
         number = 0
         while drafts:
             rows: dict[Row, tuple[Draft, RewrittenPrompt]] = {}
+            candidates: list[list[Row]] = []
             contexts: dict[tuple[int, int], Context] = {}
             for draft in drafts:
                 prompt = draft.prompt
@@ -291,18 +309,26 @@ class Sampler:
                 if number == len(prompt.gaps):
                     yield self._continuation(draft)
                     continue
-                key = id(prompt), id(draft.tokens)
-                if key not in contexts:
+                piece = id(prompt), id(draft.tokens)
+                if piece not in contexts:
                     gap = self.tokenizer.gap(
                         draft.tokens, *prompt.gaps[number], prompt.written, prompt.length
                     )
-                    contexts[key] = Context(
-                        prompt, gap.tokens, 0, None, None, len(gap.given), gap.given
-                    )
-                row = Row(contexts[key], self._key(draft.sample, 0, number))
-                rows[row] = draft, prompt
-            drafts = []
-            for row in (row for ended in self.steps(list(rows)) for row in ended) if rows else ():
+                    contexts[piece] = gap_context(prompt, gap)
+                size = NUM_CANDIDATES if contexts[piece].num_following else 1
+                keys = (self._key(draft.sample, i, number) for i in range(size))
+                candidates.append([Row(contexts[piece], key) for key in keys])
+                rows |= dict.fromkeys(candidates[-1], (draft, prompt))
+            drafts, batches = [], list(rows)
+            for first in range(0, len(batches), self.request.batch_size):
+                for _ in self.steps(batches[first : first + self.request.batch_size]):
+                    pass
+            for choice in candidates:
+                row = choice[0]
+                if len(choice) > 1:
+                    weights = torch.tensor([x.likelihood_of_following for x in choice]).double()
+                    random = np.random.default_rng((self.request.seed, rows[row][0].sample, number))
+                    row = choice[random.choice(len(choice), p=weights.softmax(0).numpy())]
                 draft, prompt = rows[row]
                 closed = self.tokenizer.close_gap(
                     draft.tokens, *prompt.gaps[number], prompt.written, row.all_tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,10 +35,12 @@ class Gap:
         tokens: what precedes it in the order of a training crop. [L]
         given: the tokens from there on, -1 for each that is to be written; EOS may end them
             earlier. [N]
+        following: tokens behind these, by whose likelihood candidates for the gap are weighed. [F]
     """
 
     tokens: IntArray
     given: IntArray
+    following: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 class Tokenizer(TokenCoordinates):

@@ -39,7 +39,7 @@ from musicgen.validation import check_float, check_int
 
 PITCHES = range(21, 109)
 
-_CONTEXT = 8  # blocks before a gap
+_FOLLOWING = 16  # frames by which candidates for a gap are weighed
 
 
 class Chorale(Tokenizer):
@@ -220,6 +220,11 @@ class Chorale(Tokenizer):
         moved = fill(frames, end, blocks, self.families["Empty"].start)
         return self._join(self.families["Fill"][blocks - 1], moved, True)
 
+    def check_gaps(self, *, keep: bool) -> None:
+        """Models of chorales need not learn to fill all parts: they continue what precedes."""
+        if keep:
+            super().check_gaps(keep=True)
+
     def roles(self, score: Score, kept: Sequence[int]) -> list[int | None]:
         sung = [i for i, t in enumerate(score.tracks) if len(t.notes) and not t.is_drum]
         parts = [score.tracks[i] for i in sung]
@@ -254,19 +259,12 @@ class Chorale(Tokenizer):
             first, last = (1 + NUM_VOICES * (LEAD + frame) for frame in (start, end))
             coming = moved[first : min(last, len(moved) - 1)]
             return Gap(moved[:first], np.where(np.resize(leading, len(coming)), coming, -1))
-        fitting = min(MAX_BLOCKS, ((length - 2) // NUM_VOICES - AHEAD) // BLOCK)
-        needed = -(-(end - start) // BLOCK)
-        if needed > fitting:
-            beats = BLOCK // STEPS_PER_BEAT * fitting
-            raise UserError(f"this model fills at most {beats} beats at a time")
-        blocks = min(needed + _CONTEXT, max(needed, end // BLOCK), fitting)
-        before = max(0, BLOCK * blocks - end)
-        silence, missing = self.vocabulary.id("Silence"), end - self._num_frames(tokens)
-        tokens = np.insert(tokens, 1, np.full(NUM_VOICES * before, silence))
-        tokens = np.insert(tokens, -1, np.full(NUM_VOICES * max(0, missing), silence))
-        moved = self.fill(tokens, end + before, blocks)
-        given = np.full(NUM_VOICES * (end - start), -1)
-        return Gap(moved[: len(moved) - 1 - len(given)], given)
+        missing = max(0, end - self._num_frames(tokens))
+        silence = np.full(NUM_VOICES * missing, self.vocabulary.id("Silence"))
+        tokens = np.insert(tokens, len(tokens) - 1, silence)
+        first, last = 1 + NUM_VOICES * start, 1 + NUM_VOICES * end
+        following = tokens[last : last + NUM_VOICES * _FOLLOWING]
+        return Gap(tokens[:first], np.full(last - first, -1), following)
 
     def close_gap(
         self, tokens: IntArray, start: int, end: int, written: Sequence[bool], filled: IntArray
@@ -276,10 +274,7 @@ class Chorale(Tokenizer):
         frames = np.full((max(end, len(own)), NUM_VOICES), silence)
         frames[: len(own)] = own
         new, _ = self._read_frames(filled)
-        before = start
-        if all(written):
-            before = int(self._arrangements.filled[filled[0]]) - (end - start)
-        new = new[before : before + end - start]
+        new = new[start:end]
         new = np.where(new == self.families["Empty"].start, silence, new)
         frames[start : start + len(new), voices] = new[:, voices]
         sounding = np.flatnonzero((frames != silence).any(axis=1))
