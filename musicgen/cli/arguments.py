@@ -15,6 +15,7 @@ PATHS = frozenset(
         *("init", "resume", "lora", "prefix_state", "copy"),
         *(
             "key",
+            "chords",
             "data.root",
             "data.group",
             "data.exclude",

@@ -184,7 +184,7 @@ def read_prompts(
     prompts, errors = [], []
     prompt_bars = cfg.prompt_bars
     if prompt_bars == "auto":
-        prompt_bars = None if request.rewrites else PROMPT_BARS
+        prompt_bars = None if request.keep or request.fill else PROMPT_BARS
     for name in names:
         try:
             prompts.append(model.prompt(sources[name](), name, prompt_bars, request))

@@ -19,7 +19,13 @@ from musicgen.checkpoints import (
 )
 from musicgen.errors import UserError
 from musicgen.generation.continuation import Continuation
-from musicgen.generation.prompts import Prompt, empty_prompt, make_prompt
+from musicgen.generation.prompts import (
+    Prompt,
+    empty_prompt,
+    make_prompt,
+    prompt_with_chords,
+    prompt_with_chords_of,
+)
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.rewriting import rewritten_prompt
 from musicgen.generation.sampler import Sampler
@@ -31,6 +37,7 @@ from musicgen.metrics.key import Key, find_key
 from musicgen.midi import Score, as_score, pitched_notes, read_with_data
 from musicgen.models import Transformer
 from musicgen.tokenization.base import IntArray, Tokenizer
+from musicgen.tokenization.chords.progression import parse_progression
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.vocabulary import load_json, save_json
 from musicgen.validation import check_float
@@ -189,9 +196,10 @@ class MusicModel:
         if music is None:
             if request.key is not None or request.transpose:
                 raise UserError("transpose and key move a prompt; give one")
-            if request.rewrites:
+            if request.keep or request.fill:
                 raise UserError("keep and fill write parts of a piece; give one as the prompt")
-            return replace(empty_prompt(self.tokenizer, request.tempo), programs=programs)
+            prompt = empty_prompt(self.tokenizer, request.tempo)
+            return replace(self._with_chords(prompt, request), programs=programs)
         if isinstance(music, str | Path):
             score, data = read_with_data(music)
             name = name or Path(music).name
@@ -219,8 +227,42 @@ class MusicModel:
                 length=length,
                 data=data,
             )
-        prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, request.tempo)
+        if request.keeps_chords:
+            prompt = self._with_chords_of(score, name, prompt_bars, data, request)
+        else:
+            prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, request.tempo)
+            prompt = self._with_chords(prompt, request)
         return replace(prompt, programs=programs)
+
+    def _with_chords(self, prompt: Prompt, request: GenerationRequest) -> Prompt:
+        if request.chords is None:
+            return prompt
+        end = request.end_time(prompt)
+        assert end is not None
+        return prompt_with_chords(self.tokenizer, prompt, parse_progression(request.chords), end)
+
+    def _with_chords_of(
+        self,
+        score: Score,
+        name: str,
+        prompt_bars: int | None,
+        data: bytes | None,
+        request: GenerationRequest,
+    ) -> Prompt:
+        """Return the first bars of a piece, or none, to be continued along the piece's chords."""
+        piece = make_prompt(self.tokenizer, score, name, None, data, request.tempo)
+        if prompt_bars:
+            prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, request.tempo)
+        else:
+            tempos = score.clip(score.start, score.end + 1).tempos["bpm"].tolist()
+            tempo = request.tempo or next(iter(tempos), None)
+            prompt = empty_prompt(self.tokenizer, tempo, piece.score.time_signatures[:1])
+        prompt = replace(prompt, name=name, last_time=piece.end_time)
+        end = request.end_time(prompt)
+        assert end is not None
+        if end <= prompt.end_time:
+            raise UserError(f"{name}: keep=chords: the prompt is the whole piece; give bars")
+        return prompt_with_chords_of(self.tokenizer, prompt, piece, end)
 
     def sampling(self, **overrides: Any) -> SamplingParams:
         """Return the model's own sampling, with overrides that are not None.
@@ -271,6 +313,11 @@ class MusicModel:
             names = {each.name for each in fields(SamplingParams)} & given.keys()
             sampling = self.sampling(**{name: given.pop(name) for name in names})
         request = GenerationRequest(sampling, **given)
+        if (request.chords or request.keeps_chords) and not self.tokenizer.chords:
+            raise UserError(
+                "chords and keep=chords need a model with tokens of chords (tokenizer=remi "
+                "tokenizer.chords=true), such as checkpoint=pop-piano-small"
+            )
         request.programs(self.tokenizer)  # refuses those that it has not
         return request
 
@@ -280,13 +327,14 @@ class MusicModel:
         """Continue each prompt `num_samples` times; without prompts, start new pieces.
 
             model.generate("song.mid", prompt_bars=4, bars=16, num_samples=2, temperature=0.8)
+            model.generate("song.mid", prompt_bars=4, chords="C Am F G")
             model.generate("tune.mid", keep="soprano")
             model.generate("song.mid", fill="9-12")
 
         Args:
             prompts: Scores, paths of MIDI files, or objects of miditoolkit or muspy; or one.
             prompt_bars: bars of each prompt to keep; None keeps all. With `keep`: first bars in
-                which the other parts are kept, too; None: none.
+                which the other parts (with `keep="chords"`: all notes) are kept, too; None: none.
             options: as of `request`: bars, num_samples, seed, temperature, …, see
                 `GenerationRequest` and `SamplingParams`.
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError
-from musicgen.metrics.key import find_key
-from musicgen.midi import TEMPO, Score, TimeSignature, Track, pitched_notes
+from musicgen.metrics.key import Key, find_key
+from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track, pitched_notes
 from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, IntArray, Tokenizer
-from musicgen.tokenization.chords.symbols import spelled
+from musicgen.tokenization.chords.progression import changes_of, repeated
+from musicgen.tokenization.chords.symbols import CHORDS, INTERVALS, NO_CHORD, QUALITIES, spelled
+from musicgen.tokenization.vocabulary import within
 from musicgen.validation import check_int
 
 FROM_NOTHING = "from nothing"
@@ -56,6 +58,8 @@ class Prompt:
         source: the file that it was read from; None if there is none.
         tempo: at which the continuation begins, see `GenerationRequest`; None: that of the prompt.
         programs: General MIDI programs of its tracks, by index, instead of the tokenizer's.
+        progression: the chords that the continuation has, see `Grammar.harmonise`. [N, 2]
+        last_time: musical time at which the continuation ends if the request does not say when.
     """
 
     name: str
@@ -69,6 +73,8 @@ class Prompt:
     source: PromptSource | None = None
     tempo: float | None = None
     programs: Mapping[int, int] = field(default_factory=dict)
+    progression: IntArray = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    last_time: int | None = None
 
     @property
     def notice(self) -> str:
@@ -197,9 +203,13 @@ def decode(tokenizer: Tokenizer, tokens: IntArray, prompt: Prompt) -> Score:
     return score
 
 
-def empty_prompt(tokenizer: Tokenizer, tempo: float | None = None) -> Prompt:
+def empty_prompt(
+    tokenizer: Tokenizer,
+    tempo: float | None = None,
+    time_signatures: Sequence[TimeSignature] = (),
+) -> Prompt:
     """Return a prompt without music, from which the model starts a piece."""
-    score = Score(TICKS_PER_BEAT)
+    score = Score(TICKS_PER_BEAT, time_signatures=list(time_signatures))
     tokens = tokenizer.start_tokens()
     if tempo is not None:
         score.tempos = np.array([(0, tempo)], TEMPO)
@@ -207,3 +217,54 @@ def empty_prompt(tokenizer: Tokenizer, tempo: float | None = None) -> Prompt:
             tokens = tokenizer.until_end(tokenizer.encode(score))
     bar_length, lost = tokenizer.bar_length(score), EncodingSummary()
     return Prompt(FROM_NOTHING, tokens, 0, 0, bar_length, score, score, lost, tempo=tempo)
+
+
+def prompt_with_chords(
+    tokenizer: Tokenizer, prompt: Prompt, bars: list[list[int]], end: int
+) -> Prompt:
+    """Return a prompt whose continuation up to a musical time has the chords of bars.
+
+    Args:
+        bars: indices in `CHORDS`, see `parse_progression`; they begin again when they end.
+    """
+    changes, length = changes_of(bars, prompt.bar_length), len(bars) * prompt.bar_length
+    progression = repeated(changes, length, 0, end - prompt.end_time)
+    progression[:, 0] += prompt.end_time
+    return _following(tokenizer, prompt, progression)
+
+
+def prompt_with_chords_of(tokenizer: Tokenizer, prompt: Prompt, piece: Prompt, end: int) -> Prompt:
+    """Return the first bars of a piece, or none, whose continuation has the piece's chords.
+
+    They begin again when they end.
+
+    Args:
+        piece: all its bars.
+
+    Raises:
+        UserError: it has no chords.
+    """
+    is_chord = within(piece.tokens, tokenizer.families["Chord"])
+    if not is_chord.any():
+        raise UserError(f"{piece.name}: keep=chords: no chords are known of it")
+    indices = piece.tokens[is_chord] - tokenizer.families["Chord"].start
+    changes = np.stack([tokenizer.times(piece.tokens)[is_chord], indices], axis=1)
+    progression = repeated(changes, piece.end_time, prompt.end_time, end)
+    return _following(tokenizer, prompt, progression)
+
+
+def last_chord_key(prompt: Prompt) -> Key | None:
+    """Return the key whose tonic chord a progression ends with; None without a progression."""
+    last = prompt.progression[-1:, 1].tolist()
+    if last in ([], [NO_CHORD]):
+        return None
+    root, quality = divmod(last[0], len(QUALITIES))
+    return Key(root, 3 not in INTERVALS[QUALITIES[quality]])
+
+
+def _following(tokenizer: Tokenizer, prompt: Prompt, progression: IntArray) -> Prompt:
+    tokens = prompt.tokens
+    if prompt.end_time == 0:  # the first chord comes before the tempo
+        chord = Marker(0, CHORDS[progression[0, 1]])
+        tokens = tokenizer.until_end(tokenizer.encode(replace(prompt.score, markers=[chord])))
+    return replace(prompt, tokens=tokens, progression=progression)

@@ -15,6 +15,7 @@ from musicgen.generation.transposition import tonic_of
 from musicgen.midi import program_number
 from musicgen.models import Transformer
 from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, Tokenizer
+from musicgen.tokenization.chords.progression import parse_progression
 from musicgen.validation import check_bool, check_choice, check_float, check_int
 
 Ending = Literal["open", "close"]
@@ -54,8 +55,11 @@ class GenerationRequest:
             see `Selection`.
         best_of_bars: bars after which one of the candidates is chosen and continued by all; None:
             whole continuations are the candidates.
+        chords: the chords of what is added, such as `C Am F G`, see `parse_progression`; they begin
+            again when they end. For tokens with chords. None: the model chooses.
         keep: parts of the prompt, by name; the prompt is a whole piece then, of which the other
-            parts are written anew.
+            parts are written anew. `chords`: the chords of the whole piece go on after its first
+            bars, to its end or for `bars`.
         fill: bars (first, last), from 1 on, which are written anew; everything else stays.
         tracks: parts, by name, that are written in `fill`; none: all.
         seed: decides all random draws. The positional encoding's noise is drawn once for a
@@ -81,6 +85,7 @@ class GenerationRequest:
     section_bars: int = 8
     best_of: int = 1
     best_of_bars: int | None = None
+    chords: str | None = None
     keep: str | Sequence[str] = ()
     fill: Any = ()
     tracks: str | Sequence[str] = ()
@@ -94,7 +99,8 @@ class GenerationRequest:
             object.__setattr__(self, name, _names(getattr(self, name)))
         object.__setattr__(self, "fill", _ranges(self.fill))
         self._check_rewriting()
-        if self.bars is None and self.total_tokens is None and not self.rewrites:
+        self._check_chords()
+        if self.bars is None and self.total_tokens is None and not (self.keep or self.fill):
             object.__setattr__(self, "bars", DEFAULT_BARS)
         check_int("bars", self.bars, none_means="")
         check_bool("hold_tempo", self.hold_tempo)
@@ -110,7 +116,7 @@ class GenerationRequest:
         check_int("batch_size", self.batch_size)
         check_choice("engine", self.engine, ENGINES)
         check_choice("ending", self.ending, get_args(Ending))
-        if self.ending == "close" and self.bars is None:
+        if self.ending == "close" and self.total_tokens is not None:
             raise ParameterError("ending", "close", "expected bars, not length_factor, beside it")
         if self.form is not None and not (isinstance(self.form, str) and self.form.isalpha()):
             raise ParameterError("form", self.form, "expected a letter for each section, as AABA")
@@ -144,7 +150,22 @@ class GenerationRequest:
     @property
     def rewrites(self) -> bool:
         """Whether prompts are pieces of which some is written anew, rather than continued."""
-        return bool(self.keep or self.fill)
+        return bool(self.keep or self.fill) and not self.keeps_chords
+
+    @property
+    def keeps_chords(self) -> bool:
+        """Whether continuations have the chords of the prompt's piece."""
+        return self.keep == ("chords",)
+
+    def _check_chords(self) -> None:
+        if self.chords is not None:
+            parse_progression(self.chords)
+            if self.keeps_chords:
+                raise ParameterError("chords", self.chords, "expected no keep beside it")
+        if self.total_tokens is not None:
+            for name, value in ("chords", self.chords), ("keep", ",".join(self.keep)):
+                if value:
+                    raise ParameterError(name, value, "expected bars, not length_factor, beside it")
 
     def _check_rewriting(self) -> None:
         if self.keep and self.fill:
@@ -154,7 +175,7 @@ class GenerationRequest:
         if not self.rewrites:
             return
         others: dict[str, Any] = {"best_of": 1, "ending": "open"}
-        others |= dict.fromkeys(("bars", "total_tokens", "form", "tempo", "program"))
+        others |= dict.fromkeys(("bars", "total_tokens", "form", "tempo", "program", "chords"))
         for name, default in others.items():
             if getattr(self, name) != default:
                 expected = "expected to be left out beside keep or fill, where the piece decides it"
@@ -162,7 +183,9 @@ class GenerationRequest:
 
     def end_time(self, prompt: Prompt) -> int | None:
         """Return the musical time at which a continuation ends; None if tokens end it."""
-        return None if self.bars is None else prompt.end_time + self.bars * prompt.bar_length
+        if self.bars is None:
+            return prompt.last_time
+        return prompt.end_time + self.bars * prompt.bar_length
 
     def num_new_tokens(self, prompt: Prompt, model: Transformer) -> int:
         """Return how many tokens to add at most.
@@ -173,8 +196,10 @@ class GenerationRequest:
         """
         given, longest = len(prompt.tokens), model.position.max_length
         if self.total_tokens is None:
-            assert self.bars is not None
-            limit = self.bars * MAX_TOKENS_PER_BAR
+            end = self.end_time(prompt)
+            assert end is not None
+            num_bars = -(-(end - prompt.end_time) // prompt.bar_length)
+            limit = num_bars * MAX_TOKENS_PER_BAR
             if longest is not None:  # fewer bars rather than none
                 limit = max(1, min(limit, longest - given))
         else:

@@ -15,7 +15,7 @@ from torch import Tensor
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.engines import Engine, make_engine
 from musicgen.generation.form import lag_biases
-from musicgen.generation.prompts import Prompt, decode
+from musicgen.generation.prompts import Prompt, decode, last_chord_key
 from musicgen.generation.repetition import BarRepeats, cap_repeats
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.rewriting import RewrittenPrompt, finished
@@ -213,6 +213,8 @@ class Sampler:
         grammar_state = grammar.hold(
             grammar_state, tempo=request.hold_tempo, metre=request.hold_metre
         )
+        progressions = [row.context.prompt.progression for row in rows]
+        grammar_state = grammar.harmonise(grammar_state, progressions)
         silent_by = [_NEVER if c.silent_by is None else c.silent_by for c in contexts]
         grammar_state = grammar.close(grammar_state, torch.tensor(silent_by)[of_row])
         coordinates = [
@@ -409,9 +411,10 @@ class Sampler:
         the tonic as their last bass come first, if there are any. Two measures choose among them,
         see `best`: how sure the model is, by itself, that the piece ends after
         the candidate, which approximates sampling conditioned on the end; and how much its bar
-        rests on the tonic of the prompt (of the piece, without a prompt), see `restfulness`, as
-        small models know endings better than keys. A piece that has ended already stays as it is,
-        and so does one that the model's positional encoding or `max_new_tokens` leaves no room for.
+        rests on the tonic of the prompt (of the piece, without a prompt; on the last chord of a
+        progression), see `restfulness`, as small models know endings better than keys. A piece that
+        has ended already stays as it is, and so does one that the model's positional encoding or
+        `max_new_tokens` leaves no room for.
         """
         closed = list(drafts)
         contexts = {
@@ -442,7 +445,7 @@ class Sampler:
         known = pitched_notes(context.prompt.score)
         if not len(known):
             known = pitched_notes(self.tokenizer.decode(context.tokens))
-        key = find_key(known)
+        key = last_chord_key(context.prompt) or find_key(known)
         scores = [self.tokenizer.decode(row.all_tokens) for row in rows]
         bars = [score.clip(start, start + length) for score in scores]
         measures = [(row.log_probs[-1], 0.0) for row in rows]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musicgen.errors import UserError
-from musicgen.tokenization.vocabulary import Vocabulary
+from musicgen.tokenization.vocabulary import IntArray, Vocabulary
 
 
 @dataclass
@@ -163,6 +163,18 @@ class Grammar(ABC, Generic[S]):
 
         A row without notes may still take its first tempo. Sequences without tokens of tempo or
         metre keep both in any case.
+        """
+        return state
+
+    def harmonise(self, state: S, progressions: Sequence[IntArray]) -> S:
+        """Return a state from which the chords are those of a progression for each row.
+
+        Each chord comes at its time, unless it is in force already, and no other. Sequences without
+        tokens of chords have none.
+
+        Args:
+            progressions: grid step, from now on, and index in `CHORDS` of each chord [N, 2]; empty:
+                any chords.
         """
         return state
 

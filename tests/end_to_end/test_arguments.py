@@ -22,7 +22,7 @@ def test_paths_are_quoted():
     assert quoted_paths(["data.exclude=a,b", "data.exclude=[a,b]"]) == [
         *("data.exclude='a,b'", "data.exclude=[a,b]")
     ]
-    assert quoted_paths(["key=F#"]) == ["key='F#'"]
+    assert quoted_paths(["key=F#", "chords=| C, F# | %"]) == ["key='F#'", "chords='| C, F# | %'"]
     assert quoted_paths(["out=/a/${b c}"]) == ["out='/a/\\${b c}'"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.tokenization.grammar import Grammar, GrammarState, cumulate, latest, latest_rows
 from musicgen.tokenization.remi import arrangement
@@ -32,6 +34,8 @@ FOLLOWERS: dict[str, set[str]] = {
 }
 """Which family may follow which; the state restricts the tokens of a family further."""
 
+_NEVER = 2**62  # a float, too, as padding is
+
 
 @dataclass
 class REMIState(GrammarState):
@@ -44,7 +48,8 @@ class REMIState(GrammarState):
     ends: Tensor  # half grid step at which each pitch stops sounding [B, num_pitches]
     tempo: Tensor  # current index
     chord: Tensor  # current index
-    chords: Tensor  # whether Chord tokens are allowed
+    chords: Tensor  # whether the model chooses Chord tokens
+    progression: Tensor  # first grid step and index of the chords to come, then _NEVER [B, N, 2]
     metre: Tensor  # current index
     hold_tempo: Tensor  # whether the tempo stays once there is one, or a note
     hold_metre: Tensor  # whether the metre stays
@@ -122,6 +127,7 @@ class REMIGrammar(Grammar[REMIState]):
             tempo=none,
             chord=none,
             chords=torch.ones_like(zeros, dtype=torch.bool),
+            progression=torch.full((num_rows, 1, 2), _NEVER),
             metre=none,
             hold_tempo=torch.zeros_like(zeros, dtype=torch.bool),
             hold_metre=torch.zeros_like(zeros, dtype=torch.bool),
@@ -148,6 +154,14 @@ class REMIGrammar(Grammar[REMIState]):
             hold_metre=torch.full_like(state.hold_metre, metre),
         )
 
+    def harmonise(self, state: REMIState, progressions: Sequence[IntArray]) -> REMIState:
+        free = torch.tensor([len(each) == 0 for each in progressions])
+        rows = pad_sequence(
+            list(map(torch.from_numpy, progressions)), batch_first=True, padding_value=_NEVER
+        )
+        ended = pad(rows, (0, 0, 0, 1), value=_NEVER)
+        return replace(state, chords=state.chords & free, progression=ended)
+
     def _allowed(self, state: REMIState) -> Tensor:
         s = state.arrays()
         last, time, limit = (s[name][:, None] for name in ("last", "time", "limit"))
@@ -158,25 +172,34 @@ class REMIGrammar(Grammar[REMIState]):
         has_tempo = (s["tempo"] >= 0) | (ends > 0).any(axis=1)
         new_tempo &= ~(s["hold_tempo"] & (has_tempo | s["filling"]))[:, None]
         mask[:, self._slices["Tempo"]] &= new_tempo
+        due, asked = _next_chord(s)
         new_chord = (ranks["Chord"] != s["chord"][:, None]) & s["chords"][:, None]
+        new_chord |= (ranks["Chord"] == asked) & (due == time)
         mask[:, self._slices["Chord"]] &= new_chord
+        must = (self._family_array[last] == self._numbers["Beat"]) & (due == time)
+        mask &= ~must | (self._family_array == self._numbers["Chord"])
         higher = ranks["Pitch"] > s["pitch"][:, None]
         mask[:, self._slices["Pitch"]] &= (ends <= 2 * time) & higher
 
         # A Beat needs content: a change of tempo or chord, or else a pitch that is silent by then.
+        # None, nor the bar's end, may pass the next chord of a progression.
         any_change = new_tempo.any(axis=1) | new_chord.any(axis=1)
-        ready = np.where(any_change, 0, (ends.min(axis=1) + 1) // 2)[:, None]
+        silent = np.where(any_change, 0, (ends.min(axis=1) + 1) // 2)[:, None]
+        ready = np.minimum(silent, due)
         beat_time = s["bar_start"][:, None] + ranks["Beat"]
-        earliest = np.maximum(time + (self._family_array[last] != self._numbers["Bar"]), ready)
-        beat = (beat_time >= earliest) & (beat_time < np.minimum(bar_end, limit))
+        after = time + (self._family_array[last] != self._numbers["Bar"])
+        stop = np.minimum(bar_end, limit)
+        beat = (beat_time >= np.maximum(after, ready)) & (beat_time < stop) & (beat_time <= due)
         mask[:, self._slices["Beat"]] &= beat
         num_more = self.max_bars - 1 - s["num_bars"][:, None]
         end = bar_end + self._length_array + num_more * self.longest_bar
-        bar = (num_more >= 0) & (end > ready) & (bar_end < limit)
+        complete = due >= stop
+        bar = (num_more >= 0) & (end > ready) & (bar_end < limit) & complete
         if self.families["Gap"]:
             bar = self._allow_gaps(mask, s, bar)
         held = (s["hold_metre"] & (s["metre"] >= 0))[:, None]
         mask[:, self._slices["Bar"]] &= bar & (~held | (ranks["Bar"] == s["metre"][:, None]))
+        mask[:, self._slices["EOS"]] &= complete
         longest = 2 * (limit - time)  # in half grid steps
         mask[:, self._slices["Duration"]] &= ranks["Duration"] < longest
         return torch.from_numpy(mask)
@@ -315,9 +338,21 @@ class REMIGrammar(Grammar[REMIState]):
         }
         limit = torch.minimum(fields["limit"][:, 1:], gap_end[:, 1:])
         fields["limit"] = latest(state.limit, fill, limit)
-        constant = ("chords", "hold_tempo", "hold_metre", "gaps")
-        fields |= {name: getattr(state, name)[:, None].expand_as(time) for name in constant}
+        for name in ("chords", "progression", "hold_tempo", "hold_metre", "gaps"):
+            constant = getattr(state, name)[:, None]
+            fields[name] = constant.expand(-1, time.shape[1], *constant.shape[2:])
         return REMIState(**fields)
 
     def _is(self, name: str, family: Tensor) -> Tensor:
         return family == self._numbers[name]
+
+
+def _next_chord(s: Mapping[str, NDArray[Any]]) -> tuple[IntArray, IntArray]:
+    """Return when a progression changes the chord next, which may be now, and to which. [B, 1]."""
+    starts, indices = s["progression"][..., 0], s["progression"][..., 1]
+    differs = np.ones_like(starts, dtype=bool)  # the end does
+    is_ahead = starts[:, 1:] > s["time"][:, None]  # or in force: until the chord behind it begins
+    differs[:, :-1] = is_ahead & (indices[:, :-1] != s["chord"][:, None])
+    at = differs.argmax(axis=1)[:, None]
+    due = np.maximum(np.take_along_axis(starts, at, 1), s["time"][:, None])
+    return due, np.take_along_axis(indices, at, 1)

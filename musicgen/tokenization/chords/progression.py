@@ -1,0 +1,110 @@
+"""Progressions as musicians write them: `C Am F G`, or bars such as `| C Am | F | % |`."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from musicgen.errors import ParameterError
+from musicgen.tokenization.chords.symbols import NO_CHORD, QUALITIES, ROOTS, chord_index
+from musicgen.tokenization.quantization import find_changes
+from musicgen.tokenization.vocabulary import IntArray
+
+_MAJOR, _MINOR, _SEVENTH = r"(?:[Mm]aj|ma|M|Δ|\^)", r"(?:[Mm]in|mi|m|-)", r"(?:7|9|11|13)"
+_TENSIONS = r"(?:\(?(?:add|no|[b#+-])(?:2|3|4|5|6|9|11|13)\)?|alt)*"
+# The first that matches what follows the root decides. Tensions are left out; sixths and ninths
+# without a seventh are triads, for the vocabulary has none.
+_SPELLINGS = {
+    "sus2": rf"{_SEVENTH}?sus2",
+    "sus4": rf"4|{_SEVENTH}?sus4?{_TENSIONS}",
+    "/o7": rf"ø7?|{_MINOR}{_SEVENTH}\(?[b-]5\)?",
+    "o7": r"(?:dim|o|°)7",
+    "o": rf"dim|o|°|{_MINOR}\(?[b-]5\)?",
+    "+": r"aug|\+5?|\(?#5\)?",
+    "m7": rf"{_MINOR}{_SEVENTH}{_TENSIONS}",
+    "m": rf"{_MINOR}(?:6/9|69|6|\(?{_MAJOR}7\)?)?{_TENSIONS}",
+    "M7": rf"(?:{_MAJOR}{_SEVENTH}|Δ){_TENSIONS}",
+    "7": rf"(?:aug|\+)?{_SEVENTH}{_TENSIONS}",
+    "M": rf"{_MAJOR}?(?:2|5|6/9|69|6)?{_TENSIONS}",
+}
+_SYMBOL = re.compile(r"([A-G][b#]?)(.*?)(?:/[A-G][b#]?)?")
+_EXPECTED = (
+    "expected chords such as C, Bb, F#m, Am7, Cmaj7, G7, Bm7b5, Bdim, Caug, Dsus4 or N.C., one a "
+    "bar, or bars such as C Am | F | % |"
+)
+
+
+def parse_chord(symbol: str) -> int:
+    """Return the index in `CHORDS` of the quality nearest to a symbol such as `F#m7` or `C/E`.
+
+    The bass is ignored, since the vocabulary has none.
+
+    Raises:
+        ParameterError: it names no chord.
+    """
+    if symbol in ("N.C.", "NC", "N"):
+        return NO_CHORD
+    if (index := chord_index(symbol)) is not None:
+        return index
+    match = _SYMBOL.fullmatch(symbol.replace("♭", "b").replace("♯", "#"))
+    for quality, spelling in _SPELLINGS.items() if match else ():
+        if match and re.fullmatch(spelling, match[2]):
+            root = ROOTS.index(match[1][0]) + match[1].count("#") - match[1].count("b")
+            return root % 12 * len(QUALITIES) + QUALITIES.index(quality)
+    raise ParameterError("chords", symbol, _EXPECTED)
+
+
+def parse_progression(text: str) -> list[list[int]]:
+    """Return the chords of each bar, as indices in `CHORDS`.
+
+    Without `|` each chord has a bar; between them the chords share a bar evenly. `%` is the bar
+    before, `/` the chord before.
+
+    Raises:
+        ParameterError: there is no chord, or a symbol that names none.
+    """
+    bars: list[list[int]] = []
+    last: list[int] = []
+    for bar in text.split("|") if "|" in text else text.replace(",", " ").split():
+        symbols = bar.replace(",", " ").split()
+        if symbols == ["%"] and bars:
+            bars.append(bars[-1])
+            continue
+        chords: list[int] = []
+        for symbol in symbols:
+            last = last if symbol == "/" and last else [parse_chord(symbol)]
+            chords += last
+        bars += [chords] if chords else []
+    if not bars:
+        raise ParameterError("chords", text, _EXPECTED)
+    return bars
+
+
+def changes_of(bars: list[list[int]], bar_length: int) -> IntArray:
+    """Return the first grid step and the index of each chord of bars. [N, 2]"""
+    return np.array(
+        [
+            (number * bar_length + i * bar_length // len(chords), chord)
+            for number, chords in enumerate(bars)
+            for i, chord in enumerate(chords)
+        ]
+    )
+
+
+def repeated(changes: IntArray, length: int, start: int, end: int) -> IntArray:
+    """Return the chords from one grid step to another of a progression that begins again.
+
+    Args:
+        changes: grid step and index of each chord. [N, 2]
+        length: grid steps after which it begins again.
+
+    Returns:
+        The same from `start` to `end`; the first is in force at `start`. [M, 2]
+    """
+    rounds = np.arange(-(-end // length))[:, None] * length
+    steps, chords = (changes[:, 0] + rounds).ravel(), np.tile(changes[:, 1], len(rounds))
+    first = max(0, np.searchsorted(steps, start, side="right") - 1)
+    last = np.searchsorted(steps, end)
+    kept = find_changes(np.maximum(steps[first:last], start), chords[first:last])
+    return np.stack(kept, axis=1)
