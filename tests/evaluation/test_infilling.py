@@ -44,7 +44,8 @@ def test_both_losses_are_those_of_the_true_bars():
 
     assert known == pytest.approx(nats(model, tokens, 1 + 4 * 64, 128), abs=1e-4)
     gap = tokenizer.gap(tokens, 32, 64, [True] * 4, 1025)
-    prompt = SimpleNamespace(tokens=gap.tokens, bar_length=16)
+    progression = np.empty((0, 2), np.int64)
+    prompt = SimpleNamespace(tokens=gap.tokens, bar_length=16, progression=progression)
     rows = [Row(gap_context(prompt, gap), NOISE.fold(i)) for i in range(1, 16)]
     list(Sampler(model.model, tokenizer, GenerationRequest(fill=1, engine="eager")).steps(rows))
     pieces = [tokens[: 1 + 4 * 80], *(row.all_tokens for row in rows)]
