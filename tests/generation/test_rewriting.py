@@ -15,7 +15,7 @@ from musicgen.tokenization import REMI, Chorale
 from musicgen.tokenization.chorale.frames import VOICES
 from tests.generation.test_continuation import small_model
 
-CHORALE = Chorale(lead_probability=0.5, fill_probability=0.5)
+CHORALE = Chorale(lead_probability=0.5)
 MODEL = small_model(CHORALE)
 PIANO = REMI(fill_probability=0.5, velocity_bins=(30, 110, 20))
 PIANO_MODEL = small_model(PIANO)

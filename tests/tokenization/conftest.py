@@ -120,8 +120,8 @@ def groove_error(names, settings, *, complete):
 
 def chorale_error(names, settings, *, complete):
     """The first error in a sequence of Chorale token names; None if it is valid."""
-    if names[0].startswith(("Lead", "Fill")):
-        return arranged_error(names, settings, complete=complete)
+    if names[0].startswith("Lead"):
+        return leading_error(names, settings, complete=complete)
     frame = []  # of the last, complete or incomplete frame
     num_frames = 0
     for at, name in enumerate(names):
@@ -142,27 +142,18 @@ def chorale_error(names, settings, *, complete):
     return "no EOS" if complete and names[-1] != "EOS" else None
 
 
-def arranged_error(names, settings, *, complete):
-    """The first error in a Chorale sequence with voices, or what follows a segment, ahead."""
-    kind, _, value = names[0].partition("_")
-    voices = [name in value.split("+") for name in ("Soprano", "Alto", "Tenor", "Bass")]
-    filled = 16 * int(value) if kind == "Fill" else 0
-    end = math.inf  # of the leading voices, or of what follows the segment, in frames
-    if kind == "Fill":
-        total, voices = 32 + filled, [True] * 4
+def leading_error(names, settings, *, complete):
+    """The first error in a Chorale sequence with voices ahead of the others."""
+    leading = names[0].partition("_")[2].split("+")
+    voices = [name in leading for name in ("Soprano", "Alto", "Tenor", "Bass")]
+    end = math.inf  # of the leading voices, in frames
     tokens = {}
     for at, name in enumerate(names[1:], start=1):
         frame, voice = divmod(at - 1, 4)
-        pitch = "Ahead" if kind == "Lead" and voices[voice] else "Pitch"
-        is_note = name.startswith(pitch) or name == "Silence"
+        is_note = name.startswith("Ahead" if voices[voice] else "Pitch") or name == "Silence"
         stops = voice == voices.index(True) and end == math.inf and name == "Empty"
-        if kind == "Lead":
-            total = end + 16
-        if frame >= total:
+        if frame >= end + 16:
             valid = name == "EOS" and at == len(names) - 1
-        elif kind == "Fill":
-            end = frame if stops and frame < 32 else end
-            valid = name == "Empty" if end <= frame < 32 else is_note
         elif voices[voice]:
             before = [tokens[frame - 1, v] for v in range(4) if voices[v]] if frame else []
             if stops and any(each.startswith("Ahead") for each in before):

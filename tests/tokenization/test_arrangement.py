@@ -1,16 +1,15 @@
-"""Chorales with voices ahead of the others, or with what follows a segment ahead of it."""
+"""Chorales with voices ahead of the others."""
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from musicgen.errors import UserError
 from musicgen.tokenization import Chorale
 from musicgen.tokenization.chorale.arrangement import LEADING
 from musicgen.tokenization.chorale.frames import score_of_frames
 
-chorale = Chorale(lead_probability=0.4, fill_probability=0.4)
+chorale = Chorale(lead_probability=0.5)
 SOPRANO, OUTER = [True, False, False, False], [True, False, False, True]
 
 
@@ -19,7 +18,7 @@ def random_piece(rng, num_frames):
     held = rng.integers(40, 80, (num_frames, 4)).repeat(rng.integers(1, 5), axis=0)[:num_frames]
     held[rng.random(held.shape) < 0.1] = -1
     held[-1] = 60
-    return chorale.encode(score_of_frames(held)), held
+    return chorale.encode(score_of_frames(held))
 
 
 def frames_of(score):
@@ -45,21 +44,10 @@ def test_a_leading_voice_is_a_bar_ahead(names):
     )
 
 
-def test_what_follows_a_segment_precedes_it(names):
-    pitches = np.arange(40, 90)[:, None].repeat(4, axis=1)  # a frame has its number's pitch
-    tokens = chorale.encode(score_of_frames(pitches))
-    moved = chorale.fill(tokens, 40, 2)
-    order = [80 + i if i < 10 else None for i in range(32)] + [*range(48, 80)]
-    frames = ["Empty" if pitch is None else f"Pitch_{pitch}" for pitch in order]
-    assert names(chorale, moved) == f"Fill_2 {' '.join(f'{f} {f} {f} {f}' for f in frames)} EOS"
-    times = [0, *(np.array([*range(32, 64), *range(32)]).repeat(4)), 32]
-    assert chorale.times(moved).tolist() == times
-
-
 @pytest.mark.parametrize("num_frames", [1, 15, 40, 300])
 def test_every_arrangement_decodes_to_its_music_in_order(num_frames, grammar_error):
     rng = np.random.default_rng(num_frames)
-    tokens, pitches = random_piece(rng, num_frames)
+    tokens = random_piece(rng, num_frames)
     whole = frames_of(chorale.decode(tokens))
     for voices in LEADING:
         moved = chorale.lead(tokens, voices)
@@ -68,17 +56,11 @@ def test_every_arrangement_decodes_to_its_music_in_order(num_frames, grammar_err
         ahead = frames_of(chorale.decode(moved[: 1 + 4 * num_frames]))[:4]
         sounds = np.array(voices) | (num_frames > 16)
         assert ahead == [x if y else "Silence" for x, y in zip(whole, sounds, strict=False)][:4]
-    for end in range(16, num_frames + 1, 7):
-        moved = chorale.fill(tokens, end, end // 16 if end < 256 else 16)
-        assert grammar_error(chorale, moved, complete=True) is None
-        first = end - 16 * min(end // 16, 16)
-        expected = frames_of(score_of_frames(pitches[first : end + 32]))
-        assert frames_of(chorale.decode(moved)) == expected
 
 
 def test_training_crops_are_arranged_as_often_as_asked(grammar_error):
     rng = np.random.default_rng(0)
-    tokens, _ = random_piece(rng, 120)
+    tokens = random_piece(rng, 120)
     kinds = []
     for number in range(400):
         length = [len(tokens) + 64, 300, 200, 5][number % 4]
@@ -94,15 +76,15 @@ def test_training_crops_are_arranged_as_often_as_asked(grammar_error):
             assert grammar_error(chorale, window, complete=True) is None
         if length == 300:
             kinds.append(chorale.vocabulary.token(int(window[0])).partition("_")[0])
-    counts = [kinds.count(kind) for kind in ("BOS", "Lead", "Fill")]
-    assert np.abs(np.array(counts) - [20, 40, 40]).max() < 15
+    counts = [kinds.count(kind) for kind in ("BOS", "Lead")]
+    assert abs(counts[0] - 50) < 15
     plain = Chorale()
     assert np.array_equal(plain.arrange(tokens, rng, len(tokens), 16), tokens)
 
 
 def test_the_grammar_accepts_exactly_the_arrangements(walk, grammar_error):
     """Random walks, each with one error: the masks agree with the reference in plain Python."""
-    tokenizer = Chorale(max_beats=6, lead_probability=0.5, fill_probability=0.5)
+    tokenizer = Chorale(max_beats=6, lead_probability=0.5)
     rng, pad = np.random.default_rng(0), tokenizer.vocabulary.pad_id
     rows, positions = walk(tokenizer, 60, 110, seed=3)
     damaged, kinds = [], set()
@@ -116,15 +98,13 @@ def test_the_grammar_accepts_exactly_the_arrangements(walk, grammar_error):
             new = rng.choice(tokens) if rng.random() < 0.5 else rng.integers(pad)
             changed = np.where(np.arange(len(tokens)) == at, new, tokens)
             damaged += [np.delete(tokens, at), np.insert(tokens, at, new), changed]
-    assert kinds == {"BOS", "Lead", "Fill"}
+    assert kinds == {"BOS", "Lead"}
     batch = pad_sequence(list(map(torch.from_numpy, damaged)), True, padding_value=pad)
     accepted = tokenizer.grammar().accepts(batch).tolist()
     assert accepted == [grammar_error(tokenizer, row) is None for row in damaged]
     assert 0.02 < np.mean(accepted) < 0.8
 
 
-def test_probabilities_are_shares_of_one_whole():
-    with pytest.raises(UserError, match="fill_probability"):
-        Chorale(lead_probability=0.6, fill_probability=0.5)
+def test_without_leading_voices_the_vocabulary_is_as_in_the_literature():
     assert Chorale().settings() == {"max_beats": 16384, "max_transposition": 6}
     assert chorale.vocabulary.tokens[:91] == Chorale().vocabulary.tokens

@@ -33,7 +33,7 @@ TINY = [TINY_REMI, TINY_GROOVE, TINY_METRES, TINY_SHORT_NOTES, TINY_CHORALE]
 TOKENIZERS = [REMI(), Groove2Groove(), *TINY, Chorale()]
 IDS = ["remi", "groove", "tiny remi", "tiny groove", "tiny metres", "tiny short notes"]
 IDS += ["tiny chorale", "chorale"]
-ARRANGED = Chorale(max_beats=2, lead_probability=0.5, fill_probability=0.5)
+ARRANGED = Chorale(max_beats=2, lead_probability=0.5)
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=IDS)

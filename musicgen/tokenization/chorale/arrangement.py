@@ -1,4 +1,4 @@
-"""Chorales in another order: some voices ahead of the others, or what follows a segment before it.
+"""Chorales in another order: some voices ahead of the others.
 
 The first token says which order it is; all orders keep a token for each voice of each frame.
 
@@ -6,8 +6,6 @@ The first token says which order it is; all orders keep a token for each voice o
 - `Lead_*`, the names of one to three voices: those are `LEAD` frames ahead of the others, which
   therefore begin, as they end, with `Empty` tokens. Their pitches are `Ahead_*`, so that each tells
   by itself what it is. The piece ends with the leading voices.
-- `Fill_*`, a number of blocks of `BLOCK` frames: first the `AHEAD` frames that follow them, `Empty`
-  after the end of the piece, then the blocks.
 """
 
 from __future__ import annotations
@@ -21,9 +19,6 @@ from musicgen.tokenization.chorale.frames import NUM_VOICES, VOICES
 from musicgen.tokenization.vocabulary import IntArray
 
 LEAD = 16
-AHEAD = 32
-BLOCK = 16
-MAX_BLOCKS = 16
 
 LEADING = [
     [bool(number >> voice & 1) for voice in range(NUM_VOICES)]
@@ -34,14 +29,13 @@ LEADING = [
 BoolArray = NDArray[np.bool_]
 
 
-def arrangement_tokens(pitches: range, *, lead: bool, fill: bool) -> dict[str, list[str]]:
+def arrangement_tokens(pitches: range, *, lead: bool) -> dict[str, list[str]]:
     """Return the families of tokens that arrangements add to a vocabulary."""
     leading = ["+".join(np.array(VOICES)[voices].tolist()) for voices in LEADING]
     return {
-        "Empty": ["Empty"] * (lead or fill),
+        "Empty": ["Empty"] * lead,
         "Ahead": [f"Ahead_{pitch}" for pitch in pitches] * lead,
         "Lead": [f"Lead_{names}" for names in leading] * lead,
-        "Fill": [f"Fill_{blocks}" for blocks in range(1, MAX_BLOCKS + 1)] * fill,
     }
 
 
@@ -51,15 +45,13 @@ class Arrangements:
     Attributes:
         leading: the voices that are not behind others: all, but after `Lead_*`. [V, 4]
         delay: frames by which the other voices are behind. [V]
-        filled: frames of the segment after `Fill_*`; else 0. [V]
     """
 
     def __init__(self, size: int, families: Mapping[str, range]) -> None:
         self.leading = np.ones((size, NUM_VOICES), bool)
-        self.delay, self.filled = np.zeros((2, size), np.int64)
+        self.delay = np.zeros(size, np.int64)
         for header, voices in zip(families["Lead"], LEADING, strict=False):
             self.leading[header], self.delay[header] = voices, LEAD
-        self.filled[families["Fill"]] = BLOCK * np.arange(1, len(families["Fill"]) + 1)
 
     def times(self, header: IntArray, index: IntArray, is_end: BoolArray) -> IntArray:
         """Return the musical time in frames of tokens, by their index, of any shape.
@@ -70,10 +62,7 @@ class Arrangements:
         """
         frame, voice = np.divmod(np.maximum(index - 1, 0), NUM_VOICES)
         behind = ~self.leading[header, voice] | is_end
-        time = np.maximum(frame - behind * self.delay[header], 0)
-        filled = self.filled[header]
-        moved = np.where(frame < AHEAD, frame + filled, frame - AHEAD)
-        return np.where((filled > 0) & (index > 0), moved, time)
+        return np.maximum(frame - behind * self.delay[header], 0)
 
 
 def lead(frames: IntArray, voices: Sequence[bool], *, complete: bool, empty: int) -> IntArray:
@@ -100,24 +89,4 @@ def unlead(frames: IntArray, voices: Sequence[bool], empty: int) -> IntArray:
     moved = frames.copy()
     moved[:, ~ahead] = empty
     moved[: max(0, len(frames) - LEAD), ~ahead] = frames[LEAD:, ~ahead]
-    return moved
-
-
-def fill(frames: IntArray, end: int, blocks: int, empty: int) -> IntArray:
-    """Return the blocks that end before a frame, behind what follows them.
-
-    [F, 4] -> [AHEAD + BLOCK · blocks, 4]; frames beyond the piece are `empty`.
-    """
-    after = np.full((AHEAD, NUM_VOICES), empty, np.int64)
-    following = frames[end : end + AHEAD]
-    after[: len(following)] = following
-    return np.concatenate([after, frames[end - BLOCK * blocks : end]])
-
-
-def unfill(frames: IntArray, blocks: int, empty: int) -> IntArray:
-    """Return the frames that `fill` moved, also of a prefix; what is still to come is `empty`."""
-    moved = np.full((BLOCK * blocks + AHEAD, NUM_VOICES), empty, np.int64)
-    after, before = frames[:AHEAD], frames[AHEAD : AHEAD + BLOCK * blocks]
-    moved[: len(before)] = before
-    moved[BLOCK * blocks : BLOCK * blocks + len(after)] = after
     return moved

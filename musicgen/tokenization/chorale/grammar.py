@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from musicgen.tokenization.chorale.arrangement import AHEAD, Arrangements
+from musicgen.tokenization.chorale.arrangement import Arrangements
 from musicgen.tokenization.chorale.frames import NUM_VOICES
 from musicgen.tokenization.grammar import Grammar, GrammarState, cumulate, latest
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
@@ -73,18 +73,16 @@ class ChoraleGrammar(Grammar[ChoraleState]):
             s["end"],
         )
         frame, voice = index // NUM_VOICES, index % NUM_VOICES
-        begun, delay, filled = index >= 0, orders.delay[header], orders.filled[header]
-        fills, plain = filled > 0, header == self.bos
-        leads = orders.leading[header, voice]
+        begun, plain = index >= 0, header == self.bos
+        leads, delay = orders.leading[header, voice], orders.delay[header]
         first, last = voice == self._first[header], voice == self._last[header]
         limit = np.minimum(s["limit"], self.limit)
-        after = fills & (frame < AHEAD)
-        over = frame >= np.where(fills, AHEAD + filled, end + delay)
-        must_wait = np.where(leads, (frame >= end) & (after | ~fills), frame < delay)
-        sings = begun & ~over & ~must_wait & (~leads | fills | (frame < limit))
+        over = frame >= end + delay
+        must_wait = np.where(leads, frame >= end, frame < delay)
+        sings = begun & ~over & ~must_wait & (~leads | (frame < limit))
         # The last frame that fits must have a note, or else the piece could not end there.
-        last_chance = leads & ~fills & (frame == limit - 1) & last
-        stops = leads & first & (after | ((delay > 0) & sounding & (frame > 0)))
+        last_chance = leads & (frame == limit - 1) & last
+        stops = leads & first & (delay > 0) & sounding & (frame > 0)
         may_end = np.where(plain, (frame == 0) | sounding, over) & (voice == 0)
         mask = np.zeros((len(index), len(self.vocabulary)), bool)
         ahead = sings & leads & (delay > 0)
@@ -94,9 +92,8 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         mask[:, self.silence] = sings & (~last_chance | sounding)
         mask[:, self.eos] = begun & may_end
         mask[:, self.bos] = ~begun
-        for name in ("Lead", "Fill"):
-            headers = self.families[name]
-            mask[:, headers.start : headers.stop] = ~begun[:, None]
+        headers = self.families["Lead"]
+        mask[:, headers.start : headers.stop] = ~begun[:, None]
         if self.families["Empty"]:
             mask[:, self.families["Empty"].start] = begun & ~over & (must_wait | stops)
         return torch.from_numpy(mask)
@@ -148,8 +145,7 @@ class ChoraleGrammar(Grammar[ChoraleState]):
 
     def _is_header(self, ids: IntArray) -> Any:
         """Return which ids are headers, as booleans of the same shape."""
-        leads, fills = (within(ids, self.families[name]) for name in ("Lead", "Fill"))
-        return (ids == self.bos) | leads | fills
+        return (ids == self.bos) | within(ids, self.families["Lead"])
 
     def _roles(self, header: IntArray, index: IntArray, ids: IntArray) -> tuple[Any, Any, Any]:
         """Return which tokens are a leading voice's, its frame's first, and a leading empty one."""

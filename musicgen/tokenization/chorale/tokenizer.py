@@ -7,20 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from musicgen.errors import ParameterError, UserError
+from musicgen.errors import UserError
 from musicgen.midi import Score, Track
 from musicgen.tokenization.base import Gap, Losses, Rng, Tokenizer
 from musicgen.tokenization.chorale.arrangement import (
-    AHEAD,
-    BLOCK,
     LEAD,
     LEADING,
-    MAX_BLOCKS,
     Arrangements,
     arrangement_tokens,
-    fill,
     lead,
-    unfill,
     unlead,
 )
 from musicgen.tokenization.chorale.frames import (
@@ -54,15 +49,14 @@ class Chorale(Tokenizer):
     voices. The notes of other Scores are divided among four voices (`lead_voices`).
 
     Pieces are encoded in the order above. Training crops may be in others, see `arrangement`, from
-    which a model learns to harmonise a voice and to fill bars; their tokens are in the vocabulary
-    if a probability is positive.
+    which a model learns to harmonise a voice; their tokens are in the vocabulary if
+    `lead_probability` is positive.
 
     Args:
         max_beats: later onsets are dropped, notes that last longer are cut.
         max_transposition: training crops are shifted by up to this many semitones.
         lead_probability: share of the crops in which voices are ahead of the others: in half of
             them the soprano, in the others any of one to three voices.
-        fill_probability: share of the crops in which what follows a segment precedes it.
     """
 
     name: ClassVar[str] = "chorale"
@@ -75,23 +69,18 @@ class Chorale(Tokenizer):
         max_beats: int = 16384,
         max_transposition: int = 6,
         lead_probability: float = 0,
-        fill_probability: float = 0,
     ) -> None:
         check_int("max_beats", max_beats)
         check_int("max_transposition", max_transposition, 0)
         check_float("lead_probability", lead_probability, maximum=1)
-        check_float("fill_probability", fill_probability, maximum=1)
-        if lead_probability + fill_probability > 1:
-            expected = f"expected at most 1 - lead_probability={lead_probability:g}"
-            raise ParameterError("fill_probability", fill_probability, expected)
         self.max_beats, self.max_transposition = max_beats, max_transposition
-        self.lead_probability, self.fill_probability = lead_probability, fill_probability
+        self.lead_probability = lead_probability
         families = {
             "Pitch": [f"Pitch_{pitch}" for pitch in PITCHES],
             "Silence": ["Silence"],
             "EOS": ["EOS"],
             "BOS": ["BOS"],
-            **arrangement_tokens(PITCHES, lead=lead_probability > 0, fill=fill_probability > 0),
+            **arrangement_tokens(PITCHES, lead=lead_probability > 0),
         }
         self.vocabulary, self.families = number_tokens(families)
         self._arrangements = Arrangements(len(self.vocabulary), self.families)
@@ -99,12 +88,9 @@ class Chorale(Tokenizer):
 
     def settings(self) -> dict[str, Any]:
         settings = {"max_beats": self.max_beats, "max_transposition": self.max_transposition}
-        probabilities = {
-            "lead_probability": self.lead_probability,
-            "fill_probability": self.fill_probability,
-        }
         # Left out if zero, so that caches of earlier versions stay valid.
-        return settings | {name: value for name, value in probabilities.items() if value}
+        lead = {"lead_probability": self.lead_probability} if self.lead_probability else {}
+        return settings | lead
 
     def grammar(self) -> ChoraleGrammar:
         limit = self.max_beats * self.steps_per_beat
@@ -144,8 +130,6 @@ class Chorale(Tokenizer):
         header, empty = int(tokens[:1].sum()), self.families["Empty"].start
         if header in self.families["Lead"]:
             return unlead(frames, self._arrangements.leading[header], empty)
-        if header in self.families["Fill"]:
-            return unfill(frames, int(self._arrangements.filled[header]) // BLOCK, empty)
         return frames
 
     def times(self, tokens: IntArray) -> IntArray:
@@ -176,22 +160,9 @@ class Chorale(Tokenizer):
         return window
 
     def arrange(self, window: IntArray, rng: Rng, length: int, bar_length: int) -> IntArray:
-        draw = rng.random()
-        if draw < self.lead_probability:
+        if rng.random() < self.lead_probability:
             voices = LEADING[0 if rng.random() < 0.5 else rng.integers(len(LEADING))]
             window = self.lead(window, voices)
-        elif draw < self.lead_probability + self.fill_probability:
-            frames, complete = self._read_frames(window)
-            ends = np.arange(0, len(frames) + (0 if complete else 1 - AHEAD), bar_length)
-            if complete:
-                ends = np.append(ends, len(frames))
-            ends = ends[ends >= BLOCK]
-            fitting = ((length - 2) // NUM_VOICES - AHEAD) // BLOCK
-            if len(ends) and fitting > 0:
-                end = int(rng.choice(ends))
-                most = min(end // BLOCK, fitting, MAX_BLOCKS)
-                blocks = int(rng.integers(most, size=2).max()) + 1  # rather many than few
-                window = self.fill(window, end, blocks)
         return window[:length]
 
     def lead(self, tokens: IntArray, voices: Sequence[bool]) -> IntArray:
@@ -210,15 +181,6 @@ class Chorale(Tokenizer):
         frames = frames + self._to_ahead * is_ahead
         moved = lead(frames, voices, complete=complete, empty=self.families["Empty"].start)
         return self._join(self.families["Lead"][LEADING.index(list(voices))], moved, complete)
-
-    def fill(self, tokens: IntArray, end: int, blocks: int) -> IntArray:
-        """Return blocks of a piece, up to a frame, behind the frames that follow them.
-
-        A piece without EOS must have `AHEAD` more frames.
-        """
-        frames, _ = self._read_frames(tokens)
-        moved = fill(frames, end, blocks, self.families["Empty"].start)
-        return self._join(self.families["Fill"][blocks - 1], moved, True)
 
     def check_gaps(self, *, keep: bool) -> None:
         """Models of chorales need not learn to fill all parts: they continue what precedes."""
