@@ -235,10 +235,11 @@ class Sampler:
             repeats = [read[row].copy() for row in of_row.tolist()]
         active, running = torch.arange(len(rows)), list(rows)
         may_end = request.allow_end or close or request.rewrites
+        scored = close or request.best_of > 1 or any(context.num_following for context in contexts)
         for uniform in _uniforms([row.key for row in rows]):
             allowed = grammar.allowed(grammar_state, end=may_end, not_before=starts)
             log_probs = None
-            if close or request.best_of > 1 or any(context.num_following for context in contexts):
+            if scored:
                 log_probs = logits.double().log_softmax(-1)
             if close:
                 closing = [grammar.eos, *grammar.bar_lines]

@@ -4,24 +4,9 @@ const NUM_VOICES = 4;
 const CENTRES = [70, 65, 59, 51]; // usual pitches of the voices
 const SILENCE = -1;
 
-class ChoraleTokenizer {
-  /** @param tables what musicgen/export/page.py writes of the tokenizer */
-  constructor(tables) {
-    Object.assign(this, tables); // families, pitches, tracks, lead, leading
-    this.pad = tables.size - 1;
-    this.eos = this.families.EOS[0];
-    this.bos = this.families.BOS[0];
-    this.barTokens = null;
-    this.startTokens = [this.bos];
-    this.hasTempo = false;
-  }
-
+class ChoraleTokenizer extends BarlessTokenizer {
   grammar() {
     return new ChoraleGrammar(this);
-  }
-
-  barLength(score) {
-    return stepsInBar(score, this.stepsPerBeat);
   }
 
   /** Return the ids of a whole piece, end token included. */

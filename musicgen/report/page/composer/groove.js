@@ -4,25 +4,14 @@ const NUM_KEYS = 128; // of each instrument
 const LONGEST_SHIFT = 24;
 const NEVER = 2 ** 31 - 1;
 
-class GrooveTokenizer {
-  /** @param tables what musicgen/export/page.py writes of the tokenizer */
+class GrooveTokenizer extends BarlessTokenizer {
   constructor(tables) {
-    Object.assign(this, tables); // families, tracks, and those of grammar
-    this.pad = tables.size - 1;
-    this.eos = this.families.EOS[0];
-    this.bos = this.families.BOS[0];
-    this.barTokens = null;
-    this.startTokens = [this.bos];
-    this.hasTempo = false;
+    super(tables);
     this.numVoices = this.families.NoteOn[1] - this.families.NoteOn[0];
   }
 
   grammar() {
     return new GrooveGrammar(this);
-  }
-
-  barLength(score) {
-    return stepsInBar(score, this.stepsPerBeat);
   }
 
   /** Return the index of the instrument that plays a track; undefined if there is none. */
