@@ -30,6 +30,7 @@ from musicgen.generation.model import MusicModel
 from musicgen.midi import Score, dumps
 from musicgen.models.copy_head import BIAS_SCALE
 from musicgen.random import NoiseKey
+from musicgen.report.markup import asset
 
 RESULTS = Path(__file__).parent / "results"
 SEED = 4242  # of pieces that no model was trained on
@@ -41,24 +42,25 @@ LAB = """
 const postMessage = () => {}; let onmessage;
 %s
 const data = require("./data.json");
-const content = data.content;
-const bytes = Uint8Array.from(atob(data.weights), (each) => each.charCodeAt(0)).buffer;
-desk = new Desk({ ...content, bytes });
-const { composer } = desk;
-const { model } = composer;
-const logits = data.prompts.map((tokens) => {
-  model.reset(composer.prompt.barLength);
-  return tokens.flatMap((token) => { model.feed(token); return [...model.logits]; });
+unpackWeights(data.weights).then((bytes) => {
+  const content = data.content;
+  desk = new Desk({ ...content, bytes });
+  const { composer } = desk;
+  const { model } = composer;
+  const logits = data.prompts.map((tokens) => {
+    model.reset(composer.prompt.barLength);
+    return tokens.flatMap((token) => { model.feed(token); return [...model.logits]; });
+  });
+  const greedy = data.files.map((file) => {
+    composer.begin(makePrompt(composer.tokenizer, readMidi(Uint8Array.from(file)), 2));
+    const end = composer.endTime + 4 * composer.prompt.barLength;
+    const params = { ...content.sampling, temperature: 0 };
+    for (const _ of composer.compose({ end, seed: 0, params }));
+    return composer.tokens;
+  });
+  require("fs").writeFileSync("logits.bin", Float32Array.from(logits.flat()));
+  console.log(JSON.stringify(greedy));
 });
-const greedy = data.files.map((file) => {
-  composer.begin(makePrompt(composer.tokenizer, readMidi(Uint8Array.from(file)), 2));
-  const end = composer.endTime + 4 * composer.prompt.barLength;
-  const params = { ...content.sampling, temperature: 0 };
-  for (const _ of composer.compose({ end, seed: 0, params }));
-  return composer.tokens;
-});
-require("fs").writeFileSync("logits.bin", new Uint8Array(Float32Array.from(logits.flat()).buffer));
-console.log(JSON.stringify(greedy));
 """
 
 
@@ -96,7 +98,9 @@ def against_torch(model: MusicModel, page: Path) -> dict[str, Any]:
     }
     with TemporaryDirectory() as folder:
         (Path(folder) / "data.json").write_text(json.dumps(data))
-        (Path(folder) / "lab.js").write_text(LAB % part("worker"))
+        (Path(folder) / "lab.js").write_text(
+            LAB % f"{asset('composer/weights.js')}\n{part('worker')}"
+        )
         run = subprocess.run(
             ["node", "lab.js"], cwd=folder, capture_output=True, text=True, check=True
         )

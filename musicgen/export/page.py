@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import copy
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from musicgen.checkpoints.content import CheckpointContent
@@ -39,7 +41,7 @@ WORKER = (
 SCRIPTS = (
     *("score.js", "synth.js", "colours.js", "roll.js", "player.js", "composer/payload.js"),
     *("composer/recorder.js", "composer/keyboard.js", "composer/live.js", "composer/page.js"),
-    "composer/start.js",
+    *("composer/weights.js", "composer/start.js"),
 )
 
 
@@ -82,9 +84,16 @@ def save_page(
         holds="\n".join(_checkbox(name) for name, has in holds.items() if has),
         content=embedded_json(data),
         worker=f"{scripts}\nconst compileStep = {step.source};",
-        weights=base64.b64encode(step.data).decode(),
+        weights=pack_weights(step.data),
     )
     write_text(path, page)
+
+
+def pack_weights(data: bytes) -> str:
+    """Return bytes as text for `unpackWeights` in the page, which adds one to an odd number."""
+    pairs = np.frombuffer(data + bytes(len(data) % 2), np.uint8).reshape(-1, 2)
+    # High bytes of floats repeat, low ones hardly do.
+    return base64.b64encode(zlib.compress(pairs.T.tobytes(), 9)).decode()
 
 
 def _checkbox(name: str) -> str:

@@ -11,7 +11,7 @@ import torch
 from musicgen.errors import UserError
 from musicgen.export.graph import step_graph
 from musicgen.export.javascript import compile_step
-from musicgen.export.page import with_half_weights
+from musicgen.export.page import pack_weights, with_half_weights
 from musicgen.export.step import RecurrentStep
 from tests.contracts.pairs import NOISE, build, tokens
 from tests.export.javascript import needs_node, run_worker
@@ -61,3 +61,16 @@ def test_an_unknown_operation_is_refused_by_name():
     node.op_type = "Sinh"
     with pytest.raises(UserError, match=r"^a page cannot run this model: .* operation Sinh$"):
         compile_step(graph, state)
+
+
+@needs_node
+def test_weights_are_unpacked_bit_for_bit(tmp_path):
+    halves = np.arange(1 << 16, dtype=np.uint16)  # all numbers of half precision
+    noise = np.random.default_rng(0).integers(0, 256, 1001, dtype=np.uint8)
+    parts = [halves.tobytes(), noise.tobytes(), b""]
+    body = """
+        return Promise.all(data.map(unpackWeights)).then((all) => all.map((each) => [...new Uint8Array(each)]));
+    """
+    found = run_worker(tmp_path, [*map(pack_weights, parts)], body, ["weights"])
+    assert [bytes(each)[: len(part)] for each, part in zip(found, parts, strict=True)] == parts
+    assert [len(each) for each in found] == [1 << 17, 1002, 0]

@@ -1,11 +1,11 @@
 // Starts the page: its worker from the text in the page, then the controls.
 
 /** Return the worker with the model, both of which are in the page. */
-function startWorker() {
+async function startWorker() {
+  const bytes = await unpackWeights(byId("weights").textContent);
   const source = new Blob([byId("worker").textContent], { type: "text/javascript" });
   const worker = new Worker(URL.createObjectURL(source));
   const { tables, step, sampling } = CONTENT;
-  const bytes = Uint8Array.from(atob(byId("weights").textContent), (each) => each.charCodeAt(0)).buffer;
   worker.postMessage({ kind: "start", tables, step, sampling, bytes }, [bytes]);
   byId("weights").remove();
   return worker;
@@ -87,6 +87,11 @@ function connectKeys(page) {
 }
 
 const CONTENT = JSON.parse(byId("content").textContent);
-const page = new Page(startWorker());
-connectPage(page);
-connectKeys(page);
+let page;
+if (window.DecompressionStream) {
+  startWorker().then((worker) => {
+    page = new Page(worker);
+    connectPage(page);
+    connectKeys(page);
+  });
+} else byId("summary").textContent = "This browser is too old for this page: it has no DecompressionStream to unpack the model with.";
