@@ -29,9 +29,11 @@ def main(cfg: DictConfig) -> None:
         for measure in measures:
             rows = measure.compute(inputs, out)
             write_csv(rows, out / f"{measure.name}.csv")
-            for title, table in measure.tables(rows).items():
+            tables = measure.tables(rows)
+            for title, table in tables.items():
                 stdout.print(as_table(table, title=title))
-            stdout.print(measure.legend, highlight=False, soft_wrap=True)
+            if tables:
+                stdout.print(measure.legend, highlight=False, soft_wrap=True)
     log(f"in {out}")
 
 

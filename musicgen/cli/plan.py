@@ -10,6 +10,7 @@ import shlex
 import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import NamedTuple
 
 import pytorch_lightning as pl
@@ -22,11 +23,12 @@ from pytorch_lightning.callbacks import EarlyStopping
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from musicgen.cli.arguments import PATHS, override_key
+from musicgen.cli.arguments import PATHS, override_key, quoted
 from musicgen.cli.building import build_training
 from musicgen.cli.output import command
 from musicgen.cli.resume_arguments import given_overrides
 from musicgen.cli.run_recorder import RunRecorder
+from musicgen.cli.threads import set_up_cpu
 from musicgen.console import log, warn
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.preparation import Limits
@@ -37,7 +39,6 @@ from musicgen.files import write_text
 from musicgen.models import parameter_count
 from musicgen.package_data import CONF
 from musicgen.text import pluralize
-from musicgen.training.clock import EndInTime
 from musicgen.training.finders import TRAINER
 from musicgen.validation import check_float
 
@@ -61,7 +62,11 @@ TOKENS_PER_WEIGHT = 20
 KEYS = 12  # transpositions, in which a piece is other music
 PROBE = 0.1  # of the time: each try of a beginning
 PROMPTS, PIECES = 4, 10  # of the page at the end
-PAGE_TOKENS, PAGE_SHARE = 200_000, 0.4  # it takes as long as training on these, at most this share
+PAGE_TOKENS, PAGE_SHARE = 100_000, 0.3  # it takes as long as training on these, at most this share
+VALIDATED = (2, 10)  # pieces of a validation, at least and at most
+LIMIT = "+trainer.limit_val_batches"
+FILE = "plan.txt"
+CLOCK = "callbacks.clock.seconds"
 VALIDATING = 0.15  # of the training time
 
 
@@ -70,13 +75,14 @@ class Probe(NamedTuple):
 
     Attributes:
         nats: validation loss a note.
-        validation: seconds of one.
+        validation: seconds of one, of `validated` pieces.
     """
 
     nats: float
     steps: int
     seconds_per_step: float
     validation: float
+    validated: int
     parameters: int
     tokens_per_step: int
     held_out: int
@@ -87,13 +93,25 @@ class Plan:
 
     Attributes:
         reasons: lines that were printed.
-        callbacks: of the training, which end it in time.
+        end: when the page is due, in seconds of the monotonic clock; None: when it is done.
     """
 
     def __init__(self, overrides: Iterable[str], reasons: Iterable[str] = ()) -> None:
         self.overrides = {override_key(override): override for override in overrides}
         self.reasons = list(reasons)
-        self.callbacks: list[pl.Callback] = []
+        self.end: float | None = None
+
+    @staticmethod
+    def of_run(folder: Path) -> Plan | None:
+        """Return the plan of a run that is resumed, if it has one."""
+        path = folder / FILE
+        if not path.is_file():
+            return None
+        return Plan(given_overrides(), path.read_text(encoding="utf-8").splitlines())
+
+    def write(self, folder: Path) -> None:
+        """Write its lines, by which a run that is resumed is known as planned."""
+        write_text(folder / FILE, "\n".join([*self.reasons, ""]))
 
     def gives(self, *names: str) -> bool:
         """Return whether a setting is given, or one below it."""
@@ -122,6 +140,28 @@ class Plan:
 
     def finish(self, trainer: pl.Trainer, recorder: RunRecorder) -> None:
         """Record the steps, which the clock decided, and write the page of `evaluate.py RUN`."""
+        if CLOCK in self.overrides:
+            self._record(trainer, recorder.cfg.init)
+            recorder.cfg = self.config()
+            recorder.write()
+            self.write(recorder.folder)
+        device = str(trainer.strategy.root_device)
+        page = recorder.folder / "evaluation"
+        rows = 2 * PROMPTS  # of held-out pieces and of training pieces
+        set_up_cpu(rows * parameter_count(trainer.lightning_module))
+        seconds = None if self.end is None else max(0.0, self.end - time.monotonic())
+        sizes = {"num_prompts": PROMPTS, "num_pieces": PIECES, "seconds": seconds}
+        try:
+            evaluate_run(recorder.folder, page, device=device, sizes=sizes)
+        except UserError as error:  # such as of pieces that are too short to be continued
+            warn(f"no page: {error}")
+
+    def _record(self, trainer: pl.Trainer, init: str | None) -> None:
+        """Replace the clock by the number of steps, which it decided."""
+        as_planned = {*shlex.split(self.command())} <= {*shlex.split(self.reasons[-1])}
+        del self.overrides[CLOCK]
+        if init is not None:  # which the arguments of a resumed run lack
+            self.overrides.setdefault("init", f"init={quoted(init)}")
         done, steps = trainer.global_step, trainer.max_steps
         early = trainer.early_stopping_callback
         settings = [f"trainer.max_steps={steps}"]
@@ -131,17 +171,8 @@ class Plan:
             self.say(f"ended by the clock after {done} of {steps} steps")
             settings = [f"scheduler.max_steps={steps}", f"trainer.max_steps={done}"]
         self.overrides.update({override_key(setting): setting for setting in settings})
-        self.say(f"the same model again: {self.command()}")
-        recorder.cfg = self.config()
-        recorder.write()
-        write_text(recorder.folder / "plan.txt", "\n".join([*self.reasons, ""]))
-        device = str(trainer.strategy.root_device)
-        page = recorder.folder / "evaluation"
-        sizes = {"num_prompts": PROMPTS, "num_pieces": PIECES}
-        try:
-            evaluate_run(recorder.folder, page, device=device, sizes=sizes)
-        except UserError as error:  # such as of pieces that are too short to be continued
-            warn(f"no page: {error}")
+        if as_planned:  # and not resumed with other settings
+            self.say(f"the same model again: {self.command()}")
 
 
 def plan(cfg: DictConfig) -> Plan:
@@ -162,6 +193,7 @@ def plan(cfg: DictConfig) -> Plan:
     found, tried = start(found, chosen, look, seconds)
     page = PAGE_TOKENS * tried.seconds_per_step / tried.tokens_per_step
     found = steps(found, tried, end - time.monotonic() - min(page, PAGE_SHARE * seconds))
+    found.end = end
     found.say(f"the plan: {found.command()}")
     return found
 
@@ -204,28 +236,36 @@ def start(found: Plan, chosen: list[str], look: Look, seconds: float) -> tuple[P
     """
     of_model = found.gives("model", "position", "attention", "span")
     nothing = found.decide(*chosen)
-    probes = {}
+    probes: dict[str, tuple[Plan, Probe]] = {}
+
+    def try_(name: str, begun: Plan) -> None:
+        """Probe a beginning; all are validated on as many pieces as the first."""
+        for _, first in probes.values():
+            begun = begun.decide(f"{LIMIT}={first.validated}")
+        probes[name] = begun, probe(begun, PROBE * seconds)
+
     if not found.gives("init") and not of_model:
         shipped = SHIPPED[nothing.config().tokenizer._target_.rpartition(".")[2]]
         own = [setting for setting in chosen if setting not in OF_SHIPPED]
-        taught = found.decide(*own, f"init={shipped}", *TEACH)
-        probes[f"init={shipped}"] = taught, probe(taught, PROBE * seconds)
+        try_(f"init={shipped}", found.decide(*own, f"init={shipped}", *TEACH))
     if found.gives("init") and found.config().init is not None:
         taught = found.decide(*TEACH)
-        probes[f"init={taught.config().init}"] = taught, probe(taught, PROBE * seconds)
+        try_(f"init={taught.config().init}", taught)
     else:
         nothing = nothing.decide("init=null", f"loader.length={LENGTH}", "loader.batch_size=1")
         if not of_model:
             nothing = size(nothing, look, seconds, [tried for _, tried in probes.values()])
-        probes["init=null"] = nothing, probe(nothing, PROBE * seconds)
+        try_("init=null", nothing)
     best = min(probes, key=lambda name: probes[name][1].nats)
     found, won = probes[best]
+    found = found.decide(f"{LIMIT}={won.validated}")
     tried = ", ".join(
         f"{name} {own.nats:.3f} after {pluralize(own.steps, 'steps')}"
         for name, (_, own) in probes.items()
     )
-    held_out = f"{pluralize(won.held_out, 'pieces')} held out" if won.held_out else "known pieces"
-    found.say(f"{best}: nats a note of {held_out}: {tried}")
+    pieces = pluralize(min(won.validated, won.held_out or won.validated), "pieces")
+    known = "held out" if won.held_out else "that are known"
+    found.say(f"{best}: nats a note of {pieces} {known}: {tried}")
     return found, won
 
 
@@ -254,7 +294,7 @@ def size(nothing: Plan, look: Look, seconds: float, others: Sequence[Probe]) -> 
 
 def steps(found: Plan, tried: Probe, left: float) -> Plan:
     """Let the schedule run to its end in the seconds that are left."""
-    validations = round(min(12, max(3, VALIDATING * left / tried.validation)))
+    validations = round(min(12, max(1, VALIDATING * left / tried.validation)))
     fit = (left - validations * tried.validation) / tried.seconds_per_step
     count = max(validations, int(fit))
     found.say(
@@ -262,17 +302,15 @@ def steps(found: Plan, tried: Probe, left: float) -> Plan:
         f"takes {tried.seconds_per_step:.2f} s, each of {validations} validations "
         f"{tried.validation:.1f} s"
     )
-    by_clock = not found.gives("trainer.max_steps", "scheduler")
+    if not found.gives("trainer.max_steps", "scheduler"):
+        found = found.decide(f"{CLOCK}={max(1.0, left):.1f}")
     found = found.decide(f"trainer.max_steps={count}", "callbacks=early_stopping")
     count = found.config().trainer.max_steps
-    found = found.decide(
+    return found.decide(
         "scheduler=warmup_cooldown",
         f"scheduler.warmup_steps={min(50, 1 + count // 20)}",
         f"trainer.val_check_interval={max(1, count // validations)}",
     )
-    if by_clock:
-        found.callbacks = [EndInTime(left, found.config().trainer.val_check_interval)]
-    return found
 
 
 def probe(found: Plan, seconds: float) -> Probe:
@@ -293,18 +331,24 @@ def probe(found: Plan, seconds: float) -> Probe:
         raise UserError("minutes=: it plans the training of models of music")
     data.prepare_data()
     limit = timedelta(seconds=seconds)
-    trainer: pl.Trainer = instantiate(cfg.trainer, **TRAINER, max_steps=-1, max_time=limit)
+    limits = {"max_steps": -1, "max_time": limit, "limit_val_batches": 0}
+    trainer: pl.Trainer = instantiate(cfg.trainer, **TRAINER | limits)
     if trainer.world_size > 1:
         raise UserError("minutes=: it plans for one device; give trainer.devices=1")
     trainer.fit(module, datamodule=data)
+    pairs = list(itertools.pairwise(clock[1:]))  # the first step is slower
+    pace = sum(b - a for a, b in pairs) / len(pairs)
+    least, most = VALIDATED
+    validated = cfg.trainer.get("limit_val_batches") or min(most, max(least, int(seconds / pace)))
+    trainer.limit_val_batches = validated
     begin = time.monotonic()
     (measures,) = trainer.validate(module, datamodule=data, verbose=False)
-    pairs = list(itertools.pairwise(clock[1:]))  # the first step is slower
     return Probe(
         nats=measures["val/nats_per_note"],
         steps=trainer.global_step,
-        seconds_per_step=sum(b - a for a, b in pairs) / len(pairs),
+        seconds_per_step=pace,
         validation=time.monotonic() - begin,
+        validated=validated,
         parameters=parameter_count(module.model),
         tokens_per_step=cfg.loader.length * cfg.loader.batch_size,
         held_out=len(data.encoded.cache.pieces("val")),

@@ -7,6 +7,7 @@ import logging
 import shlex
 import time
 import warnings
+from pathlib import Path
 
 import pytorch_lightning as pl
 from hydra.errors import InstantiationException
@@ -18,7 +19,7 @@ from musicgen.cli.adaptation import write_adapter_file
 from musicgen.cli.building import build_training
 from musicgen.cli.find import find
 from musicgen.cli.output import command
-from musicgen.cli.plan import plan
+from musicgen.cli.plan import Plan, plan
 from musicgen.cli.resume_arguments import resume_command
 from musicgen.cli.run_recorder import RunRecorder
 from musicgen.cli.threads import set_up_cpu
@@ -43,10 +44,12 @@ def main(cfg: DictConfig) -> float | None:
     for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     set_up_cpu()
-    found = None
+    found: Plan | None
     if cfg.minutes is not None and cfg.resume is None:
         found = plan(cfg)
         cfg = found.config()
+    else:
+        found = Plan.of_run(Path(cfg.paths.output_dir))
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     _check_settings(cfg)
 
@@ -57,7 +60,6 @@ def main(cfg: DictConfig) -> float | None:
 
     recorder = RunRecorder(cfg)
     callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
-    callbacks += found.callbacks if found else []
     trainer: pl.Trainer = instantiate(
         cfg.trainer, callbacks=[recorder, *callbacks], logger=_loggers(cfg)
     )
@@ -67,6 +69,8 @@ def main(cfg: DictConfig) -> float | None:
             logger.log_hyperparams(module.content.config)
     with recorder.claimed() if trainer.is_global_zero else contextlib.nullcontext():
         if trainer.is_global_zero:
+            if found is not None:
+                found.write(recorder.folder)
             for note in notes:
                 log(note)
             count = parameter_count(module.model)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -10,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from musicgen import load
-from musicgen.console import log
+from musicgen.console import log, stdout
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import Inputs, Measure, Row
@@ -32,7 +34,7 @@ from musicgen.metrics.position_loss import loss_curve
 from musicgen.metrics.summary import CONFIDENCE, Summary
 from musicgen.package_data import CONF
 from musicgen.report import render_report
-from musicgen.report.tables import write_csv
+from musicgen.report.tables import as_table, write_csv
 from musicgen.report.verdict import verdict_section
 from musicgen.validation import check_int
 
@@ -45,7 +47,7 @@ def evaluate_run(
     out: Path,
     *,
     device: str = "cpu",
-    sizes: Mapping[str, int] | None = None,
+    sizes: Mapping[str, float | None] | None = None,
 ) -> Path:
     """Evaluate one run with the settings of conf/metric/evaluation.yaml; return its page.
 
@@ -85,11 +87,14 @@ class Evaluation(Measure):
         num_prompts: held-out pieces that are continued.
         bars: that are added to each.
         num_pieces: held-out pieces, and training pieces, of which the loss is computed.
+        seconds: after which the loss of a single run is that of fewer pieces; None: whatever it
+            takes.
     """
 
     num_prompts: int
     bars: int
     num_pieces: int
+    seconds: float | None
 
     name = "evaluation"
     legend = (
@@ -103,11 +108,14 @@ class Evaluation(Measure):
 
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
         paths = inputs.checkpoints
+        end = math.inf
+        if self.seconds is not None and len(paths) == 1:  # several are compared on the same pieces
+            end = time.monotonic() + self.seconds
         models = [load(path).to(inputs.device) for path in paths]
         names = _names([model.path for model in models])
         data = [open_training_data(model, inputs.root) for model in models]
         split, pieces = _common_pieces(models, data, inputs.split, names)
-        sizes = Sizes(self.num_prompts, self.bars, inputs.max_pieces or self.num_pieces)
+        sizes = Sizes(self.num_prompts, self.bars, inputs.max_pieces or self.num_pieces, end)
         found: dict[str, RunFigures] = {}
         for number, (name, model, corpus) in enumerate(zip(names, models, data, strict=True)):
             log(model.content.describe(model.path))
@@ -129,11 +137,15 @@ class Evaluation(Measure):
             write_csv(differences, out / "differences.csv")
             judgements = judge_differences(differences, 1 - CONFIDENCE)
             table = _difference_table(differences)
-            rows += differences
         plot = out / "position_loss.png"
         _plot(found, models[0], plot)
-        _write_page(out / PAGE, title, judgements, table, plot, found)
-        for each in judgements:
+        notices = [*dict.fromkeys(x for figures in found.values() for x in figures.notices)]
+        _write_page(out / PAGE, title, judgements, table, plot, found, notices)
+        stdout.print(as_table(table, title=self.name))
+        stdout.print(self.legend, highlight=False, soft_wrap=True)
+        for notice in notices:
+            log(notice)
+        for each in judgements:  # last, where a terminal is read first
             log(
                 f"{each.question} {each.answer}: {each.figures}"
                 + f". {each.advice}." * bool(each.advice)
@@ -142,10 +154,7 @@ class Evaluation(Measure):
         return rows
 
     def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
-        differences = [row for row in rows if "first" in row]
-        if differences:
-            return {self.name: _difference_table(differences)}
-        return {self.name: _table(rows)}
+        return {}  # `compute` shows its table, before the verdict
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -272,6 +281,7 @@ def _write_page(
     table: Sequence[Row],
     plot: Path,
     found: Mapping[str, RunFigures],
+    notices: Sequence[str],
 ) -> None:
     pieces = [
         replace(piece, title=f"{piece.title} ({name})") if len(found) > 1 else piece
@@ -280,11 +290,10 @@ def _write_page(
     ]
     if len(found) > 1:
         pieces = sorted(pieces, key=lambda piece: piece.title)[:MAX_SHOWN]
-    notices = dict.fromkeys(x for figures in found.values() for x in figures.notices)
     page = render_report(
         title=title,
         pieces=pieces,
         metadata={},
-        summary=verdict_section(judgements, table, plot.read_bytes(), list(notices)),
+        summary=verdict_section(judgements, table, plot.read_bytes(), notices),
     )
     write_text(path, page)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -48,6 +50,7 @@ Losses = list[NDArray[np.float64]]  # of pieces: [draws, L] of a run, [seeds, dr
 TRIGRAM = "trigram"
 KEYS = ("run", "R")
 UNITS = ("note", "bar")
+LEAST = 3  # pieces whose loss is computed however long it takes
 
 
 @dataclass(frozen=True)
@@ -163,10 +166,18 @@ class PositionLoss(Measure):
         indices: Sequence[int],
         seed: int,
         name: str,
+        end: float = math.inf,
     ) -> Losses:
-        """Return a model's losses on pieces of a cache, beside a progress bar with a name."""
-        losses, length = [], self.furthest(model)
+        """Return a model's losses on pieces of a cache, beside a progress bar with a name.
+
+        Args:
+            end: in seconds of the monotonic clock: later, only the first pieces are measured.
+        """
+        losses: Losses = []
+        length = self.furthest(model)
         for i in track(indices, name):
+            if time.monotonic() > end and len(losses) >= LEAST:
+                break
             predict = partial(
                 self._losses,
                 model,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -96,11 +98,19 @@ class RunFigures:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured: prompts, the bars added to each, and pieces of which the loss is."""
+    """How much is measured.
+
+    Attributes:
+        num_prompts: held-out pieces that are continued.
+        bars: that are added to each.
+        num_pieces: held-out pieces, and training pieces, of which the loss is computed.
+        end: when fewer must do, in seconds of the monotonic clock.
+    """
 
     num_prompts: int
     bars: int
     num_pieces: int
+    end: float = math.inf
 
 
 def held_out(data: EncodedCorpus, split: str) -> tuple[str, list[int]]:
@@ -131,7 +141,6 @@ def run_figures(
     """
     notices: list[str] = []
     start = _start(model, notices)
-    lines, curves = _loss_lines(model, start, data, pieces, sizes, seed)
     prompts, others, seen = _prompts(model, data, pieces, sizes)
     densest = max(len(prompt.tokens) for prompt in prompts) / PROMPT_BARS
     most = round(TOKENS * densest * sizes.bars)  # a model that has learned little ends no bar
@@ -141,7 +150,7 @@ def run_figures(
     known = known_passages(data, {c.prompt.name: c.new_score for c in done}, MAX_HELD_OUT)
     shown = _write(model, done, request, split, out, known)
     own = list(_music_lines(done, others, seen, known))
-    lines += [*own, Line(RECITED, _recited(after_training), HELD_OUT, _recited(done))]
+    lines = [*own, Line(RECITED, _recited(after_training), HELD_OUT, _recited(done))]
     if start is not None:
         before = _continue(start, prompts, request)
         _write(start, before, request, split, out.with_name("before"), None)
@@ -149,6 +158,7 @@ def run_figures(
         names = list(dict.fromkeys(x.measure for x in own))
         values = {x.measure: x.values for x in own}
         lines += [Line(name, values[name], BEFORE, found[name]) for name in names if name in found]
+    losses, curves = _loss_lines(model, start, data, pieces, sizes, seed)
     notes = np.array([(p.summary.notes_kept, p.summary.notes_read) for p in prompts]).sum(axis=0)
     num_training = len(data.cache.pieces("train"))
     facts = Facts(
@@ -157,13 +167,15 @@ def run_figures(
     shown = [
         replace(piece, midi_file=f"{out.name}/{piece.midi_file}", metadata={}) for piece in shown
     ]
-    used = min(len(pieces), sizes.num_pieces), min(num_training, sizes.num_pieces)
+    used = [len(values) for values in (losses[1].values, losses[1].others)]
+    if used < [min(n, sizes.num_pieces) for n in (len(pieces), num_training)]:
+        notices.append("The time was up before the loss of more pieces was computed.")
     notices.append(
         f"Losses are of {used[0]} of {pluralize(len(pieces), f'{split} pieces')} and {used[1]} of "
         f"{pluralize(num_training, 'training pieces')}; continuations of {len(done)} prompts of "
         f"{PROMPT_BARS} bars, {request.bars} bars and one each, none chosen among several."
     )
-    return RunFigures(lines, shown, curves, facts, notices)
+    return RunFigures([*losses, *lines], shown, curves, facts, notices)
 
 
 def _start(model: MusicModel, notices: list[str]) -> MusicModel | None:
@@ -192,9 +204,15 @@ def _loss_lines(
     held = evenly_spaced(pieces, sizes.num_pieces)
     training = evenly_spaced(data.cache.pieces("train"), sizes.num_pieces)
     length = _LOSS.furthest(model)
-    own = _LOSS.losses(model, data, held, seed, "held-out pieces")
+    now = time.monotonic()
+    third = now + (sizes.end - now) / 3
+    own = _LOSS.losses(model, data, held, seed, "held-out pieces", third)
+    held = held[: len(own)]
+    if start is not None:
+        before = _LOSS.losses(start, data, held, seed, "the weights before")
+    seen = _LOSS.losses(model, data, training, seed, "training pieces", sizes.end)
+    training = training[: len(seen)]
     trigram = _LOSS.trigram_losses(data, held, length)
-    seen = _LOSS.losses(model, data, training, seed, "training pieces")
 
     def a_note(losses: Losses, indices: Sequence[int]) -> Values:
         values = unit_values(*in_units(losses, data, indices, length, "note"))[:, 0, 0]
@@ -210,7 +228,6 @@ def _loss_lines(
         Line(NATS, values, TRAINING, a_note(seen, training)),
     ]
     if start is not None:
-        before = _LOSS.losses(start, data, held, seed, "the weights before")
         before = [x[..., :length] for x in before]
         lines.append(Line(NATS, values, BEFORE, a_note(before, held)))
     trained = model.training_length

@@ -17,40 +17,66 @@ class EndInTime(pl.Callback):
 
     It is decided when the rate must begin to fall, so that the weights depend on the number alone:
     `trainer.max_steps` of it gives the same ones. On a machine that becomes slower after that, the
-    training stops in time, with a rate above 0.
+    training stops in time, with a rate above 0. A resumed run has the seconds that were left.
 
     Args:
-        seconds: of the training; its schedule is `warmup_cooldown`.
+        seconds: of the training, whose schedule is `warmup_cooldown`; None: it has no clock.
         every: steps between validations, of which the number is a multiple.
     """
 
-    def __init__(self, seconds: float, every: int) -> None:
+    def __init__(self, seconds: float | None, every: int) -> None:
         self.seconds, self.every = seconds, every
-        self.start, self.decided = 0.0, False
+        self.start, self.elapsed, self.decided = 0.0, 0.0, False
         self.first: tuple[float, int] | None = None  # seconds until the first step, and its number
+        self.max_steps: int | None = None  # decided so far
+
+    def state_dict(self) -> dict[str, Any]:
+        names = ("elapsed", "decided", "first", "max_steps")
+        return {name: getattr(self, name) for name in names} if self.seconds is not None else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        vars(self).update(state_dict)
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.max_steps is not None:  # of a resumed run
+            set_max_steps(trainer, self.max_steps)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.start = time.monotonic()
+        if self.seconds is None:
+            return
+        self.start = time.monotonic() - self.elapsed
+        if self.max_steps is not None:
+            _schedule(trainer).max_steps = self.max_steps
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
     ) -> None:
-        elapsed, step = time.monotonic() - self.start, trainer.global_step
+        if self.seconds is None:
+            return
+        self.elapsed = elapsed = time.monotonic() - self.start
+        step = trainer.global_step
         trainer.should_stop = trainer.should_stop or elapsed >= self.seconds
         if self.first is None:  # slower than the others
             self.first = elapsed, step
         if self.decided or step == self.first[1]:
             return
-        schedule: Any = trainer.lr_scheduler_configs[0].scheduler
-        factor: Cooldown = schedule.lr_lambdas[0]  # the same of all groups
+        factor = _schedule(trainer)
         longer = self._end(step + 1, factor)
         stay = 1 - factor.cooldown
         pace = (elapsed - self.first[0]) / (step - self.first[1])
         self.decided = elapsed + pace * (round(stay * longer) - step) > stay * self.seconds
         if self.decided or step >= factor.begin:
-            factor.max_steps = self._end(step, factor) if self.decided else longer
-            set_max_steps(trainer, factor.max_steps)
+            self.max_steps = self._end(step, factor) if self.decided else longer
+            factor.max_steps = self.max_steps
+            set_max_steps(trainer, self.max_steps)
 
     def _end(self, step: int, factor: Cooldown) -> int:
         """Return the first end of a training whose rate stays up to a step."""
         return self.every * math.ceil(step / (1 - factor.cooldown) / self.every)
+
+
+def _schedule(trainer: pl.Trainer) -> Cooldown:
+    """Return the schedule that all groups of weights share."""
+    scheduler: Any = trainer.lr_scheduler_configs[0].scheduler
+    cooldown: Cooldown = scheduler.lr_lambdas[0].__self__
+    return cooldown

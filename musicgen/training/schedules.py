@@ -47,7 +47,7 @@ class Cooldown:
         """The step after which the rate falls."""
         return round((1 - self.cooldown) * self.max_steps)
 
-    def __call__(self, step: int) -> float:
+    def factor(self, step: int) -> float:
         warmup = (step + 1) / max(1, self.warmup_steps)
         return min(1.0, warmup, max(0, self.max_steps - step) / (self.max_steps - self.begin))
 
@@ -58,7 +58,8 @@ def warmup_cooldown(
     """Warm up linearly, stay, and fall linearly to 0 in the share `cooldown` of the steps."""
     check_int("max_steps", max_steps)
     check_float("cooldown", cooldown, above=0, maximum=1)
-    return LambdaLR(optimizer, Cooldown(warmup_steps, max_steps, cooldown))
+    # A method: of another callable, a resumed run has the attributes that the checkpoint holds.
+    return LambdaLR(optimizer, Cooldown(warmup_steps, max_steps, cooldown).factor)
 
 
 def _warmup(

@@ -92,7 +92,9 @@ def test_the_size_follows_from_time_and_music():
     """20 tokens a weight: 128² · 12 · 4 · 20 = 15.7 M tokens are needed for the smallest size."""
 
     def chosen(seconds, tokens):
-        probe = Probe(1, 10, 1.0, 1.0, 10**6, 2048, 1)  # a million weights: 2,048 tokens a second
+        probe = Probe(
+            1, 10, 1.0, 1.0, 1, 10**6, 2048, 1
+        )  # a million weights: 2,048 tokens a second
         music = SimpleNamespace(tokens=lambda name: tokens)
         found = size(Plan([]), music, seconds, [probe])
         values = (found.overrides[name] for name in ("model.dim", "model.num_layers"))

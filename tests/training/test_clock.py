@@ -4,6 +4,7 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
+import pytorch_lightning as pl
 
 from musicgen.training import clock
 from musicgen.training.schedules import warmup_cooldown
@@ -13,10 +14,20 @@ from tests.training.test_training import rates
 CLOCK = (
     "scheduler=warmup_cooldown",
     "scheduler.warmup_steps=2",
-    "+callbacks.clock._target_=musicgen.training.clock.EndInTime",
-    "+callbacks.clock.every=3",
+    "callbacks.clock.every=3",
     "trainer.max_steps=5",
 )
+
+
+class Stop(pl.Callback):
+    """Interrupt a run before the step that follows a number of steps."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *args: object) -> None:
+        if trainer.global_step == self.step:
+            raise KeyboardInterrupt
 
 
 def tick(monkeypatch, times):
@@ -30,16 +41,31 @@ def test_the_rate_warms_up_stays_and_falls_to_zero():
 
 def test_the_clock_decides_the_steps_and_these_decide_the_weights(run, tmp_path, monkeypatch):
     tick(monkeypatch, count())  # a second a step
-    run("clock", *CLOCK, "+callbacks.clock.seconds=11")
+    run("clock", *CLOCK, "callbacks.clock.seconds=11")
     # Of 12 steps, the rate stays for 7, which are more than 60% of the seconds; of 9, for 5.
     assert saved(tmp_path / "clock")["global_step"] == 9
     run("again", *CLOCK[:2], "trainer.max_steps=9")
     assert_equal(saved(tmp_path / "again"), saved(tmp_path / "clock"))
 
 
+@pytest.mark.parametrize("step", [3, 6])  # before and after the clock decides
+def test_a_resumed_run_has_the_seconds_that_were_left(run, tmp_path, monkeypatch, step):
+    tick(monkeypatch, count())
+    run("whole", *CLOCK, "callbacks.clock.seconds=11")
+    stop = f"+callbacks.stop={{_target_:{__name__}.Stop,step:{step}}}"
+    tick(monkeypatch, count())
+    with pytest.raises(KeyboardInterrupt):
+        run("run", *CLOCK, "callbacks.clock.seconds=11", stop)
+    tick(monkeypatch, count(100))
+    last = tmp_path / "run/checkpoints/last.ckpt"
+    run("run", *CLOCK, "callbacks.clock.seconds=11", resume=last)
+    assert saved(tmp_path / "run")["global_step"] == 9
+    assert_equal(saved(tmp_path / "run"), saved(tmp_path / "whole"))
+
+
 def test_a_machine_that_becomes_slower_stops_in_time(run, tmp_path, monkeypatch):
     tick(monkeypatch, iter([*range(8), 40]))
-    rows = run("clock", *CLOCK, "+callbacks.clock.seconds=11")
+    rows = run("clock", *CLOCK, "callbacks.clock.seconds=11")
     assert saved(tmp_path / "clock")["global_step"] == 8
     assert rows[7]["val/loss"]
     run("again", *CLOCK[:2], "trainer.max_steps=8", "scheduler.max_steps=9")

@@ -130,6 +130,15 @@ def test_a_new_schedule_applies_at_the_step_of_the_checkpoint(run, tmp_path):
     assert rates == pytest.approx([4e-3 + 6e-3 * cosine for cosine in cosines])
 
 
+def test_a_longer_cooldown_begins_later(run, tmp_path):
+    settings = ("optimizer=adam", "optimizer.lr=1e-2", "scheduler=warmup_cooldown")
+    run("first", *settings, "scheduler.warmup_steps=0", "trainer.max_steps=4")
+    last = tmp_path / "first/checkpoints/last.ckpt"
+    rows = run("first", *settings, "scheduler.warmup_steps=0", "trainer.max_steps=10", resume=last)
+    rates = [float(rows[step]["lr-Adam"]) for step in range(4, 10)]
+    assert rates == pytest.approx([1e-2, 1e-2, 1e-2, 7.5e-3, 5e-3, 2.5e-3])
+
+
 def test_another_optimizer_is_refused(run, tmp_path):
     run("first", "optimizer=adam", "trainer.max_steps=2")
     last = tmp_path / "first/checkpoints/last.ckpt"
