@@ -54,7 +54,7 @@ def row(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     losses = validations(out / "plan")
     pace = left / max(losses)
     steps = round((left + len(tries) * PROBE * 60 * args.minutes) / pace)
-    plain = found(r"same model again: python \S+ (.*)", text).split()
+    plain = found(r"same model again: .*?python \S+ (.*)", text).split()
     kept = ("data", "init", "loader", "task", "tokenizer")
     train(
         out / "expert",

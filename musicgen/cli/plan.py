@@ -6,6 +6,7 @@ A plan is a list of plain overrides, printed as the command that trains the same
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 import time
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytorch_lightning as pl
+import torch
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -28,7 +30,7 @@ from musicgen.cli.building import build_training
 from musicgen.cli.output import command
 from musicgen.cli.resume_arguments import given_overrides
 from musicgen.cli.run_recorder import RunRecorder
-from musicgen.cli.threads import set_up_cpu
+from musicgen.cli.threads import fewer_threads, set_up_cpu
 from musicgen.console import log, warn
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.preparation import Limits
@@ -65,7 +67,7 @@ PROMPTS, PIECES = 4, 10  # of the page at the end
 PAGE_TOKENS, PAGE_SHARE = 100_000, 0.3  # it takes as long as training on these, at most this share
 VALIDATED = (2, 10)  # pieces of a validation, at least and at most
 LIMIT = "+trainer.limit_val_batches"
-FILE = "plan.txt"
+FILE, THREADS = "plan.txt", "OMP_NUM_THREADS"
 CLOCK = "callbacks.clock.seconds"
 VALIDATING = 0.15  # of the training time
 
@@ -94,12 +96,14 @@ class Plan:
     Attributes:
         reasons: lines that were printed.
         end: when the page is due, in seconds of the monotonic clock; None: when it is done.
+        threads: that compute, if not all.
     """
 
     def __init__(self, overrides: Iterable[str], reasons: Iterable[str] = ()) -> None:
         self.overrides = {override_key(override): override for override in overrides}
         self.reasons = list(reasons)
         self.end: float | None = None
+        self.threads: int | None = None
 
     @staticmethod
     def of_run(folder: Path) -> Plan | None:
@@ -107,7 +111,16 @@ class Plan:
         path = folder / FILE
         if not path.is_file():
             return None
-        return Plan(given_overrides(), path.read_text(encoding="utf-8").splitlines())
+        plan = Plan(given_overrides(), path.read_text(encoding="utf-8").splitlines())
+        if threads := re.search(rf" {THREADS}=(\d+) ", plan.reasons[-1]):
+            plan.compute_with(int(threads[1]))
+        return plan
+
+    def compute_with(self, threads: int | None) -> None:
+        """Set the number of threads, on which the last bits of the weights depend."""
+        self.threads = threads
+        if threads is not None:
+            torch.set_num_threads(threads)
 
     def write(self, folder: Path) -> None:
         """Write its lines, by which a run that is resumed is known as planned."""
@@ -120,7 +133,9 @@ class Plan:
     def decide(self, *overrides: str) -> Plan:
         """Return the plan with further settings, where they are not given."""
         own = [override for override in overrides if override_key(override) not in self.overrides]
-        return Plan([*self.overrides.values(), *own], self.reasons)
+        plan = Plan([*self.overrides.values(), *own], self.reasons)
+        plan.threads = self.threads
+        return plan
 
     def say(self, reason: str) -> None:
         log(reason)
@@ -136,7 +151,8 @@ class Plan:
     def command(self) -> str:
         """Return the command that trains the same model again."""
         texts = [f"{key}={_plain(override)}" for key, override in self.overrides.items()]
-        return f"{command('train')} {shlex.join(texts)}"
+        threads = "" if self.threads is None else f"{THREADS}={self.threads} "
+        return f"{threads}{command('train')} {shlex.join(texts)}"
 
     def finish(self, trainer: pl.Trainer, recorder: RunRecorder) -> None:
         """Record the steps, which the clock decided, and write the page of `evaluate.py RUN`."""
@@ -184,6 +200,9 @@ def plan(cfg: DictConfig) -> Plan:
     found = Plan(given).decide(
         f"data={HydraConfig.get().runtime.choices['data']}", f"run_name={cfg.run_name}"
     )
+    found.compute_with(fewer_threads() if cfg.trainer.accelerator == "cpu" else None)
+    if found.threads is not None:
+        found.say(f"{pluralize(found.threads, 'threads')}: more are slower beside what else runs")
     look = _look(cfg)
     for line in look.lines():
         found.say(line)

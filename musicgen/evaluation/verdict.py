@@ -57,6 +57,10 @@ class Facts:
     kept: float
     improvement: float | None
 
+    @property
+    def improving(self) -> bool:
+        return self.improvement is not None and self.improvement > IMPROVING
+
 
 class Judgement(NamedTuple):
     """A question, its answer in words, the figures that it follows from, and what to do."""
@@ -107,9 +111,8 @@ def _learned(rows: Rows, facts: Facts) -> Iterator[Judgement]:
         yield Judgement(question, "It cannot be told: too few pieces", figures, advice)
         return
     figures = f"{_mean(row)} nats a note on held-out pieces; a trigram model {_beside(row)}"
-    longer = "Train longer: trainer.max_steps"
-    improving = facts.improvement is not None and facts.improvement > IMPROVING
-    advice = f"{longer}; its loss was still falling at the end" if improving else ""
+    longer = "Train longer: minutes= or trainer.max_steps="
+    advice = f"{longer}; its loss was still falling at the end" if facts.improving else ""
     if row["difference_high"] < 0:
         answer = "Yes: it predicts held-out pieces better than a trigram model"
     elif row["difference_low"] > 0:
@@ -139,7 +142,7 @@ def _taught(rows: Rows, facts: Facts) -> Iterator[Judgement]:
             if found["difference_high"] < 0:
                 worse.append(name)
     answer = words[_sign(row)] + (f", but lost in {' and '.join(worse)}" if worse else "")
-    advice = "Take fewer steps or a lower learning rate" if worse else ""
+    advice = "Take fewer steps or a lower learning rate" if worse and not facts.improving else ""
     yield Judgement("Has teaching helped?", answer, "; ".join(figures), advice)
 
 
@@ -221,7 +224,7 @@ def _in_style(rows: Rows, facts: Facts) -> Iterator[Judgement]:
         answer = "Yes: more like the prompt's piece than unrelated pieces are"
     elif not like:
         answer = "Not measurably: it is no more like the prompt's piece than unrelated pieces are"
-        advice = "Give longer prompts, or teach it this style: init= and data=midi_folder"
+        advice = "Give longer prompts, or train longer on more such pieces"
     yield Judgement("Does it keep the style?", answer, figures, advice)
 
 

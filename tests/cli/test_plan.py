@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
@@ -70,6 +71,20 @@ def look(folder):
 def test_the_tokenizer_that_keeps_instruments_and_metre_is_taken(tmp_path, make, metre, expected):
     found = look(folder_of(tmp_path / "music", make, metre=metre))
     assert tokenizer(Plan([]), found) == TOKENIZERS[expected]
+
+
+def test_a_resumed_plan_computes_with_its_threads(tmp_path, monkeypatch):
+    used: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    assert Plan.of_run(tmp_path) is None
+    plan = Plan(["seed=1"], ["a look"])
+    plan.compute_with(3)
+    plan.say(f"the plan: {plan.command()}")
+    plan.write(tmp_path)
+    found = Plan.of_run(tmp_path)
+    assert found is not None
+    assert found.command().startswith("OMP_NUM_THREADS=3 ")
+    assert (found.reasons, used) == (plan.reasons, [3, 3])
 
 
 def test_a_look_names_what_cannot_be_used(tmp_path):

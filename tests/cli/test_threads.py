@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from musicgen.cli.threads import WORK_FOR_THREADS, set_up_cpu, spin_briefly
+from musicgen.cli import threads
+from musicgen.cli.threads import WORK_FOR_THREADS, fewer_threads, set_up_cpu, spin_briefly
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,27 @@ def test_small_decoding_steps_take_one_thread(monkeypatch, decoded, given, expec
         monkeypatch.setenv("OMP_NUM_THREADS", given)
     set_up_cpu(decoded=decoded)
     assert used == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [({4: 1, 2: 2, 1: 3}, None), ({4: 9, 2: 4, 1: 5}, 2)]
+)
+def test_a_busy_machine_gets_fewer_threads(monkeypatch, seconds, expected):
+    for name in ("MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    used, now = [4], [0.0]
+
+    def clock() -> float:
+        now[0] += seconds[used[-1]]
+        return now[0]
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: used[-1])
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    monkeypatch.setattr(threads, "time", SimpleNamespace(perf_counter=clock))
+    assert fewer_threads() == expected
+    assert used[-1] == 4
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    assert fewer_threads() is None
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,8 @@ def test_teaching_that_costs_the_key_says_so():
     assert "but lost in notes in key" in found.answer
     assert "0.79 (0.78 to 0.80), before 0.91" in found.figures
     assert "lower learning rate" in found.advice
+    falling = answers(*rows, facts=Facts(20, 10, 1.0, 0.05))  # of which more steps are the cure
+    assert not falling["Has teaching helped?"].advice
 
 
 def test_facts_that_no_figure_tells():
