@@ -11,7 +11,7 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,9 @@ from torch import Tensor, nn
 from musicgen.export.graph import step_graph
 from musicgen.export.step import RecurrentStep
 from musicgen.files import write_bytes
+
+if TYPE_CHECKING:
+    import onnx
 
 SHIPPED = Path(__file__).parent / "graphs"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "musicgen-symbolic"
@@ -34,15 +37,30 @@ def find_graph(step: RecurrentStep) -> Path | None:
 def make_graph(step: RecurrentStep, path: Path | None = None) -> bytes:
     """Make a step's graph and keep it, by default in the cache, if that can be written."""
     graph = step_graph(step, fold=False)
-    for array in graph.graph.initializer:
-        if array.name in named_tensors(step):
-            array.ClearField("raw_data")
-            array.data_location = array.EXTERNAL
-            array.external_data.add(key="location", value="weights")
-    data: bytes = graph.SerializeToString()
+    for array in graph.graph.initializer:  # all of them are weights
+        array.ClearField("raw_data")
+        array.data_location = array.EXTERNAL
+        array.external_data.add(key="location", value="weights")
+    data: bytes = _folded(graph).SerializeToString()
     with suppress(OSError):
         write_bytes(path or _paths(step)[-1], data)
     return data
+
+
+def _folded(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a graph in which what depends neither on inputs nor on weights is computed."""
+    from onnx.helper import make_tensor_value_info
+    from onnxscript.optimizer import optimize
+
+    own, weights = graph.graph, [*graph.graph.initializer]
+    num_inputs = len(own.input)
+    # To the optimizer, weights are inputs.
+    own.input.extend(make_tensor_value_info(x.name, x.data_type, x.dims) for x in weights)
+    del own.initializer[:]
+    graph = optimize(graph)
+    del graph.graph.input[num_inputs:]
+    graph.graph.initializer.extend(weights)
+    return graph
 
 
 def named_tensors(step: RecurrentStep) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from musicgen.errors import UserError
-from musicgen.export.step import RecurrentStep
+from musicgen.export.step import RINGS, RecurrentStep
 
 if TYPE_CHECKING:
     import onnx
@@ -24,7 +24,8 @@ def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
     """Return a step as a graph: tokens [B], positions [B, P], state -> logits, what changes of it.
 
     Tensors of the state have the names of `ModelState.tensors`, those after the step a prefix; B is
-    any number. Weights have the names of the model's parameters, with `model.` before them.
+    any number, and so is that of the slots of a ring. Weights have the names of the model's
+    parameters, with `model.` before them.
 
     Args:
         fold: compute what depends on weights alone; else all weights stay as they are named.
@@ -41,13 +42,14 @@ def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
     two = torch.tensor([0, 0])  # rows; of one, torch would make a constant
     state = step.template.select(two).tensors()
     positions = torch.zeros(2, step.model.num_position_columns, dtype=torch.long)
-    rows = {0: torch.export.Dim("batch")}
+    rows, slots = {0: torch.export.Dim("batch")}, torch.export.Dim("slots")
+    of_state = {k: rows | ({RINGS[k][1]: slots} if k in RINGS else {}) for k in state}
     with torch.no_grad(), _quiet():
         changed = step(two, positions, state)[1]
         program = torch.export.export(
             step,
             (two, positions, state),
-            dynamic_shapes=(rows, rows, dict.fromkeys(state, rows)),
+            dynamic_shapes=(rows, rows, of_state),
         )
         graph = torch.onnx.export(
             program,

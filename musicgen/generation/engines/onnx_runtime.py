@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 NUM_STEPS_TO_EXPORT = 1000
 """Steps that save about as long as making a graph takes."""
 
+NUM_SLOTS = 256
+"""Slots of a copy head's ring at first; twice as many whenever they are full, up to its window."""
+
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -32,11 +35,20 @@ class BoundState:
     What a step replaces is there twice: steps read one copy and write the other in turn.
 
     Args:
-        arrays: those of `ModelState.tensors`, by name.
+        arrays: those of `ModelState.tensors`, by name; rings may have fewer slots.
+        empty: those of one row before its first token.
     """
 
-    def __init__(self, session: onnxruntime.InferenceSession, arrays: Arrays) -> None:
-        self.session, rows = session, len(arrays["length"])
+    def __init__(
+        self, session: onnxruntime.InferenceSession, arrays: Arrays, empty: Arrays
+    ) -> None:
+        self.session, self.empty, rows = session, empty, len(arrays["length"])
+        length = int(arrays["length"].max())
+        num_slots = max(NUM_SLOTS, 1 << length.bit_length())
+        self._num_free = num_slots - length
+        arrays = dict(arrays)
+        for name in RINGS.keys() & arrays.keys():
+            arrays[name] = _with_slots(arrays[name], empty[name], RINGS[name][1], num_slots)
         shapes = {
             each.name: (rows, *each.shape[1:])
             for each in (*session.get_inputs(), *session.get_outputs())
@@ -79,6 +91,7 @@ class BoundState:
             ring[self._rows, arrays["length"] % ring.shape[1]] = arrays[source]
         self.session.run_with_iobinding(binding)
         self._sides.reverse()
+        self._num_free -= 1
         return torch.from_numpy(self._logits.copy())
 
     @property
@@ -89,7 +102,20 @@ class BoundState:
     def select(self, rows: Tensor) -> BoundState:
         """Return the states of the given rows, which may repeat."""
         index = rows.numpy()
-        return BoundState(self.session, {name: array[index] for name, array in self.arrays.items()})
+        arrays = {name: array[index] for name, array in self.arrays.items()}
+        return BoundState(self.session, arrays, self.empty)
+
+    def with_room(self) -> BoundState:
+        """Return the state, with larger rings if these are full."""
+        return self if self._num_free else BoundState(self.session, self.arrays, self.empty)
+
+
+def _with_slots(ring: NDArray[Any], empty: NDArray[Any], axis: int, number: int) -> NDArray[Any]:
+    """Return the rings of some rows with that many slots of an empty one, if it has as many."""
+    found = np.repeat(empty.swapaxes(1, axis)[:, :number].swapaxes(1, axis), len(ring), axis=0)
+    kept = ring.swapaxes(1, axis)[:, :number]
+    found.swapaxes(1, axis)[:, : kept.shape[1]] = kept
+    return found
 
 
 class OnnxEngine(Engine):
@@ -123,8 +149,12 @@ class OnnxEngine(Engine):
         if self._session is None:
             return super().step(tokens, positions, state)
         if isinstance(state, ModelState):
-            arrays = {name: tensor.numpy() for name, tensor in state.tensors().items()}
-            state = BoundState(self._session, arrays)
+            state, empty = (
+                {name: tensor.numpy() for name, tensor in each.tensors().items()}
+                for each in (state, self.graph_step.template)
+            )
+            state = BoundState(self._session, state, empty)
+        state = state.with_room()
         return state.step(tokens, positions), state
 
     def _find_session(self) -> onnxruntime.InferenceSession | None:
