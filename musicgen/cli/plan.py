@@ -69,6 +69,7 @@ VALIDATED = (2, 10)  # pieces of a validation, at least and at most
 LIMIT = "+trainer.limit_val_batches"
 FILE, THREADS = "plan.txt", "OMP_NUM_THREADS"
 CLOCK = "callbacks.clock.seconds"
+PYTHON = 0.05  # of the time: to start, and to write the page when it is due
 VALIDATING = 0.15  # of the training time
 
 
@@ -194,7 +195,8 @@ class Plan:
 def plan(cfg: DictConfig) -> Plan:
     """Decide what the command line leaves open."""
     check_float("minutes", cfg.minutes)
-    end, seconds = time.monotonic() + 60 * cfg.minutes, 60 * cfg.minutes
+    seconds = (1 - PYTHON) * 60 * cfg.minutes
+    end = time.monotonic() + seconds
     left_out = ("experiment", "minutes")
     given = [override for override in given_overrides() if override_key(override) not in left_out]
     found = Plan(given).decide(

@@ -28,6 +28,7 @@ from musicgen.evaluation.verdict import (
     CHANCE,
     COPIED,
     COPIES,
+    DENSE,
     HELD_OUT,
     KEY_SHARE,
     KNOWN,
@@ -140,6 +141,8 @@ def run_figures(
         split, pieces: as of `held_out`; pieces of several runs may be those that all have.
     """
     notices: list[str] = []
+    # The same music again, such as of a folder with copies of one piece, tells nothing.
+    pieces = list({data.cache[i].tobytes(): i for i in reversed(pieces)}.values())[::-1]
     start = _start(model, notices)
     prompts, others, seen = _prompts(model, data, pieces, sizes)
     densest = max(len(prompt.tokens) for prompt in prompts) / PROMPT_BARS
@@ -379,6 +382,7 @@ def _describe(pair: Pair, score: Score, events: Events, first: int) -> dict[str,
     num_bars = first + len(score.bar_starts())
     found = {
         KEY_SHARE: in_key_share(score, pair.key()),
+        DENSE: score.num_notes / max(1, len(score.bar_starts())),
         RECALLED: bars_recalled(bar_similarities(events[:, :3]), first),
     }
     structure = structureness(events, num_bars)

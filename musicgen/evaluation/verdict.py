@@ -22,6 +22,8 @@ PARALLELS = 1.0
 """Parallel fifths, or octaves, in 100 beats that continuations may have more than the originals."""
 IMPROVING = 0.01
 """Share of the validation loss that the last interval between validations took off."""
+DENSITY = 0.2
+"""Share of the notes in a bar that continuations may have less or more than the originals."""
 KEPT = 0.95
 """Share of the notes that the tokenizer must represent."""
 FEW_PIECES = 100
@@ -29,6 +31,7 @@ FEW = 6
 """Held-out pieces, with fewer of which no permutation test can reach p < .05."""
 
 NATS, KEY_SHARE, RECALLED = "nats a note", "notes in key", "bars that return"
+DENSE = "notes a bar"
 SHORT = "structureness, short segments"
 VOICE_LEADING = ("parallel fifths", "parallel octaves")
 KNOWN, COPIES = "longest known passage (notes)", "continuations that copy"
@@ -88,6 +91,7 @@ def judge(rows: Iterable[Row], facts: Facts) -> list[Judgement]:
         _copied,
         _in_key,
         _in_style,
+        _dense,
         _returns,
         _voices,
         _represented,
@@ -96,7 +100,10 @@ def judge(rows: Iterable[Row], facts: Facts) -> list[Judgement]:
     if not 0 < facts.num_held_out < FEW:
         return found
     pieces = pluralize(facts.num_held_out, "held-out pieces")
-    return [each._replace(answer=f"{each.answer} (but {pieces} tell little)") for each in found]
+    first = found[0]._replace(
+        answer=f"{found[0].answer} (but {pieces} tell little, here and below)"
+    )
+    return [first, *found[1:]]
 
 
 Rows = Mapping[tuple[str, str], Row]
@@ -225,7 +232,23 @@ def _in_style(rows: Rows, facts: Facts) -> Iterator[Judgement]:
     elif not like:
         answer = "Not measurably: it is no more like the prompt's piece than unrelated pieces are"
         advice = "Give longer prompts, or train longer on more such pieces"
+        less = [name for name, row in found.items() if row["difference_high"] < 0]
+        if words := " and ".join(name.removesuffix(" like the original's") for name in less):
+            answer = f"No: in {words} it is less like the prompt's piece than unrelated pieces are"
+            advice = "Train longer on more such pieces"
     yield Judgement("Does it keep the style?", answer, figures, advice)
+
+
+def _dense(rows: Rows, facts: Facts) -> Iterator[Judgement]:
+    if (row := rows.get((DENSE, ORIGINALS))) is None:
+        return
+    figures = f"{_mean(row)} notes a bar, in the originals {_beside(row)}"
+    answer, advice = "Yes, as far as these pieces tell", ""
+    if row["difference_high"] < -DENSITY * row["beside_mean"]:
+        answer, advice = "No: it has fewer notes", "Train longer, or a higher sampling.temperature"
+    elif row["difference_low"] > DENSITY * row["beside_mean"]:
+        answer, advice = "No: it has more notes", "A lower sampling.temperature"
+    yield Judgement("Is it as full as the music?", answer, figures, advice)
 
 
 def _returns(rows: Rows, facts: Facts) -> Iterator[Judgement]:
