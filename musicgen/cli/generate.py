@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from musicgen import load
 from musicgen.cli.journal import Journal
 from musicgen.cli.output import claimed_folder, find_device
-from musicgen.cli.threads import set_up_cpu
+from musicgen.cli.threads import one_thread, set_up_cpu
 from musicgen.console import log, progress_bar, warn, warn_of_first
 from musicgen.errors import UserError, parameter_of
 from musicgen.evaluation.generated_files import (
@@ -58,7 +58,8 @@ def main(cfg: DictConfig) -> None:
     check_int("num_prompts", cfg.num_prompts, none_means="all")
     check_choice("keep_prompt", cfg.keep_prompt, get_args(KeepPrompt))
     check_choice("originality", cfg.originality, ("auto", True, False))
-    model = load(cfg.checkpoint)
+    with one_thread():
+        model = load(cfg.checkpoint)
     adapters = {
         kind: str(cfg[kind]) for kind in ("lora", "prefix_state", "copy") if cfg[kind] is not None
     }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # A second thread gains little in a decoding step with fewer multiplications.
 WORK_FOR_THREADS = 1 << 25
@@ -38,6 +40,19 @@ def set_up_cpu(decoded: int | None = None) -> None:
     torch.set_flush_denormal(True)
     if decoded is not None and decoded < WORK_FOR_THREADS and not _given():
         torch.set_num_threads(1)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread: many small operations, as of loading, wait for no others."""
+    import torch
+
+    number = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(number)
 
 
 def fewer_threads() -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,20 +78,20 @@ def probabilities(logits: Tensor, params: SamplingParams, allowed: Tensor | None
         logits = logits.masked_fill(logits < kth, -torch.inf)
     p = logits.softmax(-1)
     if params.top_p < 1:
-        p = _keep_first(p, (-p).argsort(stable=True), params.top_p)
+        p = _keep_first(p, *p.sort(descending=True, stable=True), params.top_p)
     if params.min_p > 0:
         p = p * (p >= params.min_p * p.amax(-1, keepdim=True))
         p = p / p.sum(-1, keepdim=True)
     if params.typical_p < 1:
         surprise = -p.log()
         entropy = torch.special.entr(p).sum(-1, keepdim=True)
-        p = _keep_first(p, (surprise - entropy).abs().argsort(stable=True), params.typical_p)
+        order = (surprise - entropy).abs().argsort(stable=True)
+        p = _keep_first(p, p.gather(-1, order), order, params.typical_p)
     return p
 
 
-def _keep_first(p: Tensor, order: Tensor, share: float) -> Tensor:
+def _keep_first(p: Tensor, ordered: Tensor, order: Tensor, share: float) -> Tensor:
     """Keep the first tokens in `order` [B, V] that together reach the probability `share`."""
-    ordered = p.gather(-1, order)
     # The token that crosses the share stays: compare the probability before it.
     before = ordered.cumsum(-1) - ordered
     p = torch.zeros_like(p).scatter(-1, order, ordered * (before < share))
@@ -109,7 +110,7 @@ def sample(
     Args:
         uniform: [B] fp64 in [0, 1): a row's token is a function of its logits and this number.
     """
-    if not logits.isfinite().all():
+    if not math.isfinite(logits.sum()):
         raise UserError(
             "the model's output is not finite: its training diverged. Take an earlier checkpoint"
         )

@@ -11,7 +11,13 @@ import pytest
 import torch
 
 from musicgen.cli import threads
-from musicgen.cli.threads import WORK_FOR_THREADS, fewer_threads, set_up_cpu, spin_briefly
+from musicgen.cli.threads import (
+    WORK_FOR_THREADS,
+    fewer_threads,
+    one_thread,
+    set_up_cpu,
+    spin_briefly,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +38,15 @@ def test_small_decoding_steps_take_one_thread(monkeypatch, decoded, given, expec
         monkeypatch.setenv("OMP_NUM_THREADS", given)
     set_up_cpu(decoded=decoded)
     assert used == expected
+
+
+def test_the_number_of_threads_returns_after_one():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    with one_thread():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 3
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(
