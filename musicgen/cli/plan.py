@@ -63,7 +63,7 @@ TOKENS_PER_WEIGHT = 20
 """Hoffmann et al. 2022, "Training compute-optimal large language models", table 3."""
 KEYS = 12  # transpositions, in which a piece is other music
 PROBE = 0.1  # of the time: each try of a beginning
-PROMPTS, PIECES = 4, 10  # of the page at the end
+PROMPTS, PIECES, BARS, LEAST_BARS = 4, 10, 16, 4  # of the page at the end
 PAGE_TOKENS, PAGE_SHARE = 100_000, 0.3  # it takes as long as training on these, at most this share
 VALIDATED = (2, 10)  # pieces of a validation, at least and at most
 LIMIT = "+trainer.limit_val_batches"
@@ -97,6 +97,7 @@ class Plan:
     Attributes:
         reasons: lines that were printed.
         end: when the page is due, in seconds of the monotonic clock; None: when it is done.
+        page: seconds that all of it takes.
         threads: that compute, if not all.
     """
 
@@ -104,6 +105,7 @@ class Plan:
         self.overrides = {override_key(override): override for override in overrides}
         self.reasons = list(reasons)
         self.end: float | None = None
+        self.page = 0.0
         self.threads: int | None = None
 
     @staticmethod
@@ -166,8 +168,12 @@ class Plan:
         page = recorder.folder / "evaluation"
         rows = 2 * PROMPTS  # of held-out pieces and of training pieces
         set_up_cpu(rows * parameter_count(trainer.lightning_module))
-        seconds = None if self.end is None else max(0.0, self.end - time.monotonic())
-        sizes = {"num_prompts": PROMPTS, "num_pieces": PIECES, "seconds": seconds}
+        sizes: dict[str, float] = {"num_prompts": PROMPTS, "num_pieces": PIECES, "bars": BARS}
+        if self.end is not None:
+            sizes["seconds"] = left = max(0.0, self.end - time.monotonic())
+            if left < self.page:
+                sizes["bars"] = max(LEAST_BARS, int(BARS * left / self.page))
+                log(f"{left:.0f} s are left for the page: continuations of {sizes['bars']} bars")
         try:
             evaluate_run(recorder.folder, page, device=device, sizes=sizes)
         except UserError as error:  # such as of pieces that are too short to be continued
@@ -214,7 +220,7 @@ def plan(cfg: DictConfig) -> Plan:
     found, tried = start(found, chosen, look, seconds)
     page = PAGE_TOKENS * tried.seconds_per_step / tried.tokens_per_step
     found = steps(found, tried, end - time.monotonic() - min(page, PAGE_SHARE * seconds))
-    found.end = end
+    found.end, found.page = end, page
     found.say(f"the plan: {found.command()}")
     return found
 

@@ -114,8 +114,8 @@ def _learned(rows: Rows, facts: Facts) -> Iterator[Judgement]:
     if row is None or not facts.num_held_out:
         pieces = pluralize(facts.num_training, "pieces")
         figures = f"{pieces} to learn from, {facts.num_held_out} held out"
-        advice = "Give more pieces, so that some can be held out"
-        yield Judgement(question, "It cannot be told: too few pieces", figures, advice)
+        advice = "Give more different pieces, so that some can be held out"
+        yield Judgement(question, "It cannot be told: too few pieces that differ", figures, advice)
         return
     figures = f"{_mean(row)} nats a note on held-out pieces; a trigram model {_beside(row)}"
     longer = "Train longer: minutes= or trainer.max_steps="
