@@ -14,6 +14,8 @@ COPIED = 1.5
 """How many times longer known passages must be than those of held-out pieces."""
 KEY = 0.03
 """Share of the notes in key that continuations may have less than the originals."""
+LOST = 0.03
+"""What teaching may cost in notes in key, or in a similarity of style."""
 RETURNS = 0.05
 """Share of the bars that may return less or more often than in the originals."""
 STRUCTURE = 0.1
@@ -146,7 +148,7 @@ def _taught(rows: Rows, facts: Facts) -> Iterator[Judgement]:
     for name in (KEY_SHARE, *(measure for measure, beside in rows if beside == CHANCE)):
         if found := rows.get((name, BEFORE)):
             figures.append(f"{name} {_mean(found)}, before {_beside(found)}")
-            if found["difference_high"] < 0:
+            if found["difference_high"] < -LOST:
                 worse.append(name)
     answer = words[_sign(row)] + (f", but lost in {' and '.join(worse)}" if worse else "")
     advice = "Take fewer steps or a lower learning rate" if worse and not facts.improving else ""

@@ -123,6 +123,8 @@ def test_teaching_that_costs_the_key_says_so():
     assert "but lost in notes in key" in found.answer
     assert "0.79 (0.78 to 0.80), before 0.91" in found.figures
     assert "lower learning rate" in found.advice
+    little = answers(row(NATS, 2.0, BEFORE, 3.0), row(KEY_SHARE, 0.89, BEFORE, 0.91))
+    assert "lost" not in little["Has teaching helped?"].answer
     falling = answers(*rows, facts=Facts(20, 10, 1.0, 0.05))  # of which more steps are the cure
     assert not falling["Has teaching helped?"].advice
 
