@@ -150,8 +150,11 @@ def _taught(rows: Rows, facts: Facts) -> Iterator[Judgement]:
             figures.append(f"{name} {_mean(found)}, before {_beside(found)}")
             if found["difference_high"] < -LOST:
                 worse.append(name)
-    answer = words[_sign(row)] + (f", but lost in {' and '.join(worse)}" if worse else "")
-    advice = "Take fewer steps or a lower learning rate" if worse and not facts.improving else ""
+    sign = _sign(row)
+    joined = ", and" if sign > 0 else ", but"
+    answer = words[sign] + (f"{joined} lost in {' and '.join(worse)}" if worse else "")
+    lost = (worse or sign > 0) and not facts.improving
+    advice = "Take fewer steps or a lower learning rate" if lost else ""
     yield Judgement("Has teaching helped?", answer, "; ".join(figures), advice)
 
 

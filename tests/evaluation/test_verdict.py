@@ -63,7 +63,7 @@ def answers(*rows, facts=FACTS):
         (row(NATS, 3.0, TRAINING, 2.7), "overfitted", "A little", ""),
         (row(NATS, 3.0, TRAINING, 2.9), "overfitted", "No", ""),
         (row(NATS, 2.0, BEFORE, 3.0), "teaching", "Yes", ""),
-        (row(NATS, 3.0, BEFORE, 2.0), "teaching", "No", ""),
+        (row(NATS, 3.0, BEFORE, 2.0), "teaching", "No", "fewer steps"),
         (row(KNOWN, 30.0, HELD_OUT, 8.0), "copy", "Yes", "more pieces"),
         (row(KNOWN, 11.0, HELD_OUT, 8.0), "copy", "No", ""),
         (row(KEY_SHARE, 0.79, ORIGINALS, 0.91), "key", "No", "temperature"),
