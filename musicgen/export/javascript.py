@@ -425,6 +425,21 @@ class _Compiler:
         source = _Expression(product, operands)
         self._fold(node.output[0], source, len(result), "ReduceSum")
 
+    def _dft(self, node: onnx.NodeProto, inverse: int = 0, onesided: int = 0) -> None:
+        given, made = (self.arrays[name].shape for name in (node.input[0], node.output[0]))
+        axis = self._constant(node, 2).item() % len(given) if len(node.input) > 2 else -2
+        if inverse or given != (*made[:-1], 1) or axis not in (-2, len(given) - 2):
+            raise UserError("a page cannot run this model: its graph has a DFT of another kind")
+        length = given[-2]
+        steps = np.arange(length)
+        waves = np.exp(-2j * np.pi / length * np.outer(steps, steps))
+        table = np.stack([waves.real, waves.imag], axis=1).astype(np.float32)  # [N, 2, N]
+        numbers = self._view(node.input[0])[..., 0][..., None, None, :]
+        shape = (*made, length)
+        constants = self._new(table.shape, np.float32, table)
+        source = _Expression("{0}*{1}", [each.broadcast(shape) for each in (numbers, constants)])
+        self._fold(node.output[0], source, len(made), "ReduceSum")
+
     def _reshape(self, node: onnx.NodeProto) -> None:
         shape, view = self.arrays[node.output[0]].shape, self._view(node.input[0])
         if not np.shares_memory(view.layout.reshape(shape), view.layout):
