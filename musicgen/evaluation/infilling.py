@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +16,17 @@ from musicgen.evaluation.measure import SUMMARY, Inputs, Measure, Row
 from musicgen.evaluation.position_loss import position_losses
 from musicgen.evaluation.runs import compared_models
 from musicgen.evaluation.training_data import open_training_data
+from musicgen.generation.filling import FOLLOWING_BEATS, NUM_CANDIDATES, gap_context
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.request import GenerationRequest
-from musicgen.generation.sampler import NUM_CANDIDATES, Sampler, gap_context
-from musicgen.generation.sampler import Row as Drawn
+from musicgen.generation.rewriting import without_notes
+from musicgen.generation.rows import Row as Drawn
+from musicgen.generation.sampler import Sampler
 from musicgen.metrics.summary import Summary
 from musicgen.midi import Score
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.tokenization.base import IntArray
+from musicgen.tokenization.base import TICKS_PER_BEAT, IntArray, Tokenizer
 from musicgen.tokenization.quantization import EncodingSummary
 from musicgen.validation import check_int
 
@@ -50,8 +53,6 @@ class Infilling(Measure):
 
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
         compared = compared_models(inputs, "trained")
-        for each in compared:
-            each.model.tokenizer.check_gaps(keep=False)
         data = open_training_data(compared[0].model, inputs.root)
         indices = data.split(inputs.split)[: inputs.max_pieces]
         rows = []
@@ -79,9 +80,9 @@ def middle_losses(
 ) -> tuple[float, float] | None:
     """Return the nats a note of the bars in the middle of a piece [L], known and filled.
 
-    Where candidates are weighed by what follows, the bars are beside other candidates, which the
-    model draws. Their probability is then what it was, times the number of candidates, times their
-    share of the weights; as one draw of the others stands for all, the nats are an upper bound.
+    No note sounds across their edges. Filled, they are beside other candidates, which the model
+    draws. Their probability is then what it was, times the number of candidates, times their share
+    of the weights; as one draw of the others stands for all, the nats are an upper bound.
 
     None: there are no bars before and after them.
     """
@@ -91,24 +92,33 @@ def middle_losses(
     if first < 1 or first + num_bars >= len(starts):
         return None
     start, end = int(starts[first]), int(starts[first + num_bars])
-    begin, stop = np.searchsorted(tokenizer.times(tokens), (start, end))
-    middle = tokens[begin:stop]
-    every = [True] * len(tokenizer.decode(tokenizer.start_tokens()).tracks)
-    gap = tokenizer.gap(tokens, start, end, every, model.training_length + 1)
-    number, nats = len(gap.following), []
-    for before in (tokens[:begin], gap.tokens):
-        piece = np.concatenate([before, middle, gap.following])
-        positions = model.positions(piece, bar_length)
-        losses = position_losses(model.model, piece, noise, positions=positions, num_draws=1)[0]
-        nats.append(float(losses[len(before) - 1 :][: len(middle)].sum()))
-    if number:
-        prompt = Prompt("", gap.tokens, start, 0, bar_length, Score(1), Score(1), EncodingSummary())
-        context, request = gap_context(prompt, gap), GenerationRequest(fill=1, engine="eager")
-        rows = [Drawn(context, noise.fold(i)) for i in range(1, NUM_CANDIDATES)]
-        for _ in Sampler(model.model, tokenizer, request).steps(rows):
-            pass
-        others = [row.likelihood_of_following for row in rows]
-        weights = torch.tensor([-losses[-number:].sum(), *others]).log_softmax(0)
-        nats[1] -= float(weights[0]) + math.log(NUM_CANDIDATES)
-    num_notes = max(1, tokenizer.num_notes(middle))
-    return nats[0] / num_notes, nats[1] / num_notes
+    step = TICKS_PER_BEAT // tokenizer.steps_per_beat
+    edges, gap = [(each * step, each * step) for each in (start, end)], [(start * step, end * step)]
+    tokens = _without(tokenizer, tokens, edges)
+    until = end + FOLLOWING_BEATS * tokenizer.steps_per_beat
+    begin, stop, last = np.searchsorted(tokenizer.times(tokens), (start, end, until))
+    read = tokenizer.until_end(tokens[:last])
+    positions = model.positions(read, bar_length)
+    losses = position_losses(model.model, read, noise, positions=positions, num_draws=1)[0]
+    known = float(losses[begin - 1 : stop - 1].sum())
+
+    empty = _without(tokenizer, tokens, gap)
+    prompt = Prompt("", empty, start, 0, bar_length, Score(1), Score(1), EncodingSummary())
+    written = [True] * len(tokenizer.decode(tokenizer.start_tokens()).tracks)
+    (whole,) = tokenizer.gaps(empty, start, end, written, bar_length)
+    context = gap_context(tokenizer, prompt, written, empty, whole, whole.tokens, start)
+    rows = [Drawn(context, noise.fold(i)) for i in range(1, NUM_CANDIDATES)]
+    request = GenerationRequest(fill=1, engine="eager")
+    for _ in Sampler(model.model, tokenizer, request).steps(rows):
+        pass
+    weights = [-float(losses[stop - 1 :].sum()), *(row.log_weight for row in rows)]
+    share = float(torch.tensor(weights).log_softmax(0)[0]) + math.log(NUM_CANDIDATES)
+    num_notes = max(1, tokenizer.num_notes(tokens[begin:stop]))
+    return known / num_notes, (known - share) / num_notes
+
+
+def _without(tokenizer: Tokenizer, tokens: IntArray, spans: Sequence[tuple[int, int]]) -> IntArray:
+    """Return the encoding of a piece without the notes in some spans of ticks."""
+    score = tokenizer.decode(tokens)
+    tracks = [without_notes(track, spans) for track in score.tracks]
+    return tokenizer.encode(replace(score, tracks=tracks))

@@ -217,15 +217,8 @@ class MusicModel:
         if self.tokenizer.chords:
             score = with_chords(score, self.content.config["loader"]["chords"])
         if request.rewrites:
-            length = self.training_length + 1
             return rewritten_prompt(
-                self.tokenizer,
-                score,
-                name,
-                request,
-                prompt_bars=prompt_bars,
-                length=length,
-                data=data,
+                self.tokenizer, score, name, request, prompt_bars=prompt_bars, data=data
             )
         if request.keeps_chords:
             prompt = self._with_chords_of(score, name, prompt_bars, data, request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,8 @@ class RewrittenPrompt(Prompt):
         gaps: start and end of what is written, in grid steps.
         spans: the same in ticks of `own`.
         written: which of the decoded tracks are written there.
-        length: tokens of the model's training crops.
+        rewritten: which of the piece's own parts lose their notes there.
+        kept: the decoded piece without the notes that are written anew.
         num_written: returns how many tokens of the written piece [L] are in the gaps.
         own: the piece in its own ticks, with its file's parts as tracks.
         early: ticks by which a note of it may precede the grid step that it is on.
@@ -42,7 +44,8 @@ class RewrittenPrompt(Prompt):
     gaps: tuple[tuple[int, int], ...]
     spans: tuple[tuple[int, int], ...]
     written: tuple[bool, ...]
-    length: int
+    rewritten: tuple[bool, ...]
+    kept: Score
     num_written: Callable[[IntArray], int]
     own: Score
     early: int
@@ -72,7 +75,8 @@ class RewrittenPiece(Continuation):
         prompt, beat = self.prompt, self.prompt.own.ticks_per_beat
         tracks = []
         for voice, track in enumerate(self.score.tracks):
-            notes = track.notes.copy()
+            known = set(map(_key, prompt.kept.tracks[voice].notes))
+            notes = track.notes[[_key(note) not in known for note in track.notes]]
             onset = to_grid(notes["onset"], beat, TICKS_PER_BEAT)
             end = to_grid(notes["onset"] + notes["duration"], beat, TICKS_PER_BEAT)
             pieces = [notes[:0]]
@@ -109,7 +113,8 @@ class RewrittenPiece(Continuation):
         replaced = dict[int, Sequence[tuple[int, int]]]()
         notes, added = dict[int, NoteArray](), list[Track]()
         for voice, track in enumerate(new.tracks):
-            parts = [i for i, role in enumerate(prompt.roles) if role == voice]
+            pairs = enumerate(zip(prompt.roles, prompt.rewritten, strict=True))
+            parts = [i for i, (role, rewritten) in pairs if rewritten and role == voice]
             if prompt.written[voice] and parts:
                 replaced |= dict.fromkeys(parts, prompt.spans)
                 chosen = max(parts, key=self._num_notes)
@@ -126,6 +131,10 @@ class RewrittenPiece(Continuation):
         return inside, len(onsets)
 
 
+def _key(note: Any) -> tuple[int, int, int]:
+    return int(note["onset"]), int(note["pitch"]), int(note["duration"])
+
+
 def rewritten_prompt(
     tokenizer: Tokenizer,
     score: Score,
@@ -133,14 +142,12 @@ def rewritten_prompt(
     request: GenerationRequest,
     *,
     prompt_bars: int | None,
-    length: int,
     data: bytes | None,
 ) -> RewrittenPrompt:
     """Return a piece with the gaps that a request leaves in it.
 
     Args:
         prompt_bars: first bars in which `keep` keeps the other parts, too; None: none.
-        length: tokens of the model's training crops.
         data: the MIDI file that the score was read from.
 
     Raises:
@@ -150,7 +157,7 @@ def rewritten_prompt(
     if data is not None:
         score = replace(score, tracks=[part.track for part in read_parts(data)])
     try:
-        return _rewritten_prompt(tokenizer, score, name, request, prompt_bars or 0, length, data)
+        return _rewritten_prompt(tokenizer, score, name, request, prompt_bars or 0, data)
     except UserError as error:
         raise UserError(f"{name}: {error}") from None
 
@@ -161,23 +168,25 @@ def _rewritten_prompt(
     name: str,
     request: GenerationRequest,
     prompt_bars: int,
-    length: int,
     data: bytes | None,
 ) -> RewrittenPrompt:
     decoded = tokenizer.decode(tokenizer.start_tokens()).tracks
-    in_parts = len(decoded) > 1
-    tokenizer.check_gaps(keep=bool(request.keep or (in_parts and request.tracks)))
-    kept = [_find_part(decoded, each) for each in request.keep]
-    roles = tokenizer.roles(score, kept)
-    written = [not kept or voice not in kept for voice in range(len(decoded))]
-    if request.tracks and not in_parts:  # of the file; the model reads no others
-        read = [_find_part(score.tracks, each) for each in request.tracks]
-        names = {score.tracks[i].name for i in read}
-        pairs = zip(score.tracks, roles, strict=True)
-        roles = [role if track.name in names else None for track, role in pairs]
-    elif request.tracks:
-        chosen = [_find_part(decoded, each) for each in request.tracks]
-        written = [voice in chosen for voice in range(len(decoded))]
+    named = request.keep or request.tracks
+    voices, parts = _find_parts(named, decoded, score.tracks)
+    roles = tokenizer.roles(score, sorted(voices) if request.keep else ())
+    chosen = [role is not None and (i in parts or role in voices) for i, role in enumerate(roles)]
+    if request.keep and not any(chosen):
+        raise UserError(f"no note of {', '.join(request.keep)}, which is to be kept")
+    rewritten = [
+        role is not None and (not named or is_chosen == bool(request.tracks))
+        for role, is_chosen in zip(roles, chosen, strict=True)
+    ]
+    new = {role for role, each in zip(roles, rewritten, strict=True) if each}
+    if request.tracks:
+        new |= voices
+    else:
+        new |= {i for i in range(len(decoded)) if i not in roles or len(decoded) == 1}
+    written = [voice in new for voice in range(len(decoded))]
     if not any(written):
         raise UserError("all parts are kept, so that none is left to write")
     bars = score.bar_starts().tolist()
@@ -209,29 +218,30 @@ def _rewritten_prompt(
     end, early = tokenizer.end_time(whole), score.ticks_per_beat // (2 * tokenizer.steps_per_beat)
     gaps = tuple((grid(first), min(grid(last), end)) for first, last in spans)
     emptied = [
-        _without(track, spans, early) if role is not None and written[role] else track
-        for track, role in zip(score.tracks, roles, strict=True)
+        without_notes(track, spans, early) if each else track
+        for track, each in zip(score.tracks, rewritten, strict=True)
     ]
     tokens = encode(emptied)
     if not all(start < stop for start, stop in gaps):
         raise UserError("nothing is left to write there: the piece has ended")
-    num_new = [len(tokenizer.gap(tokens, *each, written, length).given) for each in gaps]
-    if not all(num_new):
-        raise UserError("nothing is left to write there: the parts that are kept have ended")
+    bar_length = tokenizer.bar_length(score)
+    for gap in gaps:
+        tokenizer.gaps(tokens, *gap, written, bar_length)  # refuses what it cannot write
     piece = with_frame(tokenizer.decode(whole), on_grid(tokenizer, score))
     return RewrittenPrompt(
         name=name,
         tokens=tokens,
         end_time=0,
         end_tick=0,
-        bar_length=tokenizer.bar_length(score),
+        bar_length=bar_length,
         score=piece,
         piece=piece,
         summary=EncodingSummary(),
         gaps=gaps,
         spans=tuple(spans),
         written=tuple(written),
-        length=length,
+        rewritten=tuple(rewritten),
+        kept=tokenizer.decode(tokens),
         num_written=num_written,
         own=score,
         early=early,
@@ -243,8 +253,8 @@ def _rewritten_prompt(
     )
 
 
-def _without(track: Track, spans: Sequence[tuple[int, int]], early: int) -> Track:
-    """Return a track as `replace_notes` leaves it, without new notes."""
+def without_notes(track: Track, spans: Sequence[tuple[int, int]], early: int = 0) -> Track:
+    """Return a track without the notes that begin in some spans of ticks, as `replace_notes`."""
     notes = track.notes.copy()
     for first, last in spans:
         onset = notes["onset"]
@@ -255,12 +265,21 @@ def _without(track: Track, spans: Sequence[tuple[int, int]], early: int) -> Trac
     return replace(track, notes=notes)
 
 
-def _find_part(decoded: Sequence[Track], name: str) -> int:
-    """Return the index of the decoded track with a name."""
-    names = [track.name.lower() for track in decoded]
-    if name.strip().lower() not in names:
-        raise UserError(f"no part {name}; expected some of {', '.join(names)}")
-    return names.index(name.strip().lower())
+def _find_parts(
+    names: Sequence[str], decoded: Sequence[Track], tracks: Sequence[Track]
+) -> tuple[set[int], set[int]]:
+    """Return the decoded tracks, and before them the piece's own, that have some names."""
+    voices, parts = set[int](), set[int]()
+    for name in names:
+        wanted = name.strip().lower()
+        found = {i for i, track in enumerate(decoded) if track.name.lower() == wanted}
+        own = {i for i, track in enumerate(tracks) if track.name.lower() == wanted}
+        if not found and not own:
+            known = dict.fromkeys(track.name for track in (*decoded, *tracks) if track.name)
+            raise UserError(f"no part {name}; expected some of {', '.join(known)}")
+        parts |= own
+        voices |= set() if own else found
+    return voices, parts
 
 
 def finished(

@@ -4,105 +4,33 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.engines import Engine, make_engine
+from musicgen.generation.filling import fill_gaps
 from musicgen.generation.form import lag_biases
 from musicgen.generation.prompts import Prompt, decode, last_chord_key
 from musicgen.generation.repetition import BarRepeats, cap_repeats
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.rewriting import RewrittenPrompt, finished
+from musicgen.generation.rows import Context, Draft, Row
 from musicgen.generation.sampling import sample
 from musicgen.generation.selection import Candidate, Selection, best, ends_on, measure, restfulness
 from musicgen.metrics.key import find_key
 from musicgen.midi import pitched_notes
 from musicgen.models import ModelState, Transformer
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, TICKS_PER_BEAT, Gap, Tokenizer
+from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, TICKS_PER_BEAT, Tokenizer
 from musicgen.tokenization.vocabulary import IntArray
 
 NUM_ENDINGS = 32
 """Candidates for the last bar of a piece that closes."""
-NUM_CANDIDATES = 16
-"""Candidates for a gap, of which one is drawn by the likelihood of what follows."""
 
 _NEVER = torch.iinfo(torch.long).max
-
-
-class Draft(NamedTuple):
-    """A continuation so far: its tokens [L], the prompt's included, and what chose among several.
-
-    A sample begins as a draft with the prompt's own array.
-    """
-
-    prompt: Prompt
-    sample: int
-    tokens: IntArray
-    selections: tuple[Selection, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Context:
-    """Tokens to continue, and where their continuations begin and end.
-
-    Attributes:
-        tokens: [L] ids, the prompt's first.
-        start: musical time in grid steps before which nothing may be added.
-        end: musical time at which continuations end, without the token that reaches it.
-        silent_by: musical time after which no new note sounds, see `Grammar.close`.
-        limit: how many tokens may be added.
-        given: the tokens that are added, -1 for those that the model chooses; None: it chooses all.
-        num_following: how many of these, the last, follow a gap; before them nothing ends.
-    """
-
-    prompt: Prompt
-    tokens: IntArray
-    start: int
-    end: int | None
-    silent_by: int | None
-    limit: int
-    given: IntArray | None = None
-    num_following: int = 0
-
-
-@dataclass(eq=False)
-class Row:
-    """A row of a batch: what it continues, the key of its random numbers, and what it has drawn.
-
-    Attributes:
-        tokens: new ids.
-        time: musical time of the last of them, in grid steps.
-        log_probs: their log-probabilities under the model alone, in nats, without grammar,
-            temperature and filters; empty unless candidates are compared.
-    """
-
-    context: Context
-    key: NoiseKey
-    tokens: list[int] = field(default_factory=list)
-    time: int = 0
-    log_probs: list[float] = field(default_factory=list)
-
-    @property
-    def likelihood_of_following(self) -> float:
-        """The log-probability of the tokens that follow its gap."""
-        return float(np.sum(self.log_probs[-self.context.num_following :]))
-
-    @property
-    def all_tokens(self) -> IntArray:
-        return np.append(self.context.tokens, np.array(self.tokens, dtype=np.int64))
-
-
-def gap_context(prompt: Prompt, gap: Gap) -> Context:
-    """Return a gap as a context, with what follows as its last given tokens."""
-    given, number = np.concatenate([gap.given, gap.following]), len(gap.following)
-    return Context(prompt, gap.tokens, 0, None, None, len(given), given, number)
 
 
 class Sampler:
@@ -210,18 +138,20 @@ class Sampler:
         if sampling.max_notes:
             grammar.bound(sampling.max_notes)  # of prompts it does not hold
         grammar_state = type(states[0]).cat(states).select(of_row)
-        grammar_state = grammar.hold(
-            grammar_state, tempo=request.hold_tempo, metre=request.hold_metre
-        )
+        hold_tempo = request.hold_tempo or request.rewrites  # the file's tempi stay
+        grammar_state = grammar.hold(grammar_state, tempo=hold_tempo, metre=request.hold_metre)
         progressions = [row.context.prompt.progression for row in rows]
         grammar_state = grammar.harmonise(grammar_state, progressions)
         silent_by = [_NEVER if c.silent_by is None else c.silent_by for c in contexts]
         grammar_state = grammar.close(grammar_state, torch.tensor(silent_by)[of_row])
+        gaps = [row.context.gap for row in rows if row.context.gap is not None]
+        if gaps:
+            grammar_state = grammar.fill(grammar_state, gaps)
         coordinates = [
             torch.from_numpy(tokenizer.coordinates(c.tokens, names, bar_length=c.prompt.bar_length))
             for c in contexts
         ]
-        logits, state = prefill(self.engine, tokens, coordinates, of_row)
+        logits, state = prefill(self.engine, contexts, coordinates, of_row)
         positions = torch.stack([each[-1] for each in coordinates])[of_row]
         starts = torch.tensor([context.start for context in contexts])[of_row]
         bar_lengths = torch.tensor([context.prompt.bar_length for context in contexts])[of_row]
@@ -234,8 +164,10 @@ class Sampler:
                 read.append(bars.observe(*seen))
             repeats = [read[row].copy() for row in of_row.tolist()]
         active, running = torch.arange(len(rows)), list(rows)
-        may_end = request.allow_end or close or request.rewrites
-        scored = close or request.best_of > 1 or any(context.num_following for context in contexts)
+        may_end = request.allow_end or close or any(gap.given is not None for gap in gaps)
+        scored = (
+            close or request.best_of > 1 or any(row.weighs or row.context.follow for row in rows)
+        )
         for uniform in _uniforms([row.key for row in rows]):
             allowed = grammar.allowed(grammar_state, end=may_end, not_before=starts)
             log_probs = None
@@ -248,31 +180,42 @@ class Sampler:
                 now = grammar_state.time
                 logits, allowed = cap_repeats(logits, allowed, repeats, now, sampling.temperature)
             for i, row in enumerate(running):
-                given = row.context.given
-                if row.context.num_following:
-                    allowed[i, grammar.eos] = False
-                if given is not None and given[len(row.tokens)] >= 0:
-                    allowed[i] = False
-                    allowed[i, given[len(row.tokens)]] = True
+                if row.given and row.given[0] >= 0:
+                    _allow_only(allowed, i, row.given[0])
             token = sample(logits, sampling, allowed=allowed, uniform=uniform[active])
-            grammar_state = grammar.advance(grammar_state, token)
+            after = grammar.advance(grammar_state, token)
+            leaving = [
+                i
+                for i, row in enumerate(running)
+                if row.context.follow and row.leaves_gap(int(token[i]), int(after.time[i]))
+            ]
+            if leaving:
+                for i in leaving:
+                    token[i] = running[i].given[0]
+                    _allow_only(allowed, i, token[i])
+                after = grammar.advance(grammar_state, token)
+            grammar_state = after
             new, times = token.tolist(), grammar_state.time.tolist()
             finished = grammar_state.finished.tolist()
             if log_probs is not None:
                 log_p = log_probs.gather(1, token[:, None])[:, 0].tolist()
+                mass = log_probs.masked_fill(~allowed, -torch.inf).logsumexp(-1).tolist()
             for repeat, drawn, time in zip(repeats, new, times, strict=False):
                 repeat.observe([drawn], [time])
             ended: list[int] = []
             kept: list[int] = []
             for i, row in enumerate(running):
                 end = row.context.end
-                over = not close and end is not None and times[i] >= end
+                over = not (close or row.given) and end is not None and times[i] >= end
                 if not over:
                     row.tokens.append(new[i])
                     row.time = times[i]
                     if log_probs is not None:
                         row.log_probs.append(log_p[i])
-                full = len(row.tokens) >= row.context.limit
+                        row.log_weight += mass[i] * row.weighs
+                    if row.given:
+                        row.given.popleft()
+                full = len(row.tokens) >= row.context.limit or row.is_complete
                 (ended if over or finished[i] or full else kept).append(i)
             self.on_step(len(running))
             yield [running[i] for i in ended]
@@ -300,44 +243,21 @@ class Sampler:
         return finished(draft.prompt, draft.sample, draft.tokens, score, draft.selections)
 
     def _rewritten(self, drafts: Sequence[Draft]) -> Iterator[Continuation]:
-        """Yield pieces whose gaps the model has filled, one after another."""
-        number = 0
-        while drafts:
-            rows: dict[Row, tuple[Draft, RewrittenPrompt]] = {}
-            candidates: list[list[Row]] = []
-            contexts: dict[tuple[int, int], Context] = {}
-            for draft in drafts:
-                prompt = draft.prompt
-                assert isinstance(prompt, RewrittenPrompt)
-                if number == len(prompt.gaps):
-                    yield self._continuation(draft)
-                    continue
-                piece = id(prompt), id(draft.tokens)
-                if piece not in contexts:
-                    gap = self.tokenizer.gap(
-                        draft.tokens, *prompt.gaps[number], prompt.written, prompt.length
-                    )
-                    contexts[piece] = gap_context(prompt, gap)
-                size = NUM_CANDIDATES if contexts[piece].num_following else 1
-                keys = (self._key(draft.sample, i, number) for i in range(size))
-                candidates.append([Row(contexts[piece], key) for key in keys])
-                rows |= dict.fromkeys(candidates[-1], (draft, prompt))
-            drafts, batches = [], list(rows)
-            for first in range(0, len(batches), self.request.batch_size):
-                for _ in self.steps(batches[first : first + self.request.batch_size]):
+        """Yield pieces whose gaps the model has filled."""
+        fillings = [fill_gaps(self.tokenizer, draft, self.request.seed) for draft in drafts]
+        while fillings:
+            rows, unfinished = list[Row](), []
+            for filling in fillings:
+                try:
+                    rows += next(filling)
+                except StopIteration as written:
+                    yield self._continuation(written.value)
+                else:
+                    unfinished.append(filling)
+            for first in range(0, len(rows), self.request.batch_size):
+                for _ in self.steps(rows[first : first + self.request.batch_size]):
                     pass
-            for choice in candidates:
-                row = choice[0]
-                if len(choice) > 1:
-                    weights = torch.tensor([x.likelihood_of_following for x in choice]).double()
-                    random = np.random.default_rng((self.request.seed, rows[row][0].sample, number))
-                    row = choice[random.choice(len(choice), p=weights.softmax(0).numpy())]
-                draft, prompt = rows[row]
-                closed = self.tokenizer.close_gap(
-                    draft.tokens, *prompt.gaps[number], prompt.written, row.all_tokens
-                )
-                drafts.append(draft._replace(tokens=closed))
-            number += 1
+            fillings = unfinished
 
     def _context(self, draft: Draft, part: int | None) -> Context:
         """Return the context of a draft's next part, or, for None, of the bar that closes it.
@@ -461,22 +381,39 @@ class Sampler:
         return rows[best(measures)].all_tokens
 
 
-def prefill(
-    engine: Engine, tokens: Sequence[Tensor], positions: Sequence[Tensor], rows: Tensor
-) -> tuple[Tensor, ModelState]:
-    """Return logits [B, V], on the CPU, and the state of the prompts at `rows` [B].
+def _allow_only(allowed: Tensor, row: int, token: int | Tensor) -> None:
+    allowed[row] = False
+    allowed[row, token] = True
 
-    Prompts of equal length go through the model together.
+
+def prefill(
+    engine: Engine, contexts: Sequence[Context], positions: Sequence[Tensor], rows: Tensor
+) -> tuple[Tensor, ModelState]:
+    """Return logits [B, V], on the CPU, and the state of the contexts at `rows` [B].
+
+    Those without an earlier context go through the model together if they are of equal length.
 
     Args:
-        tokens, positions: ids [L] and positions [L, P] of each prompt.
+        positions: of each context's tokens, [L, P].
     """
-    order = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
+
+    def group_key(i: int) -> tuple[int, int]:
+        return len(contexts[i].tokens), -1 if contexts[i].earlier is None else i
+
+    order = sorted(range(len(contexts)), key=group_key)
     outputs = []
-    for _, group in groupby(order, lambda i: len(tokens[i])):
+    for _, group in groupby(order, group_key):
         equal = list(group)
-        ids, places = (torch.stack([each[i] for i in equal]) for each in (tokens, positions))
-        outputs.append(engine.prefill(ids.to(engine.device), places.to(engine.device)))
+        earlier = contexts[equal[0]].earlier
+        read = 0 if earlier is None else len(earlier.tokens)
+        ids = torch.stack([torch.from_numpy(contexts[i].tokens[read:]) for i in equal])
+        places = torch.stack([positions[i][read:] for i in equal])
+        before = None if earlier is None else earlier.state
+        logits, state = engine.prefill(ids.to(engine.device), places.to(engine.device), before)
+        for row, i in enumerate(equal):
+            if contexts[i].gap is not None:
+                contexts[i].state = state.select(torch.tensor([row], device=engine.device))
+        outputs.append((logits, state))
     rows = torch.tensor(order).argsort()[rows]
     logits = torch.cat([logits for logits, _ in outputs])
     state = ModelState.cat([state for _, state in outputs])

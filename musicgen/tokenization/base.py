@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError
-from musicgen.midi import Score, Track
+from musicgen.midi import Score, Track, sort_notes
 from musicgen.tokenization.coordinates import TokenCoordinates
+from musicgen.tokenization.gap import Gap
 from musicgen.tokenization.grammar import Grammar
 from musicgen.tokenization.quantization import EncodingSummary, Losses
 from musicgen.tokenization.vocabulary import IntArray, load_json, save_json, within
@@ -25,22 +26,6 @@ TICKS_PER_BEAT = 480
 
 MAX_TOKENS_PER_BAR = 1024
 """More than any bar of a corpus holds; ends a row that would never reach its last bar."""
-
-
-@dataclass(frozen=True)
-class Gap:
-    """A part of a piece that is still to be written, as a model continues it.
-
-    Attributes:
-        tokens: what precedes it in the order of a training crop. [L]
-        given: the tokens from there on, -1 for each that is to be written; EOS may end them
-            earlier. [N]
-        following: tokens behind these, by whose likelihood candidates for the gap are weighed. [F]
-    """
-
-    tokens: IntArray
-    given: IntArray
-    following: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 class Tokenizer(TokenCoordinates):
@@ -205,19 +190,6 @@ class Tokenizer(TokenCoordinates):
         """
         return window
 
-    def check_gaps(self, *, keep: bool) -> None:
-        """Raise `UserError` unless training crops were such that a model can fill gaps.
-
-        Args:
-            keep: of some parts, beside others that are kept; else of all parts.
-        """
-        family, option, setting = ("Lead", "keep=", "lead") if keep else ("Fill", "fill=", "fill")
-        if not self.families.get(family):
-            raise UserError(
-                f"this model has not learned {option}; take one that was trained with "
-                f"tokenizer.{setting}_probability above 0, such as checkpoint=bach-chorales"
-            )
-
     def roles(self, score: Score, kept: Sequence[int]) -> list[int | None]:
         """Return the decoded track that each track of a Score becomes; None: no notes of it.
 
@@ -227,32 +199,52 @@ class Tokenizer(TokenCoordinates):
         Raises:
             UserError: the tracks are not the parts of a piece as this tokenizer reads it.
         """
-        raise NotImplementedError
+        return [self.find_track(track) for track in score.tracks]
 
-    def gap(
-        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], length: int
-    ) -> Gap:
-        """Return a gap in a piece.
+    @abstractmethod
+    def gaps(
+        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], bar_length: int
+    ) -> list[Gap]:
+        """Return a gap in a piece, in parts that are written one after another.
+
+        A gap in which notes are kept has a part for each bar, so that the model can be led by how
+        well its music goes with them.
 
         Args:
-            tokens: the encoding of the piece without the notes in the gap.
+            tokens: the encoding of the piece without the notes in the gap that are not kept.
             start, end: of the gap, in grid steps.
             written: which of the decoded tracks are to be written.
-            length: tokens of a training crop.
+            bar_length: grid steps in a bar, for tokens without bars.
 
         Raises:
-            UserError: the gap is too long, or no whole number of the tokens' bars.
+            UserError: the gap is no whole number of the tokens' bars, or the model has not learned
+                to write these tracks beside the others.
         """
-        raise NotImplementedError
 
     def close_gap(
         self, tokens: IntArray, start: int, end: int, written: Sequence[bool], filled: IntArray
     ) -> IntArray:
-        """Return the encoding of the piece with a gap that is `filled`: with the tokens of `Gap`.
+        """Return the encoding of the piece with a gap that is `filled`.
 
-        The other arguments are as for `gap`.
+        The other arguments are as for `gaps`; `filled` begins with the tokens of these.
         """
-        raise NotImplementedError
+        step = TICKS_PER_BEAT // self.steps_per_beat
+        first, last = start * step, end * step
+        piece, new = self.decode(tokens), self.decode(filled)
+        tracks = []
+        for old, track in zip(piece.tracks, new.tracks, strict=True):
+            keys, others = (128 * n["onset"] + n["pitch"] for n in (track.notes, old.notes))
+            inside = (keys >= 128 * first) & (keys < 128 * last)
+            added = track.notes[inside & ~np.isin(keys, others)]
+            tracks.append(replace(old, notes=sort_notes(np.concatenate([old.notes, added]))))
+        markers = [marker for marker in new.markers if marker.tick < last]
+        tempos = new.tempos[new.tempos["tick"] < last]
+        rest = piece.clip(last, piece.end + 1)
+        if rest.num_notes:
+            rest.tempos["tick"] += last
+            tempos = np.concatenate([tempos, rest.tempos])
+            markers += [marker._replace(tick=marker.tick + last) for marker in rest.markers]
+        return self.encode(replace(piece, tracks=tracks, tempos=tempos, markers=markers))
 
     def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
         """Return the ids of a piece [L] from a bar on, before which no note begins. -> [<= L]."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musicgen.errors import UserError
+from musicgen.tokenization.gap import Gap
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
 
 
@@ -175,6 +176,13 @@ class Grammar(ABC, Generic[S]):
         Args:
             progressions: grid step, from now on, and index in `CHORDS` of each chord [N, 2]; empty:
                 any chords.
+        """
+        return state
+
+    def fill(self, state: S, gaps: Sequence[Gap]) -> S:
+        """Return a state from which each row fills a gap, with all its kept notes and others.
+
+        Sequences of tokens for each time and voice need no restriction.
         """
         return state
 

@@ -8,13 +8,15 @@ import pytest
 import torch
 
 from musicgen.evaluation.infilling import middle_losses
+from musicgen.generation.filling import gap_context
 from musicgen.generation.model import MusicModel
 from musicgen.generation.request import GenerationRequest
-from musicgen.generation.sampler import Row, Sampler, gap_context
+from musicgen.generation.rows import Row
+from musicgen.generation.sampler import Sampler
 from musicgen.midi import Score, Track, notes_from
 from musicgen.position import RoPE
 from musicgen.random import NoiseKey
-from musicgen.tokenization import REMI, Chorale
+from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.chorale.frames import score_of_frames
 from tests.generation.test_continuation import small_model
 
@@ -43,10 +45,14 @@ def test_both_losses_are_those_of_the_true_bars():
     known, filled = middle_losses(model, tokens, 16, 2, NOISE)  # bars 3 and 4 of 6
 
     assert known == pytest.approx(nats(model, tokens, 1 + 4 * 64, 128), abs=1e-4)
-    gap = tokenizer.gap(tokens, 32, 64, [True] * 4, 1025)
-    progression = np.empty((0, 2), np.int64)
-    prompt = SimpleNamespace(tokens=gap.tokens, bar_length=16, progression=progression)
-    rows = [Row(gap_context(prompt, gap), NOISE.fold(i)) for i in range(1, 16)]
+    first, last = 1 + 4 * 32, 1 + 4 * 64
+    empty = tokens.copy()
+    empty[first:last] = tokenizer.vocabulary.id("Silence")
+    (gap,) = tokenizer.gaps(empty, 32, 64, [True] * 4, 16)
+    assert gap.tokens.tolist() == tokens[:first].tolist()
+    prompt = SimpleNamespace(tokens=empty, bar_length=16, progression=np.empty((0, 2), np.int64))
+    context = gap_context(tokenizer, prompt, [True] * 4, empty, gap, gap.tokens, 32)
+    rows = [Row(context, NOISE.fold(i)) for i in range(1, 16)]
     list(Sampler(model.model, tokenizer, GenerationRequest(fill=1, engine="eager")).steps(rows))
     pieces = [tokens[: 1 + 4 * 80], *(row.all_tokens for row in rows)]
     shares = np.exp([-64 * nats(model, piece, 1 + 4 * 80, 64) for piece in pieces])
@@ -56,13 +62,25 @@ def test_both_losses_are_those_of_the_true_bars():
     assert middle_losses(model, tokens, 16, 5, NOISE) is None
 
 
-def test_both_losses_of_bars_for_the_piano():
-    tokenizer = REMI(fill_probability=0.5)
+@pytest.mark.parametrize("tokenizer", [REMI(), Groove2Groove()])
+def test_notes_that_sound_across_the_edges_end_there(tokenizer):
+    """What is known is the loss of the bars with such notes cut."""
     model = music_model(tokenizer)
-    rows = [(480 * i, 480, 60 + i % 7, 64) for i in range(4 * 12)]
-    tokens = tokenizer.encode(Score(480, [Track(notes=notes_from(rows))]))
-    known, filled = middle_losses(model, tokens, 16, 2, NOISE)  # bars 6 and 7 of 12
-    size = 2 + 2 * 4 * 4  # Bar, and Beat, Pitch, Velocity, Duration of each quarter
-    assert known == pytest.approx(nats(model, tokens, 7 * size // 2, size) * size / 8, abs=1e-4)
-    moved = tokenizer.fill(tokenizer.until_end(tokens), 0, 7)  # the bars before them are given
-    assert filled == pytest.approx(nats(model, moved, len(moved) - 1, size) * size / 8, abs=1e-4)
+    long = [(480 * i, 480 * (2 + 2 * (i % 8 == 7)), 60 + i % 7, 64) for i in range(4 * 12)]
+    short = list(long)
+    for edge in (5, 7):
+        for i, (onset, duration, *rest) in enumerate(short):
+            if onset < 1920 * edge < onset + duration:
+                short[i] = onset, 1920 * edge - onset, *rest
+    known = []
+    for rows in long, short:
+        tokens = tokenizer.encode(Score(480, [Track("Piano", notes=notes_from(rows))]))
+        known.append(middle_losses(model, tokens, 4 * tokenizer.steps_per_beat, 2, NOISE))
+    assert known[0] == known[1]
+    times = tokenizer.times(tokens)
+    first, last = np.searchsorted(
+        times, (20 * tokenizer.steps_per_beat, 28 * tokenizer.steps_per_beat)
+    )
+    whole = nats(model, tokens, int(last), int(last - first)) * (last - first) / 8
+    assert known[0][0] == pytest.approx(whole, abs=1e-3)
+    assert known[0][1] >= known[0][0] - np.log(16) / 8 - 1e-6  # one of 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -163,7 +164,8 @@ def test_logits_of_a_row_do_not_depend_on_its_neighbours(position, attention):
     def decode(tokens, wanted):
         """Logits [3, V] of a row: after the prefill, and after each of two steps."""
         positions = [torch.arange(len(t))[:, None] for t in tokens]
-        logits, state = prefill(engine, tokens, positions, torch.arange(len(tokens)))
+        contexts = [SimpleNamespace(tokens=t.numpy(), earlier=None, gap=None) for t in tokens]
+        logits, state = prefill(engine, contexts, positions, torch.arange(len(tokens)))
         rows = [logits[wanted]]
         for _ in range(2):
             positions = state.length[:, None]

@@ -15,36 +15,18 @@ def remi_error(names, settings, *, complete):
         lengths[""] = lengths.pop(metres[0])
     num_bars, begin, end = 0, 0, 0
     beat, pitch, chord, tempo = -1, -1, None, None
-    metre = metres[0]
     silent_at = {}  # pitch -> half position
-    gap, filling = None, False  # what holds at the gap: begin, end, metre, chord, tempo
     previous = ""
     for at, name in enumerate(names):
         family, _, value = name.partition("_")
         after_content = previous in ("Chord", "Tempo", "Duration")
-        after_bar = after_content or previous in ("", "Bar")
         if family == "Bar":
-            valid = after_bar or previous in ("Gap", "Fill")
-            valid = valid and (not filling or (end < gap[1] and (value or metres[0]) == gap[2]))
-            num_bars, beat = num_bars + (not filling), -1
+            valid = after_content or previous in ("", "Bar")
+            num_bars, beat = num_bars + 1, -1
             valid = valid and num_bars <= settings["max_bars"]
-            metre = value or metres[0]
             begin, end = end, end + lengths[value]
-        elif family == "Gap" and gap is None:
-            valid = after_bar and max(silent_at.values(), default=0) <= 2 * end
-            num_bars += int(value)
-            valid = valid and num_bars <= settings["max_bars"]
-            after = end + int(value) * 4 * settings["positions_per_beat"] * Fraction(metre)
-            gap = end, after, metre, chord, tempo
-            end, chord, tempo = after, None, None
-        elif family == "Fill" and gap is not None and not filling:
-            valid = after_content or previous in ("Bar", "Gap")
-            filling, silent_at = True, {}
-            end, _, metre, chord, tempo = gap
         elif family == "EOS":
-            valid = after_content or previous == "" or (previous == "Bar" and filling)
-            valid = valid and at == len(names) - 1
-            valid = valid and (gap is None or (filling and end == gap[1]))
+            valid = (after_content or previous == "") and at == len(names) - 1
         elif family == "Beat":
             valid = (after_content or previous == "Bar") and beat < int(value) < end - begin
             beat, pitch = int(value), -1
@@ -64,7 +46,6 @@ def remi_error(names, settings, *, complete):
         elif family == "Duration":
             valid = previous == "Velocity"
             silent_at[pitch] = 2 * (begin + beat) + round(2 * float(value))
-            valid = valid and (not filling or silent_at[pitch] <= 2 * gap[1])
         else:
             valid = False
         if not valid:
@@ -198,7 +179,7 @@ def names():
 def closing_bias(tokenizer):
     """Logits that soon lead to EOS. [V]"""
     vocabulary = tokenizer.vocabulary
-    bias = {"EOS": 4e3, "Fill": 4e3, "Empty": 3e3, "NoteOff": 3e3, "TimeShift": 2e3, "Beat": 1e3}
+    bias = {"EOS": 4e3, "Empty": 3e3, "NoteOff": 3e3, "TimeShift": 2e3, "Beat": 1e3}
     families = [vocabulary.token(i).partition("_")[0] for i in range(len(vocabulary))]
     return torch.tensor([bias.get(family, 0.0) for family in families])
 

@@ -1,243 +1,208 @@
-"""REMI with what follows some bars ahead of them."""
+"""Gaps of pieces, filled by random walks under the grammars."""
 
-from dataclasses import replace
+import itertools
 
 import numpy as np
 import pytest
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
-from musicgen.composer import compose_pop
-from musicgen.errors import ParameterError, UserError
+from musicgen.errors import UserError
 from musicgen.midi import Marker, Score, TimeSignature, Track, notes_from
-from musicgen.tokenization import REMI
+from musicgen.tokenization import REMI, Chorale, Groove2Groove
+from musicgen.tokenization.gap import Gap
 
-remi = REMI(fill_probability=0.5)
-BAR = 16  # grid steps
-metric = REMI(fill_probability=0.5, time_signatures=["4/4", "3/4"])
-
-
-def bars(tokenizer, *numbers, beats=4, signatures=()):
-    """A bar for each number: a half note of that pitch, then one that sounds into the next bar."""
-    rows = []
-    for i, pitch in enumerate(numbers):
-        rows += [(480 * beats * i, 960, pitch, 64), (480 * beats * i + 960, 1440, pitch + 1, 64)]
-    return tokenizer.encode(
-        Score(480, [Track(notes=notes_from(rows))], time_signatures=list(signatures))
-    )
+remi = REMI(velocity_bins=(40, 60, 10))
+metric = REMI(time_signatures=["4/4", "3/4"], velocity_bins=(40, 60, 10))
+groove = Groove2Groove()
+chorale = Chorale()
+BAR = 1920  # ticks
 
 
-def emptied(score, first, last):
-    """A score without the notes of some bars."""
-    (track,) = score.tracks
-    notes = track.notes[
-        (track.notes["onset"] // 1920 < first) | (track.notes["onset"] // 1920 >= last)
-    ]
-    return replace(score, tracks=[replace(track, notes=notes)])
+def piece(tokenizer, seed, num_bars=8):
+    """Music in 4/4: two tracks of the tokenizer's, or two parts of its only one; chords change."""
+    rng = np.random.default_rng(seed)
+    names = [track.name for track in tokenizer.decode(tokenizer.start_tokens()).tracks]
+    tracks = []
+    for part in range(2):
+        onsets = 240 * np.sort(rng.choice(8 * num_bars, 4 * num_bars, replace=False))
+        rows = [
+            (int(x), int(rng.integers(1, 9)) * 120, int(rng.integers(48, 60)), 50) for x in onsets
+        ]
+        tracks.append(Track(names[part % len(names)], notes=notes_from(rows)))
+    chords = [Marker(BAR * i, f"{'CDEFGAB'[i % 7]}_M") for i in range(num_bars)]
+    return Score(480, tracks, markers=chords)
 
 
-def bar(pitch, last="12"):
-    return (
-        f"Bar Beat_0 Pitch_{pitch} Velocity_64 Duration_8 "
-        f"Beat_8 Pitch_{pitch + 1} Velocity_64 Duration_{last}"
-    )
+def with_gap(tokenizer, score, first, last, kept):
+    """The encoding without the notes of bars [first, last) that are not kept, and the bars' time."""
+    start, end = BAR * first, BAR * last
+    tracks = []
+    for part, track in enumerate(score.tracks):
+        notes = track.notes.copy()
+        if part not in kept:
+            sounds = (notes["onset"] < start) & (notes["onset"] + notes["duration"] > start)
+            notes["duration"][sounds] = start - notes["onset"][sounds]
+            notes = notes[(notes["onset"] < start) | (notes["onset"] >= end)]
+        tracks.append(Track(track.name, notes=notes))
+    steps = 4 * tokenizer.steps_per_beat
+    return tokenizer.encode(Score(480, tracks, markers=score.markers)), first * steps, last * steps
 
 
-def test_what_follows_a_gap_precedes_it(names):
-    moved = remi.fill(remi.until_end(bars(remi, *range(50, 80, 2))), 1, 3)
-    # Eight bars follow. Notes end at the edges of the gap: in the bar before it, and in its last.
-    after = [bar(pitch) for pitch in range(56, 72, 2)]
-    expected = [bar(50, "8"), "Gap_2", *after, "Fill", bar(52), bar(54, "8"), "EOS"]
-    assert names(remi, moved) == " ".join(expected)
-    at_end = remi.fill(remi.until_end(bars(remi, 50, 52, 54)), 1, 3)
-    assert names(remi, at_end).endswith(f"Gap_2 Fill {bar(52)} {bar(54, '8')} EOS")
-
-
-def test_decoding_puts_the_bars_in_their_order():
-    """Also of every beginning, and of the whole as of the piece without its notes' tails."""
-    tokens = remi.until_end(bars(remi, *range(60, 80, 2)))
-    moved = remi.fill(tokens, 1, 3)
-    whole = remi.decode(remi.until_end(tokens)).tracks[0].notes
-    cut = whole.copy()
-    cut["duration"][[1, 5]] = 960
-    assert np.array_equal(remi.decode(moved).tracks[0].notes, cut)
-    for end in range(len(moved)):
-        notes = remi.decode(moved[:end]).tracks[0].notes
-        assert {*notes.tolist()} <= {*cut.tolist()}
-        assert len(notes) == remi.num_notes(moved[: max(0, end - 2)])
-
-
-@pytest.mark.parametrize("tokenizer", [remi, metric], ids=["4/4", "metres"])
-def test_the_grammar_accepts_exactly_the_arrangements(walk, grammar_error, tokenizer):
-    """Random walks, each with one error: the masks agree with the reference in plain Python."""
-    small = REMI(
-        **{
-            **tokenizer.settings(),
-            "pitch_range": (60, 63),
-            "max_bars": 12,
-            "velocity_bins": (64, 64, 1),
-        }
-    )
-    rng, pad = np.random.default_rng(0), small.vocabulary.pad_id
-    rows, positions = walk(small, 24, 90, seed=3)
-    damaged, filled = [], 0
-    for row, position in zip(rows, positions, strict=True):
-        tokens = row[row != pad]
-        filled += np.isin(tokens, small.families["Fill"]).sum()
-        assert np.array_equal(small.positions(tokens), position[: len(tokens)])
-        assert grammar_error(small, tokens, complete=True) is None
-        again = small.encode(small.decode(tokens))
-        assert np.array_equal(small.encode(small.decode(again)), again)
-        for _ in range(4):
-            at = int(rng.integers(len(tokens)))
-            new = rng.choice(tokens) if rng.random() < 0.5 else rng.integers(pad)
-            changed = np.where(np.arange(len(tokens)) == at, new, tokens)
-            damaged += [np.delete(tokens, at), np.insert(tokens, at, new), changed]
-    assert filled > 5
-    batch = pad_sequence(list(map(torch.from_numpy, damaged)), True, padding_value=pad)
-    accepted = small.grammar().accepts(batch).tolist()
-    assert accepted == [grammar_error(small, row) is None for row in damaged]
-    assert 0.02 < np.mean(accepted) < 0.8
-
-
-def test_training_crops_are_arranged_as_often_as_asked(grammar_error):
-    """They are grammatical, use nearly all tokens, and hold the music of the window."""
-    rng = np.random.default_rng(0)
-    tokens = remi.encode(compose_pop(0, 0))
-    kinds, used, bars_after, at_end = [], [], [], 0
-    for number in range(200):
-        length = [1000, 1500, 5, len(tokens) + 9][number % 4]
-        first = int(rng.integers(20))
-        window = remi.sample_window(tokens, rng, length, bar_length=BAR, augment=True, bar=first)
-        moved = remi.arrange(window, rng, length, BAR)
-        assert 0 < len(moved) <= length
-        fill = int(np.isin(moved, remi.families["Fill"]).argmax())
-        if length == 5:
-            assert moved is window
-            continue
-        kinds.append(fill > 0)
-        if not fill:
-            assert moved is window
-            continue
-        assert grammar_error(remi, moved, complete=True) is None
-        assert remi.grammar().accepts(torch.from_numpy(moved)[None]).all()
-        used.append(len(moved) / len(window))
-        is_bar = np.isin(moved, remi.families["Bar"])
-        gap = np.flatnonzero(np.isin(moved, remi.families["Gap"]))[0]
-        bars_after.append(is_bar[gap:fill].sum())
-        at_end += window[-1] == remi.vocabulary.id("EOS")
-        assert is_bar[fill:].sum() == moved[gap] - remi.families["Gap"].start + 1
-        notes = remi.decode(moved).tracks[0].notes
-        own = remi.decode(window).tracks[0].notes[: len(notes)]
-        for name in ("onset", "pitch", "velocity"):
-            assert np.array_equal(notes[name], own[name])
-        assert (notes["duration"] <= own["duration"]).all()
-    assert abs(np.mean(kinds) - 0.5) < 0.1
-    assert min(used) > 0.85
-    assert np.mean(used) > 0.95
-    assert {0, 8} <= set(bars_after) <= set(range(9))
-    assert at_end > 20
-    plain = REMI()
-    assert np.array_equal(plain.arrange(tokens, rng, len(tokens), BAR), tokens)
-
-
-def test_a_gap_has_the_metre_before_it():
-    signatures = [TimeSignature(0, 3, 4), TimeSignature(3 * 3 * 480, 4, 4)]
-    tokens = metric.until_end(bars(metric, *range(40, 84, 2), signatures=signatures))
-    every, length = [True], 10**6
-    gap = metric.gap(tokens, 12, 36, every, length)
-    state = metric.grammar().start(torch.from_numpy(gap.tokens)[None])
-    shown = metric.grammar().allowed(state)[0].nonzero()[:, 0].tolist()
-    assert [metric.vocabulary.token(i) for i in shown] == ["Bar_3/4"]
-    for start, end in ((24, 52), (36, 52), (0, 12)):
-        with pytest.raises(UserError, match="must have the metre of those before them"):
-            metric.gap(tokens, start, end, every, length)
-    with pytest.raises(UserError, match="none of this model's, which are in 4/4, 3/4"):
-        metric.gap(tokens, 12, 38, every, length)
-    rng = np.random.default_rng(0)
-    crops = [metric.arrange(tokens, rng, 10**6, BAR) for _ in range(60)]
-    gaps = [crop for crop in crops if np.isin(crop, metric.families["Gap"]).any()]
-    assert len(gaps) > 5
-    assert all(metric.grammar().accepts(torch.from_numpy(crop)[None]).all() for crop in gaps)
-
-
-def test_a_gap_is_filled_by_whole_bars():
-    """The sequence ends with the gap's last bar, and no note passes it."""
-    tokens = remi.encode(emptied(remi.decode(bars(remi, *range(60, 84, 2))), 2, 4))
-    gap = remi.gap(tokens, 2 * BAR, 4 * BAR, [True], 10**6)
-    grammar, random = remi.grammar(), torch.Generator().manual_seed(0)
-    state = grammar.start(torch.from_numpy(gap.tokens)[None].repeat(30, 1))
+def walk_part(tokenizer, tokens, gap, random):
+    """Ids with a random walk to the end of a part of a gap, and the one that reaches it."""
+    grammar, size = tokenizer.grammar(), len(tokenizer.vocabulary)
+    state = grammar.start(torch.from_numpy(tokens)[None])
     state = grammar.hold(state, tempo=True, metre=True)
-    rows = []
-    while not state.finished.all():
-        allowed = grammar.allowed(state)
-        token = torch.multinomial(allowed.double(), 1, generator=random)[:, 0]
-        if not rows:
-            assert remi.vocabulary.token(int(gap.given[0])) == "Bar"
-            token = torch.full_like(token, gap.given[0])
-        state = grammar.advance(state, token)
-        rows.append(token)
-    for row in torch.stack(rows, dim=1).numpy():
-        assert not np.isin(row, [*remi.families["Tempo"], *remi.families["Gap"]]).any()
-        closed = remi.close_gap(tokens, 2 * BAR, 4 * BAR, [True], np.append(gap.tokens, row))
-        notes = remi.decode(closed).tracks[0].notes
-        new = (notes["onset"] >= 960 * 4) & (notes["onset"] < 1920 * 4)
-        assert new.sum() == remi.num_notes(row)
-        assert (notes["onset"] + notes["duration"])[new].max(initial=0) <= 1920 * 4
-        others = remi.decode(tokens).tracks[0].notes
-        others["duration"][3] = 960  # which sounds into the gap
-        assert np.array_equal(notes[~new], others)
+    state, tokens = grammar.fill(state, [gap]), tokens.tolist()
+    preference = 2 * torch.randn(size, generator=random)
+    for _ in range(3000):
+        mask = grammar.allowed(state, end=False, not_before=torch.tensor([gap.start]))
+        assert mask.any()
+        assert not mask[0, grammar.eos]
+        logits = preference + torch.randn(size, generator=random)
+        token = logits.masked_fill(~mask[0], -torch.inf).argmax()
+        state = grammar.advance(state, token[None])
+        if int(state.time) >= gap.end:
+            return np.array(tokens), int(token)
+        tokens.append(int(token))
+    raise AssertionError("the gap has no end")
 
 
-def test_the_bars_before_a_gap_are_given_behind_what_follows():
-    """As many as fit, and one before them for the metre."""
-    tokens = remi.encode(emptied(remi.decode(bars(remi, *range(30, 90))), 40, 42))
-    gap = remi.gap(tokens, 40 * BAR, 42 * BAR, [True], 0)
-    fill = int(np.isin(gap.tokens, remi.families["Fill"]).argmax())
-    parts = gap.tokens[:fill], gap.tokens[fill + 1 :]
-    assert np.isin(gap.tokens, remi.vocabulary.id("Gap_32")).sum() == 1
-    before, near = (remi.decode(part).tracks[0].notes["pitch"].tolist() for part in parts)
-    assert before == [39, 40, *(72 + i // 2 + i % 2 for i in range(16))]
-    assert near == [40 + i // 2 + i % 2 for i in range(60)]
-    filled = np.append(gap.tokens, remi.until_end(bars(remi, 100, 101)))
-    closed = remi.close_gap(tokens, 40 * BAR, 42 * BAR, [True], filled)
-    pitches = remi.decode(closed).tracks[0].notes["pitch"]
-    assert pitches[[79, 80, 81, 82, 83, 84]].tolist() == [70, 100, 101, 101, 102, 72]
-    with pytest.raises(UserError, match="at most 16 bars at a time"):
-        remi.gap(tokens, 20 * BAR, 37 * BAR, [True], 0)
+def filled_by_walks(tokenizer, tokens, start, end, written, seed):
+    random, found = torch.Generator().manual_seed(seed), tokens[:0]
+    parts = tokenizer.gaps(tokens, start, end, written, 4 * tokenizer.steps_per_beat)
+    assert (parts[0].start, parts[-1].end) == (start, end)
+    for part in parts:
+        found, last = walk_part(tokenizer, np.append(found, part.tokens), part, random)
+    return np.append(found, last)
 
 
-def test_a_continuation_never_has_a_gap():
-    prompt = torch.from_numpy(remi.until_end(bars(remi, 60, 62)))[None]
+def note_set(tokenizer, tokens):
+    tracks = tokenizer.decode(tokens).tracks
+    return {(i, *note) for i, track in enumerate(tracks) for note in track.notes.tolist()}
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "kept"),
+    [*itertools.product([remi, metric, groove], [(), (0,)]), (chorale, ())],
+    ids=lambda each: getattr(each, "name", len(each) if isinstance(each, tuple) else None),
+)
+@pytest.mark.parametrize("bars", [(2, 4), (0, 2), (5, 8)])
+def test_a_filled_gap_has_what_is_kept_and_changes_nothing_else(
+    tokenizer, kept, bars, grammar_error
+):
+    num_tracks = len(tokenizer.decode(tokenizer.start_tokens()).tracks)
+    num_new = 0
+    for seed in range(4):
+        # Also beside what is kept of the same track.
+        written = [num_tracks == 1 or seed > 1 or i not in kept for i in range(num_tracks)]
+        tokens, start, end = with_gap(tokenizer, piece(tokenizer, seed), *bars, kept)
+        filled = filled_by_walks(tokenizer, tokens, start, end, written, seed)
+        closed = tokenizer.close_gap(tokens, start, end, written, filled)
+        assert grammar_error(tokenizer, closed, complete=True) is None
+        # What follows can be added to the walk.
+        if tokenizer.end_time(tokens) > end:
+            assert closed[: len(filled) - 1].tolist() == filled[:-1].tolist()
+        old, found = note_set(tokenizer, tokens), note_set(tokenizer, closed)
+        step = 480 // tokenizer.steps_per_beat
+        if tokenizer is not chorale:  # where notes of one pitch become one note
+            assert old <= found
+        for voice, onset, duration, _, _ in found - old:
+            inside = start * step <= onset < onset + duration <= end * step
+            assert (inside and written[voice]) or tokenizer is chorale
+        num_new += len(found - old)
+        times = tokenizer.times(closed), tokenizer.times(tokens)
+        assert closed[times[0] < start].tolist() == tokens[times[1] < start].tolist()
+    assert num_new > 20
+
+
+def test_kept_notes_stop_others_of_their_key():
+    """A random walk of one key alone beside kept notes of that key."""
+    onsets = [BAR + 480, BAR + 1440]
+    score = Score(480, [Track("Piano", notes=notes_from([(x, 240, 60, 50) for x in onsets]))])
+    tokens, start, end = with_gap(remi, score, 1, 2, (0,))
+    (part,) = remi.gaps(tokens, start, end, [True], 16)
     grammar = remi.grammar()
-    state = grammar.start(prompt)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(300):
-        allowed = grammar.allowed(state, end=False)
-        assert not allowed[:, [*remi.families["Gap"], *remi.families["Fill"]]].any()
-        token = torch.multinomial(allowed.double(), 1, generator=generator)[:, 0]
+    context = remi.until_end(part.tokens)
+    state = grammar.fill(grammar.start(torch.from_numpy(context)[None]), [part])
+    for name in ("Beat_0", "Pitch_60", "Velocity_50"):
+        token = torch.tensor([remi.vocabulary.id(name)])
+        assert grammar.allowed(state)[0, token]
         state = grammar.advance(state, token)
+    allowed = grammar.allowed(state)[0].nonzero()[:, 0].tolist()
+    assert [remi.vocabulary.token(i) for i in allowed][-1] == "Duration_4"  # up to the kept note
+    state = grammar.advance(state, torch.tensor([remi.vocabulary.id("Duration_1")]))
+    allowed = [remi.vocabulary.token(i) for i in grammar.allowed(state)[0].nonzero()[:, 0].tolist()]
+    beats = [name for name in allowed if name.startswith("Beat")]
+    assert beats == [f"Beat_{i}" for i in range(1, 5)]  # none behind it, and no end of the bar
+    assert not {"EOS", "Bar"} & set(allowed)
 
 
-def test_chords_before_and_after_a_gap_are_independent():
-    """A chord after the gap may be that before it; the first in the gap is another."""
-    score = Score(480, [Track(notes=notes_from([(1920 * i, 960, 60, 64) for i in range(4)]))])
-    score.markers = [Marker(0, "C_M"), Marker(1920, "F_M"), Marker(3840, "C_M")]
-    tokens = remi.until_end(remi.encode(score))
-    moved = remi.fill(tokens, 1, 2)
-    assert remi.grammar().accepts(torch.from_numpy(moved)[None]).all()
-    again = np.where(
-        moved == remi.vocabulary.id("Chord_F_M"), remi.vocabulary.id("Chord_C_M"), moved
-    )
-    assert not remi.grammar().accepts(torch.from_numpy(again)[None]).all()
-    assert remi.decode(moved).markers == score.markers
+@pytest.mark.parametrize("tokenizer", [remi, groove], ids=lambda t: t.name)
+def test_rows_of_a_batch_fill_gaps_of_their_own(tokenizer):
+    """Their masks are those of each row alone."""
+    grammar, random = tokenizer.grammar(), torch.Generator().manual_seed(0)
+    gaps = []
+    for seed, (bars, kept) in enumerate([((2, 4), (0,)), ((3, 4), ()), ((2, 3), (0, 1))]):
+        tokens, start, end = with_gap(tokenizer, piece(tokenizer, seed), *bars, kept)
+        written = [True] * len(tokenizer.decode(tokens).tracks)
+        gaps.append(tokenizer.gaps(tokens, start, end, written, 4 * tokenizer.steps_per_beat)[0])
+    states = [grammar.start(torch.from_numpy(gap.tokens)[None]) for gap in gaps]
+    together = grammar.fill(type(states[0]).cat(states), gaps)
+    alone = [grammar.fill(state, [gap]) for state, gap in zip(states, gaps, strict=True)]
+    starts = torch.tensor([gap.start for gap in gaps])
+    for _ in range(60):
+        mask = grammar.allowed(together, end=False, not_before=starts)
+        own = [
+            grammar.allowed(state, end=False, not_before=starts[i : i + 1])
+            for i, state in enumerate(alone)
+        ]
+        assert torch.equal(mask, torch.cat(own))
+        noise = torch.rand(mask.shape, generator=random)
+        token = noise.masked_fill(~mask, -1.0).argmax(dim=1)
+        together = grammar.advance(together, token)
+        alone = [grammar.advance(state, token[i : i + 1]) for i, state in enumerate(alone)]
 
 
-def test_the_probability_decides_the_vocabulary():
-    plain = REMI()
-    assert "fill_probability" not in plain.settings()
-    assert remi.settings()["fill_probability"] == 0.5
-    added = [f"Gap_{n}" for n in range(1, 33)] + ["Fill"]
-    assert remi.vocabulary.tokens == (*plain.vocabulary.tokens, *added)
-    with pytest.raises(ParameterError, match="fill_probability"):
-        REMI(fill_probability=1.5)
+def test_a_gap_without_kept_notes_is_one_part_and_with_them_a_part_for_each_bar():
+    for tokenizer in (remi, groove):
+        written = [True] * len(tokenizer.decode(tokenizer.start_tokens()).tracks)
+        for kept, number in ((), 1), ((0,), 3):
+            tokens, start, end = with_gap(tokenizer, piece(tokenizer, 0), 2, 5, kept)
+            parts = tokenizer.gaps(tokens, start, end, written, 4 * tokenizer.steps_per_beat)
+            assert len(parts) == number
+            assert {part.silent_by for part in parts} == {end}
+            before = tokenizer.until_end(parts[0].tokens)
+            size = int((tokenizer.times(tokens) < start).sum())
+            assert before[:size].tolist() == tokens[:size].tolist()
+
+
+def test_bars_of_several_metres_are_parts_and_keep_their_metre():
+    rows = [(240 * i, 240, 60 + i % 5, 50) for i in range(40)]
+    score = Score(480, [Track(notes=notes_from(rows))])
+    score.time_signatures = [TimeSignature(0, 4, 4), TimeSignature(2 * BAR, 3, 4)]
+    tokens = metric.encode(score)
+    bars = metric.bar_starts(tokens, 16).tolist()
+    assert bars[:5] == [0, 16, 32, 44, 56]
+    filled = filled_by_walks(metric, tokens, 16, 44, [True], 0)
+    closed = metric.close_gap(tokens, 16, 44, [True], filled)
+    assert metric.bar_starts(closed, 16).tolist() == bars
+    with pytest.raises(UserError, match="none of this model's, which are in 4/4, 3/4"):
+        metric.gaps(tokens, 16, 40, [True], 16)
+
+
+def test_chords_and_tempi_of_the_gap_end_with_it():
+    score = piece(remi, 0)
+    tokens, start, end = with_gap(remi, score, 2, 4, ())
+    (part,) = remi.gaps(tokens, start, end, [True], 16)
+    names = ["Beat_0", "Chord_F#_m", "Pitch_60", "Velocity_50", "Duration_2", "Bar"]
+    filled = np.append(part.tokens, [remi.vocabulary.id(name) for name in names])
+    closed = remi.decode(remi.close_gap(tokens, start, end, [True], filled))
+    texts = {marker.tick // BAR: marker.text for marker in closed.markers}
+    assert [texts[i] for i in (1, 2, 4)] == ["D_M", "F#_m", "G_M"]
+    assert 3 not in texts
+
+
+def test_what_is_kept_in_a_part():
+    kept = np.array([[16, 0, 0, 0], [31, 0, 0, 0], [32, 0, 0, 0]])
+    assert Gap(kept[:0, 0], 16, 32, 48, kept=kept).num_kept == 2

@@ -9,7 +9,7 @@ import numpy as np
 
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track
-from musicgen.tokenization.base import Gap, Losses, Rng, Tokenizer
+from musicgen.tokenization.base import Losses, Rng, Tokenizer
 from musicgen.tokenization.chorale.arrangement import (
     LEAD,
     LEADING,
@@ -29,12 +29,11 @@ from musicgen.tokenization.chorale.frames import (
     voices_of_tracks,
 )
 from musicgen.tokenization.chorale.grammar import ChoraleGrammar
+from musicgen.tokenization.gap import Gap
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_float, check_int
 
 PITCHES = range(21, 109)
-
-_FOLLOWING = 16  # frames by which candidates for a gap are weighed
 
 
 class Chorale(Tokenizer):
@@ -182,11 +181,6 @@ class Chorale(Tokenizer):
         moved = lead(frames, voices, complete=complete, empty=self.families["Empty"].start)
         return self._join(self.families["Lead"][LEADING.index(list(voices))], moved, complete)
 
-    def check_gaps(self, *, keep: bool) -> None:
-        """Models of chorales need not learn to fill all parts: they continue what precedes."""
-        if keep:
-            super().check_gaps(keep=True)
-
     def roles(self, score: Score, kept: Sequence[int]) -> list[int | None]:
         sung = [i for i, t in enumerate(score.tracks) if len(t.notes) and not t.is_drum]
         parts = [score.tracks[i] for i in sung]
@@ -212,21 +206,27 @@ class Chorale(Tokenizer):
             roles[i] = voice
         return roles
 
-    def gap(
-        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], length: int
-    ) -> Gap:
-        if not all(written):
-            leading = [not voice for voice in written]
-            moved = self.lead(tokens, leading)
-            first, last = (1 + NUM_VOICES * (LEAD + frame) for frame in (start, end))
-            coming = moved[first : min(last, len(moved) - 1)]
-            return Gap(moved[:first], np.where(np.resize(leading, len(coming)), coming, -1))
-        missing = max(0, end - self._num_frames(tokens))
-        silence = np.full(NUM_VOICES * missing, self.vocabulary.id("Silence"))
-        tokens = np.insert(tokens, len(tokens) - 1, silence)
-        first, last = 1 + NUM_VOICES * start, 1 + NUM_VOICES * end
-        following = tokens[last : last + NUM_VOICES * _FOLLOWING]
-        return Gap(tokens[:first], np.full(last - first, -1), following)
+    def gaps(
+        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], bar_length: int
+    ) -> list[Gap]:
+        if all(written):
+            missing = max(0, start - self._num_frames(tokens))
+            silence = np.full(NUM_VOICES * missing, self.vocabulary.id("Silence"))
+            before = np.append(self.until_end(tokens), silence)[: 1 + NUM_VOICES * start]
+            return [Gap(before, start, end, end)]
+        if not self.families["Lead"]:
+            raise UserError(
+                "this model has not learned keep=; take one that was trained with "
+                "tokenizer.lead_probability above 0, such as checkpoint=bach-chorales"
+            )
+        leading = [not voice for voice in written]
+        moved = self.lead(tokens, leading)
+        first, last = (1 + NUM_VOICES * (LEAD + frame) for frame in (start, end))
+        coming = moved[first : min(last, len(moved) - 1)]
+        if not len(coming):
+            raise UserError("nothing is left to write there: the parts that are kept have ended")
+        given = np.where(np.resize(leading, len(coming)), coming, -1)
+        return [Gap(moved[:first], start, end, end, given)]
 
     def close_gap(
         self, tokens: IntArray, start: int, end: int, written: Sequence[bool], filled: IntArray

@@ -9,11 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.errors import ParameterError
+from musicgen.tokenization.gap import Gap
 from musicgen.tokenization.grammar import Grammar, GrammarState, cumulate, latest, latest_rows
 from musicgen.tokenization.groove2groove.note_events import NUM_KEYS, STEPS_PER_BEAT
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
+
+_NEVER = 2**61
 
 
 @dataclass
@@ -21,6 +26,17 @@ class GrooveState(GrammarState):
     """The state of Groove2Groove sequences."""
 
     ends: Tensor  # time by which each voice (track and key) must end, 0 if silent [B, num_voices]
+
+
+@dataclass
+class GrooveGapState(GrooveState):
+    """The state of sequences that fill a gap."""
+
+    exact: Tensor  # whether a voice ends no earlier, as a kept note does [B, num_voices]
+    silent_by: Tensor  # time by which other notes end [B]
+    kept: Tensor  # onset, voice and end of notes, then _NEVER [B, N, 3]
+    num_kept: Tensor  # of which so many have come [B]
+    writes: Tensor  # which voices have other notes [B, num_voices]
 
 
 class GrooveGrammar(Grammar[GrooveState]):
@@ -77,6 +93,33 @@ class GrooveGrammar(Grammar[GrooveState]):
         fields["limit"] = torch.full_like(fields["limit"], self.limit)
         return GrooveState(**fields, ends=ends)
 
+    def fill(self, state: GrooveState, gaps: Sequence[Gap]) -> GrooveGapState:
+        rows = [torch.from_numpy(gap.kept) for gap in gaps]
+        kept = pad(
+            pad_sequence(rows, batch_first=True, padding_value=_NEVER), (0, 0, 0, 1), value=_NEVER
+        )
+        ends = state.ends.clone()
+        exact = torch.zeros_like(ends, dtype=torch.bool)
+        for row, (notes, gap) in enumerate(zip(rows, gaps, strict=True)):
+            onset, voice, end = notes.unbind(1)
+            # What sounds now ends with the gap, and before its voice is kept.
+            latest = torch.full_like(ends[row], gap.silent_by)
+            coming = onset >= gap.start
+            latest.scatter_reduce_(0, voice[coming], onset[coming], "amin")
+            ends[row] = torch.minimum(ends[row], latest)
+            sounds = ~coming & (end >= gap.start)
+            ends[row, voice[sounds]], exact[row, voice[sounds]] = end[sounds], True
+        starts = torch.tensor([gap.start for gap in gaps])
+        writes = torch.from_numpy(np.stack([gap.writes for gap in gaps]))
+        return GrooveGapState(
+            **{**vars(state), "ends": ends},
+            exact=exact,
+            silent_by=torch.tensor([gap.silent_by for gap in gaps]),
+            kept=kept,
+            num_kept=(kept[:, :, 0] < starts[:, None]).sum(dim=1),
+            writes=writes.repeat_interleave(NUM_KEYS, dim=1),
+        )
+
     def close(self, state: GrooveState, limit: Tensor) -> GrooveState:
         state = super().close(state, limit)
         return replace(state, ends=torch.minimum(state.ends, state.limit[:, None]))
@@ -97,8 +140,10 @@ class GrooveGrammar(Grammar[GrooveState]):
 
         lowest_on = np.where(begun & ~is_due, np.where(after_on, last + 1, 0), num_voices)
         np.logical_and(~sounding, self._voices >= lowest_on, out=on)
+        possible = on.copy()
         if self._max_notes is not None:
-            num_sounding = sounding.reshape(len(last), num_voices // NUM_KEYS, NUM_KEYS).sum(-1)
+            counted = sounding & ~s["exact"] if "exact" in s else sounding
+            num_sounding = counted.reshape(len(last), num_voices // NUM_KEYS, NUM_KEYS).sum(-1)
             full = num_sounding >= self._max_notes.numpy()
             on &= ~full.repeat(NUM_KEYS, axis=1)
 
@@ -112,6 +157,14 @@ class GrooveGrammar(Grammar[GrooveState]):
         np.logical_and(may_shift, self._forward > tick, out=shift)
         # Without a note to close there, nothing can follow at the limit.
         shift &= time - tick + self._forward < next_end + any_sounding
+        if isinstance(state, GrooveGapState):
+            due, voice, _ = _next_kept(s)
+            now = due == time
+            is_kept = now & (self._voices == voice)
+            on &= s["writes"] & ~(now & (self._voices >= voice))
+            on |= possible & is_kept
+            off &= ~s["exact"] | (ends == time)
+            shift &= time - tick + self._forward <= due
 
         others[:, :1] = ~any_sounding & (after_off | after_bos)  # EOS
         others[:, 1:2] = ~begun  # BOS
@@ -132,9 +185,22 @@ class GrooveGrammar(Grammar[GrooveState]):
         arrival = self._arrival(state.time, tokens)
         time = torch.where(self._is_shift(tokens), arrival, state.time)
         end = torch.minimum(time[:, None] + self.max_durations, state.limit[:, None])
+        changed = self._next_fields(state, tokens, time)
+        if isinstance(state, GrooveGapState):
+            onset, voice, kept_end = _next_kept(vars(state))
+            is_kept = (onset == state.time[:, None]) & (voice == tokens[:, None])
+            end = torch.where(is_kept, kept_end, torch.minimum(end, self._latest_ends(state)))
+            changed["exact"] = torch.where(toggled, is_kept, state.exact)
+            changed["num_kept"] = state.num_kept + is_kept[:, 0]
         begun = torch.where((tokens < self.num_voices)[:, None], end, 0)
-        fields = self._next_fields(state, tokens, time)
-        return replace(state, **fields, ends=torch.where(toggled, begun, state.ends))
+        return replace(state, **changed, ends=torch.where(toggled, begun, state.ends))
+
+    def _latest_ends(self, state: GrooveGapState) -> Tensor:
+        """Return the time by which voices end: with the gap, and before they are kept. [B, V]."""
+        onsets, voices, _ = state.kept[:, :-1].unbind(2)
+        coming = (onsets > state.time[:, None]) & (onsets < _NEVER)
+        ends = state.silent_by[:, None].expand(-1, self.num_voices).clone()
+        return ends.scatter_reduce(1, voices.where(coming, 0), onsets.where(coming, _NEVER), "amin")
 
     def _scan(self, state: GrooveState, tokens: Tensor) -> GrooveState:
         shifts = self._is_shift(tokens)
@@ -163,3 +229,9 @@ class GrooveGrammar(Grammar[GrooveState]):
     def _arrival(self, time: Tensor, shifts: Tensor) -> Tensor:
         """Return the time that shifts lead to from `time`, in ticks."""
         return time - time % STEPS_PER_BEAT + shifts - self.shifts.start + 1
+
+
+def _next_kept(s: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return onset, voice and end of the next note that is kept. [B, 1] each."""
+    rows = s["kept"][np.arange(len(s["kept"])), s["num_kept"]]
+    return rows[:, 0:1], rows[:, 1:2], rows[:, 2:3]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
+from musicgen.tokenization.gap import Gap
 from musicgen.tokenization.grammar import Grammar, GrammarState, cumulate, latest, latest_rows
-from musicgen.tokenization.remi import arrangement
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
-
-BoolArray = NDArray[np.bool_]
 
 CLOSING = {"Beat", "Bar", "EOS"}
 FOLLOWERS: dict[str, set[str]] = {
@@ -34,7 +31,7 @@ FOLLOWERS: dict[str, set[str]] = {
 }
 """Which family may follow which; the state restricts the tokens of a family further."""
 
-_NEVER = 2**62  # a float, too, as padding is
+_NEVER = 2**61  # a float, too, as padding is, and may be doubled
 
 
 @dataclass
@@ -53,20 +50,22 @@ class REMIState(GrammarState):
     metre: Tensor  # current index
     hold_tempo: Tensor  # whether the tempo stays once there is one, or a note
     hold_metre: Tensor  # whether the metre stays
-    gaps: Tensor  # whether a gap may come
-    gap_start: Tensor  # first grid step of the gap
-    gap_end: Tensor  # first grid step after it
-    gap_metre: Tensor  # current index before it
-    gap_chord: Tensor  # likewise
-    gap_tempo: Tensor  # likewise
-    filling: Tensor  # whether the tokens are those that fill it
+
+
+@dataclass
+class REMIGapState(REMIState):
+    """The state of sequences that fill a gap."""
+
+    silent_by: Tensor  # first grid step behind the gap
+    kept: Tensor  # step, and ranks of pitch, velocity and duration, of notes, then _NEVER [B, N, 4]
+    num_kept: Tensor  # of which so many have come
 
 
 class REMIGrammar(Grammar[REMIState]):
     """Bars of ascending Beats with content: changes of chord and tempo, then ascending notes.
 
     A pitch cannot begin while it sounds. Chords continue a prompt only if it has chords or no
-    notes. What follows a gap may stand before it, see `arrangement`; a continuation has no gap.
+    notes.
     """
 
     def __init__(
@@ -82,8 +81,7 @@ class REMIGrammar(Grammar[REMIState]):
         self.longest_bar = int(bar_lengths.max())
         size = len(vocabulary)
         follow = torch.zeros(size, size, dtype=torch.bool)
-        orders = [FOLLOWERS, arrangement.FOLLOWERS] if families["Gap"] else [FOLLOWERS]
-        for name, followers in chain.from_iterable(order.items() for order in orders):
+        for name, followers in FOLLOWERS.items():
             ids = families[name] if name else range(self.pad, self.pad + 1)
             for follower in followers:
                 to = families[follower]
@@ -104,10 +102,7 @@ class REMIGrammar(Grammar[REMIState]):
         self._family_array, self._rank_array = family.numpy(), rank.numpy()
 
     def tables(self) -> dict[str, Any]:
-        """Return which family may follow which, and the lengths of bars by rank, in grid steps.
-
-        They are those of the plain order, without gaps.
-        """
+        """Return which family may follow which, and the lengths of bars by rank, in grid steps."""
         return {
             "followers": {name: sorted(families) for name, families in FOLLOWERS.items()},
             "bar_lengths": self.bar_lengths.tolist(),
@@ -131,21 +126,13 @@ class REMIGrammar(Grammar[REMIState]):
             metre=none,
             hold_tempo=torch.zeros_like(zeros, dtype=torch.bool),
             hold_metre=torch.zeros_like(zeros, dtype=torch.bool),
-            gaps=torch.ones_like(zeros, dtype=torch.bool),
-            gap_start=none,
-            gap_end=none,
-            gap_metre=none,
-            gap_chord=none,
-            gap_tempo=none,
-            filling=torch.zeros_like(zeros, dtype=torch.bool),
         )
 
     def _after_prompt(self, state: REMIState, prompts: Tensor) -> REMIState:
         family = self.family[prompts]
         no_note = ~self._is("Pitch", family).any(dim=1)
         chords = self._is("Chord", family).any(dim=1) | no_note
-        # From nothing on, all sequences are possible.
-        return replace(state, chords=chords, gaps=state.gaps & (prompts.shape[1] == 0))
+        return replace(state, chords=chords)
 
     def hold(self, state: REMIState, *, tempo: bool, metre: bool) -> REMIState:
         return replace(
@@ -162,6 +149,17 @@ class REMIGrammar(Grammar[REMIState]):
         ended = pad(rows, (0, 0, 0, 1), value=_NEVER)
         return replace(state, chords=state.chords & free, progression=ended)
 
+    def fill(self, state: REMIState, gaps: Sequence[Gap]) -> REMIGapState:
+        rows = [torch.from_numpy(gap.kept) for gap in gaps]
+        kept = pad_sequence(rows, batch_first=True, padding_value=_NEVER)
+        starts = torch.tensor([gap.start for gap in gaps])
+        return REMIGapState(
+            **vars(state),
+            silent_by=torch.tensor([gap.silent_by for gap in gaps]),
+            kept=pad(kept, (0, 0, 0, 1), value=_NEVER),
+            num_kept=(kept[:, :, 0] < starts[:, None]).sum(dim=1),
+        )
+
     def _allowed(self, state: REMIState) -> Tensor:
         s = state.arrays()
         last, time, limit = (s[name][:, None] for name in ("last", "time", "limit"))
@@ -170,7 +168,7 @@ class REMIGrammar(Grammar[REMIState]):
 
         new_tempo = ranks["Tempo"] != s["tempo"][:, None]
         has_tempo = (s["tempo"] >= 0) | (ends > 0).any(axis=1)
-        new_tempo &= ~(s["hold_tempo"] & (has_tempo | s["filling"]))[:, None]
+        new_tempo &= ~(s["hold_tempo"] & has_tempo)[:, None]
         mask[:, self._slices["Tempo"]] &= new_tempo
         due, asked = _next_chord(s)
         new_chord = (ranks["Chord"] != s["chord"][:, None]) & s["chords"][:, None]
@@ -180,9 +178,11 @@ class REMIGrammar(Grammar[REMIState]):
         mask &= ~must | (self._family_array == self._numbers["Chord"])
         higher = ranks["Pitch"] > s["pitch"][:, None]
         mask[:, self._slices["Pitch"]] &= (ends <= 2 * time) & higher
+        if isinstance(state, REMIGapState):
+            due = np.minimum(due, self._keep_notes(mask, s))
 
         # A Beat needs content: a change of tempo or chord, or else a pitch that is silent by then.
-        # None, nor the bar's end, may pass the next chord of a progression.
+        # None, nor the bar's end, may pass the next chord of a progression or the next kept note.
         any_change = new_tempo.any(axis=1) | new_chord.any(axis=1)
         silent = np.where(any_change, 0, (ends.min(axis=1) + 1) // 2)[:, None]
         ready = np.minimum(silent, due)
@@ -195,8 +195,6 @@ class REMIGrammar(Grammar[REMIState]):
         end = bar_end + self._length_array + num_more * self.longest_bar
         complete = due >= stop
         bar = (num_more >= 0) & (end > ready) & (bar_end < limit) & complete
-        if self.families["Gap"]:
-            bar = self._allow_gaps(mask, s, bar)
         held = (s["hold_metre"] & (s["metre"] >= 0))[:, None]
         mask[:, self._slices["Bar"]] &= bar & (~held | (ranks["Bar"] == s["metre"][:, None]))
         mask[:, self._slices["EOS"]] &= complete
@@ -204,27 +202,25 @@ class REMIGrammar(Grammar[REMIState]):
         mask[:, self._slices["Duration"]] &= ranks["Duration"] < longest
         return torch.from_numpy(mask)
 
-    def _allow_gaps(self, mask: BoolArray, s: Mapping[str, Any], bar: BoolArray) -> BoolArray:
-        """Restrict the mask [B, V] as gaps do; return which Bars may come. [B, num_metres]
+    def _keep_notes(self, mask: NDArray[np.bool_], s: Mapping[str, Any]) -> IntArray:
+        """Restrict the notes of a mask [B, V] to those that a gap allows.
 
-        Args:
-            bar: which may come without gaps.
+        Returns:
+            The step of the next note that is kept. [B, 1]
         """
-        ranks, filling, bar_end = self._rank_arrays, s["filling"], s["bar_end"]
-        plain = s["gap_start"] < 0
-        silent = s["ends"].max(axis=1) <= 2 * bar_end
-        num_more = self.max_bars - 1 - s["num_bars"]
-        fits = ranks["Gap"] <= num_more[:, None]
-        mask[:, self._slices["Gap"]] &= (s["gaps"] & plain & silent)[:, None] & fits
-        mask[:, self._slices["Fill"]] &= (~plain & ~filling)[:, None]
-        whole = filling & (bar_end >= s["limit"])
-        is_bar = self._family_array[s["last"]] == self._numbers["Bar"]
-        mask[:, self.eos] &= np.where(plain, ~is_bar, whole)
-        # Behind Gap a bar may be empty, as Fill or EOS may follow it.
-        following = (num_more >= 0)[:, None]
-        of_gap = ranks["Bar"] == np.maximum(s["gap_metre"], 0)[:, None]
-        in_gap = of_gap & (bar_end < s["limit"])[:, None]
-        return np.where(plain[:, None], bar, np.where(filling[:, None], in_gap, following))
+        ranks, time, last_pitch = self._rank_arrays, s["time"][:, None], s["pitch"][:, None]
+        step, pitch, velocity, duration = _next_kept(s)
+        now = step == time
+        is_kept = now & (last_pitch == pitch)
+        mask[:, self._slices["Pitch"]] &= ~now | (ranks["Pitch"] <= pitch)
+        mask[:, self._slices["Velocity"]] &= ~is_kept | (ranks["Velocity"] == velocity)
+        # Others end with the gap, and before their pitch is kept.
+        steps, pitches = s["kept"][:, :, 0], s["kept"][:, :, 1]
+        again = (pitches == last_pitch) & (steps > time)
+        end = np.where(again, steps, s["silent_by"][:, None]).min(axis=1, keepdims=True)
+        free = ranks["Duration"] < 2 * (end - time)
+        mask[:, self._slices["Duration"]] &= np.where(is_kept, ranks["Duration"] == duration, free)
+        return step
 
     def _time_tokens(self, state: REMIState, until: Tensor) -> Tensor:
         is_beat = self._is("Beat", self.family)
@@ -257,88 +253,40 @@ class REMIGrammar(Grammar[REMIState]):
             "chord": np.where(chord, rank, s["chord"]),
             "metre": np.where(bar, rank, s["metre"]),
         }
-        if self.families["Gap"]:
-            changed |= self._pass_gap(s, family, rank, changed)
+        if isinstance(state, REMIGapState):
+            step, kept_pitch, *_ = _next_kept(s)
+            is_kept = (step[:, 0] == time) & (kept_pitch[:, 0] == last_pitch)
+            changed["num_kept"] = s["num_kept"] + (duration & is_kept)
         fields = {name: torch.from_numpy(array) for name, array in changed.items()}
         now = torch.from_numpy(time)
         return replace(state, **self._next_fields(state, tokens, now), **fields)
 
-    def _pass_gap(
-        self, s: Mapping[str, Any], family: IntArray, rank: IntArray, changed: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the fields that `Gap` and `Fill` change, or else tokens as `changed` says."""
-        gap, fill = (family == self._numbers[name] for name in ("Gap", "Fill"))
-        bars = np.where(gap, rank + 1, 0)
-        end = s["bar_end"] + bars * self._length_array[np.maximum(s["metre"], 0)]
-        fields = {
-            "num_bars": changed["num_bars"] + bars,
-            "bar_end": np.where(gap, end, np.where(fill, s["gap_start"], changed["bar_end"])),
-            "ends": np.where(fill[:, None], 0, changed["ends"]),
-            "gap_start": np.where(gap, s["bar_end"], s["gap_start"]),
-            "gap_end": np.where(gap, end, s["gap_end"]),
-            "filling": s["filling"] | fill,
-            "limit": np.where(fill, np.minimum(s["gap_end"], s["limit"]), s["limit"]),
-        }
-        for name in ("metre", "chord", "tempo"):
-            before = s[f"gap_{name}"]
-            fields[f"gap_{name}"] = np.where(gap, s[name], before)
-            fields[name] = np.where(gap, -1, np.where(fill, before, changed[name]))
-        return fields
-
     def _scan(self, state: REMIState, tokens: Tensor) -> REMIState:
         family, rank = self.family[tokens], self.rank[tokens]
         bar, beat, pitch = (self._is(name, family) for name in ("Bar", "Beat", "Pitch"))
-        gap, fill = (self._is(name, family) for name in ("Gap", "Fill"))
-
-        def changing(name: str, kind: Tensor) -> dict[str, Tensor]:
-            """Return the rank of the last token of a kind, and of that before the gap."""
-            plain = latest(getattr(state, name), kind, rank)
-            before = latest(getattr(state, f"gap_{name}"), gap, plain[:, :-1])
-            value = rank.where(kind, before[:, 1:].where(fill, -1))
-            now = latest(getattr(state, name), kind | gap | fill, value)
-            return {name: now, f"gap_{name}": before}
-
-        metre = changing("metre", bar)
-        metre_now = rank.where(bar, metre["metre"][:, :-1]).clamp(min=0)
-        num_bars = (rank + 1).where(gap, bar.long())
-        steps = self.bar_lengths[metre_now] * num_bars
-        bar_end = cumulate(state.bar_end, steps)
-        gap_start = latest(state.gap_start, gap, bar_end[:, :-1])
-        gap_end = latest(state.gap_end, gap, bar_end[:, 1:])
-        back = latest(torch.zeros_like(state.bar_end), fill, bar_end[:, 1:] - gap_start[:, 1:])
-        bar_end = bar_end - back
+        length = self.bar_lengths[rank.where(bar, 0)].where(bar, 0)
+        bar_end = cumulate(state.bar_end, length)
         bar_start = latest(state.bar_start, bar, bar_end[:, :-1])
         moved = bar_start[:, 1:] + rank.where(beat, 0)
         time = latest(state.time, bar | beat, moved)
         last_pitch = latest(state.pitch, bar | beat | pitch, rank.where(pitch, -1))
-        note_ends = self._is("Duration", family)
-        entry = last_pitch[:, 1:].where(note_ends, -1)
-        filling = cumulate(state.filling.long(), fill) > 0
-        note_end = 2 * time[:, 1:] + rank + 1
-        ends = latest_rows(state.ends, entry, note_end)
-        if fill.any():
-            own = latest_rows(
-                torch.zeros_like(state.ends), entry.where(filling[:, 1:], -1), note_end
-            )
-            begun = filling & ~state.filling[:, None]
-            ends = own.where(begun[:, :, None], ends)
+        entry = last_pitch[:, 1:].where(self._is("Duration", family), -1)
+
+        def current(name: str, start: Tensor) -> Tensor:
+            return latest(start, self._is(name, family), rank)
+
         fields = {
             **self._scan_fields(state, tokens, time),
-            **metre,
-            **changing("chord", self._is("Chord", family)),
-            **changing("tempo", self._is("Tempo", family)),
-            "num_bars": cumulate(state.num_bars, num_bars),
+            "num_bars": cumulate(state.num_bars, bar.long()),
             "bar_start": bar_start,
             "bar_end": bar_end,
             "pitch": last_pitch,
-            "ends": ends,
-            "gap_start": gap_start,
-            "gap_end": gap_end,
-            "filling": filling,
+            "ends": latest_rows(state.ends, entry, 2 * time[:, 1:] + rank + 1),
+            "tempo": current("Tempo", state.tempo),
+            "chord": current("Chord", state.chord),
+            "metre": current("Bar", state.metre),
         }
-        limit = torch.minimum(fields["limit"][:, 1:], gap_end[:, 1:])
-        fields["limit"] = latest(state.limit, fill, limit)
-        for name in ("chords", "progression", "hold_tempo", "hold_metre", "gaps"):
+        for name in ("chords", "progression", "hold_tempo", "hold_metre"):
             constant = getattr(state, name)[:, None]
             fields[name] = constant.expand(-1, time.shape[1], *constant.shape[2:])
         return REMIState(**fields)
@@ -356,3 +304,9 @@ def _next_chord(s: Mapping[str, NDArray[Any]]) -> tuple[IntArray, IntArray]:
     at = differs.argmax(axis=1)[:, None]
     due = np.maximum(np.take_along_axis(starts, at, 1), s["time"][:, None])
     return due, np.take_along_axis(indices, at, 1)
+
+
+def _next_kept(s: Mapping[str, NDArray[Any]]) -> tuple[IntArray, ...]:
+    """Return the next note that is kept: step, pitch, velocity and duration. [B, 1] each."""
+    rows = s["kept"][np.arange(len(s["kept"])), s["num_kept"]]
+    return rows[:, 0:1], rows[:, 1:2], rows[:, 2:3], rows[:, 3:4]

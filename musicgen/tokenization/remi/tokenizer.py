@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import ParameterError, UserError
-from musicgen.midi import NOTE, TEMPO, Marker, Score, Track, pitch_name, sort_notes
-from musicgen.tokenization.base import (
-    MAX_TOKENS_PER_BAR,
-    TICKS_PER_BEAT,
-    Gap,
-    Losses,
-    Rng,
-    Tokenizer,
-)
+from musicgen.midi import NOTE, TEMPO, Marker, Score, Track, pitch_name
+from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Rng, Tokenizer
 from musicgen.tokenization.chords.symbols import CHORDS, NO_CHORD, QUALITIES, chord_index
+from musicgen.tokenization.gap import Gap
 from musicgen.tokenization.quantization import (
     GridNotes,
     find_changes,
@@ -28,19 +21,10 @@ from musicgen.tokenization.quantization import (
     remove_overlaps,
     to_grid,
 )
-from musicgen.tokenization.remi.arrangement import (
-    AHEAD,
-    MAX_BARS,
-    MAX_WRITTEN,
-    gap_tokens,
-    next_bars,
-)
 from musicgen.tokenization.remi.grammar import REMIGrammar
 from musicgen.tokenization.remi.metre import Metres
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
-from musicgen.validation import check_bool, check_float, check_int
-
-_NEVER = np.iinfo(np.int64).max // 4
+from musicgen.validation import check_bool, check_int
 
 
 class REMI(Tokenizer):
@@ -49,10 +33,6 @@ class REMI(Tokenizer):
     All tracks but drums become one piano. Onsets are rounded to positions, durations to half
     positions (at most 4 beats), velocities and tempi to the nearest bin. Chords come from markers.
     With several metres, bars follow the time signatures from tick 0.
-
-    Pieces are encoded in their order. Training crops may be in another, see `arrangement`, from
-    which a model learns to fill bars; its tokens are in the vocabulary if its probability is
-    positive.
 
     Args:
         time_signatures: the metres of the vocabulary, see `Metres`.
@@ -63,7 +43,6 @@ class REMI(Tokenizer):
         chords: whether the vocabulary has Chord tokens.
         max_bars: maximum number of bars; later events are dropped.
         max_transposition: training crops are shifted by up to this many semitones up or down.
-        fill_probability: share of the crops in which what follows some bars precedes them.
     """
 
     name: ClassVar[str] = "remi"
@@ -80,7 +59,6 @@ class REMI(Tokenizer):
         chords: bool = True,
         max_bars: int = 4096,
         max_transposition: int = 6,
-        fill_probability: float = 0,
     ) -> None:
         check_int("positions_per_beat", positions_per_beat)
         if (TICKS_PER_BEAT // 2) % positions_per_beat:
@@ -89,7 +67,6 @@ class REMI(Tokenizer):
         check_bool("chords", chords)
         check_int("max_bars", max_bars)
         check_int("max_transposition", max_transposition, 0)
-        check_float("fill_probability", fill_probability, maximum=1)
         self.steps_per_beat = positions_per_beat
         self.metres = Metres(time_signatures, positions_per_beat)
         self.pitches = parse_bins("pitch_range", pitch_range, 0, 127, step=1)
@@ -98,7 +75,7 @@ class REMI(Tokenizer):
         if tempo_bins is not None:
             self.tempi = parse_bins("tempo_bins", tempo_bins, 4, 1000)
         self.chords, self.max_bars = chords, max_bars
-        self.max_transposition, self.fill_probability = max_transposition, fill_probability
+        self.max_transposition = max_transposition
         families = {
             "Bar": self.metres.tokens,
             "EOS": ["EOS"],
@@ -109,12 +86,11 @@ class REMI(Tokenizer):
             # In positions; at most 4 beats.
             "Duration": [f"Duration_{half / 2:g}" for half in range(1, 8 * positions_per_beat + 1)],
             "Chord": [f"Chord_{chord}" for chord in CHORDS if chords],
-            **gap_tokens(fill=fill_probability > 0),
         }
         self.vocabulary, self.families = number_tokens(families)
 
     def settings(self) -> dict[str, Any]:
-        settings = {
+        return {
             "time_signatures": self.metres.names,
             "positions_per_beat": self.steps_per_beat,
             "pitch_range": [self.pitches[0], self.pitches[-1]],
@@ -124,9 +100,6 @@ class REMI(Tokenizer):
             "max_bars": self.max_bars,
             "max_transposition": self.max_transposition,
         }
-        # Left out if zero, so that caches of earlier versions stay valid.
-        fill = {"fill_probability": self.fill_probability} if self.fill_probability else {}
-        return settings | fill
 
     def grammar(self) -> REMIGrammar:
         return REMIGrammar(self.vocabulary, self.families, self.metres.lengths, self.max_bars)
@@ -139,9 +112,6 @@ class REMI(Tokenizer):
 
     def find_track(self, track: Track) -> int | None:
         return None if track.is_drum else 0
-
-    def roles(self, score: Score, kept: Sequence[int]) -> list[int | None]:
-        return [self.find_track(track) for track in score.tracks]
 
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
         losses = Losses(score, self.steps_per_beat)
@@ -239,9 +209,7 @@ class REMI(Tokenizer):
         Time signatures are omitted where they are the default of MIDI files, 4/4.
         """
         tokens = self.until_end(tokens)
-        times = self.times(tokens)
-        order = np.argsort(times, kind="stable")
-        tokens, ticks = tokens[order], times[order] * (TICKS_PER_BEAT // self.steps_per_beat)
+        ticks = self.times(tokens) * (TICKS_PER_BEAT // self.steps_per_beat)
         bar, pitch, velocity, duration, tempo, chord = (
             within(tokens, self.families[family])
             for family in ("Bar", "Pitch", "Velocity", "Duration", "Tempo", "Chord")
@@ -271,14 +239,12 @@ class REMI(Tokenizer):
         tokens = np.asarray(tokens, dtype=np.int64)
         is_bar = within(tokens, self.families["Bar"])
         is_beat = within(tokens, self.families["Beat"])
-        index = np.arange(len(tokens))
-        bar = np.maximum.accumulate(np.where(is_bar, index, -1))
+        lengths = self.metres.lengths[tokens[is_bar] - self.families["Bar"].start]
         # Before the first bar, and at its beginning, the time is 0.
-        begun = bar >= 0
-        length = self.metres.lengths[(tokens[bar] - self.families["Bar"].start) * begun]
-        start = (next_bars(tokens, self.families, self.metres.lengths)[bar] - length) * begun
+        starts = np.concatenate([[0, 0], np.cumsum(lengths[:-1])])
         beat = np.where(is_beat, tokens - self.families["Beat"].start, 0)
-        return start + beat[np.maximum.accumulate(np.where(is_bar | is_beat, index, 0))]
+        index = np.where(is_bar | is_beat, np.arange(len(tokens)), 0)
+        return starts[np.cumsum(is_bar)] + beat[np.maximum.accumulate(index)]
 
     def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
         starts = self.times(tokens)[within(tokens, self.families["Bar"])]
@@ -294,47 +260,48 @@ class REMI(Tokenizer):
         start = int(starts[0, 0])
         return tokens[start : start + length].astype(np.int64)
 
-    def arrange(self, window: IntArray, rng: Rng, length: int, bar_length: int) -> IntArray:
-        if rng.random() >= self.fill_probability:
-            return window
-        tokens = self.until_end(window)
-        bars = np.flatnonzero(within(tokens, self.families["Bar"]))
-        complete = len(tokens) < len(window) <= length - 2
-        edges = np.append(bars, len(tokens)) if complete else bars[bars <= length - 3]
-        last = len(edges) - 1 - AHEAD
-        if complete:
-            last += int(rng.integers(AHEAD + 1))
-        if last < 1:
-            return window
-        most = min(MAX_BARS, last)  # half of the gaps are as in filling, with all bars before them
-        first = last - (most if rng.random() < 0.5 else int(rng.integers(most)) + 1)
-        if first == 0 and self._num_gap_metres(tokens, first, last) > 1:
-            first = 1  # the metre must be known
-        if first == last or self._num_gap_metres(tokens, first, last) > 1:
-            return window
-        return self.fill(tokens[: edges[-1]], first, last)
-
-    def fill(self, tokens: IntArray, first: int, last: int) -> IntArray:
-        """Return the bars [first, last) of a piece behind those that follow them, as `arrangement`.
-
-        Notes that sound across an edge end there.
-
-        Args:
-            tokens: complete bars, without EOS. [L]
-        """
+    def gaps(
+        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], bar_length: int
+    ) -> list[Gap]:
+        tokens = self.until_end(tokens)
+        bar = np.append(self.families["Bar"].start, tokens[within(tokens, self.families["Bar"])])[
+            -1
+        ]
+        length = self.metres.lengths[bar - self.families["Bar"].start]
+        missing = max(0, -(-(end - self.end_time(tokens)) // length))
+        tokens = np.append(tokens, np.full(missing, bar))  # empty bars at the end are not encoded
         edges, starts = self._bar_edges(tokens)
-        begin, end, stop = edges[[first, last, min(last + AHEAD, len(edges) - 1)]]
-        tokens = self._end_notes(tokens, starts[[first, last]])
-        gap, fill = self.families["Gap"][last - first - 1], self.families["Fill"].start
-        parts = [tokens[:begin], [gap], tokens[end:stop], [fill], tokens[begin:end]]
-        return np.concatenate([*parts, [self.vocabulary.id("EOS")]])
+        first, last = np.searchsorted(starts, (start, end)).tolist()
+        if (starts[first], starts[last]) != (start, end):
+            metres = ", ".join(self.metres.names)
+            raise UserError(f"the bars to write are none of this model's, which are in {metres}")
+        kept = self._kept_notes(tokens, start, end)
+        one_metre = len(set(tokens[edges[first:last]].tolist())) == 1
+        each = [first] if one_metre and not len(kept) else range(first, last)
+        gaps = list[Gap]()
+        for bar, following in zip(each, [*each[1:], last], strict=True):
+            begin, stop = edges[bar] if gaps else 0, edges[bar] + 1
+            if bar == 0:
+                stop = self._end_of_frame(tokens)
+            span = int(starts[bar]), int(starts[following])
+            gaps.append(Gap(tokens[begin:stop], *span, end, kept=kept))
+        return gaps
 
-    def _end_notes(self, tokens: IntArray, steps: IntArray) -> IntArray:
-        """Return ids [L] whose notes end at the first of some grid steps at which they sound."""
-        times, durations = self.times(tokens), self.families["Duration"]
-        edge = np.append(steps, _NEVER)[np.searchsorted(steps, times, side="right")]
-        longest = durations.start - 1 + 2 * (edge - times)
-        return np.where(within(tokens, durations), np.minimum(tokens, longest), tokens)
+    def _kept_notes(self, tokens: IntArray, start: int, end: int) -> IntArray:
+        """Return step, and ranks of pitch, velocity and duration, of the notes of a time. [N, 4]"""
+        times = self.times(tokens)
+        at = np.flatnonzero(
+            within(tokens, self.families["Pitch"]) & (times >= start) & (times < end)
+        )
+        names = "Pitch", "Velocity", "Duration"
+        ranks = [tokens[at + i] - self.families[name].start for i, name in enumerate(names)]
+        return np.stack([times[at], *ranks], axis=1)
+
+    def _end_of_frame(self, tokens: IntArray) -> int:
+        """Return how many tokens come before the first pitch or the second beat."""
+        frame = np.any([within(tokens, self.families[name]) for name in ("Chord", "Tempo")], axis=0)
+        begins = tokens[1:2] == self.families["Beat"].start and frame[2:3].any()
+        return 2 + int(frame[2:4].sum()) if begins else 1
 
     def _bar_edges(self, tokens: IntArray) -> tuple[IntArray, IntArray]:
         """Return the indices of the Bars of ids without EOS, and their steps, then of the end."""
@@ -342,66 +309,8 @@ class REMI(Tokenizer):
         lengths = self.metres.lengths[tokens[bars] - self.families["Bar"].start]
         return np.append(bars, len(tokens)), np.concatenate([[0], np.cumsum(lengths)])
 
-    def _num_gap_metres(self, tokens: IntArray, first: int, last: int) -> int:
-        """Return the number of metres of the bars [first, last) and the one before them."""
-        bars = tokens[within(tokens, self.families["Bar"])]
-        before = bars[first - 1] if first else self.families["Bar"].start
-        return len({before, *bars[first:last].tolist()})
-
     def end_time(self, tokens: IntArray) -> int:
         return int(self._bar_edges(self.until_end(tokens))[1][-1])
-
-    def gap(
-        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], length: int
-    ) -> Gap:
-        tokens = self.until_end(tokens)
-        bar = np.append(self.families["Bar"].start, tokens[within(tokens, self.families["Bar"])])[
-            -1
-        ]
-        length_of_bar = self.metres.lengths[bar - self.families["Bar"].start]
-        missing = -(-(end - self._bar_edges(tokens)[1][-1]) // length_of_bar)
-        tokens = np.append(tokens, np.full(max(0, missing), bar))  # empty bars are not encoded
-        edges, starts = self._bar_edges(tokens)
-        first, last = np.searchsorted(starts, (start, end)).tolist()
-        if (starts[first], starts[last]) != (start, end):
-            metres = ", ".join(self.metres.names)
-            raise UserError(f"the bars to fill are none of this model's, which are in {metres}")
-        if last - first > MAX_WRITTEN:
-            raise UserError(f"this model fills at most {MAX_WRITTEN} bars at a time")
-        if self._num_gap_metres(tokens, first, last) > 1:
-            raise UserError("bars to fill must have the metre of those before them")
-        given = min(first, MAX_BARS - (last - first))
-        while self._num_gap_metres(tokens, first - given, last) > 1:
-            given -= 1
-        begin = max(0, first - given - 1)
-        piece = self._end_notes(tokens, np.array([start]))[edges[begin] :]
-        moved = self.fill(piece, first - given - begin, last - begin)
-        (fill,) = np.flatnonzero(moved == self.families["Fill"].start)
-        stop = fill + 1 + edges[first] - edges[first - given]
-        new = np.full(MAX_TOKENS_PER_BAR * (last - first), -1)
-        new[0] = moved[stop]  # a Bar
-        return Gap(moved[:stop], new)
-
-    def close_gap(
-        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], filled: IntArray
-    ) -> IntArray:
-        piece, new = self.decode(self._end_notes(tokens, np.array([start]))), self.decode(filled)
-        bars, (fill,) = self.families["Bar"], np.flatnonzero(filled == self.families["Fill"].start)
-        num_bars = filled[within(filled, self.families["Gap"])][0] - self.families["Gap"].start + 1
-        gap_end = self.times(filled)[fill + 1]
-        gap_end += num_bars * self.metres.lengths[filled[fill + 1] - bars.start]
-        # `filled` may begin later than the piece.
-        step = TICKS_PER_BEAT // self.steps_per_beat
-        first, last, moved = start * step, end * step, (end - int(gap_end)) * step
-        own = new.tracks[0].notes.copy()
-        own["onset"] += moved
-        own = own[(own["onset"] >= first) & (own["onset"] < last)]
-        notes = sort_notes(np.concatenate([piece.tracks[0].notes, own]))
-        markers = [m._replace(tick=m.tick + moved) for m in new.markers]
-        markers = [m for m in markers if first <= m.tick < last]
-        markers += [m for m in piece.markers if not first <= m.tick < last]
-        track = replace(piece.tracks[0], notes=notes)
-        return self.encode(replace(piece, tracks=[track], markers=sorted(markers)))
 
     def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
         """Return the ids from a bar on, which begins with the chord and the tempo in force."""
