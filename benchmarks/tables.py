@@ -38,6 +38,10 @@ RECALLED = {  # parts of a held-out piece, and columns of a table
     "copy 16": "copy 16",
     "copy 32": "copy 32",
 }
+REWRITTEN = {
+    "in key": ("written", "original"),
+    "chord tones": ("written", "one draft", "original"),
+}
 TWINS = (58, 74)  # validation chorales that are near training pieces: docs/jsb.md
 
 Row = dict[str, Any]
@@ -201,6 +205,36 @@ def my_music(lines: Sequence[Sequence[str]]) -> list[Row]:
     """LABEL | FOLDER: the row of the result."""
     rows = {row.pop("folder"): row for row in result("my_music")["rows"]}
     return [{"": label, **rows[folder]} for label, folder in lines]
+
+
+def rewriting(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | FILES: what became of each request; shares as written, in one draft, in the files."""
+    table = []
+    for label, files in lines:
+        for row in result("rewriting")["rows"]:
+            if row["files"] == files:
+                line: Row = {"": f"{label}, `{row['request']}`"}
+                line["unchanged"] = f"{row['unchanged']} of {row['n']}"
+                for column, sides in REWRITTEN.items():
+                    shares = [row[f"{side} {column}"] for side in sides]
+                    line[column] = " / ".join(f"{x:.2f}" for x in shares if x is not None) or "—"
+                table.append(line)
+    return table
+
+
+def infilling(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | FILES: nats a note of true bars in the middle of pieces."""
+    rows = {row["files"]: row for row in result("rewriting")["infilling"]}
+    return [
+        {
+            "": label,
+            "pieces": rows[files]["n"],
+            "after what precedes": f"{rows[files]['known']:.3f}",
+            "between both": f"{rows[files]['filled']:.3f}",
+            "difference": interval(*(rows[files][name] for name in ("mean", "low", "high"))),
+        }
+        for label, files in lines
+    ]
 
 
 def interval(mean: float, low: float, high: float) -> str:
@@ -423,6 +457,8 @@ KINDS = (
     exact_spe,
     adaptation,
     my_music,
+    rewriting,
+    infilling,
     race,
     recall,
 )
