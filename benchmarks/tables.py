@@ -203,8 +203,17 @@ def adaptation(lines: Sequence[Sequence[str]]) -> list[Row]:
 
 def my_music(lines: Sequence[Sequence[str]]) -> list[Row]:
     """LABEL | FOLDER: the row of the result."""
-    rows = {row.pop("folder"): row for row in result("my_music")["rows"]}
-    return [{"": label, **rows[folder]} for label, folder in lines]
+    return rows_of("my_music", "folder", lines)
+
+
+def copying(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | MODEL: the row of the result."""
+    return rows_of("copying", "model", lines)
+
+
+def rows_of(name: str, key: str, lines: Sequence[Sequence[str]]) -> list[Row]:
+    rows = {row.pop(key): row for row in result(name)["rows"]}
+    return [{"": label, **rows[value]} for label, value in lines]
 
 
 def rewriting(lines: Sequence[Sequence[str]]) -> list[Row]:
@@ -459,6 +468,7 @@ KINDS = (
     my_music,
     rewriting,
     infilling,
+    copying,
     race,
     recall,
 )
