@@ -275,8 +275,8 @@ def _find_parts(
         found = {i for i, track in enumerate(decoded) if track.name.lower() == wanted}
         own = {i for i, track in enumerate(tracks) if track.name.lower() == wanted}
         if not found and not own:
-            known = dict.fromkeys(track.name for track in (*decoded, *tracks) if track.name)
-            raise UserError(f"no part {name}; expected some of {', '.join(known)}")
+            known = {track.name.lower(): track.name for track in (*decoded, *tracks) if track.name}
+            raise UserError(f"no part {name}; expected some of {', '.join(known.values())}")
         parts |= own
         voices |= set() if own else found
     return voices, parts
