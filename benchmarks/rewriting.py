@@ -35,6 +35,7 @@ from musicgen.metrics.summary import Summary
 from musicgen.midi import NoteArray, Score, Track, pitched_notes, read
 from musicgen.midi.replacement import read_parts
 from musicgen.random import NoiseKey
+from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import recognise_chords, with_chords
 from musicgen.tokenization.chords.symbols import INTERVALS, NO_CHORD, QUALITIES, chord_index
 
@@ -125,7 +126,7 @@ def written(model_name: str, path: Path, options: dict[str, Any]) -> dict[str, A
     """Return the figures of one file."""
     model, score = musicgen.load(model_name), read(path)
     before = [part.track for part in read_parts(path.read_bytes())]
-    kept = [t for t in before if t.name.lower() in options.get("keep", "").split(",")]
+    kept = kept_parts(before, options.get("keep", "").split(","), model.tokenizer)
     starts = [*score.bar_starts().tolist(), score.end]
     bars, spans = None, [(0, END)]
     if kept and model_name != "bach-chorales":
@@ -147,7 +148,7 @@ def written(model_name: str, path: Path, options: dict[str, Any]) -> dict[str, A
     melody = melody[melody["onset"] >= spans[0][0]]
     key = find_key(pitched_notes(score))
     return {
-        "unchanged": bool(accepted) and is_kept(before, after, spans, early),
+        "unchanged": bool(accepted) and is_kept(before, after, kept, spans, early),
         **{
             f"{name} in key": in_key_share(Score(1, [Track(notes=notes)]), key)
             for name, notes in {"written": ours, "original": own}.items()
@@ -159,24 +160,41 @@ def written(model_name: str, path: Path, options: dict[str, Any]) -> dict[str, A
     }
 
 
+def kept_parts(parts: list[Track], names: list[str], tokenizer: Tokenizer) -> list[Track]:
+    """Return the parts with some names, of their own or of the decoded tracks that they become."""
+    decoded = [track.name.lower() for track in tokenizer.decode(tokenizer.start_tokens()).tracks]
+    roles = [tokenizer.find_track(part) for part in parts]
+    return [
+        part
+        for part, role in zip(parts, roles, strict=True)
+        if part.name.lower() in names or (role is not None and decoded[role] in names)
+    ]
+
+
 def is_kept(
-    before: list[Track], after: list[Track], spans: list[tuple[int, int]], early: int
+    before: list[Track],
+    after: list[Track],
+    kept: list[Track],
+    spans: list[tuple[int, int]],
+    early: int,
 ) -> bool:
-    """Return whether notes outside spans are as before, or cut where one begins, and no others."""
+    """Return whether kept parts, and notes outside spans, are as before, and new ones in spans.
 
-    def inside(onset: int) -> bool:
-        return any(first <= onset + early < last + early for first, last in spans)
-
+    Notes of other parts that sound where a span begins end there.
+    """
     left = Counter(note for track in after for note in track.notes.tolist())
-    for onset, duration, *rest in (note for track in before for note in track.notes.tolist()):
-        if left[onset, duration, *rest]:
-            left[onset, duration, *rest] -= 1
-            continue
-        cuts = [first for first, _ in spans if onset < first < onset + duration]
-        if cuts and left[onset, cuts[0] - onset, *rest]:
-            left[onset, cuts[0] - onset, *rest] -= 1
-        elif not inside(onset):
-            return False
+    for track in before:
+        for onset, duration, *rest in track.notes.tolist():
+            cuts = [first for first, _ in spans if onset < first < onset + duration]
+            inside = any(first <= onset + early < last + early for first, last in spans)
+            if left[onset, duration, *rest]:
+                left[onset, duration, *rest] -= 1
+            elif track in kept:
+                return False
+            elif cuts and left[onset, cuts[0] - onset, *rest]:
+                left[onset, cuts[0] - onset, *rest] -= 1
+            elif not inside:
+                return False
     return all(
         any(first <= onset < onset + duration <= last for first, last in spans)
         for onset, duration, *_ in left.elements()
