@@ -84,7 +84,7 @@ def middle_losses(
     draws. Their probability is then what it was, times the number of candidates, times their share
     of the weights; as one draw of the others stands for all, the nats are an upper bound.
 
-    None: there are no bars before and after them.
+    None: there are no bars before and after them, or they have several metres.
     """
     tokenizer = model.tokenizer
     starts = tokenizer.bar_starts(tokens, bar_length)
@@ -105,7 +105,9 @@ def middle_losses(
     empty = _without(tokenizer, tokens, gap)
     prompt = Prompt("", empty, start, 0, bar_length, Score(1), Score(1), EncodingSummary())
     written = [True] * len(tokenizer.decode(tokenizer.start_tokens()).tracks)
-    (whole,) = tokenizer.gaps(empty, start, end, written, bar_length)
+    whole, *others = tokenizer.gaps(empty, start, end, written, bar_length)
+    if others:
+        return None
     context = gap_context(tokenizer, prompt, written, empty, whole, whole.tokens, start)
     rows = [Drawn(context, noise.fold(i)) for i in range(1, NUM_CANDIDATES)]
     request = GenerationRequest(fill=1, engine="eager")

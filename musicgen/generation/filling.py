@@ -7,6 +7,7 @@ sampling-importance resampling (Rubin 1988), for each part of the gap in turn.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from musicgen.generation.prompts import Prompt
 from musicgen.generation.rewriting import RewrittenPrompt
 from musicgen.generation.rows import Context, Draft, Row
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, IntArray, Tokenizer
+from musicgen.tokenization.base import IntArray, Tokenizer
 from musicgen.tokenization.gap import Gap
 
 NUM_CANDIDATES = 16
@@ -41,7 +42,8 @@ def fill_gaps(tokenizer: Tokenizer, draft: Draft, seed: int) -> Generator[list[R
             last, size = part is parts[-1], 1
             if part.num_kept or (last and tokenizer.end_time(piece) > end):
                 size = NUM_CANDIDATES if part.given is None else 1
-            earlier, first = context, start if last else None
+            earlier = context
+            first = start if last else None
             context = gap_context(tokenizer, prompt, prompt.written, piece, part, tokens, first)
             context.earlier = earlier if earlier and len(tokens) > len(earlier.tokens) else None
             rows = [Row(context, key(i)) for i in range(size)]
@@ -81,6 +83,5 @@ def gap_context(
 
     if gap.given is not None:
         return Context(prompt, tokens, 0, None, None, len(gap.given), gap)
-    limit = MAX_TOKENS_PER_BAR * (1 + (gap.end - gap.start) // prompt.bar_length)
     follows = None if first is None else follow
-    return Context(prompt, tokens, gap.start, gap.end, None, limit, gap, follows)
+    return Context(prompt, tokens, gap.start, gap.end, None, sys.maxsize, gap, follows)

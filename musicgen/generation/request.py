@@ -175,7 +175,8 @@ class GenerationRequest:
         if not self.rewrites:
             return
         others: dict[str, Any] = {"best_of": 1, "ending": "open"}
-        others |= dict.fromkeys(("bars", "total_tokens", "form", "tempo", "program", "chords"))
+        names = "bars", "total_tokens", "max_new_tokens", "form", "tempo", "program", "chords"
+        others |= dict.fromkeys(names)
         for name, default in others.items():
             if getattr(self, name) != default:
                 expected = "expected to be left out beside keep or fill, where the piece decides it"

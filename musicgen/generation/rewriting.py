@@ -13,7 +13,7 @@ from musicgen.generation.continuation import Continuation, KeepPrompt, MidiFile
 from musicgen.generation.prompts import Prompt, on_grid, with_frame
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.selection import Selection
-from musicgen.midi import NoteArray, Score, Track, dumps, pitched_notes, sort_notes
+from musicgen.midi import NoteArray, Score, Track, dumps, sort_notes
 from musicgen.midi.replacement import read_parts, replace_notes
 from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, IntArray, Tokenizer
 from musicgen.tokenization.quantization import to_grid
@@ -216,7 +216,7 @@ def _rewritten_prompt(
 
     whole = encode(score.tracks)
     end, early = tokenizer.end_time(whole), score.ticks_per_beat // (2 * tokenizer.steps_per_beat)
-    gaps = tuple((grid(first), min(grid(last), end)) for first, last in spans)
+    gaps = tuple((grid(first), grid(last) if last < _END else end) for first, last in spans)
     emptied = [
         without_notes(track, spans, early) if each else track
         for track, each in zip(score.tracks, rewritten, strict=True)
@@ -247,7 +247,7 @@ def _rewritten_prompt(
         early=early,
         velocity=None
         if tokenizer.families.get("Velocity")
-        else int(np.median(pitched_notes(score)["velocity"])),
+        else int(np.median(np.concatenate([track.notes["velocity"] for track in score.tracks]))),
         roles=tuple(roles),
         data=data,
     )

@@ -138,8 +138,10 @@ class Sampler:
         if sampling.max_notes:
             grammar.bound(sampling.max_notes)  # of prompts it does not hold
         grammar_state = type(states[0]).cat(states).select(of_row)
-        hold_tempo = request.hold_tempo or request.rewrites  # the file's tempi stay
-        grammar_state = grammar.hold(grammar_state, tempo=hold_tempo, metre=request.hold_metre)
+        stays = request.rewrites  # the file's tempi and metres
+        grammar_state = grammar.hold(
+            grammar_state, tempo=request.hold_tempo or stays, metre=request.hold_metre or stays
+        )
         progressions = [row.context.prompt.progression for row in rows]
         grammar_state = grammar.harmonise(grammar_state, progressions)
         silent_by = [_NEVER if c.silent_by is None else c.silent_by for c in contexts]
@@ -164,7 +166,9 @@ class Sampler:
                 read.append(bars.observe(*seen))
             repeats = [read[row].copy() for row in of_row.tolist()]
         active, running = torch.arange(len(rows)), list(rows)
-        may_end = request.allow_end or close or any(gap.given is not None for gap in gaps)
+        may_end = close or (
+            any(gap.given is not None for gap in gaps) if gaps else request.allow_end
+        )
         scored = (
             close or request.best_of > 1 or any(row.weighs or row.context.follow for row in rows)
         )
@@ -199,6 +203,7 @@ class Sampler:
             finished = grammar_state.finished.tolist()
             if log_probs is not None:
                 log_p = log_probs.gather(1, token[:, None])[:, 0].tolist()
+            if log_probs is not None and gaps:
                 mass = log_probs.masked_fill(~allowed, -torch.inf).logsumexp(-1).tolist()
             for repeat, drawn, time in zip(repeats, new, times, strict=False):
                 repeat.observe([drawn], [time])
@@ -212,7 +217,8 @@ class Sampler:
                     row.time = times[i]
                     if log_probs is not None:
                         row.log_probs.append(log_p[i])
-                        row.log_weight += mass[i] * row.weighs
+                    if row.weighs:
+                        row.log_weight += mass[i]
                     if row.given:
                         row.given.popleft()
                 full = len(row.tokens) >= row.context.limit or row.is_complete

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +18,11 @@ class Gap:
     Attributes:
         tokens: what is added to the tokens before it, or all of these, for a model to go on. [L]
         start, end: musical time in grid steps.
-        silent_by: musical time by which notes end that are written in it.
+        silent_by: the end of the whole gap, by which the notes end that are written.
         given: the tokens from there on, -1 for each that is to be written, where a model has
             learned this order of a piece; EOS may end them earlier. [N]
-        kept: notes of the piece that are in the gap already, by onset, or begin later: rows of a
-            form that the tokenizer's grammar knows. [N, K]
+        kept: notes of the piece that are in the whole gap, by onset: step and ranks of pitch,
+            velocity and duration for REMI [N, 4], onset, voice and end for Groove2Groove [N, 3].
         writes: which of the decoded tracks have new notes. [num_tracks]
     """
 
@@ -33,7 +34,7 @@ class Gap:
     kept: IntArray = field(default_factory=lambda: np.empty((0, 4), np.int64))
     writes: NDArray[np.bool_] = field(default_factory=lambda: np.ones(1, bool))
 
-    @property
+    @cached_property
     def num_kept(self) -> int:
         """The number of kept notes that begin in it."""
         onsets = self.kept[:, 0]

@@ -303,6 +303,7 @@ def test_bars_of_another_metre_are_one_line():
         ({"tracks": "alto"}, "expected fill beside it"),
         ({"keep": "soprano", "bars": 8}, "bars=8: expected to be left out"),
         ({"fill": "3", "best_of": 4}, "best_of=4: expected to be left out"),
+        ({"fill": "3", "max_new_tokens": 9}, "max_new_tokens=9: expected to be left out"),
         ({"keep": "soprano", "prompt_bars": 5}, "nothing is left to write there"),
     ],
 )
@@ -327,3 +328,36 @@ def test_pieces_that_are_no_voices_are_one_line():
 def test_models_that_have_not_learned_it_say_so(options):
     with pytest.raises(UserError, match="this model has not learned"):
         write(song(), tokenizer=Chorale(), model=None, **options)
+
+
+def test_a_drummer_alone_gets_a_band():
+    drums = band().tracks[2]
+    _, (file,) = write(Score(96, [drums]), keep="drums", model=GROOVE_MODEL, tokenizer=GROOVE)
+    assert file.tracks[0] == drums
+    assert sum(len(track.notes) for track in file.tracks[1:]) > 3
+
+
+def test_silent_last_bars_are_filled_to_their_end():
+    score = band()
+    for track in score.tracks[:2]:
+        track.notes = track.notes[track.notes["onset"] < 384 * 9]
+    for model, tokenizer in (PIANO_MODEL, PIANO), (GROOVE_MODEL, GROOVE):
+        (piece,), _ = write(score, fill="11-12", model=model, tokenizer=tokenizer)
+        assert piece.prompt.gaps == (
+            (40 * tokenizer.steps_per_beat, 48 * tokenizer.steps_per_beat),
+        )
+        assert piece.new_score.num_notes > 3
+
+
+def test_pieces_neither_end_in_a_gap_nor_change_their_metre():
+    options = {"allow_end": True, "hold_metre": False, "hold_tempo": False}
+    score = band()
+    tokenizer = REMI(time_signatures=("4/4", "3/4"), velocity_bins=(30, 110, 20))
+    model = small_model(tokenizer)
+    for request in {"keep": "melody", "prompt_bars": 8}, {"fill": "4-6"}:
+        pieces, _ = write(
+            score, model=model, tokenizer=tokenizer, num_samples=2, **request, **options
+        )
+        for piece in pieces:
+            bars = tokenizer.bar_starts(piece.tokens, 16)
+            assert bars.tolist() == list(range(0, 16 * 12, 16))
