@@ -13,7 +13,6 @@ from omegaconf import OmegaConf
 
 from musicgen.midi import write
 from tests.data.listed import melody
-from tests.end_to_end.command_line import succeed
 from tests.end_to_end.deaths import train
 from tests.training.conftest import assert_equal, saved
 
@@ -40,7 +39,7 @@ class Interrupt:
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_a_plan_gives_the_weights_of_its_run_again(tmp_path, here, interrupted):
+def test_a_plan_gives_the_weights_of_its_run_again(tmp_path, interrupted):
     (tmp_path / "my music").mkdir()
     for seed in range(5):
         write(melody(seed, 32), tmp_path / f"my music/{seed}.mid")
@@ -60,7 +59,7 @@ def test_a_plan_gives_the_weights_of_its_run_again(tmp_path, here, interrupted):
     arguments = shlex.split(again.partition(".py ")[2])
     assert "data=midi_folder" in arguments
     assert not any(word.startswith(("experiment=", "minutes=")) for word in arguments)
-    succeed(here(tmp_path, "train.py", *arguments, "hydra.run.dir=again"))
+    assert train(tmp_path, *arguments, "hydra.run.dir=again") == 0
     assert_equal(saved(tmp_path / "again"), saved(tmp_path / "run"))
     stored = OmegaConf.load(tmp_path / "run/.hydra/overrides.yaml")
     assert set(arguments) - {x.replace("'", "") for x in stored} == set()
