@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.errors import UserError
 from musicgen.tokenization.gap import Gap
@@ -56,6 +59,7 @@ class GrammarState:
 
 S = TypeVar("S", bound=GrammarState)
 
+NEVER = 2**61  # a float, too, as padding is, and may be doubled
 _BLOCK = 256
 """Tokens of a prompt that are checked at once."""
 
@@ -246,6 +250,25 @@ class Grammar(ABC, Generic[S]):
             mask[state.finished] = False
             mask[:, self.pad] = state.finished
         return mask
+
+
+def padded_rows(rows: Sequence[IntArray]) -> Tensor:
+    """Return the events [N, K] of each row as one tensor that ends with NEVER. [B, N + 1, K]."""
+    tensors = list(map(torch.from_numpy, rows))
+    joined = pad_sequence(tensors, batch_first=True, padding_value=NEVER)
+    return pad(joined, (0, 0, 0, 1), value=NEVER)
+
+
+def num_before(kept: Tensor, gaps: Sequence[Gap]) -> Tensor:
+    """Return how many of the kept notes [B, N, K] begin before the gap of their row. [B]"""
+    starts = torch.tensor([gap.start for gap in gaps])
+    return (kept[:, :, 0] < starts[:, None]).sum(dim=1)
+
+
+def next_kept(s: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the columns of the next note that is kept, of a state that fills a gap. [B, 1] each"""
+    kept = s["kept"][np.arange(len(s["kept"])), s["num_kept"]]
+    return tuple(kept[:, i : i + 1] for i in range(kept.shape[1]))
 
 
 def cumulate(start: Tensor, steps: Tensor) -> Tensor:

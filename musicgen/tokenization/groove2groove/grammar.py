@@ -9,16 +9,22 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
-from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.errors import ParameterError
 from musicgen.tokenization.gap import Gap
-from musicgen.tokenization.grammar import Grammar, GrammarState, cumulate, latest, latest_rows
+from musicgen.tokenization.grammar import (
+    NEVER,
+    Grammar,
+    GrammarState,
+    cumulate,
+    latest,
+    latest_rows,
+    next_kept,
+    num_before,
+    padded_rows,
+)
 from musicgen.tokenization.groove2groove.note_events import NUM_KEYS, STEPS_PER_BEAT
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
-
-_NEVER = 2**61
 
 
 @dataclass
@@ -34,7 +40,7 @@ class GrooveGapState(GrooveState):
 
     exact: Tensor  # whether a voice ends no earlier, as a kept note does [B, num_voices]
     silent_by: Tensor  # time by which other notes end [B]
-    kept: Tensor  # onset, voice and end of notes, then _NEVER [B, N, 3]
+    kept: Tensor  # onset, voice and end of notes, then NEVER [B, N, 3]
     num_kept: Tensor  # of which so many have come [B]
     writes: Tensor  # which voices have other notes [B, num_voices]
 
@@ -94,14 +100,11 @@ class GrooveGrammar(Grammar[GrooveState]):
         return GrooveState(**fields, ends=ends)
 
     def fill(self, state: GrooveState, gaps: Sequence[Gap]) -> GrooveGapState:
-        rows = [torch.from_numpy(gap.kept) for gap in gaps]
-        kept = pad(
-            pad_sequence(rows, batch_first=True, padding_value=_NEVER), (0, 0, 0, 1), value=_NEVER
-        )
+        kept = padded_rows([gap.kept for gap in gaps])
         ends = state.ends.clone()
         exact = torch.zeros_like(ends, dtype=torch.bool)
-        for row, (notes, gap) in enumerate(zip(rows, gaps, strict=True)):
-            onset, voice, end = notes.unbind(1)
+        for row, gap in enumerate(gaps):
+            onset, voice, end = torch.from_numpy(gap.kept).unbind(1)
             # What sounds now ends with the gap, and before its voice is kept.
             latest = torch.full_like(ends[row], gap.silent_by)
             coming = onset >= gap.start
@@ -109,14 +112,13 @@ class GrooveGrammar(Grammar[GrooveState]):
             ends[row] = torch.minimum(ends[row], latest)
             sounds = ~coming & (end >= gap.start)
             ends[row, voice[sounds]], exact[row, voice[sounds]] = end[sounds], True
-        starts = torch.tensor([gap.start for gap in gaps])
         writes = torch.from_numpy(np.stack([gap.writes for gap in gaps]))
         return GrooveGapState(
             **{**vars(state), "ends": ends},
             exact=exact,
             silent_by=torch.tensor([gap.silent_by for gap in gaps]),
             kept=kept,
-            num_kept=(kept[:, :, 0] < starts[:, None]).sum(dim=1),
+            num_kept=num_before(kept, gaps),
             writes=writes.repeat_interleave(NUM_KEYS, dim=1),
         )
 
@@ -158,7 +160,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         # Without a note to close there, nothing can follow at the limit.
         shift &= time - tick + self._forward < next_end + any_sounding
         if isinstance(state, GrooveGapState):
-            due, voice, _ = _next_kept(s)
+            due, voice, _ = next_kept(s)
             now = due == time
             is_kept = now & (self._voices == voice)
             on &= s["writes"] & ~(now & (self._voices >= voice))
@@ -187,7 +189,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         end = torch.minimum(time[:, None] + self.max_durations, state.limit[:, None])
         changed = self._next_fields(state, tokens, time)
         if isinstance(state, GrooveGapState):
-            onset, voice, kept_end = _next_kept(vars(state))
+            onset, voice, kept_end = next_kept(vars(state))
             is_kept = (onset == state.time[:, None]) & (voice == tokens[:, None])
             end = torch.where(is_kept, kept_end, torch.minimum(end, self._latest_ends(state)))
             changed["exact"] = torch.where(toggled, is_kept, state.exact)
@@ -198,9 +200,9 @@ class GrooveGrammar(Grammar[GrooveState]):
     def _latest_ends(self, state: GrooveGapState) -> Tensor:
         """Return the time by which voices end: with the gap, and before they are kept. [B, V]."""
         onsets, voices, _ = state.kept[:, :-1].unbind(2)
-        coming = (onsets > state.time[:, None]) & (onsets < _NEVER)
+        coming = (onsets > state.time[:, None]) & (onsets < NEVER)
         ends = state.silent_by[:, None].expand(-1, self.num_voices).clone()
-        return ends.scatter_reduce(1, voices.where(coming, 0), onsets.where(coming, _NEVER), "amin")
+        return ends.scatter_reduce(1, voices.where(coming, 0), onsets.where(coming, NEVER), "amin")
 
     def _scan(self, state: GrooveState, tokens: Tensor) -> GrooveState:
         shifts = self._is_shift(tokens)
@@ -229,9 +231,3 @@ class GrooveGrammar(Grammar[GrooveState]):
     def _arrival(self, time: Tensor, shifts: Tensor) -> Tensor:
         """Return the time that shifts lead to from `time`, in ticks."""
         return time - time % STEPS_PER_BEAT + shifts - self.shifts.start + 1
-
-
-def _next_kept(s: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return onset, voice and end of the next note that is kept. [B, 1] each."""
-    rows = s["kept"][np.arange(len(s["kept"])), s["num_kept"]]
-    return rows[:, 0:1], rows[:, 1:2], rows[:, 2:3]

@@ -10,11 +10,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import pad
-from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.tokenization.gap import Gap
-from musicgen.tokenization.grammar import Grammar, GrammarState, cumulate, latest, latest_rows
+from musicgen.tokenization.grammar import (
+    NEVER,
+    Grammar,
+    GrammarState,
+    cumulate,
+    latest,
+    latest_rows,
+    next_kept,
+    num_before,
+    padded_rows,
+)
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
 
 CLOSING = {"Beat", "Bar", "EOS"}
@@ -31,8 +39,6 @@ FOLLOWERS: dict[str, set[str]] = {
 }
 """Which family may follow which; the state restricts the tokens of a family further."""
 
-_NEVER = 2**61  # a float, too, as padding is, and may be doubled
-
 
 @dataclass
 class REMIState(GrammarState):
@@ -46,7 +52,7 @@ class REMIState(GrammarState):
     tempo: Tensor  # current index
     chord: Tensor  # current index
     chords: Tensor  # whether the model chooses Chord tokens
-    progression: Tensor  # first grid step and index of the chords to come, then _NEVER [B, N, 2]
+    progression: Tensor  # first grid step and index of the chords to come, then NEVER [B, N, 2]
     metre: Tensor  # current index
     hold_tempo: Tensor  # whether the tempo stays once there is one, or a note
     hold_metre: Tensor  # whether the metre stays
@@ -57,7 +63,7 @@ class REMIGapState(REMIState):
     """The state of sequences that fill a gap."""
 
     silent_by: Tensor  # first grid step behind the gap
-    kept: Tensor  # step, and ranks of pitch, velocity and duration, of notes, then _NEVER [B, N, 4]
+    kept: Tensor  # step, and ranks of pitch, velocity and duration, of notes, then NEVER [B, N, 4]
     num_kept: Tensor  # of which so many have come
 
 
@@ -122,7 +128,7 @@ class REMIGrammar(Grammar[REMIState]):
             tempo=none,
             chord=none,
             chords=torch.ones_like(zeros, dtype=torch.bool),
-            progression=torch.full((num_rows, 1, 2), _NEVER),
+            progression=torch.full((num_rows, 1, 2), NEVER),
             metre=none,
             hold_tempo=torch.zeros_like(zeros, dtype=torch.bool),
             hold_metre=torch.zeros_like(zeros, dtype=torch.bool),
@@ -143,21 +149,15 @@ class REMIGrammar(Grammar[REMIState]):
 
     def harmonise(self, state: REMIState, progressions: Sequence[IntArray]) -> REMIState:
         free = torch.tensor([len(each) == 0 for each in progressions])
-        rows = pad_sequence(
-            list(map(torch.from_numpy, progressions)), batch_first=True, padding_value=_NEVER
-        )
-        ended = pad(rows, (0, 0, 0, 1), value=_NEVER)
-        return replace(state, chords=state.chords & free, progression=ended)
+        return replace(state, chords=state.chords & free, progression=padded_rows(progressions))
 
     def fill(self, state: REMIState, gaps: Sequence[Gap]) -> REMIGapState:
-        rows = [torch.from_numpy(gap.kept) for gap in gaps]
-        kept = pad_sequence(rows, batch_first=True, padding_value=_NEVER)
-        starts = torch.tensor([gap.start for gap in gaps])
+        kept = padded_rows([gap.kept for gap in gaps])
         return REMIGapState(
             **vars(state),
             silent_by=torch.tensor([gap.silent_by for gap in gaps]),
-            kept=pad(kept, (0, 0, 0, 1), value=_NEVER),
-            num_kept=(kept[:, :, 0] < starts[:, None]).sum(dim=1),
+            kept=kept,
+            num_kept=num_before(kept, gaps),
         )
 
     def _allowed(self, state: REMIState) -> Tensor:
@@ -209,7 +209,7 @@ class REMIGrammar(Grammar[REMIState]):
             The step of the next note that is kept. [B, 1]
         """
         ranks, time, last_pitch = self._rank_arrays, s["time"][:, None], s["pitch"][:, None]
-        step, pitch, velocity, duration = _next_kept(s)
+        step, pitch, velocity, duration = next_kept(s)
         now = step == time
         is_kept = now & (last_pitch == pitch)
         mask[:, self._slices["Pitch"]] &= ~now | (ranks["Pitch"] <= pitch)
@@ -254,7 +254,7 @@ class REMIGrammar(Grammar[REMIState]):
             "metre": np.where(bar, rank, s["metre"]),
         }
         if isinstance(state, REMIGapState):
-            step, kept_pitch, *_ = _next_kept(s)
+            step, kept_pitch, *_ = next_kept(s)
             is_kept = (step[:, 0] == time) & (kept_pitch[:, 0] == last_pitch)
             changed["num_kept"] = s["num_kept"] + (duration & is_kept)
         fields = {name: torch.from_numpy(array) for name, array in changed.items()}
@@ -304,9 +304,3 @@ def _next_chord(s: Mapping[str, NDArray[Any]]) -> tuple[IntArray, IntArray]:
     at = differs.argmax(axis=1)[:, None]
     due = np.maximum(np.take_along_axis(starts, at, 1), s["time"][:, None])
     return due, np.take_along_axis(indices, at, 1)
-
-
-def _next_kept(s: Mapping[str, NDArray[Any]]) -> tuple[IntArray, ...]:
-    """Return the next note that is kept: step, pitch, velocity and duration. [B, 1] each."""
-    rows = s["kept"][np.arange(len(s["kept"])), s["num_kept"]]
-    return rows[:, 0:1], rows[:, 1:2], rows[:, 2:3], rows[:, 3:4]
