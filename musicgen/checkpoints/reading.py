@@ -78,7 +78,11 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
             raise UserError("its vocabulary differs from that of its tokenizer; use another")
         adapter: Adapter | None = build(content.adapter, Adapter) if content.adapter else None
         build_model = partial(
-            build, content.model, Transformer, vocab_size=len(tokenizer.vocabulary)
+            build,
+            content.model,
+            Transformer,
+            vocab_size=len(tokenizer.vocabulary),
+            pitches=tokenizer.note_pitches,
         )
         check_sizes(content.model, _weights(checkpoint), build_model, adapter)
         model: Transformer = build_model()

@@ -83,7 +83,9 @@ def _build(
             raise UserError("adapter= adapts models of music: leave it out of this task")
         return None, *build_examples(cfg, build_model)
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
-    model: Transformer = build_model(vocab_size=len(tokenizer.vocabulary))
+    model: Transformer = build_model(
+        vocab_size=len(tokenizer.vocabulary), pitches=tokenizer.note_pitches
+    )
     with parameter_of("model.position"):
         tokenizer.check_coordinates(model.coordinate_names)
     max_length = model.position.max_length

@@ -210,6 +210,13 @@ class _Compiler:
         """Compute all values for one token, of which the constants and the shapes are kept."""
         from onnx import helper
         from onnx.reference import ReferenceEvaluator
+        from onnx.reference.op_run import OpRun
+
+        class GatherElements(OpRun):
+            """In place of onnx's own, which takes at most 32 elements along the axis."""
+
+            def _run(self, data: Array, indices: Array, axis: int = 0) -> tuple[Array]:
+                return (np.take_along_axis(data, indices, axis),)
 
         for node in self.graph.node:
             feeds = {name: self.arrays[name] for name in node.input if name}
@@ -218,7 +225,7 @@ class _Compiler:
             graph = helper.make_graph([node], "node", given, made)
             model = helper.make_model(graph, opset_imports=self.opset)
             with np.errstate(all="ignore"):
-                found = ReferenceEvaluator(model).run(None, feeds)
+                found = ReferenceEvaluator(model, new_ops=[GatherElements]).run(None, feeds)
             self.arrays.update(zip(node.output, map(np.asarray, found), strict=True))
             if node.op_type in ("Shape", "Size") or self.constants.issuperset(feeds):
                 self.constants.update(node.output)

@@ -8,6 +8,25 @@ from torch import Tensor, nn
 from musicgen.validation import check_int
 
 
+def with_recent(
+    tokens: Tensor, key_mask: Tensor | None, recent: Tensor | None, size: int
+) -> Tensor:
+    """Return the ids plus one of tokens [B, L] and of `size` tokens before: [B, size + L].
+
+    0 stands for padding and for what is before the beginning.
+
+    Args:
+        key_mask: [B, L], false at padding.
+        recent: the last `size` of what this returned for the tokens before; None: there are none.
+    """
+    numbers = tokens + 1
+    if key_mask is not None:
+        numbers = numbers * key_mask
+    if recent is None:
+        recent = numbers.new_zeros(len(numbers), size)
+    return torch.cat((recent, numbers), dim=1)
+
+
 class LaggedEmbedding(nn.Module):
     """The sum of one learned vector for each lag: of the token that many tokens earlier.
 
@@ -29,28 +48,12 @@ class LaggedEmbedding(nn.Module):
         self.lags, self.vocab_size = tuple(lags), vocab_size
         self.tables = nn.ModuleList(nn.Embedding(vocab_size, dim) for _ in lags)
 
-    def forward(
-        self, tokens: Tensor, key_mask: Tensor | None, before: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the sums [B, L, D], and `before` of the tokens that follow.
-
-        Args:
-            tokens: [B, L] ids.
-            key_mask: [B, L], false at padding.
-            before: [B, largest lag], the ids of the tokens before these plus one, 0 for padding;
-                None: there are none.
-        """
-        numbers, longest = tokens + 1, max(self.lags)
-        if key_mask is not None:
-            numbers = numbers * key_mask
-        if before is None:
-            before = numbers.new_zeros(len(numbers), longest)
-        seen = torch.cat((before, numbers), dim=1)
-        length = tokens.shape[1]
-        starts = [longest - lag for lag in self.lags]
+    def forward(self, seen: Tensor, length: int) -> Tensor:
+        """Return the sums of the last L tokens [B, L, D], from the result of `with_recent`."""
         ids = (seen - 1) % self.vocab_size
+        first = seen.shape[1] - length
         vectors = [
-            table(ids[:, start : start + length])
-            for start, table in zip(starts, self.tables, strict=True)
+            table(ids[:, first - lag : first - lag + length])
+            for lag, table in zip(self.lags, self.tables, strict=True)
         ]
-        return torch.stack(vectors).sum(0), seen[:, -longest:].clone()
+        return torch.stack(vectors).sum(0)

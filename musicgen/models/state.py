@@ -49,7 +49,7 @@ class ModelState:
     position: Any
     length: Tensor  # [B], number of tokens so far
     copied: CopyState | None = None  # of a copy head
-    recent: Tensor | None = None  # [B, largest lag], of a `LaggedEmbedding`
+    recent: Tensor | None = None  # [B, longest lag], see `with_recent`
 
     @property
     def lag_bias(self) -> Tensor:

@@ -16,7 +16,8 @@ from musicgen.models.compatibility import check_compatible
 from musicgen.models.copy_head import CopyHead, CopyState
 from musicgen.models.dropout import Dropout
 from musicgen.models.heads import ClassificationHead
-from musicgen.models.lags import LaggedEmbedding
+from musicgen.models.intervals import Intervals
+from musicgen.models.lags import LaggedEmbedding, with_recent
 from musicgen.models.layer import Layer, LayerSettings
 from musicgen.models.norm import NORMS
 from musicgen.models.phases import PhaseEmbedding
@@ -50,6 +51,8 @@ class Transformer(nn.Module):
         init_std: standard deviation of linear and embedding weights.
         cycles: lengths in tokens of the cycles of a `PhaseEmbedding`; none: no such embedding.
         lags: distances in tokens of a `LaggedEmbedding`; none: no such embedding.
+        intervals: lags in tokens of the `Intervals` that the model hears; none: it hears none.
+        pitches: MIDI pitch of each token, which intervals need, −1 for those without one. [V]
         head: builds the head from `dim, num_outputs`; None: logits of each token's successor.
         num_outputs: of the head; None: `vocab_size`.
         input_dim: C, width of input vectors; a linear layer takes the place of the embedding.
@@ -81,6 +84,8 @@ class Transformer(nn.Module):
         init_std: float = 0.01,
         cycles: Sequence[int] = (),
         lags: Sequence[int] = (),
+        intervals: Sequence[int] = (),
+        pitches: Sequence[int] | None = None,
         head: Callable[..., ClassificationHead] | None = None,
         num_outputs: int | None = None,
         input_dim: int | None = None,
@@ -127,6 +132,13 @@ class Transformer(nn.Module):
                 expected = "expected [] in models of vectors, and of all tokens at once"
                 raise ParameterError("lags", list(lags), expected)
             self.lagged = LaggedEmbedding(lags, vocab_size, dim)
+        self.intervals: Intervals | None = None
+        if intervals:
+            if pitches is None or not causal or head is not None:
+                expected = "expected [] in models of other data than music"
+                raise ParameterError("intervals", list(intervals), expected)
+            self.intervals = Intervals(intervals, pitches, dim)
+        self.longest_lag = max([*lags, *intervals], default=0)
         if site == Site.FEATURE:  # its width is that of the feature map
             layers = build_layers(width, width**-0.5)
             self.position = build_position(layers[0].attention.feature_dim)
@@ -186,9 +198,10 @@ class Transformer(nn.Module):
         x, _ = self.hidden(tokens, **inputs)
         if isinstance(self.head, ClassificationHead):
             return self.head(x, inputs.get("key_mask"))
+        logits = self._logits(x, tokens, **inputs)
         if self.copy_head is None:
-            return self.head(x)
-        return self._mix(x, tokens, targets=targets, **inputs)[0]
+            return logits
+        return self._mix(logits, x, tokens, targets=targets, **inputs)[0]
 
     def forward_with_state(
         self, tokens: Tensor, *, last: bool = False, overwrite: bool = False, **inputs: Any
@@ -201,15 +214,37 @@ class Transformer(nn.Module):
         """
         x, state = self.hidden(tokens, **inputs, return_state=True)
         assert state is not None
+        logits = self._logits(x[:, -1:] if last else x, tokens, **inputs)
         if self.copy_head is None:
-            return self.head(x[:, -1:] if last else x), state
-        logits, copied = self._mix(
-            x, tokens, last=last, return_state=True, overwrite=overwrite, **inputs
+            return logits, state
+        mixed, copied = self._mix(
+            logits, x, tokens, return_state=True, overwrite=overwrite, **inputs
         )
-        return logits, replace(state, copied=copied)
+        return mixed, replace(state, copied=copied)
+
+    def _logits(
+        self,
+        x: Tensor,
+        tokens: Tensor,
+        *,
+        key_mask: Tensor | None = None,
+        state: ModelState | None = None,
+        **_: Any,
+    ) -> Tensor:
+        """Return the logits of the tokens after the last N ones, of the last layer's output."""
+        logits = self.head(x)
+        if self.intervals is not None:
+            seen = self._seen(tokens, key_mask, state)
+            logits = logits + self.intervals.logits(x, seen)
+        return logits
+
+    def _seen(self, tokens: Tensor, key_mask: Tensor | None, state: ModelState | None) -> Tensor:
+        recent = None if state is None else state.recent
+        return with_recent(tokens, key_mask, recent, self.longest_lag)
 
     def _mix(
         self,
+        logits: Tensor,
         x: Tensor,
         tokens: Tensor,
         *,
@@ -217,17 +252,16 @@ class Transformer(nn.Module):
         key_mask: Tensor | None = None,
         noise: NoiseKey | None = None,
         state: ModelState | None = None,
-        last: bool = False,
         **options: Any,
     ) -> tuple[Tensor, CopyState | None]:
-        """Return what the copy head makes of the last layer's output, and its state or None."""
+        """Return what the copy head makes of logits, and its state or None."""
         assert self.copy_head is not None
         positions = self._positions(tokens, positions, state)
         column = self.coordinate_names.index(self.copy_head.coordinate)
         if state is not None:
             options["state"] = state.copied
         return self.copy_head(
-            self.head(x[:, -1:] if last else x),
+            logits,
             x,
             tokens,
             positions[..., column],
@@ -260,9 +294,11 @@ class Transformer(nn.Module):
         """
         positions = self._positions(tokens, positions, state)
         x, recent = self.embedding(tokens), None
-        if self.lagged is not None:
-            lagged, recent = self.lagged(tokens, key_mask, None if state is None else state.recent)
-            x = x + lagged
+        if self.longest_lag:
+            seen, length = self._seen(tokens, key_mask, state), tokens.shape[1]
+            for module in (self.lagged, self.intervals):
+                x = x if module is None else x + module(seen, length)
+            recent = seen[:, -self.longest_lag :].clone()
         x = self.phases(x, positions) * self.embedding_scale
         if self.class_token is not None:
             x = torch.cat((self.class_token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)

@@ -42,6 +42,12 @@ class TokenCoordinates(ABC):
         """Return the MIDI pitch of each token that begins a note, by its id."""
         return {i: int(self._value_of(i)) for i in self.families.get("Pitch", ())}
 
+    @property
+    def note_pitches(self) -> list[int]:
+        """The MIDI pitch of each token, −1 for those that begin no note with a pitch. [V]"""
+        pitches = self.pitch_tokens()
+        return [pitches.get(i, -1) for i in range(len(self.vocabulary))]
+
     def chord_tokens(self) -> dict[int, int]:
         """Return the `chord_number` of each token of a chord, by its id."""
         indices = {i: chord_index(self._value_of(i)) for i in self.families.get("Chord", ())}

@@ -6,14 +6,14 @@ import torch
 from musicgen.attention import SoftmaxAttention
 from musicgen.errors import UserError
 from musicgen.models import Transformer
-from musicgen.models.lags import LaggedEmbedding
+from musicgen.models.lags import LaggedEmbedding, with_recent
 from musicgen.position import NoPosition
 
 
 def test_the_vectors_are_those_of_earlier_tokens():
     lagged = LaggedEmbedding([2, 5], 9, 4)
     tokens = torch.tensor([[3, 0, 7, 7, 8, 1, 2]])
-    added, _ = lagged(tokens, None, None)
+    added = lagged(with_recent(tokens, None, None, 5), 7)
     rows = [8] * 5 + tokens[0].tolist()  # before the beginning, the last one: padding
     for n in range(7):
         expected = lagged.tables[0].weight[rows[5 + n - 2]] + lagged.tables[1].weight[rows[n]]
@@ -23,9 +23,9 @@ def test_the_vectors_are_those_of_earlier_tokens():
 def test_padding_is_as_nothing():
     lagged = LaggedEmbedding([1], 9, 4)
     mask = torch.tensor([[True, False, True]])
-    added, before = lagged(torch.tensor([[3, 0, 7]]), mask, None)
-    torch.testing.assert_close(added[0, 2], lagged.tables[0].weight[8])
-    assert before.tolist() == [[8]]
+    seen = with_recent(torch.tensor([[3, 0, 7]]), mask, None, 1)
+    assert seen.tolist() == [[0, 4, 0, 8]]
+    torch.testing.assert_close(lagged(seen, 3)[0, 2], lagged.tables[0].weight[8])
 
 
 @pytest.mark.parametrize("wrong", [{"lags": [0]}, {"lags": [4], "causal": False}])

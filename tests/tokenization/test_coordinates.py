@@ -86,6 +86,19 @@ def test_coordinates_are_those_of_the_prefix_and_of_single_steps(walk, name, dat
                 assert found.tolist() == full[n].tolist()
 
 
+@pytest.mark.parametrize(
+    ("tokenizer", "notes"),
+    [
+        (REMI(), {"Pitch_60": 60, "Bar": -1, "Velocity_60": -1}),
+        (Chorale(lead_probability=0.5), {"Pitch_60": 60, "Ahead_62": 62, "Empty": -1, "PAD": -1}),
+    ],
+)
+def test_pitches_of_notes(tokenizer, notes):
+    pitches = tokenizer.note_pitches
+    assert len(pitches) == len(tokenizer.vocabulary)
+    assert {name: pitches[tokenizer.vocabulary.id(name)] for name in notes} == notes
+
+
 def test_chord_numbers_tell_chords_and_fifths():
     numbers = [chord_number(i) for i in range(len(CHORDS))]
     assert sorted(numbers) == list(range(len(CHORDS)))

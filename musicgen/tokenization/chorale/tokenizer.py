@@ -85,6 +85,11 @@ class Chorale(Tokenizer):
         self._arrangements = Arrangements(len(self.vocabulary), self.families)
         self._to_ahead = self.families["Ahead"].start - self.families["Pitch"].start
 
+    def pitch_tokens(self) -> dict[int, int]:
+        """Return the MIDI pitch of each token of a voice, also of one that is ahead, by its id."""
+        tokens = [*self.families["Pitch"], *self.families["Ahead"]]
+        return {token: int(self._value_of(token)) for token in tokens}
+
     def settings(self) -> dict[str, Any]:
         settings = {"max_beats": self.max_beats, "max_transposition": self.max_transposition}
         # Left out if zero, so that caches of earlier versions stay valid.
