@@ -373,18 +373,15 @@ class Sampler:
         if not len(known):
             known = pitched_notes(self.tokenizer.decode(context.tokens))
         key = last_chord_key(context.prompt) or find_key(known)
-        scores = [self.tokenizer.decode(row.all_tokens) for row in rows]
-        bars = [score.clip(start, start + length) for score in scores]
-        measures = [(row.log_probs[-1], 0.0) for row in rows]
-        if key is not None:
-            measures = [
-                (row.log_probs[-1], restfulness(bar, key, length))
-                for row, bar in zip(rows, bars, strict=True)
-            ]
-            on_tonic = [i for i, bar in enumerate(bars) if ends_on(bar, key)]
-            if on_tonic:
-                rows, measures = [rows[i] for i in on_tonic], [measures[i] for i in on_tonic]
-        return rows[best(measures)].all_tokens
+        ends = [
+            (row, self.tokenizer.decode(row.all_tokens).clip(start, start + length)) for row in rows
+        ]
+        if key is None:
+            measures = [(row.log_probs[-1], 0.0) for row, _ in ends]
+        else:
+            ends = [(row, bar) for row, bar in ends if ends_on(bar, key)] or ends
+            measures = [(row.log_probs[-1], restfulness(bar, key, length)) for row, bar in ends]
+        return ends[best(measures)][0].all_tokens
 
 
 def _allow_only(allowed: Tensor, row: int, token: int | Tensor) -> None:
