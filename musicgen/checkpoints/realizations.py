@@ -47,7 +47,7 @@ def with_realizations(
         num_features = next(m.feature_dim for m in model.modules() if isinstance(m, FeatureMap))
         feature_map = {**feature_map, "num_features": num_features}
         config["attention"] = {**attention, "feature_map": feature_map}
-    pitches = None if model.intervals is None else model.intervals.pitches.tolist()
+    pitches = None if model.intervals is None else model.intervals.pitches
     sizes = {"vocab_size": model.head.out_features, "pitches": pitches}
     changed: Transformer = build(config, Transformer, **sizes)
     weights = model.state_dict()

@@ -30,9 +30,9 @@ class Intervals(nn.Module):
         dim: model width D.
     """
 
-    lags: Tensor
+    distances: Tensor
     rows: Tensor
-    pitches: Tensor
+    pitch_of: Tensor
     candidates: Tensor
     candidate_of: Tensor
 
@@ -40,14 +40,15 @@ class Intervals(nn.Module):
         super().__init__()
         for lag in lags:
             check_int("intervals", lag)
+        self.lags, self.pitches = tuple(lags), tuple(pitches)
         self.num_lags, self.num_intervals = len(lags), 2 * MAX_INTERVAL + 2  # the last one: none
         self.vectors = nn.Embedding(self.num_lags * self.num_intervals, dim)
         self.head = nn.Linear(dim, self.num_lags * self.num_intervals, bias=False)
         candidates = sorted(set(pitches))
         tables = {
-            "lags": lags,
+            "distances": lags,
             "rows": range(0, self.num_lags * self.num_intervals, self.num_intervals),
-            "pitches": [NO_PITCH, *pitches],  # by id plus one
+            "pitch_of": [NO_PITCH, *pitches],  # by id plus one
             "candidates": candidates,
             "candidate_of": [candidates.index(pitch) for pitch in pitches],
         }
@@ -60,7 +61,7 @@ class Intervals(nn.Module):
         Args:
             seen: the result of `with_recent`.
         """
-        now = self.pitches[seen[:, -length:, None]]
+        now = self.pitch_of[seen[:, -length:, None]]
         return self.vectors(self.rows + self._intervals(self._before(seen, length), now)).sum(2)
 
     def logits(self, x: Tensor, seen: Tensor) -> Tensor:
@@ -79,7 +80,7 @@ class Intervals(nn.Module):
         """Return the pitches at each lag before the last tokens, or before those after them."""
         size = seen.shape[1]
         tokens = torch.arange(size - length + ahead, size + ahead, device=seen.device)
-        return self.pitches[seen[:, tokens[:, None] - self.lags]]
+        return self.pitch_of[seen[:, tokens[:, None] - self.distances]]
 
     def _intervals(self, before: Tensor, after: Tensor) -> Tensor:
         """Return the numbers of the intervals between pitches, which are broadcast."""

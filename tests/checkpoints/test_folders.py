@@ -49,8 +49,10 @@ def test_a_folder_gives_the_same_model(tmp_path, dtype, tolerance):
 def test_a_model_with_other_realizations_is_stored_with_its_settings(tmp_path, num_realizations):
     model = small_model()
     spe = {"_target_": "musicgen.position.SineSPE", "_partial_": True, "num_realizations": 4}
-    content = replace(model.content, model={**model.content.model, "position": spe})
-    built = build(content.model, Transformer, vocab_size=len(model.tokenizer.vocabulary))
+    settings = {**model.content.model, "position": spe, "intervals": [1, 3]}
+    content = replace(model.content, model=settings)
+    pitches = model.tokenizer.note_pitches
+    built = build(content.model, Transformer, vocab_size=len(pitches), pitches=pitches)
     changed = MusicModel(built.eval(), model.tokenizer, content, model.path).with_realizations(
         num_realizations
     )

@@ -5,6 +5,7 @@ import torch
 
 from musicgen.attention import SoftmaxAttention
 from musicgen.errors import UserError
+from musicgen.export.cached import architecture
 from musicgen.models import Transformer
 from musicgen.models.intervals import NO_PITCH, Intervals
 from musicgen.models.lags import with_recent
@@ -55,6 +56,14 @@ def test_transposed_notes_have_the_same_vectors_and_transposed_logits(intervals)
     torch.testing.assert_close(intervals(here, 9), intervals(there, 9))
     logits = [intervals.logits(x, seen)[:, :, 1:81] for seen in (here, there)]
     torch.testing.assert_close(logits[0][:, :, :73], logits[1][:, :, 7:])
+
+
+def test_models_of_other_lags_or_pitches_are_other_architectures():
+    found = [
+        Intervals(lags, pitches, 4)
+        for lags, pitches in (([1, 3], PITCHES), ([2, 3], PITCHES), ([1, 3], PITCHES[::-1]))
+    ]
+    assert len({architecture(each) for each in found}) == 3
 
 
 @pytest.mark.parametrize(
