@@ -49,7 +49,8 @@ class Cooldown:
 
     def factor(self, step: int) -> float:
         warmup = (step + 1) / max(1, self.warmup_steps)
-        return min(1.0, warmup, max(0, self.max_steps - step) / (self.max_steps - self.begin))
+        fall = max(1, self.max_steps - self.begin)  # none of a single step
+        return min(1.0, warmup, max(0, self.max_steps - step) / fall)
 
 
 def warmup_cooldown(

@@ -37,6 +37,7 @@ def tick(monkeypatch, times):
 def test_the_rate_warms_up_stays_and_falls_to_zero():
     found = rates(warmup_cooldown, 10, warmup_steps=2, max_steps=10, cooldown=0.4)
     assert found == pytest.approx([1, 2, 2, 2, 2, 2, 2, 1.5, 1, 0.5])
+    assert rates(warmup_cooldown, 2, warmup_steps=0, max_steps=1, cooldown=0.4) == [2, 0]
 
 
 def test_the_clock_decides_the_steps_and_these_decide_the_weights(run, tmp_path, monkeypatch):
