@@ -200,7 +200,7 @@ class Plan:
 
 def plan(cfg: DictConfig) -> Plan:
     """Decide what the command line leaves open."""
-    check_float("minutes", cfg.minutes)
+    check_float("minutes", cfg.minutes, above=0)
     seconds = (1 - PYTHON) * 60 * cfg.minutes
     end = time.monotonic() + seconds
     left_out = ("experiment", "minutes")
@@ -348,7 +348,8 @@ def probe(found: Plan, seconds: float) -> Probe:
 
     def schedule(optimizer: Optimizer) -> LambdaLR:
         def factor(step: int) -> float:
-            clock.append(time.monotonic())
+            if step == len(clock):  # of the groups of weights, the first
+                clock.append(time.monotonic())
             return min((step + 1) / 5, max(0.0, 1 - (clock[-1] - clock[0]) / seconds))
 
         return LambdaLR(optimizer, factor)
@@ -363,8 +364,9 @@ def probe(found: Plan, seconds: float) -> Probe:
     if trainer.world_size > 1:
         raise UserError("minutes=: it plans for one device; give trainer.devices=1")
     trainer.fit(module, datamodule=data)
-    pairs = list(itertools.pairwise(clock[1:]))  # the first step is slower
-    pace = sum(b - a for a, b in pairs) / len(pairs)
+    first, *others = [b - a for a, b in itertools.pairwise(clock)]
+    paces = others or [first]  # the first step is slower
+    pace = sum(paces) / len(paces)
     least, most = VALIDATED
     validated = cfg.trainer.get("limit_val_batches") or min(most, max(least, int(seconds / pace)))
     trainer.limit_val_batches = validated

@@ -10,12 +10,14 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from musicgen.cli.plan import SIZES, TOKENIZERS, Plan, Probe, size, tokenizer
+from musicgen.cli import plan
+from musicgen.cli.plan import SIZES, TOKENIZERS, Plan, Probe, probe, size, tokenizer
 from musicgen.data.corpora import MidiFolder
 from musicgen.data.preparation import Limits
 from musicgen.errors import UserError
 from musicgen.evaluation.look import look_at
 from musicgen.midi import Score, TimeSignature, Track, notes_from, write
+from musicgen.training.tasks import Task
 from tests.conftest import ROOT
 
 NOTES = 64
@@ -101,6 +103,24 @@ def test_a_look_names_what_cannot_be_used(tmp_path):
     (tmp_path / "empty/broken.mid").write_bytes(b"MThd")
     with pytest.raises(UserError, match=r"none of 1 files can be read as music; .*MIDI"):
         look(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])  # of one group of weights, and of two
+def test_a_probe_has_a_pace_if_its_time_is_up_after_one_step(
+    config, tmp_path, monkeypatch, optimizer
+):
+    loss = Task.loss
+    settings = (
+        *("data=midi_folder", f"data.root={folder_of(tmp_path / 'music', piano, 6)}"),
+        *("model.dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
+        *("loader.length=32", f"loader.cache_dir={tmp_path}", f"paths.output_dir={tmp_path}"),
+    )
+    losses = []  # a second a step
+    monkeypatch.setattr(Task, "loss", lambda *args: losses.append(loss(*args)) or losses[-1])
+    monkeypatch.setattr(plan, "time", SimpleNamespace(monotonic=lambda: float(len(losses))))
+    planned = SimpleNamespace(config=lambda: config("train", f"optimizer={optimizer}", *settings))
+    found = probe(planned, 1e-6)
+    assert (found.steps, found.seconds_per_step) == (1, 1)
 
 
 def test_the_size_follows_from_time_and_music():
