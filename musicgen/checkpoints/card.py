@@ -19,7 +19,7 @@ _LICENCES = {  # of corpora, see data/README.md
     "JSBChorales": "chorales by J. S. Bach, in the public domain; the data set states no licence",
     "POP909": "the annotations are under MIT; the songs are commercial ones",
     "Pop1K7": "transcribed covers of commercial songs; no licence is stated",
-    "Groove2Groove": "CC BY-NC 4.0, which allows no commercial use",
+    "Groove2GrooveMIDI": "CC BY-NC 4.0, which allows no commercial use",
 }
 _UNKNOWN = "its licence is not recorded here: publish the model only if you know it"
 _MORE = (  # measures of which more is better

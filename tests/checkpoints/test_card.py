@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 
-from musicgen.checkpoints.card import CardFacts, model_card, run_facts
+from musicgen.checkpoints.card import _LICENCES, CardFacts, model_card, run_facts
+from musicgen.data import corpora
 from musicgen.evaluation.verdict import (
     COPIES,
     HELD_OUT,
@@ -63,6 +64,10 @@ def test_tables_are_behind_folds_without_what_was_not_measured():
     ]
     assert "MidiFolder: its licence is not recorded" in bare
     assert "n/a" not in card + bare
+
+
+def test_licences_are_those_of_corpora():
+    assert set(_LICENCES) <= set(corpora.__all__)
 
 
 def test_an_evaluation_of_the_run_is_what_the_card_says(tmp_path):
