@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import pytorch_lightning as pl
+from rich.progress import Progress
 
 from musicgen.training import clock
 from musicgen.training.schedules import warmup_cooldown
@@ -42,9 +43,11 @@ def test_the_rate_warms_up_stays_and_falls_to_zero():
 
 def test_the_clock_decides_the_steps_and_these_decide_the_weights(run, tmp_path, monkeypatch):
     tick(monkeypatch, count())  # a second a step
+    shown = []
+    monkeypatch.setattr(Progress, "update", lambda *args, **given: shown.append(given["total"]))
     run("clock", *CLOCK, "callbacks.clock.seconds=11")
     # Of 12 steps, the rate stays for 7, which are more than 60% of the seconds; of 9, for 5.
-    assert saved(tmp_path / "clock")["global_step"] == 9
+    assert saved(tmp_path / "clock")["global_step"] == shown[-1] == 9
     run("again", *CLOCK[:2], "trainer.max_steps=9")
     assert_equal(saved(tmp_path / "again"), saved(tmp_path / "clock"))
 

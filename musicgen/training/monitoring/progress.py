@@ -27,8 +27,7 @@ class RunProgress(ProgressBar):
         if trainer.is_global_zero:
             state = TextColumn("steps{task.fields[state]}")
             self._progress = progress_bar(MofNCompleteColumn(), state, TimeRemainingColumn())
-            total = trainer.max_steps if trainer.max_steps > 0 else None
-            self._bar = self._progress.add_task("training", total=total, state="")
+            self._bar = self._progress.add_task("training", total=None, state="")
             self._progress.start()
 
     def on_train_batch_end(
@@ -37,7 +36,9 @@ class RunProgress(ProgressBar):
         if self._progress is not None:
             found = ((trainer.callback_metrics.get(name), text) for name, text in _SHOWN.items())
             state = "".join(text.format(float(value)) for value, text in found if value is not None)
-            self._progress.update(self._bar, completed=trainer.global_step, state=state)
+            done, last = trainer.global_step, trainer.max_steps  # which a clock may change
+            total = last if last > 0 else None
+            self._progress.update(self._bar, completed=done, total=total, state=state)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         loss = trainer.callback_metrics.get("val/loss")
