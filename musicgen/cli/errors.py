@@ -65,6 +65,8 @@ def describe(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}; free some space, and run the same command again"
+    if isinstance(error, re.error):  # a setting, such as data.group
+        return f"{error.pattern!s}: not a regular expression ({error})"
     if isinstance(error, UserError | ConfigCompositionException | OverrideParseException):
         return " ".join(str(error).split())
     return None

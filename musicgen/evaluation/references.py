@@ -161,8 +161,8 @@ def open_references(inputs: Inputs, manifest: Manifest) -> References:
     place = inputs.references or manifest.references
     if place is None:
         raise UserError(
-            "metrics=style needs references=, the folder of the originals (or val or test: "
-            "held-out pieces of the checkpoint's corpus)"
+            "give references=, the folder of the originals (or val or test: held-out pieces of the "
+            "checkpoint's corpus)"
         )
     if place in SPLITS:
         data = open_training_data(load(source_checkpoint(inputs, manifest)), inputs.root)

@@ -103,6 +103,10 @@ ERRORS = {
         ["train.py", "data=midi_folder", "data.root=broken"],
         ["none of 1", "cut short"],
     ),
+    "no regular expression": (
+        ["train.py", "data=midi_folder", "data.root=mine", "data.group=^("],
+        ["error: ^(: not a regular expression"],
+    ),
     "no POP909": (["train.py", "data=pop909"], ["POP909", "GitHub"]),
     "own files without data=midi_folder": (
         ["train.py", "data.root=mine"],
@@ -123,7 +127,10 @@ ERRORS = {
     ),
     "nothing to evaluate": (["evaluate.py"], ["python train.py"]),
     "nothing generated": (["evaluate.py", "generated=empty"], ["empty", "no .mid"]),
-    "no references": (["evaluate.py", "generated=mine"], ["references"]),
+    "no references": (
+        ["evaluate.py", "metrics=descriptors", "generated=mine"],
+        ["error: give references="],
+    ),
     "unknown metric": (
         ["evaluate.py", "metrics=beauty"],
         ["beauty", "style, style_over_time, descriptors"],
