@@ -21,7 +21,7 @@ import numpy as np
 
 import musicgen
 from benchmarks.measure import write_results
-from musicgen.evaluation.training_data import evenly_spaced
+from musicgen.data.corpora.base import evenly_spaced
 from musicgen.generation.prompts import Prompt
 from musicgen.metrics import Summary, style_similarity
 from musicgen.metrics.key import find_key, in_key_share

@@ -16,9 +16,9 @@ from musicgen.adapters import Adapter
 from musicgen.checkpoints import CheckpointContent, write_adapter
 from musicgen.cli.output import command
 from musicgen.console import log
+from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import ParameterError, UserError
-from musicgen.evaluation.training_data import evenly_spaced
 from musicgen.models import Transformer, parameter_count
 
 _NUM_WINDOWS, _WINDOW = 64, 16  # windows of the training set, and tokens in each

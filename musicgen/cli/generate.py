@@ -18,6 +18,7 @@ from musicgen.cli.journal import Journal
 from musicgen.cli.output import claimed_folder, find_device
 from musicgen.cli.threads import one_thread, set_up_cpu
 from musicgen.console import log, progress_bar, warn, warn_of_first
+from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError, parameter_of
 from musicgen.evaluation.generated_files import (
     audio_name,
@@ -30,11 +31,7 @@ from musicgen.evaluation.generated_files import (
 from musicgen.evaluation.originality import MAX_HELD_OUT, known_music, known_passages
 from musicgen.evaluation.prompt_files import SPLITS, absolute_prompts, prompt_files
 from musicgen.evaluation.references import MANIFEST
-from musicgen.evaluation.training_data import (
-    evenly_spaced,
-    held_out_pieces,
-    open_training_data,
-)
+from musicgen.evaluation.training_data import held_out_pieces, open_training_data
 from musicgen.files import write_bytes, write_text
 from musicgen.generation.continuation import Continuation, KeepPrompt, MidiFile
 from musicgen.generation.model import MusicModel

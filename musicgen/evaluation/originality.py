@@ -11,11 +11,12 @@ import numpy as np
 
 from musicgen import load
 from musicgen.console import log, track, warn
+from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import Inputs, Measure, Row
 from musicgen.evaluation.references import read_continuation, read_manifest, source_checkpoint
-from musicgen.evaluation.training_data import evenly_spaced, open_training_data
+from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.metrics import Summary
 from musicgen.metrics.originality import GRID, Notes, Passage, PassageIndex, passage_notes

@@ -13,6 +13,7 @@ import numpy as np
 
 from musicgen import load
 from musicgen.console import log, warn, warn_of_first
+from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
 from musicgen.evaluation.descriptors import bars_with_prompt
@@ -22,7 +23,7 @@ from musicgen.evaluation.originality import MAX_HELD_OUT, KnownPassages, known_p
 from musicgen.evaluation.position_loss import Losses, PositionLoss, in_units
 from musicgen.evaluation.prompt_files import SPLITS
 from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, Pair
-from musicgen.evaluation.training_data import evenly_spaced, piece_readers
+from musicgen.evaluation.training_data import piece_readers
 from musicgen.evaluation.verdict import (
     BEFORE,
     CHANCE,

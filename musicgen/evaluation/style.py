@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from musicgen.console import track, warn
+from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import SUMMARY, Inputs, Measure, Row, pivot
 from musicgen.evaluation.references import Manifest, Pair, References, open_pairs, open_references
-from musicgen.evaluation.training_data import evenly_spaced
 from musicgen.metrics import PROFILES, Summary
 from musicgen.metrics.style import (
     mean_similarity,

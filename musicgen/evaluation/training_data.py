@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from hydra.utils import get_class
 
@@ -15,8 +14,6 @@ from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score
-
-T = TypeVar("T")
 
 _COMPOSED, _CACHE = "data/composed", "data/cache"  # of models whose own folders are not here
 
@@ -67,13 +64,6 @@ def _is_ours(folder: Path, content: str = "*") -> bool:
     """Return whether a folder is below the current one, or exists and holds something."""
     here, folder = Path.cwd().resolve(), folder.expanduser()
     return (here / folder).resolve().is_relative_to(here) or any(folder.glob(content))
-
-
-def evenly_spaced(items: Sequence[T], count: int | None) -> list[T]:
-    """Return `count` of the items, evenly spaced; all of them if there are fewer, or for None."""
-    if count is None or count >= len(items):
-        return list(items)
-    return [items[i * len(items) // count] for i in range(count)]
 
 
 def held_out_pieces(data: EncodedCorpus, split: str) -> dict[str, Callable[[], Score]]:

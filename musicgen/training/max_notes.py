@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytorch_lightning as pl
 
+from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.tokenization import Groove2Groove
@@ -34,8 +35,7 @@ def max_notes_at_once(encoded: EncodedCorpus, tokenizer: Groove2Groove) -> list[
 
     Of at most 200 training pieces, evenly spaced.
     """
-    pieces = encoded.cache.pieces("train")
-    pieces = [pieces[i * len(pieces) // 200] for i in range(200)] if len(pieces) > 200 else pieces
+    pieces = evenly_spaced(encoded.cache.pieces("train"), 200)
     counts = [tokenizer.events.notes_at_once(encoded.cache[i]) for i in pieces]
     of_instruments = (np.concatenate(each) for each in zip(*counts, strict=True))
     # An instrument that never plays may play one note.

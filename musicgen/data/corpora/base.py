@@ -7,10 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from musicgen.errors import ParameterError
 from musicgen.midi import Score
+
+T = TypeVar("T")
 
 SPLITS = ("train", "val", "test")
 SPLIT_NAMES = {name: name for name in SPLITS} | {"valid": "val", "validation": "val"}
@@ -94,6 +96,13 @@ def without(pieces: list[Piece], excluded: Sequence[str]) -> list[Piece]:
         some = f", such as {pieces[0].name}" if pieces else ""
         raise ParameterError("exclude", min(unknown), f"expected the name of a piece{some}")
     return [piece for piece in pieces if piece.name not in left_out]
+
+
+def evenly_spaced(items: Sequence[T], count: int | None) -> list[T]:
+    """Return `count` of the items, evenly spaced; all of them if there are fewer, or for None."""
+    if count is None or count >= len(items):
+        return list(items)
+    return [items[i * len(items) // count] for i in range(count)]
 
 
 def missing_corpus(root: Path, expected: str, cure: str) -> ParameterError:

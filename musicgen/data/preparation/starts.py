@@ -8,11 +8,11 @@ changed in place in a larger corpus is therefore seen by `musicgen-prepare` only
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from musicgen.data.corpora.base import Piece
+from musicgen.data.corpora.base import Piece, evenly_spaced
 from musicgen.data.preparation.encoding import file_signature
 
 MAX_FOLDERS, MAX_PIECES = 10_000, 1_000
@@ -32,10 +32,10 @@ def look(root: Path | None, pieces: Sequence[Piece], listed_ns: int) -> State | 
     found = {folder.absolute() for folder in {piece.path.parent for piece in pieces}}
     if root is not None:
         found.update(Path(folder) for folder, _, _ in os.walk(root.absolute()))
-    folders = {str(folder): _time(folder) for folder in _some(sorted(found), MAX_FOLDERS)}
+    folders = {str(folder): _time(folder) for folder in evenly_spaced(sorted(found), MAX_FOLDERS)}
     if max(folders.values(), default=0) > listed_ns - _CLOCK_NS:
         return None
-    paths = [piece.path.absolute() for piece in _some(pieces, MAX_PIECES)]
+    paths = [piece.path.absolute() for piece in evenly_spaced(pieces, MAX_PIECES)]
     return {"folders": folders, "files": {str(path): file_signature(path) for path in paths}}
 
 
@@ -52,9 +52,3 @@ def _time(folder: Path) -> int:
         return folder.stat().st_mtime_ns
     except OSError:
         return 0
-
-
-def _some(items: Sequence[Any], most: int) -> Iterator[Any]:
-    """Yield at most `most` items, evenly spaced."""
-    count = min(len(items), most)
-    return (items[i * len(items) // count] for i in range(count))
