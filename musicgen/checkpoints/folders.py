@@ -19,6 +19,7 @@ from torch import Tensor
 from musicgen.checkpoints.building import build
 from musicgen.checkpoints.card import CARD, CardFacts, model_card
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
+from musicgen.checkpoints.identity import without
 from musicgen.errors import UserError
 from musicgen.files import atomic_path, write_text
 from musicgen.tokenization.base import Tokenizer
@@ -54,7 +55,7 @@ def write_folder(
     sections = {name: content.config[name] for name in _SECTIONS if name in content.config}
     plain = {
         **{name: getattr(content, name) for name in ("steps", "identity", *_ENTRIES)},
-        "config": _without_paths(sections),
+        "config": without(sections, _PATHS),
         "sha256": checksum(stored),
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,12 +82,6 @@ def _stored(name: str, tensor: Tensor, dtype: str) -> Tensor:
     if stored.isinf().any() and not tensor.isinf().any():
         raise UserError(f"{name} has weights beyond the range of {dtype}; use bfloat16")
     return stored
-
-
-def _without_paths(config: Any) -> Any:
-    if isinstance(config, Mapping):
-        return {k: _without_paths(v) for k, v in config.items() if k not in _PATHS}
-    return config
 
 
 def read_folder(folder: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 _SECTIONS = ("model", "tokenizer", "data", "loader", "task", "optimizer", "scheduler", "adapter")
@@ -43,12 +43,13 @@ def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         **{f"trainer.{name}": trainer.get(name) for name in _TRAINER},
         **{f"callbacks.{name}": callbacks.get(name) for name in _CALLBACKS},
     }
-    return {name: _without_incidental(value) for name, value in decisive.items()}
+    return {name: without(value, _LEFT_OUT) for name, value in decisive.items()}
 
 
-def _without_incidental(config: Any) -> Any:
+def without(config: Any, left_out: Set[str]) -> Any:
+    """Return a configuration without the settings of some names."""
     if isinstance(config, Mapping):
-        return {k: _without_incidental(v) for k, v in config.items() if k not in _LEFT_OUT}
+        return {k: without(v, left_out) for k, v in config.items() if k not in left_out}
     if isinstance(config, list):
-        return [_without_incidental(value) for value in config]
+        return [without(value, left_out) for value in config]
     return config
