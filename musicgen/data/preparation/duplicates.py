@@ -86,17 +86,16 @@ def similarity(ones: Sketches, others: Sketches) -> NDArray[np.float64]:
     return common / np.maximum(1, (first & smallest).sum(axis=-1))
 
 
-def find_duplicates(sketches: StoredSketches, order: Sequence[int] | None = None) -> list[int]:
+def find_duplicates(sketches: StoredSketches, order: Sequence[int]) -> list[int]:
     """Return for each piece the index of the first one of the same music, which may be itself.
 
     The relation is transitive: if b is the same as a, and c as b, so is c.
-    [num_pieces, SKETCH_SIZE] -> [num_pieces], or [len(order)].
+    [num_pieces, SKETCH_SIZE] -> [len(order)].
 
     Args:
         order: indices of the pieces that are compared, from the first on.
     """
-    pieces = np.arange(len(sketches))
-    compared = pieces if order is None else np.asarray(order)
+    pieces, compared = np.arange(len(sketches)), np.asarray(order)
     # Equal sketches need no comparison, and are compared with the others once.
     first_equal = _first_equal(sketches)
     pairs = [np.stack([pieces, first_equal])]
