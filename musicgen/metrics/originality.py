@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi.score import NOTE, Score
+from musicgen.midi import Score, pitched_notes
 
 GRID = 24  # grid steps in a quarter note
 
@@ -51,8 +51,7 @@ class Passage:
 
 def passage_notes(score: Score) -> Notes:
     """Return the notes of all pitched tracks, without doubled ones."""
-    tracks = [track.notes for track in score.tracks if not track.is_drum]
-    notes = np.concatenate([np.empty(0, NOTE), *tracks])
+    notes = pitched_notes(score)
     onset = (2 * GRID * notes["onset"] + score.ticks_per_beat) // (2 * score.ticks_per_beat)
     return np.stack(np.divmod(np.unique(onset * _PITCHES + notes["pitch"]), _PITCHES), axis=1)
 
