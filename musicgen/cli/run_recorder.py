@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,9 +50,10 @@ class RunRecorder(pl.Callback):
         """Record a new run; one that was stopped before its first checkpoint is replaced."""
         if (self.folder / CONFIG).exists():
             if has_checkpoint(self.folder) or not (self.folder / OVERRIDES).is_file():
+                setting = shlex.quote(f"resume={self.folder}")
                 raise UserError(
-                    f"{self.folder} holds another run; continue it with resume={self.folder}, or "
-                    "give another folder"
+                    f"{self.folder} holds another run; continue it with {setting}, or give another "
+                    "folder"
                 )
             log(f"{self.folder}: stopped before its first checkpoint; it starts again")
             (self.folder / "metrics.csv").unlink(missing_ok=True)

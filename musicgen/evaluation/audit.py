@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -209,7 +210,8 @@ def write_audit(rows: Sequence[Row], corpus: Corpus, out: Path) -> None:
     if names:
         what = "leaks, duplicates and unusable files"
         count = pluralize(len(names), "pieces")
-        log(f"to train without {what}: data.exclude={out / 'exclude.txt'} ({count})")
+        setting = shlex.quote(f"data.exclude={out / 'exclude.txt'}")
+        log(f"to train without {what}: {setting} ({count})")
 
 
 def left_out(rows: Sequence[Row]) -> list[str]:

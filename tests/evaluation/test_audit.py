@@ -79,8 +79,10 @@ def test_each_finding_is_found_and_nothing_else(rows):
 
 def test_the_files_say_what_was_found_and_leave_it_out(folder, rows, tmp_path, capsys):
     corpus = MidiFolder(folder)
+    tmp_path = tmp_path / "my audit"
     write_audit(rows, corpus, tmp_path)
     shown = capsys.readouterr().err
+    assert f"'data.exclude={tmp_path}/exclude.txt'" in shown
     assert "3 pieces for validation or testing that share much with another split" in shown
     with (tmp_path / "audit.csv").open(newline="") as file:
         table = {row["piece"]: row for row in csv.DictReader(file)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,8 @@ def evenly_spaced(items: Sequence[T], count: int | None) -> list[T]:
 
 def missing_corpus(root: Path, expected: str, cure: str) -> ParameterError:
     """Return the error that `root` does not contain the expected files."""
-    own = f"or train on files of your own: data=midi_folder data.root={root}"
+    setting = shlex.quote(f"data.root={root}")
+    own = f"or train on files of your own: data=midi_folder {setting}"
     return ParameterError("root", root, f"expected {expected} in it; {cure}, {own}")
 
 

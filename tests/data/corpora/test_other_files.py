@@ -39,7 +39,7 @@ CORPORA = {
 @pytest.mark.parametrize("there", ["nothing", "empty folder", "other files"])
 def test_the_error_of_a_missing_corpus_names_its_source_and_folder(tmp_path, name, there):
     corpus, parts = MISSING[name]
-    root = tmp_path / "corpus"
+    root = tmp_path / "my corpus"
     if there != "nothing":
         root.mkdir()
     if there == "other files":
@@ -47,7 +47,7 @@ def test_the_error_of_a_missing_corpus_names_its_source_and_folder(tmp_path, nam
     with pytest.raises(UserError, match="root=") as error:
         corpus(root).pieces()
     message = str(error.value)
-    assert all(part in message for part in (str(root), *parts))
+    assert all(part in message for part in (f"data=midi_folder 'data.root={root}'", *parts))
     assert "\n" not in message
 
 
