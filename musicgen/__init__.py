@@ -57,4 +57,6 @@ def train(*settings: str) -> MusicModel:
 
     run = "from musicgen.cli.commands import train; train()"
     subprocess.run([sys.executable, "-c", run, *settings], check=True)
-    return load("latest")
+    given = {key: value.strip("'\"") for key, _, value in (s.partition("=") for s in settings)}
+    folder = given.get("resume", given.get("hydra.run.dir", "latest"))
+    return load("latest" if folder == "auto" else folder)
