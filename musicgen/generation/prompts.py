@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,14 +157,16 @@ def make_prompt(
 
 
 def _metre(metre: TimeSignature, bar_length: int, steps_per_beat: int) -> TimeSignature | None:
-    """Return the metre of bars of `bar_length` grid steps; None if they are in `metre`."""
-    whole_note = 4 * steps_per_beat
-    if metre.numerator * whole_note == bar_length * metre.denominator:
+    """Return the metre of bars of `bar_length` grid steps; None if they are in `metre`, or in none.
+
+    Ten twelfths of a beat, as a grid of twelfths has for 7/32, are in none.
+    """
+    bar = Fraction(bar_length, 4 * steps_per_beat)
+    has_metre = bar.denominator.bit_count() == 1  # a power of two
+    if not has_metre or bar == Fraction(metre.numerator, metre.denominator):
         return None
-    denominator = 4
-    while bar_length * denominator % whole_note:
-        denominator *= 2
-    return TimeSignature(0, bar_length * denominator // whole_note, denominator)
+    denominator = max(4, bar.denominator)
+    return TimeSignature(0, int(bar * denominator), denominator)
 
 
 def on_grid(tokenizer: Tokenizer, score: Score) -> Score:
@@ -172,7 +175,7 @@ def on_grid(tokenizer: Tokenizer, score: Score) -> Score:
 
 
 def _frame(tokenizer: Tokenizer, score: Score) -> Score:
-    """Return the tempi of a score, and its first metre if the tokenizer's bars are as long."""
+    """Return the tempi of a score, and its first metre unless bars of tokens are in another."""
     tempos = score.tempos.copy()
     tempos["tick"] = tempos["tick"] * TICKS_PER_BEAT // score.ticks_per_beat
     metre = score.metre_at(score.start)._replace(tick=0)

@@ -53,6 +53,16 @@ def test_bars_are_in_the_metre_of_the_first_note():
         assert tokenizer.bar_length(later) == 3 * tokenizer.steps_per_beat
 
 
+def test_a_bar_that_the_grid_cannot_hold_keeps_its_metre():
+    """7/32 are 10.5 steps of a grid of twelfths, and 10 are in no metre."""
+    score = band(9)
+    score.time_signatures = [TimeSignature(0, 7, 32)]
+    prompt = make_prompt(Groove2Groove(), score, "song", 4, data=b"")
+    assert prompt.bar_length == 10
+    assert prompt.source.metre is None
+    assert prompt.score.time_signatures == score.time_signatures
+
+
 def test_a_prompt_keeps_its_tempi_if_tokens_have_none():
     score = band(4)
     score.ticks_per_beat = 240  # so that a bar has two notes
