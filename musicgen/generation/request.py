@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -96,13 +96,14 @@ class GenerationRequest:
         if self.bars is not None and self.total_tokens is not None:
             raise UserError("give either bars or length_factor (total_tokens), not both")
         for name in ("keep", "tracks"):
-            object.__setattr__(self, name, _names(getattr(self, name)))
+            object.__setattr__(self, name, tuple(map(str, _entries(getattr(self, name)))))
         object.__setattr__(self, "fill", _ranges(self.fill))
         self._check_rewriting()
         self._check_chords()
         if self.bars is None and self.total_tokens is None and not (self.keep or self.fill):
             object.__setattr__(self, "bars", DEFAULT_BARS)
         check_int("bars", self.bars, none_means="")
+        check_bool("allow_end", self.allow_end)
         check_bool("hold_tempo", self.hold_tempo)
         check_bool("hold_metre", self.hold_metre)
         check_float("tempo", self.tempo, 4, maximum=1000, none_means="the prompt's")
@@ -142,10 +143,10 @@ class GenerationRequest:
         given = self.program
         if len(pitched) == 1 and not isinstance(given, Mapping):
             given = dict.fromkeys(pitched, given)
-        if not (isinstance(given, Mapping) and {name.lower() for name in given} <= pitched.keys()):
+        if not isinstance(given, Mapping) or {str(name).lower() for name in given} - pitched.keys():
             names = ", ".join(tracks[i].name for i in pitched.values())
             raise ParameterError("program", self.program, f"expected a program by name, of {names}")
-        return {pitched[name.lower()]: program_number(value) for name, value in given.items()}
+        return {pitched[str(name).lower()]: program_number(value) for name, value in given.items()}
 
     @property
     def rewrites(self) -> bool:
@@ -220,17 +221,17 @@ class GenerationRequest:
         return limit
 
 
-def _names(value: str | Sequence[str]) -> tuple[str, ...]:
-    return tuple(value.split(",")) if isinstance(value, str) else tuple(map(str, value))
+def _entries(value: Any) -> list[Any]:
+    """Return the entries of a list, or of text with commas; another value is the only one."""
+    if isinstance(value, str):
+        return value.split(",")
+    return list(value) if isinstance(value, Iterable) else [value]
 
 
 def _ranges(value: Any) -> tuple[tuple[int, int], ...]:
     """Return ranges of bars, such as 5, 9-12 or [3-4,9-12], in order; neighbours become one."""
-    given = value.split(",") if isinstance(value, str) else value
-    if isinstance(given, int):
-        given = [given]
     ranges: list[tuple[int, int]] = []
-    for each in given:
+    for each in _entries(value):
         is_pair = isinstance(each, Sequence) and not isinstance(each, str)
         text = "-".join(map(str, each)) if is_pair else str(each)
         found = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text)

@@ -104,9 +104,13 @@ def test_invalid_values_are_refused_by_name(wrong):
         ({"total_tokens": 2000, "ending": "close"}, "ending=close: expected bars"),
         ({"form": "A 2"}, "form=A 2: expected a letter for each section"),
         ({"best_of_bars": 2}, "best_of_bars=2: expected best_of > 1 beside it"),
+        ({"allow_end": "no"}, "allow_end=no: expected true or false"),
+        ({"chords": ["C", "Am"]}, r"chords=\['C', 'Am'\]: expected chords such as C"),
+        ({"fill": 2.5}, "fill=2.5: expected bars from 1 on"),
+        ({"fill": 2, "tracks": 1, "keep": 3}, "keep=3: expected no fill beside it"),
     ],
 )
-def test_options_that_need_another_say_so(options, message):
+def test_options_that_cannot_be_used_say_so(options, message):
     with pytest.raises(UserError, match=f"^{message}"):
         GenerationRequest(**options)
 

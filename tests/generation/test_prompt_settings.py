@@ -109,6 +109,7 @@ def test_programs_begin_behind_the_prompt(files):
         ("remi", {"program": 128}, "program=128: expected an integer from 0 to 127"),
         ("remi", {"program": 1.5}, "program=1.5: expected an integer from 0 to 127"),
         ("groove2groove", {"program": 3}, "expected a program by name, of Bass, Guitar, Piano"),
+        ("groove2groove", {"program": {0: 3}}, "expected a program by name, of Bass"),
         ("groove2groove", {"program": {"Drums": 3}}, "expected a program by name, of Bass"),
     ],
 )

@@ -64,6 +64,8 @@ def parse_progression(text: str) -> list[list[int]]:
     Raises:
         ParameterError: there is no chord, or a symbol that names none.
     """
+    if not isinstance(text, str):
+        raise ParameterError("chords", text, _EXPECTED)
     bars: list[list[int]] = []
     last: list[int] = []
     for bar in text.split("|") if "|" in text else text.replace(",", " ").split():
