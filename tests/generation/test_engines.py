@@ -130,6 +130,16 @@ def test_auto_makes_a_graph_after_enough_steps_and_reports_a_failure_once(cache,
         decode(make_engine(model, NOISE, engine="onnx"), 2)
 
 
+def test_auto_goes_on_without_a_kept_graph_that_cannot_be_opened(cache, monkeypatch):
+    model, warnings = build(pair("rope", "favor")), []
+    damaged = cache / "damaged.onnx"
+    damaged.write_bytes(b"no graph")
+    monkeypatch.setattr(onnx_runtime, "find_graph", lambda step: damaged)
+    steps = decode(make_engine(model, NOISE, warn=warnings.append), 3)
+    torch.testing.assert_close(steps, decode(Engine(model, NOISE), 3), rtol=0, atol=0)
+    assert len(warnings) == 1
+
+
 def test_what_onnx_cannot_decode_is_refused_and_auto_takes_torch():
     model = build(GROWING[0])
     assert type(make_engine(model, NOISE)) is Engine

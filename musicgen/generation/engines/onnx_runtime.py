@@ -124,7 +124,7 @@ class OnnxEngine(Engine):
     Args:
         model, noise: as for `Engine`; on the CPU, in fp32.
         num_eager_steps: steps without a graph before one is made, if there is none yet.
-        warn: called with one line where making it fails; decoding then runs without. None: raise.
+        warn: called with one line where a graph fails; decoding then runs without. None: raise.
 
     Raises:
         UserError: the model's state grows.
@@ -159,18 +159,17 @@ class OnnxEngine(Engine):
 
     def _find_session(self) -> onnxruntime.InferenceSession | None:
         self._num_steps += 1
-        path = find_graph(self.graph_step) if self._num_steps == 1 else None
-        if path is not None:
-            return start_session(self.graph_step, path.read_bytes())
-        if self._num_steps != self.num_eager_steps + 1:
-            return None
         try:
-            return start_session(self.graph_step, make_graph(self.graph_step))
-        except Exception as error:  # exporters raise exceptions of many types
+            path = find_graph(self.graph_step) if self._num_steps == 1 else None
+            if path is not None:
+                return start_session(self.graph_step, path.read_bytes())
+            if self._num_steps == self.num_eager_steps + 1:
+                return start_session(self.graph_step, make_graph(self.graph_step))
+        except Exception as error:  # exporters and runtimes raise many types
             if self.warn is None:
                 raise
             self.warn(f"decoding runs without ONNX Runtime: {first_line(error)}")
-            return None
+        return None
 
 
 def start_session(step: RecurrentStep, graph: bytes) -> onnxruntime.InferenceSession:
