@@ -25,12 +25,11 @@ from musicgen.midi import pitched_notes
 from musicgen.models import ModelState, Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, TICKS_PER_BEAT, Tokenizer
+from musicgen.tokenization.grammar import NEVER
 from musicgen.tokenization.vocabulary import IntArray
 
 NUM_ENDINGS = 32
 """Candidates for the last bar of a piece that closes."""
-
-_NEVER = torch.iinfo(torch.long).max
 
 
 class Sampler:
@@ -144,7 +143,7 @@ class Sampler:
         )
         progressions = [row.context.prompt.progression for row in rows]
         grammar_state = grammar.harmonise(grammar_state, progressions)
-        silent_by = [_NEVER if c.silent_by is None else c.silent_by for c in contexts]
+        silent_by = [NEVER if c.silent_by is None else c.silent_by for c in contexts]
         grammar_state = grammar.close(grammar_state, torch.tensor(silent_by)[of_row])
         gaps = [row.context.gap for row in rows if row.context.gap is not None]
         if gaps:

@@ -129,7 +129,7 @@ class Grammar(ABC, Generic[S]):
             "positions": torch.tensor([[-1, 0]]).repeat(num_rows, 1),
             "finished": torch.zeros(num_rows, dtype=torch.bool),
             "last": torch.full((num_rows,), self.pad),
-            "limit": torch.full((num_rows,), torch.iinfo(torch.long).max // 4),  # to be doubled
+            "limit": torch.full((num_rows,), NEVER),
         }
 
     def _next_fields(self, state: S, tokens: Tensor, time: Tensor) -> dict[str, Tensor]:

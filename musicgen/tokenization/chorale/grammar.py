@@ -12,10 +12,8 @@ from torch import Tensor
 
 from musicgen.tokenization.chorale.arrangement import Arrangements
 from musicgen.tokenization.chorale.frames import NUM_VOICES
-from musicgen.tokenization.grammar import Grammar, GrammarState, cumulate, latest
+from musicgen.tokenization.grammar import NEVER, Grammar, GrammarState, cumulate, latest
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
-
-_NEVER = torch.iinfo(torch.long).max // 4
 
 
 @dataclass
@@ -60,7 +58,7 @@ class ChoraleGrammar(Grammar[ChoraleState]):
             **self._initial_fields(num_rows),
             sounding=torch.zeros(num_rows, dtype=torch.bool),
             header=torch.full((num_rows,), self.pad),
-            end=torch.full((num_rows,), _NEVER),
+            end=torch.full((num_rows,), NEVER),
         )
 
     def _allowed(self, state: ChoraleState) -> Tensor:
@@ -112,7 +110,7 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         leads, first, stops = self._roles(header, index, ids)
         is_pitch = self._is_pitch(ids)
         sounding = np.where(leads, is_pitch | (s["sounding"] & ~first), s["sounding"])
-        end = np.minimum(s["end"], np.where(stops, (index - 1) // NUM_VOICES, _NEVER))
+        end = np.minimum(s["end"], np.where(stops, (index - 1) // NUM_VOICES, NEVER))
         fields = {"sounding": sounding, "header": header, "end": end}
         new = {name: torch.from_numpy(array) for name, array in fields.items()}
         return replace(state, **self._next_fields(state, tokens, torch.from_numpy(time)), **new)
@@ -131,7 +129,7 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         )
         leads, first, stops = map(torch.from_numpy, self._roles(*own, ids))
         is_pitch = torch.from_numpy(self._is_pitch(ids))
-        ends = torch.where(stops, (index[:, 1:] - 1) // NUM_VOICES, _NEVER)
+        ends = torch.where(stops, (index[:, 1:] - 1) // NUM_VOICES, NEVER)
         return ChoraleState(
             **self._scan_fields(state, tokens, time),
             sounding=latest(state.sounding, leads & (is_pitch | first), is_pitch),

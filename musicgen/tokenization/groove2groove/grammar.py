@@ -220,9 +220,9 @@ class GrooveGrammar(Grammar[GrooveState]):
 
         The lowest voice where several must end, `num_voices` if none sounds.
         """
-        ends = torch.where(state.ends.bool(), state.ends, torch.iinfo(torch.long).max)
+        ends = torch.where(state.ends.bool(), state.ends, NEVER)
         end, voice = ends.min(dim=1, keepdim=True)
-        sounds = end < torch.iinfo(torch.long).max
+        sounds = end < NEVER
         return end.where(sounds, state.limit[:, None]), voice.where(sounds, self.num_voices)
 
     def _is_shift(self, tokens: Tensor) -> Tensor:
