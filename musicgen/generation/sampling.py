@@ -58,21 +58,17 @@ class SamplingParams:
             check_int("max_notes", self.max_notes, none_means="any number")
 
 
-def probabilities(logits: Tensor, params: SamplingParams, allowed: Tensor | None = None) -> Tensor:
-    """Apply grammar mask, temperature, top-k, top-p, min-p and typical-p, in this order.
+def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
+    """Apply temperature, top-k, top-p, min-p and typical-p, in this order.
 
     Args:
-        logits: [B, V].
+        logits: [B, V], −∞ for tokens that may not come; at least one in each row may.
         params: temperature must not be 0.
-        allowed: [B, V], true for the tokens that may come; at least one in each row.
 
     Returns:
-        [B, V] in fp64, rows summing to 1; at least one allowed token always stays.
+        [B, V] in fp64, rows summing to 1; at least one token that may come always stays.
     """
-    logits = logits.double()
-    if allowed is not None:
-        logits = logits.masked_fill(~allowed, -torch.inf)
-    logits = logits / params.temperature
+    logits = logits.double() / params.temperature
     if params.top_k is not None and params.top_k < logits.shape[-1]:
         kth = logits.topk(params.top_k).values[..., -1:]
         logits = logits.masked_fill(logits < kth, -torch.inf)
@@ -98,27 +94,21 @@ def _keep_first(p: Tensor, ordered: Tensor, order: Tensor, share: float) -> Tens
     return p / p.sum(-1, keepdim=True)
 
 
-def sample(
-    logits: Tensor,
-    params: SamplingParams,
-    *,
-    allowed: Tensor | None = None,
-    uniform: Tensor,
-) -> Tensor:
+def sample(logits: Tensor, params: SamplingParams, *, allowed: Tensor, uniform: Tensor) -> Tensor:
     """Draw a token for each row: [B, V] -> [B].
 
     Args:
+        allowed: [B, V], true for the tokens that may come; at least one in each row.
         uniform: [B] fp64 in [0, 1): a row's token is a function of its logits and this number.
     """
     if not math.isfinite(logits.sum()):
         raise UserError(
             "the model's output is not finite: its training diverged. Take an earlier checkpoint"
         )
+    logits = logits.masked_fill(~allowed, -torch.inf)
     if params.temperature == 0:
-        if allowed is not None:
-            logits = logits.masked_fill(~allowed, -torch.inf)
         return logits.argmax(-1)
-    cumulative = probabilities(logits, params, allowed).cumsum(-1)
+    cumulative = probabilities(logits, params).cumsum(-1)
     # Scale by the rounded sum, so that the draw cannot pass the last possible token. Tokens of
     # probability 0 are never drawn, as their cumulative sum equals the one before.
     threshold = uniform.to(cumulative)[:, None] * cumulative[:, -1:]

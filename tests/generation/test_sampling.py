@@ -44,15 +44,14 @@ def test_filters_by_hand(p, settings, expected, added):
     torch.testing.assert_close(found[0], torch.tensor(expected, dtype=torch.float64))
 
 
-def test_order_is_mask_temperature_top_k_top_p():
-    logits = logits_of(0.4, 0.3, 0.2, 0.1)
-    allowed = torch.tensor([[False, True, True, True]])
+def test_order_is_temperature_top_k_top_p():
+    logits = logits_of(0, 0.3, 0.2, 0.1)
     # Masked: 3 : 2 : 1; at temperature ½ squared, 9 : 4 : 1; the two likeliest, 9 : 4.
     params = SamplingParams(temperature=0.5, top_k=2)
-    p = probabilities(logits, params, allowed)
+    p = probabilities(logits, params)
     torch.testing.assert_close(p[0], torch.tensor([0, 9 / 13, 4 / 13, 0], dtype=torch.float64))
     # 9/13 ≈ .69 alone passes .69 only after top-k; before it, 9/14 ≈ .64 would not.
-    p = probabilities(logits, SamplingParams(temperature=0.5, top_k=2, top_p=0.68), allowed)
+    p = probabilities(logits, SamplingParams(temperature=0.5, top_k=2, top_p=0.68))
     assert p[0].tolist() == [0, 1, 0, 0]
 
 
@@ -106,7 +105,7 @@ def test_draws_follow_the_probabilities_and_never_leave_them():
     logits = torch.randn(1, 40)
     allowed = torch.rand(1, 40) > 0.5
     params = SamplingParams(temperature=1.3, top_p=0.8)
-    p = probabilities(logits, params, allowed)[0]
+    p = probabilities(logits.masked_fill(~allowed, -torch.inf), params)[0]
     uniform = (torch.arange(20000, dtype=torch.float64) + 0.5) / 20000
     drawn = sample(logits.expand(20000, -1), params, allowed=allowed, uniform=uniform)
     share = drawn.bincount(minlength=40) / 20000
@@ -146,4 +145,4 @@ def test_logits_of_a_diverged_model_are_reported(temperature, wrong):
     logits = torch.tensor([[0.0, wrong, 0.0]])
     uniform = torch.tensor([0.5], dtype=torch.float64)
     with pytest.raises(UserError, match="diverged"):
-        sample(logits, SamplingParams(temperature), uniform=uniform)
+        sample(logits, SamplingParams(temperature), allowed=logits == 0, uniform=uniform)
