@@ -38,10 +38,10 @@ def write_onnx_folder(
     content: CheckpointContent,
     folder: Path,
     *,
-    dtype: str = "float32",
-    seed: int = 0,
-    sampling: Mapping[str, Any] | None = None,
-    facts: CardFacts | None = None,
+    dtype: str,
+    seed: int,
+    sampling: Mapping[str, Any],
+    facts: CardFacts | None,
 ) -> None:
     """Write a model's decoding step as a graph, with what a program needs to compose with it.
 
@@ -70,7 +70,7 @@ def write_onnx_folder(
         "sha256": {name: _sha256(folder / name) for name in (GRAPH, TOKENIZER, CARD)},
         "vocabulary_size": len(tokenizer.vocabulary),
         "training_length": content.config["loader"]["length"],
-        "sampling": dict(sampling or {}),
+        "sampling": dict(sampling),
         "seed": seed,
         **_signature(step, graph),
         **_music(model, tokenizer),
