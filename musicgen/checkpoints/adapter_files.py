@@ -51,8 +51,8 @@ def apply_adapter(
     Raises:
         UserError: the file is no such adapter, or belongs to another model.
     """
+    weights, description = read_safetensors(path)
     with errors_name(path):
-        weights, description = read_safetensors(path)
         if not isinstance(description, dict) or "sha256" not in description:
             raise UserError("not an adapter; give a file that train.py adapter= wrote")
         if description.pop("sha256") != checksum(weights, description):
