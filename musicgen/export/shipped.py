@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from musicgen.checkpoints import find_checkpoint, rebuild
+from musicgen.checkpoints import rebuild
 from musicgen.export.cached import SHIPPED, architecture, make_graph
 from musicgen.export.step import RecurrentStep
+from musicgen.package_data import PRETRAINED
 from musicgen.random import NoiseKey
-
-NAMES = ("pop-piano-small", "groove-small", "bach-chorales")
 
 
 def main() -> None:
     """Make one graph for each architecture, and delete the others."""
     kept = set()
-    for name in NAMES:
-        model, _, _ = rebuild(find_checkpoint(name, setting="name"))
+    for config in PRETRAINED.glob("*/config.json"):
+        model, _, _ = rebuild(config.parent)
         path = SHIPPED / f"{architecture(model)}.onnx"
         make_graph(RecurrentStep(model, NoiseKey((0,))), path)
         kept.add(path)
