@@ -23,7 +23,7 @@ from musicgen.position import RoPE, SineSPE
 from musicgen.random import NoiseKey
 from musicgen.tokenization import REMI, Chorale, Tokenizer
 
-WARM_UP = 10
+WARM_UP = 10  # steps
 
 
 def models(layers: int) -> dict[str, tuple[Transformer, Tokenizer]]:
@@ -49,7 +49,12 @@ def models(layers: int) -> dict[str, tuple[Transformer, Tokenizer]]:
 
 @torch.inference_mode()
 def seconds(
-    model: Transformer, tokenizer: Tokenizer, engine: str, rows: int, steps: int
+    model: Transformer,
+    tokenizer: Tokenizer,
+    engine: str,
+    rows: int,
+    steps: int,
+    warm_up: int = WARM_UP,
 ) -> list[float]:
     """CPU seconds of some steps of so many rows, each over the rows."""
     sampler = Sampler(model, tokenizer, GenerationRequest(engine=engine, bars=4096))
@@ -57,11 +62,11 @@ def seconds(
     context = Context(prompt, prompt.tokens, 0, None, None, 1 << 20)
     batch = [Row(context, NoiseKey((row,))) for row in range(rows)]
     times, last = [], time.process_time()
-    for _ in itertools.islice(sampler.steps(batch), WARM_UP + steps):
+    for _ in itertools.islice(sampler.steps(batch), warm_up + steps):
         now = time.process_time()
         times.append((now - last) / rows)
         last = now
-    return times[WARM_UP:]
+    return times[warm_up:]
 
 
 def main() -> None:

@@ -145,6 +145,7 @@ class CopyHead(nn.Module):
             qk, gates = projected.split((2 * self.sizes[0], self.sizes[2]), dim=-1)
             qk = F.normalize(qk.unflatten(-1, (2 * self.heads, -1)), dim=-1)
             q, k = qk.transpose(1, 2).chunk(2, dim=1)  # [B, H, L, K]
+            k = _SCALE * k  # not q: ONNX Runtime fuses a scaled query into a slow product
             if self.tokens_per_bar > 1:
                 bars = bars // self.tokens_per_bar
             bars = bars.expand(tokens.shape[0], -1)
@@ -187,7 +188,7 @@ class CopyHead(nn.Module):
         residues = torch.arange(num_lags, device=q.device)
         bias = self.lag_bias[:, (bars[..., None] - residues) % num_lags].transpose(0, 1)
         one_hot = (of_keys[:, None, :, None] % num_lags == residues).to(k.dtype)
-        q = torch.cat((_SCALE * q, bias.to(q.dtype)), dim=-1)
+        q = torch.cat((q, bias.to(q.dtype)), dim=-1)
         k = torch.cat((k, one_hot.expand(-1, self.heads, -1, -1)), dim=-1)
         outputs = []
         for first in range(length - num_queries, length, _BLOCK):
@@ -228,7 +229,7 @@ class CopyHead(nn.Module):
         bias = F.pad(self.lag_bias + state.lag_bias[:, None], (0, 1), value=_HIDDEN)
         lag = (bars - state.bars).clamp(max=bias.shape[2] - 1)[:, None]
         of_keys = bias.gather(2, lag.expand(-1, self.heads, -1))  # [B, H, W]
-        scores = ((_SCALE * q) @ state.keys.mT).squeeze(2) + of_keys
+        scores = (q @ state.keys.mT).squeeze(2) + of_keys
         weights = scores.softmax(-1)
         total = scores.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()
         log_gates = self._log_gates(gates, total, index)
