@@ -106,6 +106,8 @@ class REMIGrammar(Grammar[REMIState]):
         self._rank_arrays = {name: np.arange(len(ids)) for name, ids in families.items()}
         self._follow_array, self._length_array = follow.numpy(), bar_lengths
         self._family_array, self._rank_array = family.numpy(), rank.numpy()
+        in_note = [self._numbers[name] for name in ("Pitch", "Velocity")]
+        self._in_note = np.isin(self._family_array, in_note)  # whose duration is still to come
 
     def tables(self) -> dict[str, Any]:
         """Return which family may follow which, and the lengths of bars by rank, in grid steps."""
@@ -165,6 +167,10 @@ class REMIGrammar(Grammar[REMIState]):
         last, time, limit = (s[name][:, None] for name in ("last", "time", "limit"))
         ends, ranks, bar_end = s["ends"], self._rank_arrays, s["bar_end"][:, None]
         mask = self._follow_array[s["last"]]  # [B, V], a copy
+        longest = 2 * (limit - time)  # in half grid steps
+        mask[:, self._slices["Duration"]] &= ranks["Duration"] < longest
+        if self._in_note[s["last"]].all() and not isinstance(state, REMIGapState):
+            return torch.from_numpy(mask)
 
         new_tempo = ranks["Tempo"] != s["tempo"][:, None]
         has_tempo = (s["tempo"] >= 0) | (ends > 0).any(axis=1)
@@ -198,8 +204,6 @@ class REMIGrammar(Grammar[REMIState]):
         held = (s["hold_metre"] & (s["metre"] >= 0))[:, None]
         mask[:, self._slices["Bar"]] &= bar & (~held | (ranks["Bar"] == s["metre"][:, None]))
         mask[:, self._slices["EOS"]] &= complete
-        longest = 2 * (limit - time)  # in half grid steps
-        mask[:, self._slices["Duration"]] &= ranks["Duration"] < longest
         return torch.from_numpy(mask)
 
     def _keep_notes(self, mask: NDArray[np.bool_], s: Mapping[str, Any]) -> IntArray:
