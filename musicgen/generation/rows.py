@@ -102,6 +102,23 @@ class Row:
         """Whether its gap is filled, and what follows that has been added."""
         return self.filled is not None and not self.given
 
+    def add(self, token: int, time: int, log_p: float | None, mass: float | None) -> None:
+        """Add a token that leads to a time.
+
+        Args:
+            log_p: its log-probability under the model alone; None: it is not needed.
+            mass: the logarithm of the probability of all tokens that were allowed.
+        """
+        self.tokens.append(token)
+        self.time = time
+        if log_p is not None:
+            self.log_probs.append(log_p)
+        if self.weighs:
+            assert mass is not None
+            self.log_weight += mass
+        if self.given:
+            self.given.popleft()
+
     def leaves_gap(self, token: int, time: int) -> bool:
         """Return whether a token that leads to a time gives way to what follows the gap."""
         assert self.context.follow is not None

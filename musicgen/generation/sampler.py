@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ from musicgen.midi import pitched_notes
 from musicgen.models import ModelState, Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, TICKS_PER_BEAT, Tokenizer
-from musicgen.tokenization.grammar import NEVER
+from musicgen.tokenization.grammar import NEVER, Grammar, GrammarState
 from musicgen.tokenization.vocabulary import IntArray
 
 NUM_ENDINGS = 32
@@ -127,27 +128,9 @@ class Sampler:
         device, names = self.engine.device, self.model.coordinate_names
         contexts = list(dict.fromkeys(row.context for row in rows))
         of_row = torch.tensor([contexts.index(row.context) for row in rows])
-        tokens = [torch.from_numpy(context.tokens) for context in contexts]
         # Only the model is on the device: grammar and sampling are small and in fp64.
         grammar = tokenizer.grammar()
-        states = [
-            grammar.start(ids[None], len(context.prompt.tokens))
-            for ids, context in zip(tokens, contexts, strict=True)
-        ]
-        if sampling.max_notes:
-            grammar.bound(sampling.max_notes)  # of prompts it does not hold
-        grammar_state = type(states[0]).cat(states).select(of_row)
-        stays = request.rewrites  # the file's tempi and metres
-        grammar_state = grammar.hold(
-            grammar_state, tempo=request.hold_tempo or stays, metre=request.hold_metre or stays
-        )
-        progressions = [row.context.prompt.progression for row in rows]
-        grammar_state = grammar.harmonise(grammar_state, progressions)
-        silent_by = [NEVER if c.silent_by is None else c.silent_by for c in contexts]
-        grammar_state = grammar.close(grammar_state, torch.tensor(silent_by)[of_row])
-        gaps = [row.context.gap for row in rows if row.context.gap is not None]
-        if gaps:
-            grammar_state = grammar.fill(grammar_state, gaps)
+        grammar_state = self._grammar_state(grammar, contexts).select(of_row)
         coordinates = [
             torch.from_numpy(tokenizer.coordinates(c.tokens, names, bar_length=c.prompt.bar_length))
             for c in contexts
@@ -156,15 +139,10 @@ class Sampler:
         positions = torch.stack([each[-1] for each in coordinates])[of_row]
         starts = torch.tensor([context.start for context in contexts])[of_row]
         bar_lengths = torch.tensor([context.prompt.bar_length for context in contexts])[of_row]
-        repeats: list[BarRepeats] = []
-        if sampling.max_bar_repeats is not None and not request.rewrites:
-            read = []
-            for c in contexts:
-                seen = c.tokens.tolist(), tokenizer.times(c.tokens).tolist()
-                bars = BarRepeats(grammar, sampling.max_bar_repeats, c.prompt.bar_length)
-                read.append(bars.observe(*seen))
-            repeats = [read[row].copy() for row in of_row.tolist()]
+        repeats = self._bar_repeats(grammar, contexts)
+        repeats = repeats and [repeats[i].copy() for i in of_row.tolist()]
         active, running = torch.arange(len(rows)), list(rows)
+        gaps = [context.gap for context in contexts if context.gap is not None]
         may_end = close or (
             any(gap.given is not None for gap in gaps) if gaps else request.allow_end
         )
@@ -173,9 +151,7 @@ class Sampler:
         )
         for uniform in _uniforms([row.key for row in rows]):
             allowed = grammar.allowed(grammar_state, end=may_end, not_before=starts)
-            log_probs = None
-            if scored:
-                log_probs = logits.double().log_softmax(-1)
+            log_probs = logits.double().log_softmax(-1) if scored else None
             if close:
                 closing = [grammar.eos, *grammar.bar_lines]
                 logits[:, grammar.eos] = logits[:, closing].logsumexp(-1)
@@ -200,10 +176,12 @@ class Sampler:
             grammar_state = after
             new, times = token.tolist(), grammar_state.time.tolist()
             finished = grammar_state.finished.tolist()
+            log_p: list[float | None] = [None] * len(running)
+            mass = log_p
             if log_probs is not None:
                 log_p = log_probs.gather(1, token[:, None])[:, 0].tolist()
-            if log_probs is not None and gaps:
-                mass = log_probs.masked_fill(~allowed, -torch.inf).logsumexp(-1).tolist()
+                if gaps:
+                    mass = log_probs.masked_fill(~allowed, -torch.inf).logsumexp(-1).tolist()
             for repeat, drawn, time in zip(repeats, new, times, strict=False):
                 repeat.observe([drawn], [time])
             ended: list[int] = []
@@ -212,14 +190,7 @@ class Sampler:
                 end = row.context.end
                 over = not (close or row.given) and end is not None and times[i] >= end
                 if not over:
-                    row.tokens.append(new[i])
-                    row.time = times[i]
-                    if log_probs is not None:
-                        row.log_probs.append(log_p[i])
-                    if row.weighs:
-                        row.log_weight += mass[i]
-                    if row.given:
-                        row.given.popleft()
+                    row.add(new[i], times[i], log_p[i], mass[i])
                 full = len(row.tokens) >= row.context.limit or row.is_complete
                 (ended if over or finished[i] or full else kept).append(i)
             self.on_step(len(running))
@@ -242,6 +213,39 @@ class Sampler:
                 state.lag_bias[: len(of_form)] = self._lag_biases[of_form].to(device)
             on_device, state = self.engine.step(token.to(device), positions.to(device), state)
             logits = on_device.cpu()
+
+    def _grammar_state(self, grammar: Grammar[Any], contexts: Sequence[Context]) -> GrammarState:
+        """Return the grammar's state after each context, with what the request asks for."""
+        request = self.request
+        states = [
+            grammar.start(torch.from_numpy(each.tokens)[None], len(each.prompt.tokens))
+            for each in contexts
+        ]
+        if request.sampling.max_notes:
+            grammar.bound(request.sampling.max_notes)  # of prompts it does not hold
+        stays = request.rewrites  # the file's tempi and metres
+        state = grammar.hold(
+            type(states[0]).cat(states),
+            tempo=request.hold_tempo or stays,
+            metre=request.hold_metre or stays,
+        )
+        state = grammar.harmonise(state, [each.prompt.progression for each in contexts])
+        silent_by = [NEVER if each.silent_by is None else each.silent_by for each in contexts]
+        state = grammar.close(state, torch.tensor(silent_by))
+        gaps = [each.gap for each in contexts if each.gap is not None]
+        return grammar.fill(state, gaps) if gaps else state
+
+    def _bar_repeats(self, grammar: Grammar[Any], contexts: Sequence[Context]) -> list[BarRepeats]:
+        """Return the repeated bars of each context; none if their number is not limited."""
+        limit = self.request.sampling.max_bar_repeats
+        if limit is None or self.request.rewrites:
+            return []
+        found = []
+        for each in contexts:
+            repeats = BarRepeats(grammar, limit, each.prompt.bar_length)
+            times = self.tokenizer.times(each.tokens)
+            found.append(repeats.observe(each.tokens.tolist(), times.tolist()))
+        return found
 
     def _continuation(self, draft: Draft) -> Continuation:
         score = decode(self.tokenizer, draft.tokens, draft.prompt)
