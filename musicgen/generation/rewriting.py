@@ -162,15 +162,10 @@ def rewritten_prompt(
         raise UserError(f"{name}: {error}") from None
 
 
-def _rewritten_prompt(
-    tokenizer: Tokenizer,
-    score: Score,
-    name: str,
-    request: GenerationRequest,
-    prompt_bars: int,
-    data: bytes | None,
-) -> RewrittenPrompt:
-    decoded = tokenizer.decode(tokenizer.start_tokens()).tracks
+def _choose_parts(
+    tokenizer: Tokenizer, score: Score, request: GenerationRequest, decoded: Sequence[Track]
+) -> tuple[list[int | None], list[bool], list[bool]]:
+    """Return the role of each part and whether it is written anew; and which roles are written."""
     named = request.keep or request.tracks
     voices, parts = _find_parts(named, decoded, score.tracks)
     roles = tokenizer.roles(score, sorted(voices) if request.keep else ())
@@ -186,17 +181,35 @@ def _rewritten_prompt(
         new |= voices
     else:
         new |= {i for i in range(len(decoded)) if i not in roles or len(decoded) == 1}
-    written = [voice in new for voice in range(len(decoded))]
-    if not any(written):
+    if not new:
         raise UserError("all parts are kept, so that none is left to write")
+    return roles, rewritten, [voice in new for voice in range(len(decoded))]
+
+
+def _spans(score: Score, request: GenerationRequest, prompt_bars: int) -> list[tuple[int, int]]:
+    """Return where each part of a piece begins and ends that is to be written, in ticks."""
     bars = score.bar_starts().tolist()
-    bar = score.ticks_per_beat * 4 * score.metre_at(bars[-1])[1] // score.metre_at(bars[-1])[2]
+    metre = score.metre_at(bars[-1])
+    bar = score.ticks_per_beat * 4 * metre.numerator // metre.denominator
     edges = [*bars, bars[-1] + bar]
-    spans = [(edges[min(prompt_bars, len(bars))], _END)]
-    if request.fill:
-        if request.fill[-1][1] > len(bars):
-            raise UserError(f"fill: the piece has {len(bars)} bars")
-        spans = [(edges[first - 1], edges[last]) for first, last in request.fill]
+    if not request.fill:
+        return [(edges[min(prompt_bars, len(bars))], _END)]
+    if request.fill[-1][1] > len(bars):
+        raise UserError(f"fill: the piece has {len(bars)} bars")
+    return [(edges[first - 1], edges[last]) for first, last in request.fill]
+
+
+def _rewritten_prompt(
+    tokenizer: Tokenizer,
+    score: Score,
+    name: str,
+    request: GenerationRequest,
+    prompt_bars: int,
+    data: bytes | None,
+) -> RewrittenPrompt:
+    decoded = tokenizer.decode(tokenizer.start_tokens()).tracks
+    roles, rewritten, written = _choose_parts(tokenizer, score, request, decoded)
+    spans = _spans(score, request, prompt_bars)
 
     def grid(tick: int) -> int:
         return round(tick * tokenizer.steps_per_beat / score.ticks_per_beat)
