@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import muspy
 
 MIDI_SUFFIXES = frozenset({".mid", ".midi"})
+_SLOWEST = 60e6 / (2**24 - 1)  # beats a minute of the longest beat in the format
 
 
 def read(path: str | Path) -> Score:
@@ -87,8 +88,9 @@ def write(score: Score, path: str | Path) -> None:
 def dumps(score: Score) -> bytes:
     """Return the bytes of a standard MIDI file of `score`; equal scores give equal bytes.
 
-    The format has no notes of velocity 0 and no empty markers, rounds tempi to microseconds per
-    beat, and ends the first of several overlapping notes of one pitch first.
+    The format has no notes of velocity 0, no empty markers and no tempi below 3.58 bpm, rounds
+    tempi to microseconds per beat, and ends the first of several overlapping notes of one pitch
+    first.
     """
     assert score.end < 2**28, "past the last tick of the format"
     out: Any = symusic.Score(score.ticks_per_beat)
@@ -103,7 +105,7 @@ def dumps(score: Score) -> bytes:
         new.notes = symusic.Note.from_numpy(*columns)
         out.tracks.append(new)
     for tick, bpm in score.tempos.tolist():
-        out.tempos.append(symusic.Tempo(tick, qpm=bpm))
+        out.tempos.append(symusic.Tempo(tick, qpm=max(bpm, _SLOWEST)))
     for signature in score.time_signatures:
         out.time_signatures.append(symusic.TimeSignature(*signature))
     for marker in score.markers:

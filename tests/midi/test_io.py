@@ -134,6 +134,13 @@ def test_tempi_are_rounded_to_a_microsecond_per_beat():
     np.testing.assert_allclose(loads(dumps(score)).tempos["bpm"], [121, 33.3], rtol=1e-6)
 
 
+def test_a_tempo_too_slow_for_the_format_becomes_its_slowest():
+    score = Score(tempos=np.array([(0, 1.0), (5, 3.5), (9, 3.6)], TEMPO))
+    slowest = 60e6 / (2**24 - 1)
+    written = loads(dumps(score)).tempos["bpm"]
+    np.testing.assert_allclose(written, [slowest, slowest, 3.6], rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     "row", [(2**28 - 1, 1, 60, 80), (0, 1, 128, 80), (0, 1, -1, 80), (0, 1, 60, 128)]
 )
