@@ -10,6 +10,7 @@ from musicgen.attention.linear.product import encode_features
 from musicgen.attention.softmax.pattern import AttentionPattern
 from musicgen.errors import ParameterError
 from musicgen.position.base import LayerCode, at_least_fp32
+from musicgen.validation import check_choice
 
 FORMS = ("features", "exponential", "normalised")
 
@@ -40,8 +41,10 @@ def pair_weights(
         the batch and head whose logarithm is the second result [B, H], so that none overflows.
 
     Raises:
-        ValueError: `exponential` is asked for of features that estimate none.
+        ValueError: `form` is none of these words, or `exponential` is asked for of features that
+            estimate none.
     """
+    check_choice("form", form, FORMS)
     if form == "normalised":  # attention is linear in the values: those of an identity show it
         length = k.shape[1]
         values = torch.eye(length, dtype=q.dtype, device=q.device)[:, None]

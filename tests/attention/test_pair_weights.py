@@ -41,6 +41,12 @@ def test_softmax_is_exponentials(form):
     torch.testing.assert_close(unscaled(found), exponentials(q, k))
 
 
+def test_an_unknown_form_is_refused():
+    q, k = queries_and_keys()
+    with pytest.raises(ParameterError, match=r"^form=exponentials: expected one of features,"):
+        pair_weights(SoftmaxAttention(K, K**-0.5, H), q, k, LayerCode(), CAUSAL, "exponentials")
+
+
 def test_alibi_multiplies_them_by_a_power_of_the_lag():
     q, k = queries_and_keys()
     alibi = ALiBi(1, H, K, H * K)
