@@ -11,6 +11,7 @@ from PIL import Image, UnidentifiedImageError
 
 from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
 from musicgen.errors import ParameterError, UserError
+from musicgen.validation import check_choice
 
 _FOLDERS = {
     "easy": "curv_baseline",
@@ -46,6 +47,7 @@ class Pathfinder(ExampleCorpus):
         side: int,
         split_seed: int,
     ) -> None:
+        check_choice("difficulty", difficulty, _FOLDERS)
         self.root, self.side, self.split_seed = Path(root).expanduser(), side, split_seed
         self.folder = self.root / _FOLDERS[difficulty]
         self.grid = (side, side)

@@ -107,6 +107,8 @@ def test_pathfinder(tmp_path):
                 assert example.sequences[0].tolist() == list(image.getdata())
     with pytest.raises(ParameterError, match="side=16: expected 32"):
         pathfinder(root, side=16).split("train", 1024)[0]
+    with pytest.raises(ParameterError, match=r"^difficulty=harder: expected one of easy,"):
+        pathfinder(root, difficulty="harder")
 
 
 def test_wikitext(tmp_path):
