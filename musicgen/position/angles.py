@@ -15,13 +15,10 @@ from torch import Tensor
 _STEPS = 2.0**32  # in one turn
 
 
-def fp64_device(device: torch.device) -> torch.device:
-    """Return the device for computations in fp64, which Apple's GPUs do not have."""
-    return torch.device("cpu") if device.type == "mps" else device
-
-
 def to_fp64(x: Tensor) -> Tensor:
-    return x.to(fp64_device(x.device)).double()
+    """Convert to fp64, on the CPU if x is on an Apple GPU, which has none."""
+    device = torch.device("cpu") if x.device.type == "mps" else x.device
+    return x.to(device).double()
 
 
 def geometric_frequencies(even: Tensor, width: int) -> Tensor:
@@ -34,7 +31,7 @@ def angles_at(terms: Iterable[tuple[Tensor, Tensor]], dtype: torch.dtype = torch
 
     Args:
         terms: positions n, integers below 2³¹ as a rule, and frequencies f in turns per position,
-            in fp64 on `fp64_device`.
+            in fp64 (see `to_fp64`).
         dtype: of the result; fp32 or fp64.
     """
     pairs = list(terms)

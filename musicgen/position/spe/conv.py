@@ -92,7 +92,7 @@ class ConvSPE(SPE):
         if positioned is not None:  # tokens without a position share a slot that they do not use
             index = torch.where(positioned[..., None], index, index.amax((0, 1)).clamp(min=0))
         if state is None:
-            layout = _Sequence() if self.num_dims == 1 else _Grid(BLOCK_SIDES[self.num_dims - 1])
+            layout = _Sequence() if self.num_dims == 1 else _Grid()
             state = _State(self.gates(noise, device), self._class_codes(noise, device), layout)
         layout, slots, new, kept_from = state.layout.find(index)
         codes, anchors = state.codes, [torch.zeros(1, device=device)] * self.num_codes
@@ -186,12 +186,12 @@ class _Sequence:
 class _Grid:
     """The blocks that have codes in n dimensions, in the order of their use."""
 
-    side: int
     rank: dict[tuple[int, ...], int] = field(default_factory=dict)
 
     def find(self, index: Tensor) -> tuple[_Grid, Tensor, list[tuple[int, ...]], int | None]:
         """Find the slots of positions [1|B, L, P], as `_Sequence.find` does. Keep all old slots."""
-        block, offset = index // self.side, index % self.side
+        side = BLOCK_SIDES[index.shape[-1] - 1]
+        block, offset = index // side, index % side
         unique, inverse = block.flatten(0, 1).unique(dim=0, return_inverse=True)
         blocks = [tuple(coordinates) for coordinates in unique.tolist()]
         new = [b for b in blocks if b not in self.rank]
@@ -199,5 +199,5 @@ class _Grid:
         slots = torch.tensor([rank[b] for b in blocks], device=index.device)[inverse]
         slots = slots.view(index.shape[:2])
         for column in offset.unbind(-1):
-            slots = slots * self.side + column
-        return _Grid(self.side, rank), slots, new, 0 if self.rank else None
+            slots = slots * side + column
+        return _Grid(rank), slots, new, 0 if self.rank else None
