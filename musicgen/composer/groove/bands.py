@@ -48,7 +48,10 @@ def compose_band(seed: int, band: int, song: int) -> Score:
         rows = np.stack([track.notes[name] for name in track.notes.dtype.names or ()], 1)
         rows[:, :2] //= STEP
         own = generator("touch", seed, band, part)  # whatever the other parts draw
-        rows = _drum_touch(own, rows) if track.is_drum else _touch(own, rows, part)
+        if track.is_drum:
+            rows[:, 1] = pick(own, (1, 1, 1, 2, 3, 4, 6))
+        else:
+            rows = _touch(own, rows, part)
         if timing == "strummed" and not track.is_drum:
             _strum(rows, int(own.integers(1, 3)))
         elif timing == "loose":
@@ -95,11 +98,6 @@ def _pattern(
         else:
             pattern += "-" if pattern and pattern[-1] != "." and chance(rng, hold) else "."
     return pattern
-
-
-def _drum_touch(rng: np.random.Generator, rows: Rows) -> Rows:
-    rows[:, 1] = pick(rng, (1, 1, 1, 2, 3, 4, 6))
-    return rows
 
 
 def _touch(rng: np.random.Generator, rows: Rows, part: int) -> Rows:
