@@ -145,11 +145,8 @@ def extend(
 
     added = [part.file_track for _, part in placed if part.file_track not in file_tracks]
     if added:
-        num_tracks = len(file_tracks) + len(added)
-        if num_tracks >= 1 << 16:
-            raise UserError("its tracks and the new ones are more than 65,535, as many as MIDI has")
         header[8:10] = b"\0\1"
-        header[10:12] = num_tracks.to_bytes(2, "big")
+        header[10:12] = (len(file_tracks) + len(added)).to_bytes(2, "big")
     pieces[0] = bytes(header) + data[14 : next(find_chunks(data))[1]]
     return b"".join(p.chunk() if isinstance(p, _FileTrack) else p for p in [*pieces, *added])
 

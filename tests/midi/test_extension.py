@@ -103,10 +103,3 @@ def test_more_new_tracks_than_channels():
     new = Score(480, [Track(str(i), notes=notes_from([(0, 9, 60, 64)])) for i in range(16)])
     with pytest.raises(UserError, match="too few MIDI channels"):
         extend(FILES["type 0"].data(), END, new, lambda _: None, whole=False, sustain=BAR)
-
-
-def test_more_new_tracks_than_the_header_can_count():
-    file = PromptFile([scale()]).data()
-    file = file[:10] + b"\xff\xff" + file[12:] + 65_534 * b"MTrk\0\0\0\4\0\xff\x2f\0"
-    with pytest.raises(UserError, match="more than 65,535"):
-        extend(file, END, music((0, 960, 72)), lambda _: None, whole=False, sustain=BAR)
