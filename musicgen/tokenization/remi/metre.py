@@ -67,13 +67,14 @@ class Metres:
             steps, score.time_signatures, [*steps[1:], np.inf], strict=False
         ):
             metre = self.find((top, bottom))
-            if Fraction(top, bottom) != self._bars[metre]:
+            fits = Fraction(top, bottom) == self._bars[metre]
+            if not fits:
                 losses.interpret(f"{top}/{bottom} read as {self.names[metre]}", step, following)
             length = int(self.lengths[metres[-1]])
             counts.append(min(max(0, -(-(step - start) // length)), left))
             start += counts[-1] * length
             left -= counts[-1]
-            if metre != metres[-1] and start != step and left:
+            if (fits or metre != metres[-1]) and start != step and left:
                 late = f"{top}/{bottom} within a bar read from the next bar on"
                 losses.interpret(late, step, step + 1)
             metres.append(metre)
