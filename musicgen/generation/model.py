@@ -36,7 +36,7 @@ from musicgen.hub import upload
 from musicgen.metrics.key import Key, find_key
 from musicgen.midi import Score, as_score, pitched_notes, read_with_data
 from musicgen.models import Transformer
-from musicgen.tokenization.base import IntArray, Tokenizer
+from musicgen.tokenization.base import EncodingSummary, IntArray, Tokenizer
 from musicgen.tokenization.chords.progression import parse_progression
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.vocabulary import load_json, save_json
@@ -250,6 +250,8 @@ class MusicModel:
             tempos = score.clip(score.start, score.end + 1).tempos["bpm"].tolist()
             tempo = request.tempo or next(iter(tempos), None)
             prompt = empty_prompt(self.tokenizer, tempo, piece.score.time_signatures[:1])
+            read = piece.summary.notes_read
+            prompt = replace(prompt, summary=EncodingSummary(read, rules=piece.summary.rules))
         prompt = replace(prompt, name=name, last_time=piece.end_time)
         end = request.end_time(prompt)
         assert end is not None

@@ -95,6 +95,9 @@ def test_a_new_piece_along_the_chords_of_another():
     bars = np.isin(piece.tokens, piece.prompt.tokens[:1]).sum()
     assert bars == 5
     assert piece.prompt.score.num_notes == 0
+    assert not piece.prompt.notice
+    (piece,) = model(REMI()).generate(WALTZ, keep="chords")
+    assert piece.prompt.notice == "prompt 0: 3/4 read as 4/4"
 
 
 def test_chords_of_a_piece_behind_its_first_bars_begin_again():
