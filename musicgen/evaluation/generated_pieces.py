@@ -51,10 +51,11 @@ def describe(
         "new notes": new.num_notes,
         "bars": int(np.searchsorted(written.bar_starts(), last_onset, side="right")),
     }
-    if prompt.score.num_notes:
+    if prompt.end_time:
         row["notes shown to the model"] = (
             f"{prompt.summary.notes_kept:,} of {prompt.summary.notes_read:,}"
         )
+    if prompt.score.num_notes:
         for profile, target in reference.items():
             if any(histogram.any() for histogram in target.values()):
                 similarity = mean_similarity(style_profiles(new, profile), target)

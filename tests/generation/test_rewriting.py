@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
+from musicgen.evaluation.generated_pieces import describe
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.rewriting import rewritten_prompt
 from musicgen.generation.sampler import Sampler
@@ -110,6 +111,13 @@ def test_a_tune_alone_gets_new_tracks():
         for track in file.tracks[1:]
         if len(track.notes)
     )
+
+
+def test_the_row_of_a_rewritten_piece_counts_no_notes_of_a_beginning():
+    (piece,), (file,) = write(song(), keep="soprano")
+    row = describe(piece, file, {})
+    assert row["bars"] == NUM_BARS
+    assert "notes shown to the model" not in row
 
 
 def test_first_bars_of_the_other_parts_are_kept_on_request():
