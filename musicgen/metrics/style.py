@@ -41,9 +41,19 @@ Profiles = Mapping[str, FloatArray]
 """Histograms by role."""
 
 
-def style_similarity(music: Score, reference: Score, profile: Profile = "onset_duration") -> float:
-    """Compute the mean similarity of the roles that both have, in [0, 1]; NaN without any."""
-    return mean_similarity(style_profiles(music, profile), style_profiles(reference, profile))
+def style_similarity(
+    music: Score,
+    reference: Score,
+    profile: Profile = "onset_duration",
+    chunk: tuple[int, int] = (0, 1),
+) -> float:
+    """Compute the mean similarity of the roles that both have, in [0, 1]; NaN without any.
+
+    Args:
+        chunk: of `music`, see `style_profiles`.
+    """
+    found = style_profiles(music, profile, chunk)
+    return mean_similarity(found, style_profiles(reference, profile))
 
 
 def style_profiles(
