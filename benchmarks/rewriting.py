@@ -108,7 +108,10 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             found = [written(MODELS[name], path, options) for path in paths]
             row = {
                 "files": name,
-                "request": " ".join(f"{key}={value}" for key, value in options.items()),
+                "request": " ".join(
+                    f"{key}=[{value}]" if "," in value else f"{key}={value}"
+                    for key, value in options.items()
+                ),
                 "n": len(found),
                 "unchanged": sum(each.pop("unchanged") for each in found),
                 **{name: mean([each[name] for each in found]) for name in found[0]},
