@@ -92,11 +92,8 @@ class EncodedCorpus:
         check_float("val_fraction", val_fraction, below=1)
         check_float("test_fraction", test_fraction, below=1 - val_fraction)
         check_choice("chords", chords, get_args(ChordSource))
-        self.corpus, self.tokenizer, self.cache_dir = (
-            corpus,
-            tokenizer,
-            Path(cache_dir).expanduser(),
-        )
+        self.corpus, self.tokenizer = corpus, tokenizer
+        self.cache_dir = Path(cache_dir).expanduser()
         self.fractions = val_fraction, test_fraction
         self.num_workers = prepare_workers
         self.encoder = PieceEncoder(corpus, tokenizer, Limits(**limits), chords)

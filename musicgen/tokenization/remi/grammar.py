@@ -170,6 +170,7 @@ class REMIGrammar(Grammar[REMIState]):
         longest = 2 * (limit - time)  # in half grid steps
         mask[:, self._slices["Duration"]] &= ranks["Duration"] < longest
         if self._in_note[s["last"]].all() and not isinstance(state, REMIGapState):
+            # Only a velocity or a duration may follow; what limits other tokens is not needed.
             return torch.from_numpy(mask)
 
         new_tempo = ranks["Tempo"] != s["tempo"][:, None]
