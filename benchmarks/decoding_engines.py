@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -22,8 +23,6 @@ from musicgen.models import Transformer
 from musicgen.position import RoPE, SineSPE
 from musicgen.random import NoiseKey
 from musicgen.tokenization import REMI, Chorale, Tokenizer
-
-WARM_UP = 10  # steps
 
 
 def models(layers: int) -> dict[str, tuple[Transformer, Tokenizer]]:
@@ -47,42 +46,36 @@ def models(layers: int) -> dict[str, tuple[Transformer, Tokenizer]]:
     return found
 
 
-@torch.inference_mode()
-def seconds(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    engine: str,
-    rows: int,
-    steps: int,
-    warm_up: int = WARM_UP,
-) -> list[float]:
-    """CPU seconds of some steps of so many rows, each over the rows."""
+def generation(
+    model: Transformer, tokenizer: Tokenizer, engine: str, rows: int
+) -> Iterator[list[Row]]:
+    """Yield after each step of so many rows, which begin with nothing and go on without end."""
     sampler = Sampler(model, tokenizer, GenerationRequest(engine=engine, bars=4096))
     prompt = empty_prompt(tokenizer)
     context = Context(prompt, prompt.tokens, 0, None, None, 1 << 20)
-    batch = [Row(context, NoiseKey((row,))) for row in range(rows)]
-    times, last = [], time.process_time()
-    for _ in itertools.islice(sampler.steps(batch), warm_up + steps):
-        now = time.process_time()
-        times.append((now - last) / rows)
-        last = now
-    return times[warm_up:]
+    return sampler.steps([Row(context, NoiseKey((row,))) for row in range(rows)])
+
+
+def advance(steps: Iterator[object], number: int) -> None:
+    """Take some steps."""
+    for _ in itertools.islice(steps, number):
+        pass
 
 
 def main() -> None:
-    args = measure.arguments(__doc__, layers=24, rounds=4, steps=200)
+    args = measure.arguments(__doc__, layers=24, rounds=20, steps=40)
     torch.set_num_threads(1)
     rows = []
     for name, model in models(args.layers).items():
         steps = args.steps if "published" not in name else args.steps // 10
         for batch in (1, 16):
-            found: dict[str, list[float]] = {"eager": [], "onnx": []}
-            for _ in range(args.rounds):
-                for engine, times in found.items():
-                    times.append(statistics.median(seconds(*model, engine, batch, steps)))
+            sides = {engine: generation(*model, engine, batch) for engine in ("eager", "onnx")}
+            runs = {engine: partial(advance, side, steps) for engine, side in sides.items()}
+            times = measure.interleaved(runs, args.rounds, clock=time.process_time)
+            eager, onnx = ([t / steps / batch for t in times[engine]] for engine in sides)
             what = f"eager / ONNX Runtime, {name}, {batch} rows"
-            rows.append(measure.compare(what, found["eager"], found["onnx"], "CPU s a token", "—"))
-            print(what, 1 / statistics.median(found["eager"]), 1 / statistics.median(found["onnx"]))
+            rows.append(measure.compare(what, eager, onnx, "CPU s a token", "—"))
+            print(what, 1 / statistics.median(eager), 1 / statistics.median(onnx))
     measure.save_results(__file__, rows, args)
 
 
