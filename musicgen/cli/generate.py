@@ -79,6 +79,7 @@ def main(cfg: DictConfig) -> None:
             "checkpoint": str(model.path),
             **adapters,
             **{name: value for name, value in asdict(request).items() if name != "sampling"},
+            "fill": ["-".join(map(str, bars)) for bars in request.fill],
             **asdict(request.sampling),
         }
         journal = Journal(out, prompts, made_with)

@@ -13,7 +13,7 @@ from numbers import Integral, Real
 from string import Template
 from typing import Any
 
-Value = str | int | float | None
+Value = str | int | float | Sequence[Any] | None
 Metadata = Mapping[str, Value]  # by label
 
 
@@ -56,7 +56,12 @@ def fold(summary: str, body: str, kind: str = "") -> str:
 
 
 def format_value(value: Value) -> str:
-    """Format integers in full (seeds are copied), floats to four significant digits."""
+    """Format integers in full (seeds are copied), floats to four significant digits.
+
+    Lists are written as on the command line.
+    """
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(format_value, value))}]"
     if isinstance(value, Real) and not isinstance(value, Integral):
         value = float(value)
         if math.isnan(value):

@@ -169,6 +169,12 @@ def test_candidates_are_in_the_manifest(here, workplace):
     assert manifest["settings"]["ungrammatical pieces"] == 0
 
 
+def test_the_report_shows_bars_as_a_command_line_takes_them(here, workplace):
+    write(compose_pop(3, 0), workplace / "song.mid")
+    succeed(here(workplace, "generate.py", "song.mid", "fill=[3,5-6]", "out=filled"))
+    assert "<dt>fill</dt><dd>[3-3,5-6]</dd>" in (workplace / "filled/report.html").read_text()
+
+
 def test_held_out_pieces_or_no_prompt(here, workplace):
     for arguments, name in (
         (["prompt=test", "num_prompts=1", "prompt_bars=1"], "pop_*_0.mid"),
