@@ -28,7 +28,7 @@ class MidiFile(NamedTuple):
     Attributes:
         data: the bytes of the file.
         prompt_end: its tick at which the continuation begins.
-        notice: one line if the prompt's own file could not be kept; else empty.
+        notice: one line if the prompt's own file could not be kept, or a part was left empty.
         written: the notes that are new, in the file's ticks; None: those behind the prompt.
     """
 

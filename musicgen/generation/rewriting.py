@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +18,6 @@ from musicgen.midi import NoteArray, Score, Track, dumps, sort_notes
 from musicgen.midi.replacement import read_parts, replace_notes
 from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, IntArray, Tokenizer
 from musicgen.tokenization.quantization import to_grid
-from musicgen.tokenization.vocabulary import within
 from musicgen.validation import check_int
 
 _END = 2**31 - 1  # in ticks: later than all music
@@ -33,7 +33,7 @@ class RewrittenPrompt(Prompt):
         written: which of the decoded tracks are written there.
         rewritten: which of the piece's own parts lose their notes there.
         kept: the decoded piece without the notes that are written anew.
-        num_written: returns how many tokens of the written piece [L] are in the gaps.
+        num_written: returns how many tokens of the written piece [L] are new in the gaps.
         own: the piece in its own ticks, with its file's parts as tracks.
         early: ticks by which a note of it may precede the grid step that it is on.
         velocity: of the notes that are written; None: as they are written.
@@ -109,7 +109,7 @@ class RewrittenPiece(Continuation):
         """
         prompt, new = self.prompt, self.new_score
         if keep_prompt == "tokens" or prompt.data is None:
-            return MidiFile(dumps(self.score), 0, written=new)
+            return MidiFile(dumps(self.score), 0, self._notice(new), new)
         replaced = dict[int, Sequence[tuple[int, int]]]()
         notes, added = dict[int, NoteArray](), list[Track]()
         for voice, track in enumerate(new.tracks):
@@ -122,7 +122,18 @@ class RewrittenPiece(Continuation):
             elif len(track.notes):
                 added.append(track)
         data = replace_notes(prompt.data, replaced, notes, added, early=prompt.early)
-        return MidiFile(data, 0, written=new)
+        return MidiFile(data, 0, self._notice(new), new)
+
+    def _notice(self, new: Score) -> str:
+        """Say which parts have lost all their notes and got none."""
+        prompt = self.prompt
+        tracks = zip(prompt.piece.tracks, prompt.kept.tracks, new.tracks, strict=True)
+        empty = ", ".join(
+            track.name
+            for own, kept, track in tracks
+            if len(own.notes) > len(kept.notes) and not len(track.notes)
+        )
+        return empty and f"{prompt.name}, sample {self.sample}: no note of {empty} was written"
 
     def _num_notes(self, part: int) -> tuple[int, int]:
         """Return how many notes a part has in the gaps, and in all."""
@@ -222,10 +233,9 @@ def _rewritten_prompt(
         ]
         return tokenizer.encode(replace(score, tracks=named))
 
-    def num_written(tokens: IntArray) -> int:
-        music = tokens[~within(tokens, tokenizer.families.get("BOS", range(0)))]
-        times = tokenizer.times(tokens)[-len(music) :]
-        return sum(int(((times >= first) & (times < last)).sum()) for first, last in gaps)
+    def in_gaps(tokens: IntArray) -> Counter[tuple[int, int]]:
+        pairs = zip(tokenizer.times(tokens).tolist(), tokens.tolist(), strict=True)
+        return Counter(pair for pair in pairs if any(a <= pair[0] < b for a, b in gaps))
 
     whole = encode(score.tracks)
     end, early = tokenizer.end_time(whole), score.ticks_per_beat // (2 * tokenizer.steps_per_beat)
@@ -255,7 +265,7 @@ def _rewritten_prompt(
         written=tuple(written),
         rewritten=tuple(rewritten),
         kept=tokenizer.decode(tokens),
-        num_written=num_written,
+        num_written=lambda written: (in_gaps(written) - in_gaps(tokens)).total(),
         own=score,
         early=early,
         velocity=None

@@ -9,7 +9,7 @@ import torch
 from musicgen.errors import UserError
 from musicgen.evaluation.generated_pieces import describe
 from musicgen.generation.request import GenerationRequest
-from musicgen.generation.rewriting import rewritten_prompt
+from musicgen.generation.rewriting import finished, rewritten_prompt
 from musicgen.generation.sampler import Sampler
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
@@ -98,7 +98,9 @@ def test_kept_parts_stay_as_they_are_and_the_others_are_written(keep):
         for track, own in zip(piece.score.tracks, held.tracks, strict=True):
             if track.name.lower() in names:
                 assert track == own
-        assert piece.num_new_tokens == 4 * 12 * NUM_BARS
+        new = [track for track in piece.score.tracks if track.name.lower() not in names]
+        sixteenths = sum(int(track.notes["duration"].sum()) // 120 for track in new)
+        assert piece.num_new_tokens == sixteenths
 
 
 def test_a_tune_alone_gets_new_tracks():
@@ -336,6 +338,15 @@ def test_pieces_that_are_no_voices_are_one_line():
 def test_models_that_have_not_learned_it_say_so(options):
     with pytest.raises(UserError, match="this model has not learned"):
         write(song(), tokenizer=Chorale(), model=None, **options)
+
+
+def test_parts_that_are_left_empty_are_named():
+    (piece,), _ = write(band(), keep="drums", prompt_bars=11, model=GROOVE_MODEL, tokenizer=GROOVE)
+    assert piece.midi_file().notice == ""
+    empty = finished(piece.prompt, 0, piece.prompt.tokens, piece.prompt.kept)
+    line = "song.mid, sample 0: no note of Guitar, Piano was written"
+    assert [empty.midi_file(keep).notice for keep in ("original", "tokens")] == [line] * 2
+    assert empty.num_new_tokens == 0
 
 
 def test_a_drummer_alone_gets_a_band():
