@@ -36,17 +36,17 @@ demo: $(STAMP) ## Train a small model for three minutes, continue music with it 
 	@echo "Open generated/demo/index.html to see and hear what both models wrote from the same bars: the best of four candidates by likelihood and notes in key, so their notes in key show that choice; and evaluated/demo/index.html for the verdict on yours"
 
 export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs/... TO=folder [FORMAT=onnx DTYPE=int8]
-	$(RUN) -m musicgen.pretrained $(or $(FROM),latest) $(or $(TO),$(error give TO=FOLDER)) \
+	$(RUN) -m musicgen.pretrained "$(or $(FROM),latest)" "$(or $(TO),$(error give TO=FOLDER))" \
 	  $(addprefix --format ,$(FORMAT)) $(addprefix --dtype ,$(DTYPE))
 
 page: $(STAMP) ## Write a run as one HTML file that composes: make page FROM=outputs/... TO=song.html
-	$(RUN) -m musicgen.pretrained --format page $(or $(FROM),latest) $(or $(TO),$(error give TO=song.html))
+	$(RUN) -m musicgen.pretrained --format page "$(or $(FROM),latest)" "$(or $(TO),$(error give TO=song.html))"
 
 pretrained: $(STAMP) ## Train, export and measure the models of the package (hours)
 	$(RUN) -m benchmarks.pretrained
 
 temperature: $(STAMP) ## Choose the sampling that suits a run: make temperature FROM=outputs/...
-	$(RUN) -m musicgen.evaluation.choose_temperature $(or $(FROM),latest)
+	$(RUN) -m musicgen.evaluation.choose_temperature "$(or $(FROM),latest)"
 
 table: $(STAMP) ## Published figures beside those of your runs: make table PAPER=spe2021 (lrpe2023, alfons2022)
 	$(RUN) -m benchmarks.published $(or $(PAPER),$(error give PAPER=spe2021, lrpe2023 or alfons2022))
@@ -68,7 +68,7 @@ bench-gpu: $(STAMP) ## Run the benchmarks on an NVIDIA GPU, in bf16
 	for name in $(BENCHMARKS); do $(RUN) -m benchmarks.$$name --device cuda || exit 1; done
 
 gpu-check: $(STAMP) ## Check a GPU: correctness, speed, then the paper's models for MINUTES=8; call it again to go on
-	$(RUN) -m benchmarks.gpu_check --device $(DEVICE) --minutes $(MINUTES) $(if $(ROOT),--root $(ROOT))
+	$(RUN) -m benchmarks.gpu_check --device $(DEVICE) --minutes $(MINUTES) $(if $(ROOT),--root "$(ROOT)")
 
 docs: $(STAMP) ## Build the pages of docs/ with a reference of every setting: docs/_build/html
 	$(RUN) -m sphinx -q -W --keep-going docs docs/_build/html

@@ -18,7 +18,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m musicgen.pretrained", description=__doc__)
     parser.add_argument("run", help="a run's folder (its best), a .ckpt file, latest, or a name")
     parser.add_argument(
-        "folder", type=Path, help="where config.json and the other files go; of a page, its file"
+        "folder",
+        type=lambda path: Path(path).expanduser(),
+        help="where config.json and the other files go; of a page, its file",
     )
     parser.add_argument(
         "--dtype",
