@@ -12,7 +12,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 
 from musicgen.cli.adaptation import write_adapter_file
@@ -25,7 +25,7 @@ from musicgen.cli.run_recorder import RunRecorder
 from musicgen.cli.threads import set_up_cpu
 from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
-from musicgen.errors import UserError, parameter_of
+from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.sampling import SamplingParams
 from musicgen.models import parameter_count
 from musicgen.run_folders import LAST
@@ -105,6 +105,10 @@ def _check_settings(cfg: DictConfig) -> None:
             "optimizer=muon needs whole matrices, which trainer.strategy=fsdp divides; "
             "give optimizer=adamw"
         )
+    seconds = OmegaConf.select(cfg, "callbacks.clock.seconds")
+    if seconds is not None and cfg.scheduler.get("cooldown", 1) == 1:
+        expected = "expected scheduler=warmup_cooldown beside it, with a cooldown below 1"
+        raise ParameterError("callbacks.clock.seconds", seconds, expected)
 
 
 def _loggers(cfg: DictConfig) -> list[Logger]:

@@ -36,6 +36,19 @@ ERRORS = {
         ["train.py", "+trainer.strategy=fsdp"],
         ["optimizer=muon needs whole matrices", "give optimizer=adamw"],
     ),
+    "clock without a cooldown": (
+        ["train.py", "callbacks.clock.seconds=9"],
+        ["callbacks.clock.seconds=9: expected scheduler=warmup_cooldown beside it"],
+    ),
+    "clock and a cooldown of all steps": (
+        [
+            "train.py",
+            "callbacks.clock.seconds=9",
+            "scheduler=warmup_cooldown",
+            "scheduler.cooldown=1",
+        ],
+        ["callbacks.clock.seconds=9: ", "with a cooldown below 1"],
+    ),
     "value to find": (["train.py", *TINY, "find=speed"], ["find=speed: expected one of"]),
     "prompts in two ways": (["generate.py", "x.mid", "prompt=y.mid"], ["x.mid: ", "not both"]),
     "prompt missing": (["generate.py", "no/such.mid"], ["error: no/such.mid: cannot be read"]),
