@@ -37,7 +37,6 @@ from musicgen.metrics.key import Key, find_key
 from musicgen.midi import Score, as_score, pitched_notes, read_with_data
 from musicgen.models import Transformer
 from musicgen.tokenization.base import EncodingSummary, IntArray, Tokenizer
-from musicgen.tokenization.chords.progression import parse_progression
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.vocabulary import load_json, save_json
 from musicgen.validation import check_float
@@ -228,11 +227,11 @@ class MusicModel:
         return replace(prompt, programs=programs)
 
     def _with_chords(self, prompt: Prompt, request: GenerationRequest) -> Prompt:
-        if request.chords is None:
+        if request.progression is None:
             return prompt
         end = request.end_time(prompt)
         assert end is not None
-        return prompt_with_chords(self.tokenizer, prompt, parse_progression(request.chords), end)
+        return prompt_with_chords(self.tokenizer, prompt, request.progression, end)
 
     def _with_chords_of(
         self,

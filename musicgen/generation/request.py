@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from musicgen.errors import ParameterError, UserError
@@ -158,11 +159,14 @@ class GenerationRequest:
         """Whether continuations have the chords of the prompt's piece."""
         return self.keep == ("chords",)
 
+    @cached_property
+    def progression(self) -> list[list[int]] | None:
+        """The chords of each bar that is added, as `parse_progression` returns them."""
+        return None if self.chords is None else parse_progression(self.chords)
+
     def _check_chords(self) -> None:
-        if self.chords is not None:
-            parse_progression(self.chords)
-            if self.keeps_chords:
-                raise ParameterError("chords", self.chords, "expected no keep beside it")
+        if self.progression is not None and self.keeps_chords:
+            raise ParameterError("chords", self.chords, "expected no keep beside it")
         if self.total_tokens is not None:
             for name, value in ("chords", self.chords), ("keep", ",".join(self.keep)):
                 if value:
