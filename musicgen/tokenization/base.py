@@ -239,8 +239,9 @@ class Tokenizer(TokenCoordinates):
             tracks.append(replace(old, notes=sort_notes(np.concatenate([old.notes, added]))))
         markers = [marker for marker in new.markers if marker.tick < last]
         tempos = new.tempos[new.tempos["tick"] < last]
-        rest = piece.clip(last, piece.end + 1)
-        if rest.num_notes:
+        final = max([0, *piece.tempos["tick"], *(marker.tick for marker in piece.markers)])
+        rest = piece.clip(last, max(final, piece.end) + 1)
+        if rest.num_notes or final >= last:
             rest.tempos["tick"] += last
             tempos = np.concatenate([tempos, rest.tempos])
             markers += [marker._replace(tick=marker.tick + last) for marker in rest.markers]

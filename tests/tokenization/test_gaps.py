@@ -193,13 +193,14 @@ def test_bars_of_several_metres_are_parts_and_keep_their_metre():
 
 def test_chords_and_tempi_of_the_gap_end_with_it():
     score = piece(remi, 0)
+    score.markers.append(Marker(9 * BAR, "A_m"))  # behind the last note
     tokens, start, end = with_gap(remi, score, 2, 4, ())
     (part,) = remi.gaps(tokens, start, end, [True], 16)
     names = ["Beat_0", "Chord_F#_m", "Pitch_60", "Velocity_50", "Duration_2", "Bar"]
     filled = np.append(part.tokens, [remi.vocabulary.id(name) for name in names])
     closed = remi.decode(remi.close_gap(tokens, start, end, [True], filled))
     texts = {marker.tick // BAR: marker.text for marker in closed.markers}
-    assert [texts[i] for i in (1, 2, 4)] == ["D_M", "F#_m", "G_M"]
+    assert [texts.get(i) for i in (1, 2, 4, 9)] == ["D_M", "F#_m", "G_M", "A_m"]
     assert 3 not in texts
 
 
