@@ -75,13 +75,14 @@ def export(args: argparse.Namespace, name: str, folder: Path) -> None:
     for i, (settings, _, _) in enumerate(cards.RECIPES[name]):
         run_folder, before = args.out / f"{name}-{i}", args.out / f"{name}-{i - 1}"
         train(run_folder, *settings.replace("RUN", str(before)).split(), *args.settings)
-    run("-m", "musicgen.evaluation.choose_temperature", run_folder)
     model = musicgen.load(find_checkpoint(str(run_folder), setting="init"))
     if name in cards.AVERAGES:
         number, share = cards.AVERAGES[name]
         before = find_checkpoint(str(args.out / f"{name}-{number}"), setting="init")
         average(musicgen.load(before), model, share)
-    model.save_pretrained(folder, dtype="float16")
+    model.save_pretrained(args.out / name)
+    run("-m", "musicgen.evaluation.choose_temperature", args.out / name)
+    musicgen.load(args.out / name).save_pretrained(folder, dtype="float16")
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     if size > MAX_MEGABYTES:
         sys.exit(f"{folder}: {size:.1f} MB, more than {MAX_MEGABYTES}")
