@@ -16,8 +16,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # several share the cores
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
 
-# The same examples in every run.
-settings.register_profile("same", derandomize=True)
+# The same examples in every run, and on slow machines.
+settings.register_profile("same", derandomize=True, deadline=None)
 settings.load_profile("same")
 
 ROOT = Path(__file__).parents[1]

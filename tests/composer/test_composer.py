@@ -77,7 +77,7 @@ def test_pieces_differ():
     assert len({dumps(piece) for piece in pieces}) == len(pieces)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seeds, st.integers(0, 10_000))
 def test_properties_of_pop_pieces(seed, index):
     score = compose_pop(seed, index)
@@ -111,7 +111,7 @@ def test_properties_of_pop_pieces(seed, index):
     assert all(a != b for a, b in pairwise(texts))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seeds, families, st.integers(0, 50), st.integers(0, 50))
 def test_properties_of_grooves(seed, family, style, song):
     score = compose_groove(seed, family, style, song)
@@ -128,7 +128,7 @@ def test_properties_of_grooves(seed, family, style, song):
     assert_playable(score)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seeds, st.integers(0, 50), st.integers(0, 50))
 def test_properties_of_bands(seed, band, song):
     score = compose_band(seed, band, song)

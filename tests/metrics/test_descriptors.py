@@ -30,7 +30,7 @@ note_rows = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(rows=note_rows)
 def test_bar_measures_match_their_definitions(rows):
     rows = [*rows, (4 * BAR, 60)]  # five bars

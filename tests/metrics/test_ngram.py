@@ -27,7 +27,7 @@ def witten_bell(corpus, history, token):
     return (after.count(token) + len(set(after)) * lower) / (len(after) + len(set(after)))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(corpus=corpora, sequence=st.lists(st.integers(0, V - 1), max_size=8))
 def test_losses_match_the_recursion(corpus, sequence):
     model = InterpolatedTrigram(V).fit(corpus)
@@ -46,7 +46,7 @@ def test_small_case_by_hand():
     np.testing.assert_allclose(np.exp(-model.losses([0, 0, 0])), [unigram, bigram, trigram])
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(corpus=corpora)
 def test_probabilities_sum_to_one(corpus):
     model = InterpolatedTrigram(V).fit(corpus)

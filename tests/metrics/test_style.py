@@ -32,7 +32,7 @@ note_rows = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(rows=note_rows, tpb=st.sampled_from([7, 12, 24, 25]))
 def test_onset_duration_matches_its_definition(rows, tpb):
     expected = np.zeros((24, 12))
@@ -45,7 +45,7 @@ def test_onset_duration_matches_its_definition(rows, tpb):
     np.testing.assert_allclose(got, expected, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(rows=note_rows, tpb=st.sampled_from([7, 12, 24, 25]))
 def test_time_pitch_matches_its_definition(rows, tpb):
     expected = np.zeros((24, 41))

@@ -66,7 +66,7 @@ def scores(draw):
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(scores())
 def test_reading_inverts_writing(score):
     assert loads(dumps(score)) == score

@@ -4,7 +4,7 @@ import io
 
 import mido
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from musicgen.errors import UserError
@@ -30,7 +30,6 @@ def rows_of(track):
     return [tuple(row) for row in track.notes.tolist()]
 
 
-@settings(deadline=None)
 @given(st.lists(NOTES.map(without_overlaps), min_size=1, max_size=3), st.data())
 def test_other_notes_stay_and_new_ones_are_added(tracks, data):
     names = ["a", "b", "c"]

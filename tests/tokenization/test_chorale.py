@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from musicgen.midi import Score, TimeSignature, Track, dumps, loads, notes_from
@@ -51,7 +51,6 @@ def test_tokens_by_hand():
     assert list(describe_tokens(chorale, tokens[:5], 16)) == ["   1 1         BOS  C5  G4  E4  C3"]
 
 
-@settings(deadline=None)
 @given(PIECES)
 def test_frames_encode_to_themselves_up_to_silence_at_the_end(frames):
     tokens, summary = chorale.encode_with_summary(score_of_frames(frames))
@@ -81,7 +80,6 @@ TRACKS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(TRACKS, st.sampled_from([1, 2, 16384]), st.sampled_from([24, 100, 480]))
 def test_any_score_has_an_encoding_that_stays_the_same(tracks, max_beats, ticks_per_beat):
     tokenizer = Chorale(max_beats=max_beats)

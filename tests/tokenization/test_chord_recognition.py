@@ -106,7 +106,7 @@ notes = st.lists(
 
 
 @given(notes)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_sounding_equals_plain_loops(rows):
     edges = np.array([0, 480, 720, 1200, 2000, 3000, 4000, 9000])
     expected = np.zeros((7, 132))  # eleven octaves
@@ -124,7 +124,7 @@ def test_sounding_equals_plain_loops(rows):
 
 
 @given(st.integers(1, 5), st.integers(2, 4), st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_path_is_optimal(num_beats, num_states, seed):
     rng = np.random.default_rng(seed)
     fits, cost = rng.normal(size=(num_beats, num_states)), rng.random(num_beats)
@@ -138,7 +138,7 @@ def test_the_path_is_optimal(num_beats, num_states, seed):
 
 
 @given(st.integers(0, 2**20), st.integers(-6, 6))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_transposed_music_has_transposed_chords(seed, shift):
     # Below C5, so that the weight of high notes plays no part. Off the grid and ending together, so
     # that no two sequences of chords are equally good.

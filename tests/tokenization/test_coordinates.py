@@ -61,7 +61,7 @@ def test_coordinates_of_groove2groove_by_hand():
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_coordinates_are_those_of_the_prefix_and_of_single_steps(walk, name, data):
     tokenizer = TOKENIZERS[name]
     names = [n for n in NAMES if n != "chord" or tokenizer.chords]

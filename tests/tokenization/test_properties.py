@@ -205,7 +205,7 @@ TOKENIZERS = pytest.mark.parametrize("tokenizers", [REMIS, GROOVES], ids=["remi"
 
 @TOKENIZERS
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_decoding_inverts_encoding_up_to_the_grid(grammar_error, tokenizers, data):
     tokenizer, score = data.draw(tokenizers), data.draw(SCORES)
     tokens, summary = tokenizer.encode_with_summary(score)
@@ -222,7 +222,7 @@ def test_decoding_inverts_encoding_up_to_the_grid(grammar_error, tokenizers, dat
 
 @TOKENIZERS
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_encoding_inverts_decoding_and_positions_are_note_onsets(
     grammar_error, walk, tokenizers, data
 ):
@@ -251,7 +251,7 @@ def test_encoding_inverts_decoding_and_positions_are_note_onsets(
     ids=["remi", "groove", "chorale"],
 )
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_crops_are_grammatical_with_or_without_augmentation(grammar_error, tokenizers, data):
     tokenizer, score = data.draw(tokenizers), data.draw(SCORES)
     tokens = tokenizer.encode(score).astype(np.int16)
@@ -272,7 +272,7 @@ def test_crops_are_grammatical_with_or_without_augmentation(grammar_error, token
 
 
 @given(tokenizer=REMIS | GROOVES | CHORALES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_saved_tokenizer_is_loaded_unchanged(tokenizer, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "my tokenizer, für Señor.json"
     tokenizer.save(path)

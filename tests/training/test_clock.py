@@ -44,7 +44,13 @@ def test_the_rate_warms_up_stays_and_falls_to_zero():
 def test_the_clock_decides_the_steps_and_these_decide_the_weights(run, tmp_path, monkeypatch):
     tick(monkeypatch, count())  # a second a step
     shown = []
-    monkeypatch.setattr(Progress, "update", lambda *args, **given: shown.append(given["total"]))
+    updated = Progress.update
+
+    def update(self, *args, **given):
+        shown.extend([given["total"]] if "total" in given else [])
+        updated(self, *args, **given)
+
+    monkeypatch.setattr(Progress, "update", update)
     run("clock", *CLOCK, "callbacks.clock.seconds=11")
     # Of 12 steps, the rate stays for 7, which are more than 60% of the seconds; of 9, for 5.
     assert saved(tmp_path / "clock")["global_step"] == shown[-1] == 9
