@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from musicgen.errors import UserError
-from musicgen.export.step import RINGS, RecurrentStep
+from musicgen.export.step import SLOTS, RecurrentStep
 
 if TYPE_CHECKING:
     import onnx
@@ -42,8 +42,8 @@ def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
     two = torch.tensor([0, 0])  # rows; of one, torch would make a constant
     state = step.template.select(two).tensors()
     positions = torch.zeros(2, step.model.num_position_columns, dtype=torch.long)
-    rows, slots = {0: torch.export.Dim("batch")}, torch.export.Dim("slots")
-    of_state = {k: rows | ({RINGS[k][1]: slots} if k in RINGS else {}) for k in state}
+    rows, slots = {0: torch.export.Dim("batch")}, torch.export.Dim("slots", min=3)
+    of_state = {k: rows | ({SLOTS[k]: slots} if k in SLOTS else {}) for k in state}
     with torch.no_grad(), _quiet():
         changed = step(two, positions, state)[1]
         program = torch.export.export(

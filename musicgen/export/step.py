@@ -27,12 +27,15 @@ RINGS = {
 """Parts of a state that a step only reads. Whoever calls it writes another input to each before, at
 the index length mod W of an axis: that input and the axis."""
 
+SLOTS = {name: axis for name, (_, axis) in RINGS.items()} | {"copied.matches": 1}
+"""The axis of the slots in all parts of a state that have as many as a ring."""
+
 
 class _WrittenRing(CopyState):
     """A copy head's state to whose ring the token of a step has been written already."""
 
     def write(self, tokens: Tensor, index: Tensor, *, overwrite: bool = True) -> CopyState:
-        return self
+        return self.match(tokens, index)
 
 
 class RecurrentStep(nn.Module):

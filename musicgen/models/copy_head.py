@@ -15,6 +15,8 @@ from musicgen.validation import check_choice, check_int
 _SCALE = 15.0  # of the cosines in the logits
 BIAS_SCALE = 75.0  # the lag bias needs so many times the learning rate of the others
 _NUM_TAPS, _TOKEN_DIM = 16, 32  # tokens that a key sees itself, and the width of their embedding
+_NUM_LEVELS = 8  # a match of 1, 2, 4, … 128 tokens has level 1, 2, 3, … 8; a shorter one 0
+_LONGEST = 1 << (_NUM_LEVELS - 1)
 _BLOCK = 256  # queries at a time
 _HIDDEN = -1e30  # logit of a key that a query does not see
 EMPTY = -(1 << 30)  # bar of a slot without a token
@@ -29,6 +31,7 @@ class CopyState(NamedTuple):
     keys: Tensor  # [B, H, W, K]
     bars: Tensor  # [B, W]; EMPTY where there is no token
     successors: Tensor  # [B, W], ids
+    matches: Tensor  # [B, W], how many tokens up to the key's are the row's last ones, at most 128
     last_key: Tensor  # [B, H, K], of the last token, whose successor is still to come
     last_bar: Tensor  # [B]
     embedded: Tensor  # [B, taps − 1, _TOKEN_DIM], what the convolution keeps
@@ -42,12 +45,25 @@ class CopyState(NamedTuple):
         """
         rows = torch.arange(len(tokens), device=tokens.device)
         slot = index % self.bars.shape[1]
+        state = self.match(tokens, index)
         put = Tensor.index_put_ if overwrite else Tensor.index_put
-        return self._replace(
+        return state._replace(
             keys=put(self.keys.transpose(1, 2), (rows, slot), self.last_key).transpose(1, 2),
             bars=put(self.bars, (rows, slot), self.last_bar),
             successors=put(self.successors, (rows, slot), tokens),
         )
+
+    def match(self, tokens: Tensor, index: Tensor) -> CopyState:
+        """Return the state whose `matches` are those of one more token [B] of an index [B].
+
+        That of the oldest key is 0: the slot before its own has the newest token.
+        """
+        slots = torch.arange(self.bars.shape[1], device=tokens.device)
+        newest = index[:, None] % (slots[-1:] + 1)  # by a tensor, which ONNX needs
+        same = (self.successors == tokens[:, None]) & (slots != newest)
+        before = self.matches.masked_fill(self.bars == EMPTY, 0)
+        matches = torch.where(same, (before + 1).clamp(max=_LONGEST), 0)
+        return self._replace(matches=torch.cat((matches[:, -1:], matches[:, :-1]), dim=1))
 
     def select(self, rows: Tensor) -> CopyState:
         """Return the states of the given rows, which may repeat."""
@@ -62,10 +78,12 @@ class CopyState(NamedTuple):
 class CopyHead(nn.Module):
     """Mix the model's distribution with those of heads that copy what followed earlier tokens.
 
-    p = g_0 p_model + Σ_h g_h Σ_j a_hj [token j + 1], with a_h = softmax_j(15 q̂_h·k̂_hj + b_h[lag])
-    over the last tokens: a pointer network (Merity et al. 2017; See et al. 2017) with a bias by the
-    lag in bars. Queries and keys see the last layer's output and the last 16 tokens themselves; the
-    gates g also see how well keys match, log Σ_j exp(logit), and how many there are.
+    p = g_0 p_model + Σ_h g_h Σ_j a_hj [token j + 1], with
+    a_h = softmax_j(15 q̂_h·k̂_hj + b_h[lag] + c_h[match]) over the last tokens: a pointer network
+    (Merity et al. 2017; See et al. 2017) with biases by the lag in bars and by how many tokens up
+    to key j are the last ones: none, 1, 2–3, 4–7, … 128 or more. Queries and keys see the last
+    layer's output and the last 16 tokens themselves; the gates g also see the longest match, how
+    well keys match, log Σ_j exp(logit), and how many there are.
 
     Args:
         dim: model width D.
@@ -76,6 +94,8 @@ class CopyHead(nn.Module):
         coordinate: `bar`; or `index`, for tokens without bars: the window then has `max_lag` equal
             parts in place of bars.
     """
+
+    levels: Tensor  # of matches of 0, 1, 2, … 128 tokens
 
     def __init__(
         self,
@@ -102,12 +122,27 @@ class CopyHead(nn.Module):
         self.sizes = (heads * width, heads * width, 1 + heads)
         self.projection = nn.Linear(dim + _TOKEN_DIM, sum(self.sizes))
         self.scaled_lag_bias = nn.Parameter(torch.zeros(heads, max_lag + 1))
+        self.match_steps = nn.Parameter(torch.full((heads, _NUM_LEVELS), 2.0))
+        self.gate_steps = nn.Parameter(torch.full((heads, _NUM_LEVELS), 1.0))
         self.match_weight = nn.Parameter(torch.zeros(2, heads))
+        nn.init.constant_(self.projection.bias[-heads:], -5.0)  # open gates soon close, for ever
+        levels = [length.bit_length() for length in range(_LONGEST + 1)]
+        self.register_buffer("levels", torch.tensor(levels), persistent=False)
 
     @property
     def lag_bias(self) -> Tensor:
         """b, by lag in bars: [H, max_lag + 1]."""
         return BIAS_SCALE * self.scaled_lag_bias
+
+    @property
+    def match_bias(self) -> Tensor:
+        """c, by the level of a match: [H, levels + 1]."""
+        return F.pad(self.match_steps.cumsum(1), (1, 0))
+
+    @property
+    def gate_bias(self) -> Tensor:
+        """d, by the level of the longest match: [H, levels + 1]."""
+        return F.pad(self.gate_steps.cumsum(1), (1, 0))
 
     def forward(
         self,
@@ -198,13 +233,15 @@ class CopyHead(nn.Module):
             behind = index[block, None] - index[near]
             visible = (behind >= 1) & (behind <= self.window)
             visible = visible & (of_keys[:, None, near] > bars[:, block, None] - num_lags)
-            arguments = q[:, :, block], k[:, :, near], visible[:, None]
+            levels = _match_levels(tokens, block, near).masked_fill(behind == self.window, 0)
+            arguments = q[:, :, block], k[:, :, near], visible[:, None], levels, self.match_bias
             if targets is None:
                 total, weights = _attend(*arguments)
             else:
                 matches = successors[..., near] == targets[:, rows, None]
                 total, copied = _Lookup.apply(*arguments, matches[:, None])
-            log_gates = self._log_gates(gates[:, block], total, index[block])
+            longest = levels.masked_fill(~visible, 0).amax(-1).int()  # [B, N]
+            log_gates = self._log_gates(gates[:, block], total, index[block], longest)
             shares = log_gates[..., 1:].exp().transpose(1, 2)
             if targets is None:
                 weights = (shares[..., None] * weights).sum(1)
@@ -229,19 +266,23 @@ class CopyHead(nn.Module):
         bias = F.pad(self.lag_bias + state.lag_bias[:, None], (0, 1), value=_HIDDEN)
         lag = (bars - state.bars).clamp(max=bias.shape[2] - 1)[:, None]
         of_keys = bias.gather(2, lag.expand(-1, self.heads, -1))  # [B, H, W]
+        levels = self.levels[state.matches]  # [B, W]
+        of_keys = of_keys + self.match_bias[:, levels].transpose(0, 1)
         scores = (q @ state.keys.mT).squeeze(2) + of_keys
         weights = scores.softmax(-1)
         total = scores.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()
-        log_gates = self._log_gates(gates, total, index)
+        longest = levels.masked_fill(lag[:, 0] > self.max_lag, 0).amax(-1, keepdim=True)
+        log_gates = self._log_gates(gates, total, index, longest)
         weights = log_gates[..., 1:].exp() @ weights
         return _mix(log_gates, logits, weights, state.successors[:, None])
 
-    def _log_gates(self, gates: Tensor, total: Tensor, index: Tensor) -> Tensor:
-        """Return log g [B, N, 1 + H] of `projected` gates, totals [B, H, N] and token indices."""
+    def _log_gates(self, gates: Tensor, total: Tensor, index: Tensor, longest: Tensor) -> Tensor:
+        """Return log g [B, N, 1 + H] of `projected` gates, totals [B, H, N], indices and levels."""
         weight, per_count = self.match_weight
         total = total.transpose(1, 2)
         count = index.clamp(min=1, max=self.window)[..., None].log()
         match = gates[..., 1:] + total * weight + count * per_count
+        match = match + self.gate_bias.T[longest]
         match = match.masked_fill(total < 0.5 * _HIDDEN, -torch.inf)  # there is no key
         return torch.cat((gates[..., :1], match), dim=-1).log_softmax(-1)
 
@@ -253,15 +294,41 @@ class CopyHead(nn.Module):
         keys = k.new_zeros(batch, heads, self.window, width).index_copy(2, slots, k[:, :, kept - 1])
         empty = tokens.new_full((batch, self.window), EMPTY)
         ring = empty.index_copy(1, slots, bars[:, kept - 1])
-        successors = torch.zeros_like(empty).index_copy(1, slots, tokens[:, kept])
+        last_tokens = torch.arange(max(0, length - self.window), length, device=k.device)
+        successors = torch.zeros_like(empty)
+        successors = successors.index_copy(1, last_tokens % self.window, tokens[:, last_tokens])
+        ends = F.pad(tokens, (_LONGEST - 1, 0), value=-1).unfold(1, _LONGEST, 1)
+        lengths = (ends == ends[:, -1:]).flip(-1).cumprod(-1).sum(-1)  # [B, L]
+        matches = torch.zeros_like(empty).index_copy(1, slots, lengths[:, kept - 1])
         lag_bias = k.new_zeros(batch, self.scaled_lag_bias.shape[1])
         last = k[:, :, -1].clone(), bars[:, -1].clone()
-        return CopyState(keys, ring, successors, *last, embedded, lag_bias)
+        return CopyState(keys, ring, successors, matches, *last, embedded, lag_bias)
 
 
-def _attend(q: Tensor, k: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log Σ_j exp(q·k_j) over visible keys, [B, H, N], and their softmax."""
-    scores = (q @ k.mT).masked_fill(~visible, _HIDDEN)
+def _match_levels(tokens: Tensor, queries: slice, keys: slice) -> Tensor:
+    """Return the levels of the matches between queries and keys, [B, N, W], of tokens [B, L]."""
+    reach = _LONGEST - 1
+    of_queries, of_keys = (
+        F.pad(tokens, (reach, 0), value=value)[:, part.start : part.stop + reach]
+        for part, value in ((queries, -1), (keys, -2))  # nothing is the same before the first token
+    )
+    same = of_queries[:, :, None] == of_keys[:, None]
+    found = torch.zeros_like(same[:, reach:, reach:], dtype=torch.uint8)
+    for level in range(_NUM_LEVELS):
+        if level > 0:
+            half = 1 << (level - 1)
+            same = same[:, half:, half:] & same[:, :-half, :-half]
+        first = reach + 1 - (1 << level)
+        found += same[:, first:, first:]
+    return found
+
+
+def _attend(
+    q: Tensor, k: Tensor, visible: Tensor, levels: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return log Σ_j exp(q·k_j + bias) over visible keys, [B, H, N], and their softmax."""
+    scores = q @ k.mT + bias[:, levels.int()].transpose(0, 1)
+    scores = scores.masked_fill(~visible, _HIDDEN)
     highest = scores.amax(-1, keepdim=True).detach()
     weights = (scores - highest).exp()
     total = weights.sum(-1, keepdim=True)
@@ -276,21 +343,30 @@ class _Lookup(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, visible: Tensor, matches: Tensor
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        visible: Tensor,
+        levels: Tensor,
+        bias: Tensor,
+        matches: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        total, weights = _attend(q, k, visible)
+        total, weights = _attend(q, k, visible, levels, bias)
         matching = (weights * matches).sum(-1)
-        ctx.save_for_backward(q, k, visible, matches, matching)
+        ctx.save_for_backward(q, k, visible, levels, bias, matches, matching)
         return total, matching
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, visible, matches, matching = ctx.saved_tensors
+        q, k, visible, levels, bias, matches, matching = ctx.saved_tensors
         of_total, of_matching = (gradient[..., None] for gradient in gradients)
-        _, weights = _attend(q, k, visible)
+        _, weights = _attend(q, k, visible, levels, bias)
         others = of_total - of_matching * matching[..., None]
         scores = weights * torch.where(matches, others + of_matching, others)
-        return scores @ k, scores.mT @ q, None, None
+        matched = levels > 0  # few are
+        one_hot = F.one_hot(levels[matched].long(), bias.shape[1]).to(scores.dtype)
+        of_bias = scores.transpose(0, 1)[:, matched] @ one_hot  # that of level 0 is not learned
+        return scores @ k, scores.mT @ q, None, None, of_bias, None
 
 
 def _mix(log_gates: Tensor, logits: Tensor, weights: Tensor, successors: Tensor) -> Tensor:

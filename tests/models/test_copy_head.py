@@ -27,12 +27,18 @@ def make_model(attention=SoftmaxAttention, position=NoPosition, **copy) -> Trans
 
 
 def random_input(batch: int = 2, length: int = LENGTH) -> tuple[Tensor, Tensor]:
-    """Return tokens [B, L] and their positions [B, L, 3]: index, time and bar."""
+    """Return tokens [B, L], some of which come again, and their positions: index, time and bar."""
     generator = torch.Generator().manual_seed(2)
     tokens = torch.randint(VOCAB, (batch, length), generator=generator)
+    tokens[:, 16:30] = tokens[:, 3:17]
     bars = (torch.rand(batch, length, generator=generator) < 0.2).cumsum(1)
     index = torch.arange(length).expand(batch, -1)
     return tokens, torch.stack((index, 4 * bars, bars), dim=-1)
+
+
+def shared(tokens: list[int], n: int, j: int) -> int:
+    """Return how many tokens up to n are those up to j."""
+    return next((i for i in range(j + 1) if tokens[n - i] != tokens[j - i]), j + 1)
 
 
 def naive(model: Transformer, tokens: Tensor, positions: Tensor, first: int = 0) -> Tensor:
@@ -55,6 +61,8 @@ def naive(model: Transformer, tokens: Tensor, positions: Tensor, first: int = 0)
         if not keys:
             expected.append(own[n])
             continue
+        matches = [0 if n - j == WINDOW else shared(tokens.tolist(), n, j) for j in keys]
+        levels = [sum(match >= 2**level for level in range(8)) for match in matches]
         logits, copied = [gates[n, 0]], []
         for h in range(head.heads):
             of_head = slice(8 * h, 8 * h + 8)
@@ -62,13 +70,15 @@ def naive(model: Transformer, tokens: Tensor, positions: Tensor, first: int = 0)
                 [
                     15 * torch.cosine_similarity(q[n, of_head], k[j, of_head], dim=0)
                     + 75 * head.scaled_lag_bias[h, bars[n] - bars[j]]
-                    for j in keys
+                    + head.match_steps[h, :level].sum()
+                    for j, level in zip(keys, levels, strict=True)
                 ]
             )
             weight, per_count = head.match_weight[:, h]
             match = (
                 weight * scores.exp().sum().log() + per_count * torch.tensor(min(n, WINDOW)).log()
             )
+            match = match + head.gate_steps[h, : max(levels)].sum()
             logits.append(gates[n, 1 + h] + match)
             p = torch.zeros(VOCAB)
             for j, a in zip(keys, scores.softmax(0), strict=True):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from musicgen.export.cached import find_graph, make_graph, named_tensors
 from musicgen.export.graph import NEW
-from musicgen.export.step import RINGS, RecurrentStep
+from musicgen.export.step import RINGS, SLOTS, RecurrentStep
 from musicgen.generation.engines.eager import Engine, first_line
 from musicgen.models import ModelState, Transformer
 from musicgen.random import NoiseKey
@@ -47,8 +47,8 @@ class BoundState:
         num_slots = max(NUM_SLOTS, 1 << length.bit_length())
         self._num_free = num_slots - length
         arrays = dict(arrays)
-        for name in RINGS.keys() & arrays.keys():
-            arrays[name] = _with_slots(arrays[name], empty[name], RINGS[name][1], num_slots)
+        for name in SLOTS.keys() & arrays.keys():
+            arrays[name] = _with_slots(arrays[name], empty[name], SLOTS[name], num_slots)
         shapes = {
             each.name: (rows, *each.shape[1:])
             for each in (*session.get_inputs(), *session.get_outputs())
