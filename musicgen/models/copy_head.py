@@ -31,11 +31,12 @@ class CopyState(NamedTuple):
     keys: Tensor  # [B, H, W, K]
     bars: Tensor  # [B, W]; EMPTY where there is no token
     successors: Tensor  # [B, W], ids
-    matches: Tensor  # [B, W], how many tokens up to the key's are the row's last ones, at most 128
     last_key: Tensor  # [B, H, K], of the last token, whose successor is still to come
     last_bar: Tensor  # [B]
     embedded: Tensor  # [B, taps − 1, _TOKEN_DIM], what the convolution keeps
     lag_bias: Tensor  # [B, max_lag + 1], wishes of whoever samples, added to the head's own
+    # [B, W], how many tokens up to the key's are the row's last ones, at most 128; if heads see it
+    matches: Tensor | None = None
 
     def write(self, tokens: Tensor, index: Tensor, *, overwrite: bool = True) -> CopyState:
         """Return the state whose ring has the tokens [B] of an index [B] as well.
@@ -58,21 +59,24 @@ class CopyState(NamedTuple):
 
         That of the oldest key is 0: the slot before its own has the newest token.
         """
+        if self.matches is None:
+            return self
         slots = torch.arange(self.bars.shape[1], device=tokens.device)
         newest = index[:, None] % (slots[-1:] + 1)  # by a tensor, which ONNX needs
         same = (self.successors == tokens[:, None]) & (slots != newest)
-        before = self.matches.masked_fill(self.bars == EMPTY, 0)
-        matches = torch.where(same, (before + 1).clamp(max=_LONGEST), 0)
+        before = self.matches * (self.bars != EMPTY)
+        matches = (before + 1).clamp(max=_LONGEST) * same
         return self._replace(matches=torch.cat((matches[:, -1:], matches[:, :-1]), dim=1))
 
     def select(self, rows: Tensor) -> CopyState:
         """Return the states of the given rows, which may repeat."""
-        return type(self)(*(x[rows] for x in self))
+        return self._make(None if x is None else x[rows] for x in self)
 
     @staticmethod
     def cat(states: list[CopyState]) -> CopyState:
         """Concatenate the rows of several states."""
-        return CopyState(*map(torch.cat, zip(*states, strict=True)))
+        parts = [list(part) for part in zip(*states, strict=True)]
+        return CopyState._make(None if x[0] is None else torch.cat(x) for x in parts)
 
 
 class CopyHead(nn.Module):
@@ -80,10 +84,9 @@ class CopyHead(nn.Module):
 
     p = g_0 p_model + Σ_h g_h Σ_j a_hj [token j + 1], with
     a_h = softmax_j(15 q̂_h·k̂_hj + b_h[lag] + c_h[match]) over the last tokens: a pointer network
-    (Merity et al. 2017; See et al. 2017) with biases by the lag in bars and by how many tokens up
-    to key j are the last ones: none, 1, 2–3, 4–7, … 128 or more. Queries and keys see the last
-    layer's output and the last 16 tokens themselves; the gates g also see the longest match, how
-    well keys match, log Σ_j exp(logit), and how many there are.
+    (Merity et al. 2017; See et al. 2017) with a bias by the lag in bars. Queries and keys see the
+    last layer's output and the last 16 tokens themselves; the gates g also see how well keys match,
+    log Σ_j exp(logit), and how many there are.
 
     Args:
         dim: model width D.
@@ -93,6 +96,8 @@ class CopyHead(nn.Module):
         max_lag: bars that one can copy from, before its own.
         coordinate: `bar`; or `index`, for tokens without bars: the window then has `max_lag` equal
             parts in place of bars.
+        match_lengths: add a bias c, of logits and gates, by how many tokens up to key j are the
+            last ones: none, 1, 2–3, 4–7, … 128 or more; a gate takes the longest.
     """
 
     levels: Tensor  # of matches of 0, 1, 2, … 128 tokens
@@ -107,6 +112,7 @@ class CopyHead(nn.Module):
         window: int = 2048,
         max_lag: int = 32,
         coordinate: str = "bar",
+        match_lengths: bool = False,
     ) -> None:
         super().__init__()
         check_int("heads", heads)
@@ -122,10 +128,12 @@ class CopyHead(nn.Module):
         self.sizes = (heads * width, heads * width, 1 + heads)
         self.projection = nn.Linear(dim + _TOKEN_DIM, sum(self.sizes))
         self.scaled_lag_bias = nn.Parameter(torch.zeros(heads, max_lag + 1))
-        self.match_steps = nn.Parameter(torch.full((heads, _NUM_LEVELS), 2.0))
-        self.gate_steps = nn.Parameter(torch.full((heads, _NUM_LEVELS), 1.0))
         self.match_weight = nn.Parameter(torch.zeros(2, heads))
-        nn.init.constant_(self.projection.bias[-heads:], -5.0)  # open gates soon close, for ever
+        self.match_lengths = match_lengths
+        if match_lengths:
+            self.match_steps = nn.Parameter(torch.full((heads, _NUM_LEVELS), 2.0))
+            self.gate_steps = nn.Parameter(torch.full((heads, _NUM_LEVELS), 1.0))
+            nn.init.constant_(self.projection.bias[-heads:], -5.0)  # open gates close for ever
         levels = [length.bit_length() for length in range(_LONGEST + 1)]
         self.register_buffer("levels", torch.tensor(levels), persistent=False)
 
@@ -233,14 +241,19 @@ class CopyHead(nn.Module):
             behind = index[block, None] - index[near]
             visible = (behind >= 1) & (behind <= self.window)
             visible = visible & (of_keys[:, None, near] > bars[:, block, None] - num_lags)
-            levels = _match_levels(tokens, block, near).masked_fill(behind == self.window, 0)
-            arguments = q[:, :, block], k[:, :, near], visible[:, None], levels, self.match_bias
+            longest, of_match, pairs = None, k.new_zeros(self.heads, 0), index.new_zeros(3, 0)
+            if self.match_lengths:
+                levels = _match_levels(tokens, block, near).masked_fill(behind == self.window, 0)
+                longest = levels.masked_fill(~visible, 0).amax(-1).int()  # [B, N]
+                pairs = levels.nonzero().T
+                one_hot = F.one_hot(levels[*pairs].long(), _NUM_LEVELS + 1).to(k.dtype)
+                of_match = self.match_bias @ one_hot.T
+            arguments = q[:, :, block], k[:, :, near], visible[:, None], of_match, pairs
             if targets is None:
                 total, weights = _attend(*arguments)
             else:
                 matches = successors[..., near] == targets[:, rows, None]
-                total, copied = _Lookup.apply(*arguments, matches[:, None])
-            longest = levels.masked_fill(~visible, 0).amax(-1).int()  # [B, N]
+                total, copied = _Lookup.apply(matches[:, None], *arguments)
             log_gates = self._log_gates(gates[:, block], total, index[block], longest)
             shares = log_gates[..., 1:].exp().transpose(1, 2)
             if targets is None:
@@ -266,23 +279,28 @@ class CopyHead(nn.Module):
         bias = F.pad(self.lag_bias + state.lag_bias[:, None], (0, 1), value=_HIDDEN)
         lag = (bars - state.bars).clamp(max=bias.shape[2] - 1)[:, None]
         of_keys = bias.gather(2, lag.expand(-1, self.heads, -1))  # [B, H, W]
-        levels = self.levels[state.matches]  # [B, W]
-        of_keys = of_keys + self.match_bias[:, levels].transpose(0, 1)
+        longest = None
+        if state.matches is not None:
+            of_match = self.match_bias[:, self.levels].expand(lag.shape[0], -1, -1)
+            of_keys = of_keys + of_match.gather(2, state.matches[:, None].expand_as(of_keys))
+            seen = state.matches * (lag[:, 0] <= self.max_lag)
+            longest = self.levels[seen.amax(-1, keepdim=True)]
         scores = (q @ state.keys.mT).squeeze(2) + of_keys
-        weights = scores.softmax(-1)
-        total = scores.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()
-        longest = levels.masked_fill(lag[:, 0] > self.max_lag, 0).amax(-1, keepdim=True)
-        log_gates = self._log_gates(gates, total, index, longest)
+        total, weights = _softmax(scores)
+        log_gates = self._log_gates(gates, total[..., None], index, longest)
         weights = log_gates[..., 1:].exp() @ weights
         return _mix(log_gates, logits, weights, state.successors[:, None])
 
-    def _log_gates(self, gates: Tensor, total: Tensor, index: Tensor, longest: Tensor) -> Tensor:
+    def _log_gates(
+        self, gates: Tensor, total: Tensor, index: Tensor, longest: Tensor | None
+    ) -> Tensor:
         """Return log g [B, N, 1 + H] of `projected` gates, totals [B, H, N], indices and levels."""
         weight, per_count = self.match_weight
         total = total.transpose(1, 2)
         count = index.clamp(min=1, max=self.window)[..., None].log()
         match = gates[..., 1:] + total * weight + count * per_count
-        match = match + self.gate_bias.T[longest]
+        if longest is not None:
+            match = match + self.gate_bias.T[longest]
         match = match.masked_fill(total < 0.5 * _HIDDEN, -torch.inf)  # there is no key
         return torch.cat((gates[..., :1], match), dim=-1).log_softmax(-1)
 
@@ -297,12 +315,14 @@ class CopyHead(nn.Module):
         last_tokens = torch.arange(max(0, length - self.window), length, device=k.device)
         successors = torch.zeros_like(empty)
         successors = successors.index_copy(1, last_tokens % self.window, tokens[:, last_tokens])
-        ends = F.pad(tokens, (_LONGEST - 1, 0), value=-1).unfold(1, _LONGEST, 1)
-        lengths = (ends == ends[:, -1:]).flip(-1).cumprod(-1).sum(-1)  # [B, L]
-        matches = torch.zeros_like(empty).index_copy(1, slots, lengths[:, kept - 1])
+        matches = None
+        if self.match_lengths:
+            ends = F.pad(tokens, (_LONGEST - 1, 0), value=-1).unfold(1, _LONGEST, 1)
+            lengths = (ends == ends[:, -1:]).flip(-1).cumprod(-1).sum(-1)  # [B, L]
+            matches = torch.zeros_like(empty).index_copy(1, slots, lengths[:, kept - 1])
         lag_bias = k.new_zeros(batch, self.scaled_lag_bias.shape[1])
         last = k[:, :, -1].clone(), bars[:, -1].clone()
-        return CopyState(keys, ring, successors, matches, *last, embedded, lag_bias)
+        return CopyState(keys, ring, successors, *last, embedded, lag_bias, matches)
 
 
 def _match_levels(tokens: Tensor, queries: slice, keys: slice) -> Tensor:
@@ -324,15 +344,21 @@ def _match_levels(tokens: Tensor, queries: slice, keys: slice) -> Tensor:
 
 
 def _attend(
-    q: Tensor, k: Tensor, visible: Tensor, levels: Tensor, bias: Tensor
+    q: Tensor, k: Tensor, visible: Tensor, bias: Tensor, pairs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return log Σ_j exp(q·k_j + bias) over visible keys, [B, H, N], and their softmax."""
-    scores = q @ k.mT + bias[:, levels.int()].transpose(0, 1)
-    scores = scores.masked_fill(~visible, _HIDDEN)
-    highest = scores.amax(-1, keepdim=True).detach()
-    weights = (scores - highest).exp()
-    total = weights.sum(-1, keepdim=True)
-    return (total.log() + highest).squeeze(-1), weights / total
+    """Return log Σ_j exp(q·k_j + bias) over visible keys, [B, H, N], and their softmax.
+
+    The bias [H, n] is that of n pairs (row of the batch, query, key) [3, n], as few match.
+    """
+    scores = q @ k.mT
+    scores.transpose(0, 1)[:, *pairs] += bias
+    return _softmax(scores.masked_fill_(~visible, _HIDDEN))
+
+
+def _softmax(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log Σ_j exp(score_j) and the softmax."""
+    weights = scores.softmax(-1)
+    return scores.amax(-1) - weights.amax(-1).log(), weights
 
 
 class _Lookup(torch.autograd.Function):
@@ -342,31 +368,21 @@ class _Lookup(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        q: Tensor,
-        k: Tensor,
-        visible: Tensor,
-        levels: Tensor,
-        bias: Tensor,
-        matches: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        total, weights = _attend(q, k, visible, levels, bias)
+    def forward(ctx: Any, matches: Tensor, *arguments: Tensor) -> tuple[Tensor, Tensor]:
+        total, weights = _attend(*arguments)
         matching = (weights * matches).sum(-1)
-        ctx.save_for_backward(q, k, visible, levels, bias, matches, matching)
+        ctx.save_for_backward(matching, matches, *arguments)
         return total, matching
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, visible, levels, bias, matches, matching = ctx.saved_tensors
+        matching, matches, q, k, visible, bias, pairs = ctx.saved_tensors
         of_total, of_matching = (gradient[..., None] for gradient in gradients)
-        _, weights = _attend(q, k, visible, levels, bias)
+        _, weights = _attend(q, k, visible, bias, pairs)
         others = of_total - of_matching * matching[..., None]
         scores = weights * torch.where(matches, others + of_matching, others)
-        matched = levels > 0  # few are
-        one_hot = F.one_hot(levels[matched].long(), bias.shape[1]).to(scores.dtype)
-        of_bias = scores.transpose(0, 1)[:, matched] @ one_hot  # that of level 0 is not learned
-        return scores @ k, scores.mT @ q, None, None, of_bias, None
+        of_bias = scores.transpose(0, 1)[:, *pairs]
+        return None, scores @ k, scores.mT @ q, None, of_bias, None
 
 
 def _mix(log_gates: Tensor, logits: Tensor, weights: Tensor, successors: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ VOCAB, LENGTH, WINDOW, MAX_LAG = 11, 45, 20, 3
 
 def make_model(attention=SoftmaxAttention, position=NoPosition, **copy) -> Transformer:
     torch.manual_seed(1)
-    settings = {"heads": 2, "width": 8, "window": WINDOW, "max_lag": MAX_LAG, **copy}
+    settings = {"heads": 2, "width": 8, "window": WINDOW, "max_lag": MAX_LAG}
+    settings = {**settings, "match_lengths": True, **copy}
     sizes = {"dim": 16, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "dropout": 0.0}
     model = Transformer(VOCAB, **sizes, position=position, attention=attention, copy=settings)
     for parameter in model.parameters():
@@ -63,6 +64,8 @@ def naive(model: Transformer, tokens: Tensor, positions: Tensor, first: int = 0)
             continue
         matches = [0 if n - j == WINDOW else shared(tokens.tolist(), n, j) for j in keys]
         levels = [sum(match >= 2**level for level in range(8)) for match in matches]
+        if not head.match_lengths:
+            levels = [0] * len(levels)
         logits, copied = [gates[n, 0]], []
         for h in range(head.heads):
             of_head = slice(8 * h, 8 * h + 8)
@@ -70,7 +73,7 @@ def naive(model: Transformer, tokens: Tensor, positions: Tensor, first: int = 0)
                 [
                     15 * torch.cosine_similarity(q[n, of_head], k[j, of_head], dim=0)
                     + 75 * head.scaled_lag_bias[h, bars[n] - bars[j]]
-                    + head.match_steps[h, :level].sum()
+                    + (head.match_steps[h, :level].sum() if level else 0)
                     for j, level in zip(keys, levels, strict=True)
                 ]
             )
@@ -78,7 +81,8 @@ def naive(model: Transformer, tokens: Tensor, positions: Tensor, first: int = 0)
             match = (
                 weight * scores.exp().sum().log() + per_count * torch.tensor(min(n, WINDOW)).log()
             )
-            match = match + head.gate_steps[h, : max(levels)].sum()
+            if max(levels):
+                match = match + head.gate_steps[h, : max(levels)].sum()
             logits.append(gates[n, 1 + h] + match)
             p = torch.zeros(VOCAB)
             for j, a in zip(keys, scores.softmax(0), strict=True):
@@ -91,10 +95,11 @@ def naive(model: Transformer, tokens: Tensor, positions: Tensor, first: int = 0)
     return torch.stack(expected)
 
 
+@pytest.mark.parametrize("match_lengths", [False, True])
 @pytest.mark.parametrize("block", [256, 7])
-def test_mixture_is_the_definition(monkeypatch, block):
+def test_mixture_is_the_definition(monkeypatch, block, match_lengths):
     monkeypatch.setattr("musicgen.models.copy_head._BLOCK", block)
-    model = make_model()
+    model = make_model(match_lengths=match_lengths)
     tokens, positions = random_input()
     with torch.no_grad():
         found = model(tokens, positions=positions)
@@ -114,10 +119,11 @@ def test_padding_is_not_copied():
     torch.testing.assert_close(found.exp(), expected, atol=2e-6, rtol=2e-5)
 
 
+@pytest.mark.parametrize("match_lengths", [False, True])
 @pytest.mark.parametrize("block", [256, 7])
-def test_loss_of_targets_is_that_of_all_log_probabilities(monkeypatch, block):
+def test_loss_of_targets_is_that_of_all_log_probabilities(monkeypatch, block, match_lengths):
     monkeypatch.setattr("musicgen.models.copy_head._BLOCK", block)
-    model = make_model()
+    model = make_model(match_lengths=match_lengths)
     tokens, positions = random_input()
     targets = tokens.roll(-1, 1)
     gradients = []
@@ -144,6 +150,7 @@ def in_parts(model, tokens: Tensor, positions: Tensor, lengths: list[int], grad:
     return torch.cat(outputs, dim=1)
 
 
+@pytest.mark.parametrize("match_lengths", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize(
     "lengths", [[1] * LENGTH, [30, *[1] * 15], [7, 1, 25, 1, 11]], ids=["steps", "prefill", "parts"]
@@ -151,8 +158,8 @@ def in_parts(model, tokens: Tensor, positions: Tensor, lengths: list[int], grad:
 @pytest.mark.parametrize(
     "attention", [SoftmaxAttention, partial(LinearAttention, feature_map=FAVOR)]
 )
-def test_decoding_equals_one_pass(attention, lengths, grad):
-    model = make_model(attention, RoPE)
+def test_decoding_equals_one_pass(attention, lengths, grad, match_lengths):
+    model = make_model(attention, RoPE, match_lengths=match_lengths)
     tokens, positions = random_input()
     with torch.set_grad_enabled(grad):
         expected = model(tokens, positions=positions)
@@ -160,8 +167,9 @@ def test_decoding_equals_one_pass(attention, lengths, grad):
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_rows_of_unequal_length_go_on_together():
-    model = make_model()
+@pytest.mark.parametrize("match_lengths", [False, True])
+def test_rows_of_unequal_length_go_on_together(match_lengths):
+    model = make_model(match_lengths=match_lengths)
     tokens, positions = random_input(4)
     lengths = [5, 26, 11, 40]
     with torch.inference_mode():
