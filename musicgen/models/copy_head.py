@@ -70,13 +70,15 @@ class CopyState(NamedTuple):
 
     def select(self, rows: Tensor) -> CopyState:
         """Return the states of the given rows, which may repeat."""
-        return self._make(None if x is None else x[rows] for x in self)
+        parts: list[Any] = [None if x is None else x[rows] for x in self]
+        return CopyState(*parts)
 
     @staticmethod
     def cat(states: list[CopyState]) -> CopyState:
         """Concatenate the rows of several states."""
-        parts = [list(part) for part in zip(*states, strict=True)]
-        return CopyState._make(None if x[0] is None else torch.cat(x) for x in parts)
+        columns = [list(column) for column in zip(*states, strict=True)]
+        parts: list[Any] = [None if x[0] is None else torch.cat(x) for x in columns]
+        return CopyState(*parts)
 
 
 class CopyHead(nn.Module):
