@@ -46,6 +46,7 @@ class TrainingWindows(Dataset):
         window: `random`, or the `beginning` of the piece.
         skip_beginning: probability of leaving out first bars of a window at the beginning: a
             multiple of 4 bars, at most 64 and half of the piece (Liutkus et al. 2021, code).
+        scramble: probability of `Tokenizer.scramble`.
     """
 
     def __init__(
@@ -58,9 +59,10 @@ class TrainingWindows(Dataset):
         *,
         window: WindowStart = "random",
         skip_beginning: float = 0.0,
+        scramble: float = 0.0,
     ) -> None:
         self.cache, self.pieces, self.tokenizer = cache, pieces, tokenizer
-        self.length, self.seed = length, seed
+        self.length, self.seed, self.scramble = length, seed, scramble
         self.window, self.skip_beginning = window, skip_beginning
         self._eos = tokenizer.vocabulary.id("EOS")
         self._last_order = (-1, np.empty(0, np.int64))
@@ -69,7 +71,10 @@ class TrainingWindows(Dataset):
         """Return up to `length` + 1 tokens."""
         window, rng = self._plain_window(item), np.random.default_rng((self.seed, 3, item))
         bar_length = self.cache.bar_lengths[self.piece(item)]
-        return self.tokenizer.arrange(window, rng, self.length + 1, bar_length)
+        window = self.tokenizer.arrange(window, rng, self.length + 1, bar_length)
+        if self.scramble and rng.random() < self.scramble:
+            window = self.tokenizer.scramble(window, rng)
+        return window
 
     def _plain_window(self, item: int) -> NDArray[np.int64]:
         """Return a window in the order of the encoding."""
@@ -193,7 +198,7 @@ class MusicDataModule(StreamDataModule):
     validation and test use the beginning of each piece.
 
     Args:
-        window, skip_beginning: where training windows begin; see `TrainingWindows`.
+        window, skip_beginning, scramble: of training windows, see `TrainingWindows`.
         coordinates: names of the columns of `Batch.positions`, see `TokenCoordinates`.
         encoding: as for `EncodedCorpus`. All others are as for `StreamDataModule`; a pass over the
             data is one crop of each piece.
@@ -212,6 +217,7 @@ class MusicDataModule(StreamDataModule):
         batches_per_epoch: int | None,
         window: WindowStart,
         skip_beginning: float,
+        scramble: float,
         seed: int,
         num_workers: int | None,
         coordinates: Sequence[str] = ("index",),
@@ -228,13 +234,14 @@ class MusicDataModule(StreamDataModule):
         self.encoded = EncodedCorpus(corpus, tokenizer, **encoding)
         check_choice("window", window, get_args(WindowStart))
         check_float("skip_beginning", skip_beginning, maximum=1)
+        check_float("scramble", scramble, maximum=1)
         if skip_beginning and window != "beginning":
             raise ParameterError(
                 "skip_beginning", skip_beginning, "expected 0, or window=beginning"
             )
         tokenizer.check_coordinates(coordinates)
         self.tokenizer = tokenizer
-        self.window, self.skip_beginning = window, skip_beginning
+        self.window, self.skip_beginning, self.scramble = window, skip_beginning, scramble
 
     def prepare_data(self) -> None:
         """Encode the corpus, in one process."""
@@ -250,6 +257,7 @@ class MusicDataModule(StreamDataModule):
             self.seed,
             window=self.window,
             skip_beginning=self.skip_beginning,
+            scramble=self.scramble,
         )
         return self._loader(windows, batch_sampler=self.stream(len(pieces)))
 

@@ -27,6 +27,9 @@ TICKS_PER_BEAT = 480
 MAX_TOKENS_PER_BAR = 1024
 """More than any bar of a corpus holds; ends a row that would never reach its last bar."""
 
+SCRAMBLED = {"Pitch": 5, "Duration": 3, "Chord": 140}
+"""How far `Tokenizer.scramble` moves the ids of these families; all chords are within reach."""
+
 
 class Tokenizer(TokenCoordinates):
     """Conversion between Scores and sequences of token ids.
@@ -189,6 +192,18 @@ class Tokenizer(TokenCoordinates):
         [L] -> [<= length]
         """
         return window
+
+    def scramble(self, window: IntArray, rng: Rng) -> IntArray:
+        """Return ids whose pitches, durations and chords are changed by one random map. [L] -> [L]
+
+        What was the same is the same still, but it hardly follows from anything else than that.
+        """
+        table = np.arange(len(self.vocabulary))
+        for family, reach in SCRAMBLED.items():
+            if ids := self.families.get(family):
+                moved = np.arange(len(ids)) + rng.integers(-reach, reach + 1, len(ids))
+                table[ids.start : ids.stop] = ids.start + moved.clip(0, len(ids) - 1)
+        return table[window]
 
     def roles(self, score: Score, kept: Sequence[int]) -> list[int | None]:
         """Return the decoded track that each track of a Score becomes; None: no notes of it.

@@ -160,6 +160,28 @@ def test_windows_from_the_beginning_may_skip_groups_of_four_bars():
     assert {*skipped} == {4 * i for i in range(len(starts) // 2 // 4 + 1)}
 
 
+def test_scrambled_windows_are_changed_by_a_map():
+    remi = REMI(max_transposition=0)
+    pieces = Pieces(remi, [compose_pop(4, 0)])
+    plain = pieces.tokens[0]
+    changed = sum(len(remi.families[name]) for name in ("Pitch", "Duration", "Chord"))
+    num_scrambled = 0
+    stream = TrainingWindows(pieces, [0], remi, len(plain), 0, scramble=0.3)
+    for item in range(100):
+        window = stream[item]
+        assert len(window) == len(plain)
+        assert len({*zip(plain.tolist(), window.tolist(), strict=True)}) == len({*plain.tolist()})
+        moved = plain[window != plain]
+        num_scrambled += moved.size > 0
+        assert not moved.size or 0.5 * changed > len({*moved.tolist()}) > 20
+        for name, ids in remi.families.items():
+            inside = np.isin(plain, [*ids])
+            assert np.isin(window[inside], [*ids]).all()
+            if name not in ("Pitch", "Duration", "Chord"):
+                assert (window[inside] == plain[inside]).all()
+    assert 15 < num_scrambled < 45
+
+
 def test_eval_windows_are_ordered_by_length(corpus):
     _, cache = corpus
     beginnings = EvalWindows(cache, [4, 1, 5], 100_000)
