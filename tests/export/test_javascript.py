@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 
 import numpy as np
@@ -13,6 +14,7 @@ from musicgen.export.graph import step_graph
 from musicgen.export.javascript import compile_step
 from musicgen.export.page import pack_weights, with_half_weights
 from musicgen.export.step import RecurrentStep
+from musicgen.generation.sampling import SamplingParams, sample
 from tests.contracts.pairs import NOISE, build, tokens
 from tests.export.javascript import needs_node, run_worker
 from tests.export.test_onnx import EXPORTABLE, QUICK
@@ -61,6 +63,31 @@ def test_an_unknown_operation_is_refused_by_name():
     node.op_type = "Sinh"
     with pytest.raises(UserError, match=r"^a page cannot run this model: .* operation Sinh$"):
         compile_step(graph, state)
+
+
+@needs_node
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"temperature": 0.7, "top_p": 0.9}, {"top_k": 4, "min_p": 0.1}, {"typical_p": 0.6}],
+)
+def test_tokens_are_drawn_alike(settings, tmp_path):
+    rng, params = np.random.default_rng(0), SamplingParams(**settings)
+    logits = np.log(rng.dirichlet(np.full(12, 0.5), 200))
+    allowed, uniform = rng.random((200, 12)) < 0.7, rng.random(200)
+    allowed[:, 0] = True
+    data = {
+        "logits": logits.tolist(),
+        "allowed": allowed.astype(int).tolist(),
+        "uniform": uniform.tolist(),
+        "params": dataclasses.asdict(params),
+    }
+    body = """
+        return data.logits.map((row, i) =>
+          sampleToken(row, data.allowed[i], data.params, data.uniform[i]));
+    """
+    rows = {"allowed": torch.from_numpy(allowed), "uniform": torch.from_numpy(uniform)}
+    expected = sample(torch.from_numpy(logits), params, **rows)
+    assert run_worker(tmp_path, data, body) == expected.tolist()
 
 
 @needs_node
