@@ -72,15 +72,18 @@ def prompts(args: argparse.Namespace, name: str) -> dict[str, Path]:
 
 def export(args: argparse.Namespace, name: str, folder: Path) -> None:
     """Train and export a model."""
+    before, made = Path(), list[MusicModel]()
     for i, (settings, _, _) in enumerate(cards.RECIPES[name]):
-        run_folder, before = args.out / f"{name}-{i}", args.out / f"{name}-{i - 1}"
+        run_folder = args.out / f"{name}-{i}"
         train(run_folder, *settings.replace("RUN", str(before)).split(), *args.settings)
-    model = musicgen.load(find_checkpoint(str(run_folder), setting="init"))
-    if name in cards.AVERAGES:
-        number, share = cards.AVERAGES[name]
-        before = find_checkpoint(str(args.out / f"{name}-{number}"), setting="init")
-        average(musicgen.load(before), model, share)
-    model.save_pretrained(args.out / name)
+        made.append(musicgen.load(find_checkpoint(str(run_folder), setting="init")))
+        before = run_folder
+        if i in cards.AVERAGES.get(name, {}):
+            number, share = cards.AVERAGES[name][i]
+            average(made[number], made[i], share)
+            before = args.out / f"{name}-{i}-average"
+            made[i].save_pretrained(before)
+    made[-1].save_pretrained(args.out / name)
     run("-m", "musicgen.evaluation.choose_temperature", args.out / name)
     musicgen.load(args.out / name).save_pretrained(folder, dtype="float16")
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from musicgen.adapters.base import Adapter
-from musicgen.errors import UserError
 from musicgen.models import Transformer
 
 
@@ -23,8 +22,6 @@ class Copy(Adapter):
         self.settings = settings
 
     def attach(self, model: Transformer) -> None:
-        if model.copy_head is not None:
-            raise UserError("adapter=copy: the model has a copy head; train it with init= alone")
         model.requires_grad_(False)
         model.add_copy_head(self.settings)
         model.to(model.head.weight.device)

@@ -83,6 +83,7 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
             Transformer,
             vocab_size=len(tokenizer.vocabulary),
             pitches=tokenizer.note_pitches,
+            match_classes=tokenizer.match_classes,
         )
         check_sizes(content.model, _weights(checkpoint), build_model, adapter)
         model: Transformer = build_model()

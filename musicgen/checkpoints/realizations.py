@@ -48,8 +48,8 @@ def with_realizations(
         feature_map = {**feature_map, "num_features": num_features}
         config["attention"] = {**attention, "feature_map": feature_map}
     pitches = None if model.intervals is None else model.intervals.pitches
-    sizes = {"vocab_size": model.head.out_features, "pitches": pitches}
-    changed: Transformer = build(config, Transformer, **sizes)
+    tables = {"pitches": pitches, "match_classes": model.match_classes}
+    changed: Transformer = build(config, Transformer, vocab_size=model.head.out_features, **tables)
     weights = model.state_dict()
     key = NoiseKey((seed, RandomStream.FEATURE_REDRAW))
     maps = (m for m in changed.named_modules() if isinstance(m[1], FeatureMap))

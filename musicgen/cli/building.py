@@ -84,7 +84,9 @@ def _build(
         return None, *build_examples(cfg, build_model)
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     model: Transformer = build_model(
-        vocab_size=len(tokenizer.vocabulary), pitches=tokenizer.note_pitches
+        vocab_size=len(tokenizer.vocabulary),
+        pitches=tokenizer.note_pitches,
+        match_classes=tokenizer.match_classes,
     )
     with parameter_of("model.position"):
         tokenizer.check_coordinates(model.coordinate_names)

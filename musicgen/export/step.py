@@ -35,7 +35,7 @@ class _WrittenRing(CopyState):
     """A copy head's state to whose ring the token of a step has been written already."""
 
     def write(self, tokens: Tensor, index: Tensor, *, overwrite: bool = True) -> CopyState:
-        return self.match(tokens, index)
+        return self
 
 
 class RecurrentStep(nn.Module):

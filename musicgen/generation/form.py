@@ -2,40 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from musicgen.errors import ParameterError
 from musicgen.generation.request import GenerationRequest
+from musicgen.generation.sampling import SamplingParams
 from musicgen.models import Transformer
 
 STRENGTH = 4.0  # nats: what returns does so in nine of ten bars, and hardly anything else does
 
 
 def lag_biases(model: Transformer, request: GenerationRequest) -> Tensor | None:
-    """Return what a request adds to the bias of each lag in each bar, [N, max_lag + 1].
+    """Return by how many nats copies of each lag are likelier in each bar, [N, max_lag + 1].
 
-    Bar n is row n % N, N the bars of the form. None: nothing.
+    Bar n is row n % N, N the bars of the form. None: the model has no copy head that knows bars.
 
     Raises:
-        UserError: the model has no copy head that knows bars.
+        UserError: the request needs such a head.
     """
-    form, by_lag = request.form, request.sampling.lag_bias
-    if form is None and by_lag is None:
-        return None
+    form, by_lag = request.form, lag_bias(model, request.sampling)
     head = model.copy_head
     if head is None or head.coordinate != "bar":
+        if form is None and by_lag is None:
+            return None
         expected = "expected null: the model has no copy head that knows bars (model.copy)"
         name, value = ("lag_bias", by_lag) if form is None else ("form", form)
         raise ParameterError(name, value, expected)
     biases = torch.zeros(1, head.max_lag + 1)
     if form is not None:
         biases = form_biases(form, request.section_bars, head.max_lag)
-    if by_lag is not None:
-        known = torch.tensor(by_lag[: head.max_lag + 1], dtype=torch.float32)
-        biases = biases + F.pad(known, (0, head.max_lag + 1 - len(known)))
-    return biases
+    known = torch.tensor(by_lag or [0.0], dtype=torch.float32)[: head.max_lag + 1]
+    return biases + F.pad(known, (0, head.max_lag + 1 - len(known)))
+
+
+def lag_bias(model: Transformer, sampling: SamplingParams) -> Sequence[float] | None:
+    """Return the `lag_bias` of a sampling, or else, for a copy head that knows bars, the usual one.
+
+    That is what the choices for several models have in common; without any, music goes in circles.
+    """
+    head = model.copy_head
+    if sampling.lag_bias is not None or head is None or head.coordinate != "bar":
+        return sampling.lag_bias
+    lags = range(1, head.max_lag + 1)
+    return [0.0] + [-4.5 if lag % 4 else -2.5 if lag < 16 else -1.0 for lag in lags]
 
 
 def form_biases(form: str, section_bars: int, max_lag: int) -> Tensor:

@@ -19,6 +19,7 @@ from musicgen.checkpoints import (
 )
 from musicgen.errors import UserError
 from musicgen.generation.continuation import Continuation
+from musicgen.generation.form import lag_bias
 from musicgen.generation.prompts import (
     Prompt,
     empty_prompt,
@@ -121,8 +122,10 @@ class MusicModel:
         """
         from musicgen.export.page import save_page
 
+        sampling = self.sampling()
+        sampling = replace(sampling, lag_bias=lag_bias(self.model, sampling))
         parts = self.model, self.tokenizer, self.content
-        save_page(*parts, Path(path), sampling=asdict(self.sampling()))
+        save_page(*parts, Path(path), sampling=asdict(sampling))
 
     def push_to_hub(
         self,

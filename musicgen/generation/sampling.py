@@ -31,8 +31,8 @@ class SamplingParams:
             see `musicgen.generation.repetition`; None: any number.
         max_notes: how many notes of an instrument may sound at once, for tokenizers of several:
             one number, or one for each; None or False: any number.
-        lag_bias: for models with a copy head: nats that are added to its bias by the lag in bars,
-            from 0 on, see `choose_lag_bias`; lags beyond have 0, None: all.
+        lag_bias: for models with a copy head: nats by which copies of the bars at each lag, from 0
+            on, are likelier, see `choose_lag_bias`; lags beyond have 0. None: see `form.lag_bias`.
     """
 
     temperature: float = 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from musicgen.validation import check_choice, check_int
 
 _SCALE = 15.0  # of the cosines in the logits
 BIAS_SCALE = 75.0  # the lag bias needs so many times the learning rate of the others
+_MATCH_SCALE = 40.0  # and what matches add to keys and gates so many times
 _NUM_TAPS, _TOKEN_DIM = 16, 32  # tokens that a key sees itself, and the width of their embedding
 _NUM_LEVELS = 8  # a match of 1, 2, 4, … 128 tokens has level 1, 2, 3, … 8; a shorter one 0
 _LONGEST = 1 << (_NUM_LEVELS - 1)
@@ -34,9 +36,8 @@ class CopyState(NamedTuple):
     last_key: Tensor  # [B, H, K], of the last token, whose successor is still to come
     last_bar: Tensor  # [B]
     embedded: Tensor  # [B, taps − 1, _TOKEN_DIM], what the convolution keeps
-    lag_bias: Tensor  # [B, max_lag + 1], wishes of whoever samples, added to the head's own
-    # [B, W], how many tokens up to the key's are the row's last ones, at most 128; if heads see it
-    matches: Tensor | None = None
+    matches: Tensor  # [B, W], how many tokens up to the key's are the last ones, at most 128
+    lag_bias: Tensor  # [B, max_lag + 1], set by whoever samples, see `CopyHead`
 
     def write(self, tokens: Tensor, index: Tensor, *, overwrite: bool = True) -> CopyState:
         """Return the state whose ring has the tokens [B] of an index [B] as well.
@@ -46,39 +47,36 @@ class CopyState(NamedTuple):
         """
         rows = torch.arange(len(tokens), device=tokens.device)
         slot = index % self.bars.shape[1]
-        state = self.match(tokens, index)
         put = Tensor.index_put_ if overwrite else Tensor.index_put
-        return state._replace(
+        return self._replace(
             keys=put(self.keys.transpose(1, 2), (rows, slot), self.last_key).transpose(1, 2),
             bars=put(self.bars, (rows, slot), self.last_bar),
             successors=put(self.successors, (rows, slot), tokens),
         )
 
-    def match(self, tokens: Tensor, index: Tensor) -> CopyState:
-        """Return the state whose `matches` are those of one more token [B] of an index [B].
+    def match(self, same: Tensor, index: Tensor) -> CopyState:
+        """Return the state whose `matches` are those of one more token of an index [B].
 
         That of the oldest key is 0: the slot before its own has the newest token.
+
+        Args:
+            same: whether each successor is of the newest token's class, [B, W].
         """
-        if self.matches is None:
-            return self
-        slots = torch.arange(self.bars.shape[1], device=tokens.device)
+        slots = torch.arange(self.bars.shape[1], device=index.device)
         newest = index[:, None] % (slots[-1:] + 1)  # by a tensor, which ONNX needs
-        same = (self.successors == tokens[:, None]) & (slots != newest)
+        same = same & (slots != newest)
         before = self.matches * (self.bars != EMPTY)
         matches = (before + 1).clamp(max=_LONGEST) * same
         return self._replace(matches=torch.cat((matches[:, -1:], matches[:, :-1]), dim=1))
 
     def select(self, rows: Tensor) -> CopyState:
         """Return the states of the given rows, which may repeat."""
-        parts: list[Any] = [None if x is None else x[rows] for x in self]
-        return CopyState(*parts)
+        return CopyState(*(x[rows] for x in self))
 
     @staticmethod
     def cat(states: list[CopyState]) -> CopyState:
         """Concatenate the rows of several states."""
-        columns = [list(column) for column in zip(*states, strict=True)]
-        parts: list[Any] = [None if x[0] is None else torch.cat(x) for x in columns]
-        return CopyState(*parts)
+        return CopyState(*map(torch.cat, zip(*states, strict=True)))
 
 
 class CopyHead(nn.Module):
@@ -88,7 +86,10 @@ class CopyHead(nn.Module):
     a_h = softmax_j(15 q̂_h·k̂_hj + b_h[lag] + c_h[match]) over the last tokens: a pointer network
     (Merity et al. 2017; See et al. 2017) with a bias by the lag in bars. Queries and keys see the
     last layer's output and the last 16 tokens themselves; the gates g also see how well keys match,
-    log Σ_j exp(logit), and how many there are.
+    log Σ_j exp(logit), and how many there are, and both see matches: the longer what is behind a
+    key agrees with what is behind the query, the larger its c, and so are the gates for the longest
+    match. A state's `lag_bias` multiplies the share of each copied token, g_h a_hj, by exp(bias) in
+    decoding.
 
     Args:
         dim: model width D.
@@ -98,11 +99,11 @@ class CopyHead(nn.Module):
         max_lag: bars that one can copy from, before its own.
         coordinate: `bar`; or `index`, for tokens without bars: the window then has `max_lag` equal
             parts in place of bars.
-        match_lengths: add a bias c, of logits and gates, by how many tokens up to key j are the
-            last ones: none, 1, 2–3, 4–7, … 128 or more; a gate takes the longest.
+        classes: of each token, [V]: those of one class are the same in a match; None: only equals.
     """
 
-    levels: Tensor  # of matches of 0, 1, 2, … 128 tokens
+    classes: Tensor  # [V]
+    levels: Tensor  # of matches of 0, 1, 2, … 128 tokens: 0, 1, 2, 2, 3, …
 
     def __init__(
         self,
@@ -110,11 +111,11 @@ class CopyHead(nn.Module):
         vocab_size: int,
         *,
         heads: int = 2,
-        width: int = 48,
+        width: int = 24,
         window: int = 2048,
         max_lag: int = 32,
         coordinate: str = "bar",
-        match_lengths: bool = False,
+        classes: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         check_int("heads", heads)
@@ -131,11 +132,12 @@ class CopyHead(nn.Module):
         self.projection = nn.Linear(dim + _TOKEN_DIM, sum(self.sizes))
         self.scaled_lag_bias = nn.Parameter(torch.zeros(heads, max_lag + 1))
         self.match_weight = nn.Parameter(torch.zeros(2, heads))
-        self.match_lengths = match_lengths
-        if match_lengths:
-            self.match_steps = nn.Parameter(torch.full((heads, _NUM_LEVELS), 2.0))
-            self.gate_steps = nn.Parameter(torch.full((heads, _NUM_LEVELS), 1.0))
-            nn.init.constant_(self.projection.bias[-heads:], -5.0)  # open gates close for ever
+        match_steps = _NUM_LEVELS * [2.0 / _MATCH_SCALE]
+        self.scaled_match_steps = nn.Parameter(torch.tensor(heads * [match_steps]))
+        gate_steps = [-5.0 / _MATCH_SCALE, *_NUM_LEVELS * [1.0 / _MATCH_SCALE]]
+        self.scaled_gate_steps = nn.Parameter(torch.tensor(heads * [gate_steps]))
+        classes = range(vocab_size) if classes is None else classes
+        self.register_buffer("classes", torch.tensor([*classes]), persistent=False)
         levels = [length.bit_length() for length in range(_LONGEST + 1)]
         self.register_buffer("levels", torch.tensor(levels), persistent=False)
 
@@ -147,12 +149,12 @@ class CopyHead(nn.Module):
     @property
     def match_bias(self) -> Tensor:
         """c, by the level of a match: [H, levels + 1]."""
-        return F.pad(self.match_steps.cumsum(1), (1, 0))
+        return _MATCH_SCALE * F.pad(self.scaled_match_steps, (1, 0)).cumsum(-1)
 
     @property
     def gate_bias(self) -> Tensor:
-        """d, by the level of the longest match: [H, levels + 1]."""
-        return F.pad(self.gate_steps.cumsum(1), (1, 0))
+        """What a gate gains, by the level of the longest match: [H, levels + 1]."""
+        return _MATCH_SCALE * self.scaled_gate_steps.cumsum(-1)
 
     def forward(
         self,
@@ -195,14 +197,18 @@ class CopyHead(nn.Module):
                 bars = bars // self.tokens_per_bar
             bars = bars.expand(tokens.shape[0], -1)
             of_keys = bars if key_mask is None else bars.masked_fill(~key_mask, EMPTY)
+            classes = self.classes[tokens]
             if state is None:
-                log_p = self._parallel(q, k, gates, logits, tokens, bars, of_keys, targets)
-                after = self._ring(k, tokens, of_keys, before) if return_state else None
+                inputs = q, k, gates, logits, tokens, classes, bars, of_keys, targets
+                log_p = self._parallel(*inputs)
+                after = self._ring(k, tokens, classes, of_keys, before) if return_state else None
                 return log_p, after
             state, outputs = state._replace(embedded=before), []
             first = tokens.shape[1] - logits.shape[1]
             for i in range(tokens.shape[1]):
                 state = state.write(tokens[:, i], start + i, overwrite=overwrite)
+                same = self.classes[state.successors] == classes[:, i, None]
+                state = state.match(same, start + i)
                 if i >= first:
                     one, own = slice(i, i + 1), logits[:, i - first, None]
                     parts = q[:, :, one], gates[:, one], own, bars[:, one]
@@ -220,6 +226,7 @@ class CopyHead(nn.Module):
         gates: Tensor,
         logits: Tensor,
         tokens: Tensor,
+        classes: Tensor,
         bars: Tensor,
         of_keys: Tensor,
         targets: Tensor | None,
@@ -243,13 +250,11 @@ class CopyHead(nn.Module):
             behind = index[block, None] - index[near]
             visible = (behind >= 1) & (behind <= self.window)
             visible = visible & (of_keys[:, None, near] > bars[:, block, None] - num_lags)
-            longest, of_match, pairs = None, k.new_zeros(self.heads, 0), index.new_zeros(3, 0)
-            if self.match_lengths:
-                levels = _match_levels(tokens, block, near).masked_fill(behind == self.window, 0)
-                longest = levels.masked_fill(~visible, 0).amax(-1).int()  # [B, N]
-                pairs = levels.nonzero().T
-                one_hot = F.one_hot(levels[*pairs].long(), _NUM_LEVELS + 1).to(k.dtype)
-                of_match = self.match_bias @ one_hot.T
+            levels = _match_levels(classes, block, near).masked_fill(behind == self.window, 0)
+            longest = levels.masked_fill(~visible, 0).amax(-1).int()  # [B, N]
+            pairs = levels.nonzero().T
+            one_hot = F.one_hot(levels[*pairs].long(), _NUM_LEVELS + 1).to(k.dtype)
+            of_match = self.match_bias @ one_hot.T
             arguments = q[:, :, block], k[:, :, near], visible[:, None], of_match, pairs
             if targets is None:
                 total, weights = _attend(*arguments)
@@ -277,36 +282,34 @@ class CopyHead(nn.Module):
         state: CopyState,
     ) -> Tensor:
         """Compute log p [B, 1, V] of queries [B, H, 1, K] at the tokens [B, 1]; they see a ring."""
-        # The last bias is that of keys which are not seen.
-        bias = F.pad(self.lag_bias + state.lag_bias[:, None], (0, 1), value=_HIDDEN)
-        lag = (bars - state.bars).clamp(max=bias.shape[2] - 1)[:, None]
-        of_keys = bias.gather(2, lag.expand(-1, self.heads, -1))  # [B, H, W]
-        longest = None
-        if state.matches is not None:
-            of_match = self.match_bias[:, self.levels].expand(lag.shape[0], -1, -1)
-            of_keys = of_keys + of_match.gather(2, state.matches[:, None].expand_as(of_keys))
-            seen = state.matches * (lag[:, 0] <= self.max_lag)
-            longest = self.levels[seen.amax(-1, keepdim=True)]
+        lag = (bars - state.bars).clamp(max=self.max_lag + 1)  # [B, W]
+        bias = F.pad(self.lag_bias, (0, 1), value=_HIDDEN)  # of keys which are not seen
+        of_keys = bias[:, lag].transpose(0, 1)  # [B, H, W]
+        of_match = self.match_bias[:, self.levels]
+        of_keys = of_keys + of_match[:, state.matches].transpose(0, 1)
+        seen = state.matches * (lag <= self.max_lag)
+        longest = self.levels[seen.amax(-1, keepdim=True)]
         scores = (q @ state.keys.mT).squeeze(2) + of_keys
         total, weights = _softmax(scores)
         log_gates = self._log_gates(gates, total[..., None], index, longest)
-        weights = log_gates[..., 1:].exp() @ weights
-        return _mix(log_gates, logits, weights, state.successors[:, None])
+        factor = F.pad(state.lag_bias, (0, 1)).gather(1, lag).exp()[:, None]
+        weights = (log_gates[..., 1:].exp() @ weights) * factor
+        total = (log_gates[..., :1].exp() + weights.sum(-1, keepdim=True)).log()
+        return _mix(log_gates, logits, weights, state.successors[:, None]) - total
 
-    def _log_gates(
-        self, gates: Tensor, total: Tensor, index: Tensor, longest: Tensor | None
-    ) -> Tensor:
+    def _log_gates(self, gates: Tensor, total: Tensor, index: Tensor, longest: Tensor) -> Tensor:
         """Return log g [B, N, 1 + H] of `projected` gates, totals [B, H, N], indices and levels."""
         weight, per_count = self.match_weight
         total = total.transpose(1, 2)
         count = index.clamp(min=1, max=self.window)[..., None].log()
         match = gates[..., 1:] + total * weight + count * per_count
-        if longest is not None:
-            match = match + self.gate_bias.T[longest]
+        match = match + self.gate_bias.T[longest]
         match = match.masked_fill(total < 0.5 * _HIDDEN, -torch.inf)  # there is no key
         return torch.cat((gates[..., :1], match), dim=-1).log_softmax(-1)
 
-    def _ring(self, k: Tensor, tokens: Tensor, bars: Tensor, embedded: Tensor) -> CopyState:
+    def _ring(
+        self, k: Tensor, tokens: Tensor, classes: Tensor, bars: Tensor, embedded: Tensor
+    ) -> CopyState:
         """Return the ring after whole sequences."""
         batch, heads, length, width = k.shape
         kept = torch.arange(max(1, length - self.window), length, device=k.device)
@@ -317,21 +320,19 @@ class CopyHead(nn.Module):
         last_tokens = torch.arange(max(0, length - self.window), length, device=k.device)
         successors = torch.zeros_like(empty)
         successors = successors.index_copy(1, last_tokens % self.window, tokens[:, last_tokens])
-        matches = None
-        if self.match_lengths:
-            ends = F.pad(tokens, (_LONGEST - 1, 0), value=-1).unfold(1, _LONGEST, 1)
-            lengths = (ends == ends[:, -1:]).flip(-1).cumprod(-1).sum(-1)  # [B, L]
-            matches = torch.zeros_like(empty).index_copy(1, slots, lengths[:, kept - 1])
+        ends = F.pad(classes, (_LONGEST - 1, 0), value=-1).unfold(1, _LONGEST, 1)
+        lengths = (ends == ends[:, -1:]).flip(-1).cumprod(-1).sum(-1)  # [B, L]
+        matches = torch.zeros_like(empty).index_copy(1, slots, lengths[:, kept - 1])
         lag_bias = k.new_zeros(batch, self.scaled_lag_bias.shape[1])
         last = k[:, :, -1].clone(), bars[:, -1].clone()
-        return CopyState(keys, ring, successors, *last, embedded, lag_bias, matches)
+        return CopyState(keys, ring, successors, *last, embedded, matches, lag_bias)
 
 
-def _match_levels(tokens: Tensor, queries: slice, keys: slice) -> Tensor:
-    """Return the levels of the matches between queries and keys, [B, N, W], of tokens [B, L]."""
+def _match_levels(classes: Tensor, queries: slice, keys: slice) -> Tensor:
+    """Return the levels of the matches between queries and keys, [B, N, W], of classes [B, L]."""
     reach = _LONGEST - 1
     of_queries, of_keys = (
-        F.pad(tokens, (reach, 0), value=value)[:, part.start : part.stop + reach]
+        F.pad(classes, (reach, 0), value=value)[:, part.start : part.stop + reach]
         for part, value in ((queries, -1), (keys, -2))  # nothing is the same before the first token
     )
     same = of_queries[:, :, None] == of_keys[:, None]

@@ -53,7 +53,7 @@ class ModelState:
 
     @property
     def lag_bias(self) -> Tensor:
-        """What a copy head adds to its bias by the lag, [B, max_lag + 1]; may be written."""
+        """See `CopyHead`, [B, max_lag + 1]; may be written."""
         assert self.copied is not None
         return self.copied.lag_bias
 

@@ -53,6 +53,7 @@ class Transformer(nn.Module):
         lags: distances in tokens of a `LaggedEmbedding`; none: no such embedding.
         intervals: lags in tokens of the `Intervals` that the model hears; none: it hears none.
         pitches: MIDI pitch of each token, which intervals need, −1 for those without one. [V]
+        match_classes: of each token, for a `CopyHead` that sees matches. [V]
         head: builds the head from `dim, num_outputs`; None: logits of each token's successor.
         num_outputs: of the head; None: `vocab_size`.
         input_dim: C, width of input vectors; a linear layer takes the place of the embedding.
@@ -86,6 +87,7 @@ class Transformer(nn.Module):
         lags: Sequence[int] = (),
         intervals: Sequence[int] = (),
         pitches: Sequence[int] | None = None,
+        match_classes: Sequence[int] | None = None,
         head: Callable[..., ClassificationHead] | None = None,
         num_outputs: int | None = None,
         input_dim: int | None = None,
@@ -170,6 +172,7 @@ class Transformer(nn.Module):
                 nn.init.normal_(module.weight, std=init_std)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
+        self.match_classes = match_classes
         self.copy_head: CopyHead | None = None
         if copy is not None:
             self.add_copy_head(copy)
@@ -180,7 +183,9 @@ class Transformer(nn.Module):
             expected = "expected null: only a causal model of tokens predicts the next one"
             raise ParameterError("copy", dict(settings), expected)
         with parameter_of("copy"):
-            self.copy_head = CopyHead(self.dim, self.embedding.num_embeddings, **settings)
+            self.copy_head = CopyHead(
+                self.dim, self.embedding.num_embeddings, classes=self.match_classes, **settings
+            )
         names, name = self.coordinate_names, self.copy_head.coordinate
         if name not in names:
             names = (*("index", "time"), *names[2:], name)

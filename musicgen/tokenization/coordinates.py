@@ -48,6 +48,18 @@ class TokenCoordinates(ABC):
         pitches = self.pitch_tokens()
         return [pitches.get(i, -1) for i in range(len(self.vocabulary))]
 
+    @property
+    def match_classes(self) -> list[int]:
+        """The class of each token, for matches of a copy head: all velocities are one. [V]
+
+        The notes of a bar that returns are the same, how loud they are is not.
+        """
+        classes = list(range(len(self.vocabulary)))
+        for family in ("Velocity", "Tempo"):
+            for token in self.families.get(family, ()):
+                classes[token] = self.families[family].start
+        return classes
+
     def chord_tokens(self) -> dict[int, int]:
         """Return the `chord_number` of each token of a chord, by its id."""
         indices = {i: chord_index(self._value_of(i)) for i in self.families.get("Chord", ())}

@@ -48,5 +48,7 @@ def small_model(attention: dict[str, Any] = LINEAR) -> MusicModel:
         sampling={"temperature": 0.9},
         steps=300,
     )
-    model = build(config, Transformer, vocab_size=len(vocabulary))
+    model = build(
+        config, Transformer, vocab_size=len(vocabulary), match_classes=tokenizer.match_classes
+    )
     return MusicModel(model.eval(), tokenizer, content, Path("model.ckpt"))

@@ -61,7 +61,8 @@ def test_only_the_adapter_trains(kind):
     model, adapter = trained(kind, base)
     own = adapter.own(model.state_dict())
     assert {n for n, p in model.named_parameters() if p.requires_grad} == own.keys()
-    loss = torch.nn.functional.cross_entropy(model(IDS[:, :-1])[0], IDS[0, 1:])
+    ids = torch.cat((IDS, IDS), dim=1)  # a copy head has something to copy
+    loss = torch.nn.functional.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:])
     loss.backward()
     for name, parameter in model.named_parameters():
         assert (parameter.grad is not None and parameter.grad.abs().max() > 0) == (name in own)

@@ -49,17 +49,23 @@ def test_a_folder_gives_the_same_model(tmp_path, dtype, tolerance):
 def test_a_model_with_other_realizations_is_stored_with_its_settings(tmp_path, num_realizations):
     model = small_model()
     spe = {"_target_": "musicgen.position.SineSPE", "_partial_": True, "num_realizations": 4}
-    settings = {**model.content.model, "position": spe, "intervals": [1, 3]}
+    settings = {**model.content.model, "position": spe, "intervals": [1, 3], "copy": {}}
     content = replace(model.content, model=settings)
-    pitches = model.tokenizer.note_pitches
-    built = build(content.model, Transformer, vocab_size=len(pitches), pitches=pitches)
+    tables = {
+        "pitches": model.tokenizer.note_pitches,
+        "match_classes": model.tokenizer.match_classes,
+    }
+    built = build(content.model, Transformer, vocab_size=len(tables["pitches"]), **tables)
     changed = MusicModel(built.eval(), model.tokenizer, content, model.path).with_realizations(
         num_realizations
     )
     changed.save_pretrained(tmp_path)
     loaded = musicgen.load(tmp_path)
     assert loaded.model.position.num_realizations == num_realizations
-    assert torch.equal(loaded.model(IDS), changed.model(IDS))
+    assert torch.equal(loaded.model.copy_head.classes, changed.model.copy_head.classes)
+    positions = torch.from_numpy(loaded.positions(IDS[0].numpy()))[None]
+    expected = changed.model(IDS, positions=positions)
+    assert torch.equal(loaded.model(IDS, positions=positions), expected)
 
 
 def test_half_precision_halves_the_file_and_refuses_what_it_cannot_hold(tmp_path):

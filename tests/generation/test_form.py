@@ -7,7 +7,8 @@ import torch
 
 from musicgen.errors import UserError
 from musicgen.generation.engines import Engine
-from musicgen.generation.form import STRENGTH, form_biases
+from musicgen.generation.form import STRENGTH, form_biases, lag_bias, lag_biases
+from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampling import SamplingParams
 from tests.generation.test_continuation import TOKENIZERS, run, small_model
 
@@ -50,3 +51,16 @@ def test_decoding_asks_for_the_form_in_every_bar(monkeypatch):
     options = {"form": "AAB", "section_bars": 1, "sampling": SamplingParams(lag_bias=[0, 0, 0.5])}
     run(TOKENIZERS["remi"], model, bars=3, num_samples=2, **options)
     assert set(bars) >= {2, 3, 4}
+
+
+def test_models_without_a_chosen_bias_have_the_usual_one():
+    model = small_model(TOKENIZERS["remi"])
+    assert lag_bias(model, SamplingParams()) is None
+    model.add_copy_head({"window": 64, "max_lag": 17})
+    usual = lag_bias(model, SamplingParams())
+    assert [usual[lag] for lag in (0, 1, 4, 15, 16, 17)] == [0, -4.5, -2.5, -4.5, -1, -4.5]
+    assert lag_bias(model, SamplingParams(lag_bias=[])) == []
+    request = GenerationRequest(SamplingParams(), bars=1)
+    torch.testing.assert_close(lag_biases(model, request), torch.tensor([usual]))
+    model.copy_head.coordinate = "index"
+    assert lag_biases(model, request) is None

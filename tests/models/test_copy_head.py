@@ -6,24 +6,29 @@ import pytest
 import torch
 from torch import Tensor
 
+from musicgen.adapters import Copy
 from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.models import Transformer
-from musicgen.models.copy_head import BIAS_SCALE
 from musicgen.models.state import ModelState
 from musicgen.position import NoPosition, RoPE
 
 VOCAB, LENGTH, WINDOW, MAX_LAG = 11, 45, 20, 3
+CLASSES = [0, 0, *range(2, VOCAB)]
 
 
 def make_model(attention=SoftmaxAttention, position=NoPosition, **copy) -> Transformer:
     torch.manual_seed(1)
     settings = {"heads": 2, "width": 8, "window": WINDOW, "max_lag": MAX_LAG}
-    settings = {**settings, "match_lengths": True, **copy}
+    settings = {**settings, **copy}
     sizes = {"dim": 16, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "dropout": 0.0}
-    model = Transformer(VOCAB, **sizes, position=position, attention=attention, copy=settings)
+    model = Transformer(
+        VOCAB, **sizes, position=position, attention=attention, match_classes=CLASSES, copy=settings
+    )
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    torch.nn.init.normal_(model.copy_head.scaled_lag_bias, std=0.02)
+    head = model.copy_head
+    for parameter in (head.scaled_lag_bias, head.scaled_match_steps, head.scaled_gate_steps):
+        torch.nn.init.normal_(parameter, std=0.02)
     return model.eval()
 
 
@@ -37,13 +42,20 @@ def random_input(batch: int = 2, length: int = LENGTH) -> tuple[Tensor, Tensor]:
     return tokens, torch.stack((index, 4 * bars, bars), dim=-1)
 
 
-def shared(tokens: list[int], n: int, j: int) -> int:
-    """Return how many tokens up to n are those up to j."""
-    return next((i for i in range(j + 1) if tokens[n - i] != tokens[j - i]), j + 1)
+def shared(classes: list[int], n: int, j: int) -> int:
+    """Return how many tokens up to n are of the classes of those up to j."""
+    return next((i for i in range(j + 1) if classes[n - i] != classes[j - i]), j + 1)
 
 
-def naive(model: Transformer, tokens: Tensor, positions: Tensor, first: int = 0) -> Tensor:
+def naive(
+    model: Transformer,
+    tokens: Tensor,
+    positions: Tensor,
+    lag_bias: Tensor | None = None,
+    first: int = 0,
+) -> Tensor:
     """Compute p of the next token [L, V] of one row in loops; tokens before `first` are padding."""
+    factor = torch.ones(MAX_LAG + 1) if lag_bias is None else lag_bias.exp()
     head, bars = model.copy_head, positions[:, 2].tolist()
     mask = (torch.arange(len(tokens)) >= first)[None]
     x, _ = model.hidden(tokens[None], positions=positions[None], key_mask=mask)
@@ -56,16 +68,15 @@ def naive(model: Transformer, tokens: Tensor, positions: Tensor, first: int = 0)
     ]
     seen = torch.stack([(y - y.mean()) / (y.var(unbiased=False) + 1e-5).sqrt() for y in seen])
     q, k, gates = head.projection(torch.cat((x[0], seen), -1)).split(head.sizes, -1)
+    classes = [CLASSES[token] for token in tokens.tolist()]
     expected = []
     for n in range(len(tokens)):
         keys = [j for j in range(max(first, n - WINDOW), n) if bars[n] - bars[j] <= MAX_LAG]
         if not keys:
             expected.append(own[n])
             continue
-        matches = [0 if n - j == WINDOW else shared(tokens.tolist(), n, j) for j in keys]
+        matches = [0 if n - j == WINDOW else shared(classes, n, j) for j in keys]
         levels = [sum(match >= 2**level for level in range(8)) for match in matches]
-        if not head.match_lengths:
-            levels = [0] * len(levels)
         logits, copied = [gates[n, 0]], []
         for h in range(head.heads):
             of_head = slice(8 * h, 8 * h + 8)
@@ -73,7 +84,7 @@ def naive(model: Transformer, tokens: Tensor, positions: Tensor, first: int = 0)
                 [
                     15 * torch.cosine_similarity(q[n, of_head], k[j, of_head], dim=0)
                     + 75 * head.scaled_lag_bias[h, bars[n] - bars[j]]
-                    + (head.match_steps[h, :level].sum() if level else 0)
+                    + 40 * head.scaled_match_steps[h, :level].sum()
                     for j, level in zip(keys, levels, strict=True)
                 ]
             )
@@ -81,25 +92,22 @@ def naive(model: Transformer, tokens: Tensor, positions: Tensor, first: int = 0)
             match = (
                 weight * scores.exp().sum().log() + per_count * torch.tensor(min(n, WINDOW)).log()
             )
-            if max(levels):
-                match = match + head.gate_steps[h, : max(levels)].sum()
+            match = match + 40 * head.scaled_gate_steps[h, : max(levels) + 1].sum()
             logits.append(gates[n, 1 + h] + match)
             p = torch.zeros(VOCAB)
             for j, a in zip(keys, scores.softmax(0), strict=True):
-                p[tokens[j + 1]] += a
+                p[tokens[j + 1]] += a * factor[bars[n] - bars[j]]
             copied.append(p)
         gate = torch.stack(logits).softmax(0)
-        expected.append(
-            gate[0] * own[n] + sum(g * p for g, p in zip(gate[1:], copied, strict=True))
-        )
+        mixed = gate[0] * own[n] + sum(g * p for g, p in zip(gate[1:], copied, strict=True))
+        expected.append(mixed / mixed.sum())
     return torch.stack(expected)
 
 
-@pytest.mark.parametrize("match_lengths", [False, True])
 @pytest.mark.parametrize("block", [256, 7])
-def test_mixture_is_the_definition(monkeypatch, block, match_lengths):
+def test_mixture_is_the_definition(monkeypatch, block):
     monkeypatch.setattr("musicgen.models.copy_head._BLOCK", block)
-    model = make_model(match_lengths=match_lengths)
+    model = make_model()
     tokens, positions = random_input()
     with torch.no_grad():
         found = model(tokens, positions=positions)
@@ -119,11 +127,10 @@ def test_padding_is_not_copied():
     torch.testing.assert_close(found.exp(), expected, atol=2e-6, rtol=2e-5)
 
 
-@pytest.mark.parametrize("match_lengths", [False, True])
 @pytest.mark.parametrize("block", [256, 7])
-def test_loss_of_targets_is_that_of_all_log_probabilities(monkeypatch, block, match_lengths):
+def test_loss_of_targets_is_that_of_all_log_probabilities(monkeypatch, block):
     monkeypatch.setattr("musicgen.models.copy_head._BLOCK", block)
-    model = make_model(match_lengths=match_lengths)
+    model = make_model()
     tokens, positions = random_input()
     targets = tokens.roll(-1, 1)
     gradients = []
@@ -150,7 +157,6 @@ def in_parts(model, tokens: Tensor, positions: Tensor, lengths: list[int], grad:
     return torch.cat(outputs, dim=1)
 
 
-@pytest.mark.parametrize("match_lengths", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize(
     "lengths", [[1] * LENGTH, [30, *[1] * 15], [7, 1, 25, 1, 11]], ids=["steps", "prefill", "parts"]
@@ -158,8 +164,8 @@ def in_parts(model, tokens: Tensor, positions: Tensor, lengths: list[int], grad:
 @pytest.mark.parametrize(
     "attention", [SoftmaxAttention, partial(LinearAttention, feature_map=FAVOR)]
 )
-def test_decoding_equals_one_pass(attention, lengths, grad, match_lengths):
-    model = make_model(attention, RoPE, match_lengths=match_lengths)
+def test_decoding_equals_one_pass(attention, lengths, grad):
+    model = make_model(attention, RoPE)
     tokens, positions = random_input()
     with torch.set_grad_enabled(grad):
         expected = model(tokens, positions=positions)
@@ -167,9 +173,8 @@ def test_decoding_equals_one_pass(attention, lengths, grad, match_lengths):
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("match_lengths", [False, True])
-def test_rows_of_unequal_length_go_on_together(match_lengths):
-    model = make_model(match_lengths=match_lengths)
+def test_rows_of_unequal_length_go_on_together():
+    model = make_model()
     tokens, positions = random_input(4)
     lengths = [5, 26, 11, 40]
     with torch.inference_mode():
@@ -204,17 +209,24 @@ def test_only_the_last_token():
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_wish_of_the_sampler_is_added_to_the_lag_bias():
-    model, wished = make_model(), make_model()
+def test_a_bias_of_the_sampler_multiplies_what_is_copied_at_a_lag():
+    model = make_model()
     tokens, positions = random_input()
-    wishes = torch.randn(2, MAX_LAG + 1)
+    biases = torch.randn(2, MAX_LAG + 1)
     with torch.inference_mode():
         _, state = model.forward_with_state(tokens[:, :-1], positions=positions[:, :-1])
-        state.copied.lag_bias[:] = wishes
+        state.copied.lag_bias[:] = biases
         rest = {"positions": positions[:, -1:], "state": state}
         found = model.forward_with_state(tokens[:, -1:], **rest)[0][:, 0]
-        for row, wish in enumerate(wishes):
-            wished.load_state_dict(model.state_dict())
-            wished.copy_head.scaled_lag_bias += wish / BIAS_SCALE
-            expected = wished(tokens[row : row + 1], positions=positions[row : row + 1])[0, -1]
-            torch.testing.assert_close(found[row], expected, atol=1e-5, rtol=1e-4)
+        rows = zip(tokens, positions, biases, strict=True)
+        expected = torch.stack([naive(model, *row)[-1] for row in rows])
+    torch.testing.assert_close(found.exp(), expected, atol=2e-6, rtol=2e-5)
+
+
+def test_an_adapter_takes_the_place_of_an_earlier_head():
+    model = make_model()
+    Copy(window=64).attach(model)
+    assert model.copy_head.window == 64
+    assert model.copy_head.classes.tolist() == CLASSES
+    trained = {name for name, x in model.named_parameters() if x.requires_grad}
+    assert trained == {f"copy_head.{name}" for name, _ in model.copy_head.named_parameters()}

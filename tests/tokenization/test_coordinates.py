@@ -99,6 +99,18 @@ def test_pitches_of_notes(tokenizer, notes):
     assert {name: pitches[tokenizer.vocabulary.id(name)] for name in notes} == notes
 
 
+def test_matches_see_no_velocity_and_no_tempo():
+    tokenizer = REMI()
+    classes = np.array(tokenizer.match_classes)
+    assert len(classes) == len(tokenizer.vocabulary)
+    families = tokenizer.families
+    for name in ("Velocity", "Tempo"):
+        assert (classes[families[name]] == families[name].start).all()
+    others = np.delete(np.arange(len(classes)), [*families["Velocity"], *families["Tempo"]])
+    assert (classes[others] == others).all()
+    assert Chorale().match_classes == list(range(len(Chorale().vocabulary)))
+
+
 def test_chord_numbers_tell_chords_and_fifths():
     numbers = [chord_number(i) for i in range(len(CHORDS))]
     assert sorted(numbers) == list(range(len(CHORDS)))
