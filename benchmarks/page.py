@@ -26,9 +26,9 @@ from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.data.corpora import BachChorales
 from musicgen.export.page import with_half_weights
 from musicgen.files import write_text
+from musicgen.generation.form import lag_bias
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score, dumps
-from musicgen.models.copy_head import BIAS_SCALE
 from musicgen.random import NoiseKey
 from musicgen.report.markup import asset
 
@@ -107,19 +107,19 @@ def against_torch(model: MusicModel, page: Path) -> dict[str, Any]:
         found = np.fromfile(Path(folder) / "logits.bin", np.float32)
     greedy = json.loads(run.stdout)
     found = found.reshape(-1, len(model.tokenizer.vocabulary))
-    biased = with_half_weights(model.model)
-    if biased.copy_head is not None:  # the page adds it to the state, as decoding does
-        lag_bias = torch.tensor(model.sampling().lag_bias or [0.0])
-        scaled = biased.copy_head.scaled_lag_bias
-        scaled[:, : len(lag_bias)] += lag_bias / BIAS_SCALE
-    expected = [
-        biased(
-            torch.from_numpy(tokens)[None],
-            positions=torch.from_numpy(model.positions(tokens))[None],
-            noise=NoiseKey((0,)),
-        )[0]
-        for tokens in prompts
-    ]
+    rounded = with_half_weights(model.model)
+    bias = lag_bias(rounded, model.sampling())
+    expected = []
+    for tokens in prompts:
+        ids, positions = (torch.from_numpy(x)[None] for x in (tokens, model.positions(tokens)))
+        noise, state = NoiseKey((0,)), None
+        for part in (slice(1), slice(1, None)):
+            logits, state = rounded.forward_with_state(
+                ids[:, part], positions=positions[:, part], noise=noise, state=state
+            )
+            if bias:
+                state.lag_bias[:, : len(bias)] = torch.tensor(bias)
+            expected.append(logits[0])
     logits = torch.cat(expected).numpy()
     equal = []
     for score, tokens in zip(scores, greedy, strict=False):

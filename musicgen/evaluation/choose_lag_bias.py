@@ -24,7 +24,7 @@ FloatArray = NDArray[np.float64]
 
 
 def choose_lag_bias(model: MusicModel, scores: Iterable[Score], temperature: float) -> list[float]:
-    """Return nats for each lag from 0 on, to add to the bias of the model's copy head.
+    """Return nats for each lag from 0 on, by which copies of the bars there are to be likelier.
 
     Continuations are sampled in rounds; the first adds log (r / g) to the bias of each lag, the
     others half of it, as what returns makes more returns likely: r and g are the shares of bars

@@ -1,4 +1,4 @@
-"""The form of a piece, such as AABA: what is added to a copy head's bias by the lag in bars."""
+"""By how many nats copies of each lag in bars are likelier: for a form such as AABA, or always."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class MusicModel:
         from musicgen.export.folder import write_onnx_folder
 
         parts = self.model, self.tokenizer, self.content, Path(folder)
-        sampling = asdict(self.sampling())
+        sampling = self._sampling_with_lags()
         write_onnx_folder(*parts, dtype=dtype, seed=seed, sampling=sampling, facts=facts)
 
     def save_page(self, path: str | Path) -> None:
@@ -122,10 +122,8 @@ class MusicModel:
         """
         from musicgen.export.page import save_page
 
-        sampling = self.sampling()
-        sampling = replace(sampling, lag_bias=lag_bias(self.model, sampling))
         parts = self.model, self.tokenizer, self.content
-        save_page(*parts, Path(path), sampling=asdict(sampling))
+        save_page(*parts, Path(path), sampling=self._sampling_with_lags())
 
     def push_to_hub(
         self,
@@ -274,6 +272,11 @@ class MusicModel:
             )
         given = {key: value for key, value in overrides.items() if value is not None}
         return SamplingParams(**{**stored, **given})
+
+    def _sampling_with_lags(self) -> dict[str, Any]:
+        """Return the model's own sampling for programs that do not know the usual `lag_bias`."""
+        sampling = self.sampling()
+        return asdict(replace(sampling, lag_bias=lag_bias(self.model, sampling)))
 
     def save_sampling(self, **sampling: Any) -> Path:
         """Write the sampling that suits the model beside its checkpoint, where `load` reads it.

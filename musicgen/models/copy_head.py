@@ -14,7 +14,7 @@ from musicgen.position.base import at_least_fp32
 from musicgen.validation import check_choice, check_int
 
 _SCALE = 15.0  # of the cosines in the logits
-BIAS_SCALE = 75.0  # the lag bias needs so many times the learning rate of the others
+_BIAS_SCALE = 75.0  # the lag bias needs so many times the learning rate of the others
 _MATCH_SCALE = 40.0  # and what matches add to keys and gates so many times
 _NUM_TAPS, _TOKEN_DIM = 16, 32  # tokens that a key sees itself, and the width of their embedding
 _NUM_LEVELS = 8  # a match of 1, 2, 4, … 128 tokens has level 1, 2, 3, … 8; a shorter one 0
@@ -144,7 +144,7 @@ class CopyHead(nn.Module):
     @property
     def lag_bias(self) -> Tensor:
         """b, by lag in bars: [H, max_lag + 1]."""
-        return BIAS_SCALE * self.scaled_lag_bias
+        return _BIAS_SCALE * self.scaled_lag_bias
 
     @property
     def match_bias(self) -> Tensor:
@@ -292,7 +292,7 @@ class CopyHead(nn.Module):
         scores = (q @ state.keys.mT).squeeze(2) + of_keys
         total, weights = _softmax(scores)
         log_gates = self._log_gates(gates, total[..., None], index, longest)
-        factor = F.pad(state.lag_bias, (0, 1)).gather(1, lag).exp()[:, None]
+        factor = F.pad(state.lag_bias, (0, 1)).exp().gather(1, lag)[:, None]
         weights = (log_gates[..., 1:].exp() @ weights) * factor
         total = (log_gates[..., :1].exp() + weights.sum(-1, keepdim=True)).log()
         return _mix(log_gates, logits, weights, state.successors[:, None]) - total
@@ -302,8 +302,7 @@ class CopyHead(nn.Module):
         weight, per_count = self.match_weight
         total = total.transpose(1, 2)
         count = index.clamp(min=1, max=self.window)[..., None].log()
-        match = gates[..., 1:] + total * weight + count * per_count
-        match = match + self.gate_bias.T[longest]
+        match = gates[..., 1:] + total * weight + count * per_count + self.gate_bias.T[longest]
         match = match.masked_fill(total < 0.5 * _HIDDEN, -torch.inf)  # there is no key
         return torch.cat((gates[..., :1], match), dim=-1).log_softmax(-1)
 

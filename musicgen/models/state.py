@@ -87,7 +87,7 @@ class ModelState:
                 for i, layer in enumerate(self.layers)
                 for name, tensor in layer.tensors().items()
             },
-            **{f"copied.{name}": tensor for name, tensor in copied.items() if tensor is not None},
+            **{f"copied.{name}": tensor for name, tensor in copied.items()},
         }
 
     def replaced(self, tensors: Mapping[str, Tensor]) -> ModelState:
