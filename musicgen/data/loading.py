@@ -73,7 +73,7 @@ class TrainingWindows(Dataset):
         bar_length = self.cache.bar_lengths[self.piece(item)]
         window = self.tokenizer.arrange(window, rng, self.length + 1, bar_length)
         if self.scramble and rng.random() < self.scramble:
-            window = self.tokenizer.scramble(window, rng)
+            window = self.tokenizer.scramble(window, rng)[: self.length + 1]
         return window
 
     def _plain_window(self, item: int) -> NDArray[np.int64]:

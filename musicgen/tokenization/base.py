@@ -27,7 +27,7 @@ TICKS_PER_BEAT = 480
 MAX_TOKENS_PER_BAR = 1024
 """More than any bar of a corpus holds; ends a row that would never reach its last bar."""
 
-SCRAMBLED = {"Pitch": 5, "Duration": 3, "Chord": 140}
+SCRAMBLED = {"Pitch": 7, "Duration": 3, "Chord": 140}
 """How far `Tokenizer.scramble` moves the ids of these families; all chords are within reach."""
 
 
@@ -194,16 +194,32 @@ class Tokenizer(TokenCoordinates):
         return window
 
     def scramble(self, window: IntArray, rng: Rng) -> IntArray:
-        """Return ids whose pitches, durations and chords are changed by one random map. [L] -> [L]
+        """Return a crop of unfamiliar music: what is known of it is mostly what returns in it.
 
-        What was the same is the same still, but it hardly follows from anything else than that.
+        One to three passages of one to four bars return at random places, and random maps change
+        the pitches, durations and chords of half of the crops and passages. [L] -> [any length]
         """
+        edges = np.flatnonzero(within(window, self.families.get("Bar", range(0))))
+        start, *bars = np.split(self._random_map(window, rng)[window], edges)
+        num_whole = len(bars) - 1  # the last may be cut
+        for _ in range(rng.integers(1, 4)):
+            size = int(rng.integers(1, 5))
+            if num_whole >= 2 * size:
+                first, second = np.sort(rng.integers(num_whole - 2 * size + 1, size=2))
+                table = self._random_map(window, rng)
+                passage = [table[bar] for bar in bars[first : first + size]]
+                for place in (first, second + size):
+                    bars[place : place + size] = passage
+        return np.concatenate([start, *bars])
+
+    def _random_map(self, window: IntArray, rng: Rng) -> IntArray:
+        """Return the id for each id: as often as not the same, else one near it in the window."""
         table = np.arange(len(self.vocabulary))
-        for family, reach in SCRAMBLED.items():
-            if ids := self.families.get(family):
-                moved = np.arange(len(ids)) + rng.integers(-reach, reach + 1, len(ids))
-                table[ids.start : ids.stop] = ids.start + moved.clip(0, len(ids) - 1)
-        return table[window]
+        for family, reach in SCRAMBLED.items() if rng.random() < 0.5 else ():
+            ids = window[within(window, self.families.get(family, range(0)))]
+            for own in np.unique(ids):
+                table[own] = rng.choice(ids[np.abs(ids - own) <= reach])
+        return table
 
     def roles(self, score: Score, kept: Sequence[int]) -> list[int | None]:
         """Return the decoded track that each track of a Score becomes; None: no notes of it.
