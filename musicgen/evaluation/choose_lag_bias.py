@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.console import track
+from musicgen.generation.form import usual_lag_bias
 from musicgen.generation.model import MusicModel
 from musicgen.generation.sampler import Sampler
 from musicgen.metrics.bars import ALIKE, bar_notes, bar_similarities
@@ -26,10 +27,10 @@ FloatArray = NDArray[np.float64]
 def choose_lag_bias(model: MusicModel, scores: Iterable[Score], temperature: float) -> list[float]:
     """Return nats for each lag from 0 on, by which copies of the bars there are to be likelier.
 
-    Continuations are sampled in rounds; the first adds log (r / g) to the bias of each lag, the
-    others half of it, as what returns makes more returns likely: r and g are the shares of bars
-    that are alike the bar at that lag, in real and in generated pieces. The bias of the round
-    nearest to the real pieces, by Σ |r − g|, is returned.
+    Continuations are sampled in rounds, at first with the usual bias. Each adds half of
+    log (r / g) to the bias of each lag, as what returns makes more returns likely: r and g are the
+    shares of bars that are alike the bar at that lag, in real and in generated pieces. The bias of
+    the round nearest to the real pieces, by Σ |r − g|, is returned.
 
     Args:
         scores: real pieces; the first `NUM_PIECES` that are longer than the prompts are taken.
@@ -45,7 +46,7 @@ def choose_lag_bias(model: MusicModel, scores: Iterable[Score], temperature: flo
             break
     real, count = return_rates(pieces, max_lag)
     least = 1 / np.maximum(count, 1)
-    bias, found = np.zeros(max_lag + 1), []
+    bias, found = np.array(usual_lag_bias(max_lag)), []
     for _ in track(range(NUM_ROUNDS), "choosing a bias by lag"):
         request = model.request(
             bars=NEW_BARS, temperature=temperature, lag_bias=bias.tolist(), engine="eager"
@@ -53,8 +54,7 @@ def choose_lag_bias(model: MusicModel, scores: Iterable[Score], temperature: flo
         sampler = Sampler(model.model, model.tokenizer, request)
         generated, _ = return_rates([c.score for c in sampler.continuations(prompts)], max_lag)
         found.append((float(np.abs(real - generated).sum()), bias.round(2).tolist()))
-        step = np.log((real + least) / (generated + least))
-        bias = bias + (step if len(found) == 1 else step / 2)
+        bias = bias + np.log((real + least) / (generated + least)) / 2
     return min(found)[1]
 
 

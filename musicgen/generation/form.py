@@ -40,14 +40,19 @@ def lag_biases(model: Transformer, request: GenerationRequest) -> Tensor | None:
 
 
 def lag_bias(model: Transformer, sampling: SamplingParams) -> Sequence[float] | None:
-    """Return the `lag_bias` of a sampling, or else, for a copy head that knows bars, the usual one.
-
-    That is what the choices for several models have in common; without any, music goes in circles.
-    """
+    """Return a sampling's `lag_bias`, or else the usual one, if a copy head knows bars."""
     head = model.copy_head
     if sampling.lag_bias is not None or head is None or head.coordinate != "bar":
         return sampling.lag_bias
-    lags = range(1, head.max_lag + 1)
+    return usual_lag_bias(head.max_lag)
+
+
+def usual_lag_bias(max_lag: int) -> list[float]:
+    """Return what the choices for several models have in common: [max_lag + 1].
+
+    Without any, music goes in circles.
+    """
+    lags = range(1, max_lag + 1)
     return [0.0] + [-4.5 if lag % 4 else -2.5 if lag < 16 else -1.0 for lag in lags]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from musicgen.evaluation import choose_lag_bias as module
 from musicgen.evaluation.choose_lag_bias import choose_lag_bias, return_rates
+from musicgen.generation.form import usual_lag_bias
 from musicgen.midi import Score, Track, notes_from
 
 MAX_LAG, BARS = 6, 32
@@ -43,7 +44,7 @@ def test_bars_return_as_often_as_in_the_pieces(monkeypatch):
         """Of a model that copies too much after four bars."""
 
         def __init__(self, model, tokenizer, lag_bias):
-            self.share = min(0.9, 0.6 * exp(lag_bias[4]))
+            self.share = min(0.9, 7 * exp(lag_bias[4]))
 
         def continuations(self, prompts):
             shares.append(self.share)
@@ -60,7 +61,8 @@ def test_bars_return_as_often_as_in_the_pieces(monkeypatch):
     )
     pieces = [piece(0.2, i) for i in range(40)]
     bias = choose_lag_bias(model, [Score(), *pieces], 0.7)
-    assert shares[0] == 0.6
+    usual = usual_lag_bias(MAX_LAG)
+    assert shares[0] == 7 * exp(usual[4]) > 0.5
     assert len(bias) == MAX_LAG + 1
-    assert 0.15 < 0.6 * exp(bias[4]) < 0.25
-    assert abs(bias[3]) < 1
+    assert 0.15 < 7 * exp(bias[4]) < 0.25
+    assert abs(bias[3] - usual[3]) < 1
