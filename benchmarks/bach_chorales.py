@@ -1,6 +1,6 @@
 """Train, export and measure the model bach-chorales: python -m benchmarks.bach_chorales
 
-The run of experiment=pretrained/bach_chorales is trained, or resumed, and exported to
+The model is trained as benchmarks/cards.py says, or its training resumed, and exported to
 musicgen/pretrained/bach-chorales in half precision; `--measure` takes the model as it is. It
 harmonises the sopranos of the first 50 held-out chorales, of the test split and then of validation,
 and continues the first four bars of each by eight. The losses are those of whole pieces in plain
@@ -32,8 +32,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("outputs/pretrained/bach"))
     args = parser.parse_args()
     if not args.measure:
-        trained = args.out / "run"
-        train(trained, "experiment=pretrained/bach_chorales")
+        trained = Path()
+        for i, (settings, _, _) in enumerate(cards.RECIPES[FOLDER.name]):
+            before, trained = trained, args.out / f"run-{i}"
+            train(trained, *settings.replace("RUN", str(before)).split())
         run("-m", "musicgen.pretrained", trained, FOLDER, "--dtype", "float16")
     rows = [*losses(args.out), *infilling(args.out), *writing(args.out, args.prompts)]
     measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))

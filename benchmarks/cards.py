@@ -16,6 +16,12 @@ from musicgen.files import write_text
 from musicgen.package_data import PRETRAINED
 
 Row = dict[str, Any]
+SCRAMBLED = (
+    "init=RUN data.kind=pop data.num_pieces=2000 loader.batch_size=1 loader.length=2048 "
+    "scheduler=warmup_cooldown scheduler.cooldown=0.6 scheduler.warmup_steps=30 "
+    "optimizer.lr=6e-3 optimizer.adamw_lr=1e-3 callbacks.redraw_features=null "
+    "trainer.max_steps=2000"
+)
 RECIPES = {  # of each model: settings of train.py, steps, tokens a step
     "pop-piano-small": [
         ("experiment=pretrained/pop_piano_small", 4500, "2 × 1,024"),
@@ -56,6 +62,9 @@ RECIPES = {  # of each model: settings of train.py, steps, tokens a step
             1500,
             "2,048",
         ),
+        (f"{SCRAMBLED} loader.scramble=0.4", 2000, "2,048"),
+        (f"{SCRAMBLED} loader.scramble=0.7 seed=2", 2000, "2,048"),
+        (f"{SCRAMBLED} loader.scramble=0.85 seed=3", 2000, "2,048"),
     ],
     "groove-small": [
         ("experiment=pretrained/groove_small", 4500, "2 × 1,024"),
@@ -73,11 +82,21 @@ RECIPES = {  # of each model: settings of train.py, steps, tokens a step
             "2,048",
         ),
     ],
-    "bach-chorales": [("experiment=pretrained/bach_chorales", 3000, "2 × 1,024")],
+    "bach-chorales": [
+        ("experiment=pretrained/bach_chorales", 3000, "2 × 1,024"),
+        (
+            "experiment=pretrained/bach_chorales init=RUN tokenizer.lead_probability=0.5 "
+            "model.dropout=0.25 callbacks=default scheduler=warmup_cooldown "
+            "scheduler.warmup_steps=50 scheduler.cooldown=0.85 optimizer.lr=0.01 "
+            "optimizer.adamw_lr=1.5e-3 trainer.max_steps=3300",
+            3300,
+            "2 × 1,024",
+        ),
+    ],
 }
 # Of a model's runs, from 0 on: an earlier one, and the later one's share in the average of both
 # (WiSE-FT, Wortsman et al. 2022), so that what it learned costs nothing on other music.
-AVERAGES = {"pop-piano-small": {3: (1, 0.6), 6: (5, 0.5)}}
+AVERAGES = {"pop-piano-small": {3: (1, 0.6), 6: (5, 0.5), 9: (8, 0.5)}}
 COMPOSED = "2,000 {kind} by this project's own seeded composer, and nothing else."
 CHORALES = """\
 Four-part chorales by Johann Sebastian Bach, who died in 1750, so that the notes are in the public
@@ -87,13 +106,14 @@ of themselves: most print "PDF © 2003" or "2004 Margaret Greentree", a claim on
 the others nothing; none states terms, and none forbids a use. Files that reserve rights in
 electronic formats are left out. The counts are in
 [data/README.md](../../../data/README.md#bach-chorales). No melody of a held-out piece is in the
-training split. In a fifth of the crops what follows some bars preceded them, which taught next to
-nothing; such crops are made no more, and the tokens that began them were left out afterwards."""
+training split. In a fifth of the crops of run 1 what follows some bars preceded them, which taught
+next to nothing; such crops are made no more, and their tokens were left out afterwards."""
 DATA = {
     "pop-piano-small": COMPOSED.format(kind="pop-piano pieces")
     + "\nIn four or five of ten crops of runs 3 and 4 what follows some bars preceded them;\n"
     "such crops are made no more, and the tokens that began them were left out afterwards.\n"
-    "In three of ten crops of the last run a random map changed pitches, durations and chords.",
+    "In three of ten crops of run 7 a random map changed pitches, durations and chords; in crops\n"
+    "of the last three runs passages returned at random places, too (`loader.scramble`).",
     "groove-small": COMPOSED.format(kind="grooves, then 3,000 songs of invented bands,"),
     "bach-chorales": CHORALES,
 }

@@ -70,25 +70,30 @@ def prompts(args: argparse.Namespace, name: str) -> dict[str, Path]:
     return folders
 
 
-def export(args: argparse.Namespace, name: str, folder: Path) -> None:
+def export(args: argparse.Namespace, name: str, target: Path) -> None:
     """Train and export a model."""
-    before, made = Path(), list[MusicModel]()
+    folders = [Path()]
     for i, (settings, _, _) in enumerate(cards.RECIPES[name]):
-        run_folder = args.out / f"{name}-{i}"
-        train(run_folder, *settings.replace("RUN", str(before)).split(), *args.settings)
-        made.append(musicgen.load(find_checkpoint(str(run_folder), setting="init")))
-        before = run_folder
+        folder = args.out / f"{name}-{i}"
+        train(folder, *settings.replace("RUN", str(folders[-1])).split(), *args.settings)
         if i in cards.AVERAGES.get(name, {}):
             number, share = cards.AVERAGES[name][i]
-            average(made[number], made[i], share)
-            before = args.out / f"{name}-{i}-average"
-            made[i].save_pretrained(before)
-    made[-1].save_pretrained(args.out / name)
+            model = load(folder)
+            average(load(folders[number + 1]), model, share)
+            folder = args.out / f"{name}-{i}-average"
+            model.save_pretrained(folder)
+        folders.append(folder)
+    load(folders[-1]).save_pretrained(args.out / name)
     run("-m", "musicgen.evaluation.choose_temperature", args.out / name)
-    musicgen.load(args.out / name).save_pretrained(folder, dtype="float16")
-    size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+    musicgen.load(args.out / name).save_pretrained(target, dtype="float16")
+    size = sum(path.stat().st_size for path in target.iterdir()) / 1e6
     if size > MAX_MEGABYTES:
-        sys.exit(f"{folder}: {size:.1f} MB, more than {MAX_MEGABYTES}")
+        sys.exit(f"{target}: {size:.1f} MB, more than {MAX_MEGABYTES}")
+
+
+def load(run: Path) -> MusicModel:
+    """Load a run's best model."""
+    return musicgen.load(find_checkpoint(str(run), setting="init"))
 
 
 def average(before: MusicModel, model: MusicModel, share: float) -> None:
