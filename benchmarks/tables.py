@@ -142,14 +142,15 @@ ANSWER = "milliseconds from the pause to the answer's first notes"
 def composing_pages(_: object) -> list[Row]:
     table = []
     for name, page in result("page").items():
-        torch, chromium, firefox = (page[x] for x in ("against torch", "chromium", "firefox"))
+        torch, chromium = page["against torch"], page["chromium"]
+        firefox = page.get("firefox", {}).get("tokens a second")  # where it is installed
         (_, first), (tokens, last) = chromium["megabytes of all processes by tokens"].items()
         row = {
             "page of": f"`{name}`",
             "MB": page["megabytes"],
             "logits differ by": f"{torch['largest difference of a logit']:.0e}",
             "tokens a second, Chromium": f"{chromium['tokens a second']:.0f}",
-            "Firefox": f"{firefox['tokens a second']:.0f}",
+            "Firefox": "" if firefox is None else f"{firefox:.0f}",
             "answers after": f"{chromium[ANSWER]:.0f} ms",
             "memory": f"{first:.0f} MB; after {int(tokens):,} tokens {last:.0f}",
         }
