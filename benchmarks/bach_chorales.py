@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import cards, measure
-from benchmarks.pretrained import known_passages, number, read, run, train
+from benchmarks.pretrained import known_passages, number, read, run, trained
 from musicgen.data.corpora import BachChorales
 from musicgen.midi.io import write
 from musicgen.package_data import PRETRAINED
@@ -32,11 +32,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("outputs/pretrained/bach"))
     args = parser.parse_args()
     if not args.measure:
-        trained = Path()
-        for i, (settings, _, _) in enumerate(cards.RECIPES[FOLDER.name]):
-            before, trained = trained, args.out / f"run-{i}"
-            train(trained, *settings.replace("RUN", str(before)).split())
-        run("-m", "musicgen.pretrained", trained, FOLDER, "--dtype", "float16")
+        run(
+            "-m",
+            "musicgen.pretrained",
+            trained(FOLDER.name, args.out),
+            FOLDER,
+            "--dtype",
+            "float16",
+        )
     rows = [*losses(args.out), *infilling(args.out), *writing(args.out, args.prompts)]
     measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))
     cards.main()

@@ -19,8 +19,7 @@ Row = dict[str, Any]
 SCRAMBLED = (
     "init=RUN data.kind=pop data.num_pieces=2000 loader.batch_size=1 loader.length=2048 "
     "scheduler=warmup_cooldown scheduler.cooldown=0.6 scheduler.warmup_steps=30 "
-    "optimizer.lr=6e-3 optimizer.adamw_lr=1e-3 callbacks.redraw_features=null "
-    "trainer.max_steps=2000"
+    "optimizer.lr=6e-3 optimizer.adamw_lr=1e-3 callbacks.redraw_features=null"
 )
 RECIPES = {  # of each model: settings of train.py, steps, tokens a step
     "pop-piano-small": [
@@ -53,18 +52,10 @@ RECIPES = {  # of each model: settings of train.py, steps, tokens a step
             4500,
             "2,048",
         ),
-        (
-            "init=RUN data.kind=pop data.num_pieces=2000 "
-            "loader.batch_size=1 loader.length=2048 loader.scramble=0.3 "
-            "scheduler=warmup_cooldown scheduler.cooldown=0.6 scheduler.warmup_steps=30 "
-            "optimizer.lr=6e-3 optimizer.adamw_lr=1e-3 callbacks.redraw_features=null "
-            "trainer.max_steps=1500",
-            1500,
-            "2,048",
-        ),
-        (f"{SCRAMBLED} loader.scramble=0.4", 2000, "2,048"),
-        (f"{SCRAMBLED} loader.scramble=0.7 seed=2", 2000, "2,048"),
-        (f"{SCRAMBLED} loader.scramble=0.85 seed=3", 2000, "2,048"),
+        (f"{SCRAMBLED} loader.scramble=0.3 trainer.max_steps=1500", 1500, "2,048"),
+        (f"{SCRAMBLED} loader.scramble=0.4 trainer.max_steps=2000", 2000, "2,048"),
+        (f"{SCRAMBLED} loader.scramble=0.7 seed=2 trainer.max_steps=2000", 2000, "2,048"),
+        (f"{SCRAMBLED} loader.scramble=0.85 seed=3 trainer.max_steps=2000", 2000, "2,048"),
     ],
     "groove-small": [
         ("experiment=pretrained/groove_small", 4500, "2 × 1,024"),

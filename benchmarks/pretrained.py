@@ -19,7 +19,7 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -72,23 +72,28 @@ def prompts(args: argparse.Namespace, name: str) -> dict[str, Path]:
 
 def export(args: argparse.Namespace, name: str, target: Path) -> None:
     """Train and export a model."""
-    folders = [Path()]
-    for i, (settings, _, _) in enumerate(cards.RECIPES[name]):
-        folder = args.out / f"{name}-{i}"
-        train(folder, *settings.replace("RUN", str(folders[-1])).split(), *args.settings)
-        if i in cards.AVERAGES.get(name, {}):
-            number, share = cards.AVERAGES[name][i]
-            model = load(folder)
-            average(load(folders[number + 1]), model, share)
-            folder = args.out / f"{name}-{i}-average"
-            model.save_pretrained(folder)
-        folders.append(folder)
-    load(folders[-1]).save_pretrained(args.out / name)
+    load(trained(name, args.out, args.settings)).save_pretrained(args.out / name)
     run("-m", "musicgen.evaluation.choose_temperature", args.out / name)
     musicgen.load(args.out / name).save_pretrained(target, dtype="float16")
     size = sum(path.stat().st_size for path in target.iterdir()) / 1e6
     if size > MAX_MEGABYTES:
         sys.exit(f"{target}: {size:.1f} MB, more than {MAX_MEGABYTES}")
+
+
+def trained(name: str, out: Path, more: Sequence[str] = ()) -> Path:
+    """Train a model in the steps of its recipe, or resume; return the last run, or its average."""
+    folders = [Path()]
+    for i, (settings, _, _) in enumerate(cards.RECIPES[name]):
+        folder = out / f"{name}-{i}"
+        train(folder, *settings.replace("RUN", str(folders[-1])).split(), *more)
+        if i in cards.AVERAGES.get(name, {}):
+            number, share = cards.AVERAGES[name][i]
+            model = load(folder)
+            average(load(folders[number + 1]), model, share)
+            folder = out / f"{name}-{i}-average"
+            model.save_pretrained(folder)
+        folders.append(folder)
+    return folders[-1]
 
 
 def load(run: Path) -> MusicModel:
