@@ -1,7 +1,7 @@
 """Choose a model's `lag_bias`, so that bars return after each lag as often as in real pieces.
 
-A copy head has learned which lags are likely, but in sampling below temperature 1 the likely ones
-come more often than that, and what has returned once makes further returns likely.
+A copy head has learned which lags are likely, but the filters of sampling favour what is likely,
+and what has returned once makes further returns likely.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from musicgen.midi import Score
 
 PROMPT_BARS, NEW_BARS = 4, 44
 NUM_PIECES, NUM_ROUNDS = 32, 6
+LEAST_RATE = 0.01  # rarer returns hardly count
 
 FloatArray = NDArray[np.float64]
 
@@ -27,48 +28,53 @@ FloatArray = NDArray[np.float64]
 def choose_lag_bias(model: MusicModel, scores: Iterable[Score], temperature: float) -> list[float]:
     """Return nats for each lag from 0 on, by which copies of the bars there are to be likelier.
 
-    Continuations are sampled in rounds, at first with the usual bias. Each adds half of
-    log (r / g) to the bias of each lag, as what returns makes more returns likely: r and g are the
-    shares of bars that are alike the bar at that lag, in real and in generated pieces. The bias of
-    the round nearest to the real pieces, by Σ |r − g|, is returned.
+    Continuations are sampled in rounds, of other pieces and with another seed each, at first with
+    the usual bias. Round k = 0, 1, … adds log (r / g) / (k + 2) to the bias of each lag, where r
+    and g are the `return_rates` of real and of generated pieces: stochastic approximation (Robbins
+    and Monro 1951), as one round alone tells the rates of few pieces.
 
     Args:
-        scores: real pieces; the first `NUM_PIECES` that are longer than the prompts are taken.
+        scores: real pieces; those that are longer than twice the prompts are taken.
     """
     assert model.model.copy_head is not None
     max_lag = model.model.copy_head.max_lag
-    prompts, pieces = [], []
+    prompts = []
     for score in scores:
         if len(score.bar_starts()) > 2 * PROMPT_BARS:
             prompts.append(model.prompt(score, prompt_bars=PROMPT_BARS))
-            pieces.append(prompts[-1].piece)
-        if len(pieces) == NUM_PIECES:
+        if len(prompts) == NUM_ROUNDS * NUM_PIECES:
             break
-    real, count = return_rates(pieces, max_lag)
-    least = 1 / np.maximum(count, 1)
-    bias, found = np.array(usual_lag_bias(max_lag)), []
-    for _ in track(range(NUM_ROUNDS), "choosing a bias by lag"):
+    parts = [prompts[i : i + NUM_PIECES] for i in range(0, len(prompts), NUM_PIECES)]
+    bias = np.array(usual_lag_bias(max_lag))
+    for number in track(range(NUM_ROUNDS if parts else 0), "choosing a bias by lag"):
+        part = parts[number % len(parts)]
         request = model.request(
-            bars=NEW_BARS, temperature=temperature, lag_bias=bias.tolist(), engine="eager"
+            bars=NEW_BARS,
+            temperature=temperature,
+            lag_bias=bias.tolist(),
+            seed=number,
+            engine="eager",
         )
-        sampler = Sampler(model.model, model.tokenizer, request)
-        generated, _ = return_rates([c.score for c in sampler.continuations(prompts)], max_lag)
-        found.append((float(np.abs(real - generated).sum()), bias.round(2).tolist()))
-        bias = bias + np.log((real + least) / (generated + least)) / 2
-    return min(found)[1]
+        made = Sampler(model.model, model.tokenizer, request).continuations(part)
+        real = return_rates([prompt.piece for prompt in part], max_lag)
+        generated = return_rates([each.score for each in made], max_lag)
+        bias += np.log((real + LEAST_RATE) / (generated + LEAST_RATE)) / (number + 2)
+    return bias.round(2).tolist()
 
 
-def return_rates(scores: Sequence[Score], max_lag: int) -> tuple[FloatArray, FloatArray]:
-    """Return the share of bars that are alike the bar at each lag, and how many are compared.
+def return_rates(scores: Sequence[Score], max_lag: int) -> FloatArray:
+    """Return the share of bars that return from each lag, [max_lag + 1]; 0 at lag 0.
 
-    Bars after the first `PROMPT_BARS` count, up to `NEW_BARS`. [max_lag + 1] each, 0 at lag 0.
+    A bar that is like n earlier ones counts 1 / n for each, so that the sum is the share of bars
+    that return, and loops count no more than other returns. Bars after the first `PROMPT_BARS`
+    count, up to `NEW_BARS`.
     """
-    like, count = np.zeros((2, max_lag + 1))
+    rates, num_bars = np.zeros(max_lag + 1), 0
     for score in scores:
         similarities = bar_similarities(bar_notes(score)[:, :3])[: PROMPT_BARS + NEW_BARS]
-        for lag in range(1, min(max_lag + 1, len(similarities))):
-            first = max(PROMPT_BARS, lag)
-            pairs = similarities.diagonal(-lag)[first - lag :]
-            like[lag] += (pairs >= ALIKE).sum()
-            count[lag] += (~np.isnan(pairs)).sum()
-    return like / np.maximum(count, 1), count
+        for bar in range(PROMPT_BARS, len(similarities)):
+            by_lag = similarities[bar, :bar][::-1][:max_lag]
+            like = np.flatnonzero(by_lag >= ALIKE)
+            rates[1 + like] += 1 / max(1, len(like))
+            num_bars += not np.isnan(by_lag).all()
+    return rates / max(1, num_bars)

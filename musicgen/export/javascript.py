@@ -94,7 +94,8 @@ class JavaScriptStep:
         buffers: of each array the character of its type and its size; for constants also the
             character of the stored type, and the first byte in `data`.
         data: the constants, in the order of bytes of small-endian machines.
-        inputs: numbers of the arrays `tokens`, `positions` and `logits`.
+        inputs: numbers of the arrays `tokens`, `positions` and `logits`, and of a copy head's
+            `temperature`.
         states: numbers of the arrays of the state.
     """
 
@@ -175,6 +176,8 @@ class _Compiler:
         inputs = {"tokens": np.zeros(1, np.int64), "positions": np.zeros((1, columns), np.int64)}
         self.inputs = {name: self._input(name, array) for name, array in inputs.items()}
         self.states = {name: self._input(name, array) for name, array in first_state.items()}
+        if "copied.temperature" in self.states:
+            self.inputs["temperature"] = self.states["copied.temperature"]
         self._evaluate()
         for ring, (source, axis) in RINGS.items():
             if ring in self.states:

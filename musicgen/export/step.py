@@ -109,6 +109,8 @@ def first_state(model: Transformer, key: NoiseKey) -> ModelState:
             empty[own + "log_scale"].fill_(NO_SCALE)
     for name in {"copied.bars", "copied.last_bar"} & empty.keys():
         empty[name].fill_(EMPTY)
+    if "copied.temperature" in empty:
+        empty["copied.temperature"].fill_(1)
     return after.replaced(empty)
 
 

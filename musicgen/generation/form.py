@@ -53,7 +53,7 @@ def usual_lag_bias(max_lag: int) -> list[float]:
     Without any, music goes in circles.
     """
     lags = range(1, max_lag + 1)
-    return [0.0] + [-4.5 if lag % 4 else -2.5 if lag < 16 else -1.0 for lag in lags]
+    return [0.0] + [-1.5 if lag % 4 else -0.7 if lag < 16 else -0.3 for lag in lags]
 
 
 def form_biases(form: str, section_bars: int, max_lag: int) -> Tensor:

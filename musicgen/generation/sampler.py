@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -136,6 +137,10 @@ class Sampler:
             for c in contexts
         ]
         logits, state = prefill(self.engine, contexts, coordinates, of_row)
+        after_first = sampling
+        if state.copied is not None and sampling.temperature > 0:  # the head has it from now on
+            state.copied.temperature.fill_(sampling.temperature)
+            after_first = replace(sampling, temperature=1.0)
         positions = torch.stack([each[-1] for each in coordinates])[of_row]
         starts = torch.tensor([context.start for context in contexts])[of_row]
         bar_lengths = torch.tensor([context.prompt.bar_length for context in contexts])[of_row]
@@ -212,7 +217,7 @@ class Sampler:
                 of_form = positions[:, names.index("bar")] % len(self._lag_biases)
                 state.lag_bias[: len(of_form)] = self._lag_biases[of_form].to(device)
             on_device, state = self.engine.step(token.to(device), positions.to(device), state)
-            logits = on_device.cpu()
+            logits, sampling = on_device.cpu(), after_first
 
     def _grammar_state(self, grammar: Grammar[Any], contexts: Sequence[Context]) -> GrammarState:
         """Return the grammar's state after each context, with what the request asks for."""

@@ -37,7 +37,8 @@ class CopyState(NamedTuple):
     last_bar: Tensor  # [B]
     embedded: Tensor  # [B, taps − 1, _TOKEN_DIM], what the convolution keeps
     matches: Tensor  # [B, W], how many tokens up to the key's are the last ones, at most 128
-    lag_bias: Tensor  # [B, max_lag + 1], set by whoever samples, see `CopyHead`
+    lag_bias: Tensor  # [B, max_lag + 1], set by whoever samples, see `CopyHead`; so is
+    temperature: Tensor  # [B, 1]
 
     def write(self, tokens: Tensor, index: Tensor, *, overwrite: bool = True) -> CopyState:
         """Return the state whose ring has the tokens [B] of an index [B] as well.
@@ -88,8 +89,9 @@ class CopyHead(nn.Module):
     last layer's output and the last 16 tokens themselves; the gates g also see how well keys match,
     log Σ_j exp(logit), and how many there are, and both see matches: the longer what is behind a
     key agrees with what is behind the query, the larger its c, and so are the gates for the longest
-    match. A state's `lag_bias` multiplies the share of each copied token, g_h a_hj, by exp(bias) in
-    decoding.
+    match. In decoding a state's `lag_bias` multiplies the share of each copied token, g_h a_hj, by
+    exp(bias), and its `temperature` divides the model's own logits, so that copies stay as likely
+    as they are: at a temperature of both, what is likely would be copied yet more, round and round.
 
     Args:
         dim: model width D.
@@ -294,6 +296,7 @@ class CopyHead(nn.Module):
         factor = F.pad(state.lag_bias, (0, 1)).exp().gather(1, lag)[:, None]
         weights = (log_gates[..., 1:].exp() @ weights) * factor
         total = (log_gates[..., :1].exp() + weights.sum(-1, keepdim=True)).log()
+        logits = logits / state.temperature[..., None]
         return _mix(log_gates, logits, weights, state.successors[:, None]) - total
 
     def _log_gates(self, gates: Tensor, total: Tensor, index: Tensor, longest: Tensor) -> Tensor:
@@ -322,8 +325,9 @@ class CopyHead(nn.Module):
         lengths = (ends == ends[:, -1:]).flip(-1).cumprod(-1).sum(-1)  # [B, L]
         matches = torch.zeros_like(empty).index_copy(1, slots, lengths[:, kept - 1])
         lag_bias = k.new_zeros(batch, self.scaled_lag_bias.shape[1])
+        temperature = k.new_ones(batch, 1)
         last = k[:, :, -1].clone(), bars[:, -1].clone()
-        return CopyState(keys, ring, successors, *last, embedded, matches, lag_bias)
+        return CopyState(keys, ring, successors, *last, embedded, matches, lag_bias, temperature)
 
 
 def _match_levels(classes: Tensor, queries: slice, keys: slice) -> Tensor:

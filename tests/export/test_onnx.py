@@ -56,6 +56,8 @@ def test_a_graph_computes_the_logits_of_the_model(each):
         if n == 35 and "copied.lag_bias" in graph_state:  # which the sampler writes
             state.lag_bias.normal_()
             graph_state["copied.lag_bias"] = state.lag_bias.numpy().copy()
+            state.copied.temperature.fill_(0.6)
+            graph_state["copied.temperature"] = state.copied.temperature.numpy().copy()
 
 
 @pytest.mark.parametrize(("position", "attention"), [("rope", "softmax"), ("conv_spe", "favor")])

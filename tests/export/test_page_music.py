@@ -7,15 +7,17 @@ import pytest
 import torch
 
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
-from musicgen.export.page import tokenizer_tables
+from musicgen.export.page import javascript_step, tokenizer_tables
 from musicgen.generation.prompts import make_prompt
 from musicgen.midi import Score, dumps, loads
+from musicgen.random import NoiseKey
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.groove2groove.instruments import BAND_TRACKS
 from musicgen.tokenization.remi.metre import METRES
 from tests.export.javascript import needs_node, run_worker
+from tests.generation.test_continuation import small_model
 from tests.midi.test_damaged_files import BROKEN
 
 SEED = 4242  # of pieces that no model was trained on
@@ -210,7 +212,7 @@ def test_a_melody_is_harmonised_in_the_order_that_models_have_learned(tmp_path):
         const tokenizer = {make};
         const fed = [];
         const logits = new Float32Array(tokenizer.size);
-        const model = {{ tokenizer, logits, rewind() {{ fed.length = 0; this.grammar = tokenizer.grammar(); }},
+        const model = {{ tokenizer, logits, split: (params) => [1, params], rewind() {{ fed.length = 0; this.grammar = tokenizer.grammar(); }},
           feed(token) {{ fed.push(token); this.grammar.advance(token); }} }};
         const composer = new Composer(model);
         composer.begin(makePrompt(tokenizer, readMidi(Uint8Array.from(data.file)), 99));
@@ -234,3 +236,49 @@ def test_a_melody_is_harmonised_in_the_order_that_models_have_learned(tmp_path):
     assert np.array_equal(soprano.notes, expected.notes)
     assert all(len(track.notes) > 20 for track in below)
     assert np.array_equal(tokenizer.decode(part).tracks[0].notes, expected.notes)
+
+
+@torch.inference_mode()
+def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
+    tokenizer = TOKENIZERS["remi"]
+    model = small_model(tokenizer)
+    model.add_copy_head({"window": 64, "max_lag": 8})
+    tokens = tokenizer.encode(compose_pop(SEED, 0))[:60]
+    step = javascript_step(model)
+    layout = {"buffers": step.buffers, "inputs": step.inputs, "states": step.states}
+    data = {
+        "tables": tokenizer_tables(tokenizer),
+        "step": {**layout, "coordinates": model.coordinate_names},
+        "bytes": list(step.data),
+        "tokens": tokens.tolist(),
+    }
+    # The last tokens at several temperatures: after others, alone, and after going back.
+    body = f"""
+        const bytes = Uint8Array.from(data.bytes).buffer;
+        const model = new Model(data.step, {step.source}, bytes, {make});
+        const read = (tokens, temperature) => {{
+          for (let i = model.rewind(tokens, 16, temperature); i < tokens.length; i++) model.feed(tokens[i]);
+          return [...model.logits];
+        }};
+        const [drawn, filters] = model.split({{ temperature: 0.5, top_p: 0.9 }});
+        read(data.tokens.slice(0, 48), 1);
+        const found = [1, drawn, 2].map((temperature) => read(data.tokens, temperature));
+        found.push(read(data.tokens.slice(0, 48), 2), read(data.tokens, drawn));
+        return {{ found, filters, greedy: model.split({{ temperature: 0 }}) }};
+    """
+    answer = run_worker(tmp_path, data, body)
+    assert answer["filters"] == {"temperature": 1, "top_p": 0.9}
+    assert answer["greedy"] == [1, {"temperature": 0}]
+    positions = torch.from_numpy(tokenizer.coordinates(tokens, model.coordinate_names))[None]
+    ids = torch.from_numpy(tokens)[None]
+    pairs = zip(answer["found"], [(60, 1), (60, 0.5), (60, 2), (48, 2), (60, 0.5)], strict=True)
+    for found, (length, temperature) in pairs:
+        last, before = slice(length - 1, length), slice(length - 1)
+        _, state = model.forward_with_state(
+            ids[:, before], positions=positions[:, before], noise=NoiseKey((0,))
+        )
+        state.copied.temperature.fill_(temperature)
+        expected, _ = model.forward_with_state(
+            ids[:, last], positions=positions[:, last], noise=NoiseKey((0,)), state=state
+        )
+        np.testing.assert_allclose(found, expected[0, 0], atol=2e-3)

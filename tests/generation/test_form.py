@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
+from musicgen.generation import sampler
 from musicgen.generation.engines import Engine
 from musicgen.generation.form import STRENGTH, form_biases, lag_bias, lag_biases
 from musicgen.generation.request import GenerationRequest
@@ -53,12 +54,33 @@ def test_decoding_asks_for_the_form_in_every_bar(monkeypatch):
     assert set(bars) >= {2, 3, 4}
 
 
+def test_a_copy_head_takes_the_temperature_after_the_first_token(monkeypatch):
+    model, temperatures = small_model(TOKENIZERS["remi"]), []
+    model.add_copy_head({"window": 64, "max_lag": MAX_LAG})
+    step, sample = Engine.step, sampler.sample
+
+    def observed(engine, tokens, positions, state):
+        temperatures.extend(state.copied.temperature[:, 0].tolist())
+        return step(engine, tokens, positions, state)
+
+    def drawn(logits, params, **rest):
+        temperatures.append(params.temperature)
+        return sample(logits, params, **rest)
+
+    monkeypatch.setattr(Engine, "step", observed)
+    monkeypatch.setattr(sampler, "sample", drawn)
+    for temperature, following in ((0.5, [0.5, 0.5, 1.0]), (0.0, [1.0, 1.0, 0.0])):
+        temperatures.clear()
+        run(TOKENIZERS["remi"], model, num_samples=2, sampling=SamplingParams(temperature))
+        assert temperatures[:7] == [temperature, *following, *following]
+
+
 def test_models_without_a_chosen_bias_have_the_usual_one():
     model = small_model(TOKENIZERS["remi"])
     assert lag_bias(model, SamplingParams()) is None
     model.add_copy_head({"window": 64, "max_lag": 17})
     usual = lag_bias(model, SamplingParams())
-    assert [usual[lag] for lag in (0, 1, 4, 15, 16, 17)] == [0, -4.5, -2.5, -4.5, -1, -4.5]
+    assert [usual[lag] for lag in (0, 1, 4, 15, 16, 17)] == [0, -1.5, -0.7, -1.5, -0.3, -1.5]
     assert lag_bias(model, SamplingParams(lag_bias=[])) == []
     request = GenerationRequest(SamplingParams(), bars=1)
     torch.testing.assert_close(lag_biases(model, request), torch.tensor([usual]))

@@ -52,6 +52,7 @@ def naive(
     tokens: Tensor,
     positions: Tensor,
     lag_bias: Tensor | None = None,
+    temperature: float = 1.0,
     first: int = 0,
 ) -> Tensor:
     """Compute p of the next token [L, V] of one row in loops; tokens before `first` are padding."""
@@ -59,7 +60,7 @@ def naive(
     head, bars = model.copy_head, positions[:, 2].tolist()
     mask = (torch.arange(len(tokens)) >= first)[None]
     x, _ = model.hidden(tokens[None], positions=positions[None], key_mask=mask)
-    own = model.head(x)[0].softmax(-1)
+    own = (model.head(x)[0] / temperature).softmax(-1)
     e = head.embedding(tokens) * mask[0, :, None]
     taps = head.conv.weight[:, 0].T  # the last is the token's own
     seen = [
@@ -209,16 +210,17 @@ def test_only_the_last_token():
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_bias_of_the_sampler_multiplies_what_is_copied_at_a_lag():
+def test_the_sampler_multiplies_what_is_copied_at_a_lag_and_divides_the_models_own_logits():
     model = make_model()
     tokens, positions = random_input()
-    biases = torch.randn(2, MAX_LAG + 1)
+    biases, temperatures = torch.randn(2, MAX_LAG + 1), [0.6, 1.7]
     with torch.inference_mode():
         _, state = model.forward_with_state(tokens[:, :-1], positions=positions[:, :-1])
         state.copied.lag_bias[:] = biases
+        state.copied.temperature[:, 0] = torch.tensor(temperatures)
         rest = {"positions": positions[:, -1:], "state": state}
         found = model.forward_with_state(tokens[:, -1:], **rest)[0][:, 0]
-        rows = zip(tokens, positions, biases, strict=True)
+        rows = zip(tokens, positions, biases, temperatures, strict=True)
         expected = torch.stack([naive(model, *row)[-1] for row in rows])
     torch.testing.assert_close(found.exp(), expected, atol=2e-6, rtol=2e-5)
 

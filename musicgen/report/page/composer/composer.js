@@ -43,9 +43,9 @@ class Composer {
   }
 
   /** Read what the model has not read yet, a token at a time. */
-  *read() {
+  *read(temperature) {
     const { model, tokens, prompt } = this;
-    for (let i = model.rewind(tokens, prompt.barLength); i < tokens.length; i++) {
+    for (let i = model.rewind(tokens, prompt.barLength, temperature); i < tokens.length; i++) {
       model.feed(tokens[i]);
       yield;
     }
@@ -61,7 +61,8 @@ class Composer {
     const { model, prompt } = this;
     const start = this.endTime;
     const random = randomNumbers(seed, take, start);
-    yield* this.read();
+    const [temperature, filters] = model.split(params);
+    yield* this.read(temperature);
     const limit = this.tokens.length + MAX_TOKENS_PER_BAR * Math.ceil((end - start) / prompt.barLength);
     model.grammar.afterPrompt(prompt.tokens);
     model.grammar.hold(holdTempo, holdMetre);
@@ -69,7 +70,7 @@ class Composer {
     while (this.tokens.length < limit) {
       const { grammar } = model;
       const allowed = grammar.allowed(this.mask, { end: false, notBefore: start });
-      const token = sampleToken(model.logits, allowed, params, random());
+      const token = sampleToken(model.logits, allowed, filters, random());
       const next = grammar.copy();
       next.advance(token);
       if (next.time >= end || next.finished) break;
@@ -96,10 +97,11 @@ class Composer {
 
   *#fill(given, random, params) {
     const { model, tokenizer, prompt } = this;
+    const [temperature, filters] = model.split(params);
     try {
-      model.rewind([], prompt.barLength);
+      model.rewind([], prompt.barLength, temperature);
       for (const known of given) {
-        const token = known ?? sampleToken(model.logits, model.grammar.allowed(this.mask), params, random());
+        const token = known ?? sampleToken(model.logits, model.grammar.allowed(this.mask), filters, random());
         this.tokens.push(token);
         model.feed(token);
         this.endTime = Math.max(0, Math.floor(this.tokens.length / NUM_VOICES) - tokenizer.lead);

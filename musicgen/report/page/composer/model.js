@@ -30,7 +30,10 @@ class Model {
   constructor({ buffers, inputs, states, coordinates }, compile, bytes, tokenizer) {
     this.arrays = buffers.map((buffer) => arrayOf(buffer, bytes));
     this.step = compile(this.arrays);
-    [this.token, this.positions, this.logits] = ["tokens", "positions", "logits"].map((name) => this.arrays[inputs[name]]);
+    const given = (name) => this.arrays[inputs[name]];
+    [this.token, this.positions, this.logits] = ["tokens", "positions", "logits"].map(given);
+    this.ofHead = given("temperature"); // undefined without a copy head
+    this.temperature = 1;
     this.states = states.map((number) => this.arrays[number]);
     Object.assign(this, { tokenizer, coordinates });
     const bytesPerState = this.states.reduce((sum, array) => sum + array.byteLength, 0);
@@ -48,14 +51,24 @@ class Model {
     this.#restore({ copies: this.empty, grammar: this.tokenizer.grammar(), places });
   }
 
+  /** Return the temperature of a copy head, and the params that sampleToken has beside it. */
+  split(params) {
+    const { temperature } = params;
+    return this.ofHead && temperature > 0 ? [temperature, { ...params, temperature: 1 }] : [1, params];
+  }
+
   /**
    * Go back to the longest beginning of `tokens` that the model has read; return its length, from
    * which on they must be fed.
+   *
+   * @param temperature of a copy head, for the logits after the tokens
    */
-  rewind(tokens, barLength) {
+  rewind(tokens, barLength, temperature = this.temperature) {
     if (barLength !== this.barLength) this.reset(barLength);
     let same = 0;
     while (same < tokens.length && same < this.tokens.length && tokens[same] === this.tokens[same]) same++;
+    if (same < this.tokens.length || temperature !== this.temperature) same = Math.min(same, tokens.length - 1);
+    this.temperature = temperature;
     if (same === this.tokens.length) return same;
     this.snapshots = this.snapshots.filter((each) => each.length <= same);
     const snapshot = this.snapshots.at(-1);
@@ -73,6 +86,7 @@ class Model {
     this.grammar.advance(token);
     this.token[0] = token;
     this.positions.set(this.places.next(token, this.grammar));
+    this.ofHead?.fill(this.temperature);
     this.step();
     this.tokens.push(token);
     if (this.tokens.length % SNAPSHOT_TOKENS) return;
