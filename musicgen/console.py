@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from rich import progress
@@ -50,7 +50,7 @@ def progress_bar(*columns: progress.ProgressColumn | str) -> progress.Progress:
     )
 
 
-def track(items: Sequence[T], description: str) -> Iterator[T]:
-    """Yield the items beside a progress bar that counts them."""
+def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
+    """Yield the items, `total` unless they know, beside a progress bar that counts them."""
     with progress_bar(progress.MofNCompleteColumn(), progress.TimeRemainingColumn()) as bar:
-        yield from bar.track(items, description=description)
+        yield from bar.track(items, total, description=description)

@@ -12,7 +12,7 @@ from musicgen.checkpoints.identity import decisive_settings, run_identity
 from musicgen.checkpoints.reading import errors_name, read_checkpoint, rebuild, without_adapter
 from musicgen.checkpoints.realizations import with_realizations
 from musicgen.checkpoints.starting import load_for_resume, load_initial
-from musicgen.run_folders import find_checkpoint, find_run
+from musicgen.run_folders import find_checkpoint
 
 __all__ = [
     "CONTENT_KEY",
@@ -24,7 +24,6 @@ __all__ = [
     "decisive_settings",
     "errors_name",
     "find_checkpoint",
-    "find_run",
     "load_for_resume",
     "load_initial",
     "read_checkpoint",

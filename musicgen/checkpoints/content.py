@@ -94,4 +94,5 @@ class CheckpointContent:
 
 def class_name(config: Any) -> str:
     """Return the name of the class that a part of a configuration builds."""
-    return str((config or {}).get("_target_", "")).rpartition(".")[2]
+    known = isinstance(config, Mapping)
+    return str(config.get("_target_", "")).rpartition(".")[2] if known else ""

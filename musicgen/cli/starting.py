@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from musicgen.adapters import Adapter
@@ -21,6 +20,7 @@ from musicgen.checkpoints import (
     without_adapter,
 )
 from musicgen.cli.adaptation import begin_adapter
+from musicgen.cli.resume_arguments import given_overrides
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.models import Transformer
 
@@ -109,8 +109,7 @@ def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
 
 def _given_settings(cfg: DictConfig) -> Iterator[str]:
     """Yield which of these settings the command line sets, directly or through a group."""
-    overrides = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    for override in overrides:
+    for override in given_overrides():
         name = override.lstrip("+~").partition("=")[0]
         if name == "experiment":
             yield _LENGTH

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import MofNCompleteColumn
 
-from musicgen.console import log, progress_bar
+from musicgen.console import log, track
 from musicgen.data.corpora import Corpus, Piece
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.data.preparation.prepare import num_cores
@@ -76,12 +75,7 @@ def audit(encoded: EncodedCorpus) -> list[Row]:
         max_seconds=limits.max_seconds,
         max_gigabytes=limits.max_gigabytes,
     )
-    looks: dict[int, Any] = {}
-    with progress_bar(MofNCompleteColumn()) as bar:
-        task = bar.add_task("looking", total=len(kept))
-        for number, result in results:
-            looks[kept[number]] = result
-            bar.advance(task)
+    looks = {kept[number]: look for number, look in track(results, "looking", len(kept))}
     rows, hashes = [], LineHashes()
     for i, (piece, prepared) in enumerate(zip(pieces, table, strict=True)):
         row: Row = {"piece": piece.name, "split": prepared["split"], "findings": [], "details": []}

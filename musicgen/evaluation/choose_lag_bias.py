@@ -44,10 +44,10 @@ def choose_lag_bias(model: MusicModel, scores: Iterable[Score], temperature: flo
             prompts.append(model.prompt(score, prompt_bars=PROMPT_BARS))
         if len(prompts) == NUM_ROUNDS * NUM_PIECES:
             break
-    parts = [prompts[i : i + NUM_PIECES] for i in range(0, len(prompts), NUM_PIECES)]
+    num_parts = max(1, len(prompts) // NUM_PIECES)
     bias = np.array(usual_lag_bias(max_lag))
-    for number in track(range(NUM_ROUNDS if parts else 0), "choosing a bias by lag"):
-        part = parts[number % len(parts)]
+    for number in track(range(NUM_ROUNDS), "choosing a bias by lag"):
+        part = prompts[number % num_parts :: num_parts]
         request = model.request(
             bars=NEW_BARS,
             temperature=temperature,

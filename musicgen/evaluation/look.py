@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from musicgen.data.corpora.base import Corpus, Piece
+from musicgen.data.corpora.base import Corpus, Piece, evenly_spaced
 from musicgen.data.preparation.encoding import Limits
 from musicgen.data.preparation.workers import Failure, run_limited
 from musicgen.errors import UserError
@@ -97,7 +97,7 @@ def look_at(corpus: Corpus, tokenizers: Mapping[str, Tokenizer], limits: Limits)
         UserError: no piece can be read.
     """
     pieces = corpus.pieces()
-    chosen = [pieces[i] for i in np.unique(np.linspace(0, len(pieces) - 1, SAMPLE).astype(int))]
+    chosen = evenly_spaced(pieces, SAMPLE)
     results = run_limited(
         partial(look_at_piece, corpus, tokenizers),
         chosen,

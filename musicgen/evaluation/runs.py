@@ -12,6 +12,7 @@ from typing import Any
 
 from musicgen import load
 from musicgen.checkpoints import CheckpointContent, decisive_settings
+from musicgen.checkpoints.content import class_name
 from musicgen.console import log
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import Inputs
@@ -120,8 +121,8 @@ def _differences(nodes: Sequence[Any], key: str = "") -> list[str]:
     if all(node == nodes[0] for node in nodes):
         return [""] * len(nodes)
     if not all(isinstance(node, Mapping) for node in nodes):
-        return [f"{key}={_class_name(node) or node}" for node in nodes]
-    classes = [_class_name(node) for node in nodes]
+        return [f"{key}={class_name(node) or node}" for node in nodes]
+    classes = [class_name(node) for node in nodes]
     parts: list[list[str]] = [[] if len(set(classes)) == 1 else [name] for name in classes]
     for name in dict.fromkeys(classes):
         members = [i for i, each in enumerate(classes) if each == name]
@@ -130,10 +131,6 @@ def _differences(nodes: Sequence[Any], key: str = "") -> list[str]:
             for i, part in zip(members, found, strict=True):
                 parts[i].append(part)
     return [", ".join(dict.fromkeys(filter(None, part))) for part in parts]
-
-
-def _class_name(node: Any) -> str:
-    return str(node.get("_target_", "")).rpartition(".")[2] if isinstance(node, Mapping) else ""
 
 
 def shorten(paths: Sequence[str]) -> list[str]:

@@ -10,10 +10,9 @@ from musicgen.errors import ParameterError, UserError
 from musicgen.midi import Score, pitched_notes
 from musicgen.midi.damaged_files import check_chunks
 from musicgen.midi.events import DRUM_CHANNEL, MARKER, META, find_chunks, find_events, number_bytes
-from musicgen.tokenization.chords.symbols import spelled
+from musicgen.tokenization.chords.symbols import pitch_class, spelled
 
 _KEY_SIGNATURE = 0x59
-_NATURALS = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 
 
 def tonic_of(name: str) -> int:
@@ -21,8 +20,7 @@ def tonic_of(name: str) -> int:
     found = re.fullmatch(r"([A-Ga-g])([#♯b♭]?)", str(name))
     if found is None:
         raise ParameterError("key", name, "expected a tonic such as D, Eb or F#; the mode stays")
-    sign = {"": 0, "#": 1, "♯": 1, "b": -1, "♭": -1}[found[2]]
-    return (_NATURALS[found[1].upper()] + sign) % 12
+    return pitch_class(found[1].upper() + found[2].replace("♯", "#").replace("♭", "b"))
 
 
 def transpose(score: Score, semitones: int, names: Sequence[str], piece: str) -> Score:

@@ -2,7 +2,6 @@
 
 from musicgen.midi.extension import extend
 from musicgen.midi.io import (
-    MIDI_SUFFIXES,
     as_score,
     dumps,
     find_midi,
@@ -16,7 +15,6 @@ from musicgen.midi.io import (
 from musicgen.midi.pitches import PITCH_CLASSES, pitch_name
 from musicgen.midi.roles import (
     DRUMS,
-    PROGRAM_FAMILIES,
     notes_by_role,
     pitched_notes,
     program_number,
@@ -38,10 +36,8 @@ from musicgen.midi.score import (
 __all__ = [
     "DRUMS",
     "FERMATA",
-    "MIDI_SUFFIXES",
     "NOTE",
     "PITCH_CLASSES",
-    "PROGRAM_FAMILIES",
     "TEMPO",
     "Marker",
     "NoteArray",

@@ -124,10 +124,16 @@ class Score:
 
     @property
     def seconds(self) -> float:
-        """When the last note ends, at the tempi; at 120 bpm before the first."""
-        edges = np.minimum([0, *self.tempos["tick"], self.end], self.end)
-        minutes = np.diff(edges) / [120.0, *self.tempos["bpm"]]
-        return float(60 * minutes.sum() / self.ticks_per_beat)
+        """When the last note ends."""
+        return float(self.seconds_at(self.end))
+
+    def seconds_at(self, ticks: int | NDArray[np.int64]) -> NDArray[np.float64]:
+        """Convert ticks to seconds, at the tempi; at 120 bpm before the first."""
+        change = np.append(0, self.tempos["tick"])
+        tick_length = 60 / (np.append(120.0, self.tempos["bpm"]) * self.ticks_per_beat)
+        change_time = np.append(0, np.cumsum(np.diff(change) * tick_length[:-1]))
+        index = np.searchsorted(change, ticks, side="right") - 1
+        return change_time[index] + (ticks - change[index]) * tick_length[index]
 
     def bar_starts(self, max_bars: int = 4096) -> NDArray[np.int64]:
         """Return the ticks at which bars begin, until the last note ends. [num_bars >= 1]

@@ -5,7 +5,6 @@ from musicgen.position.base import LayerCode, PositionalEncoding, Site
 from musicgen.position.logit.alibi import ALiBi
 from musicgen.position.logit.siren import SIREN
 from musicgen.position.logit.transformer_xl import TransformerXL
-from musicgen.position.rotary.lrpe import LRPE
 from musicgen.position.rotary.permutation import PermutationLRPE, PermuteFormer
 from musicgen.position.rotary.rotation import OrthogonalLRPE, RoPE, UnitaryLRPE
 from musicgen.position.spe.base import SPE
@@ -13,7 +12,6 @@ from musicgen.position.spe.conv import ConvSPE
 from musicgen.position.spe.sine import SineSPE
 
 __all__ = [
-    "LRPE",
     "SIREN",
     "SPE",
     "ALiBi",

@@ -57,7 +57,7 @@ def section_facts(score: Score, start: int, end: int) -> dict[str, str]:
         "tempo (bpm)": _span(str(min(bpm)), str(max(bpm))),
         "metre": ", ".join(dict.fromkeys(m[2] for m in _in_force(meters(score), start, end))),
         "bars": str(num_bars),
-        "length": _clock(_seconds(segments, end) - _seconds(segments, start)),
+        "length": _clock(float(score.seconds_at(end) - score.seconds_at(start))),
         "notes a bar": f"{num_notes / num_bars:.1f}" if num_bars else MISSING,
         "range": _span(*map(pitch_name, (pitches.min(), pitches.max()))).replace("#", "♯")
         if len(pitches)
@@ -76,11 +76,6 @@ def _in_force(changes: Sequence[Sequence[Any]], start: int, end: int) -> Sequenc
     """Return the changes in [start, end) and the last one before; each begins with its tick."""
     first = max(i for i, change in enumerate(changes) if i == 0 or change[0] <= start)
     return [change for i, change in enumerate(changes) if i == first or start < change[0] < end]
-
-
-def _seconds(segments: Sequence[Sequence[float]], tick: int) -> float:
-    first, second, rate = _in_force(segments, tick, tick)[0]
-    return second + (tick - first) * rate
 
 
 def _clock(seconds: float) -> str:

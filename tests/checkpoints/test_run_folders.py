@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from musicgen import run_folders
-from musicgen.checkpoints import find_checkpoint, find_run
+from musicgen.checkpoints import find_checkpoint
 from musicgen.errors import UserError
-from musicgen.run_folders import record_start
+from musicgen.run_folders import find_run, record_start
 
 
 def make_run(folder: Path, started: float | None, *files: str) -> Path:

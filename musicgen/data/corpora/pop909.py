@@ -108,8 +108,8 @@ class POP909(Corpus):
         starts, ends = [], []
         for track in score.tracks:
             onset = track.notes["onset"]
-            starts.append(beat_of(_seconds(score, onset)))
-            ends.append(beat_of(_seconds(score, onset + track.notes["duration"])))
+            starts.append(beat_of(score.seconds_at(onset)))
+            ends.append(beat_of(score.seconds_at(onset + track.notes["duration"])))
         bars = _bars(downbeats, np.concatenate(starts))
         velocities = np.concatenate([track.notes["velocity"] for track in score.tracks])
         span = velocities.min(), velocities.max()
@@ -168,16 +168,6 @@ def _chord(label: str) -> str:
     if index is None:
         raise LookupError(label)
     return CHORDS[index]
-
-
-def _seconds(score: Score, ticks: IntArray) -> FloatArray:
-    """Convert the file's own ticks to seconds."""
-    # A file without a tempo at its beginning starts at 120 bpm.
-    change = np.append(0, score.tempos["tick"])
-    tick_length = 60 / (np.append(120.0, score.tempos["bpm"]) * score.ticks_per_beat)
-    change_time = np.append(0, np.cumsum(np.diff(change) * tick_length[:-1]))
-    index = np.searchsorted(change, ticks, side="right") - 1
-    return change_time[index] + (ticks - change[index]) * tick_length[index]
 
 
 def _bars(downbeats: IntArray, onsets: FloatArray) -> IntArray:

@@ -14,12 +14,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from musicgen.errors import UserError
-from musicgen.midi import FERMATA, Marker, Score, TimeSignature, Track, notes_from
+from musicgen.midi import FERMATA, PITCH_CLASSES, Marker, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization.base import TICKS_PER_BEAT
 
 SUFFIXES = (".krn", ".musicxml", ".mxl", ".xml")
 _PROGRAM, _VELOCITY = 52, 80  # Choir Aahs
-_SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 _KERN_NOTE = re.compile(r"(\d+)(\.*)[^\da-gA-Gr]*(?:([a-gA-G]+)([#n-]*)|r)")
 
 Metre = tuple[int, int]
@@ -111,7 +110,7 @@ def _read_measure(measure: ElementTree.Element, part: _Part, printed: _Print) ->
             if item.find("chord") is None:
                 onset, at = at, at + duration
             if item.find("pitch") is not None:
-                step = _SEMITONES[item.findtext("pitch/step") or ""]
+                step = PITCH_CLASSES.index(item.findtext("pitch/step") or "")
                 alter = int(item.findtext("pitch/alter") or 0)
                 pitch = 12 * (int(item.findtext("pitch/octave") or 0) + 1) + step + alter
                 ties = [tie.get("type") for tie in item.findall("tie")]
@@ -168,7 +167,7 @@ def _read_kern_cell(cell: str, part: _Part) -> None:
         duration = value * (2 - Fraction(1, 2 ** len(dots)))
         if letters:
             octave = 4 + len(letters) if letters.islower() else 5 - len(letters)
-            pitch = 12 * octave + _SEMITONES[letters[0].upper()]
+            pitch = 12 * octave + PITCH_CLASSES.index(letters[0].upper())
             pitch += accidentals.count("#") - accidentals.count("-")
             part.add(onset, duration, pitch, tied="]" in token or "_" in token)
         if ";" in token:

@@ -18,7 +18,7 @@ import shutil
 import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -371,10 +371,6 @@ class CacheStore:
                 with suppress(FileNotFoundError), open_database(path) as other:
                     table.executemany(_ADD_FILE, other.execute("SELECT * FROM files"))
             yield encoded
-
-    def finished_files(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Open the table of the files of finished caches; raise FileNotFoundError without one."""
-        return open_database(self.folder / FILES)
 
     def remove_parts(self, paths: Iterable[bytes]) -> None:
         """Remove the parts that contain no other pieces than those of these paths."""

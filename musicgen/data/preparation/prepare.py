@@ -25,6 +25,7 @@ from rich.progress import MofNCompleteColumn
 from musicgen.console import log, progress_bar, warn
 from musicgen.data.corpora.base import SPLITS, Corpus, Piece
 from musicgen.data.preparation.cache import (
+    FILES,
     INDEX,
     CacheStore,
     FileRow,
@@ -34,6 +35,7 @@ from musicgen.data.preparation.cache import (
     content_of,
     write_part,
 )
+from musicgen.data.preparation.database import open_database
 from musicgen.data.preparation.encoding import (
     RETRY,
     EncodedPiece,
@@ -217,7 +219,7 @@ class _Preparation:
 
     def find_cache(self) -> TokenCache | None:
         """Return the cache if it exists and no file has changed; reads no file of the corpus."""
-        with suppress(FileNotFoundError), self.store.finished_files() as files:
+        with suppress(FileNotFoundError), open_database(self.store.folder / FILES) as files:
             contents = [self._content(i, files) for i in range(len(self.pieces))]
             folder = self._cache_folder(self._digests(content or "" for content in contents))
             if None not in contents and folder.is_dir():

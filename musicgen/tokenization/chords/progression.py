@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from musicgen.errors import ParameterError
-from musicgen.tokenization.chords.symbols import NO_CHORD, QUALITIES, ROOTS, chord_index
+from musicgen.tokenization.chords.symbols import NO_CHORD, QUALITIES, chord_index, pitch_class
 from musicgen.tokenization.quantization import find_changes
 from musicgen.tokenization.vocabulary import IntArray
 
@@ -50,8 +50,7 @@ def parse_chord(symbol: str) -> int:
     match = _SYMBOL.fullmatch(symbol.replace("♭", "b").replace("♯", "#"))
     for quality, spelling in _SPELLINGS.items() if match else ():
         if match and re.fullmatch(spelling, match[2]):
-            root = ROOTS.index(match[1][0]) + match[1].count("#") - match[1].count("b")
-            return root % 12 * len(QUALITIES) + QUALITIES.index(quality)
+            return pitch_class(match[1]) * len(QUALITIES) + QUALITIES.index(quality)
     raise ParameterError("chords", symbol, _EXPECTED)
 
 

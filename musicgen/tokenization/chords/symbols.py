@@ -47,7 +47,7 @@ def chord_index(marker: str) -> int | None:
     match = _MARKER.fullmatch(marker)
     if match is None:
         return None
-    return _pitch_class(match[1]) * len(QUALITIES) + QUALITIES.index(match[2])
+    return pitch_class(match[1]) * len(QUALITIES) + QUALITIES.index(match[2])
 
 
 def spelled(marker: str, names: Sequence[str] = ROOTS, semitones: int = 0) -> str:
@@ -60,11 +60,12 @@ def spelled(marker: str, names: Sequence[str] = ROOTS, semitones: int = 0) -> st
     if match is None:
         return marker
     root, quality, bass = match.groups()
-    notes = [names[(_pitch_class(note) + semitones) % 12] for note in (root, bass) if note]
+    notes = [names[(pitch_class(note) + semitones) % 12] for note in (root, bass) if note]
     return "_".join([notes[0], quality, *notes[1:]])
 
 
-def _pitch_class(note: str) -> int:
+def pitch_class(note: str) -> int:
+    """Return the pitch class of a name such as C, F# or Bb."""
     return (ROOTS.index(note[0]) + note.count("#") - note.count("b")) % len(ROOTS)
 
 

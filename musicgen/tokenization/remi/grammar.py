@@ -97,13 +97,13 @@ class REMIGrammar(Grammar[REMIState]):
         for name, ids in families.items():
             family[ids.start : ids.stop] = self._numbers[name]
             rank[ids.start : ids.stop] = torch.arange(len(ids))
-        self.follow = follow  # whether a token's family may follow another token's [V, V]
         self.family = family  # number of a token's family, -1 for PAD [V]
         self.rank = rank  # index of a token in its family [V]
         self.bar_lengths = torch.from_numpy(bar_lengths)
         # The same for single steps, whose many small operations are faster in numpy.
         self._slices = {name: slice(ids.start, ids.stop) for name, ids in families.items()}
         self._rank_arrays = {name: np.arange(len(ids)) for name, ids in families.items()}
+        # Whether a token's family may follow another token's, [V, V].
         self._follow_array, self._length_array = follow.numpy(), bar_lengths
         self._family_array, self._rank_array = family.numpy(), rank.numpy()
         in_note = [self._numbers[name] for name in ("Pitch", "Velocity")]

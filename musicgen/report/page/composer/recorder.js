@@ -22,11 +22,6 @@ class Recorder {
     return this.notes.some((note) => note.stop === null);
   }
 
-  /** The time of the last key that went down. */
-  get lastOnset() {
-    return this.notes.at(-1)?.start ?? 0;
-  }
-
   /** Return the notes in ticks; keys that are down end now. */
   inTicks(origin, bpm, now) {
     const tick = (time) => Math.round(((time - origin) / 60) * bpm * 480);
