@@ -72,6 +72,12 @@ RECIPES = {  # of each model: settings of train.py, steps, tokens a step
             4000,
             "2,048",
         ),
+        (
+            "experiment=pretrained/copy_head init=RUN data.kind=bands data.num_pieces=3000 "
+            "task=groove loader.scramble=0.3 trainer.max_steps=1000",
+            1000,
+            "2,048",
+        ),
     ],
     "bach-chorales": [
         ("experiment=pretrained/bach_chorales", 3000, "2 × 1,024"),
@@ -105,7 +111,9 @@ DATA = {
     "such crops are made no more, and the tokens that began them were left out afterwards.\n"
     "In three of ten crops of run 7 a random map changed pitches, durations and chords; in crops\n"
     "of the last three runs passages returned at random places, too (`loader.scramble`).",
-    "groove-small": COMPOSED.format(kind="grooves, then 3,000 songs of invented bands,"),
+    "groove-small": COMPOSED.format(kind="grooves, then 3,000 songs of invented bands,")
+    + "\nIn three of ten crops of the last run passages returned at random places, and random\n"
+    "maps changed some (`loader.scramble`).",
     "bach-chorales": CHORALES,
 }
 USES = {
