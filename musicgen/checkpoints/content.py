@@ -94,5 +94,6 @@ class CheckpointContent:
 
 def class_name(config: Any) -> str:
     """Return the name of the class that a part of a configuration builds."""
-    known = isinstance(config, Mapping)
-    return str(config.get("_target_", "")).rpartition(".")[2] if known else ""
+    if not isinstance(config, Mapping):
+        return ""
+    return str(config.get("_target_", "")).rpartition(".")[2]

@@ -63,5 +63,5 @@ def test_bars_return_as_often_as_in_the_pieces(monkeypatch):
     usual = usual_lag_bias(MAX_LAG)
     assert shares[0] == 1.2 * exp(usual[4]) > 0.5
     assert len(bias) == MAX_LAG + 1
-    assert 0.15 < 1.2 * exp(bias[4]) < 0.27
+    assert 0.15 < 1.2 * exp(bias[4]) < 0.25
     assert abs(bias[3] - usual[3]) < 1
