@@ -51,7 +51,7 @@ def train(model: Transformer, tokens: torch.Tensor) -> None:
         logits = model(tokens, positions=where)
         torch.nn.functional.cross_entropy(logits.mT, targets).backward()
     else:
-        (-model(tokens, positions=where, targets=targets).mean()).backward()
+        (-model(tokens, positions=where, targets=targets).sum() / LENGTH).backward()
 
 
 class Decoding:

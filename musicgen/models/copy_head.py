@@ -180,7 +180,8 @@ class CopyHead(nn.Module):
             tokens: ids [B, L].
             bars: the coordinate [1|B, L].
             start: number of tokens before these: [B].
-            targets: ids [B, N]; then only their log p is computed, [B, N].
+            targets: ids [B, N] after whole sequences; then the log-probabilities of these alone are
+                computed, of the mixture and of the model without copies: [2, B, N].
             key_mask: [B, L], false at padding.
             state: that of the tokens before these.
             overwrite: reuse the memory of `state`; without gradients only.
@@ -216,10 +217,7 @@ class CopyHead(nn.Module):
                     parts = q[:, :, one], gates[:, one], own, bars[:, one]
                     outputs.append(self._step(*parts, (start + i)[:, None], state))
                 state = state._replace(last_key=k[:, :, i], last_bar=of_keys[:, i])
-            log_p = torch.cat(outputs, dim=1)
-            if targets is not None:
-                log_p = log_p.gather(2, targets[..., None])[..., 0]
-            return log_p, state
+            return torch.cat(outputs, dim=1), state
 
     def _parallel(
         self,
@@ -269,10 +267,12 @@ class CopyHead(nn.Module):
                 weights = (shares[..., None] * weights).sum(1)
                 outputs.append(_mix(log_gates, logits[:, rows], weights, successors[..., near]))
             else:
-                own = F.cross_entropy(logits[:, rows].mT, targets[:, rows], reduction="none")
+                own = -F.cross_entropy(logits[:, rows].mT, targets[:, rows], reduction="none")
                 copied = (shares * copied).sum(1)
-                outputs.append(torch.logaddexp(log_gates[..., 0] - own, _log(copied)))
-        return torch.cat(outputs, dim=1)
+                mixed = torch.logaddexp(log_gates[..., 0] + own, _log(copied))
+                outputs.append(torch.stack((mixed, own), dim=-1))
+        log_p = torch.cat(outputs, dim=1)
+        return log_p if targets is None else log_p.movedim(-1, 0)
 
     def _step(
         self,

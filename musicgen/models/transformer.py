@@ -198,7 +198,8 @@ class Transformer(nn.Module):
         Another head computes what it says, such as class logits [B, C].
 
         Args:
-            targets: [B, L] ids, with a copy head: the log-probability of these alone, [B, L].
+            targets: [B, L] ids, with a copy head: the log-probabilities of these alone, with copies
+                and without, [2, B, L].
         """
         x, _ = self.hidden(tokens, **inputs)
         if isinstance(self.head, ClassificationHead):

@@ -111,13 +111,16 @@ class Classification(Task):
 
 
 def _nats(model: Transformer, batch: Batch, noise: NoiseKey | None, reduction: str) -> Tensor:
-    """Return the cross-entropy; a copy head computes the probability of the targets alone."""
+    """Return the cross-entropy, whose gradient with a copy head is that of the model's own, too."""
     if model.copy_head is None:
         return _cross_entropy(_logits(model, batch, noise), batch.targets, reduction)
     ignored = batch.targets == IGNORED
     log_p = _logits(model, batch, noise, targets=batch.targets.masked_fill(ignored, 0))
-    nats = -log_p.masked_fill(ignored, 0)
-    return nats.sum() / batch.num_targets if reduction == "mean" else nats
+    nats, own = -log_p.masked_fill(ignored, 0)
+    if reduction == "none":
+        return nats
+    # What can be copied would teach the rest of the model little: it learns its own loss as well.
+    return (nats + own - own.detach()).sum() / batch.num_targets
 
 
 def _logits(

@@ -5,12 +5,15 @@ from functools import partial
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from musicgen.adapters import Copy
 from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
+from musicgen.batches import IGNORED, Batch
 from musicgen.models import Transformer
 from musicgen.models.state import ModelState
 from musicgen.position import NoPosition, RoPE
+from musicgen.training.tasks import LanguageModeling
 
 VOCAB, LENGTH, WINDOW, MAX_LAG = 11, 45, 20, 3
 CLASSES = [0, 0, *range(2, VOCAB)]
@@ -129,20 +132,26 @@ def test_padding_is_not_copied():
 
 
 @pytest.mark.parametrize("block", [256, 7])
-def test_loss_of_targets_is_that_of_all_log_probabilities(monkeypatch, block):
+def test_loss_of_targets_is_that_of_all_log_probabilities_and_the_model_learns_its_own(
+    monkeypatch, block
+):
     monkeypatch.setattr("musicgen.models.copy_head._BLOCK", block)
     model = make_model()
     tokens, positions = random_input()
     targets = tokens.roll(-1, 1)
+    targets[:, -1] = IGNORED
+    loss = LanguageModeling().loss(model, Batch(tokens, targets, positions), None)
+    own = model.head(model.hidden(tokens, positions=positions)[0]).log_softmax(-1)
+    expected, own = (
+        F.nll_loss(log_p.mT, targets, ignore_index=IGNORED)
+        for log_p in (model(tokens, positions=positions), own)
+    )
     gradients = []
-    for all_tokens in (True, False):
+    for each in (expected + own, loss):
         model.zero_grad()
-        if all_tokens:
-            log_p = model(tokens, positions=positions).gather(2, targets[..., None])[..., 0]
-        else:
-            log_p = model(tokens, positions=positions, targets=targets)
-        log_p.mean().backward()
-        gradients.append([log_p.detach(), *(p.grad for p in model.parameters())])
+        each.backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-4)
 
 
