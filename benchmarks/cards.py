@@ -188,7 +188,7 @@ def card(name: str) -> str:
         name=name,
         uses=USES.get(name, ""),
         data=f"{DATA[name]}\nThe weights have the licence of the package, MIT.",
-        training=", then ".join(recipes),
+        training="<br>".join(f"{i}. {recipe}" for i, recipe in enumerate(recipes, start=1)),
         cpu_hours=sum(row["steps"] * row["CPU seconds a step"] for row in costs) / 3600,
         timed=" (from the time of 40 steps, without validations)",
         measures=[renamed(row) for row in (chorales() if "bach" in name else music(name))],
@@ -213,7 +213,7 @@ def music(name: str) -> Iterator[Row]:
     for measure, row in continuations(name, "composed", selected=True).items():
         if measure in SELECTION:
             yield {
-                "of": f"{of['composed']}, the best of four by likelihood and notes in key",
+                "of": f"{of['composed']}, the best of four by notes in key",
                 **row,
             }
     for row in continuations(name, "POP909").values():

@@ -32,7 +32,9 @@ def tokenizer(request):
 
 def log_probs(model, tokenizer, tokens, seed=0):
     """Log-probabilities of tokens from the second on, from one pass over the piece."""
-    positions = torch.from_numpy(tokenizer.positions(tokens)[None, :, : model.num_position_columns])
+    positions = torch.from_numpy(
+        tokenizer.coordinates(tokens, ("index", "time"))[None, :, : model.num_position_columns]
+    )
     with torch.inference_mode():
         logits = model(torch.from_numpy(tokens)[None], positions=positions, noise=NoiseKey((seed,)))
     logits = logits[0, :-1].double().log_softmax(-1)
@@ -196,6 +198,16 @@ def test_best_of_n_measures_every_candidate(tokenizer, batch_size):
             expected = in_scale_share(new, find_scale(each.prompt.score))
             assert candidate.in_scale == pytest.approx(expected)
         assert each.tokens.tolist() == each.selections[0].tokens.tolist()
+
+
+def test_likelihood_does_not_choose_among_candidates_that_may_copy():
+    tokenizer = TOKENIZERS["remi"]
+    model = small_model(tokenizer)
+    model.add_copy_head({"window": 64, "max_lag": 4})
+    for done in run(tokenizer, model.eval(), best_of=3, num_samples=2):
+        measures = [(c.log_likelihood, c.in_scale) for c in done.selections[0].candidates]
+        assert np.isnan(measures)[:, 0].all()
+        assert done.selections[0].chosen == np.nanargmax([share for _, share in measures])
 
 
 def test_the_first_candidate_is_the_one_without_others():
