@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import cards, measure
-from benchmarks.pretrained import known_passages, number, read, run, trained
+from benchmarks.pretrained import known_passages, number, run, trained
 from musicgen.data.corpora import BachChorales
+from musicgen.files import read_csv
 from musicgen.midi.io import write
 from musicgen.package_data import PRETRAINED
 
@@ -51,7 +52,7 @@ def losses(out: Path) -> Iterator[dict[str, Any]]:
         found = out / f"loss-{split}"
         whole = ["metrics=position_loss", "metric.position_loss.max_factor=4"]
         run("evaluate.py", f"checkpoint={FOLDER}", f"split={split}", *whole, f"out={found}")
-        for row in read(found / "position_loss.csv"):
+        for row in read_csv(found / "position_loss.csv"):
             if row["part"] == "nats per note":
                 figures = {name: number(row[name]) for name in ("mean", "low", "high")}
                 yield {"measure": "nats per note", "way": split, "of": row["run"], **figures}
@@ -63,7 +64,7 @@ def infilling(out: Path) -> Iterator[dict[str, Any]]:
         found = out / f"filled-{split}"
         settings = ["metrics=infilling", f"split={split}", f"out={found}"]
         run("evaluate.py", f"checkpoint={FOLDER}", *settings)
-        (row,) = read(found / "infilling.csv")
+        (row,) = read_csv(found / "infilling.csv")
         known = number(row["known"])
         limits = {name: known + number(row[name]) for name in ("low", "high")}
         figures = {"n": int(row["n"]), "generated": number(row["filled"]), **limits}
@@ -84,7 +85,7 @@ def writing(out: Path, num_prompts: int) -> Iterator[dict[str, Any]]:
         run("generate.py", f"checkpoint={FOLDER}", f"prompt={prompts}", *settings, f"out={new}")
         metrics = "metrics=[part_writing,originality]"
         run("evaluate.py", metrics, f"generated={new}", f"out={measured}")
-        for row in read(measured / "part_writing.csv"):
+        for row in read_csv(measured / "part_writing.csv"):
             figures = {name: number(row[name]) for name in ("generated", "low", "high")}
             found = {"n": int(row["n"]), **figures, "originals": number(row["originals"])}
             yield {"measure": row["measure"], "way": way, **found}

@@ -9,7 +9,6 @@ below outputs/copying.
 
 from __future__ import annotations
 
-import csv
 import re
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import numpy as np
 from benchmarks.measure import arguments, markdown, write_results
 from musicgen.cli.plan import SHIPPED
 from musicgen.evaluation.verdict import HELD_OUT, KNOWN, RECITED
+from musicgen.files import read_csv
 from musicgen.midi import Score, Track, notes_from, write
 from musicgen.report.tables import Row
 
@@ -40,8 +40,7 @@ def verdict(model: str) -> Row:
     page = (out / "index.html").read_text()
     answer = re.search(r"<dt>Does it copy\?</dt><dd><strong>([^:<]*)", page)
     assert answer
-    with (out / "evaluation.csv").open() as file:
-        rows = {(row["measure"], row["beside"]): row for row in csv.DictReader(file)}
+    rows = {(row["measure"], row["beside"]): row for row in read_csv(out / "evaluation.csv")}
     known, recited = rows[KNOWN, HELD_OUT], rows[RECITED, HELD_OUT]
     return {
         "verdict": answer[1],

@@ -13,7 +13,6 @@ measures the CPU time of 40 steps of each training alone, for results/training_c
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import math
 import subprocess
@@ -29,6 +28,7 @@ from benchmarks import cards, measure, tables
 from benchmarks.speedrun import spent
 from musicgen.checkpoints import CONTENT_KEY, find_checkpoint, load_initial
 from musicgen.composer import compose_corpus
+from musicgen.files import read_csv
 from musicgen.generation.model import MusicModel
 from musicgen.metrics import Summary
 from musicgen.package_data import PRETRAINED
@@ -152,17 +152,17 @@ def rows(args: argparse.Namespace, name: str, folder: Path) -> Iterator[dict[str
 
 def measures(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the mean of each measure of `evaluate.py`, with its interval over continuations."""
-    pieces = read(folder / "descriptors_pieces.csv")
-    for row in read(folder / "descriptors.csv"):
+    pieces = read_csv(folder / "descriptors_pieces.csv")
+    for row in read_csv(folder / "descriptors.csv"):
         name = row["descriptor"]  # one of all pieces together has no value of each
         values = [number(piece.get(name, row["generated"])) for piece in pieces]
         line = as_row(name, values, row["originals"])
         yield line | {"overlap": number(row["overlap"])}
     profiles: dict[str, list[float]] = {}
-    for row in read(folder / "style_pieces.csv"):
+    for row in read_csv(folder / "style_pieces.csv"):
         if row["part"] == row["role"] == "all":
             profiles.setdefault(row["profile"], []).append(number(row["similarity"]))
-    means = read(folder / "style.csv")
+    means = read_csv(folder / "style.csv")
     originals = {row["profile"]: row["mean"] for row in means if row["anchor"] == "same song"}
     for profile, values in profiles.items():
         yield as_row(f"style: {profile}", values, originals.get(profile, ""))
@@ -170,7 +170,7 @@ def measures(folder: Path) -> Iterator[dict[str, Any]]:
 
 def known_passages(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the notes of the longest passages shared with the training pieces."""
-    pieces = {row["pieces"]: row for row in read(folder / "originality.csv")}
+    pieces = {row["pieces"]: row for row in read_csv(folder / "originality.csv")}
     new, held_out = pieces["generated"], pieces["held-out"]
     interval = {"low": number(new["low"]), "high": number(new["high"])}
     for name, more in {"mean": {"n": int(new["n"]), **interval}, "max": {}}.items():
@@ -183,11 +183,6 @@ def as_row(name: str, values: list[float], originals: str) -> dict[str, Any]:
     interval = {"low": found.low, "high": found.high}
     figures = {"generated": found.mean, **interval, "originals": number(originals)}
     return {"measure": name, "n": found.n, **figures}
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def number(text: str) -> float:

@@ -14,8 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import measure, tables
-from benchmarks.pretrained import HELD_OUT_SEED, read, run
+from benchmarks.pretrained import HELD_OUT_SEED, run
 from musicgen.composer import compose_corpus
+from musicgen.files import read_csv
 
 NUM_PROMPTS = NUM_BARS = 48
 MEASURES = {
@@ -40,7 +41,7 @@ def main() -> None:
         for name, _, checkpoint in (model.partition("=") for model in args.models):
             out = Path(folder, name)
             run("evaluate.py", "metrics=[recall]", f"checkpoint={checkpoint}", f"out={out}")
-            rows += [{"model": name, **row} for row in read(out / "recall.csv")]
+            rows += [{"model": name, **row} for row in read_csv(out / "recall.csv")]
             for kind, source in prompts.items():
                 new, measured = Path(folder, f"{name}-{kind}"), Path(folder, f"{name}-{kind}-m")
                 chosen = [f"prompt={source}", f"num_prompts={NUM_PROMPTS}", f"bars={NUM_BARS}"]
@@ -57,7 +58,7 @@ def main() -> None:
 
 def measures(folder: Path, kind: str) -> Iterator[dict[str, str]]:
     """Yield the means of `MEASURES` after prompts of a kind."""
-    for row in read(folder / "descriptors.csv"):
+    for row in read_csv(folder / "descriptors.csv"):
         if label := MEASURES.get(row["descriptor"]):
             part = f"{kind}: {label}"
             yield {"part": part, "mean": row["generated"], "originals": row["originals"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -32,3 +33,12 @@ def parameter_of(parent: str) -> Iterator[None]:
         yield
     except ParameterError as error:
         raise ParameterError(f"{parent}.{error.name}", error.value, error.expected) from None
+
+
+@contextmanager
+def errors_name(source: str | Path) -> Iterator[None]:
+    """Prefix the messages of errors raised inside with a file's path or a piece's name."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from None

@@ -9,7 +9,7 @@ from musicgen.checkpoints.card import CardFacts
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
 from musicgen.checkpoints.folders import write_folder
 from musicgen.checkpoints.identity import decisive_settings, run_identity
-from musicgen.checkpoints.reading import errors_name, read_checkpoint, rebuild, without_adapter
+from musicgen.checkpoints.reading import read_checkpoint, rebuild, without_adapter
 from musicgen.checkpoints.realizations import with_realizations
 from musicgen.checkpoints.starting import load_for_resume, load_initial
 from musicgen.run_folders import find_checkpoint
@@ -22,7 +22,6 @@ __all__ = [
     "build",
     "check_targets",
     "decisive_settings",
-    "errors_name",
     "find_checkpoint",
     "load_for_resume",
     "load_initial",

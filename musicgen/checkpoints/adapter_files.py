@@ -14,8 +14,8 @@ from musicgen.adapters import Adapter
 from musicgen.checkpoints.building import build, holds
 from musicgen.checkpoints.content import CheckpointContent
 from musicgen.checkpoints.folders import checksum, read_safetensors, write_safetensors
-from musicgen.checkpoints.reading import errors_name, read_checkpoint
-from musicgen.errors import UserError
+from musicgen.checkpoints.reading import read_checkpoint
+from musicgen.errors import UserError, errors_name
 from musicgen.models import Transformer
 
 _PROBE, _PROBE_SIZE = "base.probe", 32

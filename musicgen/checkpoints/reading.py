@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from musicgen.adapters import Adapter
 from musicgen.checkpoints.building import build, check_sizes
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent, class_name
 from musicgen.checkpoints.folders import read_folder
-from musicgen.errors import UserError
+from musicgen.errors import UserError, errors_name
 from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
 
@@ -113,15 +112,6 @@ def without_adapter(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
         )
     weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     return {**checkpoint, "state_dict": weights, CONTENT_KEY: merged.to_plain()}
-
-
-@contextmanager
-def errors_name(path: Path) -> Iterator[None]:
-    """Prefix the messages of errors raised inside with the file's path."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
 
 
 def load_weights(model: nn.Module, checkpoint: Mapping[str, Any]) -> None:

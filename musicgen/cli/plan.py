@@ -20,7 +20,7 @@ from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, open_dict, read_write
 from pytorch_lightning.callbacks import EarlyStopping
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
@@ -39,8 +39,8 @@ from musicgen.evaluation.evaluation import evaluate_run
 from musicgen.evaluation.look import Look, look_at
 from musicgen.files import write_text
 from musicgen.models import parameter_count
-from musicgen.package_data import CONF
 from musicgen.text import pluralize
+from musicgen.tokenization import frozen_tokenizers
 from musicgen.training.finders import TRAINER
 from musicgen.validation import check_float
 
@@ -235,11 +235,8 @@ def _plain(override: str) -> str:
 
 
 def _look(cfg: DictConfig) -> Look:
-    tokenizers = {
-        name: instantiate(OmegaConf.load(CONF / f"tokenizer/{name}.yaml"), _convert_="all")
-        for name in TOKENIZERS
-    }
-    corpus = instantiate(cfg.data, _convert_="all")
+    frozen, corpus = frozen_tokenizers(), instantiate(cfg.data, _convert_="all")
+    tokenizers = {name: frozen[name] for name in TOKENIZERS}
     return look_at(corpus, tokenizers, Limits(**cfg.loader.limits))
 
 

@@ -12,7 +12,6 @@ from musicgen.adapters import Adapter
 from musicgen.checkpoints import (
     CheckpointContent,
     check_targets,
-    errors_name,
     find_checkpoint,
     load_for_resume,
     load_initial,
@@ -22,6 +21,7 @@ from musicgen.checkpoints import (
 from musicgen.cli.adaptation import begin_adapter
 from musicgen.cli.resume_arguments import given_overrides
 from musicgen.data.preparation import EncodedCorpus
+from musicgen.errors import errors_name
 from musicgen.models import Transformer
 
 _GROUPS = {name: f"model.{name}" for name in ("position", "attention", "span")}

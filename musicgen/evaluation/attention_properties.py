@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from musicgen.console import log, track
 from musicgen.errors import ParameterError
 from musicgen.evaluation.measure import (
+    RUN,
     Inputs,
     Measure,
     Row,
@@ -35,7 +36,6 @@ from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import write_json, write_latex
 
-KEYS = ("run", "R")
 PANEL = 1.7  # inches
 _MEASURES = {"T": "translation_invariance", "M": "monotonicity"}
 
@@ -163,7 +163,7 @@ def best_heads(rows: list[Row]) -> list[Row]:
         if row["layer"] != rows[0]["layer"]:
             continue
         head = {key: row[key] for key in row if key != "head"}
-        key = tuple(head[k] for k in (*KEYS, "first_query", "offsets_below"))
+        key = tuple(head[k] for k in (*RUN, "first_query", "offsets_below"))
         kept = best.setdefault(key, head)
         for name in _MEASURES.values():
             kept[name] = float(np.fmin(kept[name], row[name]))
@@ -183,7 +183,7 @@ def published_form(best: list[Row]) -> list[Row]:
         for row in best
         for letter, name in _MEASURES.items()
     ]
-    return without_empty_columns(pivot(cells, (*KEYS, "query"), "column", lambda row: row["value"]))
+    return without_empty_columns(pivot(cells, (*RUN, "query"), "column", lambda row: row["value"]))
 
 
 def attention_brightness(weights: NDArray[np.floating]) -> NDArray[np.floating]:

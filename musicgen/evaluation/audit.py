@@ -229,7 +229,6 @@ def _examples(rows: Sequence[Row], corpus: Corpus) -> list[ReportPiece]:
             if name in shown:
                 continue
             score = corpus.read_piece(pieces[name])
-            marks: tuple[list[Mark], list[Mark]] = [], []
             if other in pieces and finding in ("leak", "duplicate"):
                 source = corpus.read_piece(pieces[other])
                 marks = _shared_passage(score, source, other, name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,28 +58,23 @@ class Descriptors(Measure):
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
         references, pairs, _ = open_pairs(inputs, inputs.generated, self.name)
         chords = known_chords(references, pairs)
-        generated: defaultdict[str, list[float]] = defaultdict(list)
-        originals: defaultdict[str, list[float]] = defaultdict(list)
+        originals: dict[str, dict[str, float]] = {}  # each counts once, not once a sample
         details = []
         new_bars: list[tuple[Events, int]] = []
         old_bars: list[tuple[Events, int]] = []
-        seen: set[str] = set()
         for pair in track(pairs, self.name):
             found = describe(pair.continuation, pair, chords)
             details.append({"piece": pair.file, "reference": pair.name, **found})
             new_bars.append(bars_with_prompt(pair, pair.continuation))
-            for name, value in found.items():
-                generated[name].append(value)
-            if pair.name not in seen:  # each original counts once, not once a sample
-                seen.add(pair.name)
+            if pair.name not in originals:
                 own = pair.own_continuation()
                 old_bars.append(bars_with_prompt(pair, own))
-                for name, value in describe(own, pair, chords).items():
-                    originals[name].append(value)
+                originals[pair.name] = describe(own, pair, chords)
         write_csv(details, out / "descriptors_pieces.csv")
         rows = []
-        for name in generated:
-            new, old = np.array(generated[name]), np.array(originals[name])
+        for name in next(iter(originals.values())):
+            new = np.array([row[name] for row in details])
+            old = np.array([row[name] for row in originals.values()])
             overlap, divergence = distribution_distance(new, old)
             rows.append(
                 {

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import yaml
 
 from musicgen import load
@@ -23,15 +24,9 @@ from musicgen.evaluation.training_data import open_training_data
 from musicgen.evaluation.verdict import TRIGRAM, Judgement, interval, judge, judge_differences
 from musicgen.files import write_text
 from musicgen.generation.model import MusicModel
-from musicgen.metrics.differences import (
-    Difference,
-    Values,
-    holm,
-    paired_difference,
-    unpaired_difference,
-)
+from musicgen.metrics.differences import holm, paired_difference, unpaired_difference
 from musicgen.metrics.position_loss import loss_curve
-from musicgen.metrics.summary import CONFIDENCE, Summary
+from musicgen.metrics.summary import CONFIDENCE, Summary, mean_of_valid
 from musicgen.package_data import CONF
 from musicgen.report import render_report
 from musicgen.report.tables import as_table, write_csv
@@ -42,37 +37,19 @@ PAGE = "index.html"
 MAX_SHOWN = 12  # pieces on the page of several runs
 
 
-def evaluate_run(
-    run: str | Path,
-    out: Path,
-    *,
-    device: str = "cpu",
-    sizes: Mapping[str, float | None] | None = None,
-) -> Path:
-    """Evaluate one run with the settings of conf/metric/evaluation.yaml; return its page.
+def evaluate_run(run: Path, out: Path, *, device: str, sizes: Mapping[str, float]) -> None:
+    """Evaluate one run with the settings of conf/metric/evaluation.yaml.
 
     Args:
-        run: as of `musicgen.load`.
+        run: its folder.
         out: the folder of the page, the table and the continuations.
         sizes: arguments of `Evaluation` in place of those settings.
     """
     settings = yaml.safe_load((CONF / "metric" / "evaluation.yaml").read_text(encoding="utf-8"))
     del settings["_target_"]
-    inputs = Inputs(
-        generated=None,
-        references=None,
-        compare=None,
-        checkpoint=str(run),
-        runs=None,
-        split="test",
-        root=None,
-        max_pieces=None,
-        device=device,
-        seed=0,
-    )
-    measure = Evaluation(**settings | (sizes or {}))
+    inputs = Inputs(checkpoint=str(run), split="test", device=device, seed=0)
+    measure = Evaluation(**settings | sizes)
     write_csv(measure.compute(inputs, out), out / f"{measure.name}.csv")
-    return out / PAGE
 
 
 @dataclass(frozen=True)
@@ -190,7 +167,9 @@ def _common_pieces(
 
 def _row(line: Line, seed: int) -> Row:
     own, others = (Summary.of(x.values(), seed=seed) for x in (line.values, line.others))
-    difference = _difference(line.values, line.others, seed)
+    same_pieces = line.values.keys() == line.others.keys()
+    compare = paired_difference if same_pieces else unpaired_difference
+    difference = compare(line.values, line.others, seed=seed)
     return {
         "measure": line.measure,
         "n": own.n,
@@ -208,12 +187,6 @@ def _row(line: Line, seed: int) -> Row:
     }
 
 
-def _difference(first: Values, second: Values, seed: int) -> Difference:
-    """Compare the values of the same pieces, or of other ones."""
-    compare = paired_difference if first.keys() == second.keys() else unpaired_difference
-    return compare(first, second, seed=seed)
-
-
 def _differences(found: Mapping[str, RunFigures], seed: int) -> list[Row]:
     """Return a row for each measure and pair of runs: the second less the first."""
     values = {run: {x.measure: x.values for x in fig.lines} for run, fig in found.items()}
@@ -222,8 +195,8 @@ def _differences(found: Mapping[str, RunFigures], seed: int) -> list[Row]:
         for measure in (name for name in values[first] if name in values[second]):
             pair = values[second][measure], values[first][measure]
             means = {
-                "first_mean": Summary.of(pair[1].values(), seed=seed).mean,
-                "second_mean": Summary.of(pair[0].values(), seed=seed).mean,
+                "first_mean": mean_of_valid(np.array([*pair[1].values()])),
+                "second_mean": mean_of_valid(np.array([*pair[0].values()])),
             }
             n, mean, low, high, p = paired_difference(*pair, seed=seed)
             names = {"measure": measure, "first": first, "second": second, "n": n}

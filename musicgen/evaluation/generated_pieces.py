@@ -9,7 +9,6 @@ import numpy as np
 
 from musicgen.evaluation.originality import KnownPassage
 from musicgen.generation.continuation import Continuation
-from musicgen.metrics import PROFILES
 from musicgen.metrics.style import Profile, Profiles, mean_similarity, style_profiles
 from musicgen.metrics.style_anchors import anchor_similarities, style_labels
 from musicgen.metrics.summary import mean_of_valid
@@ -101,7 +100,7 @@ def style_anchors(continuations: list[Continuation]) -> dict[str, dict[str, list
         for name, c in prompted.items()
     }
     found = anchor_similarities(
-        parts.items(), style_labels(parts), lambda name: prompted[name].prompt.piece, PROFILES
+        parts.items(), style_labels(parts), lambda name: prompted[name].prompt.piece
     )
     anchors: dict[str, dict[str, list[Anchor]]] = {name: {} for name in parts}
     for profile, values in found.items():

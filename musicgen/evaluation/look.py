@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -57,16 +58,14 @@ class Look:
     pieces: list[PieceLook]
     failures: list[str]
 
-    def __post_init__(self) -> None:
-        self.factor = self.num_pieces / max(1, len(self.pieces) + len(self.failures))
-
     def kept(self, tokenizer: str) -> float:
         """Return the mean over pieces of the share of notes that a tokenizer keeps."""
         return float(np.mean([piece.kept[tokenizer] for piece in self.pieces]))
 
     def tokens(self, tokenizer: str) -> int:
         """Estimate the tokens of the corpus."""
-        return round(self.factor * sum(piece.tokens[tokenizer] for piece in self.pieces))
+        factor = self.num_pieces / (len(self.pieces) + len(self.failures))
+        return round(factor * sum(piece.tokens[tokenizer] for piece in self.pieces))
 
     def lines(self) -> list[str]:
         """Describe the corpus."""
@@ -105,12 +104,11 @@ def look_at(corpus: Corpus, tokenizers: Mapping[str, Tokenizer], limits: Limits)
         max_seconds=limits.max_seconds,
         max_gigabytes=limits.max_gigabytes,
     )
-    found = {i: r.reason if isinstance(r, Failure) else r for i, r in results}
-    looks = [found[i] for i in sorted(found)]
+    looks = [look for _, look in sorted(results, key=itemgetter(0))]
     look = Look(
         len(pieces),
         [piece for piece in looks if isinstance(piece, PieceLook)],
-        [reason for reason in looks if isinstance(reason, str)],
+        [failure.reason for failure in looks if isinstance(failure, Failure)],
     )
     if not look.pieces:
         reason = f"; the first: {look.failures[0]}" if look.failures else ""
@@ -120,14 +118,14 @@ def look_at(corpus: Corpus, tokenizers: Mapping[str, Tokenizer], limits: Limits)
 
 def look_at_piece(
     corpus: Corpus, tokenizers: Mapping[str, Tokenizer], piece: Piece
-) -> PieceLook | str:
-    """Return a piece in figures, or the reason why it cannot be used."""
+) -> PieceLook | Failure:
+    """Return a piece in figures, or why it cannot be used."""
     try:
         score = corpus.read_piece(piece)
     except UserError as error:
-        return str(error)
+        return Failure(str(error), True)
     if not score.num_notes:
-        return f"{piece.name}: no notes"
+        return Failure(f"{piece.name}: no notes", True)
     encoded = {name: t.encode_with_summary(score) for name, t in tokenizers.items()}
     key = find_key(pitched_notes(score))
     _, top, bottom = score.metre_at(score.start)

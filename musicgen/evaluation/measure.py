@@ -20,16 +20,16 @@ SUMMARY = f"n: pieces; low, high: {CONFIDENCE:.0%} confidence interval of the me
 class Inputs:
     """What to measure: the settings of `conf/evaluate.yaml`; `root` is its `data.root`."""
 
-    generated: str | None
-    references: str | Sequence[str] | None
-    compare: Sequence[str] | None
     checkpoint: str
-    runs: Sequence[str] | None
     split: str
-    root: str | None
-    max_pieces: int | None
     device: str
     seed: int
+    generated: str | None = None
+    references: str | Sequence[str] | None = None
+    compare: Sequence[str] | None = None
+    runs: Sequence[str] | None = None
+    root: str | None = None
+    max_pieces: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("compare", self.compare), ("runs", self.runs)):
@@ -86,6 +86,10 @@ def without_empty_columns(rows: Sequence[Row]) -> list[Row]:
     """Leave out the columns in which all rows have None or NaN."""
     kept = {k for row in rows for k, value in row.items() if value is not None and value == value}
     return [{k: value for k, value in row.items() if k in kept} for row in rows]
+
+
+RUN = ("run", "R")
+"""The columns that name a model of a table: its run, and its realizations if it has any."""
 
 
 def run_label(row: Mapping[str, Any]) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from musicgen.console import warn_of_first
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import SUMMARY, Inputs, Measure, Row
 from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, open_pairs
 from musicgen.metrics import Summary
 from musicgen.metrics.part_writing import part_writing
+from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import FERMATA, Marker, Score
 from musicgen.report.tables import write_csv
 
@@ -52,9 +55,9 @@ class PartWriting(Measure):
         rows = []
         for name in next(iter(originals.values())):
             new = Summary.of((row[name] for row in generated), seed=inputs.seed)
-            old = Summary.of((found[name] for found in originals.values()), seed=inputs.seed)
+            old = mean_of_valid(np.array([found[name] for found in originals.values()]))
             row = {"measure": name, "n": new.n, "generated": new.mean, "low": new.low}
-            rows.append(row | {"high": new.high, "originals": old.mean})
+            rows.append(row | {"high": new.high, "originals": old})
         return rows
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from torch.nn import functional as F
 from musicgen.console import log, track
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.evaluation.measure import (
+    RUN,
     SUMMARY,
     Inputs,
     Measure,
@@ -43,12 +43,10 @@ from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import write_csv, write_json, write_latex
 from musicgen.text import pluralize
-from musicgen.tokenization.base import Tokenizer
 from musicgen.validation import check_float, check_int
 
 Losses = list[NDArray[np.float64]]  # of pieces: [draws, L] of a run, [seeds, draws, L] of a group
 TRIGRAM = "trigram"
-KEYS = ("run", "R")
 UNITS = ("note", "bar")
 LEAST = 3  # pieces whose loss is computed however long it takes
 
@@ -127,7 +125,7 @@ class PositionLoss(Measure):
 
     def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
         tables: dict[str, list[Row]] = {}
-        columns = ("part", *KEYS, "n", "mean", "low", "high", "draw_std", "seed_std")
+        columns = ("part", *RUN, "n", "mean", "low", "high", "draw_std", "seed_std")
         chosen = [{column: row[column] for column in columns} for row in rows]
         for row in without_empty_columns(chosen):
             tables.setdefault(f"{self.name}, {row.pop('part')}", []).append(row)
@@ -178,13 +176,16 @@ class PositionLoss(Measure):
         for i in track(indices, name):
             if time.monotonic() > end and len(losses) >= LEAST:
                 break
-            predict = partial(
-                self._losses,
-                model,
-                bar_length=data.cache.bar_lengths[i],
-                noise=NoiseKey((seed, RandomStream.EVALUATION, i)),
-            )
-            losses.append(self._over_keys(data.cache[i][: length + 1], data.tokenizer, predict))
+            noise, predictions = NoiseKey((seed, RandomStream.EVALUATION, i)), []
+            for piece in self._in_keys(data, i, length):
+                if len(piece) < 2:  # its first pitch is out of range: nothing is predicted
+                    predictions.append(np.zeros((1, 0)))
+                    continue
+                where, draws = model.positions(piece, data.cache.bar_lengths[i]), self.num_draws
+                predictions.append(
+                    position_losses(model.model, piece, noise, positions=where, num_draws=draws)
+                )
+            losses.append(mean_prediction_losses(predictions))
         return losses
 
     def trigram_losses(self, data: EncodedCorpus, indices: Sequence[int], length: int) -> Losses:
@@ -192,38 +193,17 @@ class PositionLoss(Measure):
         trigram = InterpolatedTrigram(len(data.tokenizer.vocabulary))
         trigram.fit([data.cache[i] for i in data.split("train")])
         return [
-            self._over_keys(
-                data.cache[i][: length + 1],
-                data.tokenizer,
-                lambda piece: trigram.losses(piece)[None, 1:],
+            mean_prediction_losses(
+                [trigram.losses(piece)[None, 1:] for piece in self._in_keys(data, i, length)]
             )
             for i in indices
         ]
 
-    def _losses(
-        self, model: MusicModel, piece: NDArray[np.int64], bar_length: int, noise: NoiseKey
-    ) -> NDArray[np.float64]:
-        positions = model.positions(piece, bar_length)
-        return position_losses(
-            model.model, piece, noise, positions=positions, num_draws=self.num_draws
-        )
-
-    def _over_keys(
-        self,
-        piece: NDArray[np.int64],
-        tokenizer: Tokenizer,
-        predict: Callable[[NDArray[np.int64]], NDArray[np.float64]],
-    ) -> NDArray[np.float64]:
-        """Return the losses of the predictions' mean over the piece's transpositions. [draws, L]"""
-        furthest = self.transpositions
-        losses: Losses = []
-        for semitones in sorted(range(-furthest, furthest + 1), key=abs):  # the piece itself first
-            moved = tokenizer.transpose(piece, semitones)
-            if losses and len(moved) < 2:  # its first pitch is out of range: nothing is predicted
-                losses.append(losses[0][:, :0])
-            else:
-                losses.append(predict(moved))
-        return mean_prediction_losses(losses)
+    def _in_keys(self, data: EncodedCorpus, index: int, length: int) -> Iterator[NDArray[np.int64]]:
+        """Yield the beginning of a piece, then its transpositions."""
+        piece, furthest = data.cache[index][: length + 1], self.transpositions
+        for semitones in sorted(range(-furthest, furthest + 1), key=abs):
+            yield data.tokenizer.transpose(piece, semitones)
 
 
 def _by_group(runs: Sequence[Result]) -> list[Result]:
@@ -316,7 +296,7 @@ def _published_form(rows: list[Row]) -> list[Row]:
             text += f" ± {row['seed_std']:.3f} over seeds"
         return text
 
-    return without_empty_columns(pivot(rows, (*KEYS, "seeds"), "part", cell))
+    return without_empty_columns(pivot(rows, (*RUN, "seeds"), "part", cell))
 
 
 def plot_loss_curves(

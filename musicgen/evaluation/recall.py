@@ -15,6 +15,7 @@ from musicgen.console import log, track
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import ParameterError
 from musicgen.evaluation.measure import (
+    RUN,
     SUMMARY,
     Inputs,
     Measure,
@@ -37,7 +38,6 @@ from musicgen.tokenization.base import IntArray, Rng, Tokenizer
 from musicgen.tokenization.vocabulary import within
 from musicgen.validation import check_int
 
-KEYS = ("run", "R")
 OPENING = 4  # bars before the first planted one
 
 Part = tuple[str, str]
@@ -109,7 +109,7 @@ class Recall(Measure):
         tables = {}
         for unit in dict.fromkeys(row["unit"] for row in rows):
             chosen = [row for row in rows if row["unit"] == unit]
-            table = pivot(chosen, KEYS, "part", lambda row: row["mean"])
+            table = pivot(chosen, RUN, "part", lambda row: row["mean"])
             tables[f"{self.name}, nats a {unit}"] = without_empty_columns(table)
         return tables
 

@@ -14,7 +14,7 @@ from typing import Any
 from musicgen import load
 from musicgen.checkpoints import build
 from musicgen.console import log, warn_of_first
-from musicgen.errors import UserError
+from musicgen.errors import UserError, errors_name
 from musicgen.evaluation.measure import Inputs
 from musicgen.evaluation.prompt_files import SPLITS, prompt_files
 from musicgen.evaluation.training_data import held_out_pieces, open_training_data
@@ -146,10 +146,8 @@ def read_manifest(folder: Path) -> Manifest:
         config, references = content.get("tokenizer"), content.get("references")
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path} is damaged; remove it, or generate again") from None
-    try:
+    with errors_name(path):
         tokenizer = None if config is None else build(config, Tokenizer)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
     return Manifest(pieces, tokenizer, references, checkpoint)
 
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from musicgen.checkpoints import CheckpointContent, errors_name, find_checkpoint, read_checkpoint
-from musicgen.errors import UserError
+from musicgen.checkpoints import CheckpointContent, find_checkpoint, read_checkpoint
+from musicgen.errors import UserError, errors_name
 from musicgen.evaluation.measure import Inputs, Measure, Row
 from musicgen.evaluation.runs import name_runs
 from musicgen.files import read_csv

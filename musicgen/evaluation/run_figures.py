@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +48,7 @@ from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
-from musicgen.metrics import PROFILES, style_similarity
+from musicgen.metrics import style_similarity
 from musicgen.metrics.bars import Events, bar_similarities, bars_recalled, piece_similarity_errors
 from musicgen.metrics.differences import Values
 from musicgen.metrics.key import in_key_share
@@ -95,7 +94,7 @@ class RunFigures:
     pieces: Sequence[ReportPiece]
     curves: Mapping[str, Losses]
     facts: Facts
-    notices: Sequence[str] = field(default=())
+    notices: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class Sizes:
     num_prompts: int
     bars: int
     num_pieces: int
-    end: float = math.inf
+    end: float
 
 
 def held_out(data: EncodedCorpus, split: str) -> tuple[str, list[int]]:
@@ -335,7 +334,7 @@ def _music_lines(
     yield Line(SIMILARITY_ERROR, dict(zip(pairs, errors, strict=True)), OTHERS, scale)
 
     wholes = {p.name: p.piece for p in (*(c.prompt for c in done), *others, *seen)}
-    anchors = anchor_similarities(own.items(), style_labels(wholes), wholes.__getitem__, PROFILES)
+    anchors = anchor_similarities(own.items(), style_labels(wholes), wholes.__getitem__)
     for profile, marks in anchors.items():
         values = {
             name: style_similarity(pair.continuation, pair.reference, profile)

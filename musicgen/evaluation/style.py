@@ -156,7 +156,7 @@ def anchor_rows(
 
     tracked = track(names, "anchors")
     queries = ((name, found) for name in tracked if (found := part(name)) is not None)
-    similarities = anchor_similarities(queries, labels, read, PROFILES, seed=seed)
+    similarities = anchor_similarities(queries, labels, read, seed=seed)
     return [
         {"profile": profile, **WHOLE, "anchor": anchor, **asdict(Summary.of(values, seed=seed))}
         for profile, anchors in similarities.items()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from musicgen.errors import UserError
+from musicgen.errors import UserError, errors_name
 from musicgen.generation.continuation import Continuation, KeepPrompt, MidiFile
 from musicgen.generation.prompts import Prompt, on_grid, with_frame
 from musicgen.generation.request import GenerationRequest
@@ -167,10 +167,8 @@ def rewritten_prompt(
     check_int("prompt_bars", prompt_bars, 0, none_means="none of the parts to be written")
     if data is not None:
         score = replace(score, tracks=[part.track for part in read_parts(data)])
-    try:
+    with errors_name(name):
         return _rewritten_prompt(tokenizer, score, name, request, prompt_bars or 0, data)
-    except UserError as error:
-        raise UserError(f"{name}: {error}") from None
 
 
 def _choose_parts(

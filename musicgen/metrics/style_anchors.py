@@ -8,14 +8,14 @@ the same style, of other styles of the same family, and of other families (`chan
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
 
-from musicgen.metrics.style import Profile, Profiles, mean_similarity, style_profiles
+from musicgen.metrics.style import PROFILES, Profile, Profiles, mean_similarity, style_profiles
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score
 
@@ -62,7 +62,6 @@ def anchor_similarities(
     parts: Iterable[tuple[str, Score]],
     labels: Mapping[str, StyleLabel],
     read: Callable[[str], Score | None],
-    profiles: Sequence[Profile],
     *,
     seed: int = 0,
 ) -> dict[Profile, dict[str, list[float]]]:
@@ -82,16 +81,16 @@ def anchor_similarities(
     @cache
     def profiles_of(name: str) -> list[Profiles] | None:
         score = read(name)
-        return None if score is None else [style_profiles(score, profile) for profile in profiles]
+        return None if score is None else [style_profiles(score, profile) for profile in PROFILES]
 
     result: dict[Profile, dict[str, list[float]]] = {
-        profile: {anchor: [] for anchor in ANCHORS} for profile in profiles
+        profile: {anchor: [] for anchor in ANCHORS} for profile in PROFILES
     }
     for name, part in parts:
-        own = [style_profiles(part, profile) for profile in profiles]
+        own = [style_profiles(part, profile) for profile in PROFILES]
         for anchor, partners in draw_partners(name, labels, NUM_PARTNERS, rng).items():
             wholes = [found for partner in partners if (found := profiles_of(partner))]
-            for index, profile in enumerate(profiles):
+            for index, profile in enumerate(PROFILES):
                 values = [mean_similarity(own[index], whole[index]) for whole in wholes]
                 result[profile][anchor].append(mean_of_valid(np.array(values)))
     return result

@@ -20,15 +20,14 @@ Row = tuple[int, int, bytes]
 
 
 class Event(NamedTuple):
-    """One event of a track: `data[start:stop]` holds it with its delta time.
+    """One event of a track.
 
     Attributes:
         status: of its own or running.
-        content: where the bytes after the status begin.
+        content: where the bytes after the status begin: `data[content:stop]`.
     """
 
     tick: int
-    start: int
     status: int
     content: int
     stop: int
@@ -52,7 +51,6 @@ def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
     """
     time = running = 0
     while at < end:
-        start = at
         delta, at = _read_number(data, at, end)
         time += delta
         if time > _LAST_TICK:
@@ -77,7 +75,7 @@ def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
             running = status
         else:  # including 0xF7, whose length the parser does not read
             raise _broken("an event that is not supported", at)
-        yield Event(time, start, status, content, at)
+        yield Event(time, status, content, at)
         if status == META and data[content : content + 1] == bytes([END_OF_TRACK]):
             return
 

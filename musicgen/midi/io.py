@@ -14,7 +14,7 @@ import numpy as np
 import symusic
 from numpy.typing import NDArray
 
-from musicgen.errors import UserError
+from musicgen.errors import UserError, errors_name
 from musicgen.files import write_bytes
 from musicgen.midi.damaged_files import UNCLOSED, check_chunks, close_notes
 from musicgen.midi.score import (
@@ -46,11 +46,10 @@ def read_with_data(path: str | Path) -> tuple[Score, bytes]:
     path = Path(path)
     try:
         data = path.read_bytes()
-        return loads(data), data
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a MIDI file") from None
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+    with errors_name(path):
+        return loads(data), data
 
 
 def loads(data: bytes) -> Score:

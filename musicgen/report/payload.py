@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from musicgen.midi import DRUMS, role
-from musicgen.midi.score import NoteArray, Score, TimeSignature, Track
-
-DEFAULT_BPM = 120.0  # of Standard MIDI Files 1.0
+from musicgen.midi.score import NoteArray, Score, Track
 
 # By role; "other" for the rest.
 VOICES = {
@@ -50,13 +48,9 @@ def track_voice(track: Track) -> str:
 
 def tempo_map(score: Score) -> list[list[float]]:
     """Return segments of constant tempo from tick 0 on: [first tick, its time in s, s per tick]."""
-    ticks = score.tempos["tick"]
-    bpm = score.tempos["bpm"]
-    if not len(ticks) or ticks[0] > 0:
-        ticks = np.concatenate(([0], ticks))
-        bpm = np.concatenate(([DEFAULT_BPM], bpm))
-    rates = 60.0 / (bpm * score.ticks_per_beat)
-    seconds = np.concatenate(([0.0], np.cumsum(np.diff(ticks) * rates[:-1])))
+    ticks = np.unique(np.append(0, score.tempos["tick"]))
+    seconds = score.seconds_at(ticks)
+    rates = score.seconds_at(ticks + 1) - seconds
     return [
         [int(tick), round(float(second), 6), round(float(rate), 12)]
         for tick, second, rate in zip(ticks, seconds, rates, strict=True)
@@ -65,9 +59,7 @@ def tempo_map(score: Score) -> list[list[float]]:
 
 def meters(score: Score) -> list[list[Any]]:
     """Return time signatures as [tick, ticks per beat, label]; the first is at tick 0."""
-    signatures = list(score.time_signatures)
-    if not signatures or signatures[0].tick > 0:
-        signatures.insert(0, TimeSignature(0, 4, 4))
+    signatures = [score.metre_at(0), *(s for s in score.time_signatures if s.tick > 0)]
     return [
         [s.tick, score.ticks_per_beat * 4 / s.denominator, f"{s.numerator}/{s.denominator}"]
         for s in signatures

@@ -65,10 +65,6 @@ class TokenCoordinates(ABC):
         indices = {i: chord_index(self._value_of(i)) for i in self.families.get("Chord", ())}
         return {i: chord_number(index) for i, index in indices.items() if index is not None}
 
-    def positions(self, tokens: IntArray) -> IntArray:
-        """Return token index and musical time in grid steps. [L] -> [L, 2]."""
-        return self.coordinates(tokens, ("index", "time"))
-
     def coordinates(
         self, tokens: IntArray, names: Sequence[str], *, bar_length: int | None = None
     ) -> IntArray:

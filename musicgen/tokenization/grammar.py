@@ -24,8 +24,8 @@ class GrammarState:
     """The state of each row of a batch: tensors whose first dimension is B.
 
     Attributes:
-        positions: token index and musical time in grid steps of the token just accepted, as in
-            `Tokenizer.positions`; PAD does not count. Before the first token: -1 and 0. [B, 2]
+        positions: token index and musical time in grid steps of the token just accepted; PAD does
+            not count. Before the first token: -1 and 0. [B, 2]
         finished: whether the row has its EOS. [B]
         last: the token just accepted; PAD before the first. [B]
         limit: musical time by which the piece ends, see `Grammar.close`. [B]

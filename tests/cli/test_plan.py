@@ -7,8 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hydra.utils import instantiate
-from omegaconf import OmegaConf
 
 from musicgen.cli import plan
 from musicgen.cli.plan import SIZES, TOKENIZERS, Plan, Probe, probe, size, tokenizer
@@ -17,8 +15,8 @@ from musicgen.data.preparation import Limits
 from musicgen.errors import UserError
 from musicgen.evaluation.look import look_at
 from musicgen.midi import Score, TimeSignature, Track, notes_from, write
+from musicgen.tokenization import frozen_tokenizers
 from musicgen.training.tasks import Task
-from tests.conftest import ROOT
 
 NOTES = 64
 
@@ -52,10 +50,8 @@ def folder_of(path, make, count=3, metre=None):
 
 
 def look(folder):
-    tokenizers = {
-        name: instantiate(OmegaConf.load(ROOT / f"conf/tokenizer/{name}.yaml"), _convert_="all")
-        for name in TOKENIZERS
-    }
+    frozen = frozen_tokenizers()
+    tokenizers = {name: frozen[name] for name in TOKENIZERS}
     limits = Limits(max_megabytes=1, max_seconds=60, max_gigabytes=4, max_tokens=9999, min_notes=1)
     return look_at(MidiFolder(folder, group=None, exclude=None), tokenizers, limits)
 

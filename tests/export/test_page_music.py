@@ -11,22 +11,22 @@ from musicgen.export.page import javascript_step, tokenizer_tables
 from musicgen.generation.prompts import make_prompt
 from musicgen.midi import Score, dumps, loads
 from musicgen.random import NoiseKey
-from musicgen.tokenization import REMI, Chorale, Groove2Groove
+from musicgen.tokenization import REMI, Chorale, Groove2Groove, frozen_tokenizers
 from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
 from musicgen.tokenization.chords.recognition import with_chords
-from musicgen.tokenization.groove2groove.instruments import BAND_TRACKS
 from musicgen.tokenization.remi.metre import METRES
 from tests.export.javascript import needs_node, run_worker
 from tests.generation.test_continuation import small_model
 from tests.midi.test_damaged_files import BROKEN
 
 SEED = 4242  # of pieces that no model was trained on
+BAND = frozen_tokenizers()["groove2groove_band"].settings()
 TOKENIZERS = {
     "remi": REMI(),
     "remi metres": REMI(time_signatures=METRES, max_bars=20, chords=False),
     "remi plain": REMI(tempo_bins=None, positions_per_beat=6),
     "groove": Groove2Groove(),
-    "groove short": Groove2Groove(tracks=BAND_TRACKS, max_beats=24, max_note_beats=2),
+    "groove short": Groove2Groove(tracks=BAND["tracks"], max_beats=24, max_note_beats=2),
     "chorale": Chorale(lead_probability=0.5),
     "chorale short": Chorale(max_beats=12),
 }

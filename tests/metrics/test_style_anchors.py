@@ -46,7 +46,7 @@ def test_values_by_hand():
         "c1": beats(1),  # 0
         "none": Score(),  # left out: no note
     }
-    found = anchor_similarities([("a1", beats(0))], LABELS, pieces.get, ["onset_duration"])
+    found = anchor_similarities([("a1", beats(0))], LABELS, pieces.get)
     values = {anchor: pytest.approx(v[0]) for anchor, v in found["onset_duration"].items()}
     assert values == {
         "chance": 0.0,
@@ -58,9 +58,9 @@ def test_values_by_hand():
 
 def test_pieces_without_partners_are_nan():
     labels = {"x": StyleLabel("s")}
-    found = anchor_similarities([("x", beats(0))], labels, lambda name: beats(0), ["time_pitch"])
+    found = anchor_similarities([("x", beats(0))], labels, lambda name: beats(0))
     assert np.isnan([values[0] for values in found["time_pitch"].values()]).all()
-    found = anchor_similarities([("x", beats(0))], labels, lambda name: None, ["onset_duration"])
+    found = anchor_similarities([("x", beats(0))], labels, lambda name: None)
     assert np.isnan([values[0] for values in found["onset_duration"].values()]).all()
 
 

@@ -47,7 +47,7 @@ def test_tokens_by_hand():
     assert (summary.notes_read, summary.notes_kept) == (7, 7)
     assert chorale.decode(tokens) == SCORE == score_of_frames(np.array(FRAMES))
     assert chorale.times(tokens).tolist() == [0] * 5 + [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4 + [5]
-    assert chorale.positions(tokens)[:, 0].tolist() == list(range(22))
+    assert chorale.coordinates(tokens, ("index", "time"))[:, 0].tolist() == list(range(22))
     assert list(describe_tokens(chorale, tokens[:5], 16)) == ["   1 1         BOS  C5  G4  E4  C3"]
 
 

@@ -70,7 +70,7 @@ def test_description_of_groove_and_of_a_saved_tokenizer(file, tmp_path):
         ("no such, file.mid", "remi", r"no such, file\.mid: cannot be read .*; give a MIDI file"),
         (str(ROOT), "remi", "cannot be read"),
         (__file__, "remi", "not a MIDI file"),
-        ("a.mid", "bach", "tokenizer=bach: expected one of remi, .*groove2groove"),
+        ("a.mid", "bach", "tokenizer=bach: expected one of chorale, .*groove2groove"),
         ("a.mid", "bach.json", r"bach\.json: cannot be read"),
     ],
 )

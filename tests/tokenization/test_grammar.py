@@ -48,7 +48,9 @@ def test_walks_decode_and_encode_to_themselves(tokenizer, seed, grammar_error, w
         assert tokenizer in TINY or len(tokens) > 400
         assert np.array_equal(tokenizer.encode(tokenizer.decode(tokens)), tokens)
         assert np.array_equal(tokenizer.times(row), position[:, 1])
-        assert np.array_equal(tokenizer.positions(tokens), position[: len(tokens)])
+        assert np.array_equal(
+            tokenizer.coordinates(tokens, ("index", "time")), position[: len(tokens)]
+        )
         assert (position[len(tokens) :, 0] == len(tokens) - 1).all(), "PAD does not count"
 
 

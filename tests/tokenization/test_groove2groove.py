@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from musicgen.midi import Score, TimeSignature, Track, notes_from
-from musicgen.tokenization import PUBLISHED_TRACKS, Groove2Groove
+from musicgen.tokenization import Groove2Groove, frozen_tokenizers
 
 groove = Groove2Groove()
 NAMES = ["Bass", "Drums", "Guitar", "Piano", "Strings"]
@@ -102,7 +102,7 @@ def test_tracks_of_one_name_are_merged():
 
 
 def test_the_published_setting_has_three_tracks():
-    published = Groove2Groove(tracks=PUBLISHED_TRACKS)
+    published = frozen_tokenizers()["groove2groove_published"]
     tracks = [
         Track(name, notes=notes_from([(0, 1, 60, 80)])) for name in ("Accompaniment", "BB Bass")
     ]
@@ -173,6 +173,6 @@ def test_decode_takes_prefixes_and_padding(names):
     assert groove.decode(tokens[:7]) == score
     pad = groove.vocabulary.pad_id
     assert groove.decode(np.concatenate([[pad], tokens, [pad, pad], tokens])) == score
-    assert groove.positions(tokens).tolist() == [
+    assert groove.coordinates(tokens, ("index", "time")).tolist() == [
         [i, time] for i, time in enumerate([0, 0, 0, 12, 12, 12, 30, 30, 30, 30])
     ]

@@ -236,9 +236,9 @@ def test_encoding_inverts_decoding_and_positions_are_note_onsets(
         assert grammar_error(tokenizer, tokens, complete=True) is None
         score = tokenizer.decode(tokens)
         assert np.array_equal(tokenizer.encode(score), tokens)
-        index, position = tokenizer.positions(tokens).T
+        index, position = tokenizer.coordinates(tokens, ("index", "time")).T
         assert np.array_equal(index, np.arange(len(tokens)))
-        assert np.array_equal(tokenizer.positions(tokens), own[: len(tokens)])
+        assert np.array_equal(tokenizer.coordinates(tokens, ("index", "time")), own[: len(tokens)])
         assert (np.diff(position) >= 0).all()
         begins = [vocabulary.token(token).startswith(("Pitch", "NoteOn")) for token in tokens]
         onsets = np.concatenate([track.notes["onset"] for track in score.tracks])

@@ -11,13 +11,6 @@ from musicgen.midi import Track
 MAX_TRACKS = 255
 """With 128 keys each, voices fit 16 bits."""
 
-PUBLISHED_TRACKS: tuple[Mapping[str, Any], ...] = (
-    {"name": "Bass", "program": 33},
-    {"name": "Drums", "is_drum": True},
-    {"name": "Accompaniment", "program": 0},
-)
-"""The tracks of the SPE paper (Liutkus et al. 2021): 794 tokens."""
-
 DEFAULT_TRACKS: tuple[Mapping[str, Any], ...] = (
     {"name": "Bass", "program": 33},
     {"name": "Drums", "is_drum": True},
@@ -25,19 +18,6 @@ DEFAULT_TRACKS: tuple[Mapping[str, Any], ...] = (
     {"name": "Piano", "program": 0},
     {"name": "Strings", "program": 48},
 )
-
-BAND_TRACKS: tuple[Mapping[str, Any], ...] = (
-    {"name": "Bass", "program": 33, "takes": [[32, 39]]},
-    {"name": "Drums", "is_drum": True},
-    {"name": "Guitar", "program": 27, "takes": [[24, 31], [104, 107]]},
-    {"name": "Keys", "program": 0, "takes": [[0, 23], [108, 108]]},
-    {"name": "Strings", "program": 48, "takes": [[40, 51], [110, 110]]},
-    {"name": "Voices", "program": 52, "takes": [[52, 54]]},
-    {"name": "Brass", "program": 61, "takes": [[55, 63]]},
-    {"name": "Winds", "program": 73, "takes": [[64, 79], [109, 109], [111, 111]]},
-    {"name": "Synth", "program": 81, "takes": [[80, 103]]},
-)
-"""Nine groups for all General MIDI programs but percussion and sound effects (112–127)."""
 
 
 class Instrument(NamedTuple):

@@ -7,7 +7,7 @@ from musicgen.data.corpora import groove2groove
 from musicgen.data.corpora.groove2groove import split_families
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from, write
-from musicgen.tokenization import PUBLISHED_TRACKS, Groove2Groove
+from musicgen.tokenization import Groove2Groove, frozen_tokenizers
 from tests.data.settings import Groove2GrooveMIDI, encoded_corpus
 
 BEAT = 120
@@ -167,7 +167,10 @@ def test_trios_are_bass_drums_and_a_drawn_track(tmp_path):
         assert [track.name for track in score.tracks] == ["Bass", "Drums", "Accompaniment"]
         assert all(len(track.notes) == 1 for track in score.tracks)
         assert read_song(path, skip_bars=0, tracks="trio") == score
-        assert Groove2Groove(tracks=PUBLISHED_TRACKS).encode_with_summary(score)[1].dropped == {}
+        assert (
+            frozen_tokenizers()["groove2groove_published"].encode_with_summary(score)[1].dropped
+            == {}
+        )
         other = read_song(path, skip_bars=0, tracks="trio", split_seed=1)
         drawn.add((score.tracks[2].program, other.tracks[2].program))
     assert drawn == {(a, b) for a in (5, 48) for b in (5, 48)}

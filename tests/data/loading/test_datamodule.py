@@ -211,7 +211,7 @@ def test_batches_have_the_position_columns_of_the_model(folder, num_workers):
     data = folder(6, num_workers=num_workers, coordinates=["index", "time"])
     both = next(iter(data.val_dataloader()))
     assert both.positions.shape == (*both.tokens.shape, 2)
-    expected = data.tokenizer.positions(both.tokens[0].numpy())
+    expected = data.tokenizer.coordinates(both.tokens[0].numpy(), ("index", "time"))
     assert both.positions[0].tolist() == expected.tolist()
 
 
