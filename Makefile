@@ -33,7 +33,7 @@ demo: $(STAMP) ## Train a small model for three minutes, continue music with it 
 	$(RUN) generate.py checkpoint=pop-piano-small prompt=generated/demo/three_minutes num_prompts=2 $(DEMO) originality=false out=generated/demo/pop-piano-small
 	$(RUN) evaluate.py latest out=evaluated/demo
 	$(RUN) -m musicgen.report generated/demo/index.html generated/demo/three_minutes generated/demo/pop-piano-small
-	@echo "Open generated/demo/index.html to see and hear what both models wrote from the same bars: the best of four candidates by notes in key, so their notes in key show that choice; and evaluated/demo/index.html for the verdict on yours"
+	@echo "Open generated/demo/index.html to see and hear what both models wrote from the same bars: the best of four candidates by likelihood and notes in key, so their notes in key show that choice; and evaluated/demo/index.html for the verdict on yours"
 
 export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs/... TO=folder [FORMAT=onnx DTYPE=int8]
 	$(RUN) -m musicgen.pretrained "$(or $(FROM),latest)" "$(or $(TO),$(error give TO=FOLDER))" \

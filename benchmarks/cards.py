@@ -213,7 +213,7 @@ def music(name: str) -> Iterator[Row]:
     for measure, row in continuations(name, "composed", selected=True).items():
         if measure in SELECTION:
             yield {
-                "of": f"{of['composed']}, the best of four by notes in key",
+                "of": f"{of['composed']}, the best of four by likelihood and notes in key",
                 **row,
             }
     for row in continuations(name, "POP909").values():

@@ -33,6 +33,9 @@ from musicgen.tokenization.vocabulary import IntArray
 NUM_ENDINGS = 32
 """Candidates for the last bar of a piece that closes."""
 
+OWN_CONTEXT = 512
+"""Tokens before a candidate that its likelihood without copies is computed from."""
+
 
 class Sampler:
     """Continues prompts with a model as a request asks.
@@ -151,9 +154,9 @@ class Sampler:
         may_end = close or (
             any(gap.given is not None for gap in gaps) if gaps else request.allow_end
         )
-        # What a copy head repeats is always likely: of several candidates, loops would be chosen.
-        compares = request.best_of > 1 and self.model.copy_head is None
-        scored = close or compares or any(row.weighs or row.context.follow for row in rows)
+        scored = (
+            close or request.best_of > 1 or any(row.weighs or row.context.follow for row in rows)
+        )
         for uniform in _uniforms([row.key for row in rows]):
             allowed = grammar.allowed(grammar_state, end=may_end, not_before=starts)
             log_probs = logits.double().log_softmax(-1) if scored else None
@@ -330,13 +333,33 @@ class Sampler:
                 if self.request.best_of > 1:
                     tick = row.context.start * self._ticks_per_step
                     score = self.tokenizer.decode(tokens)
-                    found[i][c] = measure(draft.prompt, tokens, score, tick, row.log_probs)
+                    log_probs = self._own_log_probs(row) if self.model.copy_head else row.log_probs
+                    found[i][c] = measure(draft.prompt, tokens, score, tick, log_probs)
                     if len(found[i]) < self.request.best_of:
                         continue
                     selection = Selection([found[i][c] for c in range(self.request.best_of)])
                     tokens = selection.tokens
                     draft = draft._replace(selections=(*draft.selections, selection))
                 yield draft._replace(tokens=tokens)
+
+    @torch.inference_mode()
+    def _own_log_probs(self, row: Row) -> list[float]:
+        """Return the log-probabilities of a row's new tokens, which the model has without copies.
+
+        What a copy head repeats is always likely: of several candidates, loops would be chosen.
+        """
+        tokens, first = row.all_tokens, len(row.all_tokens) - len(row.tokens)
+        coordinates = self.tokenizer.coordinates(
+            tokens, self.model.coordinate_names, bar_length=row.context.prompt.bar_length
+        )
+        begin = max(0, first - OWN_CONTEXT)
+        ids, positions = (
+            torch.from_numpy(x[None, begin:]).to(self.engine.device) for x in (tokens, coordinates)
+        )
+        log_p = self.model(
+            ids[:, :-1], positions=positions[:, :-1], noise=self.engine.noise, targets=ids[:, 1:]
+        )
+        return log_p[1, 0, first - 1 - begin :].tolist()
 
     def _add_endings(self, drafts: Sequence[Draft]) -> list[Draft]:
         """Return drafts with a last bar that closes them, up to EOS.

@@ -20,7 +20,7 @@ class Candidate:
     Attributes:
         tokens: [L] ids, those of the prompt and of the parts before included.
         log_likelihood: mean log-probability of the new tokens under the model alone, in nats;
-            NaN without new tokens, and of a model with a copy head.
+            NaN without new tokens. Without copies, if the model has a copy head.
         in_scale: share of the new notes in the major scale, or its relative minor, that fits the
             prompt; without notes there, that fits the parts before or, without any, its own notes.
             NaN without notes; drums do not count.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -200,14 +201,15 @@ def test_best_of_n_measures_every_candidate(tokenizer, batch_size):
         assert each.tokens.tolist() == each.selections[0].tokens.tolist()
 
 
-def test_likelihood_does_not_choose_among_candidates_that_may_copy():
-    tokenizer = TOKENIZERS["remi"]
+def test_likelihood_among_candidates_is_that_without_copies(tokenizer):
     model = small_model(tokenizer)
+    without = deepcopy(model)
     model.add_copy_head({"window": 64, "max_lag": 4})
     for done in run(tokenizer, model.eval(), best_of=3, num_samples=2):
-        measures = [(c.log_likelihood, c.in_scale) for c in done.selections[0].candidates]
-        assert np.isnan(measures)[:, 0].all()
-        assert done.selections[0].chosen == np.nanargmax([share for _, share in measures])
+        for candidate in done.selections[0].candidates:
+            start = len(done.prompt.tokens)
+            expected = log_probs(without, tokenizer, candidate.tokens)[start - 1 :].mean()
+            assert candidate.log_likelihood == pytest.approx(expected, abs=1e-4)
 
 
 def test_the_first_candidate_is_the_one_without_others():
