@@ -154,9 +154,8 @@ class Sampler:
         may_end = close or (
             any(gap.given is not None for gap in gaps) if gaps else request.allow_end
         )
-        scored = (
-            close or request.best_of > 1 or any(row.weighs or row.context.follow for row in rows)
-        )
+        compares = request.best_of > 1 and self.model.copy_head is None  # else `_own_log_probs`
+        scored = close or compares or any(row.weighs or row.context.follow for row in rows)
         for uniform in _uniforms([row.key for row in rows]):
             allowed = grammar.allowed(grammar_state, end=may_end, not_before=starts)
             log_probs = logits.double().log_softmax(-1) if scored else None
@@ -348,7 +347,7 @@ class Sampler:
 
         What a copy head repeats is always likely: of several candidates, loops would be chosen.
         """
-        tokens, first = row.all_tokens, len(row.all_tokens) - len(row.tokens)
+        tokens, first = row.all_tokens, len(row.context.tokens)
         coordinates = self.tokenizer.coordinates(
             tokens, self.model.coordinate_names, bar_length=row.context.prompt.bar_length
         )

@@ -106,6 +106,10 @@ class Score:
         before = [signature for signature in self.time_signatures if signature.tick <= tick]
         return before[-1] if before else TimeSignature(0, 4, 4)
 
+    def metres(self) -> list[TimeSignature]:
+        """Return the time signatures from tick 0 on: 4/4 before the first."""
+        return [self.metre_at(0), *(s for s in self.time_signatures if s.tick > 0)]
+
     @property
     def num_notes(self) -> int:
         return sum(len(track.notes) for track in self.tracks)
@@ -140,10 +144,7 @@ class Score:
 
         Every time signature has at most `max_bars`: damaged files may have gaps of millions.
         """
-        signatures = list(self.time_signatures)
-        if not signatures or signatures[0].tick > 0:
-            signatures.insert(0, TimeSignature(0, 4, 4))
-        end = max(1, self.end)
+        signatures, end = self.metres(), max(1, self.end)
         edges = [s.tick for s in signatures[1:]] + [end]
         spans = []
         for s, edge in zip(signatures, edges, strict=True):

@@ -59,10 +59,9 @@ def tempo_map(score: Score) -> list[list[float]]:
 
 def meters(score: Score) -> list[list[Any]]:
     """Return time signatures as [tick, ticks per beat, label]; the first is at tick 0."""
-    signatures = [score.metre_at(0), *(s for s in score.time_signatures if s.tick > 0)]
     return [
         [s.tick, score.ticks_per_beat * 4 / s.denominator, f"{s.numerator}/{s.denominator}"]
-        for s in signatures
+        for s in score.metres()
     ]
 
 

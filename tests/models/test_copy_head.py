@@ -141,11 +141,16 @@ def test_loss_of_targets_is_that_of_all_log_probabilities_and_the_model_learns_i
     targets = tokens.roll(-1, 1)
     targets[:, -1] = IGNORED
     loss = LanguageModeling().loss(model, Batch(tokens, targets, positions), None)
-    own = model.head(model.hidden(tokens, positions=positions)[0]).log_softmax(-1)
-    expected, own = (
-        F.nll_loss(log_p.mT, targets, ignore_index=IGNORED)
-        for log_p in (model(tokens, positions=positions), own)
+    log_p = torch.stack(
+        (
+            model(tokens, positions=positions),
+            model.head(model.hidden(tokens, positions=positions)[0]).log_softmax(-1),
+        )
     )
+    chosen = targets.clamp(min=0)
+    found = model(tokens, positions=positions, targets=chosen)
+    torch.testing.assert_close(found, log_p.gather(3, chosen.expand(2, -1, -1)[..., None])[..., 0])
+    expected, own = (F.nll_loss(each.mT, targets, ignore_index=IGNORED) for each in log_p)
     gradients = []
     for each in (expected + own, loss):
         model.zero_grad()

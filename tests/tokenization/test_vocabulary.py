@@ -3,6 +3,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 
 from musicgen.errors import ParameterError, UserError
 from musicgen.tokenization import (
@@ -109,8 +111,15 @@ def test_families_partition_the_ids(name):
         assert all(tokenizer.vocabulary.token(i).partition("_")[0] == family for i in own)
 
 
-def test_each_choice_on_the_command_line_has_a_frozen_vocabulary():
-    assert set(frozen_tokenizers()) == set(FILES)
+def test_each_frozen_vocabulary_is_a_choice_on_the_command_line():
+    folder = FROZEN.parent / "conf" / "tokenizer"
+    named = frozen_tokenizers()
+    assert {path.stem for path in folder.glob("*.yaml")} == set(named) == set(FILES)
+    for name, tokenizer in named.items():
+        configured = instantiate(OmegaConf.load(folder / f"{name}.yaml"))
+        assert configured.settings() == tokenizer.settings()
+    for kind in (REMI, Groove2Groove, Chorale):
+        assert kind().settings() == named[kind.name].settings()
 
 
 def test_ids_names_and_pad():
