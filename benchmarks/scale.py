@@ -2,7 +2,7 @@
 
 Most are made: the files are links to one, and instead of their encoding each piece gets the tokens
 of one of 200 melodies and a sketch of its own. Everything else is a preparation as it is: listing,
-parts, merging, the search for duplicates, reports. `--real N` encodes N different files: composed
+storing, the search for duplicates, reports. `--real N` encodes N different files: composed
 songs, 25 times each, transposed and with their passages in other orders.
 The folder is prepared, prepared again (when all files are compared with the cache), and opened as
 for training, up to the first batch, each in a process of its own. Times are without the imports.
@@ -31,7 +31,7 @@ from benchmarks import measure
 from musicgen.composer import compose_pop
 from musicgen.data.corpora.midi_folder import MidiFolder
 from musicgen.data.loading import MusicDataModule
-from musicgen.data.preparation import Shard, prepare
+from musicgen.data.preparation import prepare
 from musicgen.data.preparation.duplicates import SKETCH_SIZE
 from musicgen.data.preparation.encoding import EncodedPiece, PieceRecord, piece_digest
 from musicgen.midi import Score, Track, notes_from, sort_notes, write
@@ -76,9 +76,6 @@ def write_corpus(root: Path, num_pieces: int, *, real: bool) -> None:
             write(rearranged(i) if real else melody(i), path)
         else:
             os.link(path, folder / f"{i:07d}.mid")
-    old = time.time() - 60  # a folder that has just changed is listed at the next start
-    for folder in [root, *root.iterdir()]:
-        os.utime(folder, (old, old))
 
 
 def made_results(_: Any, pieces: Sequence[Any], **__: Any) -> Iterator[tuple[int, Any]]:
@@ -118,7 +115,7 @@ def run_side(side: str, root: Path, *, real: bool, workers: int = 0) -> dict[str
         next(iter(data.train_dataloader()))
         next(iter(data.eval_dataloader("val")))
     else:
-        data.encoded.prepare_shard(Shard())
+        _ = data.encoded.cache
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "seconds": time.perf_counter() - wall,
@@ -144,7 +141,7 @@ def measure_size(args: argparse.Namespace, num_pieces: int, *, real: bool) -> di
         row["prepare again"] = measured("prepare again")
         row["start"] = measured("start")
         (cache,) = (path.parent for path in root.glob("cache/*/*/index.npy"))
-        files = itertools.chain(cache.iterdir(), root.glob("cache/*/files.db"))
+        files = itertools.chain(cache.iterdir(), root.glob("cache/*/encoded.db"))
         row["megabytes"] = {path.name: path.stat().st_size / 1e6 for path in files}
     return row
 

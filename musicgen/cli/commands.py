@@ -59,24 +59,19 @@ def evaluate(cfg: DictConfig) -> None:
 
 @command("prepare")
 def prepare(cfg: DictConfig) -> None:
-    """Encode a corpus, or a shard of it, without training.
-
-    Several machines, or one of Hydra's launchers, share the work: -m shard=1/8,2/8,...
-    """
+    """Encode a corpus without training."""
     _check_corpus(cfg)
     from hydra.utils import instantiate
 
-    from musicgen.data.preparation import EncodedCorpus, Shard
+    from musicgen.data.preparation import EncodedCorpus
 
     tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     corpus = EncodedCorpus.of(instantiate(cfg.data, _convert_="all"), tokenizer, cfg.loader)
-    cache = corpus.prepare_shard(Shard.parse(str(cfg.shard)))
-    if cache is not None:
-        log(f"ready: {len(cache)} pieces in {cache.folder}")
-        if cfg.audit:
-            from musicgen.evaluation.audit import audit, write_audit
+    log(f"ready: {len(corpus.cache)} pieces in {corpus.cache.folder}")
+    if cfg.audit:
+        from musicgen.evaluation.audit import audit, write_audit
 
-            write_audit(audit(corpus), corpus.corpus, Path(cfg.out).expanduser())
+        write_audit(audit(corpus), corpus.corpus, Path(cfg.out).expanduser())
 
 
 def _check_corpus(cfg: DictConfig) -> None:

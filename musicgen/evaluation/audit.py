@@ -16,7 +16,6 @@ import numpy as np
 from musicgen.console import log, track
 from musicgen.data.corpora import Corpus, Piece
 from musicgen.data.preparation import EncodedCorpus
-from musicgen.data.preparation.prepare import num_cores
 from musicgen.data.preparation.shared import (
     Hashes,
     LineHashes,
@@ -71,7 +70,7 @@ def audit(encoded: EncodedCorpus) -> list[Row]:
     results = run_limited(
         partial(_look, corpus),
         [pieces[i] for i in kept],
-        num_workers=min(encoded.num_workers or num_cores(), 1 + len(kept) // 32),
+        num_workers=encoded.num_workers,
         max_seconds=limits.max_seconds,
         max_gigabytes=limits.max_gigabytes,
     )

@@ -1,4 +1,4 @@
-"""musicgen-prepare: a corpus is encoded in parts."""
+"""musicgen-prepare: a corpus is encoded and audited."""
 
 from __future__ import annotations
 
@@ -7,17 +7,6 @@ from tests.data.listed import melody
 from tests.end_to_end.command_line import assert_one_line, succeed
 
 SCRIPT = "tests/end_to_end/prepare_script.py"
-
-
-def test_a_corpus_is_prepared_in_parts(here, tmp_path):
-    for i in range(12):
-        (tmp_path / f"{i}.mid").write_bytes(dumps(melody(i)))
-    settings = ["data=midi_folder", f"data.root={tmp_path}", "loader.limits.min_notes=3"]
-    for number in (1, 2):
-        done = succeed(here(tmp_path, SCRIPT, *settings, f"shard={number}/2"))
-        assert ("ready: 12 pieces" in done.stderr) == (number == 2)
-    (cache,) = tmp_path.rglob("index.npy")
-    assert "12 pieces" in (cache.parent / "summary.txt").read_text()
 
 
 def test_an_audit_names_leaks_and_leaves_them_out(here, tmp_path):

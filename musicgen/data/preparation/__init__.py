@@ -3,6 +3,5 @@
 from musicgen.data.preparation.cache import TokenCache
 from musicgen.data.preparation.encoding import Limits
 from musicgen.data.preparation.prepare import EncodedCorpus
-from musicgen.data.preparation.splits import Shard
 
-__all__ = ["EncodedCorpus", "Limits", "Shard", "TokenCache"]
+__all__ = ["EncodedCorpus", "Limits", "TokenCache"]

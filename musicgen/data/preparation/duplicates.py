@@ -10,7 +10,6 @@ each (bottom-k sketch: Cohen & Kaplan 2007, "Summarizing data using bottom-k ske
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +31,6 @@ _SHARE = 2**20  # hashes compared at once
 _STEPS_PER_BEAT, _FRAME, _FRAMES = 4, 16, 4
 
 Sketches = NDArray[np.uint64]
-
-
-class StoredSketches(Protocol):
-    """An array of sketches, or a file of them."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, pieces: int | slice) -> Sketches: ...
 
 
 def sketch(score: Score) -> Sketches:
@@ -86,7 +77,7 @@ def similarity(ones: Sketches, others: Sketches) -> NDArray[np.float64]:
     return common / np.maximum(1, (first & smallest).sum(axis=-1))
 
 
-def find_duplicates(sketches: StoredSketches, order: Sequence[int]) -> list[int]:
+def find_duplicates(sketches: Sketches, order: Sequence[int]) -> list[int]:
     """Return for each piece the index of the first one of the same music, which may be itself.
 
     The relation is transitive: if b is the same as a, and c as b, so is c.
@@ -112,7 +103,7 @@ def find_duplicates(sketches: StoredSketches, order: Sequence[int]) -> list[int]
     return compared[first[group]].tolist()
 
 
-def _first_equal(sketches: StoredSketches) -> NDArray[np.int64]:
+def _first_equal(sketches: Sketches) -> NDArray[np.int64]:
     """Return for each piece the first one with an equal sketch; itself if it has no passage."""
     whole, empty = np.zeros(len(sketches), np.uint64), np.zeros(len(sketches), bool)
     columns = np.arange(SKETCH_SIZE).astype(np.uint64)
@@ -123,9 +114,7 @@ def _first_equal(sketches: StoredSketches) -> NDArray[np.int64]:
     return np.where(empty, np.arange(len(sketches)), leaders[members])
 
 
-def _candidates(
-    sketches: StoredSketches, compared: NDArray[np.bool_]
-) -> Iterator[NDArray[np.int64]]:
+def _candidates(sketches: Sketches, compared: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
     """Yield the pairs of compared pieces that share a rare passage, some again. [2, num_pairs]."""
     # In shares of the hashes, a power of two of them, so that memory stays small.
     num_shares = 1 << (len(sketches) * SKETCH_SIZE // _SHARE).bit_length()
@@ -145,7 +134,7 @@ def _candidates(
 
 
 def _hashes(
-    sketches: StoredSketches, compared: NDArray[np.bool_], share: int, num_shares: int
+    sketches: Sketches, compared: NDArray[np.bool_], share: int, num_shares: int
 ) -> tuple[Sketches, NDArray[np.int64]]:
     """Return a share of the hashes of compared pieces, sorted, and their pieces."""
     found = []
@@ -158,7 +147,7 @@ def _hashes(
     return values[order], pieces[order]
 
 
-def _blocks(sketches: StoredSketches) -> Iterator[tuple[slice, Sketches]]:
+def _blocks(sketches: Sketches) -> Iterator[tuple[slice, Sketches]]:
     for begin in range(0, len(sketches), _BLOCK):
         block = sketches[begin : begin + _BLOCK]
         yield slice(begin, begin + len(block)), block

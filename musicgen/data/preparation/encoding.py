@@ -19,7 +19,7 @@ from musicgen.tokenization.base import EncodingSummary, Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource, with_chords
 
 # Increment it when the same files and settings give another cache.
-_FORMAT = 7
+_FORMAT = 8
 # Begins the content digest of files that were not read: too large, or not readable in time.
 _UNREAD = "large-"
 RETRY: list[float] = []

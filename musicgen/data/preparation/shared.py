@@ -23,7 +23,7 @@ from musicgen.data.corpora.base import SPLITS
 from musicgen.data.preparation.duplicates import (
     NO_PASSAGE,
     SKETCH_SIZE,
-    StoredSketches,
+    Sketches,
     hash_values,
 )
 from musicgen.midi import NOTE, NoteArray, Score
@@ -121,7 +121,7 @@ class PassageHashes:
 
     size, min_common = SKETCH_SIZE, 3
 
-    def __init__(self, sketches: StoredSketches, pieces: Sequence[int]) -> None:
+    def __init__(self, sketches: Sketches, pieces: Sequence[int]) -> None:
         self._sketches, self._pieces = sketches, pieces
 
     def __len__(self) -> int:

@@ -1,16 +1,14 @@
-"""The split and the shard of a piece, by hashes of names."""
+"""The split of a piece, by a hash of its group's name."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from musicgen.data.corpora.base import Piece
-from musicgen.errors import ParameterError
 
 
 def _hash(name: str) -> int:
@@ -39,27 +37,3 @@ def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> lis
                 splits[shares == order[group]] = names.index(split)
     chosen = iter(splits)
     return [piece.split or names[next(chosen)] for piece in pieces]
-
-
-@dataclass(frozen=True)
-class Shard:
-    """The `number`th of `count` parts of a corpus, from 1; a piece's name decides its part."""
-
-    number: int = 1
-    count: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> Shard:
-        """Parse a text such as `3/8`."""
-        number, _, count = text.partition("/")
-        if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-            expected = "expected the part and the number of parts, such as 3/8"
-            raise ParameterError("shard", text, expected)
-        return cls(int(number), int(count))
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
-
-    def contains(self, name: str) -> bool:
-        """Return whether the piece of this name belongs to the part."""
-        return _hash(name) % self.count == self.number - 1

@@ -25,7 +25,7 @@ def run_limited(
     function: Callable[[Any], Any],
     tasks: Sequence[Any],
     *,
-    num_workers: int,
+    num_workers: int | None,
     max_seconds: float,
     max_gigabytes: float,
 ) -> Generator[tuple[int, Any]]:
@@ -36,6 +36,7 @@ def run_limited(
 
     Args:
         function: can be pickled, as can its results.
+        num_workers: None for one per core; there is at most one for 32 tasks.
         max_seconds: wall time of one task.
         max_gigabytes: memory of a process, beyond that at its start.
     """
@@ -49,7 +50,7 @@ def run_limited(
             worker.give(index, tasks[index])
 
     try:
-        for _ in range(num_workers):
+        for _ in range(min(num_workers or num_cores(), 1 + len(tasks) // 32)):
             start()
         while workers:
             for connection in wait(list(workers)):
@@ -157,3 +158,8 @@ def _limit_memory(gigabytes: float) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,7 +2,7 @@ import tracemalloc
 
 from benchmarks.scale import made_results, write_corpus
 from musicgen.data.corpora import MidiFolder
-from musicgen.data.preparation import Shard, duplicates, prepare, shared
+from musicgen.data.preparation import duplicates, prepare, shared
 from musicgen.tokenization import REMI
 from tests.data.settings import encoded_corpus
 
@@ -10,18 +10,17 @@ from tests.data.settings import encoded_corpus
 def test_preparing_a_piece_takes_half_a_kilobyte(tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "run_limited", made_results)
     # What is worked on at once is small here, so that memory is that of the pieces.
-    monkeypatch.setattr(prepare, "_PART_PIECES", 250)
+    monkeypatch.setattr(prepare, "_COMMIT_PIECES", 250)
     monkeypatch.setattr(duplicates, "_SHARE", 1024)
     monkeypatch.setattr(duplicates, "_BLOCK", 32)
     monkeypatch.setattr(shared, "_BLOCK", 32)
-    monkeypatch.setattr(prepare, "look", lambda *_: None)
 
     def peak(num_pieces, attempt):
         corpus = MidiFolder(tmp_path / str(num_pieces), group=None, exclude=None)
         cache = tmp_path / f"cache{attempt}"
         data = encoded_corpus(corpus, REMI(), cache, chords="none")
         tracemalloc.start()
-        data.prepare_shard(Shard())
+        _ = data.cache
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return found

@@ -1,11 +1,13 @@
 import csv
 import multiprocessing
 import os
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -13,14 +15,12 @@ import numpy as np
 import pytest
 
 from musicgen.data.corpora import SPLITS, Piece
-from musicgen.data.preparation import Shard
-from musicgen.data.preparation import cache as cache_module
 from musicgen.data.preparation import prepare as module
 from musicgen.data.preparation.splits import split_groups
 from musicgen.errors import UserError
 from musicgen.midi import read, write
 from musicgen.tokenization import REMI, Groove2Groove
-from tests.data.listed import encoded, melody, write_melodies
+from tests.data.listed import melody, write_melodies
 from tests.data.listed import prepare as prepare_with
 
 prepare = partial(prepare_with, fractions=(0.1, 0.1))
@@ -189,7 +189,6 @@ def test_an_interrupted_preparation_continues(pieces, encode, tmp_path, monkeypa
     assert len(log.read_text().split()) == 2
     fresh = prepare(pieces, counting_read, REMI(), tmp_path / "fresh")
     assert content(cache.folder) == content(fresh.folder)
-    assert not list((tmp_path / "cache").rglob("pieces.db"))[1:], "parts are merged"
 
 
 def fork(function, *args, **kwargs):
@@ -204,11 +203,19 @@ def slow_read(path):
     return read(path)
 
 
-def wait_for_part(folder, process):
-    """Wait until an unfinished preparation has written a part."""
+def num_stored(folder):
+    """Return how many pieces a preparation has stored."""
+    for path in folder.rglob("encoded.db"):
+        with closing(sqlite3.connect(path)) as table, suppress(sqlite3.OperationalError):
+            return table.execute("SELECT count(*) FROM pieces").fetchone()[0]
+    return 0
+
+
+def wait_for_pieces(folder, process):
+    """Wait until an unfinished preparation has stored pieces."""
     deadline = time.monotonic() + 30
     while process.is_alive() and time.monotonic() < deadline:
-        if list(folder.rglob("parts/*/*/pieces.db")):
+        if num_stored(folder):
             return
         time.sleep(0.002)
 
@@ -216,66 +223,24 @@ def wait_for_part(folder, process):
 def test_a_killed_preparation_ends_in_the_same_bytes(tmp_path, monkeypatch):
     pieces = write_melodies(tmp_path / "midi", 40)
     expected = prepare(pieces, slow_read, REMI(), tmp_path / "whole").folder
-    monkeypatch.setattr(module, "_PART_SECONDS", 0.01)
+    monkeypatch.setattr(module, "_COMMIT_SECONDS", 0.01)
     rng = np.random.default_rng(0)
-    killed_with_parts = 0
+    killed_with_pieces = 0
     for folder in (tmp_path / str(i) for i in range(2)):
         for attempt in range(3):
             process = fork(prepare, pieces, slow_read, REMI(), folder, prepare_workers=2)
             if attempt == 0:
-                wait_for_part(folder, process)
+                wait_for_pieces(folder, process)
             else:
                 process.join(rng.uniform(0, 0.6))
             process.kill()
             process.join()
-            killed_with_parts += bool(list(folder.rglob("parts/*/*/pieces.db")))
+            killed_with_pieces += 0 < num_stored(folder) < 40
         cache = prepare(pieces, slow_read, REMI(), folder).folder
         assert content(cache) == content(expected)
         assert finished(folder) == [cache]
         assert not list(folder.rglob(".new-*"))
-        assert not list(folder.rglob("parts/*/*/*"))
-    assert killed_with_parts > 1
-
-
-def prepare_part(shard, *args, **kwargs):
-    encoded(*args, fractions=(0.1, 0.1), **kwargs).prepare_shard(shard)
-
-
-def test_shards_are_merged_by_the_last(tmp_path, capfd):
-    pieces = write_melodies(tmp_path / "midi", 40)
-    expected = prepare(pieces, read, REMI(), tmp_path / "whole").folder
-    folder = tmp_path / "shards"
-    for number in (2, 1):
-        capfd.readouterr()
-        process = fork(prepare_part, Shard(number, 3), pieces, read, REMI(), folder)
-        process.join(60)
-        assert process.exitcode == 0
-        assert f"part {number}/3 is done" in capfd.readouterr().err
-        assert not finished(folder)
-    together = [fork(prepare_part, Shard(3, 3), pieces, read, REMI(), folder) for _ in range(2)]
-    for process in together:
-        process.join(60)
-        assert process.exitcode == 0
-    (cache,) = finished(folder)
-    assert content(cache) == content(expected)
-    sizes = [sum(Shard(n, 3).contains(piece.name) for piece in pieces) for n in (1, 2, 3)]
-    assert sum(sizes) == 40
-    assert min(sizes) > 5
-
-
-@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", ""])
-def test_invalid_shards(text):
-    with pytest.raises(UserError, match="such as 3/8"):
-        Shard.parse(text)
-
-
-def read_in_turns(path):
-    """Wait until two processes have started."""
-    (path.parent / f"{os.getpid()}.pid").touch()
-    deadline = time.monotonic() + 20
-    while len(list(path.parent.glob("*.pid"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return read(path)
+    assert killed_with_pieces > 1
 
 
 def prepare_twice(pieces, read, folder):
@@ -289,32 +254,10 @@ def no_locks(lock, **settings):
     raise NotImplementedError("a file system without locks")
 
 
-def test_two_at_once_without_locks(pieces, tmp_path, monkeypatch):
-    monkeypatch.setattr(cache_module.FileLock, "acquire", no_locks)
-    caches = prepare_twice(pieces, read_in_turns, tmp_path / "cache")
-    assert len(list((tmp_path / "midi").glob("*.pid"))) == 2, "both were at work"
-    assert finished(tmp_path / "cache") == [caches[0].folder] == [caches[1].folder]
-    assert all(
-        np.array_equal(caches[0][i], REMI().encode(read(p.path))) for i, p in enumerate(pieces)
-    )
-
-
-def test_another_process_without_locks_finishes_first(pieces, tmp_path, monkeypatch):
-    """The parts are removed after this process has found them."""
-    build_cache = module.build_cache
-
-    def overtaken(*args):
-        monkeypatch.setattr(module, "build_cache", build_cache)
-        prepare(pieces, read, REMI(), tmp_path / "cache")
-        cache_module._open_pieces.cache_clear()  # another process has opened its parts for itself
-        cache_module._open_rows.cache_clear()
-        build_cache(*args)
-
-    monkeypatch.setattr(cache_module.FileLock, "acquire", no_locks)
-    monkeypatch.setattr(module, "build_cache", overtaken)
-    cache = prepare(pieces, read, REMI(), tmp_path / "cache")
-    assert finished(tmp_path / "cache") == [cache.folder]
-    assert np.array_equal(cache[0], REMI().encode(read(pieces[0].path)))
+def test_a_file_system_without_locks_is_refused(pieces, encode, monkeypatch):
+    monkeypatch.setattr(module.FileLock, "acquire", no_locks)
+    with pytest.raises(UserError, match=r"no locks; set loader\.cache_dir"):
+        encode(pieces)
 
 
 def test_the_second_of_two_processes_waits_and_reuses_the_cache(pieces, tmp_path, capsys):
@@ -344,7 +287,7 @@ def test_a_process_of_another_hash_seed_makes_the_same_bytes(tmp_path):
     )
     settings = {"prepare_workers": 1, "chords": "recognised"}
     here = content(prepare(pieces, read, REMI(), tmp_path / "here", **settings).folder)
-    assert len(here) == 7
+    assert len(here) == 6
     (there,) = finished(tmp_path / "there")
     assert content(there) == here
 
@@ -381,6 +324,20 @@ def test_a_corpus_without_a_usable_piece_is_refused(tmp_path, encode, names, mes
         encode([Piece(name, tmp_path / name, name) for name in names])
     assert len(str(caught.value).splitlines()) == 1
     assert finished(tmp_path / "cache") == []
+
+
+def test_training_reads_no_names(pieces, encode):
+    (encode(pieces).folder / "names.json").unlink()
+    cache = encode(pieces)
+    assert sum(len(cache.pieces(split)) for split in SPLITS) == len(pieces)
+    assert all(len(cache[i]) == cache.lengths[i] for i in range(len(pieces)))
+
+
+def test_a_damaged_index_is_named(pieces, encode):
+    index = encode(pieces).folder / "index.npy"
+    index.write_bytes(index.read_bytes().replace(b"fortran", b"f\xffrtran"))
+    with pytest.raises(UserError, match=r"index\.npy: damaged; remove .*, it is made again"):
+        encode(pieces)
 
 
 def split(groups, fractions):
