@@ -29,6 +29,7 @@ from musicgen.files import write_text
 from musicgen.generation.model import MusicModel
 from musicgen.metrics import Summary
 from musicgen.random import NoiseKey, RandomStream
+from musicgen.text import markdown
 
 METHODS = {
     "none": [],
@@ -73,7 +74,7 @@ def main() -> None:
         "rows": rows,
     }
     write_text(args.out / "adaptation.json", json.dumps(content, indent=1) + "\n")
-    print(measure.markdown(table))
+    print(markdown(table))
 
 
 def families(root: Path) -> dict[str, list[Path]]:

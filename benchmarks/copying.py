@@ -16,12 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measure import arguments, markdown, write_results
+from benchmarks.measure import arguments, write_results
 from musicgen.cli.plan import SHIPPED
 from musicgen.evaluation.verdict import HELD_OUT, KNOWN, RECITED
 from musicgen.files import read_csv
 from musicgen.midi import Score, Track, notes_from, write
 from musicgen.report.tables import Row
+from musicgen.text import markdown
 
 TAUGHT = (
     *("data=midi_folder", "tokenizer.max_transposition=0", "loader.length=256"),

@@ -20,6 +20,7 @@ from musicgen.metrics.key import find_key, in_key_share
 from musicgen.metrics.listening import listening_measures
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score, pitched_notes
+from musicgen.text import markdown
 
 
 def measures(score: Score) -> dict[str, float]:
@@ -62,7 +63,7 @@ def main() -> None:
             values = np.array([row[name] for row in rows])
             line[corpus] = f"{mean_of_valid(values):.3g} ({np.nanstd(values):.2g})"
         table.append(line)
-    print(measure.markdown(table))
+    print(markdown(table))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.measure import arguments, corpus, markdown, write_results
+from benchmarks.measure import arguments, corpus, write_results
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.composer.pop import song as pop_song
 from musicgen.data.preparation.duplicates import sketch
@@ -34,6 +34,7 @@ from musicgen.data.preparation.shared import (
 from musicgen.errors import UserError
 from musicgen.metrics.metre import NO_GRID, fit_bars, grid_clarity
 from musicgen.midi import Score, TimeSignature, Track, sort_notes
+from musicgen.text import markdown
 
 NUM_PIECES, NUM_PLANTED, ROUNDS = 300, 100, 4
 Pieces = dict[str, Score]

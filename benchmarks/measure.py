@@ -226,12 +226,6 @@ def machine(device: str) -> dict[str, str | int]:
     }
 
 
-def markdown(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return rows with the same columns as a table."""
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows)]
-    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
-
-
 def corpus(name: str, root: Path | str) -> Any:
     """Return the corpus of conf/data/NAME.yaml in a folder."""
     return instantiate(OmegaConf.load(CONF / f"data/{name}.yaml"), root=str(root))

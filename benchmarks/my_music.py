@@ -23,6 +23,7 @@ import yaml
 from benchmarks import measure
 from musicgen.cli.plan import PROBE, TEACH
 from musicgen.files import read_csv, write_text
+from musicgen.text import markdown
 
 
 def main() -> None:
@@ -39,7 +40,7 @@ def main() -> None:
         "rows": rows,
     }
     write_text(args.out / "my_music.json", json.dumps(content, indent=1) + "\n")
-    print(measure.markdown(rows))
+    print(markdown(rows))
 
 
 def row(folder: Path, args: argparse.Namespace) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from benchmarks import measure
 from musicgen.files import atomic_path, read_csv, write_text
 from musicgen.report.tables import write_csv, write_json
 from musicgen.run_folders import OVERRIDES
+from musicgen.text import markdown
 
 Row = dict[str, Any]
 
@@ -81,8 +82,8 @@ def main() -> None:
         ours = [run for run in runs if run.corpus == corpus]
         tables[corpus] = write_tables(ours, args.split, args.out / corpus)
         print(f"{corpus}, {len(ours)} runs, in {args.out / corpus}")
-        print(measure.markdown(tables[corpus]))
-    write_text(args.out / "corpora.md", measure.markdown(beside(tables)))
+        print(markdown(tables[corpus]))
+    write_text(args.out / "corpora.md", markdown(beside(tables)))
     for run in found:
         if not run.finished:
             print(f"not finished: {run.folder}")
@@ -124,7 +125,7 @@ def write_tables(runs: Sequence[Run], split: str, out: Path) -> list[dict[str, s
     rows = table(runs, measured)
     text = [in_words(row) for row in rows]
     write_csv(rows, out / "race.csv")
-    write_text(out / "race.md", measure.markdown(text))
+    write_text(out / "race.md", markdown(text))
     by_run = {curve["run"]: curve for curve in measured["curves"]}
     curves = {f"{r['attention']}: {r['entry']}": by_run[r["group"]] for r in rows}
     write_json({"machine": measure.machine("cpu"), "curves": curves}, out / "race.json")

@@ -45,10 +45,8 @@ def main() -> None:
             for kind, source in prompts.items():
                 new, measured = Path(folder, f"{name}-{kind}"), Path(folder, f"{name}-{kind}-m")
                 chosen = [f"prompt={source}", f"num_prompts={NUM_PROMPTS}", f"bars={NUM_BARS}"]
-                chosen.append("report=false")
-                run(
-                    "generate.py", f"checkpoint={checkpoint}", *chosen, "report=false", f"out={new}"
-                )
+                chosen += [f"checkpoint={checkpoint}", "report=false", f"out={new}"]
+                run("generate.py", *chosen)
                 run("evaluate.py", "metrics=[descriptors]", f"generated={new}", f"out={measured}")
                 continuations += [{"model": name, **row} for row in measures(measured, kind)]
     content = {"rows": rows, "continuations": continuations}

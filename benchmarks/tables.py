@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import RESULTS, markdown
+from benchmarks.measure import RESULTS
 from musicgen.files import read_csv, write_text
 from musicgen.metrics.position_loss import unit_summary
+from musicgen.text import markdown
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("*.md", "benchmarks/*.md", "docs/*.md")

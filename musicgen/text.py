@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 
 def pluralize(count: int, nouns: str) -> str:
     """Format a count of `nouns`, which begin with a plural: `1 piece`, `1,234 notes of drums`."""
@@ -21,3 +23,9 @@ def csv_cell(value: object) -> object:
     """
     formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
     return f"'{value}" if formula else value
+
+
+def markdown(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return rows with the same columns as a table of Markdown."""
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows)]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)

@@ -9,6 +9,7 @@ from typing import Any
 
 from musicgen.checkpoints.content import CheckpointContent, class_name
 from musicgen.files import read_csv
+from musicgen.text import markdown
 
 CARD = "README.md"
 WATTS = 10  # of a busy core, assumed
@@ -185,7 +186,7 @@ def _model(content: CheckpointContent, num_weights: int, training: str) -> str:
         "tokenizer": tokenizer,
         "training": training or _steps(content),
     }
-    return _table([{"": name, " ": value} for name, value in rows.items()])
+    return markdown([{"": name, " ": value} for name, value in rows.items()])
 
 
 def _words(measures: Sequence[Row], *, worse: bool) -> str:
@@ -256,7 +257,7 @@ def _fold(of: str, rows: Sequence[Row]) -> str:
     ]
     columns = [name for name in table[0] if not name or any(row[name] != "" for row in table)]
     table = [{name: row[name] for name in columns} for row in table]
-    return f"<details><summary>{of}: all measures</summary>\n\n{_table(table)}\n</details>\n"
+    return f"<details><summary>{of}: all measures</summary>\n\n{markdown(table)}\n</details>\n"
 
 
 def _value(row: Row) -> str:
@@ -270,8 +271,3 @@ def _value(row: Row) -> str:
 
 def _digits(value: float) -> str:
     return f"{value:{'.3g' if abs(value) < 1000 else ',.0f'}}".replace("-", "−")
-
-
-def _table(rows: Sequence[Row]) -> str:
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows)]
-    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)

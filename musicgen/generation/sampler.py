@@ -230,6 +230,8 @@ class Sampler:
         ]
         if request.sampling.max_notes:
             grammar.bound(request.sampling.max_notes)  # of prompts it does not hold
+        if request.sampling.avoid_parallels:
+            grammar.forbid_parallels()
         stays = request.rewrites  # the file's tempi and metres
         state = grammar.hold(
             type(states[0]).cat(states),

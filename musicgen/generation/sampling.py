@@ -32,6 +32,8 @@ class SamplingParams:
             see `musicgen.generation.repetition`; None: any number.
         max_notes: how many notes of an instrument may sound at once, for tokenizers of several:
             one number, or one for each; None or False: any number.
+        avoid_parallels: let no two voices move in parallel fifths or octaves, for tokenizers of
+            voices.
         lag_bias: for models with a copy head: nats by which copies of the bars at each lag, from 0
             on, are likelier, see `choose_lag_bias`; lags beyond have 0. None: see `form.lag_bias`.
     """
@@ -43,6 +45,7 @@ class SamplingParams:
     typical_p: float = 1.0
     max_bar_repeats: int | None = None
     max_notes: int | Sequence[int] | bool | None = None
+    avoid_parallels: bool = False
     lag_bias: Sequence[float] | None = None
 
     def __post_init__(self) -> None:

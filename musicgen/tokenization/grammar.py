@@ -209,6 +209,12 @@ class Grammar(ABC, Generic[S]):
             ParameterError: it has another length.
         """
 
+    def forbid_parallels(self) -> None:
+        """From now on let no two voices move in parallel fifths or octaves.
+
+        Tokens without voices have no such rule.
+        """
+
     def accepts(self, rows: Tensor) -> Tensor:
         """Return whether each row [B, L] is a prefix of a piece, then PAD. -> [B]."""
         legal, _ = self._walk(rows)

@@ -64,10 +64,13 @@ def random_walk(tokenizer, rng, number: int) -> dict:
         "notBefore": int(rng.integers(0, 50)) if number % 2 else 0,
         "limit": 40 if number % 5 == 4 else None,
         "maxNotes": None,
+        "avoidParallels": bool(number % 2),
     }
     if isinstance(tokenizer, Groove2Groove) and number % 2:
         options["maxNotes"] = [1 + i % 3 for i in range(len(tokenizer.instruments))]
         grammar.bound(options["maxNotes"])
+    if options["avoidParallels"]:
+        grammar.forbid_parallels()
     state = grammar.start(torch.empty(1, 0, dtype=torch.long))
     state = grammar.hold(state, tempo=options["tempo"], metre=options["metre"])
     if options["limit"]:
@@ -100,6 +103,7 @@ def test_masks_and_coordinates_of_random_walks(name, tmp_path):
           const places = new Coordinates(tokenizer, walk.names, 3 * tokenizer.stepsPerBeat);
           grammar.hold(walk.tempo, walk.metre);
           grammar.bound(walk.maxNotes);
+          grammar.forbidParallels(walk.avoidParallels);
           if (walk.limit) grammar.limit = Math.min(grammar.limit, walk.limit);
           const mask = new Uint8Array(tokenizer.size);
           return walk.tokens.map((token) => {{

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from musicgen.metrics.part_writing import part_writing
 from musicgen.midi import Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.tokenization import Chorale
 from musicgen.tokenization.chorale.frames import score_of_frames
@@ -49,6 +50,63 @@ def test_tokens_by_hand():
     assert chorale.times(tokens).tolist() == [0] * 5 + [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4 + [5]
     assert chorale.coordinates(tokens, ("index", "time"))[:, 0].tolist() == list(range(22))
     assert list(describe_tokens(chorale, tokens[:5], 16)) == ["   1 1         BOS  C5  G4  E4  C3"]
+
+
+def allowed_pitches(tokens):
+    """The mask of pitches after tokens, by a grammar that forbids parallels."""
+    grammar = chorale.grammar()
+    grammar.forbid_parallels()
+    return grammar.allowed(grammar.start(torch.tensor([tokens])))[0, chorale.families["Pitch"]]
+
+
+def test_parallels_by_hand():
+    """After C5, F4, C3 and F3 the soprano goes to D5: what may the others not sing?"""
+    names = [
+        "BOS",
+        "Pitch_72",
+        "Pitch_65",
+        "Pitch_48",
+        "Pitch_53",
+        "Pitch_74",
+        "Pitch_64",
+        "Pitch_47",
+    ]
+    tokens = [chorale.vocabulary.id(name) for name in names]
+    # A fifth from D5, below or, crossed, above it; its octaves; octaves of the alto's E4.
+    fifths, octaves = {31, 43, 55, 67, 81, 93, 105}, {26, 38, 50, 62, 74, 86, 98}
+    of_alto = {28, 40, 52, 64, 76, 88, 100}
+    for count, forbidden in (6, fifths), (7, octaves), (8, fifths | of_alto):
+        assert {21 + int(i) for i in (~allowed_pitches(tokens[:count])).nonzero()} == forbidden
+    stays = [*tokens[:5], tokens[1]]  # the soprano stays: no voice moves with it
+    assert allowed_pitches(stays).all()
+
+
+def test_music_without_parallels():
+    """Random music of few pitches, in which parallels would be frequent; with voices ahead, too."""
+    leading = Chorale(lead_probability=0.5)
+    headers = torch.tensor([leading.vocabulary.id("BOS"), *leading.families["Lead"]])
+    few = [
+        leading.vocabulary.id(f"{kind}_{p}") for kind in ("Pitch", "Ahead") for p in range(60, 73)
+    ]
+    few.append(leading.families["Empty"].start)
+    parallels = []
+    for forbids in (False, True):
+        grammar, generator = leading.grammar(), torch.Generator().manual_seed(0)
+        if forbids:
+            grammar.forbid_parallels()
+        state, rows = grammar.start(headers[:, None]), [headers]
+        for _ in range(4 * 80):
+            allowed = grammar.allowed(state)
+            weights = torch.zeros(allowed.shape)
+            weights[:, few] = allowed[:, few].float()
+            weights[:, few[-1]] *= 1e-9  # where there is nothing else
+            rows.append(torch.multinomial(weights, 1, generator=generator)[:, 0])
+            state = grammar.advance(state, rows[-1])
+        scores = [leading.decode(row[: 1 + 4 * 60].numpy()) for row in torch.stack(rows, dim=1)]
+        found = [part_writing(score) for score in scores]
+        parallels.append([each["parallel_fifths"] + each["parallel_octaves"] for each in found])
+    assert sum(parallels[0]) > 100
+    assert max(parallels[1]) == 0
 
 
 @given(PIECES)

@@ -10,10 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from musicgen.tokenization.chorale.arrangement import Arrangements
+from musicgen.tokenization.chorale.arrangement import LEAD, Arrangements, BoolArray
 from musicgen.tokenization.chorale.frames import NUM_VOICES
 from musicgen.tokenization.grammar import NEVER, Grammar, GrammarState, cumulate, latest
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
+
+_RECENT = NUM_VOICES * (LEAD + 2)  # tokens from which parallels are seen
+_UNISON, _FIFTH = 0, 7
 
 
 @dataclass
@@ -23,6 +26,7 @@ class ChoraleState(GrammarState):
     sounding: Tensor  # whether a leading voice sounds in their last or current frame
     header: Tensor  # the first token, see `Arrangements`; PAD before it
     end: Tensor  # the frame in which a leading voice is empty for the first time
+    recent: Tensor  # the pitches of the last tokens, counted from the lowest; -1: none [B, _RECENT]
 
 
 class ChoraleGrammar(Grammar[ChoraleState]):
@@ -43,6 +47,7 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         self.families = families
         self.pitches = self.note_ons = families["Pitch"]
         self.limit = limit
+        self.may_be_parallel = True
         self.arrangements = Arrangements(len(vocabulary), families)
         # The first and the last of the leading voices, by header.
         leading = self.arrangements.leading
@@ -59,7 +64,11 @@ class ChoraleGrammar(Grammar[ChoraleState]):
             sounding=torch.zeros(num_rows, dtype=torch.bool),
             header=torch.full((num_rows,), self.pad),
             end=torch.full((num_rows,), NEVER),
+            recent=torch.full((num_rows, _RECENT), -1),
         )
+
+    def forbid_parallels(self) -> None:
+        self.may_be_parallel = False
 
     def _allowed(self, state: ChoraleState) -> Tensor:
         s, orders = state.arrays(), self.arrangements
@@ -84,9 +93,12 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         may_end = np.where(plain, (frame == 0) | sounding, over) & (voice == 0)
         mask = np.zeros((len(index), len(self.vocabulary)), bool)
         ahead = sings & leads & (delay > 0)
-        mask[:, self.pitches.start : self.pitches.stop] = (sings & ~ahead)[:, None]
+        may_sing = np.ones((len(index), len(self.pitches)), bool)
+        if not self.may_be_parallel:
+            may_sing = ~self._parallels(s["recent"], header, voice)
+        mask[:, self.pitches.start : self.pitches.stop] = may_sing & (sings & ~ahead)[:, None]
         of_ahead = self.families["Ahead"]
-        mask[:, of_ahead.start : of_ahead.stop] = ahead[:, None]
+        mask[:, of_ahead.start : of_ahead.stop] = (may_sing & ahead[:, None])[:, : len(of_ahead)]
         mask[:, self.silence] = sings & (~last_chance | sounding)
         mask[:, self.eos] = begun & may_end
         mask[:, self.bos] = ~begun
@@ -95,6 +107,29 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         if self.families["Empty"]:
             mask[:, self.families["Empty"].start] = begun & ~over & (must_wait | stops)
         return torch.from_numpy(mask)
+
+    def _parallels(self, recent: IntArray, header: IntArray, voice: IntArray) -> BoolArray:
+        """Return which pitches of the next token would make parallel fifths or octaves. [B, P].
+
+        Two voices move together, and are a perfect fifth (an octave or unison) apart before and
+        after, give or take octaves: as `metrics.part_writing` counts them. The other voice is one
+        that is known already, in this frame or, leading, in one before.
+        """
+        rows, pitches = np.arange(len(voice)), np.arange(len(self.pitches))
+        orders, mine = self.arrangements, recent[:, -NUM_VOICES]
+        behind = ~orders.leading[header] * orders.delay[header][:, None]  # [B, 4]
+        found = np.zeros((len(voice), len(pitches)), bool)
+        for other in range(NUM_VOICES):
+            back = NUM_VOICES * (behind[rows, voice] - behind[:, other]) + voice - other
+            known = back > 0
+            back = np.maximum(back, 1)
+            now, before = recent[rows, -back], recent[rows, -back - NUM_VOICES]
+            interval = np.abs(mine - before) % 12
+            moves = known & (now != before) & (np.minimum(np.minimum(now, before), mine) >= 0)
+            perfect = moves & ((interval == _UNISON) | (interval == _FIFTH))
+            same = np.abs(pitches - now[:, None]) % 12 == interval[:, None]
+            found |= perfect[:, None] & same & (pitches != mine[:, None])
+        return found
 
     def _time_tokens(self, state: ChoraleState, until: Tensor) -> Tensor:
         """Return silence before `until`, and every token where the next one is at `until`."""
@@ -111,7 +146,8 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         is_pitch = self._is_pitch(ids)
         sounding = np.where(leads, is_pitch | (s["sounding"] & ~first), s["sounding"])
         end = np.minimum(s["end"], np.where(stops, (index - 1) // NUM_VOICES, NEVER))
-        fields = {"sounding": sounding, "header": header, "end": end}
+        recent = np.concatenate([s["recent"][:, 1:], self._pitches(ids)[:, None]], axis=1)
+        fields = {"sounding": sounding, "header": header, "end": end, "recent": recent}
         new = {name: torch.from_numpy(array) for name, array in fields.items()}
         return replace(state, **self._next_fields(state, tokens, torch.from_numpy(time)), **new)
 
@@ -130,12 +166,20 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         leads, first, stops = map(torch.from_numpy, self._roles(*own, ids))
         is_pitch = torch.from_numpy(self._is_pitch(ids))
         ends = torch.where(stops, (index[:, 1:] - 1) // NUM_VOICES, NEVER)
+        recent = torch.cat([state.recent, torch.from_numpy(self._pitches(ids))], dim=1)
         return ChoraleState(
             **self._scan_fields(state, tokens, time),
+            recent=recent.unfold(1, _RECENT, 1),
             sounding=latest(state.sounding, leads & (is_pitch | first), is_pitch),
             header=header,
             end=torch.cat([state.end[:, None], ends], dim=1).cummin(dim=1).values,
         )
+
+    def _pitches(self, ids: IntArray) -> IntArray:
+        """Return pitches, counted from the lowest, of ids of the same shape; -1: none."""
+        ahead = within(ids, self.families["Ahead"])
+        pitch = ids - np.where(ahead, self.families["Ahead"].start, self.pitches.start)
+        return np.where(self._is_pitch(ids), pitch, -1)
 
     def _is_pitch(self, ids: IntArray) -> Any:
         """Return which ids are pitches, as booleans of the same shape."""

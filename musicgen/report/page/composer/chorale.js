@@ -3,6 +3,7 @@
 const NUM_VOICES = 4;
 const CENTRES = [70, 65, 59, 51]; // usual pitches of the voices
 const SILENCE = -1;
+const [UNISON, FIFTH] = [0, 7];
 
 class ChoraleTokenizer extends BarlessTokenizer {
   grammar() {
@@ -185,6 +186,14 @@ class ChoraleGrammar extends Grammar {
     this.header = this.pad;
     this.sounding = false; // whether a leading voice sounds in their last or current frame
     this.end = NO_LIMIT; // the frame in which a leading voice is empty for the first time
+    this.mayBeParallel = true;
+    // The pitches of the last tokens, counted from the lowest; SILENCE where there is none.
+    this.recent = Array(NUM_VOICES * (tokenizer.lead + 2)).fill(SILENCE);
+  }
+
+  /** @param forbids whether no two voices may move in parallel fifths or octaves */
+  forbidParallels(forbids) {
+    this.mayBeParallel = !forbids;
   }
 
   copy() {
@@ -206,10 +215,30 @@ class ChoraleGrammar extends Grammar {
     const isLastChance = leads && frame === this.limit - 1 && isLast;
     set(families.Pitch, sings && !(leads && delay));
     set(families.Ahead, sings && leads && delay);
+    if (!this.mayBeParallel) {
+      for (const [first, stop] of [families.Pitch, families.Ahead]) {
+        for (let token = first; token < stop; token++) if (this.isParallel(token - first, voice)) mask[token] = 0;
+      }
+    }
     set(families.Silence, sings && (!isLastChance || this.sounding));
     set(families.EOS, voice === 0 && (this.header === bos ? frame === 0 || this.sounding : isOver));
     const mayStop = leads && isFirst && delay && this.sounding && frame > 0;
     set(families.Empty, !isOver && (mustWait || mayStop));
+  }
+
+  /** Return whether a pitch would make parallel fifths or octaves, as _parallels in chorale/grammar.py. */
+  isParallel(pitch, voice) {
+    const { leading, delay } = this.tokenizer.order(this.header);
+    const behind = leading.map((leads) => (leads ? 0 : delay));
+    const mine = this.recent.at(-NUM_VOICES);
+    return behind.some((frames, other) => {
+      const back = NUM_VOICES * (behind[voice] - frames) + voice - other;
+      if (back <= 0) return false; // a voice that is still to come
+      const [before, now] = [this.recent.at(-back - NUM_VOICES), this.recent.at(-back)];
+      const interval = Math.abs(mine - before) % 12;
+      const isPerfect = [UNISON, FIFTH].includes(interval) && Math.abs(pitch - now) % 12 === interval;
+      return isPerfect && Math.min(mine, before, now) !== SILENCE && now !== before && pitch !== mine;
+    });
   }
 
   keepTimeTokens(mask, until) {
@@ -225,9 +254,10 @@ class ChoraleGrammar extends Grammar {
     if (within(token, families.BOS) || within(token, families.Lead)) this.header = token;
     const [frame, voice] = placeOf(this.index - 1);
     const { leading } = this.tokenizer.order(this.header);
+    const family = [families.Pitch, families.Ahead].find((ids) => within(token, ids));
+    this.recent = [...this.recent.slice(1), family ? token - family[0] : SILENCE];
     if (this.index > 0 && leading[voice]) {
-      const isPitch = within(token, families.Pitch) || within(token, families.Ahead);
-      this.sounding = isPitch || (this.sounding && voice !== leading.indexOf(true));
+      this.sounding = family !== undefined || (this.sounding && voice !== leading.indexOf(true));
       if (within(token, families.Empty)) this.end = Math.min(this.end, frame);
     }
     this.time = this.tokenizer.timeOf(this.header, this.index, token === this.eos);

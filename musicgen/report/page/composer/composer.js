@@ -55,7 +55,7 @@ class Composer {
    * Add music from the end on, a token at a time.
    *
    * @param options seed and take, which decide the random numbers; end, musical time; holdTempo,
-   *   holdMetre; params of sampleToken, and max_notes
+   *   holdMetre; params of sampleToken, max_notes and avoid_parallels
    */
   *compose({ end, seed, take = 0, holdTempo = true, holdMetre = true, params }) {
     const { model, prompt } = this;
@@ -67,6 +67,7 @@ class Composer {
     model.grammar.afterPrompt(prompt.tokens);
     model.grammar.hold(holdTempo, holdMetre);
     model.grammar.bound(params.max_notes);
+    model.grammar.forbidParallels(params.avoid_parallels);
     while (this.tokens.length < limit) {
       const { grammar } = model;
       const allowed = grammar.allowed(this.mask, { end: false, notBefore: start });
@@ -100,6 +101,7 @@ class Composer {
     const [temperature, filters] = model.split(params);
     try {
       model.rewind([], prompt.barLength, temperature);
+      model.grammar.forbidParallels(params.avoid_parallels);
       for (const known of given) {
         const token = known ?? sampleToken(model.logits, model.grammar.allowed(this.mask), filters, random());
         this.tokens.push(token);

@@ -72,6 +72,8 @@ class Grammar {
   hold() {}
 
   bound() {}
+
+  forbidParallels() {}
 }
 
 /** Where each token is, in the coordinates that the model reads; see musicgen/tokenization. */
