@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from musicgen.data.preparation.encoding import EncodedPiece, PieceRecord
+from musicgen.errors import UserError
 from musicgen.tokenization.base import EncodingSummary
 
 _TABLES = """
@@ -45,15 +46,18 @@ class PieceStore:
 
         Raises:
             OSError: the disk is full.
+            UserError: the file is damaged.
         """
         try:
             with closing(sqlite3.connect(path, isolation_level=None)) as table:
                 table.execute("PRAGMA synchronous = OFF")
                 table.executescript(_TABLES)
                 yield cls(table)
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+            if error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+                raise UserError(f"{path}: damaged; remove it, it is made again") from None
             raise
 
     def content(self, path: bytes, signature: str) -> str | None:

@@ -333,6 +333,17 @@ def test_training_reads_no_names(pieces, encode):
     assert all(len(cache[i]) == cache.lengths[i] for i in range(len(pieces)))
 
 
+def test_a_damaged_store_is_named(pieces, encode):
+    store = encode(pieces).folder.parent / "encoded.db"
+    content = store.read_bytes()
+    for damaged in (b"x" + content[1:], content[:5000] + bytes(len(content) - 5000)):
+        store.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"encoded\.db: damaged; remove it, it is made again"):
+            encode(pieces)
+    store.unlink()
+    assert len(encode(pieces)) == len(pieces)
+
+
 def test_a_damaged_index_is_named(pieces, encode):
     index = encode(pieces).folder / "index.npy"
     index.write_bytes(index.read_bytes().replace(b"fortran", b"f\xffrtran"))
