@@ -128,7 +128,9 @@ def mean(values: list[float]) -> float | None:
 def written(model_name: str, path: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of one file."""
     model, score = musicgen.load(model_name), read(path)
-    before = [part.track for part in read_parts(path.read_bytes())]
+    parts = read_parts(path.read_bytes())
+    before = [part.track for part in parts]
+    hanging = Counter((tick, pitch) for part in parts for tick, pitch, _ in part.hanging)
     kept = kept_parts(before, options.get("keep", "").split(","), model.tokenizer)
     starts = [*score.bar_starts().tolist(), score.end]
     bars, spans = None, [(0, END)]
@@ -151,7 +153,7 @@ def written(model_name: str, path: Path, options: dict[str, Any]) -> dict[str, A
     melody = melody[melody["onset"] >= spans[0][0]]
     key = find_key(pitched_notes(score))
     return {
-        "unchanged": bool(accepted) and is_kept(before, after, kept, spans, early),
+        "unchanged": bool(accepted) and is_kept(before, after, kept, spans, early, hanging),
         **{
             f"{name} in key": in_key_share(Score(1, [Track(notes=notes)]), key)
             for name, notes in {"written": ours, "original": own}.items()
@@ -180,10 +182,12 @@ def is_kept(
     kept: list[Track],
     spans: list[tuple[int, int]],
     early: int,
+    hanging: Counter[tuple[int, int]],
 ) -> bool:
     """Return whether kept parts, and notes outside spans, are as before, and new ones in spans.
 
-    Notes of other parts that sound where a span begins end there.
+    Notes of other parts that sound where a span begins end there, and so do those that nothing else
+    ended, by their tick and pitch.
     """
     left = Counter(note for track in after for note in track.notes.tolist())
     for track in before:
@@ -198,9 +202,11 @@ def is_kept(
                 left[onset, cuts[0] - onset, *rest] -= 1
             elif not inside:
                 return False
+    starts = {first for first, _ in spans}
     return all(
         any(first <= onset < onset + duration <= last for first, last in spans)
-        for onset, duration, *_ in left.elements()
+        or (onset + duration in starts and hanging[onset, pitch])
+        for onset, duration, pitch, _ in left.elements()
     )
 
 

@@ -32,12 +32,14 @@ class Part:
 
     Attributes:
         places: the positions of each note's on and off among the chunk's events, by note.
+        hanging: tick, pitch and position of each note-on that no note-off ends; they are no notes.
     """
 
     chunk: int
     channel: int
     track: Track
     places: Sequence[tuple[int, int]]
+    hanging: Sequence[tuple[int, int, int]]
 
 
 def read_parts(data: bytes) -> list[Part]:
@@ -66,7 +68,13 @@ def read_parts(data: bytes) -> list[Part]:
             found.sort(key=lambda each: (each[0][0], each[0][2], each[0][1], each[0][3]))
             track = Track(name, programs.get(channel, 0), channel == DRUM_CHANNEL)
             track.notes = notes_from(row for row, _ in found)
-            parts.append(Part(number, channel, track, [places for _, places in found]))
+            hanging = [
+                (onset, pitch, at)
+                for (own, pitch), left in sounding.items()
+                for onset, _, at in left
+                if own == channel
+            ]
+            parts.append(Part(number, channel, track, [places for _, places in found], hanging))
     return parts
 
 
@@ -80,8 +88,9 @@ def replace_notes(
 ) -> bytes:
     """Return a MIDI file in which notes of some parts are replaced.
 
-    Notes that begin in a span of ticks are left out; those that sound at its start end there. All
-    other events keep their ticks, order and content, and chunks without a change all their bytes.
+    Notes that begin in a span of ticks are left out; those that sound at its start end there, also
+    those that nothing else ends, which the note-offs of new notes would. All other events keep
+    their ticks, order and content, and chunks without a change all their bytes.
 
     Args:
         replaced: the spans [start, end), by index in `read_parts`.
@@ -114,6 +123,11 @@ def replace_notes(
                     rows[begin] = rows[end] = None
                 elif cuts := [x for x, _ in own if onset + early < x < onset + duration]:
                     rows[end] = min(cuts), OFF, rows[end][2]  # type: ignore[index]
+            for onset, pitch, at in part.hanging:
+                if any(first <= onset + early < last for first, last in own):
+                    rows[at] = None
+                elif cuts := [first for first, _ in own if onset + early < first]:
+                    new.append((min(cuts), OFF, bytes([0x80 | part.channel, pitch, 0])))
             new += note_rows(part.channel, notes[index])
         closing = bytes([META, END_OF_TRACK])
         kept = [row for row in rows if row is not None and not row[2].startswith(closing)]

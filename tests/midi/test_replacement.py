@@ -107,6 +107,25 @@ def test_all_other_events_keep_their_ticks_order_and_content():
     assert replace_notes(data, {}, {}, []) == data
 
 
+def test_notes_that_nothing_ends_end_where_others_begin():
+    """Of three note-ons and one note-off, the note-off ends the first; others hang."""
+    track = mido.MidiTrack(
+        mido.Message("note_on", note=60, velocity=50, time=time) for time in (0, 10, 90)
+    )
+    track.append(mido.Message("note_off", note=60, time=20))
+    song, file = mido.MidiFile(ticks_per_beat=96), io.BytesIO()
+    song.tracks.append(track)
+    song.save(file=file)
+    (part,) = read_parts(file.getvalue())
+    assert rows_of(part.track) == [(0, 120, 60, 50)]
+    assert [(tick, pitch) for tick, pitch, _ in part.hanging] == [(10, 60), (100, 60)]
+    new = notes_from([(100, 15, 60, 99)])
+    changed = replace_notes(file.getvalue(), {0: [(96, 200)]}, {0: new}, [])
+    (part,) = read_parts(changed)
+    assert rows_of(part.track) == [(0, 96, 60, 50), (10, 86, 60, 50), (100, 15, 60, 99)]
+    assert not part.hanging
+
+
 def test_a_new_part_needs_a_free_channel():
     score = Score(24, [Track("", i, notes=notes_from([(0, 5, 60, 64)])) for i in range(15)])
     file = dumps(score)
