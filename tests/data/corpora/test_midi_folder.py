@@ -72,4 +72,4 @@ def test_the_home_folder_is_found(monkeypatch, tmp_path):
     monkeypatch.setitem(os.environ, "HOME", str(tmp_path))
     assert MidiFolder("~/midi").root == tmp_path / "midi"
     corpus = encoded_corpus(MidiFolder(tmp_path), REMI(), "~/cache")
-    assert corpus.cache_dir == tmp_path / "cache"
+    assert corpus.folder.parent == tmp_path / "cache"
