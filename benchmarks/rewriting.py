@@ -130,7 +130,7 @@ def written(model_name: str, path: Path, options: dict[str, Any]) -> dict[str, A
     model, score = musicgen.load(model_name), read(path)
     parts = read_parts(path.read_bytes())
     before = [part.track for part in parts]
-    hanging = Counter((tick, pitch) for part in parts for tick, pitch, _ in part.hanging)
+    hanging = {(tick, pitch) for part in parts for tick, pitch, _ in part.hanging}
     kept = kept_parts(before, options.get("keep", "").split(","), model.tokenizer)
     starts = [*score.bar_starts().tolist(), score.end]
     bars, spans = None, [(0, END)]
@@ -182,7 +182,7 @@ def is_kept(
     kept: list[Track],
     spans: list[tuple[int, int]],
     early: int,
-    hanging: Counter[tuple[int, int]],
+    hanging: set[tuple[int, int]],
 ) -> bool:
     """Return whether kept parts, and notes outside spans, are as before, and new ones in spans.
 
@@ -205,7 +205,7 @@ def is_kept(
     starts = {first for first, _ in spans}
     return all(
         any(first <= onset < onset + duration <= last for first, last in spans)
-        or (onset + duration in starts and hanging[onset, pitch])
+        or (onset + duration in starts and (onset, pitch) in hanging)
         for onset, duration, pitch, _ in left.elements()
     )
 

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -163,15 +163,17 @@ class _Preparation:
         path = self.encoded.folder / STORE
         if path.is_file():
             with PieceStore.open(path) as store:
-                if not self._look_up(store) and (folder := self._cache_folder()).is_dir():
+                new = self._look_up(store, store.done(self.limits))
+                if not new and (folder := self._cache_folder()).is_dir():
                     return TokenCache(folder)
         return None
 
     def make_cache(self) -> TokenCache:
         """Encode the new pieces, and build the cache of all."""
         with _locked(self.encoded.folder) as parent, PieceStore.open(parent / STORE) as store:
-            if new := self._look_up(store):
-                self._encode(new, store)
+            done = store.done(self.limits)
+            if new := self._look_up(store, done):
+                self._encode(new, store, done)
             folder = self._cache_folder()
             if not folder.is_dir():
                 with atomic_folder(folder) as new_folder:
@@ -186,9 +188,9 @@ class _Preparation:
                 log(f"in {folder}; every piece in {folder / TABLE}")
         return TokenCache(folder)
 
-    def _look_up(self, store: PieceStore) -> list[int]:
+    def _look_up(self, store: PieceStore, done: Set[str]) -> list[int]:
         """Find the contents of files that have not changed; return the pieces to be encoded."""
-        done, new = store.done(self.limits), []
+        new = []
         for i, piece in enumerate(self.pieces):
             content = store.content(self._path(i), self.signatures[i].decode())
             if content is not None and piece_digest(piece.name, content) in done:
@@ -197,11 +199,11 @@ class _Preparation:
                 new.append(i)
         return new
 
-    def _encode(self, indices: list[int], store: PieceStore) -> None:
+    def _encode(self, indices: list[int], store: PieceStore, done: Set[str]) -> None:
         """Encode pieces, and store them on the way."""
         limits = self.encoder.limits
         results = run_limited(
-            partial(self.encoder.encode, known_digests=store.done(self.limits)),
+            partial(self.encoder.encode, known_digests=done),
             [self.pieces[i] for i in indices],
             num_workers=self.encoded.num_workers,
             max_seconds=limits.max_seconds,

@@ -217,7 +217,9 @@ class ChoraleGrammar extends Grammar {
     set(families.Ahead, sings && leads && delay);
     if (!this.mayBeParallel) {
       for (const [first, stop] of [families.Pitch, families.Ahead]) {
-        for (let token = first; token < stop; token++) if (this.isParallel(token - first, voice)) mask[token] = 0;
+        for (let token = first; token < stop; token++) {
+          if (mask[token] && this.isParallel(token - first, voice)) mask[token] = 0;
+        }
       }
     }
     set(families.Silence, sings && (!isLastChance || this.sounding));
