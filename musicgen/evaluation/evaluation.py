@@ -12,14 +12,13 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from musicgen import load
 from musicgen.console import log, stdout
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import Inputs, Measure, Row
 from musicgen.evaluation.position_loss import plot_loss_curves
-from musicgen.evaluation.run_figures import Line, RunFigures, Sizes, held_out, run_figures
-from musicgen.evaluation.runs import shorten
+from musicgen.evaluation.run_figures import LOSS, Line, RunFigures, Sizes, held_out, run_figures
+from musicgen.evaluation.runs import SAME_PIECES, load_runs, shorten
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.evaluation.verdict import TRIGRAM, Judgement, interval, judge, judge_differences
 from musicgen.files import write_text
@@ -84,19 +83,21 @@ class Evaluation(Measure):
             check_int(name, getattr(self, name))
 
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
-        paths = inputs.checkpoints
         end = math.inf
-        if self.seconds is not None and len(paths) == 1:  # several are compared on the same pieces
+        models = load_runs(inputs, same_tokens=False)
+        if self.seconds is not None and len(models) == 1:  # several are compared on the same pieces
             end = time.monotonic() + self.seconds
-        models = [load(path).to(inputs.device) for path in paths]
         names = _names([model.path for model in models])
         data = [open_training_data(model, inputs.root) for model in models]
-        split, pieces = _common_pieces(models, data, inputs.split, names)
-        sizes = Sizes(self.num_prompts, self.bars, inputs.max_pieces or self.num_pieces, end)
+        split, pieces = _common_pieces(data, inputs.split, names)
+        # The same tokens of all runs, whatever the lengths that they were trained at.
+        length = min(LOSS.furthest(model) for model in models)
+        trained = min(model.training_length for model in models)
+        num_pieces = inputs.max_pieces or self.num_pieces
+        sizes = Sizes(self.num_prompts, self.bars, num_pieces, length, trained, end)
         found: dict[str, RunFigures] = {}
         for number, (name, model, corpus) in enumerate(zip(names, models, data, strict=True)):
-            log(model.content.describe(model.path))
-            folder = out / ("continuations" if len(paths) == 1 else f"continuations_{number + 1}")
+            folder = out / ("continuations" if len(models) == 1 else f"continuations_{number + 1}")
             indices = [corpus.cache.names.index(piece) for piece in pieces]
             found[name] = run_figures(model, corpus, split, indices, sizes, inputs.seed, folder)
         rows = [
@@ -143,25 +144,18 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _common_pieces(
-    models: Sequence[MusicModel], data: Sequence[EncodedCorpus], split: str, names: Sequence[str]
+    data: Sequence[EncodedCorpus], split: str, names: Sequence[str]
 ) -> tuple[str, list[str]]:
     """Return the held-out pieces that all runs have, by name, and their split.
 
     Raises:
-        UserError: the runs have other corpora, or no held-out piece in common.
+        UserError: the runs have no held-out piece in common.
     """
     found = [held_out(corpus, split) for corpus in data]
     pieces = [[corpus.cache.names[i] for i in x[1]] for corpus, x in zip(data, found, strict=True)]
     common = [name for name in pieces[0] if all(name in others for others in pieces)]
-    corpora = [dict(model.content.config["data"]) for model in models]
-    if not all("root" in corpus for corpus in corpora):  # published models have no paths
-        corpora = [{**corpus, "root": None} for corpus in corpora]
-    alike = all(corpus == corpora[0] for corpus in corpora)
-    if not common or not alike or len({each for each, _ in found}) > 1:
-        raise UserError(
-            f"{' and '.join(names)} have other corpora or splits; compare runs with the same "
-            "held-out pieces"
-        )
+    if not common or len({each for each, _ in found}) > 1:
+        raise UserError(f"{' and '.join(names)} have other splits; {SAME_PIECES}")
     return found[0][0], common
 
 

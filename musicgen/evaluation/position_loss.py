@@ -146,7 +146,7 @@ class PositionLoss(Measure):
         log(f"{count}, up to {max(lengths):,} tokens{averaged}")
         runs = []
         for each, length in zip(compared, lengths, strict=True):
-            losses = self.losses(each.model, data, indices, inputs.seed, each.name)
+            losses = self.losses(each.model, data, indices, length, inputs.seed, each.name)
             training_length = each.model.training_length
             runs.append(Result(each.run, each.realizations, losses, training_length, length))
         losses = self.trigram_losses(data, indices, lengths[0])
@@ -162,17 +162,17 @@ class PositionLoss(Measure):
         model: MusicModel,
         data: EncodedCorpus,
         indices: Sequence[int],
+        length: int,
         seed: int,
         name: str,
         end: float = math.inf,
     ) -> Losses:
-        """Return a model's losses on pieces of a cache, beside a progress bar with a name.
+        """Return a model's losses on pieces of a cache up to a position, as a progress bar tells.
 
         Args:
             end: in seconds of the monotonic clock: later, only the first pieces are measured.
         """
         losses: Losses = []
-        length = self.furthest(model)
         for i in track(indices, name):
             if time.monotonic() > end and len(losses) >= LEAST:
                 break

@@ -68,7 +68,7 @@ FEW_HELD_OUT = 12  # pieces; of fewer, validation pieces are used beside test pi
 TOKENS = 4  # in a continuation's bars, at most so many times as in those of the longest prompt
 WITHIN, BEYOND = "nats a token, trained length", "nats a token, beyond it"
 SIMILARITY_ERROR = "similarity error (SE)"
-_LOSS = PositionLoss(num_draws=1, transpositions=0, num_realizations="trained", max_factor=2)
+LOSS = PositionLoss(num_draws=1, transpositions=0, num_realizations="trained", max_factor=2)
 _VOICES = ("out_of_range", "crossed", "parallel_fifths", "parallel_octaves", "melody_fit")
 
 
@@ -105,12 +105,16 @@ class Sizes:
         num_prompts: held-out pieces that are continued.
         bars: that are added to each.
         num_pieces: held-out pieces, and training pieces, of which the loss is computed.
+        length: the furthest position of these losses.
+        trained: the position up to which they are those of the trained length.
         end: when fewer must do, in seconds of the monotonic clock.
     """
 
     num_prompts: int
     bars: int
     num_pieces: int
+    length: int
+    trained: int
     end: float
 
 
@@ -204,18 +208,20 @@ def _loss_lines(
     sizes: Sizes,
     seed: int,
 ) -> tuple[list[Line], dict[str, Losses]]:
-    held = evenly_spaced(pieces, sizes.num_pieces)
-    training = evenly_spaced(data.cache.pieces("train"), sizes.num_pieces)
-    length = _LOSS.furthest(model)
+    rng, length = np.random.default_rng(seed), sizes.length
+    held, training = (  # in random order, so that those in time are as good as any
+        rng.permutation(evenly_spaced(some, sizes.num_pieces)).tolist()
+        for some in (pieces, data.cache.pieces("train"))
+    )
     now = time.monotonic()
     third = now + (sizes.end - now) / 3
-    own = _LOSS.losses(model, data, held, seed, "held-out pieces", third)
+    own = LOSS.losses(model, data, held, length, seed, "held-out pieces", third)
     held = held[: len(own)]
     if start is not None:
-        before = _LOSS.losses(start, data, held, seed, "the weights before")
-    seen = _LOSS.losses(model, data, training, seed, "training pieces", sizes.end)
+        before = LOSS.losses(start, data, held, length, seed, "the weights before")
+    seen = LOSS.losses(model, data, training, length, seed, "training pieces", sizes.end)
     training = training[: len(seen)]
-    trigram = _LOSS.trigram_losses(data, held, length)
+    trigram = LOSS.trigram_losses(data, held, length)
 
     def a_note(losses: Losses, indices: Sequence[int]) -> Values:
         values = unit_values(*in_units(losses, data, indices, length, "note"))[:, 0, 0]
@@ -231,10 +237,8 @@ def _loss_lines(
         Line(NATS, values, TRAINING, a_note(seen, training)),
     ]
     if start is not None:
-        before = [x[..., :length] for x in before]
         lines.append(Line(NATS, values, BEFORE, a_note(before, held)))
-    trained = model.training_length
-    for name, part in ((WITHIN, (0, trained)), (BEYOND, (trained, length))):
+    for name, part in ((WITHIN, (0, sizes.trained)), (BEYOND, (sizes.trained, length))):
         lines.append(Line(name, a_token(own, *part), TRIGRAM, a_token(trigram, *part)))
     return lines, {"model": own, TRIGRAM: trigram}
 

@@ -19,6 +19,8 @@ from musicgen.evaluation.measure import Inputs
 from musicgen.generation.model import MusicModel
 from musicgen.position import SPE
 
+SAME_PIECES = "compare runs with the same held-out pieces"
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -32,25 +34,44 @@ class Compared:
     trained_realizations: int | str | None
 
 
-def compared_models(inputs: Inputs, num_realizations: Any) -> list[Compared]:
-    """Return the models to compare: each run with each number of realizations of SPE.
+def load_runs(inputs: Inputs, *, same_tokens: bool = True) -> list[MusicModel]:
+    """Return the models of the runs to compare.
+
+    Args:
+        same_tokens: whether they must have one vocabulary and the same pieces in each split.
 
     Raises:
-        UserError: runs have other held-out pieces than the first, or one is given twice.
+        UserError: runs have other corpora than the first, or one is given twice.
     """
-    paths = inputs.checkpoints
-    numbers = num_realizations if isinstance(num_realizations, list) else [num_realizations]
-    if len(set(paths)) < len(paths):
-        raise UserError(f"runs: {max(paths, key=paths.count)} is given twice; give each run once")
     runs: list[MusicModel] = []
-    for path in paths:
+    for path in inputs.checkpoints:
         runs.append(load(path).to(inputs.device))
         log(runs[-1].content.describe(runs[-1].path))
-        if _held_out(runs[-1], inputs) != _held_out(runs[0], inputs):
+        if runs[-1].path.resolve() in [run.path.resolve() for run in runs[:-1]]:
+            raise UserError(f"runs: {path} is given twice; give each run once")
+    corpora = [dict(run.content.config["data"]) for run in runs]
+    if inputs.root is not None or not all("root" in x for x in corpora):  # as in published models
+        corpora = [{**corpus, "root": None} for corpus in corpora]
+    for path, run, corpus in zip(inputs.checkpoints, runs, corpora, strict=True):
+        if corpus != corpora[0] or (same_tokens and _tokens(run) != _tokens(runs[0])):
             raise UserError(
                 f"runs: {path} was trained with another vocabulary, corpus or split than "
-                f"{paths[0]}; compare runs with the same held-out pieces"
+                f"{inputs.checkpoints[0]}; {SAME_PIECES}"
             )
+    return runs
+
+
+def _tokens(run: MusicModel) -> list[Any]:
+    """Return what decides the tokens of the held-out pieces, beside the corpus."""
+    loader = run.content.config["loader"]
+    settings = [loader.get(key) for key in ("val_fraction", "test_fraction", "chords")]
+    return [run.content.vocabulary_hash, *settings]
+
+
+def compared_models(inputs: Inputs, num_realizations: Any) -> list[Compared]:
+    """Return the models to compare: each of `load_runs` with each number of realizations of SPE."""
+    paths, runs = inputs.checkpoints, load_runs(inputs)
+    numbers = num_realizations if isinstance(num_realizations, list) else [num_realizations]
     names = name_runs(paths, [run.content for run in runs])
     compared = []
     for path, run, name in zip(paths, runs, names, strict=True):
@@ -65,16 +86,6 @@ def compared_models(inputs: Inputs, num_realizations: Any) -> list[Compared]:
 def _realizations(model: MusicModel) -> int | str | None:
     position = model.model.position
     return (position.num_realizations or "exact") if isinstance(position, SPE) else None
-
-
-def _held_out(model: MusicModel, inputs: Inputs) -> list[Any]:
-    """Return what decides the tokens of the held-out pieces."""
-    corpus = dict(model.content.config["data"])
-    loader = model.content.config["loader"]
-    if inputs.root is not None:
-        corpus["root"] = None  # that of all
-    settings = [loader.get(key) for key in ("val_fraction", "test_fraction", "chords")]
-    return [model.content.vocabulary_hash, corpus, *settings]
 
 
 def name_runs(paths: Sequence[str], contents: Sequence[CheckpointContent]) -> list[tuple[str, str]]:

@@ -136,12 +136,14 @@ def replace_notes(
     if added:
         used = {part.channel for part in parts}
         free = [c for c in range(16) if c not in {*used, DRUM_CHANNEL}]
-        if len(added) > len(free):
-            raise UserError("it leaves too few MIDI channels for the new parts")
-        for channel, track in zip(free, added, strict=False):
-            name = (0, OTHER, text_bytes(TRACK_NAME, track.name))
-            program = (0, OTHER, bytes([0xC0 | channel, track.program]))
-            chunks.append(track_chunk([name, program, *note_rows(channel, track.notes)]))
+        for track in added:
+            if not (track.is_drum or free):
+                raise UserError("it leaves too few MIDI channels for the new parts")
+            channel = DRUM_CHANNEL if track.is_drum else free.pop(0)
+            head = [(0, OTHER, text_bytes(TRACK_NAME, track.name))]
+            if not track.is_drum:
+                head.append((0, OTHER, bytes([0xC0 | channel, track.program])))
+            chunks.append(track_chunk([*head, *note_rows(channel, track.notes)]))
         num_tracks = sum(chunk.startswith(b"MTrk") for chunk in chunks)
         chunks[0] = chunks[0][:8] + b"\0\1" + num_tracks.to_bytes(2, "big") + chunks[0][12:]
     return b"".join(chunks)

@@ -176,4 +176,6 @@ class Score:
         tempos["tick"] = np.maximum(tempos["tick"] - start, 0)
         signatures = clip_events(self.time_signatures)
         markers = clip_events([m for m in self.markers if m.text != FERMATA or m.tick >= start])
-        return Score(self.ticks_per_beat, tracks, tempos, signatures, markers)
+        return replace(
+            self, tracks=tracks, tempos=tempos, time_signatures=signatures, markers=markers
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from urllib.parse import quote
 
@@ -64,8 +65,8 @@ def test_a_model_that_knows_its_pieces_by_heart(here, folder):
     learn_by_heart(model, [data.cache[i] for i in data.split("train")], 60)
     model.save_pretrained(folder / "by heart", dtype="float32")
     loss = PositionLoss(1, 0, "trained", 1.0)
-    late = loss.losses(model, data, range(9), 0, "those in time", end=0)
-    whole = loss.losses(model, data, range(9), 0, "all")
+    late = loss.losses(model, data, range(9), 64, 0, "those in time", end=0)
+    whole = loss.losses(model, data, range(9), 64, 0, "all")
     assert len(late) == LEAST < len(whole)
     assert all(map(np.array_equal, late, whole))
 
@@ -99,3 +100,14 @@ def test_a_model_that_knows_its_pieces_by_heart(here, folder):
     assert low < mean < high
     assert mean == pytest.approx(held_out - float(nats["first_mean"]))
     assert (folder / "both/continuations_2/generation.json").exists()
+
+    # The same weights, as if trained at half the length: the same tokens are compared.
+    shutil.copytree(folder / "by heart", folder / "shorter")
+    config = json.loads((folder / "shorter/config.json").read_text())
+    config["config"]["loader"]["length"] //= 2
+    (folder / "shorter/config.json").write_text(json.dumps(config))
+    succeed(here(folder, "evaluate.py", "by heart", "shorter", root, "out=lengths", *FEW))
+    rows = list(csv.DictReader((folder / "lengths/differences.csv").open()))
+    losses = [row for row in rows if row["measure"].startswith("nats")]
+    assert len(losses) == 3
+    assert all(float(row["difference"]) == 0 for row in losses)

@@ -133,3 +133,12 @@ def test_a_new_part_needs_a_free_channel():
     added = [Track("new", notes=notes_from([(0, 5, 60, 64)]))] * (16 - len(used))
     with pytest.raises(UserError, match="too few MIDI channels"):
         replace_notes(file, {}, {}, added)
+
+
+def test_a_new_drum_part_plays_drums():
+    notes = notes_from([(0, 5, 36, 64)])
+    bass = dumps(Score(24, [Track("Bass", 33, notes=notes)]))
+    drums = Track("Drums", is_drum=True, notes=notes)
+    for number in (1, 2):  # several parts may share the drums' channel
+        _, *found = loads(replace_notes(bass, {}, {}, [drums] * number)).tracks
+        assert [(each.name, each.is_drum) for each in found] == [("Drums", True)] * number

@@ -37,6 +37,10 @@ def test_clip_keeps_onsets_from_start_to_before_end(score):
     assert score.clip(481, 960).num_notes == 0
 
 
+def test_clip_keeps_what_was_repaired(score):
+    assert replace(score, repairs=["1 note without an end closed"]).clip(480, 960).repairs
+
+
 def test_clip_moves_tempo_metre_and_marker_to_its_beginning(score):
     clip = score.clip(479, 800)
     assert clip.tempos.tolist() == [(0, 90), (1, 60)]

@@ -30,17 +30,21 @@ class _Part:
 
     name: str
     notes: list[list[Fraction]] = field(default_factory=list)  # onset, duration, pitch
+    by_end: dict[tuple[int, Fraction], list[list[Fraction]]] = field(default_factory=dict)
     fermatas: list[Fraction] = field(default_factory=list)
     end: Fraction = Fraction(0)  # of the last note or rest
     divisions: int = 1  # of a quarter note in MusicXML
 
     def add(self, onset: Fraction, duration: Fraction, pitch: int, *, tied: bool) -> None:
         """Add a note, or lengthen the one that a tie joins to it."""
-        for note in reversed(self.notes[-8:] if tied else []):
-            if note[2] == pitch and note[0] + note[1] == onset:
-                note[1] += duration
-                return
-        self.notes.append([onset, duration, Fraction(pitch)])
+        ending = self.by_end.get((pitch, onset))
+        if tied and ending:
+            note = ending.pop()
+            note[1] += duration
+        else:
+            note = [onset, duration, Fraction(pitch)]
+            self.notes.append(note)
+        self.by_end.setdefault((pitch, onset + duration), []).append(note)
 
 
 @dataclass

@@ -82,6 +82,22 @@ def check_example(score):
     ]
 
 
+def test_ties_in_a_part_of_many_notes(tmp_path):
+    """Two voices of one part: a note held over the bar line, of which the other plays ten."""
+    tie = '<tie type="{}"/>'.format
+    bars = [
+        HEAD + note("C5", 12, tie(kind)) + "<backup><duration>12</duration></backup>"
+        + "".join(note(f"{step}4", 1) for step in "CDEFGABAGFED")
+        for kind in ("start", "stop")
+    ]  # fmt: skip
+    path = tmp_path / "tied.musicxml"
+    path.write_text(musicxml(("Piano", bars)))
+    (track,) = read_printed(path).tracks
+    held = track.notes[track.notes["pitch"] == 72]
+    assert held["duration"].tolist() == [6 * QUARTER]
+    assert len(track.notes) == 25
+
+
 def test_musicxml_keeps_the_printed_bars_keys_and_fermatas(tmp_path):
     text = musicxml(("Melody", MELODY), ("Second", SECOND))
     path = tmp_path / "tune.xml"
