@@ -35,6 +35,7 @@ from musicgen.models.attention_weights import attention_weights, identical_token
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import write_json, write_latex
+from musicgen.validation import check_int
 
 PANEL = 1.7  # inches
 _MEASURES = {"T": "translation_invariance", "M": "monotonicity"}
@@ -70,6 +71,11 @@ class AttentionProperties(Measure):
         "translation invariance T and monotonicity M of attention between copies of one token, "
         "lower is better: musicgen/metrics/attention_invariance.py"
     )
+
+    def __post_init__(self) -> None:
+        check_int("num_tokens", self.num_tokens, none_means="all")
+        check_int("length", self.length, none_means="1.25 times the training length")
+        check_int("map_length", self.map_length)
 
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
         models = compared_models(inputs, self.num_realizations)

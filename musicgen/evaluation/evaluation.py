@@ -30,7 +30,7 @@ from musicgen.package_data import CONF
 from musicgen.report import render_report
 from musicgen.report.tables import as_table, write_csv
 from musicgen.report.verdict import verdict_section
-from musicgen.validation import check_int
+from musicgen.validation import check_float, check_int
 
 PAGE = "index.html"
 MAX_SHOWN = 12  # pieces on the page of several runs
@@ -81,6 +81,7 @@ class Evaluation(Measure):
     def __post_init__(self) -> None:
         for name in ("num_prompts", "bars", "num_pieces"):
             check_int(name, getattr(self, name))
+        check_float("seconds", self.seconds, none_means="whatever it takes")
 
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
         end = math.inf

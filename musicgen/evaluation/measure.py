@@ -36,6 +36,7 @@ class Inputs:
             if isinstance(value, str):
                 raise ParameterError(name, value, "expected a list of different folders: [A,B]")
         check_int("max_pieces", self.max_pieces, none_means="all")
+        check_int("seed", self.seed, 0)
 
     @property
     def checkpoints(self) -> list[str]:

@@ -92,6 +92,7 @@ class PositionLoss(Measure):
     )
 
     def __post_init__(self) -> None:
+        check_int("num_draws", self.num_draws)
         check_int("transpositions", self.transpositions, minimum=0)
         check_float("max_factor", self.max_factor, minimum=1)
 

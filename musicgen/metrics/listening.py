@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from heapq import heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -251,22 +252,18 @@ def skyline(notes: NoteArray) -> NDArray[np.bool_]:
     accompaniment below it.
 
     Args:
-        notes: sorted by onset. [N]
+        notes: sorted by onset, then by pitch. [N]
 
     Returns:
         One flag for each note. [N]
     """
-    onset, end, pitch = notes["onset"], notes["onset"] + notes["duration"], notes["pitch"]
-    highest = np.zeros(len(notes), bool)
-    held: list[int] = []  # notes that may still sound
-    for i, now in enumerate(onset.tolist()):
-        held = [j for j in held if end[j] > now]
-        # Notes of one onset are sorted by pitch: a higher one replaces those before it.
-        for j in held:
-            if onset[j] == now and pitch[j] <= pitch[i]:
-                highest[j] = False
-        highest[i] = all(pitch[j] <= pitch[i] for j in held)
-        held.append(i)
+    highest = np.append(notes["onset"][1:] != notes["onset"][:-1], True)[: len(notes)]
+    held: list[tuple[int, int]] = []  # heap of pitches, the highest first, and when they end
+    for i, (onset, duration, pitch, _) in enumerate(notes.tolist()):
+        while held and held[0][1] <= onset:
+            heappop(held)
+        highest[i] &= not held or -held[0][0] <= pitch
+        heappush(held, (-pitch, onset + duration))
     return highest
 
 

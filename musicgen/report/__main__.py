@@ -15,7 +15,10 @@ from musicgen.report.html import ReportPiece, render_report
 
 def pieces_of(folder: Path, page: Path) -> Iterator[ReportPiece]:
     """Yield the pieces that generate.py wrote to a folder, as the page shows them."""
-    content = json.loads((folder / "generation.json").read_text(encoding="utf-8"))
+    manifest = folder / "generation.json"
+    if not manifest.is_file():
+        raise SystemExit(f"{folder}: no generation.json; give folders that generate.py has written")
+    content = json.loads(manifest.read_text(encoding="utf-8"))
     for row in content["pieces"]:
         file = folder / row["file"]
         yield ReportPiece(

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from musicgen.midi import Score, Track, notes_from, write
 from musicgen.report.__main__ import main, pieces_of
 
@@ -32,3 +34,8 @@ def test_pieces_of_one_prompt_stand_together(tmp_path):
         "trained/y_0.mid",
     ]
     assert 'href="../b/shipped/x_0.mid"' in text
+
+
+def test_a_folder_that_generate_did_not_write(tmp_path):
+    with pytest.raises(SystemExit, match=r"no generation\.json"):
+        main(tmp_path / "page.html", [tmp_path])
