@@ -54,7 +54,7 @@ def main() -> None:
 def rows(root: Path | None) -> Iterator[dict[str, Any]]:
     with TemporaryDirectory() as folder:
         paths = compose_corpus(Path(folder), kind="pop", num_pieces=20, seed=HELD_OUT_SEED)
-        prompts = {"composed": [in_c(path) for path in paths], "none": []}
+        prompts = {"composed": [in_c(path) for path in paths], "none": None}
     if root is not None:
         prompts["POP909"] = [in_c(path) for path in sorted(root.glob("*/*.mid"))[:5]]
     model = musicgen.load(MODEL)

@@ -54,9 +54,16 @@ def train(*settings: str) -> MusicModel:
     """
     import subprocess
     import sys
+    import time
+    from uuid import uuid4
 
+    given = {key: value.strip("'\"") for key, _, value in (s.partition("=") for s in settings)}
+    folder = given.get("resume", given.get("hydra.run.dir"))
+    name = time.strftime(f"%Y-%m-%d_%H-%M-%S-{uuid4().hex[:6]}")
+    if folder is None:
+        settings = (*settings, f"hydra.run.dir=outputs/${{run_name}}/{name}")
     run = "from musicgen.cli.commands import train; train()"
     subprocess.run([sys.executable, "-c", run, *settings], check=True)
-    given = {key: value.strip("'\"") for key, _, value in (s.partition("=") for s in settings)}
-    folder = given.get("resume", given.get("hydra.run.dir", "latest"))
+    if folder is None:
+        return load(*Path("outputs").glob(f"**/{name}"))
     return load("latest" if folder == "auto" else folder)

@@ -16,6 +16,8 @@ PATHS = frozenset(
         *(
             "key",
             "chords",
+            "keep",
+            "tracks",
             "data.root",
             "data.group",
             "data.exclude",
@@ -48,7 +50,9 @@ def quoted_paths(arguments: Sequence[str]) -> list[str]:
 
 
 def _is_list(key: str, value: str) -> bool:
-    return key == "data.exclude" and value.startswith("[") and value.endswith("]")
+    """Return whether a value of a key that takes several is a list already."""
+    several = key in ("data.exclude", "keep", "tracks")
+    return several and value.startswith("[") and value.endswith("]")
 
 
 def quoted(value: str) -> str:

@@ -21,6 +21,7 @@ from musicgen.cli.help import help_text
 from musicgen.cli.resume_arguments import resumed_arguments
 from musicgen.cli.sweeps import in_sweep, isolated_job, log_how_to_continue, run_job
 from musicgen.cli.threads import spin_briefly
+from musicgen.console import stdout
 from musicgen.files import remove_if_empty
 from musicgen.package_data import CONF
 from musicgen.run_folders import job_id, run_id
@@ -70,7 +71,8 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
                 if config_name == "train":
                     arguments = resumed_arguments(arguments)
                 if {"-h", "--help"} & set(arguments):
-                    print(help_text(config_name, arguments))
+                    text = help_text(config_name, arguments)
+                    stdout.print(text, markup=False, highlight=False, soft_wrap=True)
                     return
                 check_composition(config_name, arguments)
                 sys.argv[1:] = arguments

@@ -82,7 +82,9 @@ def main(cfg: DictConfig) -> None:
             "fill": ["-".join(map(str, bars)) for bars in request.fill],
             **asdict(request.sampling),
         }
-        journal = Journal(out, prompts, made_with)
+        no_matter = ("batch_size", "engine")  # for the pieces; settings that one may change
+        decisive = {name: value for name, value in made_with.items() if name not in no_matter}
+        journal = Journal(out, prompts, decisive)
         for name in (MANIFEST, *names.values()):
             if (out / name).exists() and not journal.path.exists():
                 raise UserError(f"{out / name} exists already; give another folder with out=DIR")

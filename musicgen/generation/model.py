@@ -299,7 +299,7 @@ class MusicModel:
 
         Args:
             length_factor: tokens in all, as a multiple of the training length.
-            sampling: None takes the model's own, with the options that are `SamplingParams`.
+            sampling: None takes the model's own; options that are `SamplingParams` change it.
             options: fields of `GenerationRequest` or `SamplingParams`; None is the default.
 
         Raises:
@@ -309,9 +309,9 @@ class MusicModel:
         given = {name: value for name, value in options.items() if value is not None}
         if length_factor is not None:
             given["total_tokens"] = round(length_factor * self.training_length)
-        if sampling is None:
-            names = {each.name for each in fields(SamplingParams)} & given.keys()
-            sampling = self.sampling(**{name: given.pop(name) for name in names})
+        names = {each.name for each in fields(SamplingParams)} & given.keys()
+        changed = {name: given.pop(name) for name in names}
+        sampling = self.sampling(**changed) if sampling is None else replace(sampling, **changed)
         request = GenerationRequest(sampling, **given)
         if (request.chords or request.keeps_chords) and not self.tokenizer.chords:
             raise UserError(
@@ -322,9 +322,9 @@ class MusicModel:
         return request
 
     def generate(
-        self, prompts: Any = (), *, prompt_bars: int | None = None, **options: Any
+        self, prompts: Any = None, *, prompt_bars: int | None = None, **options: Any
     ) -> list[Continuation]:
-        """Continue each prompt `num_samples` times; without prompts, start new pieces.
+        """Continue each prompt `num_samples` times, or compose new pieces.
 
             model.generate("song.mid", prompt_bars=4, bars=16, num_samples=2, temperature=0.8)
             model.generate("song.mid", prompt_bars=4, chords="C Am F G")
@@ -332,7 +332,8 @@ class MusicModel:
             model.generate("song.mid", fill="9-12")
 
         Args:
-            prompts: Scores, paths of MIDI files, or objects of miditoolkit or muspy; or one.
+            prompts: Scores, paths of MIDI files, or objects of miditoolkit or muspy; or one; None
+                is a new piece.
             prompt_bars: bars of each prompt to keep; None keeps all. With `keep`: first bars in
                 which the other parts (with `keep="chords"`: all notes) are kept, too; None: none.
             options: as of `request`: bars, num_samples, seed, temperature, …, see
@@ -355,7 +356,7 @@ class MusicModel:
                 prompt_bars,
                 request,
             )
-            for i, prompt in enumerate(prompts or [None])
+            for i, prompt in enumerate(prompts)
         ]
         order = {id(prompt): i for i, prompt in enumerate(made)}
         done = Sampler(self.model, self.tokenizer, request).continuations(made)

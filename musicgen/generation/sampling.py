@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from musicgen.errors import UserError
-from musicgen.validation import check_float, check_int
+from musicgen.errors import ParameterError, UserError
+from musicgen.validation import check_bool, check_float, check_int
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,11 @@ class SamplingParams:
                 check_int("max_notes", number)
         elif self.max_notes is not False:
             check_int("max_notes", self.max_notes, none_means="any number")
+        check_bool("avoid_parallels", self.avoid_parallels)
+        if self.lag_bias is not None and not isinstance(self.lag_bias, Sequence):
+            raise ParameterError("lag_bias", self.lag_bias, "expected a list of numbers, or None")
+        for nats in self.lag_bias or ():
+            check_float("lag_bias", nats, minimum=-1000)
 
 
 def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:

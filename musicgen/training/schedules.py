@@ -86,6 +86,5 @@ def _warmup(
 
 def inverse_sqrt(optimizer: Optimizer, *, warmup_steps: int) -> LambdaLR:
     """Warm up linearly over `warmup_steps`, then decay with 1/√step (Vaswani et al. 2017, §5.3)."""
-    return LambdaLR(
-        optimizer, lambda step: min((step + 1) / warmup_steps, (warmup_steps / (step + 1)) ** 0.5)
-    )
+    peak = max(1, warmup_steps)
+    return LambdaLR(optimizer, lambda step: min((step + 1) / peak, (peak / (step + 1)) ** 0.5))

@@ -23,6 +23,9 @@ def test_paths_are_quoted():
         *("data.exclude='a,b'", "data.exclude=[a,b]")
     ]
     assert quoted_paths(["key=F#", "chords=| C, F# | %"]) == ["key='F#'", "chords='| C, F# | %'"]
+    assert quoted_paths(["keep=Piano (left)", "tracks=[alto,bass]", "keep=[drums,bass]"]) == [
+        *("keep='Piano (left)'", "tracks=[alto,bass]", "keep=[drums,bass]")
+    ]
     assert quoted_paths(["out=/a/${b c}"]) == ["out='/a/\\${b c}'"]
 
 

@@ -13,6 +13,7 @@ from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.errors import UserError
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
+from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import write
 from musicgen.tokenization import REMI, Groove2Groove
 
@@ -50,6 +51,13 @@ def test_one_prompt_needs_no_list(tmp_path, monkeypatch):
         ((made,),) = asked
         assert len(made.tokens) > 1
         asked.clear()
+    model.generate()
+    model.generate([])  # as of a glob without a match
+    ((new,), nothing) = asked
+    assert new.tokens.tolist() == tokenizer.start_tokens().tolist()
+    assert nothing == []
+    request = model.request(sampling=SamplingParams(top_p=0.5), temperature=0.3)
+    assert request.sampling == SamplingParams(top_p=0.5, temperature=0.3)
 
 
 def test_a_corpus_is_not_composed_where_a_stranger_says(tmp_path, config, monkeypatch):

@@ -35,7 +35,7 @@ def model(kind: str) -> MusicModel:
 
 def continued(kind, prompt=None, prompt_bars=2, **options):
     (piece,) = model(kind).generate(
-        prompt if prompt else (), prompt_bars=prompt_bars, bars=2, max_new_tokens=24, **options
+        prompt, prompt_bars=prompt_bars, bars=2, max_new_tokens=24, **options
     )
     return piece, piece.midi_file()
 

@@ -131,6 +131,10 @@ def test_draws_follow_the_probabilities_and_never_leave_them():
         {"max_notes": 0},
         {"max_notes": True},
         {"max_notes": [2, "all"]},
+        {"avoid_parallels": "maybe"},
+        {"lag_bias": 3},
+        {"lag_bias": [None, 1]},
+        {"lag_bias": [torch.nan]},
     ],
 )
 def test_impossible_settings_are_named(wrong):

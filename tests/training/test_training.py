@@ -18,7 +18,7 @@ from musicgen.training import tasks
 from musicgen.training.callbacks import RedrawFeatures
 from musicgen.training.monitoring.throughput import Resources, Throughput
 from musicgen.training.save_last import SaveLast
-from musicgen.training.schedules import warmup_cosine, warmup_polynomial
+from musicgen.training.schedules import inverse_sqrt, warmup_cosine, warmup_polynomial
 from tests.training.conftest import assert_equal, saved
 
 
@@ -229,6 +229,9 @@ def test_schedules_by_hand(config):
     assert found == pytest.approx([1.0, 2.0, 2.0, 1.75, 1.5, 1.25, 1.0, 1.0])
     found = rates(warmup_polynomial, 5, power=2.0, **settings)
     assert found[4] == pytest.approx(1.25)
+    for warmup_steps in (0, 1):  # none begins at the full rate, too
+        found = rates(inverse_sqrt, 4, warmup_steps=warmup_steps)
+        assert found == pytest.approx([2 / (step + 1) ** 0.5 for step in range(4)])
     constant = instantiate(config("train", "scheduler=constant").scheduler)
     assert rates(constant, 9) == [2.0] * 9
 
