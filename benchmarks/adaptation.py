@@ -27,7 +27,7 @@ from musicgen.data.corpora import Corpus
 from musicgen.evaluation.position_loss import position_losses
 from musicgen.files import write_text
 from musicgen.generation.model import MusicModel
-from musicgen.metrics import Summary
+from musicgen.metrics.summary import Summary
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.text import markdown
 

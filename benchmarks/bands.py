@@ -23,9 +23,9 @@ import musicgen
 from benchmarks.measure import write_results
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.generation.prompts import Prompt
-from musicgen.metrics import Summary, style_similarity
 from musicgen.metrics.key import find_key, in_key_share
-from musicgen.metrics.summary import mean_of_valid
+from musicgen.metrics.style import style_similarity
+from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.midi import Score, find_midi, loads, pitched_notes
 
 PROMPT_BARS, BARS = 8, 16
@@ -87,7 +87,7 @@ def measures(music: Score, prompt: Score) -> dict[str, float]:
 
 def hanging(score: Score, start: int) -> int:
     """Return how many notes that end after a tick sound for more than eight beats."""
-    notes = np.concatenate([track.notes for track in score.tracks])
+    notes = score.notes
     long = notes["duration"] > 8 * score.ticks_per_beat
     return int((long & (notes["onset"] + notes["duration"] > start)).sum())
 

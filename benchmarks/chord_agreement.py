@@ -56,7 +56,7 @@ def miditok_chords(score: Score) -> list[Marker]:
     from miditok.constants import CHORD_MAPS
     from miditok.utils import detect_chords
 
-    columns = sort_notes(np.concatenate([track.notes for track in score.tracks]))
+    columns = sort_notes(score.notes)
     notes = [
         symusic.Note(*(int(note[name]) for name in ("onset", "duration", "pitch", "velocity")))
         for note in columns
@@ -75,7 +75,7 @@ def chorder_chords(score: Score) -> list[Marker]:
     from chorder import Dechorder
 
     with TemporaryDirectory() as folder:
-        notes = sort_notes(np.concatenate([track.notes for track in score.tracks]))
+        notes = sort_notes(score.notes)
         write(Score(score.ticks_per_beat, [Track(notes=notes)]), Path(folder) / "song.mid")
         midi = miditoolkit.MidiFile(str(Path(folder) / "song.mid"))
     return [

@@ -190,8 +190,7 @@ def findings(pieces: Pieces, rng: np.random.Generator) -> dict[str, Any]:
         return replace(score, tracks=tracks)
 
     def no_grid(score: Score) -> bool:
-        onsets = np.concatenate([track.notes["onset"] for track in score.tracks])
-        return grid_clarity(onsets / score.ticks_per_beat) < NO_GRID
+        return grid_clarity(score.notes["onset"] / score.ticks_per_beat) < NO_GRID
 
     def as_it_is(score: Score) -> Score:
         return score

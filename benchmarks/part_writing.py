@@ -14,8 +14,8 @@ from pathlib import Path
 
 from musicgen.data.corpora import SPLITS, BachChorales
 from musicgen.files import write_text
-from musicgen.metrics import Summary
 from musicgen.metrics.part_writing import part_writing
+from musicgen.metrics.summary import Summary
 
 OUT = Path(__file__).parent / "results/part_writing.json"
 

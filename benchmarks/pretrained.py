@@ -30,7 +30,7 @@ from musicgen.checkpoints import CONTENT_KEY, find_checkpoint, load_initial
 from musicgen.composer import compose_corpus
 from musicgen.files import read_csv
 from musicgen.generation.model import MusicModel
-from musicgen.metrics import Summary
+from musicgen.metrics.summary import Summary
 from musicgen.package_data import PRETRAINED
 
 MODELS = {"pop-piano-small": "pop", "groove-small": "groove"}

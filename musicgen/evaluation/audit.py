@@ -101,7 +101,7 @@ def audit(encoded: EncodedCorpus) -> list[Row]:
 def _look(corpus: Corpus, piece: Piece) -> tuple[Row, Hashes]:
     """Read a piece; return facts about it, and what finds its music in others."""
     score = corpus.read_piece(piece)
-    notes = np.concatenate([pitched_notes(score)[:0], *(track.notes for track in score.tracks)])
+    notes = score.notes
     key, minutes = find_key(pitched_notes(score)), score.seconds / 60
     exact = (24 * notes["onset"]) % score.ticks_per_beat == 0
     even = all(len(np.unique(track.notes["velocity"])) < 2 for track in score.tracks)

@@ -24,9 +24,9 @@ from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt, make_prompt
 from musicgen.generation.sampler import Sampler
-from musicgen.metrics import style_similarity
 from musicgen.metrics.descriptors import pitch_class_entropy
 from musicgen.metrics.key import find_scale, in_scale_share
+from musicgen.metrics.style import style_similarity
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score
 

@@ -26,8 +26,7 @@ from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation, MidiFile
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import FROM_NOTHING, Prompt
-from musicgen.metrics import PROFILES
-from musicgen.metrics.style import Profile, Profiles, style_profiles
+from musicgen.metrics.style import PROFILES, Profile, Profiles, style_profiles
 from musicgen.midi import loads, without_suffix
 from musicgen.report import Mark, ReportPiece
 from musicgen.text import pluralize

@@ -129,13 +129,12 @@ def look_at_piece(
     encoded = {name: t.encode_with_summary(score) for name, t in tokenizers.items()}
     key = find_key(pitched_notes(score))
     _, top, bottom = score.metre_at(score.start)
-    onsets = np.concatenate([track.notes["onset"] for track in score.tracks])
     return PieceLook(
         minutes=score.seconds / 60,
         bars=len(score.bar_starts()),
         key=key.name if key else "none",
         metre=f"{top}/{bottom}",
-        grid=grid_clarity(onsets / score.ticks_per_beat),
+        grid=grid_clarity(score.notes["onset"] / score.ticks_per_beat),
         kept={name: _share(score, tokenizers[name], s) for name, (_, s) in encoded.items()},
         tokens={name: len(tokens) for name, (tokens, _) in encoded.items()},
     )

@@ -18,8 +18,8 @@ from musicgen.evaluation.measure import Inputs, Measure, Row
 from musicgen.evaluation.references import read_continuation, read_manifest, source_checkpoint
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
-from musicgen.metrics import Summary
 from musicgen.metrics.originality import GRID, Notes, Passage, PassageIndex, passage_notes
+from musicgen.metrics.summary import Summary
 from musicgen.midi import Score, find_midi, read
 from musicgen.report.tables import write_csv
 from musicgen.text import pluralize

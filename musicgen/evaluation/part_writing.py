@@ -11,9 +11,8 @@ from musicgen.console import warn_of_first
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import SUMMARY, Inputs, Measure, Row
 from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, open_pairs
-from musicgen.metrics import Summary
 from musicgen.metrics.part_writing import part_writing
-from musicgen.metrics.summary import mean_of_valid
+from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.midi import FERMATA, Marker, Score
 from musicgen.report.tables import write_csv
 

@@ -30,7 +30,7 @@ from musicgen.evaluation.measure import (
 from musicgen.evaluation.runs import Compared, compared_models
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
-from musicgen.metrics import InterpolatedTrigram
+from musicgen.metrics.ngram import InterpolatedTrigram
 from musicgen.metrics.position_loss import (
     LossSummary,
     length_summaries,

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from musicgen import load
@@ -79,9 +77,8 @@ class PositionProperties(Measure):
                     if coordinate in ("time", "beat"):
                         row["period_in_beats"] = row["period"] / model.tokenizer.steps_per_beat
                     rows.append({"kernel": kernel.name, "lag": unit, **row})
-                title = f"{kernel.name}: {kernel.effect}"
-                curves = lags[drawn], kernel.values[..., drawn], kernel.profile[..., drawn]
-                drawings.append(KernelPlot(title, unit, kernel.summary, *curves, length))
+                shown = kernel._replace(profile=kernel.profile[..., drawn])
+                drawings.append((shown, unit, lags[drawn], length))
                 if not arrays:  # the encoding's own kernel, of the first coordinate
                     path, size = out / "position_templates.png", min(length, MAX_TEMPLATE)
                     plot_templates(kernel.values, -int(lags[0]), path, length=size)
@@ -164,95 +161,43 @@ def plot_templates(
     save_figure(figure, path, dpi=120)
 
 
-class KernelPlot(NamedTuple):
-    """Kernels of the layers and heads of one model part."""
+def plot_kernels(
+    drawings: Sequence[tuple[PositionKernel, str, NDArray[np.int64], int]], path: str | Path
+) -> None:
+    """Plot each layer's profiles, a line per head, with the training length marked.
 
-    title: str
-    unit: str  # of the lags
-    summary: str  # how `profile` summarises the dimensions, such as "mean"
-    lags: NDArray[np.int64]  # consecutive: [N']
-    values: NDArray[np.floating]  # [layers, H, K', N']; size 1 for axes along which they are equal
-    profile: NDArray[np.floating]  # [layers, H, N']
-    training_length: int
-
-
-def plot_kernels(plots: Sequence[KernelPlot], path: str | Path) -> None:
-    """Plot each layer's profiles, a line per head, above an image of all dimensions by head.
-
-    The training length is marked. The file is written like that of `plot_loss_curves`.
+    Args:
+        drawings: kernels, with the unit of their lags, the lags, and the training length.
     """
-    grids = [_grid(plot) for plot in plots]
+    grids = []
+    for kernel, *_ in drawings:
+        rows = -(-len(kernel.profile) // MAX_COLUMNS)
+        grids.append((rows, -(-len(kernel.profile) // rows)))
     heights = [0.7 + PANEL[1] * rows for rows, _ in grids]
     width = 1.5 + PANEL[0] * max(3, *(columns for _, columns in grids))
     figure = Figure(figsize=(width, sum(heights)), layout="constrained")
-    parts = figure.subfigures(len(plots), 1, height_ratios=heights, squeeze=False)[:, 0]
-    for part, plot, grid in zip(parts, plots, grids, strict=True):
-        _draw(part, plot, *grid)
-    save_figure(figure, path, dpi=120)
-
-
-def _grid(plot: KernelPlot) -> tuple[int, int]:
-    """Return rows and columns of panels: lines, and images if there are several dimensions."""
-    layers, _, dims, _ = plot.values.shape
-    rows = -(-layers // MAX_COLUMNS)
-    return rows * (1 + (dims > 1)), -(-layers // rows)
-
-
-def _draw(part: SubFigure, plot: KernelPlot, rows: int, columns: int) -> None:
-    lags, (layers, heads, dims, _) = plot.lags, plot.values.shape
-    panel_rows = 1 + (dims > 1)
-    limit = float(np.abs(plot.values).max()) or 1.0
-    part.suptitle(plot.title, fontsize="medium")
-    part.supxlabel(f"lag ({plot.unit})", fontsize="small")
-    grid = part.subplots(rows, columns, sharex=True, sharey="row", squeeze=False)
-    for axes in grid.flat:
-        axes.tick_params(labelsize="x-small")
-    for panel in range(rows * columns // panel_rows):
-        row, column = divmod(panel, columns)
-        panel_axes = grid[panel_rows * row : panel_rows * (row + 1), column]
-        if panel >= layers:
-            for axes in panel_axes:
-                axes.set_visible(False)
-            continue
-        lines = panel_axes[0]
-        for head, colour in enumerate(colormaps["viridis"](np.linspace(0, 0.9, heads))):
-            label = f"head {head}" if heads > 1 else "all heads"
-            lines.plot(lags, plot.profile[panel, head], color=colour, linewidth=1, label=label)
-        lines.grid(alpha=0.3)
-        lines.set_xlim(lags[0] - 0.5, lags[-1] + 0.5)
-        lines.set_title("all layers" if layers == 1 else f"layer {panel}", fontsize="small")
-        lines.set_ylabel("" if column else plot.summary, fontsize="small")
-        if dims > 1:
-            image = _draw_image(panel_axes[1], lags, plot.values[panel], limit)
-            panel_axes[1].set_ylabel("" if column else "head", fontsize="small")
-        for axes in panel_axes:
-            for end in (-plot.training_length, plot.training_length):
+    parts = figure.subfigures(len(drawings), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for part, grid, (kernel, unit, lags, length) in zip(parts, grids, drawings, strict=True):
+        part.suptitle(f"{kernel.name}: {kernel.effect}", fontsize="medium")
+        part.supxlabel(f"lag ({unit})", fontsize="small")
+        part.supylabel(kernel.summary, fontsize="small")
+        layers, heads, _ = kernel.profile.shape
+        colours = colormaps["viridis"](np.linspace(0, 0.9, heads))
+        labels = [f"head {head}" for head in range(heads)] if heads > 1 else ["all heads"]
+        panels = part.subplots(*grid, sharex=True, sharey=True, squeeze=False).ravel()
+        for axes in panels[layers:]:
+            axes.set_visible(False)
+        for layer, (axes, profile) in enumerate(zip(panels, kernel.profile, strict=False)):
+            axes.set_prop_cycle(color=colours)
+            axes.plot(lags, profile.T, linewidth=1, label=labels)
+            axes.set_title("all layers" if layers == 1 else f"layer {layer}", fontsize="small")
+            axes.set_xlim(lags[0] - 0.5, lags[-1] + 0.5)
+            axes.tick_params(labelsize="x-small")
+            axes.grid(alpha=0.3)
+            for end in (-length, length):
                 if lags[0] < end < lags[-1]:
                     name = "training length" if end > 0 else None
                     axes.axvline(end, color="grey", linestyle="--", label=name)
-    if dims > 1:
-        bar = part.colorbar(image, ax=grid.ravel().tolist(), aspect=30, fraction=0.03, pad=0.01)
-        bar.ax.tick_params(labelsize="x-small")
-    part.legend(
-        *grid[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize="small"
-    )
-
-
-def _draw_image(
-    axes: Axes, lags: NDArray[np.int64], values: NDArray[np.floating], limit: float
-) -> Any:
-    """Draw one layer's kernels [H, K', N'] as an image, with the heads below each other."""
-    heads, dims, _ = values.shape
-    image = axes.imshow(
-        values.reshape(heads * dims, -1),
-        aspect="auto",
-        extent=(lags[0] - 0.5, lags[-1] + 0.5, heads * dims, 0),
-        cmap="RdBu_r",
-        vmin=-limit,
-        vmax=limit,
-    )
-    for head in range(1, heads):
-        axes.axhline(head * dims, color="black", linewidth=0.5)
-    labels = [str(head) for head in range(heads)] if heads > 1 else ["all"]
-    axes.set_yticks(dims * (np.arange(heads) + 0.5), labels)
-    return image
+        handles = panels[0].get_legend_handles_labels()
+        part.legend(*handles, loc="outside right upper", fontsize="small")
+    save_figure(figure, path, dpi=120)

@@ -48,7 +48,6 @@ from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
-from musicgen.metrics import style_similarity
 from musicgen.metrics.bars import Events, bar_similarities, bars_recalled, piece_similarity_errors
 from musicgen.metrics.differences import Values
 from musicgen.metrics.key import in_key_share
@@ -56,6 +55,7 @@ from musicgen.metrics.originality import PassageIndex, passage_notes
 from musicgen.metrics.part_writing import part_writing
 from musicgen.metrics.position_loss import unit_values
 from musicgen.metrics.scape import structureness
+from musicgen.metrics.style import style_similarity
 from musicgen.metrics.style_anchors import anchor_similarities, style_labels
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score

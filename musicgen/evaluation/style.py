@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,14 +13,15 @@ from musicgen.console import track, warn
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError
 from musicgen.evaluation.measure import SUMMARY, Inputs, Measure, Row, pivot
-from musicgen.evaluation.references import Manifest, Pair, References, open_pairs, open_references
-from musicgen.metrics import PROFILES, Summary
+from musicgen.evaluation.references import Pair, References, open_pairs
 from musicgen.metrics.style import (
+    PROFILES,
     mean_similarity,
     role_similarities,
     style_profiles,
 )
 from musicgen.metrics.style_anchors import StyleLabel, anchor_similarities, style_labels
+from musicgen.metrics.summary import Summary
 from musicgen.midi import Score
 from musicgen.report.tables import write_csv
 from musicgen.validation import check_int
@@ -36,10 +37,9 @@ class Style(Measure):
 
     As published (Liutkus et al. 2021, appendix C.2), the continuation without its prompt is
     compared with the whole piece from which the prompt was taken; also in four parts of equal
-    length. Anchors say what real music reaches, see `musicgen.metrics.style_anchors`. Without
-    generated files, anchors alone are computed, of the second halves of the references.
-    Writes `style_pieces.csv`: each similarity by piece, profile, part and role, and the pieces
-    left out, with reasons.
+    length. Anchors say what real music reaches, see `musicgen.metrics.style_anchors`. Writes
+    `style_pieces.csv`: each similarity by piece, profile, part and role, and the pieces left out,
+    with reasons.
 
     Args:
         pattern: of the names of styles, see `style_labels`.
@@ -60,25 +60,20 @@ class Style(Measure):
         check_int("anchor_pieces", self.anchor_pieces, minimum=0)
 
     def compute(self, inputs: Inputs, out: Path) -> list[Row]:
-        rows: list[Row] = []
-        parts: dict[str, Score] = {}
-        if inputs.generated:
-            references, pairs, skipped = open_pairs(inputs, inputs.generated, self.name)
-            labels = style_labels(references.sources, self.pattern)
-            details: list[Row] = []
-            for pair in track(pairs, self.name):
-                details += piece_rows(pair)
-            left_out = [{"piece": file, "reason": reason} for file, reason in skipped.items()]
-            write_csv(details + left_out, out / "style_pieces.csv")
-            rows = summary_rows(details, inputs.seed)
-            for pair in pairs:
-                parts.setdefault(pair.name, pair.own_continuation())
-        else:
-            references = open_references(inputs, Manifest())
-            labels = style_labels(references.sources, self.pattern)
-        names = sorted(parts or references.sources)
-        names = evenly_spaced(names, self.anchor_pieces)
-        return rows + anchor_rows(names, parts, labels, references, inputs.seed)
+        references, pairs, skipped = open_pairs(inputs, inputs.generated, self.name)
+        labels = style_labels(references.sources, self.pattern)
+        details: list[Row] = []
+        for pair in track(pairs, self.name):
+            details += piece_rows(pair)
+        left_out = [{"piece": file, "reason": reason} for file, reason in skipped.items()]
+        write_csv(details + left_out, out / "style_pieces.csv")
+        first = {pair.name: pair for pair in reversed(pairs)}
+        queries = [
+            (name, first[name].own_continuation())
+            for name in evenly_spaced(sorted(first), self.anchor_pieces)
+        ]
+        anchors = anchor_rows(queries, labels, references, inputs.seed)
+        return summary_rows(details, inputs.seed) + anchors
 
     def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
         whole = [row for row in rows if row.items() >= WHOLE.items()]
@@ -133,13 +128,12 @@ def summary_rows(details: list[Row], seed: int) -> list[Row]:
 
 
 def anchor_rows(
-    names: list[str],
-    parts: dict[str, Score],
+    queries: Sequence[tuple[str, Score]],
     labels: dict[str, StyleLabel],
     references: References,
     seed: int,
 ) -> list[Row]:
-    """Return a row for each profile and anchor; without parts, those of the second halves."""
+    """Return a row for each profile and anchor, of the continuations of pieces by name."""
 
     def read(name: str) -> Score | None:
         try:
@@ -148,15 +142,7 @@ def anchor_rows(
             warn(f"left out: {error}")
             return None
 
-    def part(name: str) -> Score | None:
-        if name in parts or (score := read(name)) is None:
-            return parts.get(name)
-        bars = score.bar_starts()
-        return score.clip(int(bars[len(bars) // 2]), score.end + 1)
-
-    tracked = track(names, "anchors")
-    queries = ((name, found) for name in tracked if (found := part(name)) is not None)
-    similarities = anchor_similarities(queries, labels, read, seed=seed)
+    similarities = anchor_similarities(track(queries, "anchors"), labels, read, seed=seed)
     return [
         {"profile": profile, **WHOLE, "anchor": anchor, **asdict(Summary.of(values, seed=seed))}
         for profile, anchors in similarities.items()

@@ -16,9 +16,8 @@ from musicgen.errors import UserError
 from musicgen.evaluation.measure import Inputs, Measure, Row, pivot
 from musicgen.evaluation.references import open_pairs
 from musicgen.evaluation.style import piece_rows
-from musicgen.metrics import Summary
 from musicgen.metrics.style_anchors import style_labels
-from musicgen.metrics.summary import mean_of_valid
+from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import write_csv, write_latex
 

@@ -110,7 +110,7 @@ def make_prompt(
         )
     step = grid.ticks_per_beat // tokenizer.steps_per_beat  # ticks
     bars = tokenizer.bar_starts(encoded, bar_length)
-    onsets = np.concatenate([track.notes["onset"] for track in grid.tracks]) // step
+    onsets = grid.notes["onset"] // step
     first, final = np.searchsorted(bars, [onsets.min(), onsets.max()], side="right") - 1
     last = final if prompt_bars is None else min(first + prompt_bars - 1, final)
     last_bar = bar_length

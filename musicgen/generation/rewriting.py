@@ -268,7 +268,7 @@ def _rewritten_prompt(
         early=early,
         velocity=None
         if tokenizer.families.get("Velocity")
-        else int(np.median(np.concatenate([track.notes["velocity"] for track in score.tracks]))),
+        else int(np.median(score.notes["velocity"])),
         roles=tuple(roles),
         data=data,
     )

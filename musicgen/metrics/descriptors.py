@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import NOTE, NoteArray, Score, pitched_notes
+from musicgen.midi import NoteArray, Score, pitched_notes
 
 FloatArray = NDArray[np.float64]
 
@@ -174,7 +174,7 @@ def _chroma_bars(score: Score) -> FloatArray:
 
 def _onset_bars(score: Score) -> NDArray[np.bool_]:
     """Return in which of 64 positions of each bar a note begins. [num_bars, 64]."""
-    notes = np.concatenate([np.empty(0, NOTE), *(track.notes for track in score.tracks)])
+    notes = score.notes
     starts, bar = _bar_of(score, notes)
     lengths = np.diff(starts, append=starts[-1:] + 1)
     lengths[-1] = lengths[-2] if len(lengths) > 1 else 4 * score.ticks_per_beat

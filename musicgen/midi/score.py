@@ -111,6 +111,11 @@ class Score:
         return [self.metre_at(0), *(s for s in self.time_signatures if s.tick > 0)]
 
     @property
+    def notes(self) -> NoteArray:
+        """The notes of all tracks, one track after the other. [num_notes]"""
+        return np.concatenate([np.empty(0, NOTE), *(track.notes for track in self.tracks)])
+
+    @property
     def num_notes(self) -> int:
         return sum(len(track.notes) for track in self.tracks)
 

@@ -54,7 +54,7 @@ def plot_piano_roll(score: Score, path: str | Path, mark: int | None = None) -> 
         )
     if mark is not None:
         axes.axvline(mark / beat, color="grey", linestyle="--")
-    pitches = np.concatenate([[_LOWEST, _HIGHEST], *(t.notes["pitch"] for t in score.tracks)])
+    pitches = np.append([_LOWEST, _HIGHEST], score.notes["pitch"])
     axes.set(xlabel="beat", ylabel="MIDI pitch", ylim=(pitches.min() - 1, pitches.max() + 1))
     axes.set_xlim(0, max(score.end, 1) / beat)
     if axes.patches:

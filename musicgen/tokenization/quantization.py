@@ -68,8 +68,7 @@ class Losses:
     """
 
     def __init__(self, score: Score, steps_per_beat: int) -> None:
-        onsets = [np.empty(0, np.int64), *(track.notes["onset"] for track in score.tracks)]
-        self.read = to_grid(np.concatenate(onsets), steps_per_beat, score.ticks_per_beat)
+        self.read = to_grid(score.notes["onset"], steps_per_beat, score.ticks_per_beat)
         self.kept = self.read[:0]
         self.no_chords_until = 0.0
         self._dropped: list[tuple[str, IntArray]] = []

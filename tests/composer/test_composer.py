@@ -31,9 +31,9 @@ from musicgen.composer.harmony import (
 )
 from musicgen.composer.render import remove_overlaps
 from musicgen.evaluation.descriptors import chord_changes
-from musicgen.metrics import style_similarity
 from musicgen.metrics.key import find_key, in_key_share
 from musicgen.metrics.listening import listening_measures
+from musicgen.metrics.style import style_similarity
 from musicgen.midi import Score, dumps, find_midi, pitched_notes
 
 seeds = st.integers(0, 2**40)

@@ -8,8 +8,9 @@ from musicgen.evaluation.attention_properties import (
     relative_brightness,
 )
 from musicgen.evaluation.position_loss import plot_loss_curves
-from musicgen.evaluation.position_properties import KernelPlot, plot_kernels, plot_templates
-from musicgen.metrics import loss_curve
+from musicgen.evaluation.position_properties import plot_kernels, plot_templates
+from musicgen.metrics.position_loss import loss_curve
+from musicgen.models.position_kernels import PositionKernel
 
 N = 64
 LAGS = np.arange(1 - N, 2 * N)
@@ -28,8 +29,8 @@ def test_plot_loss_curves(tmp_path, suffix, magic):
 @pytest.mark.parametrize(("layers", "heads", "dims"), [(1, 1, 1), (7, 2, 3)])
 def test_plot_kernels(tmp_path, layers, heads, dims):
     values = np.cos(np.arange(layers * heads * dims).reshape(layers, heads, dims, 1) * LAGS)
-    plot = KernelPlot("waves", "tokens", "mean", LAGS, values, values.mean(-2), N)
-    plot_kernels([plot] * (1 if layers > 1 else 2), tmp_path / "kernels.png")
+    kernel = PositionKernel("waves", "on noise", "exact", values, "mean", values.mean(-2))
+    plot_kernels([(kernel, "tokens", LAGS, N)] * (1 if layers > 1 else 2), tmp_path / "kernels.png")
     assert is_png(tmp_path / "kernels.png")
 
 

@@ -24,7 +24,7 @@ from musicgen.evaluation.references import (
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation, KeepPrompt
 from musicgen.generation.prompts import make_prompt
-from musicgen.metrics import PROFILES
+from musicgen.metrics.style import PROFILES
 from musicgen.midi import Score, TimeSignature, Track, loads, notes_from, write
 from musicgen.tokenization.base import Tokenizer
 

@@ -9,7 +9,7 @@ import pytest
 
 from musicgen.composer import compose_groove
 from musicgen.errors import UserError
-from musicgen.metrics import style_similarity
+from musicgen.metrics.style import style_similarity
 from musicgen.midi import write
 
 

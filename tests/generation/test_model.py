@@ -80,7 +80,6 @@ def test_a_corpus_is_not_composed_where_a_stranger_says(tmp_path, config, monkey
 
 
 def test_a_corpus_of_a_package_needs_no_folder(config):
-    pytest.importorskip("music21")
     cfg = config("train", "data=bach_chorales")
     plain = {name: OmegaConf.to_container(cfg[name], resolve=True) for name in ("data", "loader")}
     model = MusicModel(None, REMI(), SimpleNamespace(config=plain), Path("model.ckpt"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musicgen.metrics import InterpolatedTrigram
+from musicgen.metrics.ngram import InterpolatedTrigram
 
 V = 4
 corpora = st.lists(st.lists(st.integers(0, V - 1), max_size=12), max_size=4)

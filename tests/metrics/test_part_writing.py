@@ -114,7 +114,6 @@ def test_other_numbers_of_voices_are_refused(num_voices):
 
 @pytest.mark.parametrize("name", ["bwv268", "bwv40.8", "bwv248.64-s", "bwv371"])
 def test_parallels_in_bach_are_those_of_music21(name):
-    pytest.importorskip("music21")
     from music21.note import Note
     from music21.voiceLeading import VoiceLeadingQuartet
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musicgen.metrics import PROFILES, style_similarity
-from musicgen.metrics.style import role_similarities, style_profiles
+from musicgen.metrics.style import PROFILES, role_similarities, style_profiles, style_similarity
 from musicgen.midi import Score, TimeSignature, Track, notes_from
 
 TPB = 480

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from musicgen.metrics import Summary
+from musicgen.metrics.summary import Summary
 
 
 def test_summary_by_hand():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from musicgen.attention import ELU, FAVOR, LinearAttention, SoftmaxAttention
-from musicgen.metrics import invariance_rows
+from musicgen.metrics.attention_invariance import invariance_rows
 from musicgen.models import Transformer
 from musicgen.models.attention_weights import attention_weights, identical_token_weights
 from musicgen.position import ALiBi, Learnable, NoPosition, SineSPE

@@ -11,7 +11,7 @@ from hydra.utils import instantiate
 
 from musicgen.attention import FAVOR, GaussianSpan, LinearAttention, SoftmaxAttention
 from musicgen.errors import UserError
-from musicgen.metrics import kernel_properties
+from musicgen.metrics.position_properties import kernel_properties
 from musicgen.models import Transformer
 from musicgen.models.position_kernels import kernel_axes, position_kernels
 from musicgen.position import (

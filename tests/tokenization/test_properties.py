@@ -241,7 +241,7 @@ def test_encoding_inverts_decoding_and_positions_are_note_onsets(
         assert np.array_equal(tokenizer.coordinates(tokens, ("index", "time")), own[: len(tokens)])
         assert (np.diff(position) >= 0).all()
         begins = [vocabulary.token(token).startswith(("Pitch", "NoteOn")) for token in tokens]
-        onsets = np.concatenate([track.notes["onset"] for track in score.tracks])
+        onsets = score.notes["onset"]
         assert np.array_equal(np.sort(onsets), position[begins] * (480 // tokenizer.steps_per_beat))
 
 

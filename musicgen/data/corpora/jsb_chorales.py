@@ -19,9 +19,8 @@ from musicgen.errors import UserError
 from musicgen.midi import Score
 from musicgen.tokenization.chorale.frames import NUM_VOICES, SILENCE, score_of_frames
 
-SOURCE = "Jsb16thSeparated.json of https://github.com/czhuang/JSB-Chorales-dataset"
-FILES = ("Jsb16thSeparated.json", "jsb-chorales-16th.json", "jsb_chorales.json")
-"""Names of the file in a folder; each may end with `.xz`."""
+FILE = "Jsb16thSeparated.json"
+SOURCE = f"{FILE} of https://github.com/czhuang/JSB-Chorales-dataset"
 
 
 class JSBChorales(Corpus):
@@ -31,7 +30,7 @@ class JSBChorales(Corpus):
     and a frame has MIDI pitches, -1 for silence. A split may be absent.
 
     Args:
-        root: the file (`.json` or `.json.xz`), or a folder with one of `FILES` in it.
+        root: the file (`.json` or `.json.xz`), or a folder with it under its published name.
     """
 
     def pieces(self) -> list[Piece]:
@@ -61,11 +60,10 @@ class JSBChorales(Corpus):
     def _find(self) -> Path:
         if self.root.is_file():
             return self.root
-        names = [name + suffix for name in FILES for suffix in ("", ".xz")]
-        found = [self.root / name for name in names if (self.root / name).is_file()]
-        if not found:
-            raise missing_corpus(self.root, FILES[0], f"download {SOURCE} and put it here")
-        return found[0]
+        for path in (self.root / FILE, self.root / f"{FILE}.xz"):
+            if path.is_file():
+                return path
+        raise missing_corpus(self.root, FILE, f"download {SOURCE} and put it here")
 
 
 def _version(path: Path) -> tuple[int, int]:

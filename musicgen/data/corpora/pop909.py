@@ -111,7 +111,7 @@ class POP909(Corpus):
             starts.append(beat_of(score.seconds_at(onset)))
             ends.append(beat_of(score.seconds_at(onset + track.notes["duration"])))
         bars = _bars(downbeats, np.concatenate(starts))
-        velocities = np.concatenate([track.notes["velocity"] for track in score.tracks])
+        velocities = score.notes["velocity"]
         span = velocities.min(), velocities.max()
 
         for track, start, end in zip(score.tracks, starts, ends, strict=True):

@@ -9,12 +9,12 @@ each (bottom-k sketch: Cohen & Kaplan 2007, "Summarizing data using bottom-k ske
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import NOTE, Score
+from musicgen.midi import Score
 
 SKETCH_SIZE = 32
 NO_PASSAGE = np.iinfo(np.uint64).max
@@ -26,8 +26,7 @@ SAME_MUSIC = 0.5
 # A passage with fewer notes, or in more pieces, does not identify a piece.
 _MIN_NOTES = 8
 _MAX_PIECES = 64
-_BLOCK = 8192  # sketches read at once
-_SHARE = 2**20  # hashes compared at once
+_BLOCK = 8192  # pairs compared at once
 _STEPS_PER_BEAT, _FRAME, _FRAMES = 4, 16, 4
 
 Sketches = NDArray[np.uint64]
@@ -35,7 +34,7 @@ Sketches = NDArray[np.uint64]
 
 def sketch(score: Score) -> Sketches:
     """Return the smallest hashes of a piece's passages, ascending. [SKETCH_SIZE]."""
-    notes = np.concatenate([np.empty(0, NOTE), *(track.notes for track in score.tracks)])
+    notes = score.notes
     drums = [np.full(len(track.notes), track.is_drum) for track in score.tracks]
     is_drum = np.concatenate([np.empty(0, bool), *drums])
     step = np.rint(notes["onset"] * _STEPS_PER_BEAT / score.ticks_per_beat).astype(np.int64)
@@ -86,68 +85,33 @@ def find_duplicates(sketches: Sketches, order: Sequence[int]) -> list[int]:
     Args:
         order: indices of the pieces that are compared, from the first on.
     """
-    pieces, compared = np.arange(len(sketches)), np.asarray(order)
-    # Equal sketches need no comparison, and are compared with the others once.
-    first_equal = _first_equal(sketches)
-    pairs = [np.stack([pieces, first_equal])]
-    for found in _candidates(sketches, first_equal == pieces):
-        ones, others = (np.stack([sketches[piece] for piece in side]) for side in found)
-        pairs.append(found[:, similarity(ones, others) >= SAME_MUSIC])
-    edges = np.concatenate(pairs, axis=1)
-    from scipy.sparse import coo_array  # slow to import
+    from scipy.sparse import coo_array, csr_array  # slow to import
     from scipy.sparse.csgraph import connected_components
 
-    graph = coo_array((np.ones(edges.shape[1]), tuple(edges)), shape=2 * (len(sketches),))
+    num_pieces, compared = len(sketches), np.asarray(order)
+    pieces, used = np.arange(num_pieces), sketches != NO_PASSAGE
+    # Equal sketches need no comparison, and are compared with the others once.
+    whole = sketches @ hash_values(np.arange(SKETCH_SIZE, dtype=np.uint64))
+    _, leaders, members = np.unique(whole, return_index=True, return_inverse=True)
+    first_equal = np.where(used[:, 0], leaders[members], pieces)
+    used &= (first_equal == pieces)[:, None]
+
+    # Of the others, those that share a rare passage are compared.
+    hashes = np.sort(sketches[used])
+    hashes, again = np.unique(hashes[1:][hashes[1:] == hashes[:-1]], return_counts=True)
+    rare = np.append(hashes[again < _MAX_PIECES], NO_PASSAGE)
+    passage = np.searchsorted(rare, sketches)
+    entries = (used & (rare[passage] == sketches)).nonzero()
+    contents = np.ones(len(entries[0]), bool), (entries[0], passage[entries])
+    has = csr_array(contents, shape=(num_pieces, len(rare)))
+    ones, others = (has @ has.T).nonzero()
+    candidates = np.stack([ones, others])[:, ones < others]
+    pairs = [np.stack([pieces, first_equal])]
+    for begin in range(0, candidates.shape[1], _BLOCK):
+        found = candidates[:, begin : begin + _BLOCK]
+        pairs.append(found[:, similarity(*sketches[found]) >= SAME_MUSIC])
+    edges = np.concatenate(pairs, axis=1)
+    graph = coo_array((np.ones(edges.shape[1]), tuple(edges)), shape=2 * (num_pieces,))
     _, labels = connected_components(graph, directed=False)
     _, first, group = np.unique(labels[compared], return_index=True, return_inverse=True)
     return compared[first[group]].tolist()
-
-
-def _first_equal(sketches: Sketches) -> NDArray[np.int64]:
-    """Return for each piece the first one with an equal sketch; itself if it has no passage."""
-    whole, empty = np.zeros(len(sketches), np.uint64), np.zeros(len(sketches), bool)
-    columns = np.arange(SKETCH_SIZE).astype(np.uint64)
-    for rows, block in _blocks(sketches):
-        whole[rows] = hash_values(block + columns).sum(axis=1)
-        empty[rows] = block[:, 0] == NO_PASSAGE
-    _, leaders, members = np.unique(whole, return_index=True, return_inverse=True)
-    return np.where(empty, np.arange(len(sketches)), leaders[members])
-
-
-def _candidates(sketches: Sketches, compared: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
-    """Yield the pairs of compared pieces that share a rare passage, some again. [2, num_pairs]."""
-    # In shares of the hashes, a power of two of them, so that memory stays small.
-    num_shares = 1 << (len(sketches) * SKETCH_SIZE // _SHARE).bit_length()
-    for share in range(num_shares):
-        values, pieces = _hashes(sketches, compared, share, num_shares)
-        begins = np.flatnonzero(np.diff(values, prepend=NO_PASSAGE))
-        counts = np.diff(begins, append=len(values))
-        shared = np.repeat((counts > 1) & (counts <= _MAX_PIECES), counts)
-        values, pieces = values[shared], pieces[shared]
-        codes = np.empty(0, np.int64)
-        for distance in range(1, counts.max(where=counts <= _MAX_PIECES, initial=1)):
-            equal = values[distance:] == values[:-distance]
-            own = pieces[:-distance][equal] * len(sketches) + pieces[distance:][equal]
-            codes = np.union1d(codes, own)
-        for begin in range(0, len(codes), _BLOCK):
-            yield np.stack(np.divmod(codes[begin : begin + _BLOCK], len(sketches)))
-
-
-def _hashes(
-    sketches: Sketches, compared: NDArray[np.bool_], share: int, num_shares: int
-) -> tuple[Sketches, NDArray[np.int64]]:
-    """Return a share of the hashes of compared pieces, sorted, and their pieces."""
-    found = []
-    for rows, block in _blocks(sketches):
-        usable = compared[rows, None] & (block != NO_PASSAGE)
-        usable &= block & np.uint64(num_shares - 1) == share
-        found.append((block[usable], rows.start + usable.nonzero()[0]))
-    values, pieces = map(np.concatenate, zip(*found, strict=True))
-    order = np.argsort(values, kind="stable")
-    return values[order], pieces[order]
-
-
-def _blocks(sketches: Sketches) -> Iterator[tuple[slice, Sketches]]:
-    for begin in range(0, len(sketches), _BLOCK):
-        block = sketches[begin : begin + _BLOCK]
-        yield slice(begin, begin + len(block)), block

@@ -14,7 +14,6 @@ from musicgen.tokenization import Chorale
 
 @pytest.fixture(scope="module")
 def corpus():
-    pytest.importorskip("music21")
     return BachChorales()
 
 

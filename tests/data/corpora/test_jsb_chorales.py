@@ -30,7 +30,7 @@ def write(path, content):
     return path
 
 
-@pytest.mark.parametrize("name", ["Jsb16thSeparated.json", "jsb-chorales-16th.json.xz", "my.json"])
+@pytest.mark.parametrize("name", ["Jsb16thSeparated.json", "Jsb16thSeparated.json.xz", "my.json"])
 def test_a_file_or_its_folder_keeps_the_published_split(tmp_path, content, name):
     path = write(tmp_path / name, content)
     roots = [path] if name == "my.json" else [path, tmp_path]

@@ -49,8 +49,7 @@ def make_song(
 
 def played(score):
     """Notes of all tracks as (beats, beats, pitch)."""
-    notes = np.concatenate([track.notes for track in score.tracks])
-    return sorted((n["onset"] / 480, n["duration"] / 480, int(n["pitch"])) for n in notes)
+    return sorted((n["onset"] / 480, n["duration"] / 480, int(n["pitch"])) for n in score.notes)
 
 
 def at(*beats, period=0.5, start=1.0):

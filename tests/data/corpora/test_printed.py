@@ -171,7 +171,8 @@ def test_other_files_raise_one_line(tmp_path, name, content, message):
 @pytest.mark.parametrize("name", ["bach/bwv269.mxl", "bach/bwv67.4.xml", "palestrina/Agnus_00.krn"])
 def test_scores_are_as_the_parser_of_music21_reads_them(name):
     """Against music21: sounding notes, the places of barlines and of fermatas."""
-    music21 = pytest.importorskip("music21")
+    import music21  # slow to import
+
     path = find_corpus() / name
     parsed = music21.converter.parse(path, forceSource=True, storePickle=False)
     score = read_printed(path)
@@ -195,7 +196,6 @@ def test_scores_are_as_the_parser_of_music21_reads_them(name):
 
 
 def test_palestrina_is_split_by_masses():
-    pytest.importorskip("music21")
     pieces = Music21Corpus("palestrina").pieces()
     assert len(pieces) == 1318
     assert len({piece.group for piece in pieces}) < 110
@@ -205,12 +205,5 @@ def test_palestrina_is_split_by_masses():
 
 
 def test_an_unknown_composer_lists_those_there_are():
-    pytest.importorskip("music21")
     with pytest.raises(UserError, match=r"^composer=bachh: expected one of .*bach, .*palestrina"):
         Music21Corpus("bachh").pieces()
-
-
-def test_without_music21_one_line_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr("musicgen.data.corpora.music21_corpus.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"music21.*missing: pip install 'musicgen-symbolic\[m"):
-        Music21Corpus("bach")
