@@ -2,7 +2,7 @@
 
 Causal at 8,192 tokens with a window of 256 behind, the gradient of σ included, and an image
 of 64 × 64 with a window of 8 in both dimensions. Full attention is torch's SDPA. With
-`--device cuda` in bf16, through FlexAttention. The relative encodings against none, at 2,048.
+`--device cuda` in bf16. The relative encodings against none, at 2,048.
 """
 
 from __future__ import annotations

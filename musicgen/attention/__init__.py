@@ -6,14 +6,13 @@ from musicgen.attention.linear.feature_maps import ELU, FAVOR, ReLU
 from musicgen.attention.linear.product import causal_linear_attention
 from musicgen.attention.linear.state import LinearState
 from musicgen.attention.softmax.attention import SoftmaxAttention
-from musicgen.attention.span import AttentionSpan, GaussianSpan, LayerSpan
+from musicgen.attention.span import GaussianSpan, LayerSpan
 
 __all__ = [
     "ELU",
     "FAVOR",
     "Attention",
     "AttentionMask",
-    "AttentionSpan",
     "FeatureMap",
     "GaussianSpan",
     "LayerSpan",

@@ -59,6 +59,7 @@ class Attention(nn.Module, ABC):
         token_decay: Tensor | None = None,
         state: Any = None,
         return_state: bool = False,
+        overwrite: bool = False,
     ) -> tuple[Tensor, Any]:
         """Average the values by attention.
 
@@ -67,6 +68,7 @@ class Attention(nn.Module, ABC):
             token_decay: [B, L, H], of any size and sign, if the attention `decays_by_token`.
             state: what an earlier call returned for the tokens before these (causal only).
             return_state: also return the state after these tokens.
+            overwrite: the memory of `state` may be reused; without gradients only.
 
         Returns:
             [B, L, H, V], and the state or None.

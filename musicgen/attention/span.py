@@ -1,7 +1,6 @@
 """Differentiable span: each layer learns how far back it looks (Alfons 2022, §3.6)."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -22,32 +21,8 @@ class LayerSpan:
     multiply: bool  # multiply logits by the Gaussian; else add its logarithm
 
 
-class AttentionSpan(nn.Module, ABC):
-    """Limits what the queries of one layer see; each layer has its own."""
-
-    name: ClassVar[str]  # on the command line
-    num_dims: int  # number of coordinates, from the first on, that lags are taken of
-    window: tuple[int, ...] | None  # the furthest lag in each dimension that is computed; None: all
-
-    @abstractmethod
-    def update_window(self) -> None:
-        """Compute the window from the parameters; once a step, as it waits for the device."""
-
-    @abstractmethod
-    def forward(self, positions: Tensor) -> LayerSpan:
-        """Return the span of tokens at positions [1|B, L, P]."""
-
-    def weight(self, lags: Tensor) -> Tensor:
-        """Return the Gaussian of lags [N, num_dims], 0 outside of the window: [N]."""
-        span = self(lags[None])
-        gaussian = (-(lags.square() * span.decay).sum(-1)).exp()
-        if span.window is None:
-            return gaussian
-        return gaussian * (lags.abs() <= torch.tensor(span.window, device=lags.device)).all(-1)
-
-
-class GaussianSpan(AttentionSpan):
-    """A Gaussian of the lag with a learned width σ in each dimension.
+class GaussianSpan(nn.Module):
+    """A Gaussian of the lag with a learned width σ in each dimension, for one layer.
 
     G(x) = exp(−½ Σ_i x_i² / σ_i²) (formula 2), lags x normalised by the training length N, to
     lag / (N − 1). Keys at which the Gaussian of one dimension alone is below the threshold t are
@@ -60,10 +35,15 @@ class GaussianSpan(AttentionSpan):
             by G, and far keys are ignored.
         threshold: t; None: all keys are visible.
         sigma: initial σ in every dimension.
+
+    Attributes:
+        num_dims: number of coordinates, from the first on, that lags are taken of.
+        window: the furthest lag in each dimension that is computed; None: all.
     """
 
-    name = "gaussian"
+    name: ClassVar[str] = "gaussian"  # on the command line
     normaliser: Tensor
+    window: tuple[int, ...] | None
 
     def __init__(
         self,
@@ -87,6 +67,7 @@ class GaussianSpan(AttentionSpan):
         self.register_load_state_dict_post_hook(lambda module, _: module.update_window())
 
     def update_window(self) -> None:
+        """Compute the window from the parameters; once a step, as it waits for the device."""
         self.window = None
         if self.threshold is not None and not self.sigma.is_meta:
             # On the CPU: Apple's GPUs have no fp64.
@@ -96,6 +77,15 @@ class GaussianSpan(AttentionSpan):
             self.window = tuple((reach * sizes * (1 - 1e-6)).ceil().long().tolist())
 
     def forward(self, positions: Tensor) -> LayerSpan:
+        """Return the span of tokens at positions [1|B, L, P]."""
         # The last term matters only where σ is 0.
         variance = self.sigma.float().square() * self.normaliser.square() + 1e-12
         return LayerSpan(positions, 0.5 / variance, self.window, self.mode == "multiply")
+
+    def weight(self, lags: Tensor) -> Tensor:
+        """Return the Gaussian of lags [N, num_dims], 0 outside of the window: [N]."""
+        span = self(lags[None])
+        gaussian = (-(lags.square() * span.decay).sum(-1)).exp()
+        if span.window is None:
+            return gaussian
+        return gaussian * (lags.abs() <= torch.tensor(span.window, device=lags.device)).all(-1)

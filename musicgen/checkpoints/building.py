@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from musicgen.adapters import Adapter
-from musicgen.attention import Attention, AttentionSpan, FeatureMap
+from musicgen.attention import Attention, FeatureMap, GaussianSpan
 from musicgen.errors import UserError
 from musicgen.models import ClassificationHead, Transformer
 from musicgen.position import PositionalEncoding
 from musicgen.tokenization.base import Tokenizer
 
 _ALLOWED = (
-    *(Transformer, PositionalEncoding, Attention, AttentionSpan, FeatureMap, ClassificationHead),
+    *(Transformer, PositionalEncoding, Attention, GaussianSpan, FeatureMap, ClassificationHead),
     *(Adapter, Tokenizer),
 )
 _SMALL = 2**20  # a size that any machine can hold

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from musicgen.attention import Attention, AttentionSpan, FeatureMap, LinearAttention
+from musicgen.attention import Attention, FeatureMap, GaussianSpan, LinearAttention
 from musicgen.errors import ParameterError, UserError
 from musicgen.position import PositionalEncoding, Site
 
@@ -24,7 +24,7 @@ _PREFERENCE_OF_ESTIMATES = (Site.LOGIT, Site.QUERY_KEY, Site.FEATURE, Site.EMBED
 def check_compatible(
     position: Callable[..., PositionalEncoding],
     attention: Callable[..., Attention],
-    span: Callable[..., AttentionSpan] | None = None,
+    span: Callable[..., GaussianSpan] | None = None,
     *,
     causal: bool = True,
 ) -> Site:

@@ -17,9 +17,8 @@ class ClassificationHead(nn.Module):
         pool: the vector that stands for a sequence: that of a learned token before it, which the
             model adds (Devlin et al. 2019); of its first or last token; or the mean of its tokens.
         hidden: widths of the hidden layers, with ReLU; none: a linear classifier.
-        num_towers: sequences of an example. They are rows of one batch, all first ones first.
-        interaction: how the vectors of two towers are combined: [a, b], or [a, b, a ⊙ b, a − b]
-            (Mou et al. 2016).
+        num_towers: sequences of an example, whose vectors are concatenated. They are rows of one
+            batch, all first ones first.
     """
 
     def __init__(
@@ -30,13 +29,10 @@ class ClassificationHead(nn.Module):
         pool: str = "mean",
         hidden: Sequence[int] = (),
         num_towers: int = 1,
-        interaction: str = "concatenate",
     ) -> None:
         super().__init__()
         check_choice("pool", pool, ("class_token", "first", "last", "mean"))
-        check_choice("interaction", interaction, ("concatenate", "nli"))
-        self.pool, self.num_towers, self.interaction = pool, num_towers, interaction
-        width = dim * (4 if interaction == "nli" else num_towers)
+        self.pool, self.num_towers, width = pool, num_towers, num_towers * dim
         layers: list[nn.Module] = []
         for size in hidden:
             layers += [nn.Linear(width, size), nn.ReLU()]
@@ -45,14 +41,8 @@ class ClassificationHead(nn.Module):
 
     def forward(self, x: Tensor, key_mask: Tensor | None = None) -> Tensor:
         """Return class logits: [B, L, D], and [B, L] false at padding -> [B / num_towers, C]."""
-        pooled = self._pooled(x, key_mask)
-        if self.num_towers > 1:
-            towers = pooled.unflatten(0, (self.num_towers, -1)).unbind()
-            if self.interaction == "nli":
-                a, b = towers
-                towers = (a, b, a * b, a - b)
-            pooled = torch.cat(towers, dim=-1)
-        return self.layers(pooled)
+        towers = self._pooled(x, key_mask).chunk(self.num_towers)
+        return self.layers(torch.cat(towers, dim=-1))
 
     def _pooled(self, x: Tensor, key_mask: Tensor | None) -> Tensor:
         if self.pool in ("class_token", "first"):

@@ -7,9 +7,8 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from musicgen.attention import Attention, AttentionMask, AttentionSpan
+from musicgen.attention import Attention, AttentionMask, GaussianSpan
 from musicgen.errors import ParameterError
-from musicgen.models.dropout import Dropout
 from musicgen.models.norm import NORMS
 from musicgen.models.short_conv import ShortConvolution
 from musicgen.models.state import LayerState
@@ -86,7 +85,7 @@ class Layer(nn.Module):
     NUM_FUSED: ClassVar = {"qkv": 3}  # linear maps in one: queries, keys and values
 
     def __init__(
-        self, settings: LayerSettings, attention: Attention, span: AttentionSpan | None
+        self, settings: LayerSettings, attention: Attention, span: GaussianSpan | None
     ) -> None:
         super().__init__()
         s, dim, of_heads = settings, settings.dim, settings.of_heads
@@ -101,7 +100,7 @@ class Layer(nn.Module):
         self.attention_norm, self.ff_norm = NORMS[s.norm](dim), NORMS[s.norm](dim)
         self.ff_in, self.ff_out = nn.Linear(dim, s.ff_dim), nn.Linear(s.ff_dim, dim)
         self.activation = ACTIVATIONS[s.activation]
-        self.dropout = Dropout(s.dropout if s.layer_dropout is None else s.layer_dropout)
+        self.dropout = nn.Dropout(s.dropout if s.layer_dropout is None else s.layer_dropout)
 
     def forward(
         self,
@@ -111,6 +110,7 @@ class Layer(nn.Module):
         mask: AttentionMask,
         state: LayerState | None,
         return_state: bool,
+        overwrite: bool,
     ) -> tuple[Tensor, LayerState | None]:
         """Return the layer's output, [B, L, D] -> [B, L, D], and the state or None."""
         before, tokens = (None, None) if state is None else state
@@ -125,8 +125,8 @@ class Layer(nn.Module):
         if self.span is not None:
             mask = mask._replace(span=self.span(positions))
         decay = None if self.token_decay is None else self.token_decay(y)  # [B, L, H]
-        options = {"token_decay": decay, "state": before, "return_state": return_state}
-        mixed, after = self.attention(q, k, v, code, mask, **options)
+        options = {"state": before, "return_state": return_state, "overwrite": overwrite}
+        mixed, after = self.attention(q, k, v, code, mask, token_decay=decay, **options)
         mixed = mixed.flatten(2).to(x.dtype)
         if self.output_gate is not None:
             mixed = mixed * F.silu(self.output_gate(y))

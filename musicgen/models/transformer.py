@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from musicgen.attention import Attention, AttentionMask, AttentionSpan
+from musicgen.attention import Attention, AttentionMask, GaussianSpan
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.copy_head import CopyHead, CopyState
-from musicgen.models.dropout import Dropout
 from musicgen.models.heads import ClassificationHead
 from musicgen.models.intervals import Intervals
 from musicgen.models.lags import LaggedEmbedding, with_recent
@@ -79,7 +78,7 @@ class Transformer(nn.Module):
         num_layers: int,
         position: Callable[..., PositionalEncoding],
         attention: Callable[..., Attention],
-        span: Callable[..., AttentionSpan] | None = None,
+        span: Callable[..., GaussianSpan] | None = None,
         causal: bool = True,
         tie_embeddings: bool = False,
         init_std: float = 0.01,
@@ -153,7 +152,7 @@ class Transformer(nn.Module):
         of_span = ("index", "time")[:span_dims]  # a span takes the first coordinates
         self.coordinate_names = max(self.position.coordinate_names, of_span, key=len)
         self.norm = NORMS[settings.norm](dim) if settings.norm_first else None
-        self.dropout = Dropout(settings.dropout)
+        self.dropout = nn.Dropout(settings.dropout)
         outputs = vocab_size if num_outputs is None else num_outputs
         assert outputs is not None
         with parameter_of("head"):
@@ -218,7 +217,7 @@ class Transformer(nn.Module):
             last: compute the logits of the last token only, [B, 1, V].
             overwrite: reuse the memory of `state`, which is invalid then; without gradients only.
         """
-        x, state = self.hidden(tokens, **inputs, return_state=True)
+        x, state = self.hidden(tokens, **inputs, return_state=True, overwrite=overwrite)
         assert state is not None
         logits = self._logits(x[:, -1:] if last else x, tokens, **inputs)
         if self.copy_head is None:
@@ -285,6 +284,7 @@ class Transformer(nn.Module):
         noise: NoiseKey | None = None,
         state: ModelState | None = None,
         return_state: bool = False,
+        overwrite: bool = False,
     ) -> tuple[Tensor, ModelState | None]:
         """Compute the last layer's output [B, L, D], and the state or None.
 
@@ -297,6 +297,7 @@ class Transformer(nn.Module):
             key_mask: [B, L], false at padding.
             noise: key of the positional encoding's random draws; None is a fixed key.
             state: what an earlier call returned for the tokens before these.
+            overwrite: as of `forward_with_state`.
         """
         positions = self._positions(tokens, positions, state)
         x, recent = self.embedding(tokens), None
@@ -320,7 +321,7 @@ class Transformer(nn.Module):
         layer_states: list[Any] = []
         for i, (layer, code) in enumerate(zip(self.layers, codes, strict=True)):
             layer_state = None if state is None else state.layers[i]
-            arguments = (x, positions, code, mask, layer_state, return_state)
+            arguments = (x, positions, code, mask, layer_state, return_state, overwrite)
             if self.recompute and torch.is_grad_enabled():
                 x, layer_state = checkpoint(_run, layer, *arguments, use_reentrant=False)
             else:

@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from musicgen.attention import AttentionSpan, FeatureMap
+from musicgen.attention import FeatureMap, GaussianSpan
 from musicgen.random import NoiseKey, RandomStream
 
 
@@ -42,9 +42,9 @@ class RedrawFeatures(pl.Callback):
                 feature_map.redraw(key.fold(i))
 
 
-def update_windows(module: nn.Module) -> list[AttentionSpan]:
+def update_windows(module: nn.Module) -> list[GaussianSpan]:
     """Update the window of each layer's learned span; return the spans."""
-    spans = [m for m in module.modules() if isinstance(m, AttentionSpan)]
+    spans = [m for m in module.modules() if isinstance(m, GaussianSpan)]
     for span in spans:
         span.update_window()
     return spans

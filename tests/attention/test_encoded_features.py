@@ -19,8 +19,8 @@ from musicgen.position import (
     Site,
     UnitaryLRPE,
 )
+from tests.attention.inputs import BATCH, DECAY, HEADS, VALUES, WIDTH, random_mask
 
-BATCH, HEADS, WIDTH, VALUES = 2, 3, 10, 7
 SIZES = {"num_layers": 1, "num_heads": HEADS, "width": WIDTH, "model_dim": 30}
 ENCODINGS = {
     "rope": RoPE,
@@ -31,7 +31,6 @@ ENCODINGS = {
     "unitary, LRPE's normaliser": partial(UnitaryLRPE, normaliser="encoded"),
     "permute, RoFormer's normaliser": partial(PermuteFormer, normaliser="unencoded"),
 }
-DECAY = torch.tensor([-3.0, -0.2, -1e-3], dtype=torch.float64)
 
 
 def code_at(name: str, positions: Tensor, dtype=torch.float64) -> LayerCode:
@@ -67,12 +66,6 @@ def oracle(q, k, v, code, log_features, decay=None, mask=None, causal=True) -> T
         weight = weight * mask[:, None, None]
     pairs, positive = (torch.einsum("bnhe,bmhe->bhnm", *x) * weight for x in (encoded, norm))
     return torch.einsum("bhnm,bmhv->bnhv", pairs / positive.sum(-1, keepdim=True), v)
-
-
-def random_mask(length: int) -> Tensor:
-    mask = torch.rand(BATCH, length) > 0.3
-    mask[:, 0] = True
-    return mask
 
 
 @pytest.mark.parametrize("name", ENCODINGS)

@@ -142,6 +142,11 @@ def find_pairs() -> list[Pair]:
 
 
 PAIRS = find_pairs()
+# The first of each position, attention, site, decay and span: for what other settings hardly change.
+_ESSENTIAL = ("position.site", "attention.decay", "span")
+DISTINCT = [
+    *{(*p[:2], *map(dict(p.settings).get, _ESSENTIAL)): p for p in reversed(PAIRS)}.values()
+]
 
 
 def new(pair: Pair) -> Transformer:

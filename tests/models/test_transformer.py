@@ -155,6 +155,22 @@ def test_a_masked_token_after_others_is_not_seen():
     torch.testing.assert_close(found[:, 0], expected[:, 5])
 
 
+@torch.no_grad()
+def test_a_step_writes_into_the_state_it_is_given_only_if_it_may():
+    model = Transformer(9, **SIZES | {"num_layers": 2}, **PARTS, init_std=0.5).eval()
+    ids = torch.randint(9, (2, 10))
+    _, state = model.forward_with_state(ids[:, :9])
+    buffers = [x for layer in state.layers for x in layer.attention.buffers]
+    before = [x.clone() for x in buffers]
+    expected, _ = model.forward_with_state(ids[:, 9:], state=state)
+    assert all(map(torch.equal, buffers, before))
+    found, after = model.forward_with_state(ids[:, 9:], state=state, overwrite=True)
+    written = [x for layer in after.layers for x in layer.attention.buffers]
+    assert [x.data_ptr() for x in written] == [x.data_ptr() for x in buffers]
+    assert not all(map(torch.equal, buffers, before))
+    assert torch.equal(found, expected)
+
+
 def test_errors_of_parts_name_the_part():
     odd = partial(LinearAttention, feature_map=partial(FAVOR, num_features=7))
     wrong = {

@@ -235,13 +235,8 @@ def test_reflection_gradients():
 
 
 @torch.no_grad()
-def test_kernels():
+def test_kernels_of_layers_bases_and_permutations():
     lags = torch.arange(30, dtype=torch.float64)
-    unitary, orthogonal = (build(kind, basis="identity") for kind in (1, 2))
-    expected = (alpha(unitary, 0)[..., None] * lags).cos()
-    torch.testing.assert_close(unitary.kernel(lags), expected)
-    expected = (alpha(orthogonal, 0)[..., None] * lags).cos().repeat_interleave(2, dim=1)
-    torch.testing.assert_close(orthogonal.kernel(-lags), expected)
     per_layer = build(2, basis="identity", shared=False)
     expected = (alpha(per_layer, 2)[..., None] * lags).cos().repeat_interleave(2, dim=1)
     torch.testing.assert_close(per_layer.kernel(lags, layer=2), expected)
@@ -254,21 +249,6 @@ def test_kernels():
     length = permute.cycles[2, 0]  # of each feature's cycle: it returns after so many steps
     returns = (lags % length[..., None] == 0).double()
     torch.testing.assert_close(permute.kernel(lags), returns)
-
-
-@torch.no_grad()
-def test_kernels_in_two_dimensions():
-    lags = torch.tensor([[0, 0], [3, 0], [0, 3], [-2, 7]]).double()
-    encoding = OrthogonalLRPE(**SIZES, basis="identity", coordinates=2).double()
-    encoding.log_alpha.normal_()
-    angles = alpha(encoding, 0)
-    angles = angles[..., None] * lags.T[torch.arange(angles.shape[-1]) % lags.shape[-1]]
-    expected = angles.cos().repeat_interleave(2, dim=1)
-    torch.testing.assert_close(encoding.kernel(lags), expected)
-    # Musical time alone is a coordinate like any other.
-    time = OrthogonalLRPE(**SIZES, basis="identity", coordinates="time")
-    index = OrthogonalLRPE(**SIZES, basis="identity")
-    torch.testing.assert_close(time.kernel(lags[:, 1]), index.kernel(lags[:, 1]))
 
 
 @torch.no_grad()
@@ -301,7 +281,8 @@ def test_permuteformer_equals_the_papers_formula():
     [
         (OrthogonalLRPE, {"angles": "d"}, "angles=d: expected"),
         (OrthogonalLRPE, {"basis": "fourier"}, "basis=fourier: expected one of householder, id"),
-        (RoPE, {"width": 5}, "width=5: expected an even number: rope rotates"),
+        (RoPE, {"width": 5}, "position=rope .* an even width, not 5; change num_heads or dim"),
+        (RoPE, {"width": 1}, "position=rope .* an even width, not 1"),
     ],
 )
 def test_errors_name_the_parameter_and_the_cure(encoding, options, message):

@@ -83,6 +83,7 @@ class LinearAttention(Attention):
         token_decay: Tensor | None = None,
         state: LinearState | None = None,
         return_state: bool = False,
+        overwrite: bool = False,
     ) -> tuple[Tensor, LinearState | None]:
         phi_q, phi_k, feature_code = self.features(q, k, code)
         options: dict[str, Any] = {"code": feature_code}

@@ -1,1 +1,1 @@
-"""Softmax attention: torch's fused form, blocks of queries on a CPU, FlexAttention on a GPU."""
+"""Softmax attention: torch's fused form, or blocks of queries."""

@@ -8,7 +8,6 @@ from torch.nn import functional as F
 
 from musicgen.attention.base import Attention, AttentionMask
 from musicgen.attention.softmax.blockwise import blockwise_attention
-from musicgen.attention.softmax.flex import expand_bounds, flex_attention_with_span
 from musicgen.attention.softmax.pattern import AttentionPattern
 from musicgen.attention.softmax.state import SoftmaxState
 from musicgen.position.base import LayerCode, Site
@@ -18,8 +17,7 @@ from musicgen.position.logit.term import LayerLogits
 class SoftmaxAttention(Attention):
     """softmax(q·k · logit_scale) v (Vaswani et al. 2017, eq. 1).
 
-    Computed by torch's fused attention or, under a logit term or a span, by blocks of queries or
-    FlexAttention.
+    Computed by torch's fused attention or, under a logit term or a span, by blocks of queries.
     """
 
     name = "softmax"
@@ -37,6 +35,7 @@ class SoftmaxAttention(Attention):
         token_decay: Tensor | None = None,
         state: SoftmaxState | None = None,
         return_state: bool = False,
+        overwrite: bool = False,
     ) -> tuple[Tensor, SoftmaxState | None]:
         (causal, key_mask, span), logits = mask, code.logits
         assert state is None or key_mask is None, "a prefill has no padding"
@@ -51,7 +50,7 @@ class SoftmaxAttention(Attention):
         last = torch.arange(q.shape[1], device=q.device)[None]  # the last key that a query sees
         fresh = state is None
         if state is not None:
-            state = state.append(k, v, positions)
+            state = state.append(k, v, positions, overwrite=overwrite)
             k, v, k_positions = (x[:, : state.longest] for x in state.buffers)
             last = state.length[:, None] - q.shape[1] + last  # [B, L]
         elif return_state:
@@ -79,13 +78,11 @@ class SoftmaxAttention(Attention):
         self, q: Tensor, k: Tensor, v: Tensor, pattern: AttentionPattern, logits: LayerLogits | None
     ) -> Tensor:
         """Attend with logits that torch's fused attention does not form: -> [B, H, L, V]."""
-        use_flex = q.is_cuda and pattern.same_tokens and pattern.window is not None
         position_query = table = None
         if logits is not None:
             position_query = logits.term.position_query(q, self.logit_scale).transpose(1, 2)
             q = logits.term.content_query(q)
-            bounds = logits.bounds(pattern.lag_bounds())
-            table = logits.table(expand_bounds(bounds) if use_flex else bounds)
-        attend = flex_attention_with_span if use_flex else blockwise_attention
+            table = logits.table(logits.bounds(pattern.lag_bounds()))
         q = (q * self.logit_scale).transpose(1, 2)
-        return attend(q, k.transpose(1, 2), v.transpose(1, 2), pattern, position_query, table)
+        k, v = k.transpose(1, 2), v.transpose(1, 2)
+        return blockwise_attention(q, k, v, pattern, position_query, table)

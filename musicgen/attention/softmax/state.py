@@ -53,16 +53,23 @@ class SoftmaxState:
         state = SoftmaxState(buffers, lengths, length, reach).trim()
         return state.grow(state.longest + 1)
 
-    def append(self, k: Tensor, v: Tensor, positions: Tensor) -> SoftmaxState:
-        """Return the state with L more tokens after each row's own."""
+    def append(
+        self, k: Tensor, v: Tensor, positions: Tensor, *, overwrite: bool = False
+    ) -> SoftmaxState:
+        """Return the state with L more tokens after each row's own.
+
+        Args:
+            overwrite: write into these buffers, if they have room; else into copies.
+        """
         batch, more = k.shape[:2]
         state = self if self.longest + more <= self.k.shape[1] else self.trim()
         state = state.grow(state.longest + more)
         rows = torch.arange(batch, device=k.device)[:, None]
         slots = rows, state.length[:, None] + torch.arange(more, device=k.device)
         new = (k, v, positions.expand(batch, -1, -1))
+        put = Tensor.index_put_ if overwrite else Tensor.index_put
         buffers = tuple(
-            x.index_put(slots, y.to(x.dtype)) for x, y in zip(state.buffers, new, strict=True)
+            put(x, slots, y.to(x.dtype)) for x, y in zip(state.buffers, new, strict=True)
         )
         return SoftmaxState(buffers, state.length + more, state.longest + more, state.reach)
 

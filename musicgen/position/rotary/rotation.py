@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from musicgen.errors import ParameterError
+from musicgen.errors import ParameterError, UserError
 from musicgen.position.angles import angles_at, geometric_frequencies, to_fp64
 from musicgen.position.rotary.lrpe import LRPE
 from musicgen.validation import check_bool, check_choice
@@ -48,6 +48,11 @@ class Rotation(LRPE):
         check_bool("learned_angles", learned_angles)
         check_choice("angles", angles, ("geometric", "linear", "harmonic"))
         check_bool("mixed", mixed)
+        if self.width % self.features_per_angle:
+            raise UserError(
+                f"position={self.name} rotates features in pairs: expected heads of an even width, "
+                f"not {self.width}; change num_heads or dim"
+            )
         self.angles, dims = angles, self.num_dims
         all_angles = self.width // self.features_per_angle
         count = (all_angles + 1) // 2 if mixed else all_angles
@@ -130,12 +135,6 @@ class OrthogonalLRPE(Rotation):
 
     name = "lrpe_orthogonal"
     features_per_angle = 2
-
-    def __init__(self, *args: int, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.width % 2:
-            expected = f"expected an even number: {self.name} rotates features in pairs"
-            raise ParameterError("width", self.width, expected)
 
     def transform(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
         phases = torch.complex(*self.cos_sin(positions, code))
