@@ -11,6 +11,7 @@ from musicgen.export.page import javascript_step, tokenizer_tables
 from musicgen.generation.prompts import make_prompt
 from musicgen.midi import Score, dumps, loads
 from musicgen.random import NoiseKey
+from musicgen.report.payload import chord_label
 from musicgen.tokenization import REMI, Chorale, Groove2Groove, frozen_tokenizers
 from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
 from musicgen.tokenization.chords.recognition import with_chords
@@ -202,6 +203,12 @@ def test_damaged_files_are_read_or_refused_in_one_line(name, tmp_path):
     errors = [answer for answer in found if answer is not True]
     assert not [each for each in errors if "\n" in each or each.startswith("crash")]
     assert 20 < len(errors) - len(BROKEN) < 145
+
+
+def test_markers_are_shown_as_in_reports(tmp_path):
+    texts = ["A_M7", "F#_m", "B_/o7", "N_N", "Verse 2", "Fermata", "take_m1"]
+    found = run_worker(tmp_path, texts, "return data.map(chordLabel);", ["payload"])
+    assert found == [*map(chord_label, texts)]
 
 
 def test_a_melody_is_harmonised_in_the_order_that_models_have_learned(tmp_path):

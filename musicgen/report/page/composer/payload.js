@@ -44,7 +44,9 @@ function tempoMap({ tempos, ticksPerBeat }) {
   });
 }
 
+/** Format a chord marker for display; keep other text. */
 function chordLabel(text) {
   const [root, quality] = text.split("_");
-  return root === "N" ? "N.C." : root + (CHORD_SUFFIXES[quality] ?? quality);
+  if (root === "N" && quality === "N") return "N.C.";
+  return quality in CHORD_SUFFIXES ? root + CHORD_SUFFIXES[quality] : text;
 }
