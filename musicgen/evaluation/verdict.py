@@ -253,6 +253,10 @@ def _dense(rows: Rows, facts: Facts) -> Iterator[Judgement]:
         answer, advice = "No: it has fewer notes", "Train longer, or a higher sampling.temperature"
     elif row["difference_low"] > DENSITY * row["beside_mean"]:
         answer, advice = "No: it has more notes", "A lower sampling.temperature"
+    elif row["difference_high"] < 0:
+        answer = "Not quite: it has somewhat fewer notes"
+    elif row["difference_low"] > 0:
+        answer = "A little more: it has somewhat more notes"
     yield Judgement("Is it as full as the music?", answer, figures, advice)
 
 

@@ -28,30 +28,24 @@ Array = NDArray[Any]
 
 # {0}, {1}, … are the operands. Integers of 64 bits are doubles, those of 32 bits wrap around.
 ELEMENTWISE = {
-    "Abs": "Math.abs({0})",
     "Add": "({0}+{1})",
     "And": "({0}&{1})",
     "Cast": "{0}",
-    "Ceil": "Math.ceil({0})",
     "Clip": "Math.min(Math.max({0},{1}),{2})",
     "Cos": "Math.cos({0})",
     "Div": "({0}/{1})",
     "Elu": "elu({0})",
     "Equal": "({0}==={1}?1:0)",
     "Exp": "Math.exp({0})",
-    "Floor": "Math.floor({0})",
     "Greater": "({0}>{1}?1:0)",
-    "GreaterOrEqual": "({0}>={1}?1:0)",
     "Less": "({0}<{1}?1:0)",
     "LessOrEqual": "({0}<={1}?1:0)",
     "Log": "Math.log({0})",
     "Max": "Math.max({0},{1})",
-    "Min": "Math.min({0},{1})",
     "Mod": "mod({0},{1})",
     "Mul": "({0}*{1})",
     "Neg": "(-{0})",
     "Not": "(1-{0})",
-    "Or": "({0}|{1})",
     "Pow": "({0}**{1})",
     "Reciprocal": "(1/{0})",
     "Relu": "Math.max({0},0)",
@@ -60,7 +54,6 @@ ELEMENTWISE = {
     "Softplus": "softplus({0})",
     "Sqrt": "Math.sqrt({0})",
     "Sub": "({0}-{1})",
-    "Tanh": "Math.tanh({0})",
     "Where": "({0}?{1}:{2})",
 }
 _FUNCTIONS = (
@@ -72,11 +65,9 @@ REDUCTIONS = {
     "ReduceL2": ("0", "s+=square({0})", "Math.sqrt(s)"),
     "ReduceMax": ("-Infinity", "s=Math.max(s,{0})", "s"),
     "ReduceMean": ("0", "s+={0}", "s/{n}"),
-    "ReduceMin": ("Infinity", "s=Math.min(s,{0})", "s"),
-    "ReduceProd": ("1", "s*={0}", "s"),
     "ReduceSum": ("0", "s+={0}", "s"),
 }
-RESHAPES = {"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
+RESHAPES = {"Identity", "Reshape", "Squeeze", "Unsqueeze"}
 # Characters of typed arrays by dtype; constants are also stored in half precision, h.
 CODES = {"float32": "f", "float64": "d", "int64": "d", "int32": "i", "bool": "b"}
 _STORED = {"d": "<f8", "f": "<f4", "i": "<i4", "h": "<f2", "b": "u1"}  # by alignment
@@ -616,43 +607,19 @@ class _Compiler:
     def _gathernd(self, node: onnx.NodeProto, batch_dims: int = 0) -> None:
         if batch_dims:
             raise UserError("a page cannot run this model: its graph has a GatherND of batches")
-        out, data = self._output(node), self._view(node.input[0])
-        rows, indices, place = self._selected(data, node.input[1], out.layout.shape)
+        out, data, given = self._output(node), *map(self._view, node.input)
+        shape, count = out.layout.shape, given.layout.shape[-1]
+        steps, lengths = data.layout.strides[:count], data.layout.shape[:count]
+        rows = data[(*(0,) * count, ...)].broadcast(shape)  # at index 0
+        after = (None,) * (data.layout.ndim - count)
+        indices = [given[(..., i, *after)].broadcast(shape) for i in range(count)]
 
         def body(at: str, x: str, *index: str) -> str:
-            return f"o[{at}]=a[{x}+{place(_elements(index, 2))}];"
+            terms = zip(_elements(index, 2), lengths, steps, strict=True)
+            place = "+".join(f"from({each},{length})*{step}" for each, length, step in terms)
+            return f"o[{at}]=a[{x}+{place}];"
 
         self._emit([out, rows, *indices], body)
-
-    def _scatternd(self, node: onnx.NodeProto, reduction: bytes = b"none") -> None:
-        out, updates = self._copied(node), self._view(node.input[2])
-        rows, indices, place = self._selected(out, node.input[1], updates.layout.shape)
-
-        def body(at: str, x: str, *index: str) -> str:
-            return f"o[{at}+{place(_elements(index, 2))}]{_UPDATES[reduction]}a[{x}];"
-
-        self._emit([rows, updates, *indices], body)
-
-    def _selected(
-        self, data: _View, indices: str, shape: Sequence[int]
-    ) -> tuple[_View, list[_View], Callable[[Sequence[str]], str]]:
-        """Return what indices [..., N] select: N indices lead to rows of `data`.
-
-        The first are views of the rows at index 0 and of each index, of a shape; the last makes the
-        text of the distance to a row from the texts of its indices.
-        """
-        given = self._view(indices)
-        count = given.layout.shape[-1]
-        steps, lengths = data.layout.strides[:count], data.layout.shape[:count]
-        rows = data[(*(0,) * count, ...)].broadcast(shape)
-        after = (None,) * (data.layout.ndim - count)
-        views = [given[(..., i, *after)].broadcast(shape) for i in range(count)]
-
-        def place(index: Sequence[str]) -> str:
-            terms = zip(index, lengths, steps, strict=True)
-            return "+".join(f"from({each},{length})*{step}" for each, length, step in terms)
-
-        return rows, views, place
 
     def _gatherelements(self, node: onnx.NodeProto, axis: int = 0) -> None:
         out, data, indices = self._output(node), *map(self._view, node.input)
