@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from musicgen.errors import UserError
-from musicgen.midi.score import NoteArray
+from musicgen.midi.score import NoteArray, Track
 
 META, SYSEX, END_OF_TRACK = 0xFF, 0xF0, 0x2F
 TRACK_NAME, MARKER = 0x03, 0x06  # kinds of meta events
@@ -78,6 +78,13 @@ def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
         yield Event(time, status, content, at)
         if status == META and data[content : content + 1] == bytes([END_OF_TRACK]):
             return
+
+
+def head_rows(track: Track, channel: int, program_tick: int = 0) -> Iterator[Row]:
+    """Yield the name of a track, and its program, which drums do not have."""
+    yield 0, OTHER, text_bytes(TRACK_NAME, track.name)
+    if not track.is_drum:
+        yield program_tick, OTHER, bytes([0xC0 | channel, track.program])
 
 
 def note_rows(channel: int, notes: NoteArray) -> Iterator[Row]:

@@ -24,6 +24,7 @@ from musicgen.midi.events import (
     Row,
     find_chunks,
     find_events,
+    head_rows,
     note_rows,
     read_text,
     text_bytes,
@@ -268,7 +269,8 @@ def _place(
             if not (track.is_drum or free):
                 raise UserError("it leaves too few MIDI channels for the continuation")
             channel = DRUM_CHANNEL if track.is_drum else free.pop(0)
-            new = _new_track(track, channel, end if channel in used else 0)
+            head = head_rows(track, channel, end if channel in used else 0)
+            new = _FileTrack(after=list(head))
             found[index] = [_Part(new, channel)]
         elif index in new_programs:
             for file_track, channel in found[index]:
@@ -279,14 +281,6 @@ def _place(
         for number, part in enumerate(found[index]):
             placed.append((replace(track, notes=track.notes[part_of == number]), part))
     return placed
-
-
-def _new_track(track: Track, channel: int, program_tick: int) -> _FileTrack:
-    new = _FileTrack()
-    new.add(0, OTHER, text_bytes(TRACK_NAME, track.name))
-    if not track.is_drum:
-        new.add(program_tick, OTHER, (0xC0 | channel, track.program))
-    return new
 
 
 def _end_before_struck_again(

@@ -18,9 +18,9 @@ from musicgen.midi.events import (
     Row,
     find_chunks,
     find_events,
+    head_rows,
     note_rows,
     read_text,
-    text_bytes,
     track_chunk,
 )
 from musicgen.midi.score import NoteArray, Track, notes_from
@@ -140,10 +140,8 @@ def replace_notes(
             if not (track.is_drum or free):
                 raise UserError("it leaves too few MIDI channels for the new parts")
             channel = DRUM_CHANNEL if track.is_drum else free.pop(0)
-            head = [(0, OTHER, text_bytes(TRACK_NAME, track.name))]
-            if not track.is_drum:
-                head.append((0, OTHER, bytes([0xC0 | channel, track.program])))
-            chunks.append(track_chunk([*head, *note_rows(channel, track.notes)]))
+            rows_of_track = *head_rows(track, channel), *note_rows(channel, track.notes)
+            chunks.append(track_chunk(rows_of_track))
         num_tracks = sum(chunk.startswith(b"MTrk") for chunk in chunks)
         chunks[0] = chunks[0][:8] + b"\0\1" + num_tracks.to_bytes(2, "big") + chunks[0][12:]
     return b"".join(chunks)
