@@ -341,16 +341,6 @@ def yardstick(lines: Sequence[Sequence[str]]) -> list[Row]:
     return table
 
 
-def marks(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """LABEL | ROW: test accuracies by seed, by index and by row and column."""
-    rows = result("marks_small")["rows"]
-    return [
-        {"": label}
-        | {way: ", ".join(f"{x:.3f}" for x in found) for way, found in rows[name].items()}
-        for label, name in lines
-    ]
-
-
 def recall(lines: Sequence[Sequence[str]]) -> list[Row]:
     """LABEL | MODEL | rows or continuations: losses by bar, or what 16 new bars measure."""
     content = result("recall")
@@ -474,7 +464,7 @@ KINDS = (
     race,
     recall,
 )
-KINDS += (every_encoding, some_encodings, chorales, yardstick, in_key, marks, scale)
+KINDS += (every_encoding, some_encodings, chorales, yardstick, in_key, scale)
 KINDS += (race_recall, race_costs, speedrun)
 TABLES = {kind.__name__: kind for kind in KINDS}
 

@@ -68,10 +68,6 @@ def prepare(cfg: DictConfig) -> None:
     tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     corpus = EncodedCorpus.of(instantiate(cfg.data, _convert_="all"), tokenizer, cfg.loader)
     log(f"ready: {len(corpus.cache)} pieces in {corpus.cache.folder}")
-    if cfg.audit:
-        from musicgen.evaluation.audit import audit, write_audit
-
-        write_audit(audit(corpus), corpus.corpus, Path(cfg.out).expanduser())
 
 
 def _check_corpus(cfg: DictConfig) -> None:

@@ -1,4 +1,4 @@
-"""musicgen-prepare: a corpus is encoded and audited."""
+"""musicgen-prepare: a corpus is encoded without training."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from tests.end_to_end.command_line import assert_one_line, succeed
 SCRIPT = "tests/end_to_end/prepare_script.py"
 
 
-def test_an_audit_names_leaks_and_leaves_them_out(here, tmp_path):
+def test_duplicates_are_named_and_pieces_left_out_by_name(here, tmp_path):
     for i, split in enumerate(("train", "train", "val", "test")):
         (tmp_path / f"midi/{split}").mkdir(parents=True, exist_ok=True)
         score = melody(i if split != "test" else 0, 200)
         (tmp_path / f"midi/{split}/{i}.mid").write_bytes(dumps(score))
     corpus = ["data=midi_folder", "data.root=midi"]
-    done = succeed(here(tmp_path, SCRIPT, *corpus, "audit=true"))
-    assert "another split: test/3.mid with train/0.mid; musicgen-prepare audit=true" in done.stderr
-    assert "data.exclude=outputs/audit/exclude.txt (1 piece)" in done.stderr
-    assert (tmp_path / "outputs/audit/exclude.txt").read_text() == "test/3.mid\n"
-    corpus.append("data.exclude=outputs/audit/exclude.txt")
     done = succeed(here(tmp_path, SCRIPT, *corpus))
-    assert "warning" not in done.stderr
+    assert "duplicates: 1, 1 of them in another split" in done.stderr
+    assert "train/0.mid = test/3.mid" in done.stderr
+    (tmp_path / "exclude.txt").write_text("test/3.mid\n")
+    corpus.append("data.exclude=exclude.txt")
+    done = succeed(here(tmp_path, SCRIPT, *corpus))
+    assert "duplicates: none" in done.stderr
     (tmp_path / "midi/test/3.mid").unlink()
     assert_one_line(here(tmp_path, SCRIPT, *corpus), "exclude=test/3.mid: expected the name")
 

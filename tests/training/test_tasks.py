@@ -76,20 +76,6 @@ def test_batch_norm_counts_the_batches_of_training_alone(run, tmp_path):
     assert state["model.layers.0.ff_norm.norm.num_batches_tracked"] == 3
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_two_dimensions_tell_near_marks_sooner_than_one(run):
-    settings = ("data.side=8", "loader.length=64", "data.num_val=200")
-    settings += ("trainer.max_steps=80", "trainer.val_check_interval=80")
-    two = ("model.position.coordinates=2", "model.position.training_length=[8,8]")
-    accuracy = [
-        run(name, *settings, *extra, base=("experiment=marks_small",))["val/accuracy"][-1]
-        for name, extra in {"two": two, "one": ()}.items()
-    ]
-    assert accuracy[0] > 0.97  # 1.00 and .86 when it was written
-    assert accuracy[1] < 0.92
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -98,7 +84,7 @@ def test_two_dimensions_tell_near_marks_sooner_than_one(run):
         (["task=language_modeling", "data.root=."], "not found; download wikitext"),
         (
             [
-                *("task=marks", "data.side=4", "loader.length=16", "position=rope"),
+                *("task=pathfinder", "data.side=4", "loader.length=16", "position=rope"),
                 *("attention=softmax", "span=gaussian", "model.span.training_length=[4,4]"),
             ],
             "position=rope would read the row alone",

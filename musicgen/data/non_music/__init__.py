@@ -3,7 +3,6 @@
 from musicgen.data.non_music.base import Example, ExampleCorpus
 from musicgen.data.non_music.cifar10 import CIFAR10
 from musicgen.data.non_music.listops import ListOps
-from musicgen.data.non_music.marks import Marks
 from musicgen.data.non_music.pathfinder import Pathfinder
 from musicgen.data.non_music.texts import AAN, IMDb
 from musicgen.data.non_music.wikitext import WikiText
@@ -15,7 +14,6 @@ __all__ = [
     "ExampleCorpus",
     "IMDb",
     "ListOps",
-    "Marks",
     "Pathfinder",
     "WikiText",
 ]

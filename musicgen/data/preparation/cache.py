@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from musicgen.data.corpora.base import SPLITS, Piece
 from musicgen.data.preparation.duplicates import SKETCH_SIZE, find_duplicates
 from musicgen.data.preparation.encoding import EncodedPiece, PieceRecord
-from musicgen.data.preparation.shared import PassageHashes, find_shared
 from musicgen.data.preparation.splits import split_groups
 from musicgen.data.preparation.summary import SUMMARY, summarise, write_table
 from musicgen.errors import UserError
@@ -136,9 +135,7 @@ def build_cache(
     for i, original in originals.items():
         duplicate_of[i] = pieces[original].name
     write_table(folder, records(), splits, duplicate_of)
-    leaks = find_shared(PassageHashes(sketches, kept), split_names)
-    pairs = {pieces[kept[i]].name: pieces[kept[other]].name for i, other, *_ in leaks}
-    summary = summarise(records(), splits, duplicate_of, pairs)
+    summary = summarise(records(), splits, duplicate_of)
     (folder / SUMMARY).write_text(summary + "\n", encoding="utf-8", errors="surrogateescape")
     (folder / _SKETCHES).unlink()
 

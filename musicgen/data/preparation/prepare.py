@@ -38,7 +38,7 @@ from musicgen.data.preparation.encoding import (
     piece_digest,
 )
 from musicgen.data.preparation.store import PieceStore
-from musicgen.data.preparation.summary import TABLE, WARNING, read_summary
+from musicgen.data.preparation.summary import SUMMARY, TABLE
 from musicgen.data.preparation.workers import Failure, run_limited
 from musicgen.errors import UserError, parameter_of
 from musicgen.text import pluralize
@@ -110,13 +110,7 @@ class EncodedCorpus:
         """
         if self._cache is None:
             job = _Preparation(self)
-            self._cache = job.find_cache()
-            if self._cache is None:
-                self._cache = job.make_cache()
-            else:
-                for line in read_summary(self._cache.folder):
-                    if line.startswith(WARNING):
-                        warn(line)
+            self._cache = job.find_cache() or job.make_cache()
         return self._cache
 
     def find_cache(self) -> TokenCache | None:
@@ -183,8 +177,8 @@ class _Preparation:
                     )
                     records = partial(self._records, store)
                     build_cache(new_folder, self.pieces, encoded, records, self.encoded.fractions)
-                for line in read_summary(folder):
-                    log(line, "yellow" if line.startswith(WARNING) else None)
+                for line in (folder / SUMMARY).read_text("utf-8", "surrogateescape").splitlines():
+                    log(line)
                 log(f"in {folder}; every piece in {folder / TABLE}")
         return TokenCache(folder)
 

@@ -16,7 +16,6 @@ from musicgen.text import csv_cell, pluralize
 from musicgen.tokenization.base import EncodingSummary
 
 TABLE, SUMMARY = "report.csv", "summary.txt"
-WARNING = "warning: "
 _NUM_REASONS = 12
 
 
@@ -44,17 +43,9 @@ def write_table(
 
 
 def summarise(
-    records: Iterable[PieceRecord],
-    splits: Sequence[str],
-    originals: Sequence[str],
-    leaks: Mapping[str, str],
+    records: Iterable[PieceRecord], splits: Sequence[str], originals: Sequence[str]
 ) -> str:
-    """Summarise the corpus in a few lines.
-
-    Args:
-        records, splits, originals: see `write_table`.
-        leaks: a piece of another split that shares much with a held-out one, by the latter's name.
-    """
+    """Summarise the corpus in a few lines; arguments as for `write_table`."""
     tokens, per_bar, bars = array("q"), array("d"), 0
     total = EncodingSummary()
     dropped: Counter[str] = Counter()
@@ -94,38 +85,21 @@ def summarise(
         notes,
     ]
     lines += _ranking("rules", rules)
-    lines += _duplicates(duplicates)
-    # Equal pieces without a passage, and splits that a corpus itself gives.
-    for name, original, split in duplicates:
-        if split != split_of[original] and leaks.get(original) != name:
-            leaks = {name: original} | dict(leaks)
-    lines += _leaks(leaks)
+    lines.append(_duplicates(duplicates, split_of))
     lines += _ranking(f"left out: {skipped.total()} of {len(splits)} pieces", skipped)
     return "\n".join(lines)
 
 
-def read_summary(folder: Path) -> list[str]:
-    """Return the lines of a cache's summary."""
-    return (folder / SUMMARY).read_text("utf-8", "surrogateescape").splitlines()
-
-
-def _duplicates(duplicates: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Describe the duplicates, each with its original."""
+def _duplicates(duplicates: Sequence[tuple[str, str, str]], split_of: Mapping[str, str]) -> str:
+    """Describe the duplicates: each one's name, original and split."""
     if not duplicates:
-        return ["duplicates: none"]
-    pairs = name_few([f"{name} = {original}" for name, original, _ in duplicates])
-    return [f"duplicates: {len(duplicates)}, in the splits of their originals: {pairs}"]
-
-
-def _leaks(leaks: Mapping[str, str]) -> list[str]:
-    """Warn of pieces that share much with a piece of another split."""
-    if not leaks:
-        return []
-    pairs = name_few([f"{name} with {other}" for name, other in leaks.items()])
-    return [
-        f"{WARNING}pieces for validation or testing share much with those of another split: "
-        f"{pairs}; musicgen-prepare audit=true shows them"
-    ]
+        return "duplicates: none"
+    apart = [(name, other) for name, other, split in duplicates if split != split_of[other]]
+    where = "in the splits of their originals"
+    if apart:
+        where = f"{len(apart)} of them in another split than the original, as the corpus has it"
+    pairs = [f"{name} = {other}" for name, other in apart or (row[:2] for row in duplicates)]
+    return f"duplicates: {len(duplicates)}, {where}: {name_few(pairs)}"
 
 
 def _ranking(title: str, counts: Counter[str]) -> list[str]:
@@ -139,5 +113,6 @@ def _ranking(title: str, counts: Counter[str]) -> list[str]:
 
 
 def name_few(names: Sequence[str], count: int = 5) -> str:
+    """Join the first names, and say how many more there are."""
     more = f" and {len(names) - count} more" if len(names) > count else ""
     return ", ".join(names[:count]) + more

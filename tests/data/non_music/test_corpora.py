@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from musicgen.data.non_music import AAN, CIFAR10, IMDb, Marks, Pathfinder, WikiText
+from musicgen.data.non_music import AAN, CIFAR10, IMDb, Pathfinder, WikiText
 from musicgen.errors import ParameterError, UserError
 from tests.data.non_music import samples
 
@@ -130,18 +130,6 @@ def test_wikitext(tmp_path):
     small = wikitext(tmp_path / "wiki", tmp_path / "cache", num_words=3)
     assert small.words == ["the", "<eos>", "<unk>"]
     assert small.split("train", 9)[0].sequences[0].max() == 4
-
-
-def test_marks_are_near_or_far_and_balanced():
-    corpus = Marks(side=9, reach=2, num_train=400, num_val=9, num_test=9, corpus_seed=0)
-    split = corpus.split("train", 81)
-    for example in examples(split):
-        rows, columns = np.divmod(np.flatnonzero(example.sequences[0]), 9)
-        assert len(rows) == 2
-        near = abs(rows[0] - rows[1]) <= 2 and abs(columns[0] - columns[1]) <= 2
-        assert example.target == near
-    assert 150 < sum(x.target for x in examples(split)) < 250
-    assert not np.array_equal(split[0].sequences[0], corpus.split("val", 81)[0].sequences[0])
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,22 @@ import pytest
 import torch
 
 from musicgen.batches import IGNORED
-from musicgen.data.non_music import AAN, Example, Marks
+from musicgen.data.non_music import AAN, Example, ExampleCorpus
+from musicgen.data.non_music.base import MappedExamples
 from musicgen.data.non_music.datamodule import ShuffledExamples, collate
 from musicgen.errors import ParameterError
 from tests.data.listed import on_rank
 from tests.data.settings import ExampleDataModule
 
 
-def marks():
-    return Marks(side=4, reach=2, num_train=20, num_val=4, num_test=4, corpus_seed=0)
+class Images(ExampleCorpus):
+    """Images of 4 × 4 pixels, all different."""
+
+    vocab_size, num_outputs, grid = 20, 20, (4, 4)
+
+    def split(self, name, length):
+        numbers = range(20) if name == "train" else range(4)
+        return MappedExamples(numbers, lambda i: Example((np.full(16, i),), i))
 
 
 def sequence(*ids):
@@ -55,7 +62,7 @@ def test_vectors_and_grids():
 
 
 def test_two_coordinates_are_those_of_an_image(tmp_path):
-    data = ExampleDataModule(marks(), length=16, batch_size=2, coordinates=("index", "time"))
+    data = ExampleDataModule(Images(), length=16, batch_size=2, coordinates=("index", "time"))
     batch = next(iter(data.val_dataloader()))
     assert batch.positions.shape == (1, 16, 2)
     with pytest.raises(ParameterError, match=r"coordinates=.*expected index"):
@@ -99,7 +106,7 @@ def test_batches_hold_sequences_of_similar_lengths():
 
 
 def test_processes_share_the_examples_for_evaluation():
-    data = ExampleDataModule(marks(), length=16, batch_size=1)
+    data = ExampleDataModule(Images(), length=16, batch_size=1)
     whole = [batch.targets.tolist() for batch in data.val_dataloader()]
 
     def part(rank, world_size):
@@ -111,7 +118,7 @@ def test_processes_share_the_examples_for_evaluation():
 
 
 def test_a_resumed_run_continues_the_stream():
-    data = ExampleDataModule(marks(), length=16, batch_size=2, seed=5)
+    data = ExampleDataModule(Images(), length=16, batch_size=2, seed=5)
     whole = [batch.tokens for batch in data.train_dataloader()]
     assert len(whole) == 10
     rest = [batch.tokens for batch in on_rank(data, 0, 1, 7).train_dataloader()]

@@ -2,7 +2,7 @@ import tracemalloc
 
 from benchmarks.scale import made_results, write_corpus
 from musicgen.data.corpora import MidiFolder
-from musicgen.data.preparation import prepare, shared
+from musicgen.data.preparation import prepare
 from musicgen.tokenization import REMI
 from tests.data.settings import encoded_corpus
 
@@ -11,7 +11,6 @@ def test_preparing_a_piece_takes_a_kilobyte(tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "run_limited", made_results)
     # What is worked on at once is small here, so that memory is that of the pieces.
     monkeypatch.setattr(prepare, "_COMMIT_PIECES", 250)
-    monkeypatch.setattr(shared, "_BLOCK", 32)
 
     def peak(num_pieces, attempt):
         corpus = MidiFolder(tmp_path / str(num_pieces), group=None, exclude=None)
