@@ -63,7 +63,6 @@ def may_compose_in(folder: Path) -> bool:
 
 def _plan(kind: Kind, seed: int, num_pieces: int) -> Iterator[tuple[str, Callable[[], Score]]]:
     """Yield the name of each piece, and what composes it."""
-    families = list(FAMILIES)
     for index in range(num_pieces):
         if kind == "pop":
             yield f"pop_{index:04d}.mid", partial(compose_pop, seed, index)
@@ -73,10 +72,10 @@ def _plan(kind: Kind, seed: int, num_pieces: int) -> Iterator[tuple[str, Callabl
             name = f"band-{band:04d}"
             yield f"{name}/{name}_{song}.mid", partial(compose_band, seed, band, song)
             continue
-        turn, number = divmod(index, len(families))
+        turn, number = divmod(index, len(FAMILIES))
         turn, style = divmod(turn, STYLES_AT_A_TIME)
         block, song = divmod(turn, SONGS_PER_STYLE)
         style += STYLES_AT_A_TIME * block
-        family = families[number]
+        family = [*FAMILIES][number]
         name = f"{family}/{family}-{style:02d}_{song}.mid"
         yield name, partial(compose_groove, seed, family, style, song)

@@ -32,16 +32,15 @@ class Chord:
 
 
 @dataclass(frozen=True)
-class Key:
+class Scale:
+    """A scale: its tonic as a pitch class, and its mode, major or minor."""
+
     tonic: int
     mode: str
 
     @property
-    def scale(self) -> tuple[int, ...]:
+    def pitch_classes(self) -> tuple[int, ...]:
         return tuple((self.tonic + step) % 12 for step in _SCALES[self.mode])
-
-    def transposed(self, semitones: int) -> Key:
-        return replace(self, tonic=(self.tonic + semitones) % 12)
 
 
 @cache
@@ -60,24 +59,22 @@ def spell(numeral: str, tonic: int) -> Chord:
     accidental, degree, suffix = match.groups()
     root = tonic + _STEPS[degree.upper()] + {"b": -1, "#": 1, "": 0}[accidental]
     minor = degree.islower()
-    quality = {"": "m" if minor else "M", "7": "m7" if minor else "7", "h7": "/o7"}.get(
-        suffix, suffix
-    )
-    assert quality in INTERVALS, f"unknown quality: {numeral}"
+    short = {"": "m" if minor else "M", "7": "m7" if minor else "7", "h7": "/o7"}
+    quality = short.get(suffix, suffix)
     return Chord(root % 12, quality, root % 12)
 
 
 @cache
-def scale_over(chord: Chord, key: Key) -> tuple[int, ...]:
+def scale_over(chord: Chord, scale: Scale) -> tuple[int, ...]:
     """Return the pitch classes that a melody may use over a chord, sorted.
 
-    A chord tone outside the key replaces the scale notes a semitone away from it.
+    A chord tone outside the scale replaces the scale notes a semitone away from it.
     """
     tones = set(chord.pitch_classes)
-    foreign = tones - set(key.scale)
+    foreign = tones - set(scale.pitch_classes)
     kept = {
         note
-        for note in key.scale
+        for note in scale.pitch_classes
         if note in tones or not any((note - other) % 12 in (1, 11) for other in foreign)
     }
     return tuple(sorted(kept | tones))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
+from typing import TypeVar
+
 import numpy as np
 
 from musicgen.midi import NOTE, NoteArray, sort_notes
 
 TICKS_PER_BEAT = 480
+
+V = TypeVar("V")
 
 
 def remove_overlaps(rows: list[tuple[int, int, int, int]], step: int) -> NoteArray:
@@ -24,12 +30,14 @@ def remove_overlaps(rows: list[tuple[int, int, int, int]], step: int) -> NoteArr
     notes["duration"] *= step
     order = np.lexsort((-notes["duration"], -notes["velocity"], notes["onset"], notes["pitch"]))
     notes = notes[order]
-    again = np.zeros(len(notes), bool)
-    again[1:] = (notes["pitch"][1:] == notes["pitch"][:-1]) & (
-        notes["onset"][1:] == notes["onset"][:-1]
-    )
-    notes = notes[~again]
+    _, first = np.unique(notes["pitch"] << 32 | notes["onset"], return_index=True)
+    notes = notes[first]
     same = notes["pitch"][1:] == notes["pitch"][:-1]
     gap = np.where(same, np.diff(notes["onset"]), np.iinfo(np.int64).max)
     notes["duration"][:-1] = np.minimum(notes["duration"][:-1], gap)
     return sort_notes(notes)
+
+
+def changes(events: list[tuple[int, V]]) -> list[tuple[int, V]]:
+    """Return the (tick, value) events whose value differs from the previous one."""
+    return [next(run) for _, run in groupby(events, key=itemgetter(1))]

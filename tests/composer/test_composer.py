@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
-import pretty_midi
 import pytest
 import symusic
 from hypothesis import given, settings
@@ -19,32 +17,20 @@ from musicgen.composer import FAMILIES, compose_band, compose_corpus, compose_gr
 from musicgen.composer.groove.bands import _strum
 from musicgen.composer.groove.patterns import parse
 from musicgen.composer.groove.song import PARTS
-from musicgen.composer.harmony import (
-    INTERVALS,
-    ROOTS,
-    Chord,
-    Key,
-    lead_basses,
-    scale_over,
-    spell,
-    voice,
-)
+from musicgen.composer.harmony import Chord, Scale, lead_basses, scale_over, spell, voice
 from musicgen.composer.render import remove_overlaps
 from musicgen.evaluation.descriptors import chord_changes
 from musicgen.metrics.key import find_key, in_key_share
 from musicgen.metrics.listening import listening_measures
 from musicgen.metrics.style import style_similarity
 from musicgen.midi import Score, dumps, find_midi, pitched_notes
+from musicgen.tokenization.chords.symbols import INTERVALS, ROOTS
 
 seeds = st.integers(0, 2**40)
 families = st.sampled_from(sorted(FAMILIES))
 
 
 def test_same_seed_gives_the_same_bytes_in_every_process():
-    pieces = [compose_pop(3, i) for i in range(6)]
-    pieces += [compose_groove(3, family, 1, 2) for family in FAMILIES]
-    pieces += [compose_band(3, band, 1) for band in range(5)]
-    here = hashlib.sha256(b"".join(map(dumps, pieces))).hexdigest()
     code = """
 import hashlib
 from musicgen.composer import FAMILIES, compose_band, compose_groove, compose_pop
@@ -52,93 +38,74 @@ from musicgen.midi import dumps
 pieces = [compose_groove(3, family, 1, 2) for family in FAMILIES]
 pieces += [compose_band(3, band, 1) for band in range(5)]
 pieces = [compose_pop(3, i) for i in range(6)] + pieces
-print(hashlib.sha256(b"".join(map(dumps, pieces))).hexdigest())
+digest = hashlib.sha256(b"".join(map(dumps, pieces))).hexdigest()
 """
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
-    there = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
-    assert there.strip() == here
-
-
-def test_global_random_state_is_not_used():
-    np.random.seed(0)  # noqa: NPY002
+    command = [sys.executable, "-c", f"{code}print(digest)"]
+    there = subprocess.check_output(command, env=environment, text=True)
     before = np.random.get_state()[1].tolist()  # noqa: NPY002
-    first = compose_pop(0, 0)
+    here: dict = {}
+    exec(code, here)
+    assert there.strip() == here["digest"]
     assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
-    np.random.seed(1)  # noqa: NPY002
-    assert compose_pop(0, 0) == first
 
 
 def test_pieces_differ():
     pieces = [compose_pop(seed, index) for seed in range(3) for index in range(10)]
-    pieces += [
-        compose_groove(seed, "funk", style, song)
-        for seed in range(2) for style in range(2) for song in range(2)
-    ]  # fmt: skip
+    pieces += [compose_groove(*n[:1], "funk", *n[1:]) for n in product(range(2), repeat=3)]
     assert len({dumps(piece) for piece in pieces}) == len(pieces)
+
+
+def all_within(values: np.ndarray, allowed: range) -> bool:
+    return set(values.tolist()) <= set(allowed)
+
+
+def assert_playable(score: Score, step: int, velocities: range) -> None:
+    """Notes lie on a grid, none lasts into the next of its pitch, and another reader finds all."""
+    for track in score.tracks:
+        assert all_within(track.notes["onset"], range(0, score.end, step))
+        assert all_within(track.notes["duration"], range(step, 1921, step))
+        assert all_within(track.notes["pitch"], range(21, 109))
+        assert all_within(track.notes["velocity"], velocities)
+        for pitch in np.unique(track.notes["pitch"]):
+            same = track.notes[track.notes["pitch"] == pitch]
+            assert (same["onset"][1:] >= (same["onset"] + same["duration"])[:-1]).all()
+    assert symusic.Score.from_midi(dumps(score)).note_num() == score.num_notes
 
 
 @settings(max_examples=40)
 @given(seeds, st.integers(0, 10_000))
 def test_properties_of_pop_pieces(seed, index):
     score = compose_pop(seed, index)
-    bar = 4 * score.ticks_per_beat
-    assert score.ticks_per_beat == 480
-    assert [(track.name, track.program, track.is_drum) for track in score.tracks] == [
-        ("Piano", 0, False)
-    ]
+    assert [(t.name, t.program, t.is_drum) for t in score.tracks] == [("Piano", 0, False)]
     assert [tuple(signature) for signature in score.time_signatures] == [(0, 4, 4)]
     assert 24 <= len(score.bar_starts()) <= 64
-    notes = score.tracks[0].notes
-    assert all_within(notes["onset"], range(0, score.end, 120))
-    assert all_within(notes["duration"], range(120, bar + 1, 120))
-    assert all_within(notes["pitch"], range(21, 109))
-    assert all_within(notes["velocity"], range(40, 87, 2))
-    assert_playable(score)
+    assert_playable(score, 120, range(40, 87, 2))
 
     bpm = score.tempos["bpm"]
     assert all_within(bpm, range(32, 225, 3))
     assert (np.diff(bpm) != 0).all()
     assert (np.diff(score.tempos["tick"], prepend=-1) > 0).all()
-    assert score.tempos["tick"][0] == 0
-
-    assert score.markers[0].tick == 0
+    assert score.tempos["tick"][0] == score.markers[0].tick == 0
     for marker in score.markers:
         root, quality, bass = marker.text.split("_")
-        tones = Chord(ROOTS.index(root), quality, 0).pitch_classes
-        assert ROOTS.index(bass) in tones
-        assert marker.tick % (bar // 2) == 0
-    texts = [marker.text for marker in score.markers]
-    assert all(a != b for a, b in pairwise(texts))
+        assert ROOTS.index(bass) in Chord(ROOTS.index(root), quality, 0).pitch_classes
+        assert marker.tick % 960 == 0
+    assert all(a.text != b.text for a, b in pairwise(score.markers))
 
 
-@settings(max_examples=40)
-@given(seeds, families, st.integers(0, 50), st.integers(0, 50))
-def test_properties_of_grooves(seed, family, style, song):
-    score = compose_groove(seed, family, style, song)
+@settings(max_examples=80)
+@given(seeds, st.none() | families, st.integers(0, 50), st.integers(0, 50))
+def test_properties_of_grooves_and_bands(seed, family, style, song):
+    if family is None:
+        score = compose_band(seed, style, song)
+    else:
+        score = compose_groove(seed, family, style, song)
+        assert 24 * 1920 - 1920 < score.end <= 32 * 1920
+        assert all(len(track.notes) for track in score.tracks[:2])
     assert tuple(track.name for track in score.tracks) == PARTS
     assert [track.is_drum for track in score.tracks] == [name == "Drums" for name in PARTS]
-    assert 24 * 1920 - 1920 < score.end <= 32 * 1920
-    assert all(len(track.notes) for track in score.tracks[:2])
-    for track in score.tracks:
-        notes = track.notes
-        assert all_within(notes["onset"], range(0, score.end, 40))
-        assert all_within(notes["duration"], range(40, 1921, 40))
-        assert all_within(notes["pitch"], range(21, 109))
-        assert all_within(notes["velocity"], range(1, 128))
-    assert_playable(score)
-
-
-@settings(max_examples=40)
-@given(seeds, st.integers(0, 50), st.integers(0, 50))
-def test_properties_of_bands(seed, band, song):
-    score = compose_band(seed, band, song)
-    assert tuple(track.name for track in score.tracks) == PARTS
-    for track in score.tracks:
-        assert all_within(track.notes["onset"], range(0, score.end, 40))
-        assert all_within(track.notes["duration"], range(40, 1921, 40))
-        assert all_within(track.notes["pitch"], range(21, 109))
-        assert all_within(track.notes["velocity"], range(20, 128))
-    assert_playable(score)
+    assert_playable(score, 40, range(20, 128))
 
 
 def test_songs_of_a_band_share_their_style_and_bands_differ_more_than_grooves():
@@ -149,26 +116,6 @@ def test_songs_of_a_band_share_their_style_and_bands_differ_more_than_grooves():
     between_grooves = [style_similarity(a, b) for a, b in pairwise(grooves)]
     assert np.nanmean(same) > 0.75
     assert np.nanmean(others) < np.nanmean(between_grooves) < np.nanmean(same)
-
-
-def test_strummed_chords_begin_one_note_after_another():
-    rows = np.array([(0, 12, 64, 80), (0, 12, 60, 80), (24, 2, 72, 80), (0, 12, 67, 80)])
-    _strum(rows, 1)
-    assert rows[:, :3].tolist() == [[1, 11, 64], [0, 12, 60], [24, 2, 72], [2, 10, 67]]
-
-
-def all_within(values: np.ndarray, allowed: range) -> bool:
-    return set(values.tolist()) <= set(allowed)
-
-
-def assert_playable(score: Score) -> None:
-    """No note lasts into the next of its pitch, and two readers find all notes."""
-    for track in score.tracks:
-        for pitch in np.unique(track.notes["pitch"]):
-            same = track.notes[track.notes["pitch"] == pitch]
-            assert (same["onset"][1:] >= (same["onset"] + same["duration"])[:-1]).all()
-    reread = symusic.Score.from_midi(dumps(score))
-    assert sum(len(track.notes) for track in reread.tracks) == score.num_notes
 
 
 def test_chord_markers_match_the_notes():
@@ -185,24 +132,17 @@ def test_chord_markers_match_the_notes():
     assert np.mean(lowest_is_bass) > 0.98
 
 
-def test_songs_repeat_their_own_material():
-    """Bars recur within a piece far more often than in other pieces."""
-    pieces = [bars_of(compose_pop(0, index)) for index in range(12)]
+def test_bars_recur_within_a_piece_far_more_often_than_in_others():
+    pieces = []
+    for index in range(12):
+        bars: dict[int, set] = {}
+        for onset, _, pitch, _ in compose_pop(0, index).tracks[0].notes.tolist():
+            bars.setdefault(onset // 1920, set()).add((onset % 1920, pitch))
+        pieces.append([*map(frozenset, bars.values())])
     own = np.mean([len(bars) - len(set(bars)) > 0.15 * len(bars) for bars in pieces])
     foreign = [len(set(a) & set(b)) for i, a in enumerate(pieces) for b in pieces[:i]]
     assert own > 0.7
     assert np.mean(foreign) < 0.5
-
-
-def bars_of(score: Score) -> list[frozenset[tuple[int, int]]]:
-    """The notes of every bar as a set of (onset in the bar, pitch)."""
-    notes = score.tracks[0].notes
-    bars = []
-    for start in score.bar_starts().tolist():
-        inside = notes[(notes["onset"] >= start) & (notes["onset"] < start + 1920)]
-        onsets, pitches = (inside["onset"] - start).tolist(), inside["pitch"].tolist()
-        bars.append(frozenset(zip(onsets, pitches, strict=True)))
-    return bars
 
 
 def test_pop_pieces_are_near_real_ones():
@@ -235,6 +175,13 @@ def test_corpus_is_varied():
 
 def test_styles_of_a_family_resemble_each_other():
     """The nearest style by the drums' onset profile is mostly one of the same family."""
+
+    def drum_profile(score):
+        notes = score.tracks[1].notes
+        counts = np.zeros((48, 128))
+        np.add.at(counts, (notes["onset"] // 40 % 48, notes["pitch"]), 1)
+        return counts.ravel() / np.linalg.norm(counts)
+
     keys = [(family, style) for family in FAMILIES for style in range(3)]
     profiles = np.array([drum_profile(compose_groove(0, *key, 0)) for key in keys])
     similarity = profiles @ profiles.T - 2 * np.eye(len(keys))
@@ -245,53 +192,27 @@ def test_styles_of_a_family_resemble_each_other():
         assert profile @ drum_profile(compose_groove(0, *key, 1)) > 0.9
 
 
-def drum_profile(score: Score) -> np.ndarray:
-    notes = score.tracks[1].notes
-    counts = np.zeros((48, 128))
-    np.add.at(counts, (notes["onset"] // 40 % 48, notes["pitch"]), 1)
-    return counts.ravel() / np.linalg.norm(counts)
-
-
-def assert_hold(paths, scores) -> None:
-    """Files hold these pieces, which another reader finds in them."""
-    for path, score in zip(paths, scores, strict=True):
-        assert path.read_bytes() == dumps(score)
-        found = pretty_midi.PrettyMIDI(str(path)).instruments
-        assert sum(len(instrument.notes) for instrument in found) == score.num_notes
-
-
-def test_corpus_on_disk(tmp_path):
-    paths = compose_corpus(tmp_path, kind="pop", num_pieces=5, seed=1)
-    assert [path.name for path in paths] == [f"pop_{i:04d}.mid" for i in range(5)]
-    assert find_midi(tmp_path) == paths
-    assert_hold(paths, [compose_pop(1, index) for index in range(5)])
-
-
-def test_families_are_folders(tmp_path):
-    count = 2 * len(FAMILIES)
-    paths = compose_corpus(tmp_path / "new", kind="groove", num_pieces=count, seed=0)
-    assert len(FAMILIES) >= 12
-    assert len(set(paths)) == count
-    parts = [(path.parent.name, *path.stem.rpartition("-")[::2]) for path in paths]
-    assert {family for family, *_ in parts} == set(FAMILIES)
-    assert all(folder == family for folder, family, _ in parts)
-    numbers = [map(int, number.split("_")) for *_, number in parts]
-    scores = [compose_groove(0, p[0], *n) for p, n in zip(parts, numbers, strict=True)]
-    assert_hold(paths, scores)
-    more = compose_corpus(tmp_path / "more", kind="groove", num_pieces=count + 3, seed=0)
-    assert [p.relative_to(tmp_path / "more") for p in more][:count] == [
-        p.relative_to(tmp_path / "new") for p in paths
-    ]
-
-
-def test_larger_corpora_have_more_styles(tmp_path):
-    count = len(FAMILIES) * 3 * 5 + 1  # three styles of five songs, and a song of the next style
-    stems = [p.stem for p in compose_corpus(tmp_path, kind="groove", num_pieces=count, seed=0)]
-    family = stems[0].partition("-")[0]
-    assert len(set(stems)) == count
-    own = {stem for stem in stems if stem.partition("-")[0] == family}
-    expected = {f"{family}-{style:02d}_{song}" for style in range(3) for song in range(5)}
-    assert own == {*expected, f"{family}-03_0"}
+def test_larger_corpora_begin_with_smaller_ones_and_have_more_styles(tmp_path):
+    few, many = (
+        2 * len(FAMILIES),
+        15 * len(FAMILIES) + 1,
+    )  # three styles of five songs, and one song
+    paths, more = (
+        compose_corpus(tmp_path / str(count), kind="groove", num_pieces=count, seed=0)
+        for count in (few, many)
+    )
+    names = [path.relative_to(tmp_path / str(many)).with_suffix("").as_posix() for path in more]
+    assert [f"{path.parent.name}/{path.stem}" for path in paths] == names[:few]
+    family = names[0].partition("/")[0]
+    own = [f"{style:02d}_{song}" for style in range(3) for song in range(5)] + ["03_0"]
+    found = {name for name in names if name.startswith(f"{family}/")}
+    assert found == {f"{family}/{family}-{number}" for number in own}
+    assert len(set(names)) == many
+    assert {name.partition("/")[0] for name in names} == set(FAMILIES)
+    numbers = [map(int, path.stem.rpartition("-")[2].split("_")) for path in paths]
+    folders = [path.parent.name for path in paths]
+    scores = [compose_groove(0, *key, *n) for *key, n in zip(folders, numbers, strict=True)]
+    assert [path.read_bytes() for path in paths] == [*map(dumps, scores)]
 
 
 def test_complete_corpora_are_kept_and_others_composed_again(tmp_path, monkeypatch):
@@ -302,6 +223,9 @@ def test_complete_corpora_are_kept_and_others_composed_again(tmp_path, monkeypat
         return [(path.stat().st_mtime_ns, path.stat().st_ino) for path in paths]
 
     paths = compose()
+    assert [path.name for path in paths] == [f"pop_{i:04d}.mid" for i in range(3)]
+    assert find_midi(tmp_path) == paths
+    assert [path.read_bytes() for path in paths] == [dumps(compose_pop(0, i)) for i in range(3)]
     whole, before = paths[1].read_bytes(), states()
     assert compose() == paths
     assert states() == before
@@ -331,39 +255,33 @@ def test_roman_numerals(numeral, tonic, marker):
     assert spell(numeral, tonic).marker == marker
 
 
-def test_applied_dominants_raise_the_leading_note():
+def test_scales_voicings_and_inversions():
     # Over E7 in C major, G sharp displaces G and the A a semitone above it.
-    assert scale_over(Chord(4, "7", 4), Key(0, "major")) == (0, 2, 4, 5, 8, 11)
-    assert scale_over(Chord(0, "M", 0), Key(0, "major")) == (0, 2, 4, 5, 7, 9, 11)
-
-
-def test_voicings_move_least():
-    # C E G to F: C stays, E and G rise to F and A.
+    assert scale_over(Chord(4, "7", 4), Scale(0, "major")) == (0, 2, 4, 5, 8, 11)
+    assert scale_over(Chord(0, "M", 0), Scale(0, "major")) == (0, 2, 4, 5, 7, 9, 11)
+    # Voicings move least: C E G to F: C stays, E and G rise to F and A.
     assert voice(Chord(5, "M", 5), (60, 64, 67), 57, 70, 3) == (60, 65, 69)
     # A seventh chord in three voices leaves its fifth out.
     assert {p % 12 for p in voice(Chord(7, "7", 7), (60, 64, 67), 57, 70, 3)} == {7, 11, 5}
-
-
-def test_inversions_make_the_bass_move_by_step():
+    # Inversions make the bass move by step.
     chords = [spell(numeral, 0) for numeral in ("I", "V", "vi")]
     assert [chord.bass for chord in lead_basses(chords, keep=set())] == [0, 11, 9]
     assert [chord.bass for chord in lead_basses(chords, keep={1})] == [0, 7, 9]
 
 
-def test_patterns_hold_and_rest():
-    assert parse("1---..5-........") == [(0, 12, "1"), (18, 6, "5")]
-    assert parse("x..x.xx..x.x")[1] == (12, 4, "x")
-    assert parse("") == []
-
-
-def test_removes_overlaps_at_one_pitch():
-    notes = remove_overlaps(
-        [(0, 8, 60, 50), (4, 4, 60, 60), (4, 2, 60, 70), (0, 8, 64, 50)], step=10
-    )
+def test_chords_are_strummed_and_overlaps_at_one_pitch_removed():
+    chord = np.array([(0, 12, 64, 80), (0, 12, 60, 80), (24, 2, 72, 80), (0, 12, 67, 80)])
+    _strum(chord, 1)
+    assert chord[:, :3].tolist() == [[1, 11, 64], [0, 12, 60], [24, 2, 72], [2, 10, 67]]
+    rows = [(0, 8, 60, 50), (4, 4, 60, 60), (4, 2, 60, 70), (0, 8, 64, 50)]
+    notes = remove_overlaps(rows, step=10)
     assert notes.tolist() == [(0, 40, 60, 50), (0, 80, 64, 50), (40, 20, 60, 70)]
 
 
-def test_every_pattern_of_every_family_parses():
+def test_patterns_hold_and_rest_and_those_of_every_family_parse():
+    assert parse("1---..5-........") == [(0, 12, "1"), (18, 6, "5")]
+    assert parse("x..x.xx..x.x")[1] == (12, 4, "x")
+    assert parse("") == []
     for family in FAMILIES.values():
         others = (*family.piano, *family.guitar, *family.strings)
         drums = [pattern for pool in family.drums.values() for pattern in pool]

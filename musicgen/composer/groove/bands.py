@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.composer.draw import chance, generator, pick
 from musicgen.composer.groove.families import FAMILIES
@@ -17,15 +16,13 @@ from musicgen.composer.groove.patterns import Family
 from musicgen.composer.groove.song import STEP, compose_song
 from musicgen.composer.render import remove_overlaps
 from musicgen.midi import Score
+from musicgen.tokenization.vocabulary import IntArray
 
 _INVENTED = 0.7  # of the bands; the others play a known family
 _STROKES = {"bass": "1113578a", "piano": "cccc0123", "guitar": "cccc0123", "strings": "ccc0123"}
 _PLAYS = {"bass": 1.0, "piano": 0.8, "guitar": 0.6, "strings": 0.6}  # share of the bands
 _BEAT = 12  # steps
 _LOWEST, _HIGHEST = 24, 100
-
-Rows = NDArray[np.int64]
-"""Onset and length in steps, pitch, velocity. [num_notes, 4]."""
 
 
 def compose_band(seed: int, band: int, song: int) -> Score:
@@ -100,8 +97,11 @@ def _pattern(
     return pattern
 
 
-def _touch(rng: np.random.Generator, rows: Rows, part: int) -> Rows:
-    """Change how long a part's notes sound and its register, and double some parts in octaves."""
+def _touch(rng: np.random.Generator, rows: IntArray, part: int) -> IntArray:
+    """Change how long a part's notes sound and its register, and double some parts in octaves.
+
+    The rows are onset and length in steps, pitch, velocity: [num_notes, 4].
+    """
     onset, length = rows[:, 0], rows[:, 1]
     scale, shorter, longest = rng.uniform(0.3, 1), rng.integers(1, 3), rng.integers(1, 7)
     onsets = np.unique(onset)
@@ -122,7 +122,7 @@ def _touch(rng: np.random.Generator, rows: Rows, part: int) -> Rows:
     return rows
 
 
-def _strum(rows: Rows, notes_at_a_time: int) -> None:
+def _strum(rows: IntArray, notes_at_a_time: int) -> None:
     """Delay the notes of each chord from the lowest to the highest."""
     order = np.lexsort((rows[:, 2], rows[:, 0]))
     onset = rows[order, 0]

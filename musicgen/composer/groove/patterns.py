@@ -31,12 +31,9 @@ Pattern = list[Hit]
 
 def parse(pattern: str) -> Pattern:
     """Return the strokes of a one-bar string of 16 or 12 cells."""
-    if not pattern:
-        return []
-    cell, odd = divmod(BAR, len(pattern))
-    assert not odd, f"a pattern's cells must divide the bar: {pattern}"
     hits: Pattern = []
     for i, symbol in enumerate(pattern):
+        cell = BAR // len(pattern)
         if symbol == "-":
             hits[-1] = hits[-1]._replace(length=hits[-1].length + cell)
         elif symbol != ".":

@@ -10,7 +10,7 @@ from musicgen.composer.draw import chance, generator, pick
 from musicgen.composer.groove.families import FAMILIES
 from musicgen.composer.groove.patterns import BAR, DRUM_KEYS, Family, Hit, Pattern, parse
 from musicgen.composer.harmony import Chord, ladder, nearest, spell, voice
-from musicgen.composer.render import TICKS_PER_BEAT, remove_overlaps
+from musicgen.composer.render import TICKS_PER_BEAT, changes, remove_overlaps
 from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track
 
 STEP = TICKS_PER_BEAT // 12
@@ -88,11 +88,7 @@ def compose_song(family: Family, seed: int, name: str, style: int, song: int) ->
         tracks,
         np.array([(0, bpm)], TEMPO),
         [TimeSignature(0, 4, 4)],
-        [
-            Marker(bar * BAR * STEP, chord.marker)
-            for bar, chord in enumerate(chords)
-            if bar == 0 or chord != chords[bar - 1]
-        ],
+        [Marker(bar * BAR * STEP, chord.marker) for bar, chord in changes([*enumerate(chords)])],
     )
 
 
@@ -210,9 +206,8 @@ def _pitched_part(
             length = hit.length
             if part != "Bass" and length <= 6:
                 length = max(1, round(length * style.gate))
-            velocity = _LEVELS[part] + (
-                8 if hit.onset % 24 == 0 else 0 if hit.onset % 12 == 0 else -6
-            )
+            accent = 8 if hit.onset % 24 == 0 else 0 if hit.onset % 12 == 0 else -6
+            velocity = _LEVELS[part] + accent
             rows += [(bar * BAR + hit.onset, length, pitch, velocity) for pitch in pitches]
     return rows
 

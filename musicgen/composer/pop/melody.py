@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from musicgen.composer.draw import chance, pick
-from musicgen.composer.harmony import Chord, Key, ladder, nearest, scale_over
+from musicgen.composer.harmony import Chord, Scale, ladder, nearest, scale_over
 
 BAR = 16
 """Steps in a bar: sixteenth notes."""
@@ -141,7 +141,7 @@ class MotifWriter:
 
 
 def realise_melody(
-    motifs: list[Motif], harmony: Harmony, key: Key, *, middle: int, low: int, high: int
+    motifs: list[Motif], harmony: Harmony, scale: Scale, *, middle: int, low: int, high: int
 ) -> list[Note]:
     """Return the melody of motifs over a harmony.
 
@@ -158,11 +158,11 @@ def realise_melody(
         for i, tone in enumerate(motif):
             onset = unit * _UNIT + tone.onset
             chord = chord_at(harmony, onset)
-            scale = ladder(scale_over(chord, key), low, high)
-            rung = scale.index(nearest(scale, pitch)) + tone.move
+            rungs = ladder(scale_over(chord, scale), low, high)
+            rung = rungs.index(nearest(rungs, pitch)) + tone.move
             # Reflect at the ends of the range.
-            rung = abs(rung) if rung < len(scale) else 2 * len(scale) - 2 - rung
-            target = scale[rung]
+            rung = abs(rung) if rung < len(rungs) else 2 * len(rungs) - 2 - rung
+            target = rungs[rung]
             strong = i == 0 or tone.onset % 8 == 0 or tone.length >= 6
             if strong and not tone.leans:
                 tones = ladder(tuple(sorted(chord.pitch_classes)), low, high)

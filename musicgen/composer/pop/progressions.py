@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from musicgen.composer.draw import chance, pick
-from musicgen.composer.harmony import Chord, Key, lead_basses, spell
+from musicgen.composer.harmony import Chord, lead_basses, spell
 
 Bar = tuple[str, ...]
 """The numerals of a bar: one, or two of half a bar each."""
@@ -102,7 +102,6 @@ def draw_section(
         cadence: the ending: full, half or open (the loop continues).
         walking: probability of a functional walk instead of a loop.
     """
-    phrases: list[list[Bar]]
     if chance(rng, walking):
         opening = _walk(rng, mode, min(num_bars, 4))
         answer = opening[:2] + _walk(rng, mode, 2, after=opening[1][0])
@@ -121,13 +120,12 @@ def draw_section(
 
 def close(rng: np.random.Generator, mode: str, cadence: str, bars: list[Bar]) -> list[Bar]:
     """Replace the last two bars by a full or half cadence."""
-    ending: tuple[Bar, ...] = pick(rng, _CADENCES[mode][cadence])
-    return [*bars[:-2], *ending]
+    return [*bars[:-2], *pick(rng, _CADENCES[mode][cadence])]
 
 
-def realise(bars: list[Bar], key: Key, sevenths: dict[str, str]) -> list[tuple[Chord, ...]]:
-    """Return the chords of the bars in a key, inverted for a smooth bass except at both ends."""
-    flat = [spell(sevenths.get(numeral, numeral), key.tonic) for bar in bars for numeral in bar]
+def realise(bars: list[Bar], tonic: int, sevenths: dict[str, str]) -> list[tuple[Chord, ...]]:
+    """Return the chords of the bars on a tonic, inverted for a smooth bass except at both ends."""
+    flat = [spell(sevenths.get(numeral, numeral), tonic) for bar in bars for numeral in bar]
     led = iter(lead_basses(flat, keep={0, len(flat) - 1}))
     return [tuple(next(led) for _ in bar) for bar in bars]
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 
 from musicgen.composer.draw import chance, generator, pick
-from musicgen.composer.harmony import Key, ladder, nearest, scale_over
+from musicgen.composer.harmony import Scale, ladder, nearest, scale_over
 from musicgen.composer.pop.form import CADENCE, ENERGY, Section, draw_form
 from musicgen.composer.pop.melody import (
     BAR,
+    Harmony,
     Motif,
     MotifWriter,
     Note,
@@ -21,10 +21,8 @@ from musicgen.composer.pop.melody import (
 )
 from musicgen.composer.pop.progressions import Bar, close, draw_section, draw_sevenths, realise
 from musicgen.composer.pop.texture import Texture, draw_texture, play
-from musicgen.composer.render import TICKS_PER_BEAT, remove_overlaps
+from musicgen.composer.render import TICKS_PER_BEAT, changes, remove_overlaps
 from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track
-
-V = TypeVar("V", str, float)
 
 _STEP = TICKS_PER_BEAT // 4
 _SOFTEST, _LOUDEST = 40, 86
@@ -93,7 +91,7 @@ class _Song:
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
-        self.key = Key(int(rng.integers(12)), pick(rng, {"major": 3, "minor": 2}))
+        self.scale = Scale(int(rng.integers(12)), pick(rng, {"major": 3, "minor": 2}))
         self.feel = pick(rng, {"straight": 5, "sixteenth": 4, "swing": 2})
         self.bpm = pick(rng, _TEMPI[self.feel]) + int(rng.integers(-6, 7))
         self.writer = MotifWriter(rng, self.feel)
@@ -107,7 +105,7 @@ class _Song:
         rng, energy = self.rng, ENERGY[section.kind]
         bars = draw_section(
             rng,
-            self.key.mode,
+            self.scale.mode,
             section.num_bars,
             CADENCE[section.kind],
             walking=self.walking if section.kind != "chorus" else self.walking / 2,
@@ -123,10 +121,7 @@ class _Song:
     def varied(self, material: _Material, section: Section) -> _Material:
         """Return the material of a repetition, in which motifs and the texture may change."""
         rng = self.rng
-        motifs = list(material.motifs)
-        for i, motif in enumerate(motifs):
-            if chance(rng, 0.4):
-                motifs[i] = self.writer.vary(motif)
+        motifs = [self.writer.vary(m) if chance(rng, 0.4) else m for m in material.motifs]
         textures = material.textures
         if chance(rng, 0.2):
             textures = draw_texture(rng, min(ENERGY[section.kind] + 0.15, 1), self.feel)
@@ -152,14 +147,12 @@ def compose_pop(seed: int, index: int) -> Score:
     tempos: list[tuple[int, float]] = []
     start = 0
     for number, section in enumerate(form):
-        if section.kind in materials:
-            materials[section.kind] = song.varied(materials[section.kind], section)
-        else:
-            materials[section.kind] = song.material(section)
-        material = materials[section.kind]
+        known = materials.get(section.kind)
+        material = song.varied(known, section) if known else song.material(section)
+        materials[section.kind] = material
         last = number == len(form) - 1
         if last and CADENCE[section.kind] != "full":
-            closed = close(rng, song.key.mode, "full", material.bars)
+            closed = close(rng, song.scale.mode, "full", material.bars)
             material = replace(material, bars=closed)
         notes, chords = _section(song, section, material)
         rows += [(start + step, length, pitch, velocity) for step, length, pitch, velocity in notes]
@@ -169,9 +162,9 @@ def compose_pop(seed: int, index: int) -> Score:
     return Score(
         TICKS_PER_BEAT,
         [Track("Piano", 0, False, remove_overlaps(rows, _STEP))],
-        np.array(_changes(tempos), TEMPO),
+        np.array(changes(tempos), TEMPO),
         [TimeSignature(0, 4, 4)],
-        [Marker(*change) for change in _changes(markers)],
+        [Marker(*change) for change in changes(markers)],
     )
 
 
@@ -179,8 +172,8 @@ def _section(
     song: _Song, section: Section, material: _Material
 ) -> tuple[list[tuple[int, int, int, int]], list[tuple[int, str]]]:
     """Return (onset, length, pitch, velocity) rows and (onset, chord) rows, in steps."""
-    key = song.key.transposed(section.shift)
-    harmony = realise(material.bars, key, song.sevenths)
+    scale = replace(song.scale, tonic=(song.scale.tonic + section.shift) % 12)
+    harmony = realise(material.bars, scale.tonic, song.sevenths)
     touch = song.touch
     rows = [
         (onset, length, pitch, touch.velocity(section, onset, accent - 4))
@@ -189,12 +182,12 @@ def _section(
     if section.kind != "intro" or song.sings_intro:
         low, high = song.low, song.low + 21
         middle = low + 9 + material.height + section.shift
-        melody = realise_melody(material.motifs, harmony, key, middle=middle, low=low, high=high)
+        melody = realise_melody(material.motifs, harmony, scale, middle=middle, low=low, high=high)
         for note in shorten_before_next(melody, touch.release):
             extra = touch.lead + touch.slope * (note.pitch - middle)
             velocity = touch.velocity(section, note.onset, extra)
             rows.append((*note, velocity))
-            if (below := _double(note, material.doubling, harmony, key)) is not None:
+            if (below := _double(note, material.doubling, harmony, scale)) is not None:
                 rows.append((*note[:2], below, max(velocity - 6, _SOFTEST)))
     chords = [
         (bar * BAR + i * BAR // len(bar_chords), chord.marker)
@@ -204,14 +197,14 @@ def _section(
     return rows, chords
 
 
-def _double(note: Note, doubling: str, harmony: list, key: Key) -> int | None:
+def _double(note: Note, doubling: str, harmony: Harmony, scale: Scale) -> int | None:
     """Return the pitch that doubles a melody note; None off the beats or without doubling."""
     if doubling == "none" or note.onset % 4:
         return None
     if doubling == "octaves":
         return note.pitch - 12
     chord = chord_at(harmony, note.onset)
-    below = ladder(scale_over(chord, key), note.pitch - 9, note.pitch - 3)
+    below = ladder(scale_over(chord, scale), note.pitch - 9, note.pitch - 3)
     tones = tuple(pitch for pitch in below if pitch % 12 in chord.pitch_classes)
     return nearest(tones or below, note.pitch - 3)
 
@@ -230,8 +223,3 @@ def _on_grid(bpm: float) -> float:
     """Return the nearest tempo of the REMI vocabulary."""
     nearest_step = _SLOWEST + _TEMPO_STEP * round((bpm - _SLOWEST) / _TEMPO_STEP)
     return float(np.clip(nearest_step, _SLOWEST, _FASTEST))
-
-
-def _changes(events: list[tuple[int, V]]) -> list[tuple[int, V]]:
-    """Return the (tick, value) events whose value differs from the previous one."""
-    return [event for i, event in enumerate(events) if i == 0 or event[1] != events[i - 1][1]]

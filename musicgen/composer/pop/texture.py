@@ -190,10 +190,10 @@ def play(textures: tuple[Texture, Texture], harmony: Harmony) -> list[tuple[int,
     for bar, chords in enumerate(harmony):
         texture = textures[bar % 2]
         if bar == len(harmony) - 1 and len(harmony) > 2:
-            texture = [s for s in texture if s.step < 8]
             texture = [
                 s._replace(length=BAR - s.step if s.step + s.length >= 8 else s.length)
                 for s in texture
+                if s.step < 8
             ]
         span = BAR // len(chords)
         if len(chords) == 2:  # mark every change of chord within the bar
