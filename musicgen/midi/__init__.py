@@ -12,7 +12,6 @@ from musicgen.midi.io import (
     without_suffix,
     write,
 )
-from musicgen.midi.pitches import PITCH_CLASSES, pitch_name
 from musicgen.midi.roles import (
     DRUMS,
     notes_by_role,
@@ -23,6 +22,7 @@ from musicgen.midi.roles import (
 from musicgen.midi.score import (
     FERMATA,
     NOTE,
+    PITCH_CLASSES,
     TEMPO,
     Marker,
     NoteArray,
@@ -30,6 +30,7 @@ from musicgen.midi.score import (
     TimeSignature,
     Track,
     notes_from,
+    pitch_name,
     sort_notes,
 )
 

@@ -17,6 +17,8 @@ NOTE = np.dtype([("onset", "i8"), ("duration", "i8"), ("pitch", "i8"), ("velocit
 TEMPO = np.dtype([("tick", "i8"), ("bpm", "f8")])
 """A tempo change, in quarter notes per minute."""
 
+PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
+
 NoteArray = NDArray[np.void]
 TempoArray = NDArray[np.void]
 
@@ -36,6 +38,11 @@ class TimeSignature(NamedTuple):
     tick: int
     numerator: int
     denominator: int
+
+
+def pitch_name(pitch: int) -> str:
+    """Return the name of a MIDI pitch; 60 is C4."""
+    return f"{PITCH_CLASSES[pitch % 12]}{pitch // 12 - 1}"
 
 
 def notes_from(rows: Iterable[tuple[int, int, int, int]]) -> NoteArray:

@@ -10,7 +10,6 @@ from pathlib import Path
 from musicgen.errors import UserError
 from musicgen.midi import read
 from musicgen.tokenization import Tokenizer, frozen_tokenizers
-from musicgen.tokenization.description import describe_tokens
 
 
 def describe_file(path: str, name: str = "remi") -> Iterator[str]:
@@ -24,14 +23,13 @@ def describe_file(path: str, name: str = "remi") -> Iterator[str]:
     tokens, summary = tokenizer.encode_with_summary(score)
     yield f"{Path(path).name}: {len(tokens):,} tokens of {name}; {summary.describe()}"
     yield " bar beat"
-    yield from describe_tokens(tokenizer, tokens, tokenizer.bar_length(score))
+    yield from tokenizer.describe(tokens, tokenizer.bar_length(score))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser("python -m musicgen.tokenization", description=__doc__)
     parser.add_argument("file")
-    known = f"tokenizer=NAME: {', '.join(frozen_tokenizers())}, or a saved .json"
-    parser.add_argument("tokenizer", nargs="?", default="tokenizer=remi", help=known)
+    parser.add_argument("tokenizer", nargs="?", default="remi", help="tokenizer=NAME or FILE.json")
     arguments = parser.parse_args()
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # names of any bytes
     try:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -132,6 +135,20 @@ class Tokenizer(TokenCoordinates):
         """Return the grid steps in a bar of this piece, in the metre of its first note."""
         _, numerator, denominator = score.metre_at(score.start)
         return max(1, 4 * self.steps_per_beat * numerator // denominator)
+
+    def describe(self, tokens: IntArray, bar_length: int) -> Iterator[str]:
+        """Yield a line for each moment: bar and beat, which count from 1, and the tokens' names.
+
+        A beat is a quarter. Without bars among the ids [L], each has `bar_length` grid steps.
+        """
+        bars = self.bar_starts(tokens, bar_length)
+        names = map(self.vocabulary.token, np.asarray(tokens).tolist())
+        pairs = zip(self.times(tokens).tolist(), names, strict=True)
+        for time, moment in groupby(pairs, key=itemgetter(0)):
+            bar = int(np.searchsorted(bars, time, side="right"))
+            beat, part = divmod(Fraction(time - int(bars[bar - 1]), self.steps_per_beat), 1)
+            mixed = f"{beat + 1}+{part}" if part else f"{beat + 1}"
+            yield f"{bar:4} {mixed:8} {' '.join(name for _, name in moment)}"
 
     @abstractmethod
     def find_track(self, track: Track) -> int | None:

@@ -9,7 +9,6 @@ from musicgen.metrics.part_writing import part_writing
 from musicgen.midi import Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.tokenization import Chorale
 from musicgen.tokenization.chorale.frames import score_of_frames
-from musicgen.tokenization.description import describe_tokens
 
 chorale = Chorale()
 FRAMES = [[72, 67, 64, 48], [72, 67, 64, -1], [74, 67, 62, -1], [74, 67, 62, 50], [74, 67, 62, 50]]
@@ -49,7 +48,7 @@ def test_tokens_by_hand():
     assert chorale.decode(tokens) == SCORE == score_of_frames(np.array(FRAMES))
     assert chorale.times(tokens).tolist() == [0] * 5 + [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4 + [5]
     assert chorale.coordinates(tokens, ("index", "time"))[:, 0].tolist() == list(range(22))
-    assert list(describe_tokens(chorale, tokens[:5], 16)) == ["   1 1         BOS  C5  G4  E4  C3"]
+    assert [*chorale.describe(tokens[:3], 16)] == ["   1 1        BOS Pitch_72 Pitch_67"]
 
 
 def allowed_pitches(tokens):
