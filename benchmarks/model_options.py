@@ -23,7 +23,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "decay=head": {},
     "decay=token": {"decay": "token"},
     "short_conv=4": {"short_conv": 4},
-    "output_gate": {"output_gate": True},
     "qk_norm": {"qk_norm": True},
     "tie_embeddings": {"tie_embeddings": True},
     "decay=token, short_conv=4": {"decay": "token", "short_conv": 4},

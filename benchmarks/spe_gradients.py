@@ -45,7 +45,7 @@ class _PlainSineSPE(SineSPE):
 
     def forward(self, positions: Tensor, *, noise: NoiseKey, state: Any = None) -> Any:
         product = partial(_expand, z=self.draw_noise(noise, 0, positions.device))
-        arrays = self.sines(0).omega(self.by_head(self.read(positions)))
+        arrays = self.sines(0).omega(self.read(positions))
         gates = self.gates(noise, positions.device)
         return [_PlainCode(gate, product, *arrays) for gate in gates], None
 

@@ -81,7 +81,6 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
             content.model,
             Transformer,
             vocab_size=len(tokenizer.vocabulary),
-            pitches=tokenizer.note_pitches,
             match_classes=tokenizer.match_classes,
         )
         check_sizes(content.model, _weights(checkpoint), build_model, adapter)

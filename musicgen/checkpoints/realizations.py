@@ -47,9 +47,12 @@ def with_realizations(
         num_features = next(m.feature_dim for m in model.modules() if isinstance(m, FeatureMap))
         feature_map = {**feature_map, "num_features": num_features}
         config["attention"] = {**attention, "feature_map": feature_map}
-    pitches = None if model.intervals is None else model.intervals.pitches
-    tables = {"pitches": pitches, "match_classes": model.match_classes}
-    changed: Transformer = build(config, Transformer, vocab_size=model.head.out_features, **tables)
+    changed: Transformer = build(
+        config,
+        Transformer,
+        vocab_size=model.head.out_features,
+        match_classes=model.match_classes,
+    )
     weights = model.state_dict()
     key = NoiseKey((seed, RandomStream.FEATURE_REDRAW))
     maps = (m for m in changed.named_modules() if isinstance(m[1], FeatureMap))

@@ -85,7 +85,6 @@ def _build(
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     model: Transformer = build_model(
         vocab_size=len(tokenizer.vocabulary),
-        pitches=tokenizer.note_pitches,
         match_classes=tokenizer.match_classes,
     )
     with parameter_of("model.position"):

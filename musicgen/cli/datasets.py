@@ -46,7 +46,7 @@ def build_examples(
     model = build_model(
         vocab_size=corpus.vocab_size, input_dim=corpus.input_dim, num_outputs=corpus.num_outputs
     )
-    if len(model.coordinate_names) > 1 == model.position.num_coordinates and not isinstance(
+    if len(model.coordinate_names) > 1 == model.position.num_dims and not isinstance(
         model.position, NoPosition
     ):
         raise UserError(

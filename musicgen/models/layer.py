@@ -30,8 +30,6 @@ class LayerSettings:
         layer_dropout: the probability in the layers, if it differs from that on the embedding.
         norm_first: pre-norm (Xiong et al. 2020) instead of post-norm.
         short_conv: width of a convolution before q, k and v (`ShortConvolution`); None: none.
-        output_gate: gate what attention returns: o ⊙ silu(W x), as in gated linear attention (Yang
-            et al. 2024).
         qk_norm: normalise q and k by their root mean square in each head, with a learned scale, as
             Henry et al. (2020) do by their length; before the positional encoding.
         attention_dim: width of all heads together, if it differs from `dim`.
@@ -50,7 +48,6 @@ class LayerSettings:
     layer_dropout: float | None = None
     norm_first: bool = False
     short_conv: int | None = None
-    output_gate: bool = False
     qk_norm: bool = False
     attention_dim: int | None = None
     attention_bias: bool = True
@@ -58,7 +55,7 @@ class LayerSettings:
     norm: str = "layer"
 
     def __post_init__(self) -> None:
-        for name in ("norm_first", "output_gate", "qk_norm", "attention_bias"):
+        for name in ("norm_first", "qk_norm", "attention_bias"):
             check_bool(name, getattr(self, name))
         check_int("short_conv", self.short_conv, 2, none_means="no convolution")
         check_choice("activation", self.activation, ACTIVATIONS)
@@ -95,7 +92,6 @@ class Layer(nn.Module):
         self.qkv = nn.Linear(dim, 3 * of_heads, bias=s.attention_bias)
         self.q_norm, self.k_norm = (nn.RMSNorm(s.head_dim) if s.qk_norm else None for _ in range(2))
         self.token_decay = nn.Linear(dim, s.num_heads) if attention.decays_by_token else None
-        self.output_gate = nn.Linear(dim, of_heads) if s.output_gate else None
         self.out = nn.Linear(of_heads, dim, bias=s.attention_bias)
         self.attention_norm, self.ff_norm = NORMS[s.norm](dim), NORMS[s.norm](dim)
         self.ff_in, self.ff_out = nn.Linear(dim, s.ff_dim), nn.Linear(s.ff_dim, dim)
@@ -127,10 +123,7 @@ class Layer(nn.Module):
         decay = None if self.token_decay is None else self.token_decay(y)  # [B, L, H]
         options = {"state": before, "return_state": return_state, "overwrite": overwrite}
         mixed, after = self.attention(q, k, v, code, mask, token_decay=decay, **options)
-        mixed = mixed.flatten(2).to(x.dtype)
-        if self.output_gate is not None:
-            mixed = mixed * F.silu(self.output_gate(y))
-        x = x + self.dropout(self.out(mixed))
+        x = x + self.dropout(self.out(mixed.flatten(2).to(x.dtype)))
         if self.norm_first:
             ff_input = self.ff_norm(x, key_mask)
         else:

@@ -15,7 +15,6 @@ from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.copy_head import CopyHead, CopyState
 from musicgen.models.heads import ClassificationHead
-from musicgen.models.intervals import Intervals
 from musicgen.models.lags import LaggedEmbedding, with_recent
 from musicgen.models.layer import Layer, LayerSettings
 from musicgen.models.norm import NORMS
@@ -50,8 +49,6 @@ class Transformer(nn.Module):
         init_std: standard deviation of linear and embedding weights.
         cycles: lengths in tokens of the cycles of a `PhaseEmbedding`; none: no such embedding.
         lags: distances in tokens of a `LaggedEmbedding`; none: no such embedding.
-        intervals: lags in tokens of the `Intervals` that the model hears; none: it hears none.
-        pitches: MIDI pitch of each token, which intervals need, −1 for those without one. [V]
         match_classes: of each token, for a `CopyHead` that sees matches. [V]
         head: builds the head from `dim, num_outputs`; None: logits of each token's successor.
         num_outputs: of the head; None: `vocab_size`.
@@ -84,8 +81,6 @@ class Transformer(nn.Module):
         init_std: float = 0.01,
         cycles: Sequence[int] = (),
         lags: Sequence[int] = (),
-        intervals: Sequence[int] = (),
-        pitches: Sequence[int] | None = None,
         match_classes: Sequence[int] | None = None,
         head: Callable[..., ClassificationHead] | None = None,
         num_outputs: int | None = None,
@@ -133,13 +128,7 @@ class Transformer(nn.Module):
                 expected = "expected [] in models of vectors, and of all tokens at once"
                 raise ParameterError("lags", list(lags), expected)
             self.lagged = LaggedEmbedding(lags, vocab_size, dim)
-        self.intervals: Intervals | None = None
-        if intervals:
-            if pitches is None or not causal or head is not None:
-                expected = "expected [] in models of other data than music"
-                raise ParameterError("intervals", list(intervals), expected)
-            self.intervals = Intervals(intervals, pitches, dim)
-        self.longest_lag = max([*lags, *intervals], default=0)
+        self.longest_lag = max(lags, default=0)
         if site == Site.FEATURE:  # its width is that of the feature map
             layers = build_layers(width, width**-0.5)
             self.position = build_position(layers[0].attention.feature_dim)
@@ -203,7 +192,7 @@ class Transformer(nn.Module):
         x, _ = self.hidden(tokens, **inputs)
         if isinstance(self.head, ClassificationHead):
             return self.head(x, inputs.get("key_mask"))
-        logits = self._logits(x, tokens, **inputs)
+        logits = self.head(x)
         if self.copy_head is None:
             return logits
         return self._mix(logits, x, tokens, targets=targets, **inputs)[0]
@@ -219,33 +208,13 @@ class Transformer(nn.Module):
         """
         x, state = self.hidden(tokens, **inputs, return_state=True, overwrite=overwrite)
         assert state is not None
-        logits = self._logits(x[:, -1:] if last else x, tokens, **inputs)
+        logits = self.head(x[:, -1:] if last else x)
         if self.copy_head is None:
             return logits, state
         mixed, copied = self._mix(
             logits, x, tokens, return_state=True, overwrite=overwrite, **inputs
         )
         return mixed, replace(state, copied=copied)
-
-    def _logits(
-        self,
-        x: Tensor,
-        tokens: Tensor,
-        *,
-        key_mask: Tensor | None = None,
-        state: ModelState | None = None,
-        **_: Any,
-    ) -> Tensor:
-        """Return the logits of the tokens after the last N ones, of the last layer's output."""
-        logits = self.head(x)
-        if self.intervals is not None:
-            seen = self._seen(tokens, key_mask, state)
-            logits = logits + self.intervals.logits(x, seen)
-        return logits
-
-    def _seen(self, tokens: Tensor, key_mask: Tensor | None, state: ModelState | None) -> Tensor:
-        recent = None if state is None else state.recent
-        return with_recent(tokens, key_mask, recent, self.longest_lag)
 
     def _mix(
         self,
@@ -301,10 +270,10 @@ class Transformer(nn.Module):
         """
         positions = self._positions(tokens, positions, state)
         x, recent = self.embedding(tokens), None
-        if self.longest_lag:
-            seen, length = self._seen(tokens, key_mask, state), tokens.shape[1]
-            for module in (self.lagged, self.intervals):
-                x = x if module is None else x + module(seen, length)
+        if self.lagged is not None:
+            before = None if state is None else state.recent
+            seen = with_recent(tokens, key_mask, before, self.longest_lag)
+            x = x + self.lagged(seen, tokens.shape[1])
             recent = seen[:, -self.longest_lag :].clone()
         x = self.phases(x, positions) * self.embedding_scale
         if self.class_token is not None:

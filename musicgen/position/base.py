@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from musicgen.errors import ParameterError
 from musicgen.position.logit.term import LayerLogits
 from musicgen.random import NoiseKey
-from musicgen.validation import check_bool
 
 Coordinates: TypeAlias = str | int | Sequence[str]
 """Names of coordinates, or their number. What a name stands for is up to who computes positions."""
@@ -95,8 +94,6 @@ class PositionalEncoding(nn.Module, ABC):
         coordinates: the coordinates to read of a position: a name or a list of names, such as
             `index` (of the token) or `[index, beat]`; `both`, index and time; or their number, for
             example 2 for images.
-        per_head: each head reads one of several coordinates, in turn, as an encoding of that
-            coordinate alone would (after RotIE, Schön & Tompits 2026). Else all heads read all.
 
     Attributes:
         sites: where the encoding may act. If it takes a `site`, that chooses one of them.
@@ -108,15 +105,13 @@ class PositionalEncoding(nn.Module, ABC):
         max_length: positions from here on have no encoding; None: no limit.
         encoded_dim: width E of an encoded query or key.
         logit_scale: factor on q·k in softmax attention and FAVOR+.
-        columns, num_coordinates: the columns of positions to read, and their number.
-        num_dims: number of coordinates that one head reads.
+        columns, num_dims: the columns of positions to read, and their number.
         num_columns: number of columns that positions must have.
         coordinate_names: their names: `index`; then `time`, if more is read; then the others.
             Empty beyond `time` if only their number is known.
 
     Raises:
-        ValueError: `coordinates` are none or repeat one; `per_head` without several, or with more
-            of them than heads.
+        ValueError: `coordinates` are none or repeat one.
     """
 
     name: ClassVar[str]
@@ -135,36 +130,19 @@ class PositionalEncoding(nn.Module, ABC):
         model_dim: int,
         *,
         coordinates: Coordinates = "index",
-        per_head: bool = False,
     ) -> None:
         super().__init__()
         self.columns, self.num_columns, self.coordinate_names = _find_columns(coordinates)
-        self.num_coordinates = len(self.columns)
-        check_bool("per_head", per_head)
-        if per_head and not 2 <= self.num_coordinates <= num_heads:
-            expected = f"expected false, or from 2 coordinates to one for each of {num_heads} heads"
-            raise ParameterError("per_head", per_head, expected)
-        self.per_head = per_head
-        self.num_dims = 1 if per_head else self.num_coordinates
+        self.num_dims = len(self.columns)
         self.num_layers, self.num_heads = num_layers, num_heads
         self.width, self.model_dim = width, model_dim
         self.encoded_dim = width
         self.logit_scale = width**-0.5
 
     def read(self, positions: Tensor) -> Tensor:
-        """Return the coordinates to read of positions [1|B, L, P]: [1|B, L, num_coordinates]."""
+        """Return the coordinates to read of positions [1|B, L, P]: [1|B, L, num_dims]."""
         # Not indexed by a list, whose copy to a GPU waits.
         return torch.stack([positions[..., column] for column in self.columns], dim=-1)
-
-    def by_head(self, coordinates: Tensor) -> Tensor:
-        """Return the coordinates that each head reads: [..., num_coordinates] -> [..., 1|H, P].
-
-        P is `num_dims`; the dimension of heads is 1 if all read the same.
-        """
-        if not self.per_head:
-            return coordinates[..., None, :]
-        columns = [head % self.num_coordinates for head in range(self.num_heads)]
-        return torch.stack([coordinates[..., column] for column in columns], dim=-1)[..., None]
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Encode the embedding: [B, L, D] and positions [1|B, L, P] -> [B, L, D]."""
@@ -174,7 +152,7 @@ class PositionalEncoding(nn.Module, ABC):
         """Return the factor on content at the lags m − n of a query at m and a key at n.
 
         It multiplies each dimension of the products q_d k_d, or of a query at `Site.LOGIT`:
-        lags [N], or [N, num_coordinates] for several -> [H, K', N] for K' dimensions. It is None if
+        lags [N], or [N, num_dims] for several -> [H, K', N] for K' dimensions. It is None if
         it is not a function of the lag. `layer=None` is the first layer.
         """
         return None

@@ -43,12 +43,6 @@ class TokenCoordinates(ABC):
         return {i: int(self._value_of(i)) for i in self.families.get("Pitch", ())}
 
     @property
-    def note_pitches(self) -> list[int]:
-        """The MIDI pitch of each token, −1 for those that begin no note with a pitch. [V]"""
-        pitches = self.pitch_tokens()
-        return [pitches.get(i, -1) for i in range(len(self.vocabulary))]
-
-    @property
     def match_classes(self) -> list[int]:
         """The class of each token, for matches of a copy head: all velocities are one. [V]
 

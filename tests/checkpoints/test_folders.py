@@ -49,13 +49,11 @@ def test_a_folder_gives_the_same_model(tmp_path, dtype, tolerance):
 def test_a_model_with_other_realizations_is_stored_with_its_settings(tmp_path, num_realizations):
     model = small_model()
     spe = {"_target_": "musicgen.position.SineSPE", "_partial_": True, "num_realizations": 4}
-    settings = {**model.content.model, "position": spe, "intervals": [1, 3], "copy": {}}
+    settings = {**model.content.model, "position": spe, "copy": {}}
     content = replace(model.content, model=settings)
-    tables = {
-        "pitches": model.tokenizer.note_pitches,
-        "match_classes": model.tokenizer.match_classes,
-    }
-    built = build(content.model, Transformer, vocab_size=len(tables["pitches"]), **tables)
+    classes = model.tokenizer.match_classes
+    sizes = {"vocab_size": len(classes), "match_classes": classes}
+    built = build(content.model, Transformer, **sizes)
     changed = MusicModel(built.eval(), model.tokenizer, content, model.path).with_realizations(
         num_realizations
     )

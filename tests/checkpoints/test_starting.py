@@ -67,9 +67,7 @@ def test_rows_of_tied_embeddings_serve_both_ends():
     assert torch.equal(model.head.weight, torch.stack([old[2], new, old[0], old[3]]))
 
 
-@pytest.mark.parametrize(
-    "option", [{"tie_embeddings": True}, {"short_conv": 4}, {"output_gate": True}]
-)
+@pytest.mark.parametrize("option", [{"tie_embeddings": True}, {"short_conv": 4}])
 def test_an_option_that_a_model_lacks_is_off_in_it(option):
     ((name, value),) = option.items()
     model = instantiate(MODEL, vocab_size=len(OLD) + 1, **option)

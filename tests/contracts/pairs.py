@@ -37,12 +37,10 @@ MORE = {
     "lrpe_orthogonal": {"angles": "harmonic", "mixed": True, "learned_basis": True},
     "lrpe_permutation": {"basis": "odd_even"},
 }
-OPTIONS = {"short_conv": 4, "output_gate": True, "qk_norm": True, "tie_embeddings": True}
+OPTIONS = {"short_conv": 4, "qk_norm": True, "tie_embeddings": True}
 COPY = {"heads": 2, "width": 4, "window": 17, "max_lag": 5, "coordinate": "index"}
 COPY = {f"copy.{key}": value for key, value in COPY.items()}
-INTERVALS = {"intervals": (1, 3, 7)}
-PITCHES = [-1, *range(50, 50 + VOCAB - 2), -1]
-MORE_HEADS = OPTIONS | COPY | INTERVALS | {"lags": (3, 9)}
+MORE_HEADS = OPTIONS | COPY | {"lags": (3, 9)}
 HEAD, TOKEN = ({"attention.decay": decay} for decay in ("head", "token"))
 # A window of 13 of the 40 tokens seen in training.
 SPAN = {"span": "gaussian", "span.sigma": 0.15, "span.training_length": TRAINING_LENGTH}
@@ -133,7 +131,6 @@ def find_pairs() -> list[Pair]:
     found += [pair("none", "favor", {"short_conv": 2})]
     found += [pair("sinusoidal", a, {"cycles": (4, 7)}) for a in ("favor", "softmax")]
     found += [pair("sinusoidal", a, {"lags": (3, 9)}) for a in ("favor", "softmax")]
-    found += [pair("sinusoidal", a, INTERVALS) for a in ("favor", "softmax")]
     found += [pair("rope", a, COPY) for a in ATTENTIONS] + [pair("none", "favor", MORE_HEADS)]
     for p in ("none", "rope", "sine_spe"):
         for a, *more in (("softmax",), ("favor", TOKEN), ("elu", TOKEN), ("softmax", SPAN)):
@@ -160,9 +157,7 @@ def new(pair: Pair) -> Transformer:
     for key, value in settings.items():
         OmegaConf.update(config, key, value)
     torch.manual_seed(1)
-    model: Transformer = instantiate(
-        config, vocab_size=VOCAB, pitches=PITCHES, dropout=0.0, norm_first=True
-    ).eval()
+    model: Transformer = instantiate(config, vocab_size=VOCAB, dropout=0.0, norm_first=True).eval()
     for module in model.modules():
         if isinstance(module, ShortConvolution):
             nn.init.normal_(module.weight, std=0.3)  # not 0, as at first

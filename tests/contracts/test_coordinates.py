@@ -28,20 +28,18 @@ FITTING = [(p, a, {}) for p in READING for a in ("favor", "elu", "softmax") if s
 FITTING += [("sine_spe", a, EXACT) for a in ("favor", "elu", "softmax")]
 
 
-def reading(position: str, attention: str, more: dict, coordinates, per_head=None) -> Pair:
+def reading(position: str, attention: str, more: dict, coordinates) -> Pair:
     """Return a pair whose encoding reads coordinates: a name, or a tuple of them."""
     settings = more | {"position.coordinates": coordinates, "init_std": 0.2}
-    if per_head:
-        settings["position.per_head"] = True
     if "training_length" in load("position", position) and not isinstance(coordinates, str):
         settings["position.training_length"] = (40,) * len(coordinates)
     return pair(position, attention, settings)
 
 
-def takes_two(position: str, **options) -> bool:
+def takes_two(position: str) -> bool:
     """Return whether an encoding reads two coordinates."""
     config = load("position", position)
-    options |= {"training_length": (40, 40)} if "training_length" in config else {}
+    options = {"training_length": (40, 40)} if "training_length" in config else {}
     try:
         get_class(config._target_)(2, 2, 8, 16, coordinates=("time", "pitch"), **options)
     except UserError:
@@ -52,11 +50,6 @@ def takes_two(position: str, **options) -> bool:
 JOINT = [each for each in FITTING if takes_two(each[0])]
 MODELS = [reading(*each, "time") for each in FITTING]
 MODELS += [reading(*each, ("time", "pitch")) for each in JOINT]
-MODELS += [
-    reading(*each, ("pitch", "index"), True)
-    for each in FITTING
-    if takes_two(each[0], per_head=True)
-]
 
 
 def exactly_relative(each: Pair) -> bool:

@@ -23,9 +23,7 @@ LINEAR = [pair for pair in PAIRS if pair.attention != "softmax"]
 PLAIN = [
     p
     for p in LINEAR
-    if not any(
-        word in str(p) for word in ("_spe", "short_conv", "=encoded", "copy", "lags", "intervals")
-    )
+    if not any(word in str(p) for word in ("_spe", "short_conv", "=encoded", "copy", "lags"))
 ]
 
 

@@ -112,7 +112,7 @@ def test_the_reference_lists_every_setting():
         assert not missing, title
     assert len(files) > 60
     assert (
-        "| `model.position.per_head` | `false` | true: the heads take"
+        "| `model.position.coordinates` | `index` | time, bar, beat, pitch"
         in sections["`position=alibi`"]
     )
 
@@ -131,4 +131,4 @@ def test_the_pages_build(tmp_path):
     build = pytest.importorskip("sphinx.cmd.build")
     status = build.main(["-q", "-W", "--keep-going", str(ROOT / "docs"), str(tmp_path / "html")])
     assert status == 0
-    assert "per_head" in (tmp_path / "html/settings.html").read_text()
+    assert "coordinates" in (tmp_path / "html/settings.html").read_text()

@@ -248,16 +248,13 @@ def test_empty_music_is_no_prompt(tokenizer):
         make_prompt(tokenizer, score, "silence.mid", 4)
 
 
-@pytest.mark.parametrize(
-    ("coordinates", "per_head"),
-    [("time", False), (["pitch", "bar", "index"], False), (["beat", "pitch"], True)],
-)
+@pytest.mark.parametrize("coordinates", ["time", ["pitch", "bar", "index"], ["beat", "pitch"]])
 @pytest.mark.parametrize("attention", [None, SoftmaxAttention])
 @torch.inference_mode()
 def test_coordinates_when_decoding_are_those_of_the_whole_piece(
-    tokenizer, attention, coordinates, per_head, monkeypatch
+    tokenizer, attention, coordinates, monkeypatch
 ):
-    position = partial(RoPE, coordinates=coordinates, per_head=per_head)
+    position = partial(RoPE, coordinates=coordinates)
     model = small_model(tokenizer, position, attention)
     found = []
 

@@ -1,4 +1,4 @@
-"""Options of the model by hand: short convolution, gates, normalised q and k, tied embeddings."""
+"""Options of the model by hand: short convolution, normalised q and k, tied embeddings."""
 
 import copy
 from functools import partial
@@ -61,24 +61,6 @@ def test_a_model_with_a_short_convolution_begins_as_one_without():
     assert missing == [f"layers.{i}.short_conv.weight" for i in range(2)]
     torch.testing.assert_close(convolutional(ids()), plain(ids()), atol=0, rtol=0)
     assert parameter_count(convolutional) - parameter_count(plain) == 2 * 4 * DIM
-
-
-@torch.no_grad()
-def test_output_gate_multiplies_what_attention_returns():
-    plain, gated = build(), build(output_gate=True)
-    gate = gated.layers[0].output_gate
-    nn.init.normal_(gate.weight)
-    nn.init.ones_(gate.bias)
-    found: list[Tensor] = []
-    gate.register_forward_hook(lambda _, args, out: found.extend((*args, out)))
-    mixed: list[Tensor] = []
-    gated.layers[0].attention.register_forward_hook(lambda _, args, out: mixed.append(out[0]))
-    gated.layers[0].out.register_forward_pre_hook(lambda _, args: found.append(args[0]))
-    gated(ids())
-    y, logits, projected = found
-    torch.testing.assert_close(logits, y @ gate.weight.T + gate.bias)
-    torch.testing.assert_close(projected, mixed[0].flatten(2) * logits * logits.sigmoid())
-    assert parameter_count(gated) - parameter_count(plain) == 2 * (DIM * DIM + DIM)
 
 
 @torch.no_grad()

@@ -40,7 +40,7 @@ def of_lrpe(cls):
         torch.nn.init.normal_(encoding.log_alpha, mean=-1)
         angle = n[:, None].double() * encoding.log_alpha[0].double().exp()
         expected = torch.stack((angle.cos(), angle.sin()))
-        return torch.stack(encoding.cos_sin(n[None, :, None], 0))[:, 0], expected
+        return torch.stack(encoding.cos_sin(n[None], 0))[:, 0], expected
 
     return both
 
@@ -58,7 +58,7 @@ def of_sine_spe(dims: int):
         expected = [
             torch.cat((gain * x.cos(), gain * x.sin()), dim=-2) for x in (angle + phase, angle)
         ]
-        return torch.cat(spe.sines(0).omega(positions[None, :, None])), torch.stack(expected)
+        return torch.cat(spe.sines(0).omega(positions[None])), torch.stack(expected)
 
     return both
 

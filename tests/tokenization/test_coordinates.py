@@ -86,19 +86,6 @@ def test_coordinates_are_those_of_the_prefix_and_of_single_steps(walk, name, dat
                 assert found.tolist() == full[n].tolist()
 
 
-@pytest.mark.parametrize(
-    ("tokenizer", "notes"),
-    [
-        (REMI(), {"Pitch_60": 60, "Bar": -1, "Velocity_60": -1}),
-        (Chorale(lead_probability=0.5), {"Pitch_60": 60, "Ahead_62": 62, "Empty": -1, "PAD": -1}),
-    ],
-)
-def test_pitches_of_notes(tokenizer, notes):
-    pitches = tokenizer.note_pitches
-    assert len(pitches) == len(tokenizer.vocabulary)
-    assert {name: pitches[tokenizer.vocabulary.id(name)] for name in notes} == notes
-
-
 def test_matches_see_no_velocity_and_no_tempo():
     tokenizer = REMI()
     classes = np.array(tokenizer.match_classes)

@@ -50,22 +50,15 @@ class LogitEncoding(PositionalEncoding):
         return term.position_query(q, self.logit_scale).transpose(0, 1) @ values.mT
 
     def _at(self, lags: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return a part of a term at lags, query minus key: [N], or [N, num_coordinates]."""
-        steps = self.by_head(-lags.reshape(-1, self.num_coordinates)).unbind(1)
-        if not self.per_head:
-            return function(steps[0])
-        return torch.stack([function(own)[head] for head, own in enumerate(steps)])
+        """Return a part of a term at lags, query minus key: [N], or [N, num_dims]."""
+        return function(-lags.reshape(-1, self.num_dims))
 
     def forward(
         self, positions: Tensor, *, noise: NoiseKey, state: Any = None
     ) -> tuple[Sequence[LayerCode], Any]:
         caches: list[list[LagTable]] = state or [[] for _ in range(self.num_layers)]
-        columns = [self.columns]
-        if self.per_head:
-            heads = range(self.num_heads)
-            columns = [(self.columns[h % self.num_coordinates],) for h in heads]
         logits = (
-            LayerLogits(self.logit_term(layer), positions, tuple(columns), cache)
+            LayerLogits(self.logit_term(layer), positions, self.columns, cache)
             for layer, cache in enumerate(caches)
         )
         return [LayerCode(logits=of_layer) for of_layer in logits], caches
@@ -87,14 +80,12 @@ class RelativeEncoding(LogitEncoding):
     def encodings(self, lags: Tensor, layer: int) -> Tensor:
         """Compute a layer's P in fp32: integer lags [N, num_dims] -> [N, D].
 
-        Heads take slices of the last dimension; of [H, N, D], each its own.
+        Heads take slices of the last dimension.
         """
 
     def logit_term(self, layer: int) -> LogitTerm:
         def encoding(lags: Tensor) -> Tensor:
             values = self.encodings(lags, layer).unflatten(-1, (self.num_heads, -1))
-            if values.dim() == 3:
-                return values.transpose(0, 1)
-            return torch.stack([own[:, head] for head, own in enumerate(values)])
+            return values.transpose(0, 1)
 
         return LogitTerm(self.content_bias[layer], self.position_bias[layer], encoding)

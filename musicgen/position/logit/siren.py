@@ -42,9 +42,8 @@ class SIREN(RelativeEncoding):
     ) -> None:
         super().__init__(*args, coordinates=coordinates, **kwargs)
         sizes = [training_length] if isinstance(training_length, int) else list(training_length)
-        if len(sizes) != self.num_coordinates:
-            number = self.num_coordinates
-            expected = f"expected as many numbers as coordinates={coordinates} has, {number}"
+        if len(sizes) != self.num_dims:
+            expected = f"expected as many numbers as coordinates={coordinates} has, {self.num_dims}"
             raise ParameterError("training_length", training_length, expected)
         self.omegas = [omega_first, *[omega] * (depth - 2)]
         self.register_buffer("reach", torch.tensor(sizes).float().sub(1).clamp(min=1))
@@ -58,8 +57,7 @@ class SIREN(RelativeEncoding):
         self.biases = nn.ParameterList([torch.zeros(layers, dim) for _ in range(depth)])
 
     def encodings(self, lags: Tensor, layer: int) -> Tensor:
-        reach = self.by_head(self.reach)  # [1|H, num_dims]
-        x = (lags / (reach[:, None] if self.per_head else reach)).clamp(-1, 1)
+        x = (lags / self.reach).clamp(-1, 1)
         *sines, last = (
             (w[layer], b[layer]) for w, b in zip(self.weights, self.biases, strict=True)
         )

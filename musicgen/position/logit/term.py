@@ -59,21 +59,17 @@ class LagTable(NamedTuple):
 
     values: Tensor  # [H, N, K']
     bounds: LagBounds
-    # Of positions, for each head, or once if all read the same.
-    columns: tuple[tuple[int, ...], ...]
+    columns: tuple[int, ...]  # of positions
 
     def rows(self, lags: Tensor) -> Tensor:
-        """Return the rows of lags [B, Lq, Lk, P]: [B, 1|H, Lq, Lk].
+        """Return the rows of lags [B, Lq, Lk, P]: [B, 1, Lq, Lk].
 
         Lags outside of the bounds take the nearest row.
         """
-        rows = []
-        for columns in self.columns:
-            row = torch.zeros_like(lags[..., 0])
-            for column, (low, high) in zip(columns, self.bounds, strict=True):
-                row = row * (high - low + 1) + (lags[..., column].clamp(low, high) - low)
-            rows.append(row)
-        return torch.stack(rows, dim=1)
+        row = torch.zeros_like(lags[..., 0])
+        for column, (low, high) in zip(self.columns, self.bounds, strict=True):
+            row = row * (high - low + 1) + (lags[..., column].clamp(low, high) - low)
+        return row[:, None]
 
 
 @dataclass(frozen=True)
@@ -82,21 +78,17 @@ class LayerLogits:
 
     term: LogitTerm
     positions: Tensor  # [1|B, L, P]
-    columns: tuple[tuple[int, ...], ...]  # see `LagTable`
+    columns: tuple[int, ...]  # of positions that are read
     cache: list[LagTable]  # the last table computed for this sequence
 
     @property
     def num_columns(self) -> int:
         """Number of coordinates, from the first on, that contain all that are read."""
-        return 1 + max(map(max, self.columns))
+        return 1 + max(self.columns)
 
     def bounds(self, of_columns: LagBounds) -> LagBounds:
-        """Return the bounds of the lags that one head reads, from those of all coordinates."""
-        of_heads = [[of_columns[column] for column in columns] for columns in self.columns]
-        return tuple(
-            (min(low for low, _ in each), max(high for _, high in each))
-            for each in zip(*of_heads, strict=True)
-        )
+        """Return the bounds of the lags that are read, from those of all coordinates."""
+        return tuple(of_columns[column] for column in self.columns)
 
     def table(self, bounds: LagBounds) -> LagTable:
         """Return the values of all lags within the bounds, or the cached table if it has them."""
@@ -112,8 +104,7 @@ class LayerLogits:
         if len(bounds) > 1 and _size(bounds) > MAX_LAGS:
             raise UserError(
                 f"encodings of attention logits have a table of all lags: {_size(bounds):,} of "
-                "these coordinates together. Use per_head=true, fewer coordinates or shorter "
-                "sequences"
+                "these coordinates together. Use fewer coordinates or shorter sequences"
             )
         device = self.positions.device
         axes = [torch.arange(low, high + 1, device=device) for low, high in bounds]

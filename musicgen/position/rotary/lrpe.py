@@ -43,7 +43,7 @@ class LRPE(PositionalEncoding):
             its sign is kept, and 1e-6 is added to its magnitude. None: `encoded` where features
             stay positive, else `unencoded`.
 
-    `coordinates` and `per_head` are `PositionalEncoding`'s.
+    `coordinates` are `PositionalEncoding`'s.
 
     Raises:
         ValueError: `basis` is not one of `bases`, or `normaliser` none of the words above.
@@ -79,16 +79,15 @@ class LRPE(PositionalEncoding):
 
     @abstractmethod
     def transform(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
-        """Return Λ^(s) at positions [1|B, L, 1|H, num_dims]: Px [B, L, H, M] -> [B, L, H, E]."""
+        """Return Λ^(s) at positions [1|B, L, num_dims]: Px [B, L, H, M] -> [B, L, H, E]."""
 
     def forward(
         self, positions: Tensor, *, noise: NoiseKey | None = None, state: Any = None
     ) -> tuple[Sequence[LRPECode], Any]:
         return self._codes(self.read(positions)), None
 
-    def _codes(self, coordinates: Tensor) -> Sequence[LRPECode]:
-        """Return one code per layer for coordinates [1|B, L, num_coordinates]."""
-        positions = self.by_head(coordinates)
+    def _codes(self, positions: Tensor) -> Sequence[LRPECode]:
+        """Return one code per layer for positions [1|B, L, num_dims]."""
         with torch.autocast(positions.device.type, enabled=False):
             transforms = [self.transform(positions, code) for code in range(self.num_codes)]
         shared: dict[str, Any] = {
@@ -104,7 +103,7 @@ class LRPE(PositionalEncoding):
 
         It compares to the P_d of SPE.
         """
-        steps = lags.reshape(-1, self.num_coordinates)
+        steps = lags.reshape(-1, self.num_dims)
         code = self._codes(F.pad(steps, (0, 0, 1, 0))[None])[layer or 0]
         dtype = torch.promote_types(lags.dtype, torch.float32)
         units = torch.eye(self.width, dtype=dtype, device=lags.device)[:, None, None]

@@ -16,7 +16,7 @@ class PermutationLRPE(LRPE):
     """Type 3: Λ^(s) = (I)_{π^s}, x_j -> x_{π^s(j)}, with a random π for each head (eq. 24).
 
     Raises:
-        ValueError: a head reads more than one coordinate.
+        ValueError: `coordinates` are several.
     """
 
     name = "lrpe_permutation"
@@ -28,7 +28,7 @@ class PermutationLRPE(LRPE):
         if self.num_dims > 1:
             expected = (
                 "expected index or time or another name alone, as a permutation has one power; "
-                "several with per_head=true, or rope"
+                "rope takes several"
             )
             raise ParameterError("coordinates", kwargs["coordinates"], expected)
         count = self.num_codes * self.num_heads
@@ -37,7 +37,7 @@ class PermutationLRPE(LRPE):
         self.register_buffer("cycles", cycles)
 
     def transform(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
-        exponents = positions.long()  # [1|B, L, 1|H, 1]
+        exponents = positions[:, :, None].long()  # [1|B, L, 1, 1]
         index = permutation_power(self.cycles[:, code], exponents)  # [1|B, L, H, M]
         return lambda x: x.gather(-1, index.expand(x.shape[0], -1, -1, -1))
 
@@ -95,7 +95,7 @@ def find_cycles(permutation: Tensor) -> Tensor:
 def permutation_power(cycles: Tensor, exponents: Tensor) -> Tensor:
     """Return π_h^s(j) for exponents s of either sign, at a cost that does not depend on s.
 
-    cycles [4, H, M], one permutation for each head; exponents [..., 1|H, 1] -> [..., H, M].
+    cycles [4, H, M], one permutation for each head; exponents [..., 1, 1] -> [..., H, M].
     """
     order, start, length, offset = cycles
     index = start + (offset + exponents) % length

@@ -59,7 +59,7 @@ class Rotation(LRPE):
         if dims > count:
             expected = (
                 f"expected at most {count}, as a head of width {self.width} has so many angles; "
-                "use wider heads or per_head=true"
+                "use wider heads"
             )
             raise ParameterError("coordinates", f"{dims} coordinates", expected)
         even = torch.tensor([2 * (t // dims * dims) for t in range(count)])
@@ -93,10 +93,10 @@ class Rotation(LRPE):
         return geometric_frequencies(self.even, count * self.features_per_angle)
 
     def cos_sin(self, positions: Tensor, code: int) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines of s·α_t: [1|B, L, 1|H, P] -> [1|B, L, 1|H, A] each."""
+        """Return cosines and sines of s·α_t: [1|B, L, P] -> [1|B, L, 1|H, A] each."""
         given = torch.float32 if self.log_alpha is None else self.log_alpha.dtype
         dtype = torch.promote_types(given, torch.float32)
-        angle = angles_at([(positions[..., self.dims], self.frequency(code))], dtype)
+        angle = angles_at([(positions[:, :, None, self.dims], self.frequency(code))], dtype)
         return angle.cos(), angle.sin()
 
 

@@ -33,7 +33,7 @@ class SPE(PositionalEncoding):
             δ q·k. If ungated, it is a learned code, made of the same noise as the codes of
             positions.
 
-    `coordinates` and `per_head` are `PositionalEncoding`'s.
+    `coordinates` are `PositionalEncoding`'s.
     """
 
     sites = frozenset({Site.QUERY_KEY})
@@ -68,7 +68,7 @@ class SPE(PositionalEncoding):
 
         `layer` gives the code and the gate; None is the first code, ungated.
         """
-        steps = self.by_head(lags.reshape(-1, self.num_coordinates))
+        steps = lags.reshape(-1, self.num_dims)
         kernel = self.code_kernel(steps, (layer or 0) % self.num_codes)
         if layer is None or self.gate is None:
             return kernel
@@ -77,7 +77,7 @@ class SPE(PositionalEncoding):
 
     @abstractmethod
     def code_kernel(self, lags: Tensor, code: int) -> Tensor:
-        """Return the ungated P_d of one code: [N, 1|H, num_dims] -> [H, K, N]."""
+        """Return the ungated P_d of one code: [N, num_dims] -> [H, K, N]."""
 
     def gates(self, noise: NoiseKey, device: torch.device) -> list[Gate | None]:
         """Return each layer's gate with its noise ε, drawn per layer (eqs. 23–25)."""

@@ -35,7 +35,7 @@ class ConvSPE(SPE):
 
     Raises:
         ValueError: `num_realizations` is None; `coordinates` are neither one name nor a grid of up
-            to three dimensions; or they differ by head.
+            to three dimensions.
     """
 
     name = "conv_spe"
@@ -53,10 +53,10 @@ class ConvSPE(SPE):
             expected = "expected an integer: only sine_spe has an exact limit"
             raise ParameterError("num_realizations", None, expected)
         is_grid = isinstance(coordinates, int) and self.num_dims <= len(BLOCK_SIDES)
-        if self.num_coordinates > 1 and (self.per_head or not is_grid):
+        if self.num_dims > 1 and not is_grid:
             expected = (
                 "expected index, time or another name alone, or at most "
-                f"{len(BLOCK_SIDES)} coordinates of a grid; sine_spe takes any, also by head"
+                f"{len(BLOCK_SIDES)} coordinates of a grid; sine_spe takes any"
             )
             raise ParameterError("coordinates", coordinates, expected)
         self.filter_length = filter_length
@@ -78,7 +78,6 @@ class ConvSPE(SPE):
             for filters in (self.filter_q, self.filter_k)
         )
         all_lags = torch.fft.irfftn(q.conj() * k, period, dims)
-        lags = lags.squeeze(1)
         inside = lags.abs() < self.filter_length  # [N, P]
         index = (lags * inside).long()
         return all_lags[:, :, *index.unbind(-1)] * inside.all(-1)

@@ -83,7 +83,7 @@ class SineSPE(SPE):
 
     def code_kernel(self, lags: Tensor, code: int) -> Tensor:
         f, theta, gain = (p[..., None] for p in self.sines(code)[:3])
-        tau = lags.permute(2, 1, 0)[:, :, None, None]  # [P, 1|H, 1, 1, N]
+        tau = lags.T[:, None, None, None]  # [P, 1, 1, 1, N]
         dtype = torch.promote_types(lags.dtype, torch.float32)
         waves = gain**2 * torch.cos(angles_at(zip(tau, f, strict=True), dtype) + theta)
         return waves.sum(-2) / (2 * self.num_sines)
@@ -98,7 +98,7 @@ class SineSPE(SPE):
     def forward(
         self, positions: Tensor, *, noise: NoiseKey, state: Any = None
     ) -> tuple[Sequence[LayerCode], Any]:
-        positions = self.by_head(self.read(positions))
+        positions = self.read(positions)
         device, codes = positions.device, range(self.num_codes)
         sines = [self.sines(code) for code in codes]
         if self.num_realizations is None:

@@ -34,9 +34,9 @@ class Sines(NamedTuple):
     class_omega: Tensor | None  # [H, 2K', K]: Ω of tokens without a position, if they are allowed
 
     def omega(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Ω of queries and of keys: [1|B, L, 1|H, P] -> [1|B, H, L, 2K', K] each."""
+        """Return Ω of queries and of keys: [1|B, L, P] -> [1|B, H, L, 2K', K] each."""
         f, theta, gain = (p.transpose(-2, -1)[..., None, :, :] for p in self[:3])  # [.., 1, K', K]
-        n = positions.permute(3, 0, 2, 1)[..., None, None]  # [P, 1|B, 1|H, L, 1, 1]
+        n = positions.movedim(-1, 0)[:, :, None, :, None, None]  # [P, 1|B, 1, L, 1, 1]
         with torch.autocast(positions.device.type, enabled=False):
             angle = angles_at(zip(n, f, strict=True))
             cos, sin = angle.cos(), angle.sin()
@@ -45,7 +45,7 @@ class Sines(NamedTuple):
             q = torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-2)
         if self.class_omega is None:
             return q, k
-        positioned = (positions >= 0).all(-1).transpose(1, 2)[..., None, None]
+        positioned = (positions >= 0).all(-1)[:, None, :, None, None]
         other = self.class_omega[:, None]
         return torch.where(positioned, q, other), torch.where(positioned, k, other)
 
@@ -55,7 +55,7 @@ class Sines(NamedTuple):
         mean_square = self.gain.square().sum(-1) / width
         if self.class_omega is None:
             return mean_square
-        positioned = (positions >= 0).all(-1)[..., None]  # [1|B, L, 1|H, 1]
+        positioned = (positions >= 0).all(-1)[..., None, None]  # [1|B, L, 1, 1]
         return torch.where(positioned, mean_square, self.class_omega.square().sum(-2) / width)
 
 
@@ -81,7 +81,7 @@ class Omega:
 
     @staticmethod
     def of(positions: Tensor, sines: Sines) -> tuple[Omega, Tensor]:
-        """Return Ω at positions [1|B, L, 1|H, P] and its gradient anchor.
+        """Return Ω at positions [1|B, L, P] and its gradient anchor.
 
         The anchor represents Ω in the autograd graph: each layer's backward runs before that of
         the anchor and gives it a zero, so that no gradient of Ω's size passes between layers. It is
