@@ -189,20 +189,6 @@ def exact_spe(_: object) -> list[Row]:
     return list(table.values())
 
 
-def adaptation(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """LABEL | METHOD: the loss with its interval, by the number of pieces."""
-    table = []
-    for label, method in lines:
-        rows = [row for row in result("adaptation")["table"] if row["method"] == method]
-        line = {"learns": label}
-        for row in rows:
-            line[f"{row['pieces']} songs"] = interval(*row["loss"])
-        seconds = sorted(row["seconds"] for row in rows)
-        line["seconds"] = f"{seconds[0]}–{seconds[-1]}" if seconds[0] else "—"
-        table.append(line | {"file": f"{rows[0]['kilobytes']:,} kB" if seconds[0] else "—"})
-    return table
-
-
 def my_music(lines: Sequence[Sequence[str]]) -> list[Row]:
     """LABEL | FOLDER: the row of the result."""
     return rows_of("my_music", "folder", lines)
@@ -456,7 +442,6 @@ KINDS = (
     composing_pages,
     windows,
     exact_spe,
-    adaptation,
     my_music,
     rewriting,
     infilling,

@@ -3,13 +3,12 @@
 Neither Hydra nor Lightning is imported here.
 """
 
-from musicgen.checkpoints.adapter_files import apply_adapter, write_adapter
 from musicgen.checkpoints.building import build, check_targets
 from musicgen.checkpoints.card import CardFacts
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
 from musicgen.checkpoints.folders import write_folder
 from musicgen.checkpoints.identity import decisive_settings, run_identity
-from musicgen.checkpoints.reading import read_checkpoint, rebuild, without_adapter
+from musicgen.checkpoints.reading import read_checkpoint, rebuild
 from musicgen.checkpoints.realizations import with_realizations
 from musicgen.checkpoints.starting import load_for_resume, load_initial
 from musicgen.run_folders import find_checkpoint
@@ -18,7 +17,6 @@ __all__ = [
     "CONTENT_KEY",
     "CardFacts",
     "CheckpointContent",
-    "apply_adapter",
     "build",
     "check_targets",
     "decisive_settings",
@@ -29,7 +27,5 @@ __all__ = [
     "rebuild",
     "run_identity",
     "with_realizations",
-    "without_adapter",
-    "write_adapter",
     "write_folder",
 ]

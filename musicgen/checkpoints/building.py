@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from musicgen.adapters import Adapter
 from musicgen.attention import Attention, FeatureMap, GaussianSpan
 from musicgen.errors import UserError
 from musicgen.models import ClassificationHead, Transformer
@@ -25,7 +24,7 @@ from musicgen.tokenization.base import Tokenizer
 
 _ALLOWED = (
     *(Transformer, PositionalEncoding, Attention, GaussianSpan, FeatureMap, ClassificationHead),
-    *(Adapter, Tokenizer),
+    Tokenizer,
 )
 _SMALL = 2**20  # a size that any machine can hold
 
@@ -109,7 +108,6 @@ def check_sizes(
     config: Mapping[str, Any],
     weights: Mapping[str, Any],
     build_model: Callable[[], Transformer],
-    adapter: Adapter | None = None,
 ) -> None:
     """Raise `UserError` unless the model of a configuration has the sizes of the weights.
 
@@ -118,8 +116,6 @@ def check_sizes(
     Args:
         config: of the model.
         weights: of its state, by name.
-        adapter: whose weights are among them; the sizes of one that does not merge follow from the
-            model's.
     """
     refusal = UserError("its weights do not fit its configuration; use another")
     for tensor in weights.values():
@@ -127,18 +123,11 @@ def check_sizes(
         if not isinstance(tensor, Tensor) or tensor.nbytes > tensor.untyped_storage().nbytes():
             raise refusal
     shapes = {name: list(tensor.shape) for name, tensor in weights.items()}
-    sizes = [config, None if adapter is None else vars(adapter)]
     layers = {name.split(".")[1] for name in shapes if name.startswith("layers.")}
-    if len(layers) != config.get("num_layers") or not holds(sizes, shapes.values()):
+    if len(layers) != config.get("num_layers") or not holds(config, shapes.values()):
         raise refusal
-    merges = adapter is not None and adapter.merge(dict(config)) is not None
     with torch.device("meta"), _WithoutValues():
         model = build_model()
-        if adapter is not None and merges:
-            adapter.attach(model)
-    if adapter is not None and not merges:
-        own = adapter.own(weights)
-        shapes = {name: shape for name, shape in shapes.items() if name not in own}
     if {name: list(tensor.shape) for name, tensor in model.state_dict().items()} != shapes:
         raise refusal
 

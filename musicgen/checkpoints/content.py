@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from musicgen.adapters import Adapter
 from musicgen.errors import UserError
 from musicgen.text import pluralize
 
@@ -25,7 +24,6 @@ class CheckpointContent:
         vocabulary: the tokens in id order; its hash is `Vocabulary.hash`.
         config: the resolved configuration of the run.
         sampling: what suits the model of `SamplingParams`, such as learned `max_notes`; else None.
-        adapter: the configuration of the adapter that the weights belong to, if any.
         identity: of the run, see `run_identity`; "" if it is unknown.
         steps: optimizer steps taken; stored by Lightning, not among this data.
     """
@@ -36,7 +34,6 @@ class CheckpointContent:
     vocabulary_hash: str
     config: dict[str, Any]
     sampling: dict[str, Any] | None = None
-    adapter: dict[str, Any] | None = None
     identity: str = ""
     format_version: int = FORMAT_VERSION
     steps: int = 0
@@ -56,18 +53,13 @@ class CheckpointContent:
             found = cls(**{**content, "steps": checkpoint.get("global_step", 0)})
         except TypeError as error:  # fields are missing
             raise UserError(f"a damaged musicgen checkpoint ({error}); use another") from None
-        for name in ("model", "config", "tokenizer", "sampling", "adapter"):
+        for name in ("model", "config", "tokenizer", "sampling"):
             value = getattr(found, name)
             if not isinstance(value, Mapping) and (
                 value is not None or name in ("model", "config")
             ):
                 raise UserError(f"a damaged musicgen checkpoint ({name} is {value!r}); use another")
         return found
-
-    def merge(self, adapter: Adapter) -> CheckpointContent:
-        """Return the content of a model that an adapter has been finished in, if that merges."""
-        settings = adapter.merge(self.model)
-        return self if settings is None else replace(self, model=settings, adapter=None)
 
     def to_plain(self) -> dict[str, Any]:
         """Return the data that a checkpoint stores under `CONTENT_KEY`."""

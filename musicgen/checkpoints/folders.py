@@ -27,7 +27,7 @@ from musicgen.tokenization.vocabulary import load_json, save_json
 from musicgen.validation import check_choice
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
-_ENTRIES = ("format_version", "model", "adapter", "sampling", "config")  # of config.json
+_ENTRIES = ("format_version", "model", "sampling", "config")  # of config.json
 _DTYPES = ("float32", "float16", "bfloat16")
 _SECTIONS = ("data", "loader", "sampling")  # of a run's configuration, that generation reads
 _PATHS = frozenset({"root", "cache_dir"})  # settings that are paths

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Set
 from typing import Any
 
-_SECTIONS = ("model", "tokenizer", "data", "loader", "task", "optimizer", "scheduler", "adapter")
+_SECTIONS = ("model", "tokenizer", "data", "loader", "task", "optimizer", "scheduler")
 _TRAINER = (
     "max_steps",
     "max_epochs",

@@ -9,11 +9,10 @@ from typing import Any
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from musicgen.adapters import Adapter
 from musicgen.checkpoints.building import build, check_sizes
-from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent, class_name
+from musicgen.checkpoints.content import CheckpointContent, class_name
 from musicgen.checkpoints.folders import read_folder
 from musicgen.errors import UserError, errors_name
 from musicgen.models import Transformer
@@ -75,7 +74,7 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
         tokenizer = build(content.tokenizer, Tokenizer)
         if tokenizer.vocabulary.hash != content.vocabulary_hash:
             raise UserError("its vocabulary differs from that of its tokenizer; use another")
-        adapter: Adapter | None = build(content.adapter, Adapter) if content.adapter else None
+        weights = state_weights(checkpoint)
         build_model = partial(
             build,
             content.model,
@@ -83,47 +82,24 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
             vocab_size=len(tokenizer.vocabulary),
             match_classes=tokenizer.match_classes,
         )
-        check_sizes(content.model, _weights(checkpoint), build_model, adapter)
+        check_sizes(content.model, weights, build_model)
         model: Transformer = build_model()
-        if adapter is not None:
-            adapter.attach(model)
-        load_weights(model, checkpoint)
-        if adapter is not None:
-            adapter.finish(model)
-            content = content.merge(adapter)
+        load_weights(model, weights)
     return model.eval(), tokenizer, content
 
 
-def without_adapter(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return a checkpoint whose adapter, if any, is merged into its weights.
-
-    Raises:
-        UserError: it cannot be merged.
-    """
-    content = CheckpointContent.from_plain(checkpoint)
-    if content.adapter is None:
-        return checkpoint
-    model, _, merged = rebuild(path)
-    if merged.adapter is not None:
-        base = f", {content.config['init']}" if content.config.get("init") else ""
-        raise UserError(
-            f"a new run cannot begin from an adapter; give the model that it belongs to{base}"
-        )
-    weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    return {**checkpoint, "state_dict": weights, CONTENT_KEY: merged.to_plain()}
-
-
-def load_weights(model: nn.Module, checkpoint: Mapping[str, Any]) -> None:
-    """Load a checkpoint's weights; raise `UserError` if they do not fit."""
+def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
+    """Load a model's weights; raise `UserError` if they do not fit."""
     try:
-        model.load_state_dict(_weights(checkpoint))
+        model.load_state_dict(weights)
     except RuntimeError:
         raise UserError("its weights do not fit its configuration; use another") from None
 
 
-def _weights(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+def state_weights(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the state of a checkpoint's model."""
     saved, prefix = checkpoint.get("state_dict"), "model."
     if not isinstance(saved, Mapping):
         raise UserError("it holds no weights; use another")
-    return {n.removeprefix(prefix): t for n, t in saved.items() if n.startswith(prefix)}
+    tensors = {n: t for n, t in saved.items() if isinstance(t, Tensor)}
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}

@@ -36,9 +36,6 @@ def with_realizations(
         raise ParameterError("num_realizations", num_realizations, expected)
     if num_realizations == model.position.num_realizations:
         return model, content
-    if content.adapter is not None:
-        expected = "expected the trained one: a prefix state belongs to its random features"
-        raise ParameterError("num_realizations", num_realizations, expected)
     config = dict(content.model)
     config["position"] = {**config["position"], "num_realizations": num_realizations}
     attention = config["attention"]

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from musicgen.checkpoints.content import CheckpointContent
-from musicgen.checkpoints.reading import load_weights
+from musicgen.checkpoints.reading import load_weights, state_weights
 from musicgen.errors import UserError
 from musicgen.models import Transformer
 from musicgen.models.layer import LayerSettings
@@ -26,6 +26,7 @@ _NOT_SHOWN = re.compile(r"(path|dir|folder)$")  # which change by themselves if 
 # Parameters with one row for each token.
 _TOKEN_ROWS = ("embedding.weight", "head.weight", "head.bias")
 _NUM_TOKENS_NAMED = 4
+_COPY_HEAD = "copy_head."
 
 
 def load_for_resume(
@@ -63,7 +64,7 @@ def load_for_resume(
                     f"set {name}= to the run's, or begin a new run from these weights with init="
                 )
             changed.append(f"{name}={new} (was {old})")
-    load_weights(model, checkpoint)
+    load_weights(model, state_weights(checkpoint))
     return changed
 
 
@@ -73,31 +74,45 @@ def load_initial(
     """Load a checkpoint's weights into the model of a new run.
 
     If the vocabularies differ, the weights of each token are taken over by its name; those of new
-    tokens stay as they were initialised.
+    tokens stay as they were initialised, and so does a copy head that the checkpoint lacks, or has
+    with other settings.
 
     Returns:
-        What became of which tokens, in one line; None if the vocabulary is the same.
+        What is new, and which tokens are left out, in one line; None if all weights are loaded.
 
     Raises:
         UserError: the model differs: names the settings.
     """
     saved = CheckpointContent.from_plain(checkpoint)
-    if differing := _different_model(saved, content):
+    if differing := _different_model(saved, content, "copy"):
         raise UserError(
             f"its model has {differing}; weights fit only the model that they were trained in: "
             "leave these settings out, or train without init"
         )
-    if saved.vocabulary_hash == content.vocabulary_hash:
-        load_weights(model, checkpoint)
-        return None
-    old, new = saved.vocabulary, content.vocabulary
-    weights = _with_rows_of(new, old, checkpoint.get("state_dict"), model)
-    load_weights(model, {"state_dict": weights})
-    kept = len(set(old) & set(new))
-    return (
-        f"another vocabulary: {pluralize(kept, 'tokens')} keep their weights by name"
-        f"{_named(new, old, 'new, initialised at random')}{_named(old, new, 'left out')}"
+    weights, notes = dict(state_weights(checkpoint)), []
+    own, theirs = (
+        {n: t for n, t in w.items() if n.startswith(_COPY_HEAD)}
+        for w in (model.state_dict(), weights)
     )
+    new_head = _shapes(own) != _shapes(theirs)
+    if new_head:
+        notes.append("a new copy head" if own else "its copy head is left out")
+        weights = {n: t for n, t in weights.items() if n not in theirs} | own
+    if saved.vocabulary_hash != content.vocabulary_hash:
+        old, new = saved.vocabulary, content.vocabulary
+        weights = _with_rows_of(new, old, weights, model, new_head)
+        kept = len(set(old) & set(new))
+        notes.append(
+            f"another vocabulary: {pluralize(kept, 'tokens')} keep their weights by name"
+            f"{_named(new, old, 'new, initialised at random')}{_named(old, new, 'left out')}"
+        )
+    load_weights(model, weights)
+    return "; ".join(notes) or None
+
+
+def _shapes(head: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the shapes of a copy head's weights, whatever the vocabulary."""
+    return {name: x.shape[1:] if "embedding" in name else x.shape for name, x in head.items()}
 
 
 def _named(tokens: Sequence[str], others: Sequence[str], what: str) -> str:
@@ -111,7 +126,11 @@ def _named(tokens: Sequence[str], others: Sequence[str], what: str) -> str:
 
 
 def _with_rows_of(
-    new: Sequence[str], old: Sequence[str], weights: Any, model: nn.Module
+    new: Sequence[str],
+    old: Sequence[str],
+    weights: Mapping[str, Tensor],
+    model: nn.Module,
+    new_head: bool,
 ) -> dict[str, Any]:
     """Return the weights of old tokens with rows for new ones.
 
@@ -122,19 +141,22 @@ def _with_rows_of(
     shared = [token for token in new_rows if token in old_rows]
     target, source = ([rows[token] for token in shared] for rows in (new_rows, old_rows))
     initial, mapped = model.state_dict(), {}
-    others = [name for name in initial if name.startswith(("lagged.", "copy_head.embedding"))]
+    by_token = ("lagged.", *([] if new_head else [f"{_COPY_HEAD}embedding"]))
+    others = [name for name in initial if name.startswith(by_token)]
     for name in (*_TOKEN_ROWS, *others):
-        saved = weights.get(f"model.{name}") if isinstance(weights, Mapping) else None
+        saved = weights.get(name)
         rows = initial[name].clone()
         if not isinstance(saved, Tensor) or saved.shape != (len(old_rows), *rows.shape[1:]):
             raise UserError("its weights do not fit its vocabulary; use another")
         rows[target] = saved[source].to(rows.dtype)
-        mapped[f"model.{name}"] = rows
+        mapped[name] = rows
     return {**weights, **mapped}
 
 
-def _different_model(saved: CheckpointContent, content: CheckpointContent) -> str:
-    """Return the settings in which a checkpoint's model differs from this run's, else ""."""
+def _different_model(
+    saved: CheckpointContent, content: CheckpointContent, but: str | None = None
+) -> str:
+    """Return the settings, but one, in which a checkpoint's model differs from this run's."""
     # The models of older versions lack settings, which then have their defaults.
     options = [
         p for kind in (Transformer, LayerSettings) for p in signature(kind).parameters.items()
@@ -144,7 +166,8 @@ def _different_model(saved: CheckpointContent, content: CheckpointContent) -> st
         for name, p in options
         if p.default is not p.empty
     }
-    here, there = (defaults | _settings(c.model, "model") for c in (content, saved))
+    models = ({k: v for k, v in c.model.items() if k != but} for c in (content, saved))
+    here, there = (defaults | _settings(model, "model") for model in models)
     differing = [
         f"{name}={there[name]} (not {here[name]})"
         for name in there.keys() & here.keys()  # later versions may have more settings

@@ -12,7 +12,7 @@ from musicgen.errors import UserError
 PATHS = frozenset(
     {
         *("prompt", "checkpoint", "out", "generated", "references", "soundfont"),
-        *("init", "resume", "lora", "prefix_state", "copy"),
+        *("init", "resume"),
         *(
             "key",
             "chords",

@@ -10,25 +10,22 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch.optim.lr_scheduler import LRScheduler
 
-from musicgen.adapters import Adapter
 from musicgen.checkpoints import CheckpointContent, run_identity
-from musicgen.cli.adaptation import build_adapter
 from musicgen.cli.datasets import build_data, build_examples
 from musicgen.cli.starting import load_source, read_source
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.non_music.datamodule import ExampleDataModule
-from musicgen.errors import ParameterError, UserError, parameter_of
+from musicgen.errors import ParameterError, parameter_of
 from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
 from musicgen.training.module import TrainingModule
 
 
 class Training(NamedTuple):
-    """A module, its data and its adapter, and what to tell the user about what it begins with."""
+    """A module and its data, and what to tell the user about what it begins with."""
 
     module: TrainingModule
     data: MusicDataModule | ExampleDataModule
-    adapter: Adapter | None
     notes: list[str]
 
 
@@ -40,7 +37,6 @@ def build_training(
     Args:
         scheduler: takes the place of `cfg.scheduler`.
     """
-    adapter = build_adapter(cfg)
     source = read_source(cfg)
     tokenizer, model, data = _build(cfg)
     config: Any = OmegaConf.to_container(cfg, resolve=True)
@@ -50,7 +46,6 @@ def build_training(
         vocabulary=[] if tokenizer is None else list(tokenizer.vocabulary.tokens),
         vocabulary_hash="" if tokenizer is None else tokenizer.vocabulary.hash,
         config=config,
-        adapter=config.get("adapter"),
         identity=run_identity(config),
     )
     module = TrainingModule(
@@ -63,14 +58,12 @@ def build_training(
     )
     notes = []
     if source is not None:
-        corpus = data.encoded if isinstance(data, MusicDataModule) else None
-        notes = load_source(source, model, content, adapter, corpus, resume=cfg.resume is not None)
-        data.coordinates = model.coordinate_names  # an adapter may read more
+        notes = load_source(source, model, content, resume=cfg.resume is not None)
     model.recompute = cfg.recompute
     if cfg.compile:
         for layer in model.layers:
             layer.compile()
-    return Training(module, data, adapter, notes)
+    return Training(module, data, notes)
 
 
 def _build(
@@ -79,8 +72,6 @@ def _build(
     """Build the tokenizer, None for data that are not music, the model and the data."""
     build_model = partial(instantiate, cfg.model)
     if cfg.get("tokenizer") is None:
-        if cfg.get("adapter"):
-            raise UserError("adapter= adapts models of music: leave it out of this task")
         return None, *build_examples(cfg, build_model)
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     model: Transformer = build_model(

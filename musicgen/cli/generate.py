@@ -57,11 +57,6 @@ def main(cfg: DictConfig) -> None:
     check_choice("originality", cfg.originality, ("auto", True, False))
     with one_thread():
         model = load(cfg.checkpoint)
-    adapters = {
-        kind: str(cfg[kind]) for kind in ("lora", "prefix_state", "copy") if cfg[kind] is not None
-    }
-    for kind, path in adapters.items():
-        model = model.with_adapter(path, kind)
     model = model.to(find_device(cfg.device))
     log(model.content.describe(model.path))
     request = build_request(model, cfg)
@@ -77,7 +72,6 @@ def main(cfg: DictConfig) -> None:
     with claimed_folder(cfg.out, "generated") as out:
         made_with = {
             "checkpoint": str(model.path),
-            **adapters,
             **{name: value for name, value in asdict(request).items() if name != "sampling"},
             "fill": ["-".join(map(str, bars)) for bars in request.fill],
             **asdict(request.sampling),

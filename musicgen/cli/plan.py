@@ -56,7 +56,7 @@ EQUAL = 0.02  # of the notes
 SHIPPED = {"REMI": "pop-piano-small", "Groove2Groove": "groove-small", "Chorale": "bach-chorales"}
 OF_SHIPPED = ("tokenizer=chorale", "task=pop_piano", "task=groove")  # they have these themselves
 TEACH = ["optimizer=adamw", "optimizer.lr=5e-4", "loader.batch_size=1"]
-"""Settings for all weights of a trained model; benchmarks/adaptation.py measures them."""
+"""Settings for all weights of a trained model."""
 LENGTH = 2048
 SIZES = ((128, 4), (192, 6), (256, 8), (384, 12), (512, 16))  # width, layers
 TOKENS_PER_WEIGHT = 20
@@ -351,7 +351,7 @@ def probe(found: Plan, seconds: float) -> Probe:
 
         return LambdaLR(optimizer, factor)
 
-    module, data, _, _ = build_training(cfg, schedule)
+    module, data, _ = build_training(cfg, schedule)
     if not isinstance(data, MusicDataModule):
         raise UserError("minutes=: it plans the training of models of music")
     data.prepare_data()

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from musicgen.adapters import Adapter
 from musicgen.checkpoints import (
     CheckpointContent,
     check_targets,
@@ -16,11 +15,8 @@ from musicgen.checkpoints import (
     load_for_resume,
     load_initial,
     read_checkpoint,
-    without_adapter,
 )
-from musicgen.cli.adaptation import begin_adapter
 from musicgen.cli.resume_arguments import given_overrides
-from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import errors_name
 from musicgen.models import Transformer
 
@@ -43,8 +39,6 @@ def read_source(cfg: DictConfig) -> Source | None:
         return None
     path = find_checkpoint(cfg.init, setting="init") if cfg.resume is None else Path(cfg.resume)
     checkpoint = read_checkpoint(path)
-    if cfg.resume is None:
-        checkpoint = without_adapter(checkpoint, path)
     with errors_name(path):
         content = CheckpointContent.from_plain(checkpoint)
         adopt_settings(cfg, content)
@@ -56,8 +50,6 @@ def load_source(
     source: Source,
     model: Transformer,
     content: CheckpointContent,
-    adapter: Adapter | None,
-    corpus: EncodedCorpus | None,
     *,
     resume: bool,
 ) -> list[str]:
@@ -65,21 +57,15 @@ def load_source(
 
     Args:
         content: of this run.
-        corpus: the training pieces, which a new adapter is initialised with.
     """
     described = source.content.describe(source.path)
     with errors_name(source.path):
         if resume:
-            if adapter:
-                adapter.attach(model)
             changed = load_for_resume(source.checkpoint, content, model)
             since = f"from step {source.content.steps:,} on: {', '.join(changed)}"
             return [f"continues {described}", *([since] if changed else [])]
         note = load_initial(source.checkpoint, content, model)
-    notes = [f"begins with the weights of {described}", *([note] if note else [])]
-    if adapter and corpus:
-        notes.append(begin_adapter(adapter, model, corpus, content, source.content))
-    return notes
+    return [f"begins with the weights of {described}", *([note] if note else [])]
 
 
 def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
@@ -113,10 +99,8 @@ def _given_settings(cfg: DictConfig) -> Iterator[str]:
         name = override.lstrip("+~").partition("=")[0]
         if name == "experiment":
             yield _LENGTH
-            if not cfg.get("adapter"):  # which adapts the model that it is given
-                yield from _SECTIONS
-        elif override == "adapter=copy":  # whose windows must hold what is copied
-            yield _LENGTH
+            # Where only some parameters train, the others are those of the model that is given.
+            yield from _SECTIONS if cfg.optimizer.get("train") is None else ("model.copy",)
         elif name == "task":
             yield from ("tokenizer", "sampling")
         elif name == "model":

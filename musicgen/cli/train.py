@@ -15,7 +15,6 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 
-from musicgen.cli.adaptation import write_adapter_file
 from musicgen.cli.building import build_training
 from musicgen.cli.find import find
 from musicgen.cli.output import command
@@ -53,7 +52,7 @@ def main(cfg: DictConfig) -> float | None:
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     _check_settings(cfg)
 
-    module, data, adapter, notes = build_training(cfg)
+    module, data, notes = build_training(cfg)
     if cfg.find is not None:
         find(cfg, module, data)
         return None
@@ -80,8 +79,6 @@ def main(cfg: DictConfig) -> float | None:
             if found is not None:
                 found.finish(trainer, recorder)
             if trainer.is_global_zero and isinstance(data, MusicDataModule):
-                if adapter:
-                    write_adapter_file(recorder.folder, adapter, cfg.init)
                 folder = shlex.quote(str(recorder.folder))
                 log(f"next: {command('generate')} checkpoint={folder} prompt=song.mid")
                 if found is None:  # a plan ends with that page
@@ -98,8 +95,6 @@ def _check_settings(cfg: DictConfig) -> None:
     with parameter_of("sampling"):
         SamplingParams(**cfg.sampling)
     muon = cfg.optimizer._target_.endswith(".MuonAdamW")
-    if muon and cfg.get("adapter"):
-        raise UserError("optimizer=muon trains whole models: train an adapter with adamw")
     if muon and str(cfg.trainer.get("strategy")).startswith("fsdp"):
         raise UserError(
             "optimizer=muon needs whole matrices, which trainer.strategy=fsdp divides; "

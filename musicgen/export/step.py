@@ -92,7 +92,7 @@ class RecurrentStep(nn.Module):
 
 @torch.no_grad()
 def first_state(model: Transformer, key: NoiseKey) -> ModelState:
-    """Return the state of one row before its first token: no sums, no tokens, or learned ones."""
+    """Return the state of one row before its first token: no sums, no tokens."""
     device = next(model.parameters()).device
     positions = torch.zeros(1, 1, model.num_position_columns, dtype=torch.long, device=device)
     tokens = positions[:, :, 0]
@@ -102,10 +102,7 @@ def first_state(model: Transformer, key: NoiseKey) -> ModelState:
         assert isinstance(layer, Layer)
         assert isinstance(layer.attention, LinearAttention)
         own = f"layers.{i}."
-        if layer.attention.initial_state is not None:
-            learned = layer.attention.initial_state(1)._asdict().items()
-            empty |= {own + name: tensor for name, tensor in learned if tensor is not None}
-        elif own + "log_scale" in empty:
+        if own + "log_scale" in empty:
             empty[own + "log_scale"].fill_(NO_SCALE)
     for name in {"copied.bars", "copied.last_bar"} & empty.keys():
         empty[name].fill_(EMPTY)

@@ -11,7 +11,6 @@ from typing import Any
 from musicgen.checkpoints import (
     CardFacts,
     CheckpointContent,
-    apply_adapter,
     find_checkpoint,
     rebuild,
     with_realizations,
@@ -144,20 +143,6 @@ class MusicModel:
         with TemporaryDirectory() as folder:
             self.save_pretrained(folder, dtype=dtype)
             return upload(Path(folder), repo_id, private=private, message=message)
-
-    def with_adapter(self, path: str | Path, kind: str | None = None) -> MusicModel:
-        """Return it with the adapter of a file that training wrote, for example LoRA.
-
-        Args:
-            kind: what the file must hold, `lora`, `prefix_state` or `copy`; None takes any.
-
-        Raises:
-            UserError: the file is no such adapter, or was trained for another model.
-        """
-        file = Path(path).expanduser()
-        model, content = apply_adapter(self.model, self.content, file, kind)
-        content = _with_saved_sampling(content, file.parent / "checkpoints")
-        return MusicModel(model, self.tokenizer, content, self.path)
 
     @property
     def training_length(self) -> int:

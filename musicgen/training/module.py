@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -23,6 +24,18 @@ from musicgen.random import NoiseKey, RandomStream
 from musicgen.training.guard import check_weights
 from musicgen.training.muon import MuonAdamW
 from musicgen.training.tasks import Task
+
+
+def train_only(model: Transformer, pattern: str | None) -> None:
+    """Freeze all parameters but those whose name a regular expression matches; None: none."""
+    if pattern is None:
+        return
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(re.match(pattern, name) is not None)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        some = ", ".join(sorted({name.partition(".")[0] for name, _ in model.named_parameters()}))
+        expected = f"it matches no parameter's name; they begin with {some}"
+        raise ParameterError("optimizer.train", pattern, expected)
 
 
 class TrainingModule(pl.LightningModule):
@@ -48,7 +61,10 @@ class TrainingModule(pl.LightningModule):
             expected = f"expected {str(task.causal).lower()} for {type(task).__name__}"
             raise ParameterError("model.causal", model.causal, expected)
         self.model, self.task = model, task
-        self._optimizer, self._scheduler = optimizer, scheduler
+        settings = dict(optimizer.keywords)
+        train_only(model, settings.pop("train", None))
+        self._optimizer = partial(optimizer.func, **settings)
+        self._scheduler = scheduler
         self.content, self.seed = content, seed
         # Of the current step: total loss and tokens of this rank, and tokens of the first
         # micro-batch, the mean over ranks.

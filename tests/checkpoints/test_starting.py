@@ -56,6 +56,29 @@ def test_rows_of_a_copy_head_are_those_of_its_tokens():
     assert torch.equal(model.copy_head.embedding.weight, torch.stack([old[2], new, old[0], old[3]]))
 
 
+@pytest.mark.parametrize("before", [{}, {"copy": {"max_lag": 4, "coordinate": "index"}}])
+def test_a_copy_head_that_a_checkpoint_lacks_is_new(before):
+    options = {"copy": {"heads": 2, "coordinate": "index"}}
+    saved = checkpoint(OLD, **before)
+    model = instantiate(MODEL, vocab_size=len(OLD) + 1, **options)
+    initial = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    note = load_initial(saved, replace(content(OLD), model=MODEL | options), model)
+    assert note == "a new copy head"
+    for name, tensor in model.state_dict().items():
+        new = name.startswith("copy_head.")
+        expected = initial[name] if new else saved["state_dict"][f"model.{name}"]
+        assert torch.equal(tensor, expected), name
+    note = load_initial(saved, replace(content(NEW), model=MODEL | options), model)
+    assert note.startswith("a new copy head; another vocabulary: 2 tokens")
+    assert torch.equal(model.copy_head.embedding.weight, initial["copy_head.embedding.weight"])
+
+
+def test_a_copy_head_that_is_not_wanted_is_left_out():
+    model = instantiate(MODEL, vocab_size=len(OLD) + 1)
+    saved = checkpoint(OLD, copy={"coordinate": "index"})
+    assert load_initial(saved, content(OLD), model) == "its copy head is left out"
+
+
 def test_rows_of_tied_embeddings_serve_both_ends():
     tied = {"tie_embeddings": True}
     saved = checkpoint(OLD, **tied)
@@ -95,9 +118,6 @@ def test_other_models_and_damaged_weights_are_refused():
     other = replace(content(NEW), model={**MODEL, "num_layers": 2})
     with pytest.raises(UserError, match=r"its model has model.num_layers=1 \(not 2\)"):
         load_initial(checkpoint(OLD), other, model)
-    with_head = replace(content(NEW), model={**MODEL, "copy": {"heads": 2}})
-    with pytest.raises(UserError, match=r"its model has model.copy=None \(not \{…\}\)"):
-        load_initial(checkpoint(OLD), with_head, model)
     damaged = checkpoint(OLD)
     damaged["state_dict"]["model.head.weight"] = torch.zeros(2, 8)
     with pytest.raises(UserError, match="its weights do not fit its vocabulary"):

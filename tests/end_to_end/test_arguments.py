@@ -132,7 +132,7 @@ def test_stored_arguments_of_users_are_accepted(tmp_path):
         "data.root='/a b, c'",
         "data.group='^(.*)/'",
         "logger=none",
-        "adapter=null",
+        "experiment=null",
         "~callbacks.guard",
         "optimizer.betas=[0.9,0.99]",
         "experiment=spe2021/pop_piano_sine_spe",

@@ -28,10 +28,6 @@ ERRORS = {
         ["train.py", "trainer.max_step=3"],
         ["did you mean trainer.max_steps?"],
     ),
-    "adapter and muon": (
-        ["train.py", "adapter=lora", "optimizer=muon", "init=text.ckpt"],
-        ["optimizer=muon trains whole models: train an adapter with adamw"],
-    ),
     "sharded muon": (
         ["train.py", "+trainer.strategy=fsdp"],
         ["optimizer=muon needs whole matrices", "give optimizer=adamw"],

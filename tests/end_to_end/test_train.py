@@ -19,7 +19,7 @@ from filelock import FileLock
 from musicgen import load
 from musicgen.composer import compose_pop
 from musicgen.midi import write
-from tests.end_to_end.command_line import ROOT, TINY, assert_one_line, succeed
+from tests.end_to_end.command_line import ROOT, SHORT, TINY, assert_one_line, succeed
 from tests.end_to_end.deaths import AtHook, train
 
 
@@ -214,6 +214,28 @@ def test_init_begins_a_new_run_from_another_ones_weights(here, workplace):
     done = here(workplace, "train.py", "init=no/such")
     assert_one_line(done, "init=no/such: no such file or folder")
     shutil.rmtree(second)
+
+
+def test_a_copy_head_is_trained_beside_the_weights_of_a_run(here, workplace):
+    (base,) = (workplace / "outputs/tiny").iterdir()
+    data = [setting for setting in TINY if setting.startswith("data.")]
+    begun = ["experiment=pretrained/copy_head", f"init={base}", *data, *SHORT, "run_name=head"]
+    done = here(workplace, "train.py", *begun, "optimizer.train=copy_haed")
+    assert_one_line(done, "optimizer.train=copy_haed: it matches no parameter's name; they begin")
+    done = succeed(here(workplace, "train.py", *begun))
+    assert done.stderr.count("a new copy head") == 1
+    run = max((workplace / "outputs/head").iterdir())
+    before, after = (load(x).model.state_dict() for x in (base, run))
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert {name.split(".")[0] for name in after.keys() - before.keys()} == {"copy_head"}
+    content = load(run).content
+    assert {**content.model, "copy": None} == load(base).content.model
+    assert content.config["loader"]["length"] == 2048
+    succeed(here(workplace, "train.py", f"resume={run}", "trainer.max_steps=6"))
+    # Another run goes on with this head.
+    done = succeed(here(workplace, "train.py", f"init={run}", *data, "train=false"))
+    assert "copy head" not in done.stderr
+    shutil.rmtree(workplace / "outputs/head")
 
 
 def test_debug_runs_are_not_the_latest(here, workplace):

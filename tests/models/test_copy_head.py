@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from musicgen.adapters import Copy
 from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.batches import IGNORED, Batch
 from musicgen.models import Transformer
@@ -237,12 +236,3 @@ def test_the_sampler_multiplies_what_is_copied_at_a_lag_and_divides_the_models_o
         rows = zip(tokens, positions, biases, temperatures, strict=True)
         expected = torch.stack([naive(model, *row)[-1] for row in rows])
     torch.testing.assert_close(found.exp(), expected, atol=2e-6, rtol=2e-5)
-
-
-def test_an_adapter_takes_the_place_of_an_earlier_head():
-    model = make_model()
-    Copy(window=64).attach(model)
-    assert model.copy_head.window == 64
-    assert model.copy_head.classes.tolist() == CLASSES
-    trained = {name for name, x in model.named_parameters() if x.requires_grad}
-    assert trained == {f"copy_head.{name}" for name, _ in model.copy_head.named_parameters()}

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from musicgen.attention.base import Attention, AttentionMask, FeatureMap
-from musicgen.attention.linear.initial import InitialState
 from musicgen.attention.linear.product import (
     bidirectional_linear_attention,
     causal_linear_attention,
@@ -57,7 +56,6 @@ class LinearAttention(Attention):
         with parameter_of("feature_map"):
             self.feature_map = feature_map(dim=encoded_dim, logit_scale=logit_scale)
         self.feature_dim = self.feature_map.feature_dim
-        self.initial_state: InitialState | None = None  # a learned one, see `PrefixState`
         self.decay = None
         self.decays_by_token = decay == "token"
         if decay != "none":  # ρ from −7 to −2.5; by token, the same rates where g is 0
@@ -93,8 +91,6 @@ class LinearAttention(Attention):
         options["log_decay"] = self.total_decay(code, mask, token_decay)
         if state is not None and q.shape[1] == 1 and mask.key_mask is None:
             return linear_attention_step(phi_q, phi_k, v, state, **options)
-        if state is None and self.initial_state is not None:
-            state = self.initial_state(len(q))
         options |= {"state": state, "return_state": return_state}
         backend = self.backend if self.training else "auto"
         return causal_linear_attention(phi_q, phi_k, v, **options, **of_keys, backend=backend)
