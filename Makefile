@@ -9,7 +9,7 @@ FAST := $(addprefix tests/,attention checkpoints cli composer metrics midi model
 DEMO := bars=24 best_of=4 best_of_bars=4 sampling.temperature=0.6
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
-.PHONY: help setup doctor demo export page pretrained temperature table test test-fast bench bench-gpu speedrun gpu-check docs lint clean
+.PHONY: help setup doctor demo export page pretrained temperature table test test-fast bench bench-gpu gpu-check docs lint clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -60,9 +60,6 @@ test-fast: $(STAMP) ## Run the quick tests only, for daily work
 bench: $(STAMP) ## Measure speed and memory; write benchmarks/results/ and the tables of the pages
 	for name in $(BENCHMARKS) exact_spe loader; do $(RUN) -m benchmarks.$$name || exit 1; done
 	$(RUN) -m benchmarks.tables
-
-speedrun: $(STAMP) ## Train from nothing to fixed losses, three seeds, for docs/speedrun.md (20 minutes)
-	$(RUN) -m benchmarks.speedrun
 
 bench-gpu: $(STAMP) ## Run the benchmarks on an NVIDIA GPU, in bf16
 	for name in $(BENCHMARKS); do $(RUN) -m benchmarks.$$name --device cuda || exit 1; done

@@ -1,11 +1,10 @@
 """Train, export and measure the model bach-chorales: python -m benchmarks.bach_chorales
 
-The model is trained as benchmarks/cards.py says, or its training resumed, and exported to
+The model is trained as benchmarks/pretrained.py says, or its training resumed, and exported to
 musicgen/pretrained/bach-chorales in half precision; `--measure` takes the model as it is. It
 harmonises the sopranos of the first 50 held-out chorales, of the test split and then of validation,
 and continues the first four bars of each by eight. The losses are those of whole pieces in plain
-order, and of two bars in the middle with and without what follows. All goes to
-results/bach_chorales.json, and from there to the model's README.md.
+order. All goes to results/bach_chorales.json.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks import cards, measure
+from benchmarks import measure
 from benchmarks.pretrained import known_passages, number, run, trained
 from musicgen.data.corpora import BachChorales
 from musicgen.files import read_csv
@@ -41,9 +40,8 @@ def main() -> None:
             "--dtype",
             "float16",
         )
-    rows = [*losses(args.out), *infilling(args.out), *writing(args.out, args.prompts)]
+    rows = [*losses(args.out), *writing(args.out, args.prompts)]
     measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))
-    cards.main()
 
 
 def losses(out: Path) -> Iterator[dict[str, Any]]:
@@ -56,20 +54,6 @@ def losses(out: Path) -> Iterator[dict[str, Any]]:
             if row["part"] == "nats per note":
                 figures = {name: number(row[name]) for name in ("mean", "low", "high")}
                 yield {"measure": "nats per note", "way": split, "of": row["run"], **figures}
-
-
-def infilling(out: Path) -> Iterator[dict[str, Any]]:
-    """Yield the nats a note of bars in the middle, with and without what follows them."""
-    for split in ("val", "test"):
-        found = out / f"filled-{split}"
-        settings = ["metrics=infilling", f"split={split}", f"out={found}"]
-        run("evaluate.py", f"checkpoint={FOLDER}", *settings)
-        (row,) = read_csv(found / "infilling.csv")
-        known = number(row["known"])
-        limits = {name: known + number(row[name]) for name in ("low", "high")}
-        figures = {"n": int(row["n"]), "generated": number(row["filled"]), **limits}
-        beside = {"originals": known, "beside": "without what follows"}
-        yield {"measure": "nats per note", "way": f"filled-{split}", **figures, **beside}
 
 
 def writing(out: Path, num_prompts: int) -> Iterator[dict[str, Any]]:

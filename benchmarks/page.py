@@ -1,8 +1,8 @@
-"""The page that composes: size, logits, greedy music, and in Chromium speed, memory and answers.
+"""The page that composes: size, logits and greedy music beside torch's, speed and memory.
 
-    python -m benchmarks.page --model pop-piano-small [--screenshots FOLDER]
+    python -m benchmarks.page --model pop-piano-small
 
-Node runs the worker of the page itself for logits and greedy music. Rates are of wall-clock time.
+Node runs the worker of the page itself. Rates are of wall-clock time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import os
 import re
 import subprocess
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,8 +20,7 @@ import numpy as np
 import torch
 
 import musicgen
-from benchmarks.browsers import Browser, Chromium, installed
-from musicgen.composer import FAMILIES, compose_groove, compose_pop
+from musicgen.composer import compose_pop
 from musicgen.data.corpora import BachChorales
 from musicgen.export.page import with_half_weights
 from musicgen.files import write_text
@@ -35,8 +33,6 @@ from musicgen.report.markup import asset
 RESULTS = Path(__file__).parent / "results"
 SEED = 4242  # of pieces that no model was trained on
 NUM_PROMPTS, NUM_STEPS, NUM_GREEDY = 20, 512, 5
-PHRASE, SECONDS_PER_NOTE = "adgkgdadgkgd", 0.3
-READY = "document.getElementById('summary')?.textContent === 'No music yet'"
 # The page's worker in node: logits after each token, and greedy continuations of files.
 LAB = """
 const postMessage = () => {}; let onmessage;
@@ -59,7 +55,17 @@ unpackWeights(data.weights).then((bytes) => {
     return composer.tokens;
   });
   require("fs").writeFileSync("logits.bin", Float32Array.from(logits.flat()));
-  console.log(JSON.stringify(greedy));
+  composer.begin(makePrompt(composer.tokenizer, readMidi(Uint8Array.from(data.files[0])), 2));
+  const begin = performance.now(), before = composer.tokens.length;
+  let first = 0;
+  const end = composer.endTime + 64 * composer.prompt.barLength;
+  for (const _ of composer.compose({ end, seed: 0, params: content.sampling })) {
+    if (!first && composer.tokens.length > before + 500) first = process.memoryUsage().rss;
+  }
+  const tokens = composer.tokens.length - before;
+  const rate = (1000 * tokens) / (performance.now() - begin);
+  const memory = [first, process.memoryUsage().rss].map((bytes) => Math.round(bytes / 1e6));
+  console.log(JSON.stringify({ greedy, tokens, rate, memory }));
 });
 """
 
@@ -68,18 +74,14 @@ def held_out(model: MusicModel) -> list[Score]:
     """Return pieces that no model was trained on."""
     if model.tokenizer.name == "remi":
         return [compose_pop(SEED, i) for i in range(NUM_PROMPTS)]
-    if model.tokenizer.name == "chorale":
-        corpus = BachChorales()
-        pieces = [piece for piece in corpus.pieces() if piece.split == "test"]
-        return [corpus.read_piece(piece) for piece in pieces[:NUM_PROMPTS]]
-    names = list(FAMILIES)
-    places = [divmod(i, len(names)) for i in range(NUM_PROMPTS)]
-    return [compose_groove(SEED, names[family], style, 0) for style, family in places]
+    corpus = BachChorales()
+    pieces = [piece for piece in corpus.pieces() if piece.split == "test"]
+    return [corpus.read_piece(piece) for piece in pieces[:NUM_PROMPTS]]
 
 
 @torch.inference_mode()
-def against_torch(model: MusicModel, page: Path) -> dict[str, Any]:
-    """Compare the page's worker with torch, which has the page's weights."""
+def in_node(model: MusicModel, page: Path) -> dict[str, Any]:
+    """Compare the page's worker with torch, which has the page's weights; time its composing."""
     scores = held_out(model)
     prompts = [model.tokenizer.encode(score)[:NUM_STEPS] for score in scores]
     exact = MusicModel(with_half_weights(model.model), model.tokenizer, model.content, model.path)
@@ -105,7 +107,7 @@ def against_torch(model: MusicModel, page: Path) -> dict[str, Any]:
             ["node", "lab.js"], cwd=folder, capture_output=True, text=True, check=True
         )
         found = np.fromfile(Path(folder) / "logits.bin", np.float32)
-    greedy = json.loads(run.stdout)
+    measured = json.loads(run.stdout)
     found = found.reshape(-1, len(model.tokenizer.vocabulary))
     rounded = with_half_weights(model.model)
     bias = lag_bias(rounded, model.sampling())
@@ -122,7 +124,7 @@ def against_torch(model: MusicModel, page: Path) -> dict[str, Any]:
             expected.append(logits[0])
     logits = torch.cat(expected).numpy()
     equal = []
-    for score, tokens in zip(scores, greedy, strict=False):
+    for score, tokens in zip(scores, measured["greedy"], strict=False):
         [music] = exact.generate(score, prompt_bars=2, bars=4, temperature=0, engine="eager")
         equal.append(music.tokens.tolist() == tokens)
     return {
@@ -130,80 +132,15 @@ def against_torch(model: MusicModel, page: Path) -> dict[str, Any]:
         "largest difference of a logit": float(np.abs(found - logits).max()),
         "equal most probable tokens": float((found.argmax(1) == logits.argmax(1)).mean()),
         "equal greedy continuations": f"{sum(equal)} of {len(equal)}",
+        "tokens a second": round(measured["rate"]),
+        "megabytes of node after 500 tokens and after all": measured["memory"],
+        "tokens": measured["tokens"],
     }
-
-
-def in_browser(kind: type[Browser], page: Path) -> dict[str, Any]:
-    """Compose from nothing, and return the rate that the page says."""
-    with kind() as browser:
-        begin = time.perf_counter()
-        browser.open(page)
-        browser.wait(READY)
-        seconds = time.perf_counter() - begin
-        browser.evaluate("document.getElementById('continue').click()")
-        browser.wait(
-            "/tokens a second/.test(document.getElementById('status').textContent)", seconds=300
-        )
-        status = browser.evaluate("document.getElementById('status').textContent")
-    rate = float(re.findall(r"(\d+) tokens", status)[0])
-    return {"seconds until ready": round(seconds, 2), "tokens a second": rate}
-
-
-def in_chromium(page: Path, num_tokens: int, screenshots: Path | None) -> dict[str, Any]:
-    """Play a phrase by keys, wait for the answer, then compose until the memory must show."""
-    with Chromium() as browser:
-        browser.show_as(1200, 900)
-        browser.open(page)
-        browser.wait(READY)
-        browser.evaluate("document.getElementById('answer').click()")
-        for key in PHRASE:
-            browser.key(key, "keyDown")
-            time.sleep(SECONDS_PER_NOTE - 0.1)
-            browser.key(key, "keyUp")
-            time.sleep(0.1)
-        browser.wait("page.player.playing")
-        answer = browser.evaluate("page.firstNotes")
-        if screenshots:
-            time.sleep(2)
-            for name, (width, height, dark, phone) in {
-                "desktop": (1200, 900, False, False),
-                "dark": (1200, 900, True, False),
-                "phone": (390, 844, False, True),
-            }.items():
-                browser.show_as(width, height, dark=dark, phone=phone)
-                time.sleep(0.5)
-                browser.screenshot(screenshots / f"{page.stem}-{name}.png")
-        browser.evaluate("document.getElementById('answer').click(); page.clear()")
-        browser.evaluate("document.getElementById('bars').value = 999; page.continue()")
-        megabytes: dict[str, float] = {}
-        for tokens in (num_tokens // 10, num_tokens):
-            browser.wait(f"page.tokens >= {tokens} || !page.composing", seconds=900)
-            megabytes[str(browser.evaluate("page.tokens"))] = memory(browser)
-        return {
-            "milliseconds from the pause to the answer's first notes": answer,
-            "megabytes of all processes by tokens": megabytes,
-            "requests": [each.partition(":")[0] for each in browser.requests()],
-            "problems": browser.problems(),
-        }
-
-
-def memory(browser: Browser) -> float:
-    """Return the memory of a browser's processes that they do not share, in MB."""
-    total = 0
-    for status in Path("/proc").glob("[0-9]*/smaps_rollup"):
-        try:
-            if browser.profile in (status.parent / "cmdline").read_text():
-                total += int(re.findall(r"Pss:\s+(\d+)", status.read_text())[0])
-        except (OSError, IndexError):
-            continue  # it has ended
-    return round(total / 1024, 1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="pop-piano-small")
-    parser.add_argument("--screenshots", type=Path)
-    parser.add_argument("--tokens", type=int, default=20_000, help="to compose for the memory")
     parser.add_argument("--out", type=Path, default=RESULTS / "page.json")
     options = parser.parse_args()
     model = musicgen.load(options.model)
@@ -211,16 +148,11 @@ def main() -> None:
         page = Path(folder) / f"{options.model}.html"
         model.save_page(page)
         result = {
-            "command": "python -m benchmarks.page "
-            f"--model {options.model} --tokens {options.tokens}",
+            "command": f"python -m benchmarks.page --model {options.model}",
             "load average": os.getloadavg()[0],
             "megabytes": round(page.stat().st_size / 1e6, 2),
-            "against torch": against_torch(model, page),
+            **in_node(model, page),
         }
-        for kind in installed():
-            result[kind.name] = in_browser(kind, page)
-            if kind is Chromium:
-                result[kind.name] |= in_chromium(page, options.tokens, options.screenshots)
     earlier = json.loads(options.out.read_text()) if options.out.exists() else {}
     write_text(options.out, json.dumps({**earlier, options.model: result}, indent=1) + "\n")
     print(json.dumps(result, indent=1))

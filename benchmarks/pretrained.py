@@ -1,31 +1,26 @@
 """Train, export and measure the models of the package: make pretrained.
 
-    python -m benchmarks.pretrained [--models NAME] [--measure] [--root POP909] [--cost]
+    python -m benchmarks.pretrained [--models NAME] [--measure] [--root POP909]
 
-A model NAME is trained in the steps of benchmarks/cards.py, or their training resumed, and exported
-to musicgen/pretrained/NAME in half precision; `--measure` takes the models as they are. Each
-continues 50 prompts of composed pieces that it never saw, and of POP909 with --root: a continuation
-of each, and for the composed ones the best of four as well. The measures of both go to
-results/pretrained.json, and from there to the model's README.md (benchmarks/cards.py). `--cost`
-measures the CPU time of 40 steps of each training alone, for results/training_cost.json.
+A model NAME is trained in the steps of `RECIPES`, or their training resumed, and exported to
+musicgen/pretrained/NAME in half precision; `--measure` takes the models as they are. Each
+continues prompts of composed pieces that it never saw, and of POP909 with --root. The measures go
+to results/pretrained.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import musicgen
-from benchmarks import cards, measure, tables
-from benchmarks.speedrun import spent
+from benchmarks import measure, tables
 from musicgen.checkpoints import CONTENT_KEY, find_checkpoint, load_initial
 from musicgen.composer import compose_corpus
 from musicgen.files import read_csv
@@ -36,7 +31,72 @@ from musicgen.package_data import PRETRAINED
 MODELS = {"pop-piano-small": "pop", "groove-small": "groove"}
 MAX_MEGABYTES = 20
 HELD_OUT_SEED = 1000  # of composed pieces; the training set's is 0
-SELECTED = "best_of=4 best_of_bars=4"
+SCRAMBLED = (
+    "init=RUN data.kind=pop data.num_pieces=2000 loader.batch_size=1 loader.length=2048 "
+    "scheduler=warmup_cooldown scheduler.cooldown=0.6 scheduler.warmup_steps=30 "
+    "optimizer.lr=6e-3 optimizer.adamw_lr=1e-3 callbacks.redraw_features=null"
+)
+RECIPES = {  # of each model: settings of train.py, run after run; RUN is the run before
+    "pop-piano-small": [
+        "experiment=pretrained/pop_piano_small",
+        "experiment=pretrained/copy_head init=RUN data.kind=pop",
+        (
+            "init=RUN data.kind=pop data.num_pieces=2000 loader.batch_size=1 "
+            "optimizer.lr=5e-3 optimizer.adamw_lr=1e-3 callbacks.redraw_features=null "
+            "trainer.max_steps=1800"
+        ),
+        (
+            "init=RUN data.kind=pop data.num_pieces=2000 seed=2 loader.batch_size=1 "
+            "optimizer.lr=4e-3 optimizer.adamw_lr=8e-4 scheduler.warmup_steps=30 "
+            "callbacks.redraw_features=null trainer.max_steps=1100"
+        ),
+        "experiment=pretrained/copy_head init=RUN data.kind=pop trainer.max_steps=300",
+        (
+            "init=RUN data.kind=pop data.num_pieces=2000 loader.batch_size=1 "
+            "loader.length=2048 scheduler=warmup_cooldown scheduler.cooldown=0.5 "
+            "scheduler.warmup_steps=50 optimizer.lr=8e-3 optimizer.adamw_lr=1e-3 "
+            "callbacks.redraw_features=null trainer.max_steps=4500"
+        ),
+        f"{SCRAMBLED} loader.scramble=0.3 trainer.max_steps=1500",
+        f"{SCRAMBLED} loader.scramble=0.4 trainer.max_steps=2000",
+        f"{SCRAMBLED} loader.scramble=0.7 seed=2 trainer.max_steps=2000",
+        f"{SCRAMBLED} loader.scramble=0.85 seed=3 trainer.max_steps=2000",
+    ],
+    "groove-small": [
+        "experiment=pretrained/groove_small",
+        (
+            "experiment=pretrained/copy_head init=RUN data.kind=groove task=groove "
+            "trainer.max_steps=2000"
+        ),
+        (
+            "init=RUN task=groove data.kind=bands data.num_pieces=3000 loader.length=2048 "
+            "loader.batch_size=1 optimizer.lr=1e-3 scheduler.warmup_steps=50 "
+            "callbacks.redraw_features=null trainer.max_steps=4000"
+        ),
+        (
+            "experiment=pretrained/copy_head init=RUN data.kind=bands data.num_pieces=3000 "
+            "task=groove loader.scramble=0.3 trainer.max_steps=1000"
+        ),
+        (
+            "init=RUN task=groove data.kind=bands data.num_pieces=3000 loader.batch_size=1 "
+            "loader.length=2048 loader.scramble=0.3 scheduler=warmup_cooldown "
+            "scheduler.cooldown=0.5 scheduler.warmup_steps=30 optimizer.lr=8e-3 "
+            "optimizer.adamw_lr=1e-3 callbacks.redraw_features=null trainer.max_steps=2400"
+        ),
+    ],
+    "bach-chorales": [
+        "experiment=pretrained/bach_chorales",
+        (
+            "experiment=pretrained/bach_chorales init=RUN tokenizer.lead_probability=0.5 "
+            "model.dropout=0.25 callbacks=default scheduler=warmup_cooldown "
+            "scheduler.warmup_steps=50 scheduler.cooldown=0.85 optimizer.lr=0.01 "
+            "optimizer.adamw_lr=1.5e-3 trainer.max_steps=3300"
+        ),
+    ],
+}
+# Of a model's runs, from 0 on: an earlier one, and the later one's share in the average of both
+# (WiSE-FT, Wortsman et al. 2022), so that what it learned costs nothing on other music.
+AVERAGES = {"pop-piano-small": {3: (1, 0.6), 6: (5, 0.5), 9: (8, 0.5)}}
 
 
 def main() -> None:
@@ -47,19 +107,13 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("--out", type=Path, default=Path("outputs/pretrained"))
     parser.add_argument("--settings", nargs="*", default=[], help="further settings of train.py")
-    parser.add_argument("--cost", action="store_true", help="the CPU time of training alone")
     args = parser.parse_args()
-    if args.cost:
-        content = {"command": "python -m benchmarks.pretrained --cost", "rows": [*training_costs()]}
-        measure.write_results("training_cost", content, argparse.Namespace(device="cpu"))
-        return cards.main()
     for name in args.models.split(","):
         folder = PRETRAINED / name
         if not args.measure:
             export(args, name, folder)
         store(name, list(rows(args, name, folder)), keep=args.measure)
     tables.main()
-    cards.main()
 
 
 def prompts(args: argparse.Namespace, name: str) -> dict[str, Path]:
@@ -73,7 +127,6 @@ def prompts(args: argparse.Namespace, name: str) -> dict[str, Path]:
 def export(args: argparse.Namespace, name: str, target: Path) -> None:
     """Train and export a model."""
     load(trained(name, args.out, args.settings)).save_pretrained(args.out / name)
-    run("-m", "musicgen.evaluation.choose_temperature", args.out / name)
     musicgen.load(args.out / name).save_pretrained(target, dtype="float16")
     size = sum(path.stat().st_size for path in target.iterdir()) / 1e6
     if size > MAX_MEGABYTES:
@@ -83,11 +136,11 @@ def export(args: argparse.Namespace, name: str, target: Path) -> None:
 def trained(name: str, out: Path, more: Sequence[str] = ()) -> Path:
     """Train a model in the steps of its recipe, or resume; return the last run, or its average."""
     folders = [Path()]
-    for i, (settings, _, _) in enumerate(cards.RECIPES[name]):
+    for i, settings in enumerate(RECIPES[name]):
         folder = out / f"{name}-{i}"
         train(folder, *settings.replace("RUN", str(folders[-1])).split(), *more)
-        if i in cards.AVERAGES.get(name, {}):
-            number, share = cards.AVERAGES[name][i]
+        if i in AVERAGES.get(name, {}):
+            number, share = AVERAGES[name][i]
             model = load(folder)
             average(load(folders[number + 1]), model, share)
             folder = out / f"{name}-{i}-average"
@@ -119,35 +172,20 @@ def train(folder: Path, *settings: str) -> None:
     run("train.py", *arguments)
 
 
-def training_costs() -> Iterator[dict[str, Any]]:
-    """Yield the CPU seconds of a step of each training, over 40 steps."""
-    with TemporaryDirectory() as out:
-        for name, recipes in cards.RECIPES.items():
-            for i, (settings, steps, _) in enumerate(recipes):
-                folder, before = Path(out, f"{name}-{i}"), Path(out, f"{name}-{i - 1}")
-                few = ["trainer.max_steps=40", "trainer.val_check_interval=40"]
-                few += ["+trainer.limit_val_batches=1", "loader.batches_per_epoch=40"]
-                train(folder, *settings.replace("RUN", str(before)).split(), *few)
-                found = spent(folder / "metrics.csv", math.inf)
-                row = {"model": name, "settings": settings, "steps": steps}
-                yield row | {"CPU seconds a step": found["CPU seconds"] / found["steps"]}
-
-
 def rows(args: argparse.Namespace, name: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield each measure of a model's continuations, and of those chosen among candidates."""
+    """Yield each measure of a model's continuations."""
     folders = prompts(args, name)
     composed = folders["composed"]
     compose_corpus(composed, kind=MODELS[name], num_pieces=args.prompts, seed=HELD_OUT_SEED)  # type: ignore[arg-type]
-    sources = [(kind, source, "") for kind, source in folders.items()]
-    for kind, source, selection in [*sources, ("composed", composed, SELECTED)]:
+    for kind, source in folders.items():
         new = args.out / f"{name}-{kind}-{time.time_ns()}"
         settings = [f"prompt={source}", f"num_prompts={args.prompts}", "bars=16", "report=false"]
-        run("generate.py", f"checkpoint={folder}", *settings, *selection.split(), f"out={new}")
+        run("generate.py", f"checkpoint={folder}", *settings, f"out={new}")
         measured = Path(f"{new}-measured")
         metrics = "metrics=[descriptors,style,originality]"
         run("evaluate.py", metrics, f"generated={new}", f"out={measured}")
         for row in [*measures(measured), *known_passages(measured)]:
-            yield {"model": name, "prompts": kind, "selection": selection, **row}
+            yield {"model": name, "prompts": kind, **row}
 
 
 def measures(folder: Path) -> Iterator[dict[str, Any]]:

@@ -14,21 +14,24 @@ import argparse
 import json
 import math
 import re
+import shlex
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from benchmarks.commands import Job, treatments
 from musicgen.checkpoints import run_identity
 from musicgen.cli.datasets import build_examples
-from musicgen.evaluation.resources import best_row
 from musicgen.files import read_csv
 from musicgen.models import parameter_count
 from musicgen.package_data import CONF
@@ -37,6 +40,58 @@ from musicgen.text import pluralize
 
 PUBLISHED = CONF / "experiment" / "published.csv"
 PARAMETERS = "parameters"  # the metric that needs no run
+
+
+class Job(NamedTuple):
+    """One run of train.py: its overrides but the seed, and the seed if the command gives one."""
+
+    overrides: tuple[str, ...]
+    seed: int | None
+
+    def compose(self) -> DictConfig:
+        config = _compose(self.overrides).copy()
+        config.seed = config.seed if self.seed is None else self.seed
+        return config
+
+    @property
+    def identity(self) -> str:
+        """The identity of the run that this makes."""
+        return _identity(self.overrides)
+
+
+def treatments(command: str) -> list[list[Job]]:
+    """Return the training runs of `python train.py [-m] OVERRIDES [&& …]`, grouped over seeds."""
+    groups: dict[tuple[str, ...], list[Job]] = {}
+    for part in command.split("&&"):
+        _, script, *arguments = shlex.split(part, comments=True)
+        given = [x for x in arguments if "=" in x] if script == "train.py" else []
+        for values in product(*map(choices, given)) if given else ():
+            seeds = [x.removeprefix("seed=") for x in values if x.startswith("seed=")]
+            others = tuple(x for x in values if not x.startswith("seed="))
+            seed = int(seeds[-1]) if seeds else None
+            groups.setdefault(others, []).append(Job(others, seed))
+    return list(groups.values())
+
+
+def choices(text: str) -> list[str]:
+    """Return the overrides that a sweep makes of one: those of `a=1,2` are `a=1` and `a=2`."""
+    (override,) = OverridesParser.create().parse_overrides([text])
+    if not override.is_sweep_override():
+        return [text]
+    return [f"{override.key_or_group}={value}" for value in override.sweep_string_iterator()]
+
+
+@cache
+def _compose(overrides: Sequence[str]) -> Any:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("train", list(overrides))
+
+
+@cache
+def _identity(overrides: Sequence[str]) -> str:
+    config = _compose(overrides).copy()
+    config.paths.output_dir = "."  # which a run has, and does not count
+    return run_identity(OmegaConf.to_container(config, resolve=True))
 
 
 def main() -> None:
@@ -193,8 +248,15 @@ def _least(column: str, run: Run) -> list[float]:
     return [min(values)] if (values := run.values(column)) else []
 
 
-def _resource(name: str, run: Run) -> list[float]:
-    return [best_row(run.folder / "metrics.csv", str(run.folder))[name]]
+def _at_best(column: str, run: Run) -> list[float]:
+    """Return a column's value at the lowest validation loss."""
+    rows = [row for row in run.rows if row.get("val/loss")]
+    best = min(rows, key=lambda row: float(row["val/loss"]), default={})
+    return [float(best[column])] if best.get(column) else []
+
+
+def _epochs(run: Run) -> list[float]:
+    return [epoch + 1 for epoch in _at_best("epoch", run)]
 
 
 _OF_RUN: dict[str, Callable[[Run], list[float]]] = {
@@ -202,9 +264,9 @@ _OF_RUN: dict[str, Callable[[Run], list[float]]] = {
     "test perplexity": partial(_last, "test/perplexity"),
     "validation perplexity": partial(_least, "val/perplexity"),
     "validation loss": partial(_least, "val/loss"),
-    "epochs": partial(_resource, "epochs"),
-    "hours": partial(_resource, "hours"),
-    "GB": partial(_resource, "GB"),
+    "epochs": _epochs,
+    "hours": partial(_at_best, "train/hours"),
+    "GB": partial(_at_best, "train/gigabytes"),
 }
 
 

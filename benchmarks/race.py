@@ -25,7 +25,7 @@ from omegaconf import OmegaConf
 
 from benchmarks import measure
 from musicgen.files import atomic_path, read_csv, write_text
-from musicgen.report.tables import write_csv, write_json
+from musicgen.report.tables import write_csv
 from musicgen.run_folders import OVERRIDES
 from musicgen.text import markdown
 
@@ -119,7 +119,7 @@ def name(given: Mapping[str, str]) -> str:
 
 
 def write_tables(runs: Sequence[Run], split: str, out: Path) -> list[dict[str, str]]:
-    """Measure the runs on one corpus; write tables, curves and plot; return the table's text."""
+    """Measure the runs on one corpus; write tables and plot; return the table's text."""
     out.mkdir(parents=True, exist_ok=True)
     measured = position_losses(runs, split)
     rows = table(runs, measured)
@@ -127,8 +127,6 @@ def write_tables(runs: Sequence[Run], split: str, out: Path) -> list[dict[str, s
     write_csv(rows, out / "race.csv")
     write_text(out / "race.md", markdown(text))
     by_run = {curve["run"]: curve for curve in measured["curves"]}
-    curves = {f"{r['attention']}: {r['entry']}": by_run[r["group"]] for r in rows}
-    write_json({"machine": measure.machine("cpu"), "curves": curves}, out / "race.json")
     plot(rows, by_run, runs[0].config.loader.length, out / "race.png")
     return text
 

@@ -27,22 +27,6 @@ PAGES = ("*.md", "benchmarks/*.md", "docs/*.md")
 TABLE = re.compile(r"(<!-- table (\w+)(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 CORPORA = {"composer": "composed corpus", "pop909": "POP909"}
 ATTENTIONS = {"favor": "FAVOR+", "favor, decay=head": "FAVOR+, learned decay", "softmax": "softmax"}
-RECALLED = {  # parts of a held-out piece, and columns of a table
-    "all, 2,048": "to 2,048",
-    "all, 4,096": "to 4,096",
-    "new bars, 2,048": "new bars",
-    "return 8, 2,048": "return 8",
-    "return 16, 2,048": "return 16",
-    "bars 1–4, 2,048": "bars 1–4",
-    "planted 8": "planted",
-    "copy 8": "copy 8",
-    "copy 16": "copy 16",
-    "copy 32": "copy 32",
-}
-REWRITTEN = {
-    "in key": ("written", "original"),
-    "chord tones": ("written", "one draft", "original"),
-}
 TWINS = (58, 74)  # validation chorales that are near training pieces: docs/jsb.md
 
 Row = dict[str, Any]
@@ -114,68 +98,21 @@ def digits(value: float) -> str:
     return f"{value:,.{max(0, places)}f}"
 
 
-def model_options(_: object) -> list[Row]:
-    rows = result("model_options")["rows"]
-    table = []
-    for name in dict.fromkeys(row["what"].partition(" / ")[0] for row in rows):
-        time, memory = (row for row in rows if row["what"].startswith(f"{name} / "))
-        table.append({"": name, "CPU time": ratio(time), "memory": ratio(memory)})
-    return table
-
-
-def wait_policy(_: object) -> list[Row]:
-    """Times by policy, with the ratio to threads that spin for libgomp's own rounds."""
-    table: dict[str, Row] = {}
-    for row in result("wait_policy")["rows"]:
-        case, _, policies = row["what"].partition(": ")
-        what, size, where = case.split(", ")
-        for policy, value in (("spin", row["b"]), (policies.partition(" / ")[0], row["a"])):
-            label = f"{size} model, {where}: {policy}"
-            share = "" if policy == "spin" else f" ({row['ratio']:.2f})"
-            line = table.setdefault(label, {"": label})
-            line[what] = " ".join(quantity(value, "s")) + share
-    return list(table.values())
-
-
-ANSWER = "milliseconds from the pause to the answer's first notes"
-
-
 def composing_pages(_: object) -> list[Row]:
-    table = []
-    for name, page in result("page").items():
-        torch, chromium = page["against torch"], page["chromium"]
-        firefox = page.get("firefox", {}).get("tokens a second")  # where it is installed
-        (_, first), (tokens, last) = chromium["megabytes of all processes by tokens"].items()
-        row = {
+    return [
+        {
             "page of": f"`{name}`",
             "MB": page["megabytes"],
-            "logits differ by": f"{torch['largest difference of a logit']:.0e}",
-            "tokens a second, Chromium": f"{chromium['tokens a second']:.0f}",
-            "Firefox": "" if firefox is None else f"{firefox:.0f}",
-            "answers after": f"{chromium[ANSWER]:.0f} ms",
-            "memory": f"{first:.0f} MB; after {int(tokens):,} tokens {last:.0f}",
+            "logits differ by": f"{page['largest difference of a logit']:.0e}",
+            "tokens a second": page["tokens a second"],
+            "memory of node": "{} MB; after {:,} tokens {}".format(
+                page["megabytes of node after 500 tokens and after all"][0],
+                page["tokens"],
+                page["megabytes of node after 500 tokens and after all"][1],
+            ),
         }
-        table.append(row)
-    return table
-
-
-def windows(_: object) -> list[Row]:
-    rows = result("windows")["rows"]
-    rows = [row for row in rows if row["unit"] == "windows"] + rows[-1:]
-    return [{"": row["what"], "share": f"{100 * row['ratio']:.3g}%"} for row in rows]
-
-
-def scale(_: object) -> list[Row]:
-    """CPU times and peak memory by size of a corpus."""
-    table = []
-    for row in result("scale")["rows"]:
-        line = {"files": f"{row['pieces']:,} {row['files']}"}
-        for side in ("prepare", "prepare again", "start"):
-            found = row[side]
-            seconds = found["cpu_seconds"] + found["worker_cpu_seconds"]
-            line[side] = f"{' '.join(quantity(seconds, 's'))}, {found['peak_gigabytes']:.2f} GB"
-        table.append(line | {"cache": f"{digits(sum(row['megabytes'].values()))} MB"})
-    return table
+        for name, page in result("page").items()
+    ]
 
 
 def exact_spe(_: object) -> list[Row]:
@@ -187,51 +124,6 @@ def exact_spe(_: object) -> list[Row]:
         for side, value in zip(sides.split(" / "), (row["a"], row["b"]), strict=True):
             line[side] = f"{value:.3f}"
     return list(table.values())
-
-
-def my_music(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """LABEL | FOLDER: the row of the result."""
-    return rows_of("my_music", "folder", lines)
-
-
-def copying(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """LABEL | MODEL: the row of the result."""
-    return rows_of("copying", "model", lines)
-
-
-def rows_of(name: str, key: str, lines: Sequence[Sequence[str]]) -> list[Row]:
-    rows = {row.pop(key): row for row in result(name)["rows"]}
-    return [{"": label, **rows[value]} for label, value in lines]
-
-
-def rewriting(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """LABEL | FILES: what became of each request; shares as written, in one draft, in the files."""
-    table = []
-    for label, files in lines:
-        for row in result("rewriting")["rows"]:
-            if row["files"] == files:
-                line: Row = {"": f"{label}, `{row['request']}`"}
-                line["unchanged"] = f"{row['unchanged']} of {row['n']}"
-                for column, sides in REWRITTEN.items():
-                    shares = [row[f"{side} {column}"] for side in sides]
-                    line[column] = " / ".join(f"{x:.2f}" for x in shares if x is not None) or "—"
-                table.append(line)
-    return table
-
-
-def infilling(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """LABEL | FILES: nats a note of true bars in the middle of pieces."""
-    rows = {row["files"]: row for row in result("rewriting")["infilling"]}
-    return [
-        {
-            "": label,
-            "pieces": rows[files]["n"],
-            "after what precedes": f"{rows[files]['known']:.3f}",
-            "between both": f"{rows[files]['filled']:.3f}",
-            "difference": interval(*(rows[files][name] for name in ("mean", "low", "high"))),
-        }
-        for label, files in lines
-    ]
 
 
 def interval(mean: float, low: float, high: float) -> str:
@@ -327,71 +219,11 @@ def yardstick(lines: Sequence[Sequence[str]]) -> list[Row]:
     return table
 
 
-def recall(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """LABEL | MODEL | rows or continuations: losses by bar, or what 16 new bars measure."""
-    content = result("recall")
-    return [
-        {"": label}
-        | {row["part"]: f"{float(row['mean']):.3f}" for row in content[of] if row["model"] == model}
-        for label, model, of in lines
-    ]
-
-
-def export(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """LABEL | MODEL | WEIGHTS: size, logits, loss and music of exported models."""
-    found = {(row["model"], row["weights"]): row for row in result("export")["rows"]}
-    formats = {
-        "MB": "{:.1f}",
-        "largest difference of a logit": "{:.1g}",
-        "nats a token": "{:.4f}",
-        "notes in key": "{:.3f}",
-    }
-    return [
-        {"": label} | {x: text.format(found[model, kind][x]) for x, text in formats.items()}
-        for label, model, kind in lines
-    ]
-
-
-def race_recall(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """CORPUS | SECONDS, then LABEL | ARM: losses over seeds, after equal CPU time."""
-    ((corpus, seconds), *named) = lines
-    table = []
-    for label, arm in named:
-        key = {"arm": arm, "corpus": corpus, "seconds": float(seconds)}
-        runs = [row for row in result("race_recall")["rows"] if row.items() >= key.items()]
-        cells = {
-            name: median_and_range([row[part] for row in runs]) for part, name in RECALLED.items()
-        }
-        table.append({"": label, "seeds": len(runs), **cells})
-    return table
-
-
-def race_costs(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """LABEL | ARM: speed in training and in decoding, and the state of a row."""
-    table = []
-    for label, name in lines:
-        arm = result("race_recall")["arms"][name]
-        speed = {"training": arm["tokens a step"] / arm["seconds a step"]}
-        speed["decoding"] = 1 / arm["decoding seconds"]
-        line = {"": label} | {f"{x}, tokens/s": f"{speed[x]:,.0f}" for x in speed}
-        for length in ("2,048", "20,000"):
-            line[f"state after {length}"] = f"{arm[f'state bytes after {length}'] / 1e6:.2f} MB"
-        table.append(line)
-    return table
-
-
-def median_and_range(values: Sequence[float], form: str = ".2f") -> str:
-    if not values:
-        return ""
-    spread = f" ({min(values):{form}}–{max(values):{form}})" if len(values) > 1 else ""
-    return f"{statistics.median(values):{form}}{spread}"
-
-
-def continuations(model: str, prompts: str, selected: bool = False) -> dict[str, Row]:
-    """Return what a model's continuations measure: one of each prompt, or the best of four."""
+def continuations(model: str, prompts: str) -> dict[str, Row]:
+    """Return what a model's continuations of some prompts measure."""
     key = {"model": model, "prompts": prompts}
     rows = [row for row in result("pretrained")["rows"] if row.items() >= key.items()]
-    return {row["measure"]: row for row in rows if bool(row["selection"]) == selected}
+    return {row["measure"]: row for row in rows}
 
 
 def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
@@ -405,52 +237,8 @@ def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
     return table
 
 
-def speedrun(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """CORPUS: what runs to the corpus's loss took, the median over seeds with the range."""
-    ((corpus,),) = lines
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for run in result("speedrun")["runs"]:
-        if run["corpus"] == corpus:
-            key = *(run[x] for x in ("commit", "loss", "change")), tuple(run["settings"])
-            groups.setdefault(key, []).append(run)
-    table = []
-    for (commit, loss, change, settings), runs in groups.items():
-        ended = [run for run in runs if run["steps"] is not None]
-        line = {"date": runs[-1]["date"], "commit": commit, "to the loss": loss}
-        line["what changed"] = " ".join([change, *(f"`{setting}`" for setting in settings)])
-        line["seeds"] = f"{len(ended)} of {len(runs)}"
-        columns = {
-            "reference steps": (
-                [run["CPU seconds"] / run["reference CPU seconds"] for run in ended],
-                ".0f",
-            ),
-            "CPU seconds": ([run["CPU seconds"] for run in ended], ".0f"),
-            "seconds": ([run["seconds"] for run in ended], ".0f"),
-            "steps": ([run["steps"] for run in ended], ".0f"),
-            "thousand tokens": ([run["tokens"] / 1000 for run in ended], ".0f"),
-            "ms a reference step": ([1000 * run["reference CPU seconds"] for run in ended], ".0f"),
-        }
-        table.append(line | {x: median_and_range(*found) for x, found in columns.items()})
-    return table
-
-
-KINDS = (
-    export,
-    compared,
-    model_options,
-    wait_policy,
-    composing_pages,
-    windows,
-    exact_spe,
-    my_music,
-    rewriting,
-    infilling,
-    copying,
-    race,
-    recall,
-)
-KINDS += (every_encoding, some_encodings, chorales, yardstick, in_key, scale)
-KINDS += (race_recall, race_costs, speedrun)
+KINDS = (compared, composing_pages, exact_spe, race, every_encoding, some_encodings)
+KINDS += (chorales, yardstick, in_key)
 TABLES = {kind.__name__: kind for kind in KINDS}
 
 

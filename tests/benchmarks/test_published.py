@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shlex
 
 import pytest
 from hydra.utils import instantiate
@@ -12,37 +13,38 @@ from omegaconf import OmegaConf
 from scipy import stats
 
 from benchmarks import published
-from benchmarks.commands import jobs, treatments
-from benchmarks.published import Figure, as_text, find_runs
+from benchmarks.published import Figure, as_text, find_runs, treatments
 from musicgen.files import read_csv
 from musicgen.models import check_compatible
 
 ROWS = read_csv(published.PUBLISHED)
-TREATMENTS = sorted({(j.script, j.treatment) for r in ROWS for j in jobs(r["command"])})
+TREATMENTS = sorted({group[0].overrides for row in ROWS for group in treatments(row["command"])})
+EVALUATIONS = {
+    part.removeprefix("python evaluate.py ")
+    for row in ROWS
+    for part in row["command"].split(" && ")
+    if part.startswith("python evaluate.py ")
+}
 
 
 def test_sweeps_are_expanded():
-    command = "python train.py -m a=x seed=1,2 'b=[1,2]' && python evaluate.py metrics=resources"
-    first, second, last = jobs(command)
-    assert first == ("train", ("a=x", "seed=1", "b=[1,2]"))
-    assert (first.seed, second.seed, last.seed) == (1, 2, None)
-    assert second.treatment == ("a=x", "b=[1,2]")
-    assert last == ("evaluate", ("metrics=resources",))
-    assert treatments(command) == [[first, second]]
-    with pytest.raises(ValueError, match="a sweep without -m"):
-        list(jobs("python train.py seed=1,2"))
+    command = "python train.py -m a=x seed=1,2 'b=[1,2]' && python evaluate.py metrics=style"
+    assert treatments(command) == [[(("a=x", "b=[1,2]"), 1), (("a=x", "b=[1,2]"), 2)]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("script", "overrides"), TREATMENTS, ids=lambda x: " ".join(x)[:150])
-def test_every_command_composes(config, script, overrides):
-    cfg = config(script, *overrides)
-    if script == "train":
-        model = cfg.model
-        parts = (instantiate(part) for part in (model.position, model.attention, model.span))
-        check_compatible(*parts, causal=model.causal)
-        for section in ("optimizer", "scheduler", "task"):
-            instantiate(cfg[section])
+@pytest.mark.parametrize("overrides", TREATMENTS, ids=lambda x: " ".join(x)[:150])
+def test_every_training_composes(config, overrides):
+    cfg = config("train", *overrides)
+    parts = (instantiate(part) for part in (cfg.model.position, cfg.model.attention, cfg.model.span))
+    check_compatible(*parts, causal=cfg.model.causal)
+    for section in ("optimizer", "scheduler", "task"):
+        instantiate(cfg[section])
+
+
+@pytest.mark.parametrize("arguments", EVALUATIONS)
+def test_every_evaluation_composes(config, arguments):
+    assert config("evaluate", *(x for x in shlex.split(arguments) if "=" in x))
 
 
 def test_the_rows_are_those_of_the_papers_tables():
@@ -127,7 +129,7 @@ def test_welchs_test_of_the_thesis(tmp_path):
     scores = [0.75, 0.76, 0.74, 0.75, 0.76], [0.72, 0.75, 0.70, 0.71, 0.74]
     for group, values in zip((baseline, siren), scores, strict=True):
         for job, value in zip(group, values, strict=True):
-            folder = tmp_path / "-".join(job.overrides[-2:])
+            folder = tmp_path / f"{job.overrides[-1]}-{job.seed}"
             make_run(folder, job, **{"val/accuracy": [value, value - 0.1]})
     lines, missing = ours(rows, tmp_path)
     assert not missing

@@ -55,10 +55,3 @@ def test_chorales_are_weighted_by_notes(tmp_path, monkeypatch):
     assert a["nats a note"] == f"{(2.625 + 3.125) / 2:.3f} ± {0.5 / 2**0.5:.3f}"
     assert a["without the two"] == f"{(5 / 4 + 9 / 4) / 2:.3f}"
     assert b["more than the best"].startswith(f"{42 / 8 - 2.875:.3f} (")
-
-
-def test_the_front_page_says_what_single_continuations_measure():
-    row = tables.continuations("pop-piano-small", "composed")["in_key_share"]
-    text = " ".join((tables.ROOT / "README.md").read_text().split())
-    generated, originals = (f"{row[key]:.0%}" for key in ("generated", "originals"))
-    assert f"{generated} of its notes are in the prompt's key ({originals} in the originals" in text
