@@ -36,7 +36,9 @@ def test_sweeps_are_expanded():
 @pytest.mark.parametrize("overrides", TREATMENTS, ids=lambda x: " ".join(x)[:150])
 def test_every_training_composes(config, overrides):
     cfg = config("train", *overrides)
-    parts = (instantiate(part) for part in (cfg.model.position, cfg.model.attention, cfg.model.span))
+    parts = (
+        instantiate(part) for part in (cfg.model.position, cfg.model.attention, cfg.model.span)
+    )
     check_compatible(*parts, causal=cfg.model.causal)
     for section in ("optimizer", "scheduler", "task"):
         instantiate(cfg[section])

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from benchmarks.published import choices
-from musicgen.cli.arguments import is_override, quoted_paths
 from docs.settings import COMMANDS, groups, reference
+from musicgen.cli.arguments import is_override, quoted_paths
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
