@@ -3,60 +3,74 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from hydra.utils import get_class
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from musicgen.cli.output import find_device, make_folder
 from musicgen.cli.threads import set_up_cpu
 from musicgen.console import log, stdout
-from musicgen.errors import ParameterError, parameter_of
-from musicgen.evaluation.measure import Inputs, Measure
+from musicgen.errors import ParameterError
+from musicgen.evaluation.inputs import Inputs
 from musicgen.files import remove_if_empty
-from musicgen.report.tables import as_table, write_csv
+from musicgen.metrics.summary import CONFIDENCE
+from musicgen.report.tables import TableRow, as_table, readable, summarise, write_csv
 from musicgen.validation import check_choice
+
+LEGEND = (
+    f"n: pieces; in brackets: {CONFIDENCE:.0%} confidence intervals of means over pieces "
+    "(bootstrap); docs/evaluating.md says what the columns mean"
+)
 
 
 def main(cfg: DictConfig) -> None:
     """Compute each measure, print its table, and write it as CSV with its plot below `out`."""
     set_up_cpu()
     given: Any = OmegaConf.to_container(cfg, resolve=True)
-    measures = [build_measure(name, given["metric"]) for name in _chosen(given)]
-    inputs = read_inputs(given)
+    names, inputs = _chosen(given), read_inputs(given)
     out = make_folder(cfg.out, "evaluated")
     with remove_if_empty(out.parent) if cfg.out is None else nullcontext(), remove_if_empty(out):
-        for measure in measures:
-            rows = measure.compute(inputs, out)
-            write_csv(rows, out / f"{measure.name}.csv")
-            tables = measure.tables(rows)
-            for title, table in tables.items():
-                stdout.print(as_table(table, title=title))
-            if tables:
-                stdout.print(measure.legend, highlight=False, soft_wrap=True)
+        for name in names:
+            rows = run_measure(name, given["metric"][name], inputs, out)
+            stdout.print(as_table(readable(rows), title=name))
+        stdout.print(LEGEND, highlight=False, soft_wrap=True)
     log(f"in {out}")
+
+
+def run_measure(name: str, settings: dict[str, Any], inputs: Inputs, out: Path) -> list[TableRow]:
+    """Compute a measure, write its table as NAME.csv, and return it.
+
+    Rows with a `piece` and a `value` are summarised; they are written as NAME_pieces.csv.
+    """
+    measure: partial[list[TableRow]] = instantiate(settings, _convert_="all")
+    try:
+        rows = measure(inputs, out)
+    except ParameterError as error:
+        if error.name not in measure.keywords:
+            raise
+        key = f"metric.{name}.{error.name}"
+        raise ParameterError(key, error.value, error.expected) from None
+    table = summarise(rows, seed=inputs.seed)
+    if table != rows:
+        write_csv(rows, out / f"{name}_pieces.csv")
+    write_csv(table, out / f"{name}.csv")
+    return table
 
 
 def _chosen(given: dict[str, Any]) -> list[str]:
     """Return the names of the measures that are asked for."""
     names = given["metrics"]
     if names is None:
-        music = given["generated"] or given["references"]
-        names = "style" if music else "blind" if given["compare"] else "evaluation"
+        names = "style" if given["generated"] or given["references"] else "evaluation"
     names = names if isinstance(names, list) else [names]
     if not names:
         raise ParameterError("metrics", "[]", f"expected some of {', '.join(given['metric'])}")
     for name in names:
         check_choice("metrics", name, given["metric"])
     return names
-
-
-def build_measure(name: str, settings: dict[str, dict[str, Any]]) -> Measure:
-    """Build a measure from the section `metric` of the configuration."""
-    own = dict(settings[name])
-    measure: type[Measure] = get_class(own.pop("_target_"))
-    with parameter_of(f"metric.{name}"):
-        return measure(**own)
 
 
 def read_inputs(given: dict[str, Any]) -> Inputs:

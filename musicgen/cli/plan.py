@@ -168,9 +168,9 @@ class Plan:
         page = recorder.folder / "evaluation"
         rows = 2 * PROMPTS  # of held-out pieces and of training pieces
         set_up_cpu(rows * parameter_count(trainer.lightning_module))
-        sizes: dict[str, float] = {"num_prompts": PROMPTS, "num_pieces": PIECES, "bars": BARS}
+        sizes: dict[str, int] = {"num_prompts": PROMPTS, "num_pieces": PIECES, "bars": BARS}
         if self.end is not None:
-            sizes["seconds"] = left = max(0.0, self.end - time.monotonic())
+            left = max(0.0, self.end - time.monotonic())
             if left < self.page:
                 sizes["bars"] = max(LEAST_BARS, int(BARS * left / self.page))
                 log(f"{left:.0f} s are left for the page: continuations of {sizes['bars']} bars")

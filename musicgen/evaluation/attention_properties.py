@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,7 @@ from numpy.typing import NDArray
 
 from musicgen.console import log, track
 from musicgen.errors import ParameterError
-from musicgen.evaluation.measure import (
-    RUN,
-    Inputs,
-    Measure,
-    Row,
-    pivot,
-    run_label,
-    without_empty_columns,
-)
+from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.runs import compared_models
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.files import atomic_path
@@ -34,15 +25,32 @@ from musicgen.models import Transformer
 from musicgen.models.attention_weights import attention_weights, identical_token_weights
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.figures import save_figure
-from musicgen.report.tables import write_json, write_latex
+from musicgen.report.tables import (
+    RUN,
+    TableRow,
+    pivot,
+    run_label,
+    without_empty_columns,
+    write_json,
+    write_latex,
+)
 from musicgen.validation import check_int
 
 PANEL = 1.7  # inches
 _MEASURES = {"T": "translation_invariance", "M": "monotonicity"}
 
 
-@dataclass(frozen=True)
-class AttentionProperties(Measure):
+def attention_properties(
+    inputs: Inputs,
+    out: Path,
+    *,
+    form: str,
+    num_tokens: int | None,
+    length: int | None,
+    layers: Sequence[int] | None,
+    map_length: int,
+    num_realizations: Any,
+) -> list[TableRow]:
     """T and M of attention between copies of one token, and attention of a held-out piece.
 
     For each model, the matrices of both are drawn by layer and head and stored as arrays. T and M
@@ -58,113 +66,97 @@ class AttentionProperties(Measure):
         map_length: first tokens of a held-out piece, whose attention is drawn.
         num_realizations: SPE's R: `trained`, a number, None (the exact limit), or a list of these.
     """
-
-    form: str
-    num_tokens: int | None
-    length: int | None
-    layers: Sequence[int] | None
-    map_length: int
-    num_realizations: Any
-
-    name = "attention_properties"
-    legend = (
-        "translation invariance T and monotonicity M of attention between copies of one token, "
-        "lower is better: musicgen/metrics/attention_invariance.py"
-    )
-
-    def __post_init__(self) -> None:
-        check_int("num_tokens", self.num_tokens, none_means="all")
-        check_int("length", self.length, none_means="1.25 times the training length")
-        check_int("map_length", self.map_length)
-
-    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
-        models = compared_models(inputs, self.num_realizations)
-        data = open_training_data(models[0].model, inputs.root)
-        index = data.split(inputs.split)[0]
-        piece, bar_length = data.cache[index][: self.map_length], data.cache.bar_lengths[index]
-        noise = NoiseKey((inputs.seed, RandomStream.EVALUATION))
-        rows: list[Row] = []
-        for number, compared in enumerate(models):
-            names = {"run": compared.name, "R": compared.realizations}
-            suffix = f"_{number}" if len(models) > 1 else ""
-            trained, network = compared.model, copy.deepcopy(compared.model.model).cpu().double()
-            layers = self._layers(network)
-            probe = self._probe(trained, network, layers, noise)
-            of_model = [
-                {**names, "layer": layer, **row}
-                for layer, matrices in zip(layers, probe, strict=True)
-                for row in invariance_rows(matrices, trained.training_length)
-            ]
-            rows += of_model
-            notes = {
-                (row["layer"], row["head"]): ", ".join(
-                    f"{letter} {row[name]:.2f}" for letter, name in _MEASURES.items()
-                )
-                for row in reversed(of_model)  # the first queries and smallest offsets stay
-            }
-            plot = partial(
-                plot_attention,
-                layers=layers,
-                training_length=trained.training_length,
-                title=compared.name,
-            )
-            normalised = self.form == "normalised"
-            brightness = (attention_brightness if normalised else relative_brightness)(probe)
-            plot(brightness, out / f"attention_identical_tokens{suffix}.png", notes=notes)
-            positions = torch.from_numpy(trained.positions(piece, bar_length))[None]
-            ids = torch.from_numpy(piece)[None]
-            weights = attention_weights(
-                network, ids, layers=layers, positions=positions, noise=noise
-            )
-            maps = torch.cat([each for each, _ in weights]).numpy()  # [layers, H, L, L]
-            plot(attention_brightness(maps), out / f"attention_maps{suffix}.png")
-            with atomic_path(out / f"attention{suffix}.npz") as temporary:
-                np.savez_compressed(
-                    temporary,
-                    identical_tokens=probe.astype(np.float32),
-                    piece=maps.astype(np.float32),
-                )
-        best = best_heads(rows)
-        plot_invariance(best, out / "attention_properties.png")
-        write_latex(published_form(best), out / "attention_properties.tex")
-        runs = [
-            {"run": each.name, "R": each.realizations, "checkpoint": each.checkpoint}
-            for each in models
+    check_int("num_tokens", num_tokens, none_means="all")
+    check_int("length", length, none_means="1.25 times the training length")
+    check_int("map_length", map_length)
+    models = compared_models(inputs, num_realizations)
+    data = open_training_data(models[0].model, inputs.root)
+    index = data.split(inputs.split)[0]
+    piece, bar_length = data.cache[index][:map_length], data.cache.bar_lengths[index]
+    noise = NoiseKey((inputs.seed, RandomStream.EVALUATION))
+    rows: list[TableRow] = []
+    for number, compared in enumerate(models):
+        names = {"run": compared.name, "R": compared.realizations}
+        suffix = f"_{number}" if len(models) > 1 else ""
+        trained, network = compared.model, copy.deepcopy(compared.model.model).cpu().double()
+        shown = _chosen_layers(network, layers)
+        probe = _probe(trained, network, shown, noise, form, num_tokens, length)
+        of_model = [
+            {**names, "layer": layer, **row}
+            for layer, matrices in zip(shown, probe, strict=True)
+            for row in invariance_rows(matrices, trained.training_length)
         ]
-        content = {"form": self.form, "runs": runs, "rows": rows, "best_heads": best}
-        write_json(content, out / "attention_properties.json")
-        return rows
+        rows += of_model
+        notes = {
+            (row["layer"], row["head"]): ", ".join(
+                f"{letter} {row[name]:.2f}" for letter, name in _MEASURES.items()
+            )
+            for row in reversed(of_model)  # the first queries and smallest offsets stay
+        }
+        plot = partial(
+            plot_attention,
+            layers=shown,
+            training_length=trained.training_length,
+            title=compared.name,
+        )
+        normalised = form == "normalised"
+        brightness = (attention_brightness if normalised else relative_brightness)(probe)
+        plot(brightness, out / f"attention_identical_tokens{suffix}.png", notes=notes)
+        positions = torch.from_numpy(trained.positions(piece, bar_length))[None]
+        ids = torch.from_numpy(piece)[None]
+        weights = attention_weights(network, ids, layers=shown, positions=positions, noise=noise)
+        maps = torch.cat([each for each, _ in weights]).numpy()  # [layers, H, L, L]
+        plot(attention_brightness(maps), out / f"attention_maps{suffix}.png")
+        with atomic_path(out / f"attention{suffix}.npz") as temporary:
+            np.savez_compressed(
+                temporary,
+                identical_tokens=probe.astype(np.float32),
+                piece=maps.astype(np.float32),
+            )
+    best = best_heads(rows)
+    plot_invariance(best, out / "attention_properties.png")
+    write_latex(published_form(best), out / "attention_properties.tex")
+    runs = [
+        {"run": each.name, "R": each.realizations, "checkpoint": each.checkpoint} for each in models
+    ]
+    content = {"form": form, "runs": runs, "rows": rows, "best_heads": best}
+    write_json(content, out / "attention_properties.json")
+    return best
 
-    def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
-        title = f"{self.name}, best heads of layer {rows[0]['layer']}"
-        return {title: published_form(best_heads(rows))}
 
-    def _layers(self, network: Transformer) -> list[int]:
-        existing = range(len(network.layers))
-        layers = list(existing if self.layers is None else self.layers)
-        if not layers or any(layer not in existing for layer in layers):
-            expected = f"expected some of the layers 0 to {existing[-1]}"
-            raise ParameterError(f"metric.{self.name}.layers", self.layers, expected)
-        return layers
-
-    def _probe(
-        self, model: MusicModel, network: Transformer, layers: list[int], noise: NoiseKey
-    ) -> NDArray[np.float64]:
-        """Return the mean matrices of sequences of one token: [layers, H, L, L]."""
-        length = self.length or round(1.25 * model.training_length)
-        length = min(length, network.position.max_length or length)
-        size = len(model.tokenizer.vocabulary)
-        count = min(self.num_tokens or size, size)
-        ids = np.linspace(0, size - 1, count).round().astype(int).tolist()
-        log(f"{count} sequences of {length:,} copies of a token")
-        return identical_token_weights(
-            network, track(ids, "tokens"), length, noise, form=self.form, layers=layers
-        ).numpy()
+def _chosen_layers(network: Transformer, wanted: Sequence[int] | None) -> list[int]:
+    existing = range(len(network.layers))
+    layers = list(existing if wanted is None else wanted)
+    if not layers or any(layer not in existing for layer in layers):
+        expected = f"expected some of the layers 0 to {existing[-1]}"
+        raise ParameterError("layers", wanted, expected)
+    return layers
 
 
-def best_heads(rows: list[Row]) -> list[Row]:
+def _probe(
+    model: MusicModel,
+    network: Transformer,
+    layers: list[int],
+    noise: NoiseKey,
+    form: str,
+    num_tokens: int | None,
+    length: int | None,
+) -> NDArray[np.float64]:
+    """Return the mean matrices of sequences of one token: [layers, H, L, L]."""
+    length = length or round(1.25 * model.training_length)
+    length = min(length, network.position.max_length or length)
+    size = len(model.tokenizer.vocabulary)
+    count = min(num_tokens or size, size)
+    ids = np.linspace(0, size - 1, count).round().astype(int).tolist()
+    log(f"{count} sequences of {length:,} copies of a token")
+    return identical_token_weights(
+        network, track(ids, "tokens"), length, noise, form=form, layers=layers
+    ).numpy()
+
+
+def best_heads(rows: list[TableRow]) -> list[TableRow]:
     """Return the lowest T and the lowest M of the heads of each model's first layer given."""
-    best: dict[tuple[Any, ...], Row] = {}
+    best: dict[tuple[Any, ...], TableRow] = {}
     for row in rows:
         if row["layer"] != rows[0]["layer"]:
             continue
@@ -176,7 +168,7 @@ def best_heads(rows: list[Row]) -> list[Row]:
     return list(best.values())
 
 
-def published_form(best: list[Row]) -> list[Row]:
+def published_form(best: list[TableRow]) -> list[TableRow]:
     """Return a row for each model and range of queries, with T and M in each range of offsets."""
     cells = [
         {

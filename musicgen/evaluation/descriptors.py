@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from musicgen.console import track
 from musicgen.errors import UserError
-from musicgen.evaluation.measure import Inputs, Measure, Row
+from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import Pair, References, open_pairs
 from musicgen.metrics.bars import (
     Events,
@@ -19,7 +18,8 @@ from musicgen.metrics.bars import (
     similarities_by_lag,
     similarity_error,
 )
-from musicgen.metrics.descriptors import descriptors, distribution_distance
+from musicgen.metrics.descriptors import descriptors as score_descriptors
+from musicgen.metrics.descriptors import distribution_distance
 from musicgen.metrics.key import in_key_share
 from musicgen.metrics.listening import (
     ChordChange,
@@ -30,7 +30,7 @@ from musicgen.metrics.listening import (
 )
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score
-from musicgen.report.tables import write_csv
+from musicgen.report.tables import TableRow, write_csv
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.chords.symbols import INTERVALS, NO_CHORD, QUALITIES, chord_index
 
@@ -38,63 +38,52 @@ NUM_CHORD_PIECES = 100
 """Originals whose chord changes count as known."""
 
 
-@dataclass(frozen=True)
-class Descriptors(Measure):
+def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
     """Descriptors of continuations and of the music that follows their prompts.
 
     Both are equally long, without the prompt; see `describe`. `similarity_error` is Museformer's
     SE, of all continuations. Writes `descriptors_pieces.csv`, and the similarities by lag that SE
     compares as `descriptors_bars.csv`.
     """
-
-    name = "descriptors"
-    legend = (
-        "means of the continuations and of the music that follows the prompts in the originals; n: "
-        "continuations with a value; overlap (1 is best) and KL (0 is best) of distances within "
-        "the generated set and to the originals: musicgen/metrics/descriptors.py. Bars that return "
-        "may be the prompt's: musicgen/metrics/bars.py"
-    )
-
-    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
-        references, pairs, _ = open_pairs(inputs, inputs.generated, self.name)
-        chords = known_chords(references, pairs)
-        originals: dict[str, dict[str, float]] = {}  # each counts once, not once a sample
-        details = []
-        new_bars: list[tuple[Events, int]] = []
-        old_bars: list[tuple[Events, int]] = []
-        for pair in track(pairs, self.name):
-            found = describe(pair.continuation, pair, chords)
-            details.append({"piece": pair.file, "reference": pair.name, **found})
-            new_bars.append(bars_with_prompt(pair, pair.continuation))
-            if pair.name not in originals:
-                own = pair.own_continuation()
-                old_bars.append(bars_with_prompt(pair, own))
-                originals[pair.name] = describe(own, pair, chords)
-        write_csv(details, out / "descriptors_pieces.csv")
-        rows = []
-        for name in next(iter(originals.values())):
-            new = np.array([row[name] for row in details])
-            old = np.array([row[name] for row in originals.values()])
-            overlap, divergence = distribution_distance(new, old)
-            rows.append(
-                {
-                    "descriptor": name,
-                    "n": int((~np.isnan(new)).sum()),
-                    "generated": mean_of_valid(new),
-                    "originals": mean_of_valid(old),
-                    "overlap": overlap,
-                    "KL": divergence,
-                }
-            )
-        new, old = similarities_by_lag(new_bars), similarities_by_lag(old_bars)
-        by_lag = zip(new.tolist(), old.tolist(), strict=True)
-        lines = [
-            {"lag in bars": lag, "generated": a, "originals": b}
-            for lag, (a, b) in enumerate(by_lag, start=1)
-        ]
-        write_csv(lines, out / "descriptors_bars.csv")
-        error = {"n": len(pairs), "generated": similarity_error(new, old)}
-        return [*rows, {"descriptor": "similarity_error", **error}]
+    references, pairs, _ = open_pairs(inputs, inputs.generated, "descriptors")
+    chords = known_chords(references, pairs)
+    originals: dict[str, dict[str, float]] = {}  # each counts once, not once a sample
+    details = []
+    new_bars: list[tuple[Events, int]] = []
+    old_bars: list[tuple[Events, int]] = []
+    for pair in track(pairs, "descriptors"):
+        found = describe(pair.continuation, pair, chords)
+        details.append({"piece": pair.file, "reference": pair.name, **found})
+        new_bars.append(bars_with_prompt(pair, pair.continuation))
+        if pair.name not in originals:
+            own = pair.own_continuation()
+            old_bars.append(bars_with_prompt(pair, own))
+            originals[pair.name] = describe(own, pair, chords)
+    write_csv(details, out / "descriptors_pieces.csv")
+    rows = []
+    for name in next(iter(originals.values())):
+        new = np.array([row[name] for row in details])
+        old = np.array([row[name] for row in originals.values()])
+        overlap, divergence = distribution_distance(new, old)
+        rows.append(
+            {
+                "descriptor": name,
+                "n": int((~np.isnan(new)).sum()),
+                "generated": mean_of_valid(new),
+                "originals": mean_of_valid(old),
+                "overlap": overlap,
+                "KL": divergence,
+            }
+        )
+    new, old = similarities_by_lag(new_bars), similarities_by_lag(old_bars)
+    by_lag = zip(new.tolist(), old.tolist(), strict=True)
+    lines = [
+        {"lag in bars": lag, "generated": a, "originals": b}
+        for lag, (a, b) in enumerate(by_lag, start=1)
+    ]
+    write_csv(lines, out / "descriptors_bars.csv")
+    error = {"n": len(pairs), "generated": similarity_error(new, old)}
+    return [*rows, {"descriptor": "similarity_error", **error}]
 
 
 def bars_with_prompt(pair: Pair, score: Score) -> tuple[Events, int]:
@@ -119,7 +108,7 @@ def describe(
     )
     found = chord_changes(score)
     return {
-        **descriptors(score),
+        **score_descriptors(score),
         "in_key_share": in_key_share(score, pair.key()),
         "known_chord_changes": known_step_share(found, known),
         **listening_measures(score, found, prompt, prompt_bars),

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import yaml
 
-from musicgen.console import log, stdout
+from musicgen.console import log
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
-from musicgen.evaluation.measure import Inputs, Measure, Row
-from musicgen.evaluation.position_loss import plot_loss_curves
-from musicgen.evaluation.run_figures import LOSS, Line, RunFigures, Sizes, held_out, run_figures
+from musicgen.evaluation.inputs import Inputs
+from musicgen.evaluation.position_loss import furthest, plot_loss_curves
+from musicgen.evaluation.run_figures import Line, RunFigures, Sizes, held_out, run_figures
 from musicgen.evaluation.runs import SAME_PIECES, load_runs, shorten
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.evaluation.verdict import TRIGRAM, Judgement, interval, judge, judge_differences
@@ -28,31 +26,32 @@ from musicgen.metrics.position_loss import loss_curve
 from musicgen.metrics.summary import CONFIDENCE, Summary, mean_of_valid
 from musicgen.package_data import CONF
 from musicgen.report import render_report
-from musicgen.report.tables import as_table, write_csv
+from musicgen.report.tables import TableRow, write_csv
 from musicgen.report.verdict import verdict_section
-from musicgen.validation import check_float, check_int
+from musicgen.validation import check_int
 
 PAGE = "index.html"
+MAX_FACTOR = 2  # longest position, as a multiple of the training length
 MAX_SHOWN = 12  # pieces on the page of several runs
 
 
-def evaluate_run(run: Path, out: Path, *, device: str, sizes: Mapping[str, float]) -> None:
+def evaluate_run(run: Path, out: Path, *, device: str, sizes: Mapping[str, int]) -> None:
     """Evaluate one run with the settings of conf/metric/evaluation.yaml.
 
     Args:
         run: its folder.
         out: the folder of the page, the table and the continuations.
-        sizes: arguments of `Evaluation` in place of those settings.
+        sizes: arguments of `evaluation` in place of those settings.
     """
     settings = yaml.safe_load((CONF / "metric" / "evaluation.yaml").read_text(encoding="utf-8"))
-    del settings["_target_"]
+    del settings["_target_"], settings["_partial_"]
     inputs = Inputs(checkpoint=str(run), split="test", device=device, seed=0)
-    measure = Evaluation(**settings | sizes)
-    write_csv(measure.compute(inputs, out), out / f"{measure.name}.csv")
+    write_csv(evaluation(inputs, out, **settings | sizes), out / "evaluation.csv")
 
 
-@dataclass(frozen=True)
-class Evaluation(Measure):
+def evaluation(
+    inputs: Inputs, out: Path, *, num_prompts: int, bars: int, num_pieces: int
+) -> list[TableRow]:
     """What a run has learned, and how its continuations of held-out pieces are.
 
     Writes `index.html`, with the verdict in words and the continuations, `position_loss.png` and
@@ -63,77 +62,50 @@ class Evaluation(Measure):
         num_prompts: held-out pieces that are continued.
         bars: that are added to each.
         num_pieces: held-out pieces, and training pieces, of which the loss is computed.
-        seconds: after which the loss of a single run is that of fewer pieces; None: whatever it
-            takes.
     """
-
-    num_prompts: int
-    bars: int
-    num_pieces: int
-    seconds: float | None
-
-    name = "evaluation"
-    legend = (
-        f"means, with {CONFIDENCE:.0%} confidence intervals over pieces (bootstrap); p: "
-        "permutation test of pairs, with Holm's correction; docs/evaluating.md says what they mean"
-    )
-
-    def __post_init__(self) -> None:
-        for name in ("num_prompts", "bars", "num_pieces"):
-            check_int(name, getattr(self, name))
-        check_float("seconds", self.seconds, none_means="whatever it takes")
-
-    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
-        end = math.inf
-        models = load_runs(inputs, same_tokens=False)
-        if self.seconds is not None and len(models) == 1:  # several are compared on the same pieces
-            end = time.monotonic() + self.seconds
-        names = _names([model.path for model in models])
-        data = [open_training_data(model, inputs.root) for model in models]
-        split, pieces = _common_pieces(data, inputs.split, names)
-        # The same tokens of all runs, whatever the lengths that they were trained at.
-        length = min(LOSS.furthest(model) for model in models)
-        trained = min(model.training_length for model in models)
-        num_pieces = inputs.max_pieces or self.num_pieces
-        sizes = Sizes(self.num_prompts, self.bars, num_pieces, length, trained, end)
-        found: dict[str, RunFigures] = {}
-        for number, (name, model, corpus) in enumerate(zip(names, models, data, strict=True)):
-            folder = out / ("continuations" if len(models) == 1 else f"continuations_{number + 1}")
-            indices = [corpus.cache.names.index(piece) for piece in pieces]
-            found[name] = run_figures(model, corpus, split, indices, sizes, inputs.seed, folder)
-        rows = [
-            {"run": name, **_row(line, inputs.seed)}
-            for name, figures in found.items()
-            for line in figures.lines
-        ]
-        if len(found) == 1:
-            (name, figures), title = next(iter(found.items())), f"Verdict on {names[0]}"
-            judgements = judge(rows, figures.facts)
-            table = _table(rows)
-        else:
-            title = f"Comparison of {', '.join(names)}"
-            differences = _differences(found, inputs.seed)
-            write_csv(differences, out / "differences.csv")
-            judgements = judge_differences(differences, 1 - CONFIDENCE)
-            table = _difference_table(differences)
-        plot = out / "position_loss.png"
-        _plot(found, models[0], plot)
-        notices = [*dict.fromkeys(x for figures in found.values() for x in figures.notices)]
-        _write_page(out / PAGE, title, judgements, table, plot, found, notices)
-        stdout.print(as_table(table, title=self.name))
-        stdout.print(self.legend, highlight=False, soft_wrap=True)
-        for notice in notices:
-            log(notice)
-        for each in judgements:  # last, where a terminal is read first
-            log(
-                f"{each.question} {each.answer}: {each.figures}"
-                + f". {each.advice}." * bool(each.advice)
-            )
-        log(f"open {out / PAGE}")
-        return rows
-
-    def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
-        return {}  # `compute` shows its table, before the verdict
+    for name, value in (("num_prompts", num_prompts), ("bars", bars), ("num_pieces", num_pieces)):
+        check_int(name, value)
+    models = load_runs(inputs, same_tokens=False)
+    names = _names([model.path for model in models])
+    data = [open_training_data(model, inputs.root) for model in models]
+    split, pieces = _common_pieces(data, inputs.split, names)
+    # The same tokens of all runs, whatever the lengths that they were trained at.
+    length = min(furthest(model, MAX_FACTOR) for model in models)
+    trained = min(model.training_length for model in models)
+    sizes = Sizes(num_prompts, bars, inputs.max_pieces or num_pieces, length, trained)
+    found: dict[str, RunFigures] = {}
+    for number, (name, model, corpus) in enumerate(zip(names, models, data, strict=True)):
+        folder = out / ("continuations" if len(models) == 1 else f"continuations_{number + 1}")
+        indices = [corpus.cache.names.index(piece) for piece in pieces]
+        found[name] = run_figures(model, corpus, split, indices, sizes, inputs.seed, folder)
+    rows = [
+        {"run": name, **_row(line, inputs.seed)}
+        for name, figures in found.items()
+        for line in figures.lines
+    ]
+    if len(found) == 1:
+        (name, figures), title = next(iter(found.items())), f"Verdict on {names[0]}"
+        judgements = judge(rows, figures.facts)
+        table = _table(rows)
+    else:
+        title = f"Comparison of {', '.join(names)}"
+        differences = _differences(found, inputs.seed)
+        write_csv(differences, out / "differences.csv")
+        judgements = judge_differences(differences, 1 - CONFIDENCE)
+        table = _difference_table(differences)
+    plot = out / "position_loss.png"
+    _plot(found, models[0], plot)
+    notices = [*dict.fromkeys(x for figures in found.values() for x in figures.notices)]
+    _write_page(out / PAGE, title, judgements, table, plot, found, notices)
+    for notice in notices:
+        log(notice)
+    for each in judgements:
+        log(
+            f"{each.question} {each.answer}: {each.figures}"
+            + f". {each.advice}." * bool(each.advice)
+        )
+    log(f"open {out / PAGE}")
+    return rows
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -160,7 +132,7 @@ def _common_pieces(
     return found[0][0], common
 
 
-def _row(line: Line, seed: int) -> Row:
+def _row(line: Line, seed: int) -> TableRow:
     own, others = (Summary.of(x.values(), seed=seed) for x in (line.values, line.others))
     same_pieces = line.values.keys() == line.others.keys()
     compare = paired_difference if same_pieces else unpaired_difference
@@ -182,10 +154,10 @@ def _row(line: Line, seed: int) -> Row:
     }
 
 
-def _differences(found: Mapping[str, RunFigures], seed: int) -> list[Row]:
+def _differences(found: Mapping[str, RunFigures], seed: int) -> list[TableRow]:
     """Return a row for each measure and pair of runs: the second less the first."""
     values = {run: {x.measure: x.values for x in fig.lines} for run, fig in found.items()}
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for first, second in combinations(values, 2):
         for measure in (name for name in values[first] if name in values[second]):
             pair = values[second][measure], values[first][measure]
@@ -200,7 +172,7 @@ def _differences(found: Mapping[str, RunFigures], seed: int) -> list[Row]:
     return [{**row, "p": p} for row, p in zip(rows, corrected, strict=True)]
 
 
-def _table(rows: Sequence[Row]) -> list[Row]:
+def _table(rows: Sequence[TableRow]) -> list[TableRow]:
     return [
         {
             "measure": row["measure"],
@@ -216,7 +188,7 @@ def _table(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _difference_table(rows: Sequence[Row]) -> list[Row]:
+def _difference_table(rows: Sequence[TableRow]) -> list[TableRow]:
     return [
         {
             "measure": row["measure"],
@@ -246,7 +218,7 @@ def _write_page(
     path: Path,
     title: str,
     judgements: Sequence[Judgement],
-    table: Sequence[Row],
+    table: Sequence[TableRow],
     plot: Path,
     found: Mapping[str, RunFigures],
     notices: Sequence[str],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 
 from musicgen.console import track
 from musicgen.errors import ParameterError
-from musicgen.evaluation.measure import SUMMARY, Inputs, Measure, Row
+from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.position_loss import position_losses
 from musicgen.evaluation.runs import compared_models
 from musicgen.evaluation.training_data import open_training_data
@@ -26,53 +26,40 @@ from musicgen.generation.sampler import Sampler
 from musicgen.metrics.summary import Summary
 from musicgen.midi import Score
 from musicgen.random import NoiseKey, RandomStream
+from musicgen.report.tables import TableRow
 from musicgen.tokenization.base import TICKS_PER_BEAT, IntArray, Tokenizer
 from musicgen.tokenization.quantization import EncodingSummary
 from musicgen.validation import check_int
 
 
-@dataclass(frozen=True)
-class Infilling(Measure):
+def infilling(inputs: Inputs, out: Path, *, bars: int) -> list[TableRow]:
     """Nats of bars in the middle of held-out pieces.
 
     Args:
         bars: how many are to be filled.
     """
-
-    bars: int
-
-    name = "infilling"
-    legend = (
-        "in nats a note of the true bars: known, after what precedes them alone; filled, after what"
-        " precedes and what follows them, an upper bound where that draws one of some drafts;"
-        f" difference: filled less known; {SUMMARY}"
-    )
-
-    def __post_init__(self) -> None:
-        check_int("bars", self.bars)
-
-    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
-        compared = compared_models(inputs, "trained")
-        data = open_training_data(compared[0].model, inputs.root)
-        indices = data.split(inputs.split)[: inputs.max_pieces]
-        rows = []
-        for each in compared:
-            found = []
-            for i in track(indices, each.name):
-                noise = NoiseKey((inputs.seed, RandomStream.EVALUATION, i))
-                length = data.cache.bar_lengths[i]
-                pair = middle_losses(each.model, data.cache[i], length, self.bars, noise)
-                found += [pair] if pair is not None else []
-            if not found:
-                expected = "expected fewer: no held-out piece has bars before and after so many"
-                raise ParameterError("bars", self.bars, expected)
-            known, filled = np.array(found).T
-            summary = asdict(Summary.of(filled - known, seed=inputs.seed))
-            means = {"known": float(known.mean()), "filled": float(filled.mean())}
-            means["difference"] = summary["mean"]
-            chosen = {name: summary[name] for name in ("n", "low", "high")}
-            rows.append({"run": each.run, **means, **chosen})
-        return rows
+    check_int("bars", bars)
+    compared = compared_models(inputs, "trained")
+    data = open_training_data(compared[0].model, inputs.root)
+    indices = data.split(inputs.split)[: inputs.max_pieces]
+    rows = []
+    for each in compared:
+        found = []
+        for i in track(indices, each.name):
+            noise = NoiseKey((inputs.seed, RandomStream.EVALUATION, i))
+            length = data.cache.bar_lengths[i]
+            pair = middle_losses(each.model, data.cache[i], length, bars, noise)
+            found += [pair] if pair is not None else []
+        if not found:
+            expected = "expected fewer: no held-out piece has bars before and after so many"
+            raise ParameterError("bars", bars, expected)
+        known, filled = np.array(found).T
+        summary = asdict(Summary.of(filled - known, seed=inputs.seed))
+        means = {"known": float(known.mean()), "filled": float(filled.mean())}
+        means["difference"] = summary["mean"]
+        chosen = {name: summary[name] for name in ("n", "low", "high")}
+        rows.append({"run": each.run, **means, **chosen})
+    return rows
 
 
 def middle_losses(

@@ -14,76 +14,70 @@ from musicgen.console import log, track, warn
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
-from musicgen.evaluation.measure import Inputs, Measure, Row
+from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import read_continuation, read_manifest, source_checkpoint
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.originality import GRID, Notes, Passage, PassageIndex, passage_notes
 from musicgen.metrics.summary import Summary
 from musicgen.midi import Score, find_midi, read
-from musicgen.report.tables import write_csv
+from musicgen.report.tables import TableRow, write_csv
 from musicgen.text import pluralize
 
 MAX_HELD_OUT = 100  # pieces that a report compares with
 MAX_TOKENS = 20_000_000  # of a training set that is searched without being asked for: 10 seconds
 
 
-@dataclass(frozen=True)
-class Originality(Measure):
+def originality(inputs: Inputs, out: Path) -> list[TableRow]:
     """The longest passage that each continuation shares with the training set, in any key.
 
     Prompts do not count. Held-out pieces, cut to the median size of the continuations, are the
     scale; see `musicgen.metrics.originality`. Writes `originality_pieces.csv`.
     """
-
-    name = "originality"
-    legend = (
-        "notes of the longest passage of a piece that the training set has too, in any key; n: "
-        "pieces; size: their median number of notes; held-out: pieces that the model never saw, "
-        "cut to that size: much longer passages than theirs are copied; where they are from: "
-        "originality_pieces.csv"
-    )
-
-    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
-        if not inputs.generated:
-            raise UserError("metrics=originality needs generated=, a folder of MIDI files")
-        folder = Path(inputs.generated).expanduser()
-        manifest = read_manifest(folder)
-        model = load(source_checkpoint(inputs, manifest))
-        data = open_training_data(model, inputs.root)
-        scores: dict[str, tuple[Score, int]] = {}
-        for path in find_midi(folder):
-            file = path.relative_to(folder).as_posix()
-            end = manifest.pieces.get(file, {}).get("prompt end", 0)
-            try:
-                scores[file] = read(path), end
-            except UserError as error:
-                warn(f"left out: {error}")
-        if not scores:
-            raise UserError(f"generated={folder}: no file can be read")
-        tokenizer = model.tokenizer
-        new = {file: read_continuation(*given, tokenizer) for file, given in scores.items()}
-        found, held_out, size = known_passages(data, new, inputs.max_pieces)
-        details = [_row("generated", file, found[file], *scores[file]) for file in found]
-        details += [_row("held-out", name, passage) for name, passage in held_out.items()]
-        write_csv(details, out / "originality_pieces.csv")
-        file, longest = max(found.items(), key=lambda item: item[1].num_notes)
-        log(f"longest: {longest.num_notes} notes of {file}, as in: {longest.source()}")
-        rows = []
-        for name, passages in {"generated": found, "held-out": held_out}.items():
-            lengths = [passage.num_notes for passage in passages.values()]
-            summary = asdict(Summary.of(lengths, seed=inputs.seed))
-            del summary["skipped"]  # there are none
-            if lengths:
-                rows.append({"pieces": name, "size": size, **summary, "max": max(lengths)})
-        return rows
+    if not inputs.generated:
+        raise UserError("metrics=originality needs generated=, a folder of MIDI files")
+    folder = Path(inputs.generated).expanduser()
+    manifest = read_manifest(folder)
+    model = load(source_checkpoint(inputs, manifest))
+    data = open_training_data(model, inputs.root)
+    scores: dict[str, tuple[Score, int]] = {}
+    for path in find_midi(folder):
+        file = path.relative_to(folder).as_posix()
+        end = manifest.pieces.get(file, {}).get("prompt end", 0)
+        try:
+            scores[file] = read(path), end
+        except UserError as error:
+            warn(f"left out: {error}")
+    if not scores:
+        raise UserError(f"generated={folder}: no file can be read")
+    tokenizer = model.tokenizer
+    new = {file: read_continuation(*given, tokenizer) for file, given in scores.items()}
+    found, held_out, size = known_passages(data, new, inputs.max_pieces)
+    details = [_row("generated", file, found[file], *scores[file]) for file in found]
+    details += [_row("held-out", name, passage) for name, passage in held_out.items()]
+    write_csv(details, out / "originality_pieces.csv")
+    file, longest = max(found.items(), key=lambda item: item[1].num_notes)
+    log(f"longest: {longest.num_notes} notes of {file}, as in: {longest.source()}")
+    rows = []
+    for name, passages in {"generated": found, "held-out": held_out}.items():
+        lengths = [passage.num_notes for passage in passages.values()]
+        summary = asdict(Summary.of(lengths, seed=inputs.seed))
+        del summary["skipped"]  # there are none
+        if lengths:
+            rows.append({"pieces": name, "size": size, **summary, "max": max(lengths)})
+    return rows
 
 
 def _row(
     kind: str, name: str, found: KnownPassage, score: Score | None = None, prompt_end: int = 0
-) -> Row:
+) -> TableRow:
     """Return a row of `originality_pieces.csv`, with the bar of the `score` as it begins there."""
-    row: Row = {"pieces": kind, "piece": name, "notes": found.num_own, "known": found.num_notes}
+    row: TableRow = {
+        "pieces": kind,
+        "piece": name,
+        "notes": found.num_own,
+        "known": found.num_notes,
+    }
     if (passage := found.passage) is None:
         return row
     bar = None

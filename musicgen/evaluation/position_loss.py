@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,16 +15,7 @@ from torch.nn import functional as F
 
 from musicgen.console import log, track
 from musicgen.data.preparation import EncodedCorpus
-from musicgen.evaluation.measure import (
-    RUN,
-    SUMMARY,
-    Inputs,
-    Measure,
-    Row,
-    pivot,
-    run_label,
-    without_empty_columns,
-)
+from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.runs import Compared, compared_models
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
@@ -41,14 +30,22 @@ from musicgen.metrics.position_loss import (
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.figures import save_figure
-from musicgen.report.tables import write_csv, write_json, write_latex
+from musicgen.report.tables import (
+    RUN,
+    TableRow,
+    pivot,
+    run_label,
+    without_empty_columns,
+    write_csv,
+    write_json,
+    write_latex,
+)
 from musicgen.text import pluralize
 from musicgen.validation import check_float, check_int
 
 Losses = list[NDArray[np.float64]]  # of pieces: [draws, L] of a run, [seeds, draws, L] of a group
 TRIGRAM = "trigram"
 UNITS = ("note", "bar")
-LEAST = 3  # pieces whose loss is computed however long it takes
 
 
 @dataclass(frozen=True)
@@ -62,8 +59,15 @@ class Result:
     length: int  # the furthest position
 
 
-@dataclass(frozen=True)
-class PositionLoss(Measure):
+def position_loss(
+    inputs: Inputs,
+    out: Path,
+    *,
+    num_draws: int,
+    transpositions: int,
+    num_realizations: Any,
+    max_factor: float,
+) -> list[TableRow]:
     """Loss by position over held-out pieces, of models and of a trigram model.
 
     Each piece has noise of its own in each draw. Runs that differ in their seeds alone are one row:
@@ -78,133 +82,107 @@ class PositionLoss(Measure):
         num_realizations: SPE's R: `trained`, a number, None (the exact limit), or a list of these.
         max_factor: the longest position, as a multiple of the training length.
     """
+    check_int("num_draws", num_draws)
+    check_int("transpositions", transpositions, minimum=0)
+    check_float("max_factor", max_factor, minimum=1)
+    compared = compared_models(inputs, num_realizations)
+    data = open_training_data(compared[0].model, inputs.root)
+    indices = data.split(inputs.split)[: inputs.max_pieces]
+    lengths = [furthest(each.model, max_factor) for each in compared]
+    count = pluralize(len(indices), f"pieces of {inputs.split}")
+    averaged = f", each in {2 * transpositions + 1} keys" if transpositions else ""
+    log(f"{count}, up to {max(lengths):,} tokens{averaged}")
+    settings = {"num_draws": num_draws, "transpositions": transpositions}
+    runs = []
+    for each, length in zip(compared, lengths, strict=True):
+        model = each.model
+        losses = piece_losses(model, data, indices, length, inputs.seed, each.name, **settings)
+        runs.append(Result(each.run, each.realizations, losses, model.training_length, length))
+    losses = trigram_losses(data, indices, lengths[0], transpositions)
+    trigram = Result(TRIGRAM, None, losses, runs[0].training_length, lengths[0])
+    results = [*_by_group(runs), trigram]
+    rows = _rows(results, data, indices, inputs.seed)
+    curves = [_curve(each, trigram.training_length) for each in results]
+    grid = _by_realizations(compared, rows)
+    plot_loss_curves(curves, out / "position_loss.png", training_length=trigram.training_length)
+    write_latex(_published_form(rows), out / "position_loss.tex")
+    if len({row["R in evaluation"] for row in grid}) > 1:
+        write_csv(grid, out / "realizations.csv")
+        plot_realizations(grid, out / "realizations.png")
+    each_run = [
+        {
+            "checkpoint": each.checkpoint,
+            "name": each.name,
+            "seed": each.model.content.config.get("seed"),
+            **_curve(run, trigram.training_length),
+            "rows": _rows([run], data, indices, inputs.seed),
+        }
+        for each, run in zip(compared, runs, strict=True)
+    ]
+    content = {"rows": rows, "curves": curves, "realizations": grid, "runs": each_run}
+    write_json(content, out / "position_loss.json")
+    return rows
 
-    num_draws: int
-    transpositions: int
-    num_realizations: Any
-    max_factor: float
 
-    name = "position_loss"
-    legend = (
-        f"in nats a token; {SUMMARY}; draw_std: deviation of the mean over draws of the positional "
-        "encoding's noise; seed_std: over runs that differ in their seeds alone, of which low and "
-        "high know nothing; R: realizations of SPE"
-    )
+def furthest(model: MusicModel, max_factor: float) -> int:
+    """Return the furthest position of a model that is measured."""
+    length = round(max_factor * model.training_length)
+    return min(length, model.model.position.max_length or length)
 
-    def __post_init__(self) -> None:
-        check_int("num_draws", self.num_draws)
-        check_int("transpositions", self.transpositions, minimum=0)
-        check_float("max_factor", self.max_factor, minimum=1)
 
-    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
-        compared = compared_models(inputs, self.num_realizations)
-        data = open_training_data(compared[0].model, inputs.root)
-        indices = data.split(inputs.split)[: inputs.max_pieces]
-        runs, trigram = self._results(compared, data, indices, inputs)
-        results = [*_by_group(runs), trigram]
-        rows = _rows(results, data, indices, inputs.seed)
-        curves = [_curve(each, trigram.training_length) for each in results]
-        grid = _by_realizations(compared, rows)
-        plot_loss_curves(curves, out / "position_loss.png", training_length=trigram.training_length)
-        write_latex(_published_form(rows), out / "position_loss.tex")
-        if len({row["R in evaluation"] for row in grid}) > 1:
-            write_csv(grid, out / "realizations.csv")
-            plot_realizations(grid, out / "realizations.png")
-        each_run = [
-            {
-                "checkpoint": each.checkpoint,
-                "name": each.name,
-                "seed": each.model.content.config.get("seed"),
-                **_curve(run, trigram.training_length),
-                "rows": _rows([run], data, indices, inputs.seed),
-            }
-            for each, run in zip(compared, runs, strict=True)
-        ]
-        content = {"rows": rows, "curves": curves, "realizations": grid, "runs": each_run}
-        write_json(content, out / "position_loss.json")
-        return rows
+def piece_losses(
+    model: MusicModel,
+    data: EncodedCorpus,
+    indices: Sequence[int],
+    length: int,
+    seed: int,
+    name: str,
+    *,
+    num_draws: int = 1,
+    transpositions: int = 0,
+) -> Losses:
+    """Return a model's losses on pieces of a cache up to a position.
 
-    def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
-        tables: dict[str, list[Row]] = {}
-        columns = ("part", *RUN, "n", "mean", "low", "high", "draw_std", "seed_std")
-        chosen = [{column: row[column] for column in columns} for row in rows]
-        for row in without_empty_columns(chosen):
-            tables.setdefault(f"{self.name}, {row.pop('part')}", []).append(row)
-        return tables
-
-    def _results(
-        self,
-        compared: Sequence[Compared],
-        data: EncodedCorpus,
-        indices: Sequence[int],
-        inputs: Inputs,
-    ) -> tuple[list[Result], Result]:
-        """Return the losses of each run, and those of the trigram model."""
-        first = compared[0].model
-        lengths = [self.furthest(each.model) for each in compared]
-        count = pluralize(len(indices), f"pieces of {inputs.split}")
-        averaged = f", each in {2 * self.transpositions + 1} keys" if self.transpositions else ""
-        log(f"{count}, up to {max(lengths):,} tokens{averaged}")
-        runs = []
-        for each, length in zip(compared, lengths, strict=True):
-            losses = self.losses(each.model, data, indices, length, inputs.seed, each.name)
-            training_length = each.model.training_length
-            runs.append(Result(each.run, each.realizations, losses, training_length, length))
-        losses = self.trigram_losses(data, indices, lengths[0])
-        return runs, Result(TRIGRAM, None, losses, first.training_length, lengths[0])
-
-    def furthest(self, model: MusicModel) -> int:
-        """Return the furthest position of a model that is measured."""
-        length = round(self.max_factor * model.training_length)
-        return min(length, model.model.position.max_length or length)
-
-    def losses(
-        self,
-        model: MusicModel,
-        data: EncodedCorpus,
-        indices: Sequence[int],
-        length: int,
-        seed: int,
-        name: str,
-        end: float = math.inf,
-    ) -> Losses:
-        """Return a model's losses on pieces of a cache up to a position, as a progress bar tells.
-
-        Args:
-            end: in seconds of the monotonic clock: later, only the first pieces are measured.
-        """
-        losses: Losses = []
-        for i in track(indices, name):
-            if time.monotonic() > end and len(losses) >= LEAST:
-                break
-            noise, predictions = NoiseKey((seed, RandomStream.EVALUATION, i)), []
-            for piece in self._in_keys(data, i, length):
-                if len(piece) < 2:  # its first pitch is out of range: nothing is predicted
-                    predictions.append(np.zeros((1, 0)))
-                    continue
-                where, draws = model.positions(piece, data.cache.bar_lengths[i]), self.num_draws
-                predictions.append(
-                    position_losses(model.model, piece, noise, positions=where, num_draws=draws)
-                )
-            losses.append(mean_prediction_losses(predictions))
-        return losses
-
-    def trigram_losses(self, data: EncodedCorpus, indices: Sequence[int], length: int) -> Losses:
-        """Return the losses of a trigram model of the training pieces, up to a position."""
-        trigram = InterpolatedTrigram(len(data.tokenizer.vocabulary))
-        trigram.fit([data.cache[i] for i in data.split("train")])
-        return [
-            mean_prediction_losses(
-                [trigram.losses(piece)[None, 1:] for piece in self._in_keys(data, i, length)]
+    Args:
+        name: of the progress bar.
+        num_draws, transpositions: see `position_loss`.
+    """
+    losses: Losses = []
+    for i in track(indices, name):
+        noise, predictions = NoiseKey((seed, RandomStream.EVALUATION, i)), []
+        for piece in _in_keys(data, i, length, transpositions):
+            if len(piece) < 2:  # its first pitch is out of range: nothing is predicted
+                predictions.append(np.zeros((1, 0)))
+                continue
+            where = model.positions(piece, data.cache.bar_lengths[i])
+            predictions.append(
+                position_losses(model.model, piece, noise, positions=where, num_draws=num_draws)
             )
-            for i in indices
-        ]
+        losses.append(mean_prediction_losses(predictions))
+    return losses
 
-    def _in_keys(self, data: EncodedCorpus, index: int, length: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the beginning of a piece, then its transpositions."""
-        piece, furthest = data.cache[index][: length + 1], self.transpositions
-        for semitones in sorted(range(-furthest, furthest + 1), key=abs):
-            yield data.tokenizer.transpose(piece, semitones)
+
+def trigram_losses(
+    data: EncodedCorpus, indices: Sequence[int], length: int, transpositions: int = 0
+) -> Losses:
+    """Return the losses of a trigram model of the training pieces, up to a position."""
+    trigram = InterpolatedTrigram(len(data.tokenizer.vocabulary))
+    trigram.fit([data.cache[i] for i in data.split("train")])
+    return [
+        mean_prediction_losses(
+            [trigram.losses(piece)[None, 1:] for piece in _in_keys(data, i, length, transpositions)]
+        )
+        for i in indices
+    ]
+
+
+def _in_keys(
+    data: EncodedCorpus, index: int, length: int, transpositions: int
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the beginning of a piece, then its transpositions."""
+    piece = data.cache[index][: length + 1]
+    for semitones in sorted(range(-transpositions, transpositions + 1), key=abs):
+        yield data.tokenizer.transpose(piece, semitones)
 
 
 def _by_group(runs: Sequence[Result]) -> list[Result]:
@@ -223,7 +201,7 @@ def _by_group(runs: Sequence[Result]) -> list[Result]:
 
 def _rows(
     results: Sequence[Result], data: EncodedCorpus, indices: Sequence[int], seed: int
-) -> list[Row]:
+) -> list[TableRow]:
     """Return a row for each result and range of positions, and its nats per note and per bar."""
     rows = []
     for each in results:
@@ -265,14 +243,14 @@ def in_units(
     return kept, bars
 
 
-def _curve(result: Result, training_length: int) -> Row:
+def _curve(result: Result, training_length: int) -> TableRow:
     """Return the loss by position: plain lists, beside the names of the result."""
     curve = loss_curve(result.losses, max(1, training_length // 16))
     arrays = {name: values.tolist() for name, values in curve._asdict().items()}
     return {"run": result.run, "R": result.realizations, **arrays}
 
 
-def _by_realizations(compared: Sequence[Compared], rows: list[Row]) -> list[Row]:
+def _by_realizations(compared: Sequence[Compared], rows: list[TableRow]) -> list[TableRow]:
     """Return a row for each group with SPE: R in training and evaluation, and mean losses."""
     trained = {each.run: each.trained_realizations for each in reversed(compared)}
     of_spe = [
@@ -284,10 +262,10 @@ def _by_realizations(compared: Sequence[Compared], rows: list[Row]) -> list[Row]
     return pivot(of_spe, keys, "part", lambda row: row["mean"])
 
 
-def _published_form(rows: list[Row]) -> list[Row]:
+def _published_form(rows: list[TableRow]) -> list[TableRow]:
     """Return a row for each group, with mean, interval and deviations of each part."""
 
-    def cell(row: Row) -> str:
+    def cell(row: TableRow) -> str:
         text = f"{row['mean']:.3f}"
         if row["n"] > 1:
             text += f" [{row['low']:.3f}, {row['high']:.3f}]"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +12,14 @@ from numpy.typing import NDArray
 
 from musicgen import load
 from musicgen.console import log
-from musicgen.evaluation.measure import Inputs, Measure, Row
+from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.files import atomic_path
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.position_properties import kernel_properties, property_rows
 from musicgen.models.position_kernels import PositionKernel, kernel_axes, position_kernels
 from musicgen.report.figures import save_figure
-from musicgen.report.tables import write_csv
+from musicgen.report.tables import TableRow, write_csv
 
 NUM_TEMPLATES = 16  # pictures of kernels as matrices
 MAX_TEMPLATE = 512  # positions in them
@@ -37,8 +36,7 @@ _UNITS = {
 }
 
 
-@dataclass(frozen=True)
-class PositionProperties(Measure):
+def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list[TableRow]:
     """How the positional encoding, spans and decays weigh a lag (Liutkus et al. 2021, figure 7).
 
     Lags are along one coordinate, in its unit; those of the other coordinates are 0. The heads'
@@ -47,63 +45,42 @@ class PositionProperties(Measure):
     Args:
         max_factor: the longest lag, as a multiple of the training length.
     """
-
-    max_factor: float
-
-    name = "position_properties"
-    legend = (
-        "at_zero: the kernel at lag 0; half_width: the lag at which it is half of that, inf if "
-        "there is none; the others: musicgen/metrics/position_properties.py"
-    )
-
-    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
-        model = load(inputs.checkpoint).to(inputs.device)
-        log(model.content.describe(model.path))
-        rows, drawings = [], []
-        profiles: list[Row] = []
-        arrays: dict[str, NDArray[np.generic]] = {}
-        for axis in kernel_axes(model.model):
-            coordinate = model.model.coordinate_names[axis]
-            unit = _UNITS[coordinate]
-            length = coordinate_length(model, inputs, axis) if axis else model.training_length
-            reach = max(length, round(self.max_factor * length))
-            lags = np.arange(1 - (length if model.model.causal else reach), reach)
-            drawn = slice(length - 1 if model.model.causal else 0, None)
-            for kernel in position_kernels(model.model, lags, axis):
-                layers = zip(kernel.values, kernel.profile, strict=True)
-                found = property_rows([kernel_properties(lags, *layer, length) for layer in layers])
-                for row in found:
-                    row |= {"training_length": length, "translation_invariant": kernel.relative}
-                    if coordinate in ("time", "beat"):
-                        row["period_in_beats"] = row["period"] / model.tokenizer.steps_per_beat
-                    rows.append({"kernel": kernel.name, "lag": unit, **row})
-                shown = kernel._replace(profile=kernel.profile[..., drawn])
-                drawings.append((shown, unit, lags[drawn], length))
-                if not arrays:  # the encoding's own kernel, of the first coordinate
-                    path, size = out / "position_templates.png", min(length, MAX_TEMPLATE)
-                    plot_templates(kernel.values, -int(lags[0]), path, length=size)
-                key = f"{kernel.name}, {unit}"
-                arrays |= {key: kernel.values, f"{key}, lags": lags}
-                profiles += _profile_rows(kernel, lags, unit)
-        plot_kernels(drawings, out / "position_properties.png")
-        write_csv(profiles, out / "position_kernels.csv")
-        with atomic_path(out / "position_kernels.npz") as temporary:
-            np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
-        return rows
-
-    def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
-        totals = [row for row in rows if row["layer"] == row["head"] == "all"]
-        names = dict.fromkeys(
-            key for row in totals for key, value in row.items() if isinstance(value, float)
-        )
-        table = [
-            {"median over heads": n, **{f"{r['kernel']}, {r['lag']}": r.get(n) for r in totals}}
-            for n in names
-        ]
-        return {self.name: table}
+    model = load(inputs.checkpoint).to(inputs.device)
+    log(model.content.describe(model.path))
+    rows, drawings = [], []
+    profiles: list[TableRow] = []
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for axis in kernel_axes(model.model):
+        coordinate = model.model.coordinate_names[axis]
+        unit = _UNITS[coordinate]
+        length = coordinate_length(model, inputs, axis) if axis else model.training_length
+        reach = max(length, round(max_factor * length))
+        lags = np.arange(1 - (length if model.model.causal else reach), reach)
+        drawn = slice(length - 1 if model.model.causal else 0, None)
+        for kernel in position_kernels(model.model, lags, axis):
+            layers = zip(kernel.values, kernel.profile, strict=True)
+            found = property_rows([kernel_properties(lags, *layer, length) for layer in layers])
+            for row in found:
+                row |= {"training_length": length, "translation_invariant": kernel.relative}
+                if coordinate in ("time", "beat"):
+                    row["period_in_beats"] = row["period"] / model.tokenizer.steps_per_beat
+                rows.append({"kernel": kernel.name, "lag": unit, **row})
+            shown = kernel._replace(profile=kernel.profile[..., drawn])
+            drawings.append((shown, unit, lags[drawn], length))
+            if not arrays:  # the encoding's own kernel, of the first coordinate
+                path, size = out / "position_templates.png", min(length, MAX_TEMPLATE)
+                plot_templates(kernel.values, -int(lags[0]), path, length=size)
+            key = f"{kernel.name}, {unit}"
+            arrays |= {key: kernel.values, f"{key}, lags": lags}
+            profiles += _profile_rows(kernel, lags, unit)
+    plot_kernels(drawings, out / "position_properties.png")
+    write_csv(profiles, out / "position_kernels.csv")
+    with atomic_path(out / "position_kernels.npz") as temporary:
+        np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
+    return rows
 
 
-def _profile_rows(kernel: PositionKernel, lags: NDArray[np.int64], unit: str) -> list[Row]:
+def _profile_rows(kernel: PositionKernel, lags: NDArray[np.int64], unit: str) -> list[TableRow]:
     """Return a row for each lag, with the profile of each layer and head."""
     heads = list(np.ndindex(kernel.profile.shape[:2]))
     names = [f"layer {layer}, head {head}" for layer, head in heads]

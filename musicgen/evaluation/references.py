@@ -15,7 +15,7 @@ from musicgen import load
 from musicgen.checkpoints import build
 from musicgen.console import log, warn_of_first
 from musicgen.errors import UserError, errors_name
-from musicgen.evaluation.measure import Inputs
+from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.prompt_files import SPLITS, prompt_files
 from musicgen.evaluation.training_data import held_out_pieces, open_training_data
 from musicgen.generation.prompts import FROM_NOTHING, make_prompt, on_grid

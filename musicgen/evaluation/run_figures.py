@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from musicgen.evaluation.descriptors import bars_with_prompt
 from musicgen.evaluation.generated_files import file_names, write_manifest
 from musicgen.evaluation.generated_pieces import STYLE_NAMES
 from musicgen.evaluation.originality import MAX_HELD_OUT, KnownPassages, known_passages
-from musicgen.evaluation.position_loss import Losses, PositionLoss, in_units
+from musicgen.evaluation.position_loss import Losses, in_units, piece_losses, trigram_losses
 from musicgen.evaluation.prompt_files import SPLITS
 from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, Pair
 from musicgen.evaluation.training_data import piece_readers
@@ -68,7 +67,6 @@ FEW_HELD_OUT = 12  # pieces; of fewer, validation pieces are used beside test pi
 TOKENS = 4  # in a continuation's bars, at most so many times as in those of the longest prompt
 WITHIN, BEYOND = "nats a token, trained length", "nats a token, beyond it"
 SIMILARITY_ERROR = "similarity error (SE)"
-LOSS = PositionLoss(num_draws=1, transpositions=0, num_realizations="trained", max_factor=2)
 _VOICES = ("out_of_range", "crossed", "parallel_fifths", "parallel_octaves", "melody_fit")
 
 
@@ -107,7 +105,6 @@ class Sizes:
         num_pieces: held-out pieces, and training pieces, of which the loss is computed.
         length: the furthest position of these losses.
         trained: the position up to which they are those of the trained length.
-        end: when fewer must do, in seconds of the monotonic clock.
     """
 
     num_prompts: int
@@ -115,7 +112,6 @@ class Sizes:
     num_pieces: int
     length: int
     trained: int
-    end: float
 
 
 def held_out(data: EncodedCorpus, split: str) -> tuple[str, list[int]]:
@@ -175,8 +171,6 @@ def run_figures(
         replace(piece, midi_file=f"{out.name}/{piece.midi_file}", metadata={}) for piece in shown
     ]
     used = [len(values) for values in (losses[1].values, losses[1].others)]
-    if used < [min(n, sizes.num_pieces) for n in (len(pieces), num_training)]:
-        notices.append("The time was up before the loss of more pieces was computed.")
     notices.append(
         f"Losses are of {used[0]} of {pluralize(len(pieces), f'{split} pieces')} and {used[1]} of "
         f"{pluralize(num_training, 'training pieces')}; continuations of {len(done)} prompts of "
@@ -208,20 +202,15 @@ def _loss_lines(
     sizes: Sizes,
     seed: int,
 ) -> tuple[list[Line], dict[str, Losses]]:
-    rng, length = np.random.default_rng(seed), sizes.length
-    held, training = (  # in random order, so that those in time are as good as any
-        rng.permutation(evenly_spaced(some, sizes.num_pieces)).tolist()
-        for some in (pieces, data.cache.pieces("train"))
+    length = sizes.length
+    held, training = (
+        evenly_spaced(some, sizes.num_pieces) for some in (pieces, data.cache.pieces("train"))
     )
-    now = time.monotonic()
-    third = now + (sizes.end - now) / 3
-    own = LOSS.losses(model, data, held, length, seed, "held-out pieces", third)
-    held = held[: len(own)]
+    own = piece_losses(model, data, held, length, seed, "held-out pieces")
     if start is not None:
-        before = LOSS.losses(start, data, held, length, seed, "the weights before")
-    seen = LOSS.losses(model, data, training, length, seed, "training pieces", sizes.end)
-    training = training[: len(seen)]
-    trigram = LOSS.trigram_losses(data, held, length)
+        before = piece_losses(start, data, held, length, seed, "the weights before")
+    seen = piece_losses(model, data, training, length, seed, "training pieces")
+    trigram = trigram_losses(data, held, length)
 
     def a_note(losses: Losses, indices: Sequence[int]) -> Values:
         values = unit_values(*in_units(losses, data, indices, length, "note"))[:, 0, 0]

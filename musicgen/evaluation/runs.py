@@ -15,7 +15,7 @@ from musicgen.checkpoints import CheckpointContent, decisive_settings
 from musicgen.checkpoints.content import class_name
 from musicgen.console import log
 from musicgen.errors import UserError
-from musicgen.evaluation.measure import Inputs
+from musicgen.evaluation.inputs import Inputs
 from musicgen.generation.model import MusicModel
 from musicgen.position import SPE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from musicgen.console import track, warn
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError
-from musicgen.evaluation.measure import SUMMARY, Inputs, Measure, Row, pivot
+from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import Pair, References, open_pairs
 from musicgen.metrics.style import (
     PROFILES,
@@ -23,7 +23,7 @@ from musicgen.metrics.style import (
 from musicgen.metrics.style_anchors import StyleLabel, anchor_similarities, style_labels
 from musicgen.metrics.summary import Summary
 from musicgen.midi import Score
-from musicgen.report.tables import write_csv
+from musicgen.report.tables import TableRow, write_csv
 from musicgen.validation import check_int
 
 NUM_PARTS = 4  # as published
@@ -31,8 +31,7 @@ PARTS = tuple(f"{k} of {NUM_PARTS}" for k in range(1, NUM_PARTS + 1))
 WHOLE = {"part": "all", "role": "all", "anchor": None}
 
 
-@dataclass(frozen=True)
-class Style(Measure):
+def style(inputs: Inputs, out: Path, *, pattern: str, anchor_pieces: int) -> list[TableRow]:
     """Style similarity of continuations to the pieces of their prompts.
 
     As published (Liutkus et al. 2021, appendix C.2), the continuation without its prompt is
@@ -45,61 +44,24 @@ class Style(Measure):
         pattern: of the names of styles, see `style_labels`.
         anchor_pieces: originals that the anchors are measured with; 0: no anchors.
     """
-
-    pattern: str
-    anchor_pieces: int
-
-    name = "style"
-    legend = (
-        "cosine similarity of note histograms, role by role, with the whole piece of the prompt; "
-        f"skipped: n/a; {SUMMARY}\n"
-        "same song: the piece's own continuation; chance: pieces of other families of styles"
-    )
-
-    def __post_init__(self) -> None:
-        check_int("anchor_pieces", self.anchor_pieces, minimum=0)
-
-    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
-        references, pairs, skipped = open_pairs(inputs, inputs.generated, self.name)
-        labels = style_labels(references.sources, self.pattern)
-        details: list[Row] = []
-        for pair in track(pairs, self.name):
-            details += piece_rows(pair)
-        left_out = [{"piece": file, "reason": reason} for file, reason in skipped.items()]
-        write_csv(details + left_out, out / "style_pieces.csv")
-        first = {pair.name: pair for pair in reversed(pairs)}
-        queries = [
-            (name, first[name].own_continuation())
-            for name in evenly_spaced(sorted(first), self.anchor_pieces)
-        ]
-        anchors = anchor_rows(queries, labels, references, inputs.seed)
-        return summary_rows(details, inputs.seed) + anchors
-
-    def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
-        whole = [row for row in rows if row.items() >= WHOLE.items()]
-        roles = _beside_means(rows, "role")
-        tables = {
-            self.name: [{k: v for k, v in row.items() if k not in WHOLE} for row in whole],
-            "beside what real music reaches": _beside_means(rows, "anchor"),
-            "by part of the continuation": _beside_means(rows, "part"),
-            "by role": roles if len({key for row in roles for key in row}) > 3 else [],
-        }
-        return {title: table for title, table in tables.items() if table}
+    check_int("anchor_pieces", anchor_pieces, minimum=0)
+    references, pairs, skipped = open_pairs(inputs, inputs.generated, "style")
+    labels = style_labels(references.sources, pattern)
+    details: list[TableRow] = []
+    for pair in track(pairs, "style"):
+        details += piece_rows(pair)
+    left_out = [{"piece": file, "reason": reason} for file, reason in skipped.items()]
+    write_csv(details + left_out, out / "style_pieces.csv")
+    first = {pair.name: pair for pair in reversed(pairs)}
+    queries = [
+        (name, first[name].own_continuation())
+        for name in evenly_spaced(sorted(first), anchor_pieces)
+    ]
+    anchors = anchor_rows(queries, labels, references, inputs.seed)
+    return summary_rows(details, inputs.seed) + anchors
 
 
-def _beside_means(rows: list[Row], column: str) -> list[Row]:
-    """Return a row for each profile that has them: means by `column`, beside that of all."""
-    means = {row["profile"]: {"mean": row["mean"]} for row in rows if row.items() >= WHOLE.items()}
-    others = [row for row in rows if row[column] != WHOLE[column]]
-    table = []
-    for row in pivot(others, ["profile"], column, lambda row: row["mean"]):
-        profile = row.pop("profile")
-        if not np.isnan(list(row.values())).all():
-            table.append({"profile": profile, **means.get(profile, {}), **row})
-    return table
-
-
-def piece_rows(pair: Pair) -> Iterator[Row]:
+def piece_rows(pair: Pair) -> Iterator[TableRow]:
     """Yield the similarities of a continuation to its reference by profile, part and role."""
     names = {"piece": pair.file, "reference": pair.name}
     for profile in PROFILES:
@@ -114,7 +76,7 @@ def piece_rows(pair: Pair) -> Iterator[Row]:
                 yield {**row, "role": role, "similarity": similarity}
 
 
-def summary_rows(details: list[Row], seed: int) -> list[Row]:
+def summary_rows(details: list[TableRow], seed: int) -> list[TableRow]:
     """Return a row for each profile, and for its parts and roles."""
     values: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
     for row in details:
@@ -132,7 +94,7 @@ def anchor_rows(
     labels: dict[str, StyleLabel],
     references: References,
     seed: int,
-) -> list[Row]:
+) -> list[TableRow]:
     """Return a row for each profile and anchor, of the continuations of pieces by name."""
 
     def read(name: str) -> Score | None:

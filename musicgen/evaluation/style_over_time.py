@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,18 @@ from matplotlib.figure import Figure
 
 from musicgen.console import track
 from musicgen.errors import UserError
-from musicgen.evaluation.measure import Inputs, Measure, Row, pivot
+from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import open_pairs
 from musicgen.evaluation.style import piece_rows
 from musicgen.metrics.style_anchors import style_labels
 from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.report.figures import save_figure
-from musicgen.report.tables import write_csv, write_latex
+from musicgen.report.tables import TableRow, pivot, write_csv, write_latex
 
 KEYS = ("generated", "profile", "part")
 
 
-@dataclass(frozen=True)
-class StyleOverTime(Measure):
+def style_over_time(inputs: Inputs, out: Path, *, pattern: str) -> list[TableRow]:
     """Style similarity of successive parts of continuations, of one or more folders.
 
     Each part of a continuation is compared with the whole piece of its prompt. A point of the
@@ -35,55 +34,43 @@ class StyleOverTime(Measure):
     Args:
         pattern: of the names of styles, see `style_labels`.
     """
-
-    pattern: str
-
-    name = "style_over_time"
-    legend = (
-        "mean over styles of the cosine similarity of note histograms of a quarter of the "
-        "continuation with the whole piece of the prompt"
-    )
-
-    def compute(self, inputs: Inputs, out: Path) -> list[Row]:
-        folders = inputs.compare or ([inputs.generated] if inputs.generated else [])
-        if not folders:
-            raise UserError(f"metrics={self.name}: give generated=DIR, or 'compare=[DIR1,DIR2]'")
-        points = [point for folder in folders for point in self._points(inputs, folder)]
-        values: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
-        for point in points:
-            values[tuple(point[key] for key in KEYS)].append(point["similarity"])
-        rows = [
-            {**dict(zip(KEYS, key, strict=True)), **asdict(Summary.of(found, seed=inputs.seed))}
-            for key, found in values.items()
-        ]
-        defined = {row["profile"] for row in rows if row["n"]}  # that of drums needs drums
-        rows = [row for row in rows if row["profile"] in defined]
-        write_csv(points, out / "style_over_time_styles.csv")
-        plot_style_over_time(points, out / "style_over_time.png")
-        write_latex(_by_part(rows), out / "style_over_time.tex")
-        return rows
-
-    def tables(self, rows: list[Row]) -> dict[str, list[Row]]:
-        return {f"{self.name}, by part of the continuation": _by_part(rows)}
-
-    def _points(self, inputs: Inputs, folder: str) -> list[Row]:
-        """Return the mean similarity of each style of a folder, by profile and part."""
-        references, pairs, _ = open_pairs(inputs, folder, self.name)
-        labels = style_labels(references.sources, self.pattern)
-        found: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
-        for pair in track(pairs, Path(folder).name):
-            style = labels[pair.name].style or pair.name
-            for row in piece_rows(pair):
-                if row["role"] == "all" and row["part"] != "all":
-                    found[row["profile"], row["part"], style].append(row["similarity"])
-        return [
-            {"generated": folder, "profile": profile, "part": part, "style": style}
-            | {"pieces": len(values), "similarity": mean_of_valid(np.array(values))}
-            for (profile, part, style), values in found.items()
-        ]
+    folders = inputs.compare or ([inputs.generated] if inputs.generated else [])
+    if not folders:
+        raise UserError("metrics=style_over_time: give generated=DIR, or 'compare=[DIR1,DIR2]'")
+    points = [point for folder in folders for point in _points(inputs, folder, pattern)]
+    values: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
+    for point in points:
+        values[tuple(point[key] for key in KEYS)].append(point["similarity"])
+    rows = [
+        {**dict(zip(KEYS, key, strict=True)), **asdict(Summary.of(found, seed=inputs.seed))}
+        for key, found in values.items()
+    ]
+    defined = {row["profile"] for row in rows if row["n"]}  # that of drums needs drums
+    rows = [row for row in rows if row["profile"] in defined]
+    write_csv(points, out / "style_over_time_styles.csv")
+    plot_style_over_time(points, out / "style_over_time.png")
+    write_latex(_by_part(rows), out / "style_over_time.tex")
+    return rows
 
 
-def _by_part(rows: list[Row]) -> list[Row]:
+def _points(inputs: Inputs, folder: str, pattern: str) -> list[TableRow]:
+    """Return the mean similarity of each style of a folder, by profile and part."""
+    references, pairs, _ = open_pairs(inputs, folder, "style_over_time")
+    labels = style_labels(references.sources, pattern)
+    found: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for pair in track(pairs, Path(folder).name):
+        style = labels[pair.name].style or pair.name
+        for row in piece_rows(pair):
+            if row["role"] == "all" and row["part"] != "all":
+                found[row["profile"], row["part"], style].append(row["similarity"])
+    return [
+        {"generated": folder, "profile": profile, "part": part, "style": style}
+        | {"pieces": len(values), "similarity": mean_of_valid(np.array(values))}
+        for (profile, part, style), values in found.items()
+    ]
+
+
+def _by_part(rows: list[TableRow]) -> list[TableRow]:
     return pivot(rows, ["generated", "profile"], "part", lambda row: row["mean"])
 
 

@@ -1,6 +1,5 @@
 """Results for people: HTML pages about generated music, plots and tables."""
 
-from musicgen.report.blind import render_blind
 from musicgen.report.html import ReportPiece, render_report
 from musicgen.report.measures import Anchor, Measure
 from musicgen.report.payload import Mark
@@ -10,6 +9,5 @@ __all__ = [
     "Mark",
     "Measure",
     "ReportPiece",
-    "render_blind",
     "render_report",
 ]

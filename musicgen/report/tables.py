@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,21 @@ from rich.table import Table
 from rich.text import Text
 
 from musicgen.files import write_text
+from musicgen.metrics.summary import Summary
 from musicgen.text import csv_cell, printable
 
-Row = Mapping[str, object]
+TableRow = dict[str, Any]
+"""A row of a measure's table: values by column, where possible `run`, `piece`, `part`, `value`."""
+
+IN_FILES = ("skipped", "std", "draws", "seeds")
+"""Columns of CSV files that a terminal does not show."""
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _LATEX["±"] = r"$\pm$"
 _LATEX |= {character: "\\" + character for character in "&%$#_{}"}
 
 
-def write_csv(rows: Sequence[Row], path: str | Path) -> None:
+def write_csv(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
     """Write rows as CSV, atomically. Columns are the rows' keys in order of appearance.
 
     NaN, None and missing values become empty cells.
@@ -49,7 +55,7 @@ def write_json(content: Any, path: str | Path) -> None:
     write_text(path, json.dumps(plain(content), indent=1, ensure_ascii=False) + "\n")
 
 
-def write_latex(rows: Sequence[Row], path: str | Path) -> None:
+def write_latex(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
     """Write rows as a LaTeX tabular with booktabs' rules, atomically: floats with 3 decimals."""
 
     def cell(value: object) -> str:
@@ -69,7 +75,7 @@ def write_latex(rows: Sequence[Row], path: str | Path) -> None:
     write_text(path, "\n".join([*rules, *body, *ends]))
 
 
-def as_table(rows: Sequence[Row], title: str | None = None) -> Table:
+def as_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> Table:
     """Return the rows as a terminal table: floats with 4 decimals, missing values as "n/a"."""
 
     def cell(value: object) -> Text:
@@ -88,9 +94,88 @@ def as_table(rows: Sequence[Row], title: str | None = None) -> Table:
     return table
 
 
-def _columns(rows: Sequence[Row]) -> list[str]:
+def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
 def _missing(value: object) -> bool:
     return value is None or value != value  # NaN
+
+
+def summarise(rows: Sequence[TableRow], *, seed: int = 0) -> list[TableRow]:
+    """Summarise the column `value` over pieces; rows without that column are returned as they are.
+
+    Returns:
+        A row for each combination of the columns other than `piece` and `value`, with those of
+        `Summary`.
+    """
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    names: dict[tuple[Any, ...], TableRow] = {}
+    for row in rows:
+        if "value" not in row:
+            return list(rows)
+        kept = {name: each for name, each in row.items() if name not in ("piece", "value")}
+        names.setdefault(tuple(kept.items()), kept)
+        groups.setdefault(tuple(kept.items()), []).append(row["value"])
+    return [
+        {**names[key], **asdict(Summary.of(values, seed=seed))} for key, values in groups.items()
+    ]
+
+
+def readable(rows: Iterable[TableRow]) -> list[TableRow]:
+    """Return rows for a terminal: means with their intervals in one column, no empty columns.
+
+    Columns of `IN_FILES` are left out. The interval of `mean` is `low` and `high`; that of
+    `NAME_mean`, or of `NAME` without one, is `NAME_low` and `NAME_high`.
+    """
+    table = []
+    for row in rows:
+        ends = {}
+        for low in (name for name in row if name == "low" or name.endswith("_low")):
+            prefix = low.removesuffix("low")
+            mean = f"{prefix}mean" if f"{prefix}mean" in row else prefix.rstrip("_")
+            ends[mean or "difference"] = (low, f"{prefix}high")
+        for name, (low, high) in ends.items():
+            row = {**row, name: interval(row[name], row[low], row[high])}
+        hidden = {*IN_FILES, *(end for pair in ends.values() for end in pair)}
+        table.append({name: each for name, each in row.items() if name not in hidden})
+    return without_empty_columns(table)
+
+
+def interval(mean: float, low: float, high: float) -> str:
+    """Format a mean with its interval: three decimals, or one from 10 on; nothing of no values."""
+    if mean != mean:
+        return ""
+    digits = 1 if abs(mean) >= 10 else 3
+    text = f"{mean:z.{digits}f}"
+    return text if low != low else f"{text} ({low:z.{digits}f} to {high:z.{digits}f})"
+
+
+def pivot(
+    rows: Iterable[TableRow], index: Sequence[str], columns: str, value: Callable[[TableRow], Any]
+) -> list[TableRow]:
+    """Return a row for each combination of the columns `index`, with a column for each `columns`.
+
+    Args:
+        value: what stands in a cell.
+    """
+    table: dict[tuple[Any, ...], TableRow] = {}
+    for row in rows:
+        names = {name: row[name] for name in index}
+        table.setdefault(tuple(names.values()), names)[row[columns]] = value(row)
+    return list(table.values())
+
+
+def without_empty_columns(rows: Sequence[TableRow]) -> list[TableRow]:
+    """Leave out the columns in which all rows have None, NaN or an empty text."""
+    kept = {k for row in rows for k, value in row.items() if not (_missing(value) or value == "")}
+    return [{k: value for k, value in row.items() if k in kept} for row in rows]
+
+
+RUN = ("run", "R")
+"""The columns that name a model of a table: its run, and its realizations if it has any."""
+
+
+def run_label(row: Mapping[str, Any]) -> str:
+    """Return the name of a row's `run`, with its realizations `R` if it has any."""
+    return row["run"] if row["R"] is None else f"{row['run']}, R = {row['R']}"

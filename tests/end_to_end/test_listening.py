@@ -1,4 +1,4 @@
-"""What generate.py and evaluate.py write to listen to: the report, WAV files, the blind page."""
+"""What generate.py and evaluate.py write to listen to: the report, WAV files."""
 
 from __future__ import annotations
 
@@ -50,31 +50,6 @@ def test_without_a_prompt_the_report_says_so(run, workplace):
 def test_missing_soundfont_is_one_line(run):
     done = run(*GENERATE, "soundfont=no.sf2", "out=silent")
     assert_one_line(done, "no.sf2", "a .sf2 file")
-
-
-def test_blind_comparison_of_two_folders(run, workplace):
-    for seed in (1, 2):
-        assert run(*GENERATE, f"seed={seed}", f"out=take {seed}").returncode == 0
-    succeed(run("evaluate.py", "compare=['take 1','take 2']", "out=compared"))
-    page = (workplace / "compared/blind.html").read_text()
-    assert '"runs":["take 1","take 2"]' in page
-    assert page.count('"versions":') == 2
-    assert (workplace / "compared/blind.csv").read_text().splitlines()[1:] == [
-        "song 0.mid,0,2",
-        "song 1.mid,0,2",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("folders", "parts"),
-    [
-        ("one", ["compare=one", "different folders"]),
-        ("[songs,songs]", ["different folders"]),
-        ("[songs,nowhere]", ["songs: no generation.json"]),
-    ],
-)
-def test_blind_comparison_needs_folders_of_generate(run, folders, parts):
-    assert_one_line(run("evaluate.py", f"compare={folders}", "metrics=blind"), *parts)
 
 
 def test_copied_music_is_found_with_its_source(run, workplace):

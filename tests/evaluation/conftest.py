@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from musicgen.cli.evaluate import build_measure, read_inputs
+from musicgen.cli.evaluate import read_inputs
 
 
 @pytest.fixture
@@ -23,10 +24,5 @@ def inputs(settings):
 
 @pytest.fixture
 def measure(settings):
-    """`measure("style", anchor_pieces=0)`."""
-
-    def build(name, **changed):
-        settings["metric"][name] |= changed
-        return build_measure(name, settings["metric"])
-
-    return build
+    """`measure("style", anchor_pieces=0)`: a function of inputs and the folder `out`."""
+    return lambda name, **changed: instantiate(settings["metric"][name] | changed, _convert_="all")

@@ -39,7 +39,7 @@ def folders(tmp_path):
 
 def rows_of(measure, inputs, folders, out):
     where = {"generated": folders["generated"], "references": folders["originals"]}
-    rows = measure("part_writing").compute(inputs(**where), out)
+    rows = measure("part_writing")(inputs(**where), out)
     return {row["measure"]: row for row in rows}
 
 

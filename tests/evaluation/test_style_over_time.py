@@ -11,6 +11,7 @@ from musicgen.composer import compose_groove
 from musicgen.errors import UserError
 from musicgen.metrics.style import style_similarity
 from musicgen.midi import write
+from musicgen.report.tables import pivot
 
 
 def test_each_style_of_each_folder_by_hand(tmp_path, inputs, measure):
@@ -26,7 +27,7 @@ def test_each_style_of_each_folder_by_hand(tmp_path, inputs, measure):
     folders = [str(tmp_path / "A"), str(tmp_path / "B")]
     style_over_time = measure("style_over_time")
     given = inputs(compare=folders, references=str(tmp_path / "R"))
-    rows = style_over_time.compute(given, tmp_path)
+    rows = style_over_time(given, tmp_path)
     with (tmp_path / "style_over_time_styles.csv").open() as file:
         points = {
             (p["generated"], p["profile"], p["style"], p["part"]): p for p in csv.DictReader(file)
@@ -42,7 +43,7 @@ def test_each_style_of_each_folder_by_hand(tmp_path, inputs, measure):
                 point = points[folder, "time_pitch", f"rock/style{style}", f"{part + 1} of 4"]
                 assert float(point["similarity"]) == pytest.approx(np.mean(found))
                 assert point["pieces"] == "2"
-    (table,) = style_over_time.tables(rows).values()
+    table = pivot(rows, ["generated", "profile"], "part", lambda row: row["mean"])
     by_name = {(row["generated"], row["profile"]): row for row in table}
     for part in ("1 of 4", "4 of 4"):
         mean = np.mean(
@@ -56,7 +57,7 @@ def test_each_style_of_each_folder_by_hand(tmp_path, inputs, measure):
     assert (tmp_path / "style_over_time.png").stat().st_size > 10_000
     assert (tmp_path / "style_over_time.tex").is_file()
     with pytest.raises(UserError, match="give generated=DIR"):
-        style_over_time.compute(inputs(), tmp_path)
+        style_over_time(inputs(), tmp_path)
 
 
 def test_a_part_without_notes_is_na_and_keeps_its_place(tmp_path, inputs, measure):
@@ -70,7 +71,8 @@ def test_a_part_without_notes_is_na_and_keeps_its_place(tmp_path, inputs, measur
     write(score, tmp_path / "A/song.mid")
     style_over_time = measure("style_over_time")
     given = inputs(generated=str(tmp_path / "A"), references=str(tmp_path / "R"))
-    (table,) = style_over_time.tables(style_over_time.compute(given, tmp_path)).values()
+    rows = style_over_time(given, tmp_path)
+    table = pivot(rows, ["generated", "profile"], "part", lambda row: row["mean"])
     assert [list(row)[2:] for row in table] == [["1 of 4", "2 of 4", "3 of 4", "4 of 4"]] * 4
     assert [np.isnan(table[0][f"{part} of 4"]) for part in (1, 2, 3, 4)] == [
         False,
