@@ -15,11 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.measure import RESULTS
 from musicgen.files import read_csv, write_text
-from musicgen.metrics.position_loss import unit_summary
 from musicgen.text import markdown
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +24,6 @@ PAGES = ("*.md", "benchmarks/*.md", "docs/*.md")
 TABLE = re.compile(r"(<!-- table (\w+)(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 CORPORA = {"composer": "composed corpus", "pop909": "POP909"}
 ATTENTIONS = {"favor": "FAVOR+", "favor, decay=head": "FAVOR+, learned decay", "softmax": "softmax"}
-TWINS = (58, 74)  # validation chorales that are near training pieces: docs/jsb.md
 
 Row = dict[str, Any]
 
@@ -183,29 +179,6 @@ def some_encodings(lines: Sequence[Sequence[str]]) -> list[Row]:
     ]
 
 
-def chorales(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """LABEL | ENTRY: nats over notes of all pieces, and without `TWINS`."""
-    content = result("race_jsb")
-    notes = np.array(content["notes by piece"])
-    kept = ~np.isin(np.arange(len(notes)), TWINS)
-    nats: dict[str, list[Any]] = {}
-    for run in content["runs"]:
-        nats.setdefault(run["entry"], []).append(np.array(run["by piece"]) * notes)
-    means = {entry: np.mean(runs, axis=0) for entry, runs in nats.items()}
-    best = min(means, key=lambda entry: means[entry].sum())
-    table = []
-    for label, entry in lines:
-        difference = (means[entry] - means[best])[:, None]
-        more = unit_summary(list(difference), notes.tolist())
-        line = {"": label, "nats a note": over_seeds([x.sum() / notes.sum() for x in nats[entry]])}
-        line["more than the best"] = (
-            "" if entry == best else interval(more.mean, more.low, more.high)
-        )
-        without = means[entry][kept].sum() / notes[kept].sum()
-        table.append(line | {"without the two": f"{without:.3f}"})
-    return table
-
-
 def yardstick(lines: Sequence[Sequence[str]]) -> list[Row]:
     """LABEL | ROW: nats a note on the chorales by one model, or a cited figure."""
     rows = result("jsb_best")["rows"]
@@ -238,7 +211,7 @@ def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
 
 
 KINDS = (compared, composing_pages, exact_spe, race, every_encoding, some_encodings)
-KINDS += (chorales, yardstick, in_key)
+KINDS += (yardstick, in_key)
 TABLES = {kind.__name__: kind for kind in KINDS}
 
 

@@ -43,15 +43,3 @@ def test_figures_are_rounded_once():
     assert tables.interval(0.33346, -0.0004, 0.3345) == "0.333 (−0.000 to 0.335)"
     assert [tables.digits(x) for x in (0.33346, 5.6604, 98765.4)] == ["0.333", "5.66", "98,765"]
     assert tables.quantity(17794.75, "s") == ("4.94", "h")
-
-
-def test_chorales_are_weighted_by_notes(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
-    monkeypatch.setattr(tables, "TWINS", (2,))
-    losses = {"a": [[1.0, 2.0, 4.0], [2.0, 3.0, 4.0]], "b": [[2.0, 4.0, 8.0]]}
-    runs = [{"entry": k, "by piece": x} for k, seeds in losses.items() for x in seeds]
-    (tmp_path / "race_jsb.json").write_text(json.dumps({"notes by piece": [3, 1, 4], "runs": runs}))
-    a, b = tables.chorales([["A", "a"], ["B", "b"]])
-    assert a["nats a note"] == f"{(2.625 + 3.125) / 2:.3f} ± {0.5 / 2**0.5:.3f}"
-    assert a["without the two"] == f"{(5 / 4 + 9 / 4) / 2:.3f}"
-    assert b["more than the best"].startswith(f"{42 / 8 - 2.875:.3f} (")
