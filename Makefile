@@ -3,13 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
-DEVICE := cuda
-MINUTES := 8
 FAST := $(addprefix tests/,attention checkpoints cli composer metrics midi models position tokenization)
 DEMO := bars=24 best_of=4 best_of_bars=4 sampling.temperature=0.6
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
-.PHONY: help setup doctor demo export page pretrained temperature table test test-fast bench bench-gpu gpu-check docs lint clean
+.PHONY: help setup demo export page pretrained table test test-fast bench bench-gpu docs lint clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -22,9 +20,6 @@ $(STAMP): pyproject.toml setup.py constraints.txt
 	@touch $(STAMP)
 
 setup: $(STAMP) ## Create .venv with everything for use and development
-
-doctor: $(STAMP) ## Check devices, kernels and compiler: whether every backend is correct here
-	$(RUN) -m musicgen.doctor
 
 demo: $(STAMP) ## Train a small model for three minutes, continue music with it and with a shipped one, evaluate
 	$(RUN) train.py experiment=demo
@@ -45,9 +40,6 @@ page: $(STAMP) ## Write a run as one HTML file that composes: make page FROM=out
 pretrained: $(STAMP) ## Train, export and measure the models of the package (hours)
 	$(RUN) -m benchmarks.pretrained
 
-temperature: $(STAMP) ## Choose the sampling that suits a run: make temperature FROM=outputs/...
-	$(RUN) -m musicgen.evaluation.choose_temperature "$(or $(FROM),latest)"
-
 table: $(STAMP) ## Published figures beside those of your runs: make table PAPER=spe2021 (lrpe2023, alfons2022)
 	$(RUN) -m benchmarks.published $(or $(PAPER),$(error give PAPER=spe2021, lrpe2023 or alfons2022))
 
@@ -63,9 +55,6 @@ bench: $(STAMP) ## Measure speed and memory; write benchmarks/results/ and the t
 
 bench-gpu: $(STAMP) ## Run the benchmarks on an NVIDIA GPU, in bf16
 	for name in $(BENCHMARKS); do $(RUN) -m benchmarks.$$name --device cuda || exit 1; done
-
-gpu-check: $(STAMP) ## Check a GPU: correctness, speed, then the paper's models for MINUTES=8; call it again to go on
-	$(RUN) -m benchmarks.gpu_check --device $(DEVICE) --minutes $(MINUTES) $(if $(ROOT),--root "$(ROOT)")
 
 docs: $(STAMP) ## Build the pages of docs/ with a reference of every setting: docs/_build/html
 	$(RUN) -m sphinx -q -W --keep-going docs docs/_build/html

@@ -1,17 +1,14 @@
-"""The reference of every setting, from the comments of the configuration files.
-
-`--help` explains the settings by the same comments.
-"""
+"""The reference of every setting, from the comments of the configuration files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import yaml
 from omegaconf import OmegaConf
 
-from musicgen.cli.help import ConfigFile, read_config_file, shown
 from musicgen.package_data import CONF
 
 COMMANDS = ("train", "generate", "evaluate", "prepare")
@@ -19,9 +16,8 @@ COMMANDS = ("train", "generate", "evaluate", "prepare")
 COMBINATIONS = ("debug", "experiment", "hparams_search", "hydra")
 INTRODUCTION = """# Settings
 
-Made from the comments of `conf/`. `python train.py --help` prints the settings of a command, and
-`python train.py position=rope --help` those of a choice. Settings are given as `NAME=VALUE`,
-choices as `GROUP=CHOICE`. A value such as `${seed}` is that of another setting.
+Made from the comments of `conf/`; `python train.py --help` prints the values. Settings are given
+as `NAME=VALUE`, choices as `GROUP=CHOICE`. A value such as `${seed}` is that of another setting.
 """
 
 
@@ -60,12 +56,61 @@ def settings(file: ConfigFile, path: Path) -> Iterator[tuple[str, str, str]]:
     """Yield the name, the value and the explanation of each setting of a file."""
     values: Any = OmegaConf.to_container(OmegaConf.load(path))
     for key, comment in file.comments.items():
+        if key.split(".")[0] in ("defaults", "hydra") or "_target_" in key:
+            continue
         value = values
         for part in key.split("."):
             value = value[part]
-        internal = key.split(".")[0] in ("defaults", "hydra") or "_target_" in key
-        if not internal and not key.endswith("_") and not (value and isinstance(value, dict)):
+        if not key.endswith("_") and not (value and isinstance(value, dict)):
             yield f"{file.package}.{key}".lstrip("."), escape(shown(value)), comment
+
+
+class ConfigFile(NamedTuple):
+    """The comments of a configuration file."""
+
+    header: list[str]  # its first lines
+    package: str  # where its keys stand in the configuration; "" for the top
+    comments: dict[str, str]  # by key: the one behind it, else above it, else its section's
+    parents: list[str]  # the files of its group that it extends
+
+
+def read_config_file(path: Path, package: str) -> ConfigFile:
+    """Read the comments of a configuration file."""
+    text = path.read_text(encoding="utf-8")
+    header: list[str] = []
+    above: list[str] = []
+    comments: dict[str, str] = {}
+    sections: list[tuple[int, str, str]] = []  # indent, key and comment of those around a line
+    for line in text.splitlines():
+        code, _, comment = line.partition("#")
+        indent, (name, colon, _) = len(code) - len(code.lstrip()), code.strip().partition(":")
+        if comment.startswith(" @package "):
+            package = comment.split()[1].replace("_global_", "")
+        elif not code.strip():
+            above.append(comment.strip())
+        else:
+            if not comments:
+                header, above = above, []
+            while sections and sections[-1][0] >= indent:
+                sections.pop()
+            if colon and not name.startswith("- "):
+                inherited = sections[-1][2] if sections else ""
+                explained = " ".join([*above, comment.strip()]).strip() or inherited
+                sections.append((indent, name, explained))
+                comments[".".join(key for _, key, _ in sections)] = explained
+            above = []
+    parents = [x for x in (yaml.safe_load(text) or {}).get("defaults", []) if isinstance(x, str)]
+    header = [line for line in (header or above) if line]
+    return ConfigFile(header, package, comments, [name for name in parents if name != "_self_"])
+
+
+def shown(value: Any) -> str:
+    """Return a value as on the command line."""
+    if isinstance(value, bool) or value is None:
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list):
+        return f"[{','.join(map(shown, value))}]"
+    return str(value)
 
 
 def escape(text: str) -> str:

@@ -47,7 +47,7 @@ def dependency_table() -> dict[str, set[str]]:
 
 TABLE = dependency_table()
 # The modules that the table's first line lists: every package may import them.
-BASE = {name for name in TABLE if (PACKAGE / f"{name}.py").is_file()} - {"doctor"}
+BASE = {name for name in TABLE if (PACKAGE / f"{name}.py").is_file()}
 
 
 @cache

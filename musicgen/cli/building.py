@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from torch.optim.lr_scheduler import LRScheduler
 
 from musicgen.checkpoints import CheckpointContent, run_identity
 from musicgen.cli.datasets import build_data, build_examples
@@ -29,14 +27,8 @@ class Training(NamedTuple):
     notes: list[str]
 
 
-def build_training(
-    cfg: DictConfig, scheduler: Callable[..., LRScheduler] | None = None
-) -> Training:
-    """Build the module and the data; load what the run continues or begins from.
-
-    Args:
-        scheduler: takes the place of `cfg.scheduler`.
-    """
+def build_training(cfg: DictConfig) -> Training:
+    """Build the module and the data; load what the run continues or begins from."""
     source = read_source(cfg)
     tokenizer, model, data = _build(cfg)
     config: Any = OmegaConf.to_container(cfg, resolve=True)
@@ -52,7 +44,7 @@ def build_training(
         model,
         instantiate(cfg.task),
         instantiate(cfg.optimizer),
-        scheduler or instantiate(cfg.scheduler),
+        instantiate(cfg.scheduler),
         content,
         cfg.seed,
     )

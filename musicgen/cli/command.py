@@ -17,11 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from musicgen.cli.arguments import named_values, quoted_paths
 from musicgen.cli.errors import INTERRUPTED, USER_ERROR, check_composition, one_line_errors
-from musicgen.cli.help import help_text
 from musicgen.cli.resume_arguments import resumed_arguments
 from musicgen.cli.sweeps import in_sweep, isolated_job, log_how_to_continue, run_job
-from musicgen.cli.threads import spin_briefly
-from musicgen.console import stdout
 from musicgen.files import remove_if_empty
 from musicgen.package_data import CONF
 from musicgen.run_folders import job_id, run_id
@@ -59,7 +56,6 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
         run_in_hydra = hydra.main(str(CONF), config_name, version_base="1.3")(job)
 
         def run() -> None:
-            spin_briefly()
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             failed.clear()
             OmegaConf.register_new_resolver("run_id", run_id, replace=True)
@@ -70,10 +66,6 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
                     arguments = named_values(arguments, *ALONE[config_name])
                 if config_name == "train":
                     arguments = resumed_arguments(arguments)
-                if {"-h", "--help"} & set(arguments):
-                    text = help_text(config_name, arguments)
-                    stdout.print(text, markup=False, highlight=False, soft_wrap=True)
-                    return
                 check_composition(config_name, arguments)
                 sys.argv[1:] = arguments
                 run_in_hydra()

@@ -10,8 +10,7 @@ from typing import Any
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from musicgen.cli.output import find_device, make_folder
-from musicgen.cli.threads import set_up_cpu
+from musicgen.cli.output import find_device, make_folder, set_up_cpu
 from musicgen.console import log, stdout
 from musicgen.errors import ParameterError
 from musicgen.evaluation.inputs import Inputs

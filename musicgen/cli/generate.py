@@ -15,8 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from musicgen import load
 from musicgen.cli.journal import Journal
-from musicgen.cli.output import claimed_folder, find_device
-from musicgen.cli.threads import one_thread, set_up_cpu
+from musicgen.cli.output import claimed_folder, find_device, set_up_cpu
 from musicgen.console import log, progress_bar, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError, parameter_of
@@ -55,8 +54,7 @@ def main(cfg: DictConfig) -> None:
     check_int("num_prompts", cfg.num_prompts, none_means="all")
     check_choice("keep_prompt", cfg.keep_prompt, get_args(KeepPrompt))
     check_choice("originality", cfg.originality, ("auto", True, False))
-    with one_thread():
-        model = load(cfg.checkpoint)
+    model = load(cfg.checkpoint)
     model = model.to(find_device(cfg.device))
     log(model.content.describe(model.path))
     request = build_request(model, cfg)

@@ -14,6 +14,9 @@ from musicgen.files import remove_if_empty
 from musicgen.run_folders import claimed
 from musicgen.validation import check_choice
 
+# A second thread gains little in a decoding step with fewer multiplications.
+WORK_FOR_THREADS = 1 << 25
+
 
 def make_folder(name: str | None, default: str) -> Path:
     """Create the folder `out=name`; null creates a new one in `default`, named by date and time."""
@@ -67,6 +70,24 @@ def find_device(name: str) -> str:
         return devices[-1]
     check_choice("device", str(name).partition(":")[0], ["auto", *devices])
     return name
+
+
+def set_up_cpu(decoded: int | None = None) -> None:
+    """Let denormal numbers be 0, and small decoding steps take one thread.
+
+    Attention weights of distant tokens are below 1e-38, and take a CPU many times as long. The
+    results of another number of threads differ by rounding: a user's own number stays.
+
+    Args:
+        decoded: multiplications in a decoding step, rows x parameters; None if tokens are not
+            decoded one by one.
+    """
+    import torch
+
+    torch.set_flush_denormal(True)
+    own = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"} & os.environ.keys()
+    if decoded is not None and decoded < WORK_FOR_THREADS and not own:
+        torch.set_num_threads(1)
 
 
 def command(name: str) -> str:

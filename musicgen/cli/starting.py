@@ -19,6 +19,7 @@ from musicgen.checkpoints import (
 from musicgen.cli.resume_arguments import given_overrides
 from musicgen.errors import errors_name
 from musicgen.models import Transformer
+from musicgen.package_data import CONF
 
 _GROUPS = {name: f"model.{name}" for name in ("position", "attention", "span")}
 _SECTIONS = ("model", "tokenizer", "sampling")
@@ -94,14 +95,13 @@ def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
 
 
 def _given_settings(cfg: DictConfig) -> Iterator[str]:
-    """Yield which of these settings the command line sets, directly or through a group."""
-    for override in given_overrides():
-        name = override.lstrip("+~").partition("=")[0]
-        if name == "experiment":
-            yield _LENGTH
-            # Where only some parameters train, the others are those of the model that is given.
-            yield from _SECTIONS if cfg.optimizer.get("train") is None else ("model.copy",)
-        elif name == "task":
+    """Yield which of these settings the command line sets, directly, by a group or experiment."""
+    given = [override.lstrip("+~").partition("=") for override in given_overrides()]
+    names = [name for name, _, _ in given]
+    for name, _, value in given:
+        names += _experiment_settings(value) if name == "experiment" else []
+    for name in names:
+        if name == "task":
             yield from ("tokenizer", "sampling")
         elif name == "model":
             yield from (f"model.{key}" for key in cfg.model if key not in _GROUPS)
@@ -109,3 +109,17 @@ def _given_settings(cfg: DictConfig) -> Iterator[str]:
             yield _GROUPS[name]
         elif name == _LENGTH or name.partition(".")[0] in _SECTIONS:
             yield name
+
+
+def _experiment_settings(name: str) -> list[str]:
+    """Return the groups and settings that the file of an experiment names, and those it extends."""
+    file: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"experiment/{name}.yaml"))
+    names = []
+    for entry in file.pop("defaults", []):
+        if isinstance(entry, dict):
+            names += [group.partition("/")[2] for group in entry]  # "override /optimizer"
+        elif entry != "_self_":
+            names += _experiment_settings(entry)
+    for section in (*_SECTIONS, "loader"):
+        names += [f"{section}.{key}" for key in file.get(section, {})]
+    return names

@@ -7,24 +7,20 @@ import logging
 import shlex
 import time
 import warnings
-from pathlib import Path
 
 import pytorch_lightning as pl
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger
 
 from musicgen.cli.building import build_training
-from musicgen.cli.find import find
-from musicgen.cli.output import command
-from musicgen.cli.plan import Plan, plan
+from musicgen.cli.output import command, set_up_cpu
 from musicgen.cli.resume_arguments import resume_command
 from musicgen.cli.run_recorder import RunRecorder
-from musicgen.cli.threads import set_up_cpu
 from musicgen.console import log
 from musicgen.data.loading import MusicDataModule
-from musicgen.errors import ParameterError, UserError, parameter_of
+from musicgen.errors import UserError, parameter_of
 from musicgen.generation.sampling import SamplingParams
 from musicgen.models import parameter_count
 from musicgen.run_folders import LAST
@@ -43,19 +39,10 @@ def main(cfg: DictConfig) -> float | None:
     for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     set_up_cpu()
-    found: Plan | None
-    if cfg.minutes is not None and cfg.resume is None:
-        found = plan(cfg)
-        cfg = found.config()
-    else:
-        found = Plan.of_run(Path(cfg.paths.output_dir))
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     _check_settings(cfg)
 
     module, data, notes = build_training(cfg)
-    if cfg.find is not None:
-        find(cfg, module, data)
-        return None
 
     recorder = RunRecorder(cfg)
     callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
@@ -68,21 +55,16 @@ def main(cfg: DictConfig) -> float | None:
             logger.log_hyperparams(module.content.config)
     with recorder.claimed() if trainer.is_global_zero else contextlib.nullcontext():
         if trainer.is_global_zero:
-            if found is not None:
-                found.write(recorder.folder)
             for note in notes:
                 log(note)
             count = parameter_count(module.model)
             log(f"{count:,} parameters; the run's folder is {recorder.folder}")
         if cfg.train:
             _fit(trainer, module, data, recorder)
-            if found is not None:
-                found.finish(trainer, recorder)
             if trainer.is_global_zero and isinstance(data, MusicDataModule):
                 folder = shlex.quote(str(recorder.folder))
                 log(f"next: {command('generate')} checkpoint={folder} prompt=song.mid")
-                if found is None:  # a plan ends with that page
-                    log(f"what it has learned: {command('evaluate')} {folder}")
+                log(f"what it has learned: {command('evaluate')} {folder}")
         if cfg.test:
             best = getattr(trainer.checkpoint_callback, "best_model_path", None) or None
             trainer.test(module, datamodule=data, ckpt_path=best, verbose=trainer.is_global_zero)
@@ -100,10 +82,6 @@ def _check_settings(cfg: DictConfig) -> None:
             "optimizer=muon needs whole matrices, which trainer.strategy=fsdp divides; "
             "give optimizer=adamw"
         )
-    seconds = OmegaConf.select(cfg, "callbacks.clock.seconds")
-    if seconds is not None and cfg.scheduler.get("cooldown", 1) == 1:
-        expected = "expected scheduler=warmup_cooldown beside it, with a cooldown below 1"
-        raise ParameterError("callbacks.clock.seconds", seconds, expected)
 
 
 def _loggers(cfg: DictConfig) -> list[Logger]:

@@ -120,7 +120,7 @@ def _learned(rows: Rows, facts: Facts) -> Iterator[Judgement]:
         yield Judgement(question, "It cannot be told: too few pieces that differ", figures, advice)
         return
     figures = f"{_mean(row)} nats a note on held-out pieces; a trigram model {_beside(row)}"
-    longer = "Train longer: minutes= or trainer.max_steps="
+    longer = "Train longer: trainer.max_steps="
     advice = f"{longer}; its loss was still falling at the end" if facts.improving else ""
     if row["difference_high"] < 0:
         answer = "Yes: it predicts held-out pieces better than a trigram model"

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from musicgen.errors import UserError
 from musicgen.training.lightning_compat import set_max_steps
 from musicgen.training.schedules import Cooldown
+from musicgen.validation import check_float
 
 
 class EndInTime(pl.Callback):
@@ -20,12 +22,14 @@ class EndInTime(pl.Callback):
     training stops in time, with a rate above 0. A resumed run has the seconds that were left.
 
     Args:
-        seconds: of the training, whose schedule is `warmup_cooldown`; None: it has no clock.
+        minutes: of the training, whose schedule is `warmup_cooldown`; None: it has no clock.
         every: steps between validations, of which the number is a multiple.
     """
 
-    def __init__(self, seconds: float | None, every: int) -> None:
-        self.seconds, self.every = seconds, every
+    def __init__(self, minutes: float | None, every: int) -> None:
+        check_float("minutes", minutes, above=0, none_means="no limit")
+        self.seconds = None if minutes is None else 60 * minutes
+        self.every = every
         self.start, self.elapsed, self.decided = 0.0, 0.0, False
         self.first: tuple[float, int] | None = None  # seconds until the first step, and its number
         self.max_steps: int | None = None  # decided so far
@@ -44,9 +48,9 @@ class EndInTime(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.seconds is None:
             return
-        self.start = time.monotonic() - self.elapsed
+        self.start, schedule = time.monotonic() - self.elapsed, _schedule(trainer)
         if self.max_steps is not None:
-            _schedule(trainer).max_steps = self.max_steps
+            schedule.max_steps = self.max_steps
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
@@ -78,5 +82,7 @@ class EndInTime(pl.Callback):
 def _schedule(trainer: pl.Trainer) -> Cooldown:
     """Return the schedule that all groups of weights share."""
     scheduler: Any = trainer.lr_scheduler_configs[0].scheduler
-    cooldown: Cooldown = scheduler.lr_lambdas[0].__self__
+    cooldown = getattr(scheduler.lr_lambdas[0], "__self__", None)
+    if not isinstance(cooldown, Cooldown) or cooldown.cooldown == 1:
+        raise UserError("minutes= needs scheduler=warmup_cooldown, with scheduler.cooldown below 1")
     return cooldown

@@ -10,7 +10,7 @@ import torch
 from musicgen.errors import UserError
 
 _CURES = (
-    "a smaller loader.batch_size (find=batch_size names the largest) with a larger "
+    "a smaller loader.batch_size with a larger "
     "trainer.accumulate_grad_batches makes steps of the same size; recompute=true, "
     "trainer.precision=bf16-mixed, a shorter loader.length or a smaller model also take less"
 )

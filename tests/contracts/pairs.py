@@ -172,8 +172,15 @@ def build(pair: Pair) -> Transformer:
     return copy.deepcopy(_built(pair))
 
 
+def draw(high: int, *shape: int, generator: torch.Generator) -> Tensor:
+    """Draw integers below `high`, the same on every device."""
+    return torch.randint(high, shape, generator=generator, device="cpu").to(
+        torch.get_default_device()
+    )
+
+
 def tokens(length: int, batch: int = 2) -> Tensor:
-    return torch.randint(VOCAB, (batch, length), generator=torch.Generator().manual_seed(3))
+    return draw(VOCAB, batch, length, generator=torch.Generator().manual_seed(3))
 
 
 def changed(ids: Tensor, start: int = 25) -> Tensor:

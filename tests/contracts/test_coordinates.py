@@ -16,6 +16,7 @@ from tests.contracts.pairs import (
     assert_all_learn,
     build,
     decode,
+    draw,
     load,
     pair,
     site,
@@ -67,10 +68,10 @@ def model(request) -> Transformer:
 def music(seed: int = 3) -> tuple[Tensor, Tensor]:
     """Tokens [2, L] and their positions [2, L, 3]: index, time with rests, and pitch."""
     generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(VOCAB, (2, LENGTH), generator=generator)
-    steps = torch.tensor([0, 0, 0, 1, 2, 5])[torch.randint(6, (2, LENGTH), generator=generator)]
+    ids = draw(VOCAB, 2, LENGTH, generator=generator)
+    steps = torch.tensor([0, 0, 0, 1, 2, 5])[draw(6, 2, LENGTH, generator=generator)]
     index = torch.arange(LENGTH).expand(2, -1)
-    pitch = torch.randint(0, 20, (2, LENGTH), generator=generator)
+    pitch = draw(20, 2, LENGTH, generator=generator)
     return ids, torch.stack((index, steps.cumsum(1), pitch), dim=-1)
 
 

@@ -247,7 +247,7 @@ def test_bf16_autocast_stays_near_fp32(model):
     losses = []
     for enabled in (False, True):
         model.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+        with torch.autocast(torch.get_default_device().type, torch.bfloat16, enabled=enabled):
             logits = model(ids, noise=NOISE)
         loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), ids.flatten())
         loss.backward()

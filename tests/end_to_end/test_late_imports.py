@@ -40,8 +40,7 @@ def run(folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str]
 def test_help_imports_no_slow_library(tmp_path, command):
     done, imported = run(tmp_path, command, "--help")
     assert (done.returncode, done.stderr, imported) == (0, "", set())
-    assert f"musicgen-{command}" in done.stdout
-    assert f"{command}.py" not in done.stdout
+    assert f"musicgen-{command} " in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -56,11 +56,10 @@ def runner(config, root: Path, base: Sequence[str] = TINY) -> Callable[..., Rows
         cfg.resume = None if resume is None else str(resume)
         train.main(cfg)
         rows: Rows = {}
-        if cfg.find is None:
-            with (root / name / "metrics.csv").open() as file:
-                for row in csv.DictReader(file):
-                    filled = {key: value for key, value in row.items() if value}
-                    rows.setdefault(int(row["step"]), {}).update(filled)
+        with (root / name / "metrics.csv").open() as file:
+            for row in csv.DictReader(file):
+                filled = {key: value for key, value in row.items() if value}
+                rows.setdefault(int(row["step"]), {}).update(filled)
         return rows
 
     return run

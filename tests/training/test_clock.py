@@ -51,7 +51,7 @@ def test_the_clock_decides_the_steps_and_these_decide_the_weights(run, tmp_path,
         updated(self, *args, **given)
 
     monkeypatch.setattr(Progress, "update", update)
-    run("clock", *CLOCK, "callbacks.clock.seconds=11")
+    run("clock", *CLOCK, f"minutes={11 / 60}")
     # Of 12 steps, the rate stays for 7, which are more than 60% of the seconds; of 9, for 5.
     assert saved(tmp_path / "clock")["global_step"] == shown[-1] == 9
     run("again", *CLOCK[:2], "trainer.max_steps=9")
@@ -61,21 +61,21 @@ def test_the_clock_decides_the_steps_and_these_decide_the_weights(run, tmp_path,
 @pytest.mark.parametrize("step", [3, 6])  # before and after the clock decides
 def test_a_resumed_run_has_the_seconds_that_were_left(run, tmp_path, monkeypatch, step):
     tick(monkeypatch, count())
-    run("whole", *CLOCK, "callbacks.clock.seconds=11")
+    run("whole", *CLOCK, f"minutes={11 / 60}")
     stop = f"+callbacks.stop={{_target_:{__name__}.Stop,step:{step}}}"
     tick(monkeypatch, count())
     with pytest.raises(KeyboardInterrupt):
-        run("run", *CLOCK, "callbacks.clock.seconds=11", stop)
+        run("run", *CLOCK, f"minutes={11 / 60}", stop)
     tick(monkeypatch, count(100))
     last = tmp_path / "run/checkpoints/last.ckpt"
-    run("run", *CLOCK, "callbacks.clock.seconds=11", resume=last)
+    run("run", *CLOCK, f"minutes={11 / 60}", resume=last)
     assert saved(tmp_path / "run")["global_step"] == 9
     assert_equal(saved(tmp_path / "run"), saved(tmp_path / "whole"))
 
 
 def test_a_machine_that_becomes_slower_stops_in_time(run, tmp_path, monkeypatch):
     tick(monkeypatch, iter([*range(8), 40]))
-    rows = run("clock", *CLOCK, "callbacks.clock.seconds=11")
+    rows = run("clock", *CLOCK, f"minutes={11 / 60}")
     assert saved(tmp_path / "clock")["global_step"] == 8
     assert rows[7]["val/loss"]
     run("again", *CLOCK[:2], "trainer.max_steps=8", "scheduler.max_steps=9")

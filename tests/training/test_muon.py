@@ -86,7 +86,6 @@ def test_every_parameter_is_in_one_group(models):
 
 
 def test_one_rate_for_both_groups_keeps_their_proportion(models):
-    # As when find=learning_rate tries rates.
     model, _ = models
     optimizer = MuonAdamW(model, lr=0.02, adamw_lr=1e-3)
     for group in optimizer.param_groups:
