@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 FAST := $(addprefix tests/,attention checkpoints cli composer metrics midi models position tokenization)
-DEMO := bars=24 best_of=4 best_of_bars=4 sampling.temperature=0.6
+DEMO := bars=24 sampling.temperature=0.6
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
 .PHONY: help setup demo export page pretrained table test test-fast bench bench-gpu docs lint clean
@@ -28,7 +28,7 @@ demo: $(STAMP) ## Train a small model for three minutes, continue music with it 
 	$(RUN) generate.py checkpoint=pop-piano-small prompt=generated/demo/three_minutes num_prompts=2 $(DEMO) originality=false out=generated/demo/pop-piano-small
 	$(RUN) evaluate.py latest out=evaluated/demo
 	$(RUN) -m musicgen.report generated/demo/index.html generated/demo/three_minutes generated/demo/pop-piano-small
-	@echo "Open generated/demo/index.html to see and hear what both models wrote from the same bars: the best of four candidates by likelihood and notes in key, so their notes in key show that choice; and evaluated/demo/index.html for the verdict on yours"
+	@echo "Open generated/demo/index.html to see and hear what both models wrote from the same bars; and evaluated/demo/index.html for the verdict on yours"
 
 export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs/... TO=folder [FORMAT=onnx DTYPE=int8]
 	$(RUN) -m musicgen.pretrained "$(or $(FROM),latest)" "$(or $(TO),$(error give TO=FOLDER))" \

@@ -18,10 +18,9 @@ from benchmarks import measure
 from musicgen.attention import FAVOR, LinearAttention
 from musicgen.generation.prompts import empty_prompt
 from musicgen.generation.request import GenerationRequest
-from musicgen.generation.sampler import Context, Row, Sampler
+from musicgen.generation.sampler import Row, Sampler
 from musicgen.models import Transformer
 from musicgen.position import RoPE, SineSPE
-from musicgen.random import NoiseKey
 from musicgen.tokenization import REMI, Chorale, Tokenizer
 
 
@@ -52,8 +51,7 @@ def generation(
     """Yield after each step of so many rows, which begin with nothing and go on without end."""
     sampler = Sampler(model, tokenizer, GenerationRequest(engine=engine, bars=4096))
     prompt = empty_prompt(tokenizer)
-    context = Context(prompt, prompt.tokens, 0, None, None, 1 << 20)
-    return sampler.steps([Row(context, NoiseKey((row,))) for row in range(rows)])
+    return sampler.steps([sampler.row(prompt, number) for number in range(rows)])
 
 
 def advance(steps: Iterator[object], number: int) -> None:

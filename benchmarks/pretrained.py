@@ -126,8 +126,7 @@ def prompts(args: argparse.Namespace, name: str) -> dict[str, Path]:
 
 def export(args: argparse.Namespace, name: str, target: Path) -> None:
     """Train and export a model."""
-    load(trained(name, args.out, args.settings)).save_pretrained(args.out / name)
-    musicgen.load(args.out / name).save_pretrained(target, dtype="float16")
+    load(trained(name, args.out, args.settings)).save_pretrained(target, dtype="float16")
     size = sum(path.stat().st_size for path in target.iterdir()) / 1e6
     if size > MAX_MEGABYTES:
         sys.exit(f"{target}: {size:.1f} MB, more than {MAX_MEGABYTES}")

@@ -24,7 +24,6 @@ import numpy as np
 import musicgen
 from benchmarks import measure
 from musicgen.composer import compose_corpus
-from musicgen.generation.transposition import transpose
 from musicgen.metrics.key import find_scale
 from musicgen.midi import Marker, Score, pitched_notes, read
 from musicgen.tokenization.chords.progression import parse_progression
@@ -35,6 +34,7 @@ from musicgen.tokenization.chords.symbols import (
     QUALITIES,
     ROOTS,
     chord_index,
+    spelled,
 )
 
 MODEL = "pop-piano-small"
@@ -81,7 +81,10 @@ def in_c(path: Path) -> Score:
     """Return a piece in 4/4, moved the nearest way to the scale of C or its relative minor."""
     score = replace(read(path), time_signatures=[])
     semitones = (6 - find_scale(score)) % 12 - 6
-    return transpose(score, semitones, ROOTS, path.name)
+    for track in score.tracks:
+        track.notes["pitch"] += 0 if track.is_drum else semitones
+    markers = [m._replace(text=spelled(m.text, ROOTS, semitones)) for m in score.markers]
+    return replace(score, markers=markers)
 
 
 def recognised(score: Score) -> list[Marker]:

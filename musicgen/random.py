@@ -14,7 +14,6 @@ class RandomStream(IntEnum):
     """Ids of independent random streams under one seed."""
 
     MASKED_TOKENS = -6
-    ENDING = -5
     EVALUATION = -4
     DROPOUT = -3
     SAMPLING = -2

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
 from omegaconf import DictConfig, OmegaConf
 
 from musicgen import load
-from musicgen.cli.journal import Journal
 from musicgen.cli.output import claimed_folder, find_device, set_up_cpu
 from musicgen.console import log, progress_bar, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
@@ -32,7 +29,7 @@ from musicgen.evaluation.prompt_files import SPLITS, absolute_prompts, prompt_fi
 from musicgen.evaluation.references import MANIFEST
 from musicgen.evaluation.training_data import held_out_pieces, open_training_data
 from musicgen.files import write_bytes, write_text
-from musicgen.generation.continuation import Continuation, KeepPrompt, MidiFile
+from musicgen.generation.continuation import Continuation, KeepPrompt
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.request import GenerationRequest
@@ -61,39 +58,25 @@ def main(cfg: DictConfig) -> None:
     soundfont = None if cfg.soundfont is None else Soundfont(str(cfg.soundfont))
     prompts, left_out = read_prompts(model, cfg, request)
     known = known_music(model, cfg.originality, cfg.data.root)
-    rows = min(request.batch_size, request.num_samples * request.best_of * len(prompts))
+    rows = min(request.batch_size, request.num_samples * len(prompts))
     set_up_cpu(decoded=rows * parameter_count(model.model))
     show_notices(left_out)
     notices = [prompt.notice for prompt in prompts if prompt.notice]
     show_notices(notices)
     names = file_names(prompts, request.num_samples)
     with claimed_folder(cfg.out, "generated") as out:
-        made_with = {
-            "checkpoint": str(model.path),
-            **{name: value for name, value in asdict(request).items() if name != "sampling"},
-            "fill": ["-".join(map(str, bars)) for bars in request.fill],
-            **asdict(request.sampling),
-        }
-        no_matter = ("batch_size", "engine")  # for the pieces; settings that one may change
-        decisive = {name: value for name, value in made_with.items() if name not in no_matter}
-        journal = Journal(out, prompts, decisive)
         for name in (MANIFEST, *names.values()):
-            if (out / name).exists() and not journal.path.exists():
+            if (out / name).exists():
                 raise UserError(f"{out / name} exists already; give another folder with out=DIR")
-        earlier = list(journal.read(model.tokenizer))
-        if earlier:
-            log(f"{pluralize(len(earlier), 'pieces')} were finished before")
-
-        done: dict[str, tuple[Continuation, MidiFile]] = {}
+        done: dict[str, tuple[Continuation, tuple[bytes, int, str]]] = {}
         start, interrupted = time.monotonic(), False
         try:
-            new = map(journal.add, continuations(model, prompts, request, earlier))
-            for continuation in chain(earlier, new):
+            for continuation in continuations(model, prompts, request):
                 name = names[id(continuation.prompt), continuation.sample]
                 written = continuation.midi_file(cfg.keep_prompt)
-                write_bytes(out / name, written.data)
+                write_bytes(out / name, written[0])
                 if soundfont:
-                    soundfont.write_wav(loads(written.data), out / audio_name(name))
+                    soundfont.write_wav(loads(written[0]), out / audio_name(name))
                 done[name] = continuation, written
         except KeyboardInterrupt:
             if not done:
@@ -103,20 +86,20 @@ def main(cfg: DictConfig) -> None:
 
         done = {name: done[name] for name in names.values() if name in done}
         pieces = [continuation for continuation, _ in done.values()]
-        new_tokens, earlier_tokens = (
-            sum(piece.num_new_tokens for piece in some) for some in (pieces, earlier)
-        )
+        new_tokens = sum(piece.num_new_tokens for piece in pieces)
         settings = {
-            **made_with,
+            "checkpoint": str(model.path),
+            **{name: value for name, value in asdict(request).items() if name != "sampling"},
+            **asdict(request.sampling),
             "training length": model.training_length,
             "new tokens": new_tokens,
             "ungrammatical pieces": len(pieces) - num_grammatical(model, pieces),
-            "tokens/s": round((new_tokens - earlier_tokens) / seconds, 1),
+            "tokens/s": round(new_tokens / seconds, 1),
         }
         if notice := cut_short(model, request.bars, pieces):
             warn(notice)
             notices.append(notice)
-        altered = list(dict.fromkeys(file.notice for _, file in done.values() if file.notice))
+        altered = list(dict.fromkeys(notice for _, (_, _, notice) in done.values() if notice))
         show_notices(altered)
         notices += altered
         notices = [*left_out, *notices]
@@ -141,9 +124,7 @@ def main(cfg: DictConfig) -> None:
         )
         log(f"in {out}" + (f"; open {out / REPORT}" if cfg.report else ""))
         if interrupted:
-            log(f"to continue: the same command with {shlex.quote(f'out={out}')}")
             raise KeyboardInterrupt
-        journal.path.unlink(missing_ok=True)
 
 
 def build_request(model: MusicModel, cfg: DictConfig) -> GenerationRequest:
@@ -177,7 +158,7 @@ def read_prompts(
     prompts, errors = [], []
     prompt_bars = cfg.prompt_bars
     if prompt_bars == "auto":
-        prompt_bars = None if request.keep or request.fill else PROMPT_BARS
+        prompt_bars = None if request.keep else PROMPT_BARS
     for name in names:
         try:
             prompts.append(model.prompt(sources[name](), name, prompt_bars, request))
@@ -190,15 +171,12 @@ def read_prompts(
 
 
 def continuations(
-    model: MusicModel,
-    prompts: list[Prompt],
-    request: GenerationRequest,
-    earlier: Sequence[Continuation],
+    model: MusicModel, prompts: list[Prompt], request: GenerationRequest
 ) -> Iterator[Continuation]:
-    """Yield the continuations as they finish, but the earlier ones, with a progress bar."""
+    """Yield the continuations as they finish, with a progress bar."""
     columns = "{task.completed}/{task.total} pieces, {task.fields[tokens]:,} tokens"
     with progress_bar(columns) as progress:
-        total = len(prompts) * request.num_samples - len(earlier)
+        total = len(prompts) * request.num_samples
         bar = progress.add_task("generating", total=total, tokens=0)
         counted = progress.tasks[bar].fields
         sampler = Sampler(
@@ -208,6 +186,6 @@ def continuations(
             on_step=lambda rows: progress.update(bar, tokens=counted["tokens"] + rows),
             warn=warn,
         )
-        for continuation in sampler.continuations(prompts, earlier):
+        for continuation in sampler.continuations(prompts):
             progress.advance(bar)
             yield continuation

@@ -16,14 +16,13 @@ from musicgen.evaluation.generated_pieces import (
     STYLE_NAMES,
     describe,
     known_measure,
-    selection_rows,
     style_anchors,
     style_measures,
 )
 from musicgen.evaluation.originality import KnownPassages
 from musicgen.evaluation.references import MANIFEST
 from musicgen.files import write_text
-from musicgen.generation.continuation import Continuation, MidiFile
+from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import FROM_NOTHING, Prompt
 from musicgen.metrics.style import PROFILES, Profile, Profiles, style_profiles
@@ -58,7 +57,7 @@ def audio_name(file: str) -> str:
 
 def write_manifest(
     out: Path,
-    pieces: dict[str, tuple[Continuation, MidiFile]],
+    pieces: dict[str, tuple[Continuation, tuple[bytes, int, str]]],
     settings: dict[str, Any],
     provenance: dict[str, Any],
     notices: list[str],
@@ -79,15 +78,15 @@ def write_manifest(
         for key, prompt in prompts.items()
         if prompt.score.num_notes
     }
-    for file, (continuation, written) in pieces.items():
-        score = loads(written.data)
+    for file, (continuation, (data, prompt_end, _)) in pieces.items():
+        score = loads(data)
         row = describe(continuation, score, references.get(id(continuation.prompt), {}))
         known = originality.passages[file] if originality else None
         if known:
             row |= {KNOWN: known.num_notes, SOURCE: known.source()}
         beats = continuation.prompt.end_tick / TICKS_PER_BEAT
-        ends = {"prompt end": written.prompt_end, "prompt beats": beats}
-        rows.append({"file": file, **ends, **row, **selection_rows(continuation)})
+        ends = {"prompt end": prompt_end, "prompt beats": beats}
+        rows.append({"file": file, **ends, **row})
         measures = style_measures(row, anchors.get(continuation.prompt.name, {}))
         marks = []
         if originality and known:
@@ -95,7 +94,7 @@ def write_manifest(
             measures.append(known_measure(known, lengths))
             if known.passage:
                 first, last = known.ticks(score.ticks_per_beat)
-                edges = written.prompt_end + first, written.prompt_end + last
+                edges = prompt_end + first, prompt_end + last
                 marks.append(Mark(*edges, f"{known.num_notes} notes as in {known.passage.source}"))
         prompt, audio = continuation.prompt, audio_name(file)
         kind = "continuation" if prompt.end_tick else "piece"
@@ -103,14 +102,13 @@ def write_manifest(
             ReportPiece(
                 title=f"{without_suffix(prompt.name)}, {kind} {continuation.sample + 1}",
                 score=score,
-                prompt_end=written.prompt_end,
+                prompt_end=prompt_end,
                 midi_file=file,
                 metadata={k: v for k, v in row.items() if k not in (*STYLE_NAMES, KNOWN, SOURCE)},
                 measures=measures,
                 notices=[prompt.notice] if prompt.notice else [],
                 audio_file=audio if (out / audio).exists() else None,
                 marks=marks,
-                written=written.written,
             )
         )
     manifest = {"settings": settings, **provenance, "notices": notices, "pieces": rows}

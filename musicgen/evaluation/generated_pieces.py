@@ -62,22 +62,6 @@ def describe(
     return row
 
 
-def selection_rows(continuation: Continuation) -> dict[str, Any]:
-    """Return the measures of all candidates of a piece, and the numbers of the best, from 0."""
-
-    def rounded(value: float) -> float | None:
-        return None if np.isnan(value) else round(value, 4)
-
-    rows = []
-    for selection in continuation.selections:
-        candidates = [
-            {"nats a token": rounded(-c.log_likelihood), "share in scale": rounded(c.in_scale)}
-            for c in selection.candidates
-        ]
-        rows.append({"candidates": candidates, "best candidate": selection.chosen})
-    return {"selections": rows} if rows else {}
-
-
 def style_measures(row: dict[str, Any], anchors: dict[str, list[Anchor]]) -> list[Measure]:
     """Return the measures of a piece's style from its row, with the anchors by column."""
     ends = "nothing in common", "the same"

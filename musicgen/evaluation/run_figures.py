@@ -284,8 +284,8 @@ def _write(
     """Write continuations as generate.py does; return them as a page shows them."""
     names = file_names([c.prompt for c in done], 1)
     files = {names[id(c.prompt), c.sample]: (c, c.midi_file()) for c in done}
-    for file, (_, written) in files.items():
-        write_bytes(out / file, written.data)
+    for file, (_, (data, _, _)) in files.items():
+        write_bytes(out / file, data)
     settings: dict[str, Any] = {"checkpoint": str(model.path), "bars": request.bars}
     settings |= {"seed": request.seed, **asdict(request.sampling)}
     references = split if split in SPLITS else None

@@ -212,7 +212,7 @@ def _in_key(rows: Rows, facts: Facts) -> Iterator[Judgement]:
     answer, advice = "Yes, as the originals are", ""
     if row["difference_high"] < -KEY:
         answer = "No: more notes are outside the key than in the originals"
-        advice = "A lower sampling.temperature, or best_of=4, which chooses by the key"
+        advice = "A lower sampling.temperature"
     elif row["difference_high"] < 0:
         answer = "Nearly: a little less than the originals"
     elif row["difference_low"] < -KEY:
@@ -277,7 +277,7 @@ def _returns(rows: Rows, facts: Facts) -> Iterator[Judgement]:
         advice = "A copy head (model.copy={} loader.length=2048), or form=AABA with one"
     elif row["difference_low"] > RETURNS:
         answer = "More often than in the originals: it repeats itself"
-        advice = "sampling.max_bar_repeats=4, or a higher sampling.temperature"
+        advice = "A higher sampling.temperature"
     yield Judgement("Do its themes return?", answer, figures, advice)
 
 
@@ -292,7 +292,7 @@ def _voices(rows: Rows, facts: Facts) -> Iterator[Judgement]:
     more = [name for name, row in found.items() if row["difference_low"] > PARALLELS]
     answer, advice = "Yes, as the originals do", ""
     if more:
-        answer, advice = f"No: {' and '.join(more)} are more frequent", "Train longer, or best_of=4"
+        answer, advice = f"No: {' and '.join(more)} are more frequent", "Train longer"
     yield Judgement("Do its voices move well?", answer, figures, advice)
 
 

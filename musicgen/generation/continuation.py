@@ -6,51 +6,34 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
-from musicgen.generation.prompts import Prompt, PromptSource
-from musicgen.generation.selection import Selection
+from musicgen.generation.prompts import Prompt
 from musicgen.midi import Score, dumps, extend, loads
 from musicgen.text import pluralize
+from musicgen.tokenization.base import TICKS_PER_BEAT
+from musicgen.tokenization.quantization import to_grid
 from musicgen.validation import check_choice
 
 KeepPrompt = Literal["original", "tokens"]
-
-
-class MidiFile(NamedTuple):
-    """A piece as it is written.
-
-    Attributes:
-        data: the bytes of the file.
-        prompt_end: its tick at which the continuation begins.
-        notice: one line if the prompt's own file could not be kept, or a part was left empty.
-        written: the notes that are new, in the file's ticks; None: those behind the prompt.
-    """
-
-    data: bytes
-    prompt_end: int
-    notice: str = ""
-    written: Score | None = None
 
 
 @dataclass(frozen=True, repr=False)
 class Continuation:
     """A prompt with a continuation: `tokens` [L] and `score` hold both, as the model sees them.
 
-    A notebook shows the piano roll and a player. `selections` are the choices among several
-    candidates that it is made of, one after another.
+    A notebook shows the piano roll and a player.
     """
 
     prompt: Prompt
     sample: int
     tokens: NDArray[np.int64]
     score: Score
-    selections: tuple[Selection, ...] = ()
 
     def __repr__(self) -> str:
         notes = pluralize(self.new_score.num_notes, "notes")
@@ -69,45 +52,56 @@ class Continuation:
 
     @property
     def num_new_tokens(self) -> int:
-        return len(self.tokens) - len(self.prompt.tokens)
+        num_added = len(self.tokens) - len(self.prompt.tokens)
+        return num_added - int((self.prompt.given[len(self.prompt.tokens) :] >= 0).sum())
 
     @property
     def new_score(self) -> Score:
-        """The continuation alone, starting at tick 0."""
-        return self.score.clip(self.prompt.end_tick, self.score.end + 1)
+        """The continuation alone, starting at tick 0; without the parts that were given."""
+        new = self.score.clip(self.prompt.end_tick, self.score.end + 1)
+        if self.prompt.kept is not None:
+            for track, kept in zip(new.tracks, self.prompt.kept.tracks, strict=True):
+                track.notes = track.notes[: 0 if len(kept.notes) else None]
+        return new
 
-    def midi_file(self, keep_prompt: KeepPrompt = "original") -> MidiFile:
-        """Return the piece as a MIDI file.
+    def midi_file(self, keep_prompt: KeepPrompt = "original") -> tuple[bytes, int, str]:
+        """Return the piece as a MIDI file, and its tick at which the continuation begins.
 
         Args:
             keep_prompt: `original` appends the continuation to the file that the prompt was read
-                from, see `musicgen.midi.extend`; a prompt without one, and every prompt with
-                `tokens`, is written as the model saw it.
+                from, see `musicgen.midi.extend`, or writes the other parts to those that were
+                given; a prompt without a file, and every prompt with `tokens`, is written as the
+                model saw it.
+
+        Returns:
+            The file's bytes, the tick, and one line if the prompt's own file could not be kept.
         """
         check_choice("keep_prompt", keep_prompt, get_args(KeepPrompt))
-        source, notice = self.prompt.source, ""
-        if keep_prompt == "original" and source is not None:
+        prompt, notice = self.prompt, ""
+        if keep_prompt == "original" and prompt.kept is not None:
+            return dumps(self._with_kept(prompt.kept)), prompt.file_end, ""
+        if keep_prompt == "original" and prompt.data is not None:
             try:
                 data = extend(
-                    source.data,
-                    source.end,
-                    self._added(source),
-                    source.find_track,
-                    whole=source.whole,
-                    sustain=source.bar,
-                    programs=self.prompt.programs,
+                    prompt.data,
+                    prompt.file_end,
+                    self._added(),
+                    prompt.find_track,
+                    whole=prompt.is_whole,
+                    sustain=prompt.file_bar,
+                    programs=prompt.programs,
                 )
                 loads(data)
-                return MidiFile(data, source.end)
+                return data, prompt.file_end, ""
             except UserError as error:
-                notice = f"{self.prompt.name}: written as the model saw it, since {error}"
-        return MidiFile(dumps(self.score), self.prompt.end_tick, notice)
+                notice = f"{prompt.name}: written as the model saw it, since {error}"
+        return dumps(self.score), prompt.end_tick, notice
 
     def save(self, path: str | Path, keep_prompt: KeepPrompt = "original") -> None:
         """Write the piece as a MIDI file, creating its folder. See `midi_file`."""
-        write_bytes(path, self.midi_file(keep_prompt).data)
+        write_bytes(path, self.midi_file(keep_prompt)[0])
 
-    def _added(self, source: PromptSource) -> Score:
+    def _added(self) -> Score:
         """Return the continuation alone, with the changes of tempo, metre and chord in it."""
         start = self.prompt.end_tick
         tempos = self.score.tempos[self.score.tempos["tick"] >= start].copy()
@@ -121,6 +115,19 @@ class Continuation:
             ]
 
         signatures, markers = changes(self.score.time_signatures), changes(self.score.markers)
-        if source.metre is not None and not (signatures and signatures[0].tick == 0):
-            signatures.insert(0, source.metre)
+        metre = self.prompt.metre
+        if metre is not None and not (signatures and signatures[0].tick == 0):
+            signatures.insert(0, metre)
         return replace(self.new_score, tempos=tempos, time_signatures=signatures, markers=markers)
+
+    def _with_kept(self, kept: Score) -> Score:
+        """Return the parts that were given as they are in their file, with the others."""
+        ticks, velocity = kept.ticks_per_beat, int(np.median(kept.notes["velocity"]))
+        tracks = []
+        for given, written in zip(kept.tracks, self.score.tracks, strict=True):
+            notes = written.notes.copy()
+            end = to_grid(notes["onset"] + notes["duration"], ticks, TICKS_PER_BEAT)
+            notes["onset"] = to_grid(notes["onset"], ticks, TICKS_PER_BEAT)
+            notes["duration"], notes["velocity"] = end - notes["onset"], velocity
+            tracks.append(given if len(given.notes) else replace(given, notes=notes))
+        return replace(kept, tracks=tracks)

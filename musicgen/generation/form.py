@@ -40,19 +40,14 @@ def lag_biases(model: Transformer, request: GenerationRequest) -> Tensor | None:
 
 
 def lag_bias(model: Transformer, sampling: SamplingParams) -> Sequence[float] | None:
-    """Return a sampling's `lag_bias`, or else the usual one, if a copy head knows bars."""
+    """Return a sampling's `lag_bias`, or else the usual one, if a copy head knows bars.
+
+    The usual one is what was best for several models; without any, music goes in circles.
+    """
     head = model.copy_head
     if sampling.lag_bias is not None or head is None or head.coordinate != "bar":
         return sampling.lag_bias
-    return usual_lag_bias(head.max_lag)
-
-
-def usual_lag_bias(max_lag: int) -> list[float]:
-    """Return what the choices for several models have in common: [max_lag + 1].
-
-    Without any, music goes in circles.
-    """
-    lags = range(1, max_lag + 1)
+    lags = range(1, head.max_lag + 1)
     return [0.0] + [-1.5 if lag % 4 else -0.7 if lag < 16 else -0.3 for lag in lags]
 
 

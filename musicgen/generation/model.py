@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,26 +22,19 @@ from musicgen.generation.form import lag_bias
 from musicgen.generation.prompts import (
     Prompt,
     empty_prompt,
+    kept_prompt,
     make_prompt,
     prompt_with_chords,
-    prompt_with_chords_of,
 )
 from musicgen.generation.request import GenerationRequest
-from musicgen.generation.rewriting import rewritten_prompt
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
-from musicgen.generation.streaming import Note, stream_notes
-from musicgen.generation.transposition import tonic_of, transpose, transpose_file
 from musicgen.hub import upload
-from musicgen.metrics.key import Key, find_key
-from musicgen.midi import Score, as_score, pitched_notes, read_with_data
+from musicgen.midi import Score, as_score, read_with_data
 from musicgen.models import Transformer
-from musicgen.tokenization.base import EncodingSummary, IntArray, Tokenizer
+from musicgen.tokenization.base import IntArray, Tokenizer
 from musicgen.tokenization.chords.recognition import with_chords
-from musicgen.tokenization.vocabulary import load_json, save_json
 from musicgen.validation import check_float
-
-SAMPLING = "sampling.json"  # beside a checkpoint, see `MusicModel.save_sampling`
 
 
 class MusicModel:
@@ -167,87 +160,41 @@ class MusicModel:
     ) -> Prompt:
         """Return the first bars of a piece, with chords from the source used in training.
 
-        A request with `keep` or `fill` makes it the whole piece with gaps, see `rewritten_prompt`.
+        A request with `keep` makes it the whole piece without the other parts, see `kept_prompt`.
 
         Args:
             music: a Score, an object of miditoolkit or muspy, or the path of a MIDI file, which
                 continuations can then be appended to; None: a new piece.
             name: None takes that of the file.
             prompt_bars: None keeps all bars.
-            request: whose tempo, key and programs it takes; None: its own.
+            request: whose tempo, chords and programs it takes; None: its own.
         """
-        request, data = request or self.request(), None
-        programs = request.programs(self.tokenizer)
+        request = request or self.request()
+        if music is None and request.keep:
+            raise UserError("keep writes to parts of a piece; give one as the prompt")
         if music is None:
-            if request.key is not None or request.transpose:
-                raise UserError("transpose and key move a prompt; give one")
-            if request.keep or request.fill:
-                raise UserError("keep and fill write parts of a piece; give one as the prompt")
             prompt = empty_prompt(self.tokenizer, request.tempo)
-            return replace(self._with_chords(prompt, request), programs=programs)
-        if isinstance(music, str | Path):
-            score, data = read_with_data(music)
-            name = name or Path(music).name
         else:
-            score = as_score(music)
-        name, semitones = name or "prompt", request.transpose
-        if request.key is not None or semitones:
-            beginning = make_prompt(self.tokenizer, score, name, prompt_bars or None).score
-            key = find_key(pitched_notes(beginning)) or Key(0, True)
-            if request.key is not None:
-                semitones = (tonic_of(request.key) - key.tonic + 6) % 12 - 6
-            names = key._replace(tonic=(key.tonic + semitones) % 12).note_names
-            score = transpose(score, semitones, names, name)
-            data = data and transpose_file(data, semitones, names)
-        if self.tokenizer.chords:
-            score = with_chords(score, self.content.config["loader"]["chords"])
-        if request.rewrites:
-            return rewritten_prompt(
-                self.tokenizer, score, name, request, prompt_bars=prompt_bars, data=data
+            score, data = (
+                read_with_data(music) if isinstance(music, str | Path) else (as_score(music), None)
             )
-        if request.keeps_chords:
-            prompt = self._with_chords_of(score, name, prompt_bars, data, request)
-        else:
+            if name is None:
+                name = Path(music).name if isinstance(music, str | Path) else "prompt"
+            if self.tokenizer.chords:
+                score = with_chords(score, self.content.config["loader"]["chords"])
+            if request.keep:
+                return kept_prompt(self.tokenizer, score, name, request.keep, prompt_bars)
             prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, request.tempo)
-            prompt = self._with_chords(prompt, request)
-        return replace(prompt, programs=programs)
-
-    def _with_chords(self, prompt: Prompt, request: GenerationRequest) -> Prompt:
-        if request.progression is None:
-            return prompt
-        end = request.end_time(prompt)
-        assert end is not None
-        return prompt_with_chords(self.tokenizer, prompt, request.progression, end)
-
-    def _with_chords_of(
-        self,
-        score: Score,
-        name: str,
-        prompt_bars: int | None,
-        data: bytes | None,
-        request: GenerationRequest,
-    ) -> Prompt:
-        """Return the first bars of a piece, or none, to be continued along the piece's chords."""
-        piece = make_prompt(self.tokenizer, score, name, None, data, request.tempo)
-        if prompt_bars:
-            prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, request.tempo)
-        else:
-            tempos = score.clip(score.start, score.end + 1).tempos["bpm"].tolist()
-            tempo = request.tempo or next(iter(tempos), None)
-            prompt = empty_prompt(self.tokenizer, tempo, piece.score.time_signatures[:1])
-            read = piece.summary.notes_read
-            prompt = replace(prompt, summary=EncodingSummary(read, rules=piece.summary.rules))
-        prompt = replace(prompt, name=name, last_time=piece.end_time)
-        end = request.end_time(prompt)
-        assert end is not None
-        if end <= prompt.end_time:
-            raise UserError(f"{name}: keep=chords: the prompt is the whole piece; give bars")
-        return prompt_with_chords_of(self.tokenizer, prompt, piece, end)
+        if request.progression is not None:
+            end = request.end_time(prompt)
+            assert end is not None
+            prompt = prompt_with_chords(self.tokenizer, prompt, request.progression, end)
+        return replace(prompt, programs=request.programs(self.tokenizer))
 
     def sampling(self, **overrides: Any) -> SamplingParams:
         """Return the model's own sampling, with overrides that are not None.
 
-        It is what suits the model, see `save_sampling`, or else that of the training configuration.
+        It is what was found for the model, or else that of the training configuration.
         """
         stored = {**(self.content.config.get("sampling") or {}), **(self.content.sampling or {})}
         if unknown := stored.keys() - {each.name for each in fields(SamplingParams)}:
@@ -262,16 +209,6 @@ class MusicModel:
         """Return the model's own sampling for programs that do not know the usual `lag_bias`."""
         sampling = self.sampling()
         return asdict(replace(sampling, lag_bias=lag_bias(self.model, sampling)))
-
-    def save_sampling(self, **sampling: Any) -> Path:
-        """Write the sampling that suits the model beside its checkpoint, where `load` reads it.
-
-        Args:
-            sampling: settings of `SamplingParams`.
-        """
-        path = _folder(self.path) / SAMPLING
-        save_json(sampling, path)
-        return path
 
     def request(
         self,
@@ -298,9 +235,9 @@ class MusicModel:
         changed = {name: given.pop(name) for name in names}
         sampling = self.sampling(**changed) if sampling is None else replace(sampling, **changed)
         request = GenerationRequest(sampling, **given)
-        if (request.chords or request.keeps_chords) and not self.tokenizer.chords:
+        if request.chords and not self.tokenizer.chords:
             raise UserError(
-                "chords and keep=chords need a model with tokens of chords (tokenizer=remi "
+                "chords need a model with tokens of chords (tokenizer=remi "
                 "tokenizer.chords=true), such as checkpoint=pop-piano-small"
             )
         request.programs(self.tokenizer)  # refuses those that it has not
@@ -314,13 +251,12 @@ class MusicModel:
             model.generate("song.mid", prompt_bars=4, bars=16, num_samples=2, temperature=0.8)
             model.generate("song.mid", prompt_bars=4, chords="C Am F G")
             model.generate("tune.mid", keep="soprano")
-            model.generate("song.mid", fill="9-12")
 
         Args:
             prompts: Scores, paths of MIDI files, or objects of miditoolkit or muspy; or one; None
                 is a new piece.
             prompt_bars: bars of each prompt to keep; None keeps all. With `keep`: first bars in
-                which the other parts (with `keep="chords"`: all notes) are kept, too; None: none.
+                which the other parts are kept, too; None: none.
             options: as of `request`: bars, num_samples, seed, temperature, …, see
                 `GenerationRequest` and `SamplingParams`.
 
@@ -347,48 +283,8 @@ class MusicModel:
         done = Sampler(self.model, self.tokenizer, request).continuations(made)
         return sorted(done, key=lambda c: (order[id(c.prompt)], c.sample))
 
-    def stream(
-        self, prompt: Any = None, *, prompt_bars: int | None = None, **options: Any
-    ) -> Iterator[list[Note]]:
-        """Yield the notes of a continuation as they are written, those of one time together.
-
-        They are those of `generate` with the same arguments. The loop may be left, or interrupted,
-        at any note:
-
-            for notes in model.stream("prompt.mid", bars=8, seed=1):
-                for note in notes:
-                    print(f"{note.seconds:6.2f} s  {note.track}  {note.pitch}")
-
-        Args:
-            prompt: as in `generate`; None starts a new piece.
-            options: as in `generate`, but for several samples or candidates.
-
-        Raises:
-            UserError: as `generate`.
-        """
-        request = self.request(**options)
-        if request.num_samples > 1 or request.best_of > 1 or request.rewrites:
-            raise UserError(
-                "a stream is one continuation: num_samples=1, best_of=1, without keep or fill"
-            )
-        made = self.prompt(prompt, prompt_bars=prompt_bars, request=request)
-        return stream_notes(Sampler(self.model, self.tokenizer, request), made)
-
 
 def load(checkpoint: str | Path) -> MusicModel:
     """Load a checkpoint of train.py, or a folder, on the CPU; nothing in it is executed."""
     path = Path(checkpoint)
-    model, tokenizer, content = rebuild(path)
-    return MusicModel(model, tokenizer, _with_saved_sampling(content, _folder(path)), path)
-
-
-def _folder(checkpoint: Path) -> Path:
-    return checkpoint if checkpoint.is_dir() else checkpoint.parent
-
-
-def _with_saved_sampling(content: CheckpointContent, folder: Path) -> CheckpointContent:
-    """Return the content with the sampling that `save_sampling` wrote to a folder, if it did."""
-    path = folder / SAMPLING
-    if not path.is_file():
-        return content
-    return replace(content, sampling={**(content.sampling or {}), **load_json(path, dict)})
+    return MusicModel(*rebuild(path), path)

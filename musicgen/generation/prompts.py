@@ -9,13 +9,12 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.errors import UserError
-from musicgen.metrics.key import Key, find_key
+from musicgen.errors import UserError, errors_name
+from musicgen.metrics.key import find_key
 from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track, pitched_notes
 from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, IntArray, Tokenizer
 from musicgen.tokenization.chords.progression import changes_of, repeated
-from musicgen.tokenization.chords.symbols import CHORDS, INTERVALS, NO_CHORD, QUALITIES, spelled
-from musicgen.tokenization.vocabulary import within
+from musicgen.tokenization.chords.symbols import CHORDS, spelled
 from musicgen.validation import check_int
 
 FROM_NOTHING = "from nothing"
@@ -23,30 +22,8 @@ FROM_NOTHING = "from nothing"
 
 
 @dataclass(frozen=True)
-class PromptSource:
-    """The MIDI file that a prompt was read from, and how it is continued.
-
-    Attributes:
-        data: the file.
-        end: its tick at which the continuation begins: at the prompt's end, or in the first bar
-            after all notes of the file if the prompt is the whole piece.
-        whole: whether the prompt is the whole piece.
-        bar: ticks in its last bar.
-        metre: the metre of the continuation, if its bars have another length than the file's.
-        find_track: see `Tokenizer.find_track`.
-    """
-
-    data: bytes
-    end: int
-    whole: bool
-    bar: int
-    metre: TimeSignature | None
-    find_track: Callable[[Track], int | None]
-
-
-@dataclass(frozen=True)
 class Prompt:
-    """The beginning of a piece.
+    """The beginning of a piece, or the parts of one to which others are written.
 
     Attributes:
         tokens: [L] ids.
@@ -56,11 +33,20 @@ class Prompt:
         score: the prompt alone, on the grid, with its tempi and its metre.
         piece: the same with the rest of the piece that it begins; without music if there is none.
         summary: what the vocabulary cannot express of its bars.
-        source: the file that it was read from; None if there is none.
+        data: the MIDI file that it was read from and that is continued; None if there is none.
+        file_end: the file's tick at which the continuation begins: at the prompt's end, or in the
+            first bar after all notes of the file if the prompt is the whole piece.
+        file_bar: ticks in its last bar.
+        is_whole: whether it is the whole piece of the file.
+        metre: the metre of the continuation, if its bars have another length than the file's.
+        find_track: see `Tokenizer.find_track`.
         tempo: at which the continuation begins, see `GenerationRequest`; None: that of the prompt.
         programs: General MIDI programs of its tracks, by index, instead of the tokenizer's.
         progression: the chords that the continuation has, see `Grammar.harmonise`. [N, 2]
-        last_time: musical time at which the continuation ends if the request does not say when.
+        given: ids of the whole piece, -1 for those to be written, see `Grammar.give`; empty: all
+            behind the prompt are. [L]
+        kept: the parts that are given, as the decoded tracks and in the ticks of their own file;
+            the other tracks have no notes. None: the prompt is a beginning.
     """
 
     name: str
@@ -71,11 +57,17 @@ class Prompt:
     score: Score
     piece: Score
     summary: EncodingSummary
-    source: PromptSource | None = None
+    data: bytes | None = None
+    file_end: int = 0
+    file_bar: int = 0
+    is_whole: bool = False
+    metre: TimeSignature | None = None
+    find_track: Callable[[Track], int | None] = lambda track: None
     tempo: float | None = None
     programs: Mapping[int, int] = field(default_factory=dict)
     progression: IntArray = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    last_time: int | None = None
+    given: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    kept: Score | None = None
 
     @property
     def notice(self) -> str:
@@ -131,17 +123,11 @@ def make_prompt(
 
     from_start = score.clip(own_tick(start_time), score.end + 1)
     piece = with_frame(piece, _frame(tokenizer, from_start))
-    source = None
-    if data is not None:
-        end = own_tick(start_time + end_time)
-        if last == final:
-            latest = max(int(t.notes["onset"].max(initial=0)) for t in score.tracks)
-            bars_after = -(-max(0, latest + 1 - end) // own_tick(last_bar))
-            end = own_tick(start_time + end_time + bars_after * last_bar)
-        metre = _metre(score.metre_at(end), last_bar, tokenizer.steps_per_beat)
-        source = PromptSource(
-            data, end, bool(last == final), own_tick(last_bar), metre, tokenizer.find_track
-        )
+    end = own_tick(start_time + end_time)
+    if data is not None and last == final:
+        latest = max(int(t.notes["onset"].max(initial=0)) for t in score.tracks)
+        bars_after = -(-max(0, latest + 1 - end) // own_tick(last_bar))
+        end = own_tick(start_time + end_time + bars_after * last_bar)
     return Prompt(
         name=name,
         tokens=tokenizer.until_end(tokens),
@@ -151,8 +137,59 @@ def make_prompt(
         score=piece.clip(0, end_tick),
         piece=piece,
         summary=losses.summary(start_time, start_time + end_time),
-        source=source,
+        data=data,
+        file_end=end,
+        file_bar=own_tick(last_bar),
+        is_whole=bool(last == final),
+        metre=_metre(score.metre_at(end), last_bar, tokenizer.steps_per_beat),
+        find_track=tokenizer.find_track,
         tempo=tempo,
+    )
+
+
+def kept_prompt(
+    tokenizer: Tokenizer, score: Score, name: str, keep: Sequence[str], prompt_bars: int | None
+) -> Prompt:
+    """Return some parts of a whole piece, to which the others are to be written.
+
+    Args:
+        keep: names of decoded tracks.
+        prompt_bars: first bars in which the other parts are kept, too; None: none.
+
+    Raises:
+        UserError: the piece has no such parts, or the model cannot write to them.
+    """
+    check_int("prompt_bars", prompt_bars, 0, none_means="none of the parts to be written")
+    bars = [*score.bar_starts().tolist(), score.end]
+    file_end = bars[min(prompt_bars or 0, len(bars) - 1)]
+    start = round(file_end * tokenizer.steps_per_beat / score.ticks_per_beat)
+    with errors_name(name):
+        given, roles = tokenizer.keep_parts(score, keep, start)
+    decoded = tokenizer.decode(tokenizer.start_tokens()).tracks
+    voices = [track.name.lower() for track in decoded]
+    own = {role: track for role, track in zip(roles, score.tracks, strict=True) if role is not None}
+    tracks = [own.get(i, track) for i, track in enumerate(decoded)]
+    kept = [
+        track if voice in {each.lower() for each in keep} else replace(track, notes=track.notes[:0])
+        for voice, track in zip(voices, tracks, strict=True)
+    ]
+
+    def as_voices(parts: Sequence[Track]) -> Score:
+        named = [replace(t, name=voice.name) for t, voice in zip(parts, decoded, strict=True)]
+        return on_grid(tokenizer, replace(score, tracks=named))
+
+    return Prompt(
+        name=name,
+        tokens=given[: np.argmax(given < 0)],
+        end_time=start,
+        end_tick=start * (TICKS_PER_BEAT // tokenizer.steps_per_beat),
+        bar_length=tokenizer.bar_length(score),
+        score=as_voices(kept),
+        piece=as_voices(tracks),
+        summary=EncodingSummary(),
+        file_end=file_end,
+        given=given,
+        kept=replace(score, tracks=kept),
     )
 
 
@@ -206,13 +243,9 @@ def decode(tokenizer: Tokenizer, tokens: IntArray, prompt: Prompt) -> Score:
     return score
 
 
-def empty_prompt(
-    tokenizer: Tokenizer,
-    tempo: float | None = None,
-    time_signatures: Sequence[TimeSignature] = (),
-) -> Prompt:
+def empty_prompt(tokenizer: Tokenizer, tempo: float | None = None) -> Prompt:
     """Return a prompt without music, from which the model starts a piece."""
-    score = Score(TICKS_PER_BEAT, time_signatures=list(time_signatures))
+    score = Score(TICKS_PER_BEAT)
     tokens = tokenizer.start_tokens()
     if tempo is not None:
         score.tempos = np.array([(0, tempo)], TEMPO)
@@ -233,39 +266,6 @@ def prompt_with_chords(
     changes, length = changes_of(bars, prompt.bar_length), len(bars) * prompt.bar_length
     progression = repeated(changes, length, 0, end - prompt.end_time)
     progression[:, 0] += prompt.end_time
-    return _following(tokenizer, prompt, progression)
-
-
-def prompt_with_chords_of(tokenizer: Tokenizer, prompt: Prompt, piece: Prompt, end: int) -> Prompt:
-    """Return the first bars of a piece, or none, whose continuation has the piece's chords.
-
-    They begin again when they end.
-
-    Args:
-        piece: all its bars.
-
-    Raises:
-        UserError: it has no chords.
-    """
-    is_chord = within(piece.tokens, tokenizer.families["Chord"])
-    if not is_chord.any():
-        raise UserError(f"{piece.name}: keep=chords: no chords are known of it")
-    indices = piece.tokens[is_chord] - tokenizer.families["Chord"].start
-    changes = np.stack([tokenizer.times(piece.tokens)[is_chord], indices], axis=1)
-    progression = repeated(changes, piece.end_time, prompt.end_time, end)
-    return _following(tokenizer, prompt, progression)
-
-
-def last_chord_key(prompt: Prompt) -> Key | None:
-    """Return the key whose tonic chord a progression ends with; None without a progression."""
-    last = prompt.progression[-1:, 1].tolist()
-    if last in ([], [NO_CHORD]):
-        return None
-    root, quality = divmod(last[0], len(QUALITIES))
-    return Key(root, 3 not in INTERVALS[QUALITIES[quality]])
-
-
-def _following(tokenizer: Tokenizer, prompt: Prompt, progression: IntArray) -> Prompt:
     tokens = prompt.tokens
     if prompt.end_time == 0:  # the first chord comes before the tempo
         chord = Marker(0, CHORDS[progression[0, 1]])

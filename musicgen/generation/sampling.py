@@ -28,14 +28,12 @@ class SamplingParams:
         typical_p: keep the tokens whose surprise -log p is nearest to the entropy, until they
             together reach this probability (locally typical sampling, Meister et al. 2023);
             1 keeps all. The most probable token may be left out.
-        max_bar_repeats: how many times in a row the same bar, or group of 2 or 4 bars, may come,
-            see `musicgen.generation.repetition`; None: any number.
         max_notes: how many notes of an instrument may sound at once, for tokenizers of several:
             one number, or one for each; None or False: any number.
         avoid_parallels: let no two voices move in parallel fifths or octaves, for tokenizers of
             voices.
         lag_bias: for models with a copy head: nats by which copies of the bars at each lag, from 0
-            on, are likelier, see `choose_lag_bias`; lags beyond have 0. None: see `form.lag_bias`.
+            on, are likelier; lags beyond have 0. None: see `form.lag_bias`.
     """
 
     temperature: float = 1.0
@@ -43,7 +41,6 @@ class SamplingParams:
     top_p: float = 1.0
     min_p: float = 0.0
     typical_p: float = 1.0
-    max_bar_repeats: int | None = None
     max_notes: int | Sequence[int] | bool | None = None
     avoid_parallels: bool = False
     lag_bias: Sequence[float] | None = None
@@ -54,7 +51,6 @@ class SamplingParams:
         check_float("top_p", self.top_p, above=0, maximum=1)
         check_float("min_p", self.min_p, maximum=1)
         check_float("typical_p", self.typical_p, above=0, maximum=1)
-        check_int("max_bar_repeats", self.max_bar_repeats, none_means="any number")
         if isinstance(self.max_notes, Sequence):
             for number in self.max_notes:
                 check_int("max_notes", number)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
@@ -15,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError
-from musicgen.midi import Score, Track, sort_notes
+from musicgen.midi import Score, Track
 from musicgen.tokenization.coordinates import TokenCoordinates
-from musicgen.tokenization.gap import Gap
 from musicgen.tokenization.grammar import Grammar
 from musicgen.tokenization.quantization import EncodingSummary, Losses
 from musicgen.tokenization.vocabulary import IntArray, load_json, save_json, within
@@ -127,10 +125,6 @@ class Tokenizer(TokenCoordinates):
         Without bars among the tokens, each has `bar_length` grid steps.
         """
 
-    def end_time(self, tokens: IntArray) -> int:
-        """Return the grid step at which a complete encoding [L] ends."""
-        return int(self.times(tokens)[-1])
-
     def bar_length(self, score: Score) -> int:
         """Return the grid steps in a bar of this piece, in the metre of its first note."""
         _, numerator, denominator = score.metre_at(score.start)
@@ -238,62 +232,25 @@ class Tokenizer(TokenCoordinates):
                 table[own] = rng.choice(ids[np.abs(ids - own) <= reach])
         return table
 
-    def roles(self, score: Score, kept: Sequence[int]) -> list[int | None]:
-        """Return the decoded track that each track of a Score becomes; None: no notes of it.
+    def keep_parts(
+        self, score: Score, names: Sequence[str], start: int
+    ) -> tuple[IntArray, list[int | None]]:
+        """Return a piece in an order in which some parts lead, so that others are written to them.
 
         Args:
-            kept: decoded tracks that the Score must hold.
+            names: of the decoded tracks that lead.
+            start: grid step up to which the other parts are given, too.
+
+        Returns:
+            The ids, -1 for each that is to be written [L]; and for each track of the score the
+            decoded track that it is, None for those that are left out.
 
         Raises:
-            UserError: the tracks are not the parts of a piece as this tokenizer reads it.
+            UserError: the tokens have no such order, or the piece has no such parts.
         """
-        return [self.find_track(track) for track in score.tracks]
-
-    @abstractmethod
-    def gaps(
-        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], bar_length: int
-    ) -> list[Gap]:
-        """Return a gap in a piece, in parts that are written one after another.
-
-        A gap in which notes are kept has a part for each bar, so that the model can be led by how
-        well its music goes with them.
-
-        Args:
-            tokens: the encoding of the piece without the notes in the gap that are not kept.
-            start, end: of the gap, in grid steps.
-            written: which of the decoded tracks are to be written.
-            bar_length: grid steps in a bar, for tokens without bars.
-
-        Raises:
-            UserError: the gap is no whole number of the tokens' bars, or the model has not learned
-                to write these tracks beside the others.
-        """
-
-    def close_gap(
-        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], filled: IntArray
-    ) -> IntArray:
-        """Return the encoding of the piece with a gap that is `filled`.
-
-        The other arguments are as for `gaps`; `filled` begins with the tokens of these.
-        """
-        step = TICKS_PER_BEAT // self.steps_per_beat
-        first, last = start * step, end * step
-        piece, new = self.decode(tokens), self.decode(filled)
-        tracks = []
-        for old, track in zip(piece.tracks, new.tracks, strict=True):
-            keys, others = (128 * n["onset"] + n["pitch"] for n in (track.notes, old.notes))
-            inside = (keys >= 128 * first) & (keys < 128 * last)
-            added = track.notes[inside & ~np.isin(keys, others)]
-            tracks.append(replace(old, notes=sort_notes(np.concatenate([old.notes, added]))))
-        markers = [marker for marker in new.markers if marker.tick < last]
-        tempos = new.tempos[new.tempos["tick"] < last]
-        final = max([0, *piece.tempos["tick"], *(marker.tick for marker in piece.markers)])
-        rest = piece.clip(last, max(final, piece.end) + 1)
-        if rest.num_notes or final >= last:
-            rest.tempos["tick"] += last
-            tempos = np.concatenate([tempos, rest.tempos])
-            markers += [marker._replace(tick=marker.tick + last) for marker in rest.markers]
-        return self.encode(replace(piece, tracks=tracks, tempos=tempos, markers=markers))
+        raise UserError(
+            "keep needs a model of voices, one of which may lead, such as checkpoint=bach-chorales"
+        )
 
     def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
         """Return the ids of a piece [L] from a bar on, before which no note begins. -> [<= L]."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -15,7 +14,6 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.errors import UserError
-from musicgen.tokenization.gap import Gap
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
 
 
@@ -29,12 +27,18 @@ class GrammarState:
         finished: whether the row has its EOS. [B]
         last: the token just accepted; PAD before the first. [B]
         limit: musical time by which the piece ends, see `Grammar.close`. [B]
+        start: musical time until which tokens only advance the time, see `Grammar.between`. [B]
+        may_end: musical time from which EOS may come. [B]
+        given: ids by index of the token, -1 for any, see `Grammar.give`. [B, N]
     """
 
     positions: Tensor
     finished: Tensor
     last: Tensor
     limit: Tensor
+    start: Tensor
+    may_end: Tensor
+    given: Tensor
 
     @property
     def time(self) -> Tensor:
@@ -69,14 +73,7 @@ class Grammar(ABC, Generic[S]):
 
     States are never changed in place, so a generation can be forked by keeping one. All tensors are
     on the CPU, where many small steps are the fastest.
-
-    Attributes:
-        note_ons: ids of the tokens with which a note begins.
-        bar_lines: ids of the tokens with which a bar begins; empty if bars are of equal length.
     """
-
-    note_ons = range(0)
-    bar_lines = range(0)
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -120,7 +117,11 @@ class Grammar(ABC, Generic[S]):
             "positions": torch.stack([index, time], dim=2),
             "finished": cumulate(state.finished.long(), tokens == self.eos) > 0,
             "last": torch.cat([state.last[:, None], tokens], dim=1),
-            "limit": state.limit[:, None].expand_as(index),
+            **{
+                name: getattr(state, name)[:, None].expand_as(index)
+                for name in ("limit", "start", "may_end")
+            },
+            "given": state.given[:, None].expand(*index.shape, -1),
         }
 
     def _initial_fields(self, num_rows: int) -> dict[str, Tensor]:
@@ -130,6 +131,9 @@ class Grammar(ABC, Generic[S]):
             "finished": torch.zeros(num_rows, dtype=torch.bool),
             "last": torch.full((num_rows,), self.pad),
             "limit": torch.full((num_rows,), NEVER),
+            "start": torch.zeros(num_rows, dtype=torch.long),
+            "may_end": torch.zeros(num_rows, dtype=torch.long),
+            "given": torch.full((num_rows, 1), -1),
         }
 
     def _next_fields(self, state: S, tokens: Tensor, time: Tensor) -> dict[str, Tensor]:
@@ -145,13 +149,8 @@ class Grammar(ABC, Generic[S]):
         """Apply the restrictions of whole prompts [B, L] on their continuations."""
         return state
 
-    def start(self, prompts: Tensor, num_given: int | None = None) -> S:
-        """Return the state after prompts [B, L] of ids; raise `UserError` if one is not allowed.
-
-        Args:
-            num_given: how many of the tokens are the user's, which decide whether continuations
-                have chords; None: all.
-        """
+    def start(self, prompts: Tensor) -> S:
+        """Return the state after prompts [B, L] of ids; raise `UserError` if one is not allowed."""
         legal, state = self._walk(prompts)
         if not legal.all():
             row, at = (~legal).nonzero()[0].tolist()
@@ -161,7 +160,7 @@ class Grammar(ABC, Generic[S]):
                 f"prompt {row}, position {at}: {name} may not follow {before} here; "
                 "cut prompts from the tokenizer's own encodings, where a bar begins"
             )
-        return self._after_prompt(state, prompts[:, :num_given])
+        return self._after_prompt(state, prompts)
 
     def hold(self, state: S, *, tempo: bool, metre: bool) -> S:
         """Return a state from which all continuations keep the tempo, or the metre, of their row.
@@ -183,12 +182,24 @@ class Grammar(ABC, Generic[S]):
         """
         return state
 
-    def fill(self, state: S, gaps: Sequence[Gap]) -> S:
-        """Return a state from which each row fills a gap, with all its kept notes and others.
+    def give(self, state: S, given: Sequence[IntArray]) -> S:
+        """Return a state whose tokens are those given where they are not -1.
 
-        Sequences of tokens for each time and voice need no restriction.
+        Args:
+            given: ids of each row [L], by index of the token; what follows is free.
         """
-        return state
+        rows = pad_sequence(list(map(torch.from_numpy, given)), True, padding_value=-1)
+        return replace(state, given=pad(rows, (0, 1), value=-1))
+
+    def between(self, state: S, start: Tensor | int = 0, end: Tensor | int = 0) -> S:
+        """Return a state from which pieces go on at `start` and end at `end` or later.
+
+        Args:
+            start: musical time [B] before which only tokens that advance the time are allowed.
+            end: musical time [B] before which EOS is allowed only where nothing else may follow.
+        """
+        times = torch.zeros_like(state.time)
+        return replace(state, start=times + start, may_end=times + end)
 
     def close(self, state: S, limit: Tensor) -> S:
         """Return a state from which the piece ends by the musical time `limit` [B].
@@ -232,26 +243,28 @@ class Grammar(ABC, Generic[S]):
             state = type(state)(**{name: each[:, -1] for name, each in states.items()})
         return torch.cat(legal, dim=1), state
 
-    def allowed(self, state: S, *, end: bool = True, not_before: Tensor | None = None) -> Tensor:
+    def allowed(self, state: S) -> Tensor:
         """Return the mask of tokens that may come next, V = len(vocabulary). -> [B, V] bool.
 
         No row is empty: EOS is allowed where nothing else can follow (a piece of maximum length),
         and a finished row allows only PAD.
-
-        Args:
-            end: whether to allow EOS.
-            not_before: musical time [B] until which only tokens that advance the time are allowed.
         """
-        mask = self._allowed(state)
-        if not_before is not None:
-            waiting = state.time < not_before
-            if waiting.any():
-                mask &= ~waiting[:, None] | self._time_tokens(state, not_before)
-                mask[:, self.eos] |= ~mask.any(dim=1)
-        if not end:
+        mask, time = self._allowed(state), state.time
+        waiting = time < state.start
+        if waiting.any():
+            mask &= ~waiting[:, None] | self._time_tokens(state, state.start)
+            mask[:, self.eos] |= ~mask.any(dim=1)
+        early = time < state.may_end
+        if early.any():
             may_end = mask[:, self.eos].clone()
-            mask[:, self.eos] = False
-            mask[:, self.eos] = may_end & ~mask.any(dim=1)
+            mask[:, self.eos] &= ~early
+            mask[:, self.eos] |= may_end & ~mask.any(dim=1)
+        num_given = state.given.shape[1] - 1
+        if num_given:
+            following = (state.positions[:, :1] + 1).clamp(max=num_given)
+            token = state.given.gather(1, following)
+            is_next = torch.arange(mask.shape[1]) == token
+            mask = torch.where(token < 0, mask, is_next)
         if state.finished.any():
             mask[state.finished] = False
             mask[:, self.pad] = state.finished
@@ -263,18 +276,6 @@ def padded_rows(rows: Sequence[IntArray]) -> Tensor:
     tensors = list(map(torch.from_numpy, rows))
     joined = pad_sequence(tensors, batch_first=True, padding_value=NEVER)
     return pad(joined, (0, 0, 0, 1), value=NEVER)
-
-
-def num_before(kept: Tensor, gaps: Sequence[Gap]) -> Tensor:
-    """Return how many of the kept notes [B, N, K] begin before the gap of their row. [B]"""
-    starts = torch.tensor([gap.start for gap in gaps])
-    return (kept[:, :, 0] < starts[:, None]).sum(dim=1)
-
-
-def next_kept(s: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the columns of the next note that is kept, of a state that fills a gap. [B, 1] each"""
-    kept = s["kept"][np.arange(len(s["kept"])), s["num_kept"]]
-    return tuple(kept[:, i : i + 1] for i in range(kept.shape[1]))
 
 
 def cumulate(start: Tensor, steps: Tensor) -> Tensor:

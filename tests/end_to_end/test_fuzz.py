@@ -48,8 +48,8 @@ CHOICES = {
     "prepare": ((), ("tokenizer=remi_metres",)),
     "generate": (
         (),
-        ("prompt=test", "num_prompts=1", "prompt_bars=1", "best_of=2", "ending=close"),
-        ("sampling.max_bar_repeats=2", "sampling.min_p=0.1", "sampling.typical_p=0.9"),
+        ("prompt=test", "num_prompts=1", "prompt_bars=1", "ending=close"),
+        ("sampling.min_p=0.1", "sampling.typical_p=0.9"),
     ),
     "evaluate": ((), ("metrics=[position_properties]",), ("metrics=[attention_properties]",)),
 }

@@ -115,9 +115,9 @@ def test_generate_warns_about_pieces_cut_short_by_the_position_limit(here, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_command_reports_what_is_finished_and_goes_on(here, workplace, number):
+def test_a_stopped_command_keeps_what_is_finished_and_reports_it(here, workplace, number):
     out = workplace / f"stopped by {number}"
-    settings = ["bars=1", "num_samples=60", "best_of=2", "batch_size=2", f"out={out}"]
+    settings = ["bars=1", "num_samples=60", "batch_size=2", f"out={out}"]
     command = [sys.executable, str(ROOT / "generate.py"), *settings]
     process = subprocess.Popen(command, cwd=workplace, stderr=subprocess.PIPE, text=True)
     while len([*out.glob("*.mid")]) < 2 and process.poll() is None:
@@ -127,53 +127,11 @@ def test_a_stopped_command_reports_what_is_finished_and_goes_on(here, workplace,
     assert process.returncode == 130, stderr
     assert stderr.splitlines()[-1] == "interrupted"
     first = json.loads((out / "generation.json").read_text())["pieces"]
-    finished = {path: path.read_bytes() for path in out.glob("*.mid")}
-    assert {path.name for path in finished} == {row["file"] for row in first}
+    assert {path.name for path in out.glob("*.mid")} == {row["file"] for row in first}
     assert 2 <= len(first) < 60
     assert (out / "report.html").is_file()
-    refused = here(workplace, "generate.py", *settings, "seed=5")
-    assert_one_line(refused, "other settings", "out=DIR")
-    with (out / ".finished.jsonl").open("a") as journal:
-        journal.write("[0, 59, [1, 2")  # a process that was killed while it wrote
-    settings[3] = "batch_size=8"  # as one does with more memory; the pieces are the same
-    done = succeed(here(workplace, "generate.py", *settings))
-    assert f"{len(first)} pieces were finished before" in done.stderr
-    rows = json.loads((out / "generation.json").read_text())["pieces"]
-    assert [row for row in rows if row in first] == first
-    assert len(rows) == len({row["file"] for row in rows}) == 60
-    assert all(path.read_bytes() == data for path, data in finished.items())
-    assert not (out / ".finished.jsonl").exists()
     refused = here(workplace, "generate.py", *settings)
     assert_one_line(refused, "exists already; give another folder with out=DIR")
-
-
-def test_candidates_are_in_the_manifest(here, workplace):
-    arguments = [
-        "prompt=test",
-        "num_prompts=1",
-        "prompt_bars=1",
-        "bars=3",
-        "best_of=2",
-        "best_of_bars=1",
-    ]
-    arguments += ["ending=close", "sampling.min_p=0.02", "sampling.max_bar_repeats=2", "out=best"]
-    succeed(here(workplace, "generate.py", *arguments))
-    manifest = json.loads((workplace / "best/generation.json").read_text())
-    (piece,) = manifest["pieces"]
-    assert len(piece["selections"]) == 2  # of two bars; the third closes
-    for selection in piece["selections"]:
-        assert [*selection["candidates"][0]] == ["nats a token", "share in scale"]
-        assert len(selection["candidates"]) == 2
-        assert selection["best candidate"] in (0, 1)
-    assert manifest["settings"]["best_of"] == 2
-    assert manifest["settings"]["ending"] == "close"
-    assert manifest["settings"]["ungrammatical pieces"] == 0
-
-
-def test_the_report_shows_bars_as_a_command_line_takes_them(here, workplace):
-    write(compose_pop(3, 0), workplace / "song.mid")
-    succeed(here(workplace, "generate.py", "song.mid", "fill=[3,5-6]", "out=filled"))
-    assert "<dt>fill</dt><dd>[3-3,5-6]</dd>" in (workplace / "filled/report.html").read_text()
 
 
 def test_held_out_pieces_or_no_prompt(here, workplace):
@@ -222,10 +180,8 @@ def test_generate_errors_are_one_line(here, workplace):
         (["max_new_tokens=0"], ["max_new_tokens=0"]),
         (["ending=soft"], ["ending=soft: expected one of open, close"]),
         (["ending=close", "length_factor=2"], ["ending=close: expected bars"]),
-        (["best_of=0"], ["best_of=0: expected an integer >= 1"]),
         (["sampling.min_p=2"], ["sampling.min_p=2: expected a number >= 0 and <= 1"]),
         (["sampling.typical_p=0"], ["sampling.typical_p=0: expected a number > 0 and <= 1"]),
-        (["sampling.max_bar_repeats=0"], ["sampling.max_bar_repeats=0: expected an integer >= 1"]),
         (["sampling.max_notes=0"], ["sampling.max_notes=0: expected an integer >= 1"]),
         (["out=bad.mid"], ["bad.mid", "cannot be created", "give another folder"]),
     ):

@@ -134,7 +134,7 @@ def generate(
         file = f"piece_{sample}.mid"
         continuation = Continuation(prompt, sample, tokens, decoded)
         done[file] = continuation, continuation.midi_file(keep_prompt)
-        write_bytes(folder / file, done[file][1].data)
+        write_bytes(folder / file, done[file][1][0])
     provenance = {"tokenizer": config, "references": str(originals)}
     write_manifest(folder, done, {}, provenance, [])
     rows = json.loads((folder / "generation.json").read_text())["pieces"]

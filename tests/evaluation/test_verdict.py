@@ -76,7 +76,7 @@ def answers(*rows, facts=FACTS):
         (row(DENSE, 9.0, ORIGINALS, 8.0), "full", "A little more", ""),
         (row(DENSE, 7.0, ORIGINALS, 8.0, width=2.0), "full", "Yes", ""),
         (row(RECALLED, 0.0, ORIGINALS, 0.4), "themes", "Less", "copy head"),
-        (row(RECALLED, 0.9, ORIGINALS, 0.4), "themes", "More", "max_bar_repeats"),
+        (row(RECALLED, 0.9, ORIGINALS, 0.4), "themes", "More", "higher sampling.temperature"),
         (row(RECALLED, 0.38, ORIGINALS, 0.4), "themes", "As often", ""),
         (row(VOICE_LEADING[0], 2.5, ORIGINALS, 0.8), "voices", "No: parallel fifths", "longer"),
         (row(VOICE_LEADING[1], 0.9, ORIGINALS, 0.8), "voices", "Yes", ""),

@@ -15,9 +15,10 @@ from musicgen.report.payload import chord_label
 from musicgen.tokenization import REMI, Chorale, Groove2Groove, frozen_tokenizers
 from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
 from musicgen.tokenization.chords.recognition import with_chords
+from musicgen.tokenization.grammar import NEVER
 from musicgen.tokenization.remi.metre import METRES
 from tests.export.javascript import needs_node, run_worker
-from tests.generation.test_continuation import small_model
+from tests.generation.builders import small_model
 from tests.midi.test_damaged_files import BROKEN
 
 SEED = 4242  # of pieces that no model was trained on
@@ -76,10 +77,10 @@ def random_walk(tokenizer, rng, number: int) -> dict:
     state = grammar.hold(state, tempo=options["tempo"], metre=options["metre"])
     if options["limit"]:
         state = grammar.close(state, torch.tensor([options["limit"]]))
-    until = torch.tensor([options["notBefore"]])
+    state = grammar.between(state, options["notBefore"], 0 if options["end"] else NEVER)
     tokens, masks = [], []
     while not state.finished.any() and len(tokens) < 300:
-        allowed = grammar.allowed(state, end=options["end"], not_before=until)[0].numpy()
+        allowed = grammar.allowed(state)[0].numpy()
         masks.append(np.flatnonzero(allowed).tolist())
         kinds = [[i for i in masks[-1] if i in ids] for ids in tokenizer.families.values()]
         kinds = [ids for ids in kinds[::-1] if ids and tokenizer.vocabulary.id("EOS") not in ids]

@@ -10,49 +10,24 @@ import numpy as np
 import pytest
 import torch
 
-from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
-from musicgen.composer import compose_groove, compose_pop
+from musicgen.attention import SoftmaxAttention
+from musicgen.composer import compose_pop
 from musicgen.errors import UserError
 from musicgen.generation.engines import Engine, make_engine
 from musicgen.generation.prompts import empty_prompt, make_prompt
 from musicgen.generation.request import GenerationRequest
-from musicgen.generation.sampler import Sampler, prefill
-from musicgen.midi import dumps, loads
-from musicgen.models import Transformer
-from musicgen.position import ConvSPE, Learnable, RoPE, SineSPE
+from musicgen.generation.sampler import prefill
+from musicgen.generation.sampling import SamplingParams
+from musicgen.midi import Score, TimeSignature, Track, dumps, loads, notes_from
+from musicgen.position import ConvSPE, Learnable, RoPE
 from musicgen.random import NoiseKey
-from musicgen.tokenization import REMI, Groove2Groove
-
-SCORES = {"remi": compose_pop(0, 1), "groove2groove": compose_groove(0, "bossa", 0, 0)}
-TOKENIZERS = {"remi": REMI(), "groove2groove": Groove2Groove()}
-
-
-def small_model(tokenizer, position=None, attention=None) -> Transformer:
-    torch.manual_seed(0)
-    return Transformer(
-        len(tokenizer.vocabulary),
-        dim=16,
-        num_layers=2,
-        num_heads=2,
-        ff_dim=32,
-        position=position or partial(SineSPE, num_realizations=8),
-        attention=attention or partial(LinearAttention, feature_map=FAVOR),
-        init_std=0.3,
-    ).eval()
+from musicgen.tokenization import REMI
+from tests.generation.builders import SCORES, TOKENIZERS, music_model, run, small_model
 
 
 @pytest.fixture(params=["remi", "groove2groove"])
 def tokenizer(request):
     return TOKENIZERS[request.param]
-
-
-def run(tokenizer, model=None, prompts=None, **kwargs):
-    prompts = prompts or [make_prompt(tokenizer, SCORES[tokenizer.name], "p", 2)]
-    if "total_tokens" not in kwargs:
-        kwargs = {"bars": 2, **kwargs}
-    request = GenerationRequest(**kwargs)
-    done = Sampler(model or small_model(tokenizer), tokenizer, request).continuations(prompts)
-    return sorted(done, key=lambda c: (c.prompt.name, c.sample))
 
 
 def notes_before(score, tick):
@@ -103,11 +78,10 @@ def test_invalid_values_are_refused_by_name(wrong):
     [
         ({"total_tokens": 2000, "ending": "close"}, "ending=close: expected bars"),
         ({"form": "A 2"}, "form=A 2: expected a letter for each section"),
-        ({"best_of_bars": 2}, "best_of_bars=2: expected best_of > 1 beside it"),
         ({"allow_end": "no"}, "allow_end=no: expected true or false"),
         ({"chords": ["C", "Am"]}, r"chords=\['C', 'Am'\]: expected chords such as C"),
-        ({"fill": 2.5}, "fill=2.5: expected bars from 1 on"),
-        ({"fill": 2, "tracks": 1, "keep": 3}, "keep=3: expected no fill beside it"),
+        ({"keep": "alto", "bars": 8}, "bars=8: expected to be left out beside keep"),
+        ({"keep": "alto", "ending": "close"}, "ending=close: expected to be left out"),
     ],
 )
 def test_options_that_cannot_be_used_say_so(options, message):
@@ -168,8 +142,8 @@ def test_logits_of_a_row_do_not_depend_on_its_neighbours(position, attention):
     def decode(tokens, wanted):
         """Logits [3, V] of a row: after the prefill, and after each of two steps."""
         positions = [torch.arange(len(t))[:, None] for t in tokens]
-        contexts = [SimpleNamespace(tokens=t.numpy(), earlier=None, gap=None) for t in tokens]
-        logits, state = prefill(engine, contexts, positions, torch.arange(len(tokens)))
+        prompts = [SimpleNamespace(tokens=t.numpy()) for t in tokens]
+        logits, state = prefill(engine, prompts, positions, torch.arange(len(tokens)))
         rows = [logits[wanted]]
         for _ in range(2):
             positions = state.length[:, None]
@@ -281,3 +255,76 @@ def test_coordinates_when_decoding_are_those_of_the_whole_piece(
         atol=1e-4,
         rtol=0,
     )
+
+
+@pytest.mark.parametrize("bars", [1, 3])
+def test_a_closed_piece_ends_in_its_last_bar(tokenizer, bars):
+    eos = tokenizer.vocabulary.id("EOS")
+    for done in run(tokenizer, bars=bars, ending="close", num_samples=2):
+        assert done.tokens.tolist().index(eos) == len(done.tokens) - 1
+        assert tokenizer.grammar().accepts(torch.from_numpy(done.tokens)[None]).all()
+        times = tokenizer.times(done.tokens)
+        assert (bars - 1) * done.prompt.bar_length <= times[-1] - done.prompt.end_time
+        # No note that begins in it sounds after it: the longest of REMI lasts a bar.
+        assert 0 < done.new_score.end <= bars * 1920
+
+
+def test_a_piece_without_room_stays_open():
+    (done,) = run(TOKENIZERS["remi"], bars=8, max_new_tokens=9, ending="close")
+    assert done.num_new_tokens == 9
+
+
+def notes_at(rows):
+    """A piano of (beat, pitch, beats) rows."""
+    notes = [(round(480 * beat), round(480 * beats), pitch, 64) for beat, pitch, beats in rows]
+    return Score(480, [Track("Piano", notes=notes_from(notes))])
+
+
+@pytest.mark.parametrize("hold_metre", [True, False])
+def test_pieces_close_in_any_metre(hold_metre):
+    """Also where the model's own bars do not end with those of the prompt."""
+    tokenizer = REMI(time_signatures=("4/4", "3/4", "2/4"))
+    beats = [(0.5 * i, 60 + i % 7, 0.5) for i in range(16)]
+    score = replace(notes_at(beats), time_signatures=[TimeSignature(0, 2, 4)])
+    prompt = make_prompt(tokenizer, score, "p", 2)
+    assert prompt.bar_length == 8
+    options = {"bars": 2, "ending": "close", "num_samples": 12}
+    for done in run(tokenizer, prompts=[prompt], hold_metre=hold_metre, **options):
+        assert done.tokens[-1] == tokenizer.vocabulary.id("EOS")
+        assert tokenizer.grammar().accepts(torch.from_numpy(done.tokens)[None]).all()
+        assert done.new_score.end <= 2 * 2 * 480
+
+
+def test_no_instrument_plays_more_notes_at_once_than_its_bound():
+    tokenizer = TOKENIZERS["groove2groove"]
+    model = small_model(tokenizer)
+    ons = tokenizer.families["NoteOn"]
+    model.head.bias.data[ons.start : ons.stop] += 4.0
+    bounds = [1, 2, 3, 4, 1]
+
+    def most(**sampling):
+        (done,) = run(tokenizer, model, bars=1, sampling=SamplingParams(**sampling))
+        assert tokenizer.grammar().accepts(torch.from_numpy(done.tokens)[None]).all()
+        found = []
+        for track in done.new_score.tracks:
+            onset, end = track.notes["onset"], track.notes["onset"] + track.notes["duration"]
+            sounding = (onset[:, None] >= onset) & (onset[:, None] < end)
+            found.append(int(sounding.sum(1).max(initial=0)))
+        return found
+
+    assert sum(most()) > 2 * sum(bounds)
+    assert all(np.array(most(max_notes=bounds)) <= bounds)
+    assert max(most(max_notes=2)) == 2
+    assert most(max_notes=False) == most()
+    with pytest.raises(UserError, match=r"max_notes=\[1, 2\]: expected one number, or 5"):
+        most(max_notes=[1, 2])
+
+
+def test_a_notebook_shows_a_line_or_the_page_of_a_continuation(tokenizer):
+    model = music_model(tokenizer)
+    model.content.describe = lambda path: f"{path}: 3 steps"
+    (done,) = model.generate(SCORES[tokenizer.name], prompt_bars=1, bars=1)
+    assert repr(model) == "MusicModel(model.ckpt: 3 steps)"
+    assert repr(done).startswith("Continuation('prompt 0', sample 0: ")
+    assert len(repr(done)) < 100
+    assert done._repr_html_().startswith('<iframe srcdoc="')

@@ -11,7 +11,7 @@ from musicgen.generation.engines import Engine
 from musicgen.generation.form import STRENGTH, form_biases, lag_bias, lag_biases
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampling import SamplingParams
-from tests.generation.test_continuation import TOKENIZERS, run, small_model
+from tests.generation.builders import TOKENIZERS, run, small_model
 
 MAX_LAG = 7
 
@@ -55,7 +55,7 @@ def test_decoding_asks_for_the_form_in_every_bar(monkeypatch):
 
 
 def test_a_copy_head_takes_the_temperature_after_the_first_token(monkeypatch):
-    model, temperatures = small_model(TOKENIZERS["remi"]), []
+    model, temperatures, first = small_model(TOKENIZERS["remi"]), [], []
     model.add_copy_head({"window": 64, "max_lag": MAX_LAG})
     step, sample = Engine.step, sampler.sample
 
@@ -65,14 +65,23 @@ def test_a_copy_head_takes_the_temperature_after_the_first_token(monkeypatch):
 
     def drawn(logits, params, **rest):
         temperatures.append(params.temperature)
+        first.append(logits)
         return sample(logits, params, **rest)
 
     monkeypatch.setattr(Engine, "step", observed)
     monkeypatch.setattr(sampler, "sample", drawn)
-    for temperature, following in ((0.5, [0.5, 0.5, 1.0]), (0.0, [1.0, 1.0, 0.0])):
+    logits = []
+    for temperature, following in (
+        (1.0, [1.0] * 3),
+        (0.5, [0.5, 0.5, 1.0]),
+        (0.0, [1.0, 1.0, 0.0]),
+    ):
         temperatures.clear()
+        first.clear()
         run(TOKENIZERS["remi"], model, num_samples=2, sampling=SamplingParams(temperature))
-        assert temperatures[:7] == [temperature, *following, *following]
+        assert temperatures[:7] == [following[-1], *following, *following]
+        logits.append(first[0])
+    torch.testing.assert_close(logits[1], 2 * logits[0])
 
 
 def test_models_without_a_chosen_bias_have_the_usual_one():

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from pathlib import Path
-from types import SimpleNamespace
 
 import mido
 import pytest
 import torch
 
-from musicgen.generation.model import MusicModel
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.midi import loads
-from musicgen.tokenization import METRES, REMI, Groove2Groove
-from tests.generation.kept_prompts import FILES, PromptFile, track_bytes
-from tests.generation.test_continuation import small_model
-
-TOKENIZERS = {
-    "remi": REMI(),
-    "remi_metres": REMI(time_signatures=METRES),
-    "groove2groove": Groove2Groove(),
-}
-CONTENT = SimpleNamespace(config={"loader": {"length": 16, "chords": "none"}}, sampling=None)
+from tests.generation.builders import FILES, READERS, PromptFile, chunks, music_model, track_bytes
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +20,8 @@ def done(tmp_path_factory):
     """The continuation of each file, with the file as it is written."""
     folder, out = tmp_path_factory.mktemp("prompts"), {}
     torch.manual_seed(0)
-    for kind, tokenizer in TOKENIZERS.items():
-        model = MusicModel(small_model(tokenizer), tokenizer, CONTENT, Path("model.ckpt"))
+    for kind, tokenizer in READERS.items():
+        model = music_model(tokenizer)
         prompts = []
         for number, (title, file) in enumerate(FILES.items()):
             if file.kind == kind:
@@ -46,17 +34,6 @@ def done(tmp_path_factory):
         for c in sampler.continuations([prompt for _, prompt in prompts]):
             out[c.prompt.name] = c, c.midi_file()
     return out
-
-
-def chunks(data: bytes) -> list[bytes]:
-    """The bodies of the tracks."""
-    found, at = [], 0
-    while at + 8 <= len(data):
-        size = int.from_bytes(data[at + 4 : at + 8], "big")
-        if data[at : at + 4] == b"MTrk":
-            found.append(data[at + 8 : at + 8 + size])
-        at += 8 + size
-    return found
 
 
 def parse(data: bytes, file: PromptFile) -> mido.MidiFile:
@@ -75,17 +52,17 @@ def timed(track) -> list[tuple[int, mido.Message]]:
 
 @pytest.mark.parametrize("title", FILES)
 def test_a_prompt_keeps_its_bytes_and_the_continuation_begins_at_its_end(done, title):
-    file, (continuation, written) = FILES[title], done[title]
-    assert written.notice == ""
-    end, old, new = written.prompt_end, file.tracks, chunks(written.data)
+    file, (continuation, (data, end, notice)) = FILES[title], done[title]
+    assert notice == ""
+    old, new = file.tracks, chunks(data)
     assert end % file.beat == 0
     for events, body in zip(old, new, strict=False):
         assert body.startswith(track_bytes([row for row in events if row[0] < end]))
-    parsed = parse(written.data, file)
+    parsed = parse(data, file)
     assert len(parsed.tracks) == len(new) >= len(old)
     assert parsed.type == (file.format if len(new) == len(old) else 1)
     if file.between:
-        assert written.data.count(file.between) == len(old) - 1
+        assert data.count(file.between) == len(old) - 1
 
     sounding, added = Counter(), Counter()
     for number, track in enumerate(parsed.tracks):
@@ -109,7 +86,7 @@ def test_a_prompt_keeps_its_bytes_and_the_continuation_begins_at_its_end(done, t
     )
     assert added == expected
     assert expected
-    assert loads(written.data).num_notes == loads(file.data()).clip(0, end).num_notes + sum(
+    assert loads(data).num_notes == loads(file.data()).clip(0, end).num_notes + sum(
         expected.values()
     )
 
@@ -117,11 +94,11 @@ def test_a_prompt_keeps_its_bytes_and_the_continuation_begins_at_its_end(done, t
 @pytest.mark.parametrize("title", [title for title, file in FILES.items() if file.bars is None])
 def test_a_whole_prompt_keeps_all_its_events(done, title):
     """Only ends of notes may move, to where a key is struck again."""
-    file, (_, written) = FILES[title], done[title]
+    file, (_, (data, end, _)) = FILES[title], done[title]
     tracks = parse(file.data(), file).tracks
-    for old, track in zip(tracks, parse(written.data, file).tracks, strict=False):
+    for old, track in zip(tracks, parse(data, file).tracks, strict=False):
         for tick, message in timed(old):
-            assert tick < written.prompt_end or message.type != "note_on" or not message.velocity
+            assert tick < end or message.type != "note_on" or not message.velocity
         kept = Counter(str(row) for row in timed(track))
         assert not Counter(str(row) for row in timed(old) if not row[1].is_meta) - kept
 
@@ -138,13 +115,13 @@ PARTS = {  # for the added notes, their track in the file and their channel, wit
 
 @pytest.mark.parametrize("title", PARTS)
 def test_notes_go_to_the_part_of_their_role_or_to_a_track_of_their_own(done, title):
-    _, written = done[title]
+    _, (data, end, _) = done[title]
     found, programs = set(), {}
-    for number, track in enumerate(parse(written.data, FILES[title]).tracks):
+    for number, track in enumerate(parse(data, FILES[title]).tracks):
         for tick, message in timed(track):
             if message.type == "program_change":
                 programs[message.channel] = message.program
-            if tick >= written.prompt_end and message.type == "note_on":
+            if tick >= end and message.type == "note_on":
                 found.add((number, message.channel))
     assert found == set(PARTS[title])
     assert {part: programs.get(part[1], 0) for part in found if part[1] != 9} == {

@@ -127,7 +127,6 @@ def test_draws_follow_the_probabilities_and_never_leave_them():
         {"min_p": -0.1},
         {"typical_p": 0},
         {"typical_p": "usual"},
-        {"max_bar_repeats": 0},
         {"max_notes": 0},
         {"max_notes": True},
         {"max_notes": [2, "all"]},

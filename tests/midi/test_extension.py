@@ -10,7 +10,7 @@ import pytest
 
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track, extend, loads, notes_from
-from tests.generation.kept_prompts import BAR, FILES, PromptFile, notes, scale
+from tests.generation.builders import BAR, FILES, PromptFile, notes, scale
 
 END = 2 * BAR
 

@@ -6,6 +6,8 @@ from fractions import Fraction
 import pytest
 import torch
 
+from musicgen.tokenization.grammar import NEVER
+
 
 def remi_error(names, settings, *, complete):
     """The first error in a sequence of REMI token names; None if it is valid."""
@@ -198,9 +200,12 @@ def random_walk(tokenizer, num_rows, steps, seed):
     preference += 3 * (closing_bias(tokenizer) > 0) * torch.rand(num_rows, 1, generator=random)
     bias = closing_bias(tokenizer)
     state = grammar.start(torch.empty(num_rows, 0, dtype=torch.long))
+    state = grammar.between(state, end=NEVER)
     columns, positions = [], []
     while not state.finished.all():
-        allowed = grammar.allowed(state, end=len(columns) >= steps)
+        if len(columns) >= steps:
+            state = grammar.between(state)
+        allowed = grammar.allowed(state)
         assert allowed.dtype == torch.bool
         assert allowed.shape == (num_rows, size)
         assert allowed.any(dim=1).all()

@@ -255,7 +255,7 @@ def test_before_a_given_time_only_silence_fills_the_frames():
     tokens = torch.from_numpy(chorale.encode(SCORE)[:-1])[None]  # five frames
 
     def allowed(row, until):
-        mask = grammar.allowed(grammar.start(row), not_before=torch.tensor([until]))[0]
+        mask = grammar.allowed(grammar.between(grammar.start(row), until))[0]
         return {
             chorale.vocabulary.token(i).partition("_")[0] for i in mask.nonzero()[:, 0].tolist()
         }

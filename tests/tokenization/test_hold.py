@@ -8,6 +8,7 @@ import torch
 
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import METRES, REMI, Groove2Groove
+from musicgen.tokenization.grammar import NEVER
 
 TOKENIZER = REMI(time_signatures=METRES, max_bars=40)
 BEAT = 480
@@ -28,9 +29,10 @@ def walk(tokens: torch.Tensor, *, tempo: bool, metre: bool, rows: int = 32, step
     """The names of uniformly drawn tokens after a prompt. [rows][steps]"""
     grammar, names = TOKENIZER.grammar(), TOKENIZER.vocabulary
     state = grammar.hold(grammar.start(tokens[None].expand(rows, -1)), tempo=tempo, metre=metre)
+    state = grammar.between(state, end=NEVER)
     drawn, generator = [], torch.Generator().manual_seed(0)
     for _ in range(steps):
-        allowed = grammar.allowed(state, end=False)
+        allowed = grammar.allowed(state)
         assert allowed.any(dim=1).all()
         token = torch.multinomial(allowed.double(), 1, generator=generator)[:, 0]
         state = grammar.advance(state, token)

@@ -14,6 +14,7 @@ from musicgen.tokenization.chords.progression import (
     repeated,
 )
 from musicgen.tokenization.chords.symbols import CHORDS
+from musicgen.tokenization.grammar import NEVER
 
 SPELLINGS = {
     "M": "C CM Cmaj C6 C69 C6/9 Cadd9 C(add9) C5 C2 C/E C6/E",
@@ -138,12 +139,15 @@ def test_each_chord_comes_at_its_time_and_no_other(tokenizer, metre, bar, hold, 
         state = grammar.close(state, torch.full((len(progressions),), (1 + num_bars) * bar))
     random = torch.Generator().manual_seed(0)
     preference = 2 * torch.randn(len(progressions), size, generator=random)
+    state = grammar.between(state, end=NEVER)
     columns, soon_ends = [], torch.zeros(size)
     for name, bonus in {"Bar": 4.0, "Beat": 3.0, "EOS": 9.0}.items():
         ids = tokenizer.families[name]
         soon_ends[ids.start : ids.stop] = bonus
     while not state.finished.all():
-        allowed = grammar.allowed(state, end=len(columns) > 100)
+        if len(columns) > 100:
+            state = grammar.between(state)
+        allowed = grammar.allowed(state)
         assert allowed.any(dim=1).all()
         logits = preference + torch.randn(preference.shape, generator=random)
         logits += soon_ends * (len(columns) > 100)

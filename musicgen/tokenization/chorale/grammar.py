@@ -45,7 +45,7 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         self.bos = vocabulary.id("BOS")
         self.silence = vocabulary.id("Silence")
         self.families = families
-        self.pitches = self.note_ons = families["Pitch"]
+        self.pitches = families["Pitch"]
         self.limit = limit
         self.may_be_parallel = True
         self.arrangements = Arrangements(len(vocabulary), families)

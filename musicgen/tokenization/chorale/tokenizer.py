@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from musicgen.errors import UserError
+from musicgen.errors import ParameterError, UserError
 from musicgen.midi import Score, Track
 from musicgen.tokenization.base import Losses, Rng, Tokenizer
 from musicgen.tokenization.chorale.arrangement import (
@@ -29,7 +30,6 @@ from musicgen.tokenization.chorale.frames import (
     voices_of_tracks,
 )
 from musicgen.tokenization.chorale.grammar import ChoraleGrammar
-from musicgen.tokenization.gap import Gap
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_float, check_int
 
@@ -186,18 +186,45 @@ class Chorale(Tokenizer):
         moved = lead(frames, voices, complete=complete, empty=self.families["Empty"].start)
         return self._join(self.families["Lead"][LEADING.index(list(voices))], moved, complete)
 
-    def roles(self, score: Score, kept: Sequence[int]) -> list[int | None]:
+    def keep_parts(
+        self, score: Score, names: Sequence[str], start: int
+    ) -> tuple[IntArray, list[int | None]]:
+        if not self.families["Lead"]:
+            raise UserError(
+                "this model has not learned keep=; take one that was trained with "
+                "tokenizer.lead_probability above 0, such as checkpoint=bach-chorales"
+            )
+        kept = [find_voice(name) for name in names]
+        if None in kept or len(set(kept)) == NUM_VOICES:
+            expected = f"expected one to three of {', '.join(VOICES)}"
+            raise ParameterError("keep", ",".join(names), expected)
+        leading = [voice in kept for voice in range(NUM_VOICES)]
+        voices = self._voices(score, leading)
+        named = [
+            replace(track, name=VOICES[voice])
+            for track, voice in zip(score.tracks, voices, strict=True)
+            if voice is not None
+        ]
+        ids = self.lead(self.encode(replace(score, tracks=named)), leading)
+        first = 1 + NUM_VOICES * (LEAD + start)
+        if ids[0] not in self.families["Lead"] or first >= len(ids) - 1:
+            raise UserError("nothing is left to write: the parts that are kept have ended")
+        of_leading = np.resize(leading, len(ids) - 1 - first)
+        ids[first:-1] = np.where(of_leading, ids[first:-1], -1)
+        return ids, voices
+
+    def _voices(self, score: Score, leading: Sequence[bool]) -> list[int | None]:
+        """Return the voice of each track of a score, None for drums and empty tracks."""
         sung = [i for i, t in enumerate(score.tracks) if len(t.notes) and not t.is_drum]
-        parts = [score.tracks[i] for i in sung]
-        names = [part.name for part in parts]
+        parts, kept = [score.tracks[i].notes for i in sung], np.flatnonzero(leading).tolist()
+        names = [score.tracks[i].name for i in sung]
         if len(parts) == len(kept) and None in [find_voice(name) for name in names]:
-            heights = [-float(part.notes["pitch"].mean()) for part in parts]
+            heights = [-float(notes["pitch"].mean()) for notes in parts]
             highest = np.argsort(heights, kind="stable").tolist()
-            found = [voice for _, voice in sorted(zip(highest, sorted(kept), strict=True))]
+            found = [voice for _, voice in sorted(zip(highest, kept, strict=True))]
         else:
-            onsets = [part.notes["onset"] for part in parts]
-            pitches = [part.notes["pitch"] for part in parts]
-            voices = voices_of_tracks(names, pitches, onsets)
+            columns = ([notes[name] for notes in parts] for name in ("pitch", "onset"))
+            voices = voices_of_tracks(names, *columns)
             if voices is None:
                 raise UserError(
                     f"{len(parts)} tracks that are not voices: give a file with a track for each "
@@ -206,46 +233,8 @@ class Chorale(Tokenizer):
             found = voices
         if missing := [VOICES[voice].lower() for voice in kept if voice not in found]:
             raise UserError(f"no note of {' or '.join(missing)}, which is to be kept")
-        roles: list[int | None] = [None] * len(score.tracks)
-        for i, voice in zip(sung, found, strict=True):
-            roles[i] = voice
-        return roles
-
-    def gaps(
-        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], bar_length: int
-    ) -> list[Gap]:
-        if all(written):
-            missing = max(0, start - self._num_frames(tokens))
-            silence = np.full(NUM_VOICES * missing, self.vocabulary.id("Silence"))
-            before = np.append(self.until_end(tokens), silence)[: 1 + NUM_VOICES * start]
-            return [Gap(before, start, end, end)]
-        if not self.families["Lead"]:
-            raise UserError(
-                "this model has not learned keep=; take one that was trained with "
-                "tokenizer.lead_probability above 0, such as checkpoint=bach-chorales"
-            )
-        leading = [not voice for voice in written]
-        moved = self.lead(tokens, leading)
-        first, last = (1 + NUM_VOICES * (LEAD + frame) for frame in (start, end))
-        coming = moved[first : min(last, len(moved) - 1)]
-        if not len(coming):
-            raise UserError("nothing is left to write there: the parts that are kept have ended")
-        given = np.where(np.resize(leading, len(coming)), coming, -1)
-        return [Gap(moved[:first], start, end, end, given)]
-
-    def close_gap(
-        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], filled: IntArray
-    ) -> IntArray:
-        silence, voices = self.vocabulary.id("Silence"), np.array(written)
-        own, _ = self._read_frames(tokens)
-        frames = np.full((max(end, len(own)), NUM_VOICES), silence)
-        frames[: len(own)] = own
-        new, _ = self._read_frames(filled)
-        new = new[start:end]
-        new = np.where(new == self.families["Empty"].start, silence, new)
-        frames[start : start + len(new), voices] = new[:, voices]
-        sounding = np.flatnonzero((frames != silence).any(axis=1))
-        return self._join(self.vocabulary.id("BOS"), frames[: max(sounding, default=-1) + 1], True)
+        voice_of = dict(zip(sung, found, strict=True))
+        return [voice_of.get(i) for i in range(len(score.tracks))]
 
     def _read_frames(self, tokens: IntArray) -> tuple[IntArray, bool]:
         """Return the tokens of complete frames in plain order [F, 4], and whether EOS follows."""

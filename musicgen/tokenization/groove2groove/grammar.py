@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from musicgen.errors import ParameterError
-from musicgen.tokenization.gap import Gap
 from musicgen.tokenization.grammar import (
     NEVER,
     Grammar,
@@ -19,9 +18,6 @@ from musicgen.tokenization.grammar import (
     cumulate,
     latest,
     latest_rows,
-    next_kept,
-    num_before,
-    padded_rows,
 )
 from musicgen.tokenization.groove2groove.note_events import NUM_KEYS, STEPS_PER_BEAT
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
@@ -32,17 +28,6 @@ class GrooveState(GrammarState):
     """The state of Groove2Groove sequences."""
 
     ends: Tensor  # time by which each voice (track and key) must end, 0 if silent [B, num_voices]
-
-
-@dataclass
-class GrooveGapState(GrooveState):
-    """The state of sequences that fill a gap."""
-
-    exact: Tensor  # whether a voice ends no earlier, as a kept note does [B, num_voices]
-    silent_by: Tensor  # time by which other notes end [B]
-    kept: Tensor  # onset, voice and end of notes, then NEVER [B, N, 3]
-    num_kept: Tensor  # of which so many have come [B]
-    writes: Tensor  # which voices have other notes [B, num_voices]
 
 
 class GrooveGrammar(Grammar[GrooveState]):
@@ -66,8 +51,7 @@ class GrooveGrammar(Grammar[GrooveState]):
     ) -> None:
         super().__init__(vocabulary)
         self.bos = vocabulary.id("BOS")
-        self.note_ons = families["NoteOn"]
-        self.num_voices = len(self.note_ons)
+        self.num_voices = len(families["NoteOn"])
         self.shifts = families["TimeShift"]
         self.longest_shift = self.shifts.stop - 1
         self.limit = limit
@@ -99,29 +83,6 @@ class GrooveGrammar(Grammar[GrooveState]):
         fields["limit"] = torch.full_like(fields["limit"], self.limit)
         return GrooveState(**fields, ends=ends)
 
-    def fill(self, state: GrooveState, gaps: Sequence[Gap]) -> GrooveGapState:
-        kept = padded_rows([gap.kept for gap in gaps])
-        ends = state.ends.clone()
-        exact = torch.zeros_like(ends, dtype=torch.bool)
-        for row, gap in enumerate(gaps):
-            onset, voice, end = torch.from_numpy(gap.kept).unbind(1)
-            # What sounds now ends with the gap, and before its voice is kept.
-            latest = torch.full_like(ends[row], gap.silent_by)
-            coming = onset >= gap.start
-            latest.scatter_reduce_(0, voice[coming], onset[coming], "amin")
-            ends[row] = torch.minimum(ends[row], latest)
-            sounds = ~coming & (end >= gap.start)
-            ends[row, voice[sounds]], exact[row, voice[sounds]] = end[sounds], True
-        writes = torch.from_numpy(np.stack([gap.writes for gap in gaps]))
-        return GrooveGapState(
-            **{**vars(state), "ends": ends},
-            exact=exact,
-            silent_by=torch.tensor([gap.silent_by for gap in gaps]),
-            kept=kept,
-            num_kept=num_before(kept, gaps),
-            writes=writes.repeat_interleave(NUM_KEYS, dim=1),
-        )
-
     def close(self, state: GrooveState, limit: Tensor) -> GrooveState:
         state = super().close(state, limit)
         return replace(state, ends=torch.minimum(state.ends, state.limit[:, None]))
@@ -142,10 +103,8 @@ class GrooveGrammar(Grammar[GrooveState]):
 
         lowest_on = np.where(begun & ~is_due, np.where(after_on, last + 1, 0), num_voices)
         np.logical_and(~sounding, self._voices >= lowest_on, out=on)
-        possible = on.copy()
         if self._max_notes is not None:
-            counted = sounding & ~s["exact"] if "exact" in s else sounding
-            num_sounding = counted.reshape(len(last), num_voices // NUM_KEYS, NUM_KEYS).sum(-1)
+            num_sounding = sounding.reshape(len(last), num_voices // NUM_KEYS, NUM_KEYS).sum(-1)
             full = num_sounding >= self._max_notes.numpy()
             on &= ~full.repeat(NUM_KEYS, axis=1)
 
@@ -159,15 +118,6 @@ class GrooveGrammar(Grammar[GrooveState]):
         np.logical_and(may_shift, self._forward > tick, out=shift)
         # Without a note to close there, nothing can follow at the limit.
         shift &= time - tick + self._forward < next_end + any_sounding
-        if isinstance(state, GrooveGapState):
-            due, voice, _ = next_kept(s)
-            now = due == time
-            is_kept = now & (self._voices == voice)
-            on &= s["writes"] & ~(now & (self._voices >= voice))
-            on |= possible & is_kept
-            off &= ~s["exact"] | (ends == time)
-            shift &= time - tick + self._forward <= due
-
         others[:, :1] = ~any_sounding & (after_off | after_bos)  # EOS
         others[:, 1:2] = ~begun  # BOS
         others[:, 2:] = False
@@ -188,21 +138,8 @@ class GrooveGrammar(Grammar[GrooveState]):
         time = torch.where(self._is_shift(tokens), arrival, state.time)
         end = torch.minimum(time[:, None] + self.max_durations, state.limit[:, None])
         changed = self._next_fields(state, tokens, time)
-        if isinstance(state, GrooveGapState):
-            onset, voice, kept_end = next_kept(vars(state))
-            is_kept = (onset == state.time[:, None]) & (voice == tokens[:, None])
-            end = torch.where(is_kept, kept_end, torch.minimum(end, self._latest_ends(state)))
-            changed["exact"] = torch.where(toggled, is_kept, state.exact)
-            changed["num_kept"] = state.num_kept + is_kept[:, 0]
         begun = torch.where((tokens < self.num_voices)[:, None], end, 0)
         return replace(state, **changed, ends=torch.where(toggled, begun, state.ends))
-
-    def _latest_ends(self, state: GrooveGapState) -> Tensor:
-        """Return the time by which voices end: with the gap, and before they are kept. [B, V]."""
-        onsets, voices, _ = state.kept[:, :-1].unbind(2)
-        coming = (onsets > state.time[:, None]) & (onsets < NEVER)
-        ends = state.silent_by[:, None].expand(-1, self.num_voices).clone()
-        return ends.scatter_reduce(1, voices.where(coming, 0), onsets.where(coming, NEVER), "amin")
 
     def _scan(self, state: GrooveState, tokens: Tensor) -> GrooveState:
         shifts = self._is_shift(tokens)

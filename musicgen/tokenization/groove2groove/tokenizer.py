@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from musicgen.midi import NOTE, Score, Track, sort_notes
 from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Rng, Tokenizer
-from musicgen.tokenization.gap import Gap
 from musicgen.tokenization.groove2groove.grammar import GrooveGrammar
 from musicgen.tokenization.groove2groove.instruments import (
     DEFAULT_TRACKS,
@@ -237,24 +236,6 @@ class Groove2Groove(Tokenizer):
         if not complete:
             events = events[events < last * 2 * self.events.num_voices]
         return self._frame(events, end=complete)
-
-    def gaps(
-        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], bar_length: int
-    ) -> list[Gap]:
-        tokens = self.until_end(tokens)
-        times = self.times(tokens)
-        voice, onset, release = self.events.notes(tokens, times, int(times[-1]))
-        kept = np.stack([onset, voice, release], axis=1)[(release >= start) & (onset < end)]
-        kept = kept[np.lexsort((kept[:, 1], kept[:, 0]))]
-        before, writes = tokens[: max(1, np.searchsorted(times, start))], np.array(written)
-        each = range(start, end, bar_length) if (kept[:, 0] >= start).any() else [start]
-        ends = [*each[1:], end]
-        return [
-            Gap(
-                before if begin == start else before[:0], begin, stop, end, kept=kept, writes=writes
-            )
-            for begin, stop in zip(each, ends, strict=True)
-        ]
 
     def _frame(self, events: IntArray, *, end: bool) -> IntArray:
         """Return sorted events as ids after BOS, and before EOS at the end of a piece."""

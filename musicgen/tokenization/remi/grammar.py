@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from musicgen.tokenization.gap import Gap
 from musicgen.tokenization.grammar import (
     NEVER,
     Grammar,
@@ -19,8 +18,6 @@ from musicgen.tokenization.grammar import (
     cumulate,
     latest,
     latest_rows,
-    next_kept,
-    num_before,
     padded_rows,
 )
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
@@ -58,15 +55,6 @@ class REMIState(GrammarState):
     hold_metre: Tensor  # whether the metre stays
 
 
-@dataclass
-class REMIGapState(REMIState):
-    """The state of sequences that fill a gap."""
-
-    silent_by: Tensor  # first grid step behind the gap
-    kept: Tensor  # step, and ranks of pitch, velocity and duration, of notes, then NEVER [B, N, 4]
-    num_kept: Tensor  # of which so many have come
-
-
 class REMIGrammar(Grammar[REMIState]):
     """Bars of ascending Beats with content: changes of chord and tempo, then ascending notes.
 
@@ -83,7 +71,6 @@ class REMIGrammar(Grammar[REMIState]):
     ) -> None:
         super().__init__(vocabulary)
         self.families, self.max_bars = families, max_bars
-        self.note_ons, self.bar_lines = families["Pitch"], families["Bar"]
         self.longest_bar = int(bar_lengths.max())
         size = len(vocabulary)
         follow = torch.zeros(size, size, dtype=torch.bool)
@@ -153,15 +140,6 @@ class REMIGrammar(Grammar[REMIState]):
         free = torch.tensor([len(each) == 0 for each in progressions])
         return replace(state, chords=state.chords & free, progression=padded_rows(progressions))
 
-    def fill(self, state: REMIState, gaps: Sequence[Gap]) -> REMIGapState:
-        kept = padded_rows([gap.kept for gap in gaps])
-        return REMIGapState(
-            **vars(state),
-            silent_by=torch.tensor([gap.silent_by for gap in gaps]),
-            kept=kept,
-            num_kept=num_before(kept, gaps),
-        )
-
     def _allowed(self, state: REMIState) -> Tensor:
         s = state.arrays()
         last, time, limit = (s[name][:, None] for name in ("last", "time", "limit"))
@@ -169,7 +147,7 @@ class REMIGrammar(Grammar[REMIState]):
         mask = self._follow_array[s["last"]]  # [B, V], a copy
         longest = 2 * (limit - time)  # in half grid steps
         mask[:, self._slices["Duration"]] &= ranks["Duration"] < longest
-        if self._in_note[s["last"]].all() and not isinstance(state, REMIGapState):
+        if self._in_note[s["last"]].all():
             # Only a velocity or a duration may follow; what limits other tokens is not needed.
             return torch.from_numpy(mask)
 
@@ -185,11 +163,9 @@ class REMIGrammar(Grammar[REMIState]):
         mask &= ~must | (self._family_array == self._numbers["Chord"])
         higher = ranks["Pitch"] > s["pitch"][:, None]
         mask[:, self._slices["Pitch"]] &= (ends <= 2 * time) & higher
-        if isinstance(state, REMIGapState):
-            due = np.minimum(due, self._keep_notes(mask, s))
 
         # A Beat needs content: a change of tempo or chord, or else a pitch that is silent by then.
-        # None, nor the bar's end, may pass the next chord of a progression or the next kept note.
+        # None, nor the bar's end, may pass the next chord of a progression.
         any_change = new_tempo.any(axis=1) | new_chord.any(axis=1)
         silent = np.where(any_change, 0, (ends.min(axis=1) + 1) // 2)[:, None]
         ready = np.minimum(silent, due)
@@ -206,26 +182,6 @@ class REMIGrammar(Grammar[REMIState]):
         mask[:, self._slices["Bar"]] &= bar & (~held | (ranks["Bar"] == s["metre"][:, None]))
         mask[:, self._slices["EOS"]] &= complete
         return torch.from_numpy(mask)
-
-    def _keep_notes(self, mask: NDArray[np.bool_], s: Mapping[str, Any]) -> IntArray:
-        """Restrict the notes of a mask [B, V] to those that a gap allows.
-
-        Returns:
-            The step of the next note that is kept. [B, 1]
-        """
-        ranks, time, last_pitch = self._rank_arrays, s["time"][:, None], s["pitch"][:, None]
-        step, pitch, velocity, duration = next_kept(s)
-        now = step == time
-        is_kept = now & (last_pitch == pitch)
-        mask[:, self._slices["Pitch"]] &= ~now | (ranks["Pitch"] <= pitch)
-        mask[:, self._slices["Velocity"]] &= ~is_kept | (ranks["Velocity"] == velocity)
-        # Others end with the gap, and before their pitch is kept.
-        steps, pitches = s["kept"][:, :, 0], s["kept"][:, :, 1]
-        again = (pitches == last_pitch) & (steps > time)
-        end = np.where(again, steps, s["silent_by"][:, None]).min(axis=1, keepdims=True)
-        free = ranks["Duration"] < 2 * (end - time)
-        mask[:, self._slices["Duration"]] &= np.where(is_kept, ranks["Duration"] == duration, free)
-        return step
 
     def _time_tokens(self, state: REMIState, until: Tensor) -> Tensor:
         is_beat = self._is("Beat", self.family)
@@ -258,10 +214,6 @@ class REMIGrammar(Grammar[REMIState]):
             "chord": np.where(chord, rank, s["chord"]),
             "metre": np.where(bar, rank, s["metre"]),
         }
-        if isinstance(state, REMIGapState):
-            step, kept_pitch, *_ = next_kept(s)
-            is_kept = (step[:, 0] == time) & (kept_pitch[:, 0] == last_pitch)
-            changed["num_kept"] = s["num_kept"] + (duration & is_kept)
         fields = {name: torch.from_numpy(array) for name, array in changed.items()}
         now = torch.from_numpy(time)
         return replace(state, **self._next_fields(state, tokens, now), **fields)

@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.errors import ParameterError, UserError
+from musicgen.errors import ParameterError
 from musicgen.midi import NOTE, TEMPO, Marker, Score, Track, pitch_name
 from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Rng, Tokenizer
 from musicgen.tokenization.chords.symbols import CHORDS, NO_CHORD, QUALITIES, chord_index
-from musicgen.tokenization.gap import Gap
 from musicgen.tokenization.quantization import (
     GridNotes,
     find_changes,
@@ -259,58 +258,6 @@ class REMI(Tokenizer):
     ) -> IntArray:
         start = int(starts[0, 0])
         return tokens[start : start + length].astype(np.int64)
-
-    def gaps(
-        self, tokens: IntArray, start: int, end: int, written: Sequence[bool], bar_length: int
-    ) -> list[Gap]:
-        tokens = self.until_end(tokens)
-        bar = np.append(self.families["Bar"].start, tokens[within(tokens, self.families["Bar"])])[
-            -1
-        ]
-        length = self.metres.lengths[bar - self.families["Bar"].start]
-        missing = max(0, -(-(end - self.end_time(tokens)) // length))
-        tokens = np.append(tokens, np.full(missing, bar))  # empty bars at the end are not encoded
-        edges, starts = self._bar_edges(tokens)
-        first, last = np.searchsorted(starts, (start, end)).tolist()
-        if (starts[first], starts[last]) != (start, end):
-            metres = ", ".join(self.metres.names)
-            raise UserError(f"the bars to write are none of this model's, which are in {metres}")
-        kept = self._kept_notes(tokens, start, end)
-        one_metre = len(set(tokens[edges[first:last]].tolist())) == 1
-        each = [first] if one_metre and not len(kept) else range(first, last)
-        gaps = list[Gap]()
-        for bar, following in zip(each, [*each[1:], last], strict=True):
-            begin, stop = edges[bar] if gaps else 0, edges[bar] + 1
-            if bar == 0:
-                stop = self._end_of_frame(tokens)
-            span = int(starts[bar]), int(starts[following])
-            gaps.append(Gap(tokens[begin:stop], *span, end, kept=kept))
-        return gaps
-
-    def _kept_notes(self, tokens: IntArray, start: int, end: int) -> IntArray:
-        """Return step, and ranks of pitch, velocity and duration, of the notes of a time. [N, 4]"""
-        times = self.times(tokens)
-        at = np.flatnonzero(
-            within(tokens, self.families["Pitch"]) & (times >= start) & (times < end)
-        )
-        names = "Pitch", "Velocity", "Duration"
-        ranks = [tokens[at + i] - self.families[name].start for i, name in enumerate(names)]
-        return np.stack([times[at], *ranks], axis=1)
-
-    def _end_of_frame(self, tokens: IntArray) -> int:
-        """Return how many tokens come before the first pitch or the second beat."""
-        frame = np.any([within(tokens, self.families[name]) for name in ("Chord", "Tempo")], axis=0)
-        begins = tokens[1:2] == self.families["Beat"].start and frame[2:3].any()
-        return 2 + int(frame[2:4].sum()) if begins else 1
-
-    def _bar_edges(self, tokens: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the indices of the Bars of ids without EOS, and their steps, then of the end."""
-        bars = np.flatnonzero(within(tokens, self.families["Bar"]))
-        lengths = self.metres.lengths[tokens[bars] - self.families["Bar"].start]
-        return np.append(bars, len(tokens)), np.concatenate([[0], np.cumsum(lengths)])
-
-    def end_time(self, tokens: IntArray) -> int:
-        return int(self._bar_edges(self.until_end(tokens))[1][-1])
 
     def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
         """Return the ids from a bar on, which begins with the chord and the tempo in force."""

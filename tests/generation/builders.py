@@ -1,10 +1,24 @@
-"""MIDI files as lists of events, whose bytes are known without a parser."""
+"""Small untrained models, and MIDI files as lists of events, whose bytes are known."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
+import torch
 from mido.midifiles.meta import encode_variable_int
+
+from musicgen.attention import FAVOR, LinearAttention
+from musicgen.composer import compose_groove, compose_pop
+from musicgen.generation.model import MusicModel
+from musicgen.generation.prompts import make_prompt
+from musicgen.generation.request import GenerationRequest
+from musicgen.generation.sampler import Sampler
+from musicgen.models import Transformer
+from musicgen.position import SineSPE
+from musicgen.tokenization import METRES, REMI, Groove2Groove
 
 BEAT, BAR = 480, 1920
 END_OF_TRACK = b"\xff\x2f\x00"
@@ -42,6 +56,17 @@ def track_bytes(events: EventList) -> bytes:
         out += bytes(encode_variable_int(tick - last)) + event
         last = tick
     return out
+
+
+def chunks(data: bytes) -> list[bytes]:
+    """The bodies of the tracks."""
+    found, at = [], 0
+    while at + 8 <= len(data):
+        size = int.from_bytes(data[at + 4 : at + 8], "big")
+        if data[at : at + 4] == b"MTrk":
+            found.append(data[at + 8 : at + 8 + size])
+        at += 8 + size
+    return found
 
 
 def notes(*rows, channel=0, length=BEAT, off=None) -> EventList:
@@ -148,3 +173,36 @@ FILES = {
         ]
     ),
 }
+
+
+SCORES = {"remi": compose_pop(0, 1), "groove2groove": compose_groove(0, "bossa", 0, 0)}
+TOKENIZERS = {"remi": REMI(), "groove2groove": Groove2Groove()}
+READERS = {**TOKENIZERS, "remi_metres": REMI(time_signatures=METRES)}
+
+
+def small_model(tokenizer, position=None, attention=None) -> Transformer:
+    torch.manual_seed(0)
+    return Transformer(
+        len(tokenizer.vocabulary),
+        dim=16,
+        num_layers=2,
+        num_heads=2,
+        ff_dim=32,
+        position=position or partial(SineSPE, num_realizations=8),
+        attention=attention or partial(LinearAttention, feature_map=FAVOR),
+        init_std=0.3,
+    ).eval()
+
+
+def music_model(tokenizer, chords="none") -> MusicModel:
+    content = SimpleNamespace(config={"loader": {"length": 64, "chords": chords}}, sampling=None)
+    return MusicModel(small_model(tokenizer), tokenizer, content, Path("model.ckpt"))
+
+
+def run(tokenizer, model=None, prompts=None, **kwargs):
+    prompts = prompts or [make_prompt(tokenizer, SCORES[tokenizer.name], "p", 2)]
+    if "total_tokens" not in kwargs:
+        kwargs = {"bars": 2, **kwargs}
+    request = GenerationRequest(**kwargs)
+    done = Sampler(model or small_model(tokenizer), tokenizer, request).continuations(prompts)
+    return sorted(done, key=lambda c: (c.prompt.name, c.sample))
