@@ -30,9 +30,9 @@ demo: $(STAMP) ## Train a small model for three minutes, continue music with it 
 	$(RUN) -m musicgen.report generated/demo/index.html generated/demo/three_minutes generated/demo/pop-piano-small
 	@echo "Open generated/demo/index.html to see and hear what both models wrote from the same bars; and evaluated/demo/index.html for the verdict on yours"
 
-export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs/... TO=folder [FORMAT=onnx DTYPE=int8]
+export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs/... TO=folder [FORMAT=onnx]
 	$(RUN) -m musicgen.pretrained "$(or $(FROM),latest)" "$(or $(TO),$(error give TO=FOLDER))" \
-	  $(addprefix --format ,$(FORMAT)) $(addprefix --dtype ,$(DTYPE))
+	  $(addprefix --format ,$(FORMAT))
 
 page: $(STAMP) ## Write a run as one HTML file that composes: make page FROM=outputs/... TO=song.html
 	$(RUN) -m musicgen.pretrained --format page "$(or $(FROM),latest)" "$(or $(TO),$(error give TO=song.html))"

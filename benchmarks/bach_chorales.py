@@ -32,14 +32,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("outputs/pretrained/bach"))
     args = parser.parse_args()
     if not args.measure:
-        run(
-            "-m",
-            "musicgen.pretrained",
-            trained(FOLDER.name, args.out),
-            FOLDER,
-            "--dtype",
-            "float16",
-        )
+        run("-m", "musicgen.pretrained", trained(FOLDER.name, args.out), FOLDER)
     rows = [*losses(args.out), *writing(args.out, args.prompts)]
     measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))
 

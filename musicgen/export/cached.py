@@ -1,6 +1,7 @@
 """Graphs of decoding steps without weights: made once for all models of an architecture.
 
-Some come with the package; others are kept in the user's cache folder, as making one takes seconds.
+Those of the shipped models come with the package: python -m musicgen.export.cached makes them.
+Others are kept in the user's cache folder, as making one takes seconds.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from musicgen.checkpoints import rebuild
 from musicgen.export.graph import step_graph
 from musicgen.export.step import RecurrentStep
 from musicgen.files import write_bytes
+from musicgen.package_data import PRETRAINED
+from musicgen.random import NoiseKey
 
 if TYPE_CHECKING:
     import onnx
@@ -78,7 +82,10 @@ def _paths(step: RecurrentStep) -> list[Path]:
 
 
 def architecture(model: nn.Module) -> str:
-    """Return a hash of a model's modules, with their settings and the shapes of their tensors."""
+    """Return a hash of a model's modules, with their settings and the shapes of their tensors.
+
+    A setting that is None or False counts as one that is not there.
+    """
     described = [
         (name, type(module).__qualname__, _settings(module))
         for name, module in model.named_modules()
@@ -90,12 +97,13 @@ def architecture(model: nn.Module) -> str:
 
 def _settings(module: nn.Module) -> dict[str, Any]:
     def plain(value: Any) -> Any:
-        if isinstance(value, Tensor | nn.Module):
+        if value is None or isinstance(value, Tensor | nn.Module):
             return None
         return getattr(value, "__qualname__", None) or repr(value)  # functions without addresses
 
     public = {k: v for k, v in vars(module).items() if not k.startswith("_") and k != "training"}
-    return {name: plain(value) for name, value in public.items()}
+    described = {name: plain(value) for name, value in public.items() if value is not False}
+    return {name: value for name, value in described.items() if value is not None}
 
 
 @functools.cache
@@ -106,3 +114,19 @@ def _code() -> str:
         for path in sorted((_PACKAGE / package).rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def main() -> None:
+    """Make one graph for each architecture of the package's models, and delete the others."""
+    kept = set()
+    for config in PRETRAINED.glob("*/config.json"):
+        model, _, _ = rebuild(config.parent)
+        path = SHIPPED / f"{architecture(model)}.onnx"
+        make_graph(RecurrentStep(model, NoiseKey((0,))), path)
+        kept.add(path)
+    for path in {*SHIPPED.glob("*.onnx")} - kept:
+        path.unlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,139 +1,87 @@
-"""A model as a folder for programs without torch: graph, tokenizer, and a manifest of both.
-
-`manifest.json` says all that such a program needs; see `docs/export.md`.
-"""
+"""A model as a folder for programs without torch: model.onnx, tokenizer.json and a README.md."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
-from torch import Tensor
+from torch import Tensor, equal
 
-from musicgen.checkpoints.card import CARD, CardFacts
-from musicgen.checkpoints.content import CheckpointContent
-from musicgen.checkpoints.folders import TOKENIZER, write_card
-from musicgen.export.graph import NEW, step_graph
-from musicgen.export.step import RINGS, RecurrentStep
-from musicgen.export.weights import DTYPES, store_weights
-from musicgen.files import write_bytes
+from musicgen.export.graph import step_graph
+from musicgen.export.step import RecurrentStep
+from musicgen.files import write_bytes, write_text
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.vocabulary import save_json
-from musicgen.validation import check_choice
 
-if TYPE_CHECKING:
-    import onnx
+README = """\
+# A symbolic-music model of musicgen as an ONNX graph
 
-GRAPH, MANIFEST = "model.onnx", "manifest.json"
+| file | content |
+|---|---|
+| `model.onnx` | one decoding step; its metadata has the state before the first token |
+| `tokenizer.json` | the tokenizer ({tokenizer}): its settings, and the tokens by id |
+
+A step takes a token of each row, its position and the state; it returns logits, and as `new.NAME`
+each tensor of the state that changes. A prompt is fed token by token; a piece begins with the ids
+{start}. Positions have the columns {coordinates}, counted from 0: `index` counts tokens, `time`
+grid steps ({steps_per_beat} a beat), `bar` bars and `beat` grid steps in the bar. In Python:
+
+```python
+import json
+
+import numpy as np
+import onnxruntime
+
+session = onnxruntime.InferenceSession("model.onnx")
+first = json.loads(session.get_modelmeta().custom_metadata_map["state"])
+state = {{
+    name: np.broadcast_to(np.array(each["value"], each["dtype"]), each["shape"])
+    for name, each in first.items()
+}}
+outputs = [output.name for output in session.get_outputs()]
 
 
-def write_onnx_folder(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    content: CheckpointContent,
-    folder: Path,
-    *,
-    dtype: str,
-    seed: int,
-    sampling: Mapping[str, Any],
-    facts: CardFacts | None,
-) -> None:
-    """Write a model's decoding step as a graph, with what a program needs to compose with it.
+def step(token, position):
+    \"\"\"Return the logits [V] after one more token of a single row.\"\"\"
+    inputs = {{"tokens": np.array([token]), "positions": np.array([position]), **state}}
+    found = dict(zip(outputs, session.run(outputs, inputs)))
+    state.update({{k.removeprefix("new."): x for k, x in found.items() if k != "logits"}})
+    return found["logits"][0]
+```
+"""
+
+
+def save_onnx(model: Transformer, tokenizer: Tokenizer, folder: Path, *, seed: int) -> None:
+    """Write a model's decoding step as a graph, its tokenizer, and how to decode with them.
 
     Args:
         model: in evaluation mode.
-        dtype: of the stored weights: float32, float16 or int8; computations are in fp32.
-        seed: of the noise of stochastic positional encodings.
-        sampling: settings of `SamplingParams` that suit the model.
-        facts: what the card says beside the checkpoint.
+        seed: of the noise of stochastic positional encodings, which the graph holds.
 
     Raises:
         UserError: the model cannot be exported, or the extra `onnx` is missing.
     """
-    check_choice("dtype", dtype, DTYPES)
-    step = RecurrentStep(model, NoiseKey((seed,)))
+    step = RecurrentStep(model, NoiseKey((seed,)), writes_rings=True)
     graph = step_graph(step)
-    store_weights(graph, dtype)
+    state = {name: _described(tensor) for name, tensor in step.template.tensors().items()}
+    graph.metadata_props.add(key="state", value=json.dumps(state))
     folder.mkdir(parents=True, exist_ok=True)
-    write_bytes(folder / GRAPH, graph.SerializeToString())
-    tokenizer.save(folder / TOKENIZER)
-    write_card(content, model.state_dict(), folder, facts)
-    manifest = {
-        "format_version": 1,
-        "dtype": dtype,
-        "card": CARD,
-        "sha256": {name: _sha256(folder / name) for name in (GRAPH, TOKENIZER, CARD)},
-        "vocabulary_size": len(tokenizer.vocabulary),
-        "training_length": content.config["loader"]["length"],
-        "sampling": dict(sampling),
-        "seed": seed,
-        **_signature(step, graph),
-        **_music(model, tokenizer),
-    }
-    save_json(manifest, folder / MANIFEST)  # the last file: with it, the folder is complete
+    write_bytes(folder / "model.onnx", graph.SerializeToString())
+    tokenizer.save(folder / "tokenizer.json")
+    text = README.format(
+        tokenizer=tokenizer.name,
+        start=tokenizer.start_tokens().tolist(),
+        coordinates=", ".join(f"`{name}`" for name in model.coordinate_names),
+        steps_per_beat=tokenizer.steps_per_beat,
+    )
+    write_text(folder / "README.md", text)
 
 
-def _signature(step: RecurrentStep, graph: onnx.ModelProto) -> dict[str, Any]:
-    """Describe inputs and outputs, with the first value of each tensor of the state."""
-    state = step.template.tensors()
-    made = {each.name for each in graph.graph.output}
-    inputs: list[dict[str, Any]] = [
-        {"name": "tokens", "dtype": "int64", "shape": ["batch"]},
-        {
-            "name": "positions",
-            "dtype": "int64",
-            "shape": ["batch", step.model.num_position_columns],
-        },
-    ]
-    outputs = [
-        {
-            "name": "logits",
-            "dtype": "float32",
-            "shape": ["batch", step.model.embedding.num_embeddings],
-        }
-    ]
-    for name, tensor in state.items():
-        each = {
-            "dtype": str(tensor.dtype).removeprefix("torch."),
-            "shape": ["batch", *tensor.shape[1:]],
-        }
-        inputs.append({"name": name, **each, "initial": _initial(tensor[0])})
-        if name in RINGS:
-            source, axis = RINGS[name]
-            inputs[-1]["written"] = {"from": source, "axis": axis}
-        if NEW + name in made:
-            outputs.append({"name": NEW + name, **each, "becomes": name})
-    return {"inputs": inputs, "outputs": outputs}
-
-
-def _initial(row: Tensor) -> Any:
-    """Return the number that fills a row, or else its numbers as nested lists."""
-    first = row.flatten()[0]
-    return first.item() if torch.equal(row, first.expand_as(row)) else row.tolist()
-
-
-def _music(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Describe tokens, their coordinates and the grammar."""
-    return {
-        "tokenizer": tokenizer.name,
-        "families": {name: [ids.start, ids.stop] for name, ids in tokenizer.families.items()},
-        "pad": tokenizer.vocabulary.pad_id,
-        "start_tokens": tokenizer.start_tokens().tolist(),
-        "steps_per_beat": tokenizer.steps_per_beat,
-        "coordinates": list(model.coordinate_names),
-        "coordinates_of_tokens": {
-            name: values.tolist()
-            for name, values in tokenizer.changes.items()
-            if name in model.coordinate_names
-        },
-        "grammar": tokenizer.grammar().tables(),
-    }
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _described(tensor: Tensor) -> dict[str, Any]:
+    """Describe the state of a row before its first token: one number, or else all of them."""
+    first = tensor.flatten()[0]
+    value = first.item() if equal(tensor, first.expand_as(tensor)) else tensor.tolist()
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return {"dtype": dtype, "shape": [*tensor.shape], "value": value}

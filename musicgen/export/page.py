@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from musicgen.checkpoints.content import CheckpointContent
+from musicgen.errors import UserError
 from musicgen.export.graph import step_graph
 from musicgen.export.javascript import JavaScriptStep, compile_step
 from musicgen.export.step import RecurrentStep
@@ -26,16 +27,15 @@ from musicgen.models import Transformer
 from musicgen.random import NoiseKey
 from musicgen.report.markup import asset, embedded_json, render_page, text
 from musicgen.report.payload import track_voice
-from musicgen.tokenization import REMI, Chorale, Groove2Groove
+from musicgen.tokenization import REMI, Chorale
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chorale.arrangement import LEAD, LEADING
 from musicgen.tokenization.chorale.tokenizer import PITCHES
 from musicgen.tokenization.chords.recognition import recognition_tables
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
-from musicgen.tokenization.groove2groove.instruments import find_instrument
 
 WORKER = (
-    *("midi", "quantization", "random", "grammar", "chords", "remi", "groove", "chorale", "prompt"),
+    *("midi", "quantization", "random", "grammar", "chords", "remi", "chorale", "prompt"),
     *("model", "composer", "worker"),
 )
 SCRIPTS = (
@@ -69,7 +69,7 @@ def save_page(
     data = {
         "tables": tables,
         "step": {**layout, "coordinates": model.coordinate_names},
-        "sampling": _sampling_table(sampling, tokenizer),
+        "sampling": dict(sampling),
     }
     num = {name: len(tokenizer.families.get(name, ())) for name in ("Tempo", "Bar")}
     holds = {"tempo": num["Tempo"] > 0, "metre": num["Bar"] > 1}
@@ -119,13 +119,6 @@ def javascript_step(model: Transformer, lag_bias: Sequence[float] = ()) -> JavaS
     return compile_step(step_graph(step), state)
 
 
-def _sampling_table(sampling: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
-    max_notes = sampling["max_notes"] or None
-    if isinstance(max_notes, int) and isinstance(tokenizer, Groove2Groove):
-        max_notes = [max_notes] * len(tokenizer.instruments)
-    return {**sampling, "max_notes": max_notes}
-
-
 def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[str, Any]:
     """Return what the page's tokenizer and grammar read."""
     families = {name: [ids.start, ids.stop] for name, ids in tokenizer.families.items()}
@@ -139,9 +132,8 @@ def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[s
     }
     if isinstance(tokenizer, REMI):
         return tables | _remi_tables(tokenizer, chord_source)
-    if isinstance(tokenizer, Groove2Groove):
-        return tables | _groove_tables(tokenizer)
-    assert isinstance(tokenizer, Chorale)
+    if not isinstance(tokenizer, Chorale):
+        raise UserError(f"tokenizer={tokenizer.name} has no page; those of remi and chorale have")
     return tables | _chorale_tables(tokenizer)
 
 
@@ -161,7 +153,6 @@ def _remi_tables(tokenizer: REMI, chord_source: str) -> dict[str, Any]:
         "velocities": bins(tokenizer.velocities),
         "tempi": bins(tokenizer.tempi),
         "tracks": [_track("Piano", 0, is_drum=False)],
-        "playedTrack": 0,
         "chords": tokenizer.chords,
         "chordSource": chord_source,
         "chordNames": CHORDS,
@@ -170,27 +161,11 @@ def _remi_tables(tokenizer: REMI, chord_source: str) -> dict[str, Any]:
     }
 
 
-def _groove_tables(tokenizer: Groove2Groove) -> dict[str, Any]:
-    instruments = tokenizer.instruments
-    alone = [find_instrument(Track(program=p), instruments) for p in range(128)]
-    tracks = [
-        _track(each.name, each.program, is_drum=each.is_drum)
-        | {"takes": [p for p, found in enumerate(alone) if found == i]}
-        for i, each in enumerate(instruments)
-    ]
-    melodic = [i for i, each in enumerate(instruments) if not each.is_drum]
-    return {
-        "tracks": tracks,
-        "playedTrack": min(melodic, key=lambda i: instruments[i].program, default=0),
-    }
-
-
 def _chorale_tables(tokenizer: Chorale) -> dict[str, Any]:
     voices = tokenizer.decode(tokenizer.start_tokens()).tracks
     return {
         "pitches": {"start": PITCHES[0], "size": len(PITCHES)},
         "tracks": [_track(voice.name, voice.program, is_drum=False) for voice in voices],
-        "playedTrack": 0,
         "lead": LEAD,
         "leading": LEADING if tokenizer.families["Lead"] else [],
     }

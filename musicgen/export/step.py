@@ -31,28 +31,43 @@ SLOTS = {name: axis for name, (_, axis) in RINGS.items()} | {"copied.matches": 1
 """The axis of the slots in all parts of a state that have as many as a ring."""
 
 
-class _WrittenRing(CopyState):
+class _ReadRing(CopyState):
     """A copy head's state to whose ring the token of a step has been written already."""
 
     def write(self, tokens: Tensor, index: Tensor, *, overwrite: bool = True) -> CopyState:
         return self
 
 
+class _CopiedRing(CopyState):
+    """A copy head's state whose ring is copied at each step: a graph has no arrays that change."""
+
+    def write(self, tokens: Tensor, index: Tensor, *, overwrite: bool = True) -> CopyState:
+        slots = torch.arange(self.bars.shape[1])
+        here = slots == index[:, None] % (slots[-1:] + 1)  # [B, W]; by a tensor, which ONNX needs
+        return self._replace(
+            keys=torch.where(here[:, None, :, None], self.last_key[:, :, None], self.keys),
+            bars=torch.where(here, self.last_bar[:, None], self.bars),
+            successors=torch.where(here, tokens[:, None], self.successors),
+        )
+
+
 class RecurrentStep(nn.Module):
     """(tokens [B], positions [B, P], state) -> (logits [B, V], what changes of the state).
 
-    A state is a dictionary of tensors; a copy head's ring is only read, see `RINGS`. The noise of
-    stochastic encodings is drawn here, and kept in buffers.
+    A state is a dictionary of tensors. The noise of stochastic encodings is drawn here, and kept in
+    buffers.
 
     Args:
         model: causal, in evaluation mode.
         key: of the positional encoding's random draws.
+        writes_rings: return a copy head's ring with the step's token; else it is only read, which
+            takes less time, see `RINGS`.
 
     Raises:
         UserError: the model's state grows with the number of tokens.
     """
 
-    def __init__(self, model: Transformer, key: NoiseKey) -> None:
+    def __init__(self, model: Transformer, key: NoiseKey, *, writes_rings: bool = False) -> None:
         super().__init__()
         layer = model.layers[0]
         assert isinstance(layer, Layer)
@@ -69,7 +84,8 @@ class RecurrentStep(nn.Module):
         self.model, self.key = model, key
         self.template = first_state(model, key)
         if (copied := self.template.copied) is not None:
-            self.template = replace(self.template, copied=_WrittenRing(*copied))
+            ring = _CopiedRing if writes_rings else _ReadRing
+            self.template = replace(self.template, copied=ring(*copied))
         self.noise = nn.Module()
         drawn: list[Tensor] = []
         _map(self.template.position, drawn.append)

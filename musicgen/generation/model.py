@@ -78,31 +78,20 @@ class MusicModel:
         """
         write_folder(self.content, self.model.state_dict(), Path(folder), dtype, facts)
 
-    def save_onnx(
-        self,
-        folder: str | Path,
-        *,
-        dtype: str = "float32",
-        seed: int = 0,
-        facts: CardFacts | None = None,
-    ) -> None:
-        """Write the model for programs without torch: model.onnx, manifest.json and more.
+    def save_onnx(self, folder: str | Path, *, seed: int = 0) -> None:
+        """Write model.onnx, tokenizer.json and README.md for programs without torch.
 
         The graph is one decoding step with its state, see `docs/export.md`. Needs the extra `onnx`.
 
         Args:
-            dtype: of the stored weights: `float16` is half the size of `float32`, `int8` a quarter.
             seed: of the noise of stochastic positional encodings.
-            facts: as `save_pretrained` has them.
 
         Raises:
             UserError: the state of the model's attention or encoding grows with each token.
         """
-        from musicgen.export.folder import write_onnx_folder
+        from musicgen.export.folder import save_onnx
 
-        parts = self.model, self.tokenizer, self.content, Path(folder)
-        sampling = self._sampling_with_lags()
-        write_onnx_folder(*parts, dtype=dtype, seed=seed, sampling=sampling, facts=facts)
+        save_onnx(self.model, self.tokenizer, Path(folder), seed=seed)
 
     def save_page(self, path: str | Path) -> None:
         """Write one HTML file that composes with the model, in a browser and without a network.

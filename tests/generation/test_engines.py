@@ -100,7 +100,7 @@ def test_onnx_equals_eager_and_keeps_its_graph(cache, monkeypatch):
 
 @pytest.mark.parametrize("name", ["pop-piano-small", "groove-small", "bach-chorales"])
 def test_the_models_of_the_package_have_their_graphs(cache, name):
-    """If this fails, their code has changed: python -m musicgen.export.shipped."""
+    """If this fails, their code has changed: python -m musicgen.export.cached."""
     music = musicgen.load(name)
     model, ids = music.model, torch.arange(2, 40)[None]
     positions = torch.from_numpy(music.positions(ids[0].numpy()))[None]

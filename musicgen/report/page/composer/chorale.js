@@ -5,7 +5,23 @@ const CENTRES = [70, 65, 59, 51]; // usual pitches of the voices
 const SILENCE = -1;
 const [UNISON, FIFTH] = [0, 7];
 
-class ChoraleTokenizer extends BarlessTokenizer {
+class ChoraleTokenizer {
+  /** @param tables what musicgen/export/page.py writes of the tokenizer */
+  constructor(tables) {
+    Object.assign(this, tables); // families, tracks, pitches, lead, leading, and those of the grammar
+    this.pad = tables.size - 1;
+    this.eos = this.families.EOS[0];
+    this.bos = this.families.BOS[0];
+    this.barTokens = null;
+    this.startTokens = [this.bos];
+  }
+
+  /** Return the grid steps in a bar of a score, in the metre of its first note. */
+  barLength(score) {
+    const [numerator, denominator] = metreAt(score, firstOnset(score));
+    return Math.max(1, Math.floor((4 * this.stepsPerBeat * numerator) / denominator));
+  }
+
   grammar() {
     return new ChoraleGrammar(this);
   }
@@ -181,7 +197,6 @@ function nearestVoices(pitches, free, last) {
 class ChoraleGrammar extends Grammar {
   constructor(tokenizer) {
     super(tokenizer);
-    this.noteOns = tokenizer.families.Pitch;
     this.limit = tokenizer.max_frames;
     this.header = this.pad;
     this.sounding = false; // whether a leading voice sounds in their last or current frame

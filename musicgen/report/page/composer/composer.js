@@ -55,7 +55,7 @@ class Composer {
    * Add music from the end on, a token at a time.
    *
    * @param options seed and take, which decide the random numbers; end, musical time; holdTempo,
-   *   holdMetre; params of sampleToken, max_notes and avoid_parallels
+   *   holdMetre; params of sampleToken, and avoid_parallels
    */
   *compose({ end, seed, take = 0, holdTempo = true, holdMetre = true, params }) {
     const { model, prompt } = this;
@@ -66,7 +66,6 @@ class Composer {
     const limit = this.tokens.length + MAX_TOKENS_PER_BAR * Math.ceil((end - start) / prompt.barLength);
     model.grammar.afterPrompt(prompt.tokens);
     model.grammar.hold(holdTempo, holdMetre);
-    model.grammar.bound(params.max_notes);
     model.grammar.forbidParallels(params.avoid_parallels);
     while (this.tokens.length < limit) {
       const { grammar } = model;

@@ -3,26 +3,6 @@
 const TICKS_PER_BEAT = 480; // of decoded scores
 const COMMON_TIME = [4, 4]; // of a MIDI file before its first time signature
 
-/** A tokenizer whose pieces begin with BOS and have no tokens of bars and tempi. */
-class BarlessTokenizer {
-  /** @param tables what musicgen/export/page.py writes of the tokenizer */
-  constructor(tables) {
-    Object.assign(this, tables); // families, tracks, and those of grammar
-    this.pad = tables.size - 1;
-    this.eos = this.families.EOS[0];
-    this.bos = this.families.BOS[0];
-    this.barTokens = null;
-    this.startTokens = [this.bos];
-    this.hasTempo = false;
-  }
-
-  /** Return the grid steps in a bar of a score, in the metre of its first note. */
-  barLength(score) {
-    const [numerator, denominator] = metreAt(score, firstOnset(score));
-    return Math.max(1, Math.floor((4 * this.stepsPerBeat * numerator) / denominator));
-  }
-}
-
 /** A grammar with the state of a sequence. Subclasses have fill, keepTimeTokens, move and copy. */
 class Grammar {
   constructor(tokenizer) {
@@ -70,8 +50,6 @@ class Grammar {
   afterPrompt() {}
 
   hold() {}
-
-  bound() {}
 
   forbidParallels() {}
 }

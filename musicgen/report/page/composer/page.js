@@ -191,7 +191,7 @@ class Page {
     this.player.wake();
     const { synth } = this.player;
     this.channel ??= synth.channel(1);
-    const { voice } = CONTENT.tables.tracks[CONTENT.tables.playedTrack];
+    const { voice } = CONTENT.tables.tracks[0];
     const when = synth.context.currentTime;
     this.heard.set(pitch, synth.note(voice, this.channel, { when, pitch, velocity, duration: 20 }));
     if (this.isLive) this.live.press(pitch, velocity);

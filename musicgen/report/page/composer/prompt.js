@@ -55,9 +55,8 @@ function withFrame(score, frame) {
 
 /** Return a piece with notes that somebody played after it, in ticks of decoded scores. */
 function joinNotes(base, tokenizer, notes, bpm) {
-  const played = { ...base.tracks[tokenizer.playedTrack] };
-  const tracks = [...base.tracks];
-  tracks[tokenizer.playedTrack] = { ...played, notes: [...played.notes, ...notes] };
+  const [played, ...others] = base.tracks;
+  const tracks = [{ ...played, notes: [...played.notes, ...notes] }, ...others];
   const tempos = base.tempos.length ? base.tempos : [[0, bpm]];
   const score = { ...base, tracks, tempos };
   if (!base.markers.length) return score;

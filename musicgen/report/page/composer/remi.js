@@ -156,7 +156,6 @@ class RemiTokenizer {
 class RemiGrammar extends Grammar {
   constructor(tokenizer) {
     super(tokenizer);
-    this.noteOns = tokenizer.families.Pitch;
     this.longestBar = Math.max(...tokenizer.bar_lengths);
     this.numBars = 0; // begun
     this.barStart = 0;

@@ -1,7 +1,7 @@
 // The worker of the page: it reads files, composes and writes files, so that the page stays awake.
 
 const SLICE = 10; // ms of work between two looks at messages
-const TOKENIZERS = { remi: RemiTokenizer, groove2groove: GrooveTokenizer, chorale: ChoraleTokenizer };
+const TOKENIZERS = { remi: RemiTokenizer, chorale: ChoraleTokenizer };
 
 class Desk {
   constructor({ tables, step, sampling, bytes }) {
