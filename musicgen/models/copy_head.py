@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,6 @@ from musicgen.position.base import at_least_fp32
 from musicgen.validation import check_choice, check_int
 
 _SCALE = 15.0  # of the cosines in the logits
-_BIAS_SCALE = 75.0  # the lag bias needs so many times the learning rate of the others
-_MATCH_SCALE = 40.0  # and what matches add to keys and gates so many times
 _NUM_TAPS, _TOKEN_DIM = 16, 32  # tokens that a key sees itself, and the width of their embedding
 _NUM_LEVELS = 8  # a match of 1, 2, 4, … 128 tokens has level 1, 2, 3, … 8; a shorter one 0
 _LONGEST = 1 << (_NUM_LEVELS - 1)
@@ -104,6 +102,9 @@ class CopyHead(nn.Module):
         classes: of each token, [V]: those of one class are the same in a match; None: only equals.
     """
 
+    lr_factors: ClassVar = {"lag_bias": 75.0, "match_steps": 40.0, "gate_steps": 40.0}
+    """Factors of the learning rate of parameters, which `parameter_groups` reads."""
+
     classes: Tensor  # [V]
     levels: Tensor  # of matches of 0, 1, 2, … 128 tokens: 0, 1, 2, 2, 3, …
 
@@ -132,31 +133,24 @@ class CopyHead(nn.Module):
         nn.init.normal_(self.conv.weight, std=0.25)  # keys tell contexts apart from the beginning
         self.sizes = (heads * width, heads * width, 1 + heads)
         self.projection = nn.Linear(dim + _TOKEN_DIM, sum(self.sizes))
-        self.scaled_lag_bias = nn.Parameter(torch.zeros(heads, max_lag + 1))
+        self.lag_bias = nn.Parameter(torch.zeros(heads, max_lag + 1))  # b, by lag in bars
         self.match_weight = nn.Parameter(torch.zeros(2, heads))
-        match_steps = _NUM_LEVELS * [2.0 / _MATCH_SCALE]
-        self.scaled_match_steps = nn.Parameter(torch.tensor(heads * [match_steps]))
-        gate_steps = [-5.0 / _MATCH_SCALE, *_NUM_LEVELS * [1.0 / _MATCH_SCALE]]
-        self.scaled_gate_steps = nn.Parameter(torch.tensor(heads * [gate_steps]))
+        self.match_steps = nn.Parameter(torch.full((heads, _NUM_LEVELS), 2.0))
+        self.gate_steps = nn.Parameter(torch.tensor(heads * [[-5.0, *_NUM_LEVELS * [1.0]]]))
         classes = range(vocab_size) if classes is None else classes
         self.register_buffer("classes", torch.tensor([*classes]), persistent=False)
         levels = [length.bit_length() for length in range(_LONGEST + 1)]
         self.register_buffer("levels", torch.tensor(levels), persistent=False)
 
     @property
-    def lag_bias(self) -> Tensor:
-        """b, by lag in bars: [H, max_lag + 1]."""
-        return _BIAS_SCALE * self.scaled_lag_bias
-
-    @property
     def match_bias(self) -> Tensor:
         """c, by the level of a match: [H, levels + 1]."""
-        return _MATCH_SCALE * F.pad(self.scaled_match_steps, (1, 0)).cumsum(-1)
+        return F.pad(self.match_steps, (1, 0)).cumsum(-1)
 
     @property
     def gate_bias(self) -> Tensor:
         """What a gate gains, by the level of the longest match: [H, levels + 1]."""
-        return _MATCH_SCALE * self.scaled_gate_steps.cumsum(-1)
+        return self.gate_steps.cumsum(-1)
 
     def forward(
         self,
@@ -233,7 +227,7 @@ class CopyHead(nn.Module):
     ) -> Tensor:
         """Compute log p of the last tokens of whole sequences, in blocks of queries."""
         length, num_queries = tokens.shape[1], logits.shape[1]
-        num_lags = self.scaled_lag_bias.shape[1]
+        num_lags = self.max_lag + 1
         index = torch.arange(length, device=q.device)
         successors = F.pad(tokens[:, 1:], (0, 1))[:, None]
         # The bias in products with one-hot vectors, as the gradient of indexing is slow.
@@ -324,7 +318,7 @@ class CopyHead(nn.Module):
         ends = F.pad(classes, (_LONGEST - 1, 0), value=-1).unfold(1, _LONGEST, 1)
         lengths = (ends == ends[:, -1:]).flip(-1).cumprod(-1).sum(-1)  # [B, L]
         matches = torch.zeros_like(empty).index_copy(1, slots, lengths[:, kept - 1])
-        lag_bias = k.new_zeros(batch, self.scaled_lag_bias.shape[1])
+        lag_bias = k.new_zeros(batch, self.max_lag + 1)
         temperature = k.new_ones(batch, 1)
         last = k[:, :, -1].clone(), bars[:, -1].clone()
         return CopyState(keys, ring, successors, *last, embedded, matches, lag_bias, temperature)

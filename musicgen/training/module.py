@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -22,26 +20,14 @@ from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.training.guard import check_weights
-from musicgen.training.muon import MuonAdamW
 from musicgen.training.tasks import Task
-
-
-def train_only(model: Transformer, pattern: str | None) -> None:
-    """Freeze all parameters but those whose name a regular expression matches; None: none."""
-    if pattern is None:
-        return
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(re.match(pattern, name) is not None)
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        some = ", ".join(sorted({name.partition(".")[0] for name, _ in model.named_parameters()}))
-        expected = f"it matches no parameter's name; they begin with {some}"
-        raise ParameterError("optimizer.train", pattern, expected)
 
 
 class TrainingModule(pl.LightningModule):
     """Train a model on a task.
 
     Args:
+        optimizer: builds an optimizer of the model, see `parameter_groups`.
         scheduler: builds a learning-rate schedule, stepped every step, from the optimizer.
         content: what checkpoints store beside the weights.
         seed: of the positional encoding's noise and of dropout.
@@ -51,7 +37,7 @@ class TrainingModule(pl.LightningModule):
         self,
         model: Transformer,
         task: Task,
-        optimizer: partial[Optimizer],
+        optimizer: Callable[..., Optimizer],
         scheduler: Callable[..., LRScheduler],
         content: CheckpointContent,
         seed: int,
@@ -61,10 +47,8 @@ class TrainingModule(pl.LightningModule):
             expected = f"expected {str(task.causal).lower()} for {type(task).__name__}"
             raise ParameterError("model.causal", model.causal, expected)
         self.model, self.task = model, task
-        settings = dict(optimizer.keywords)
-        train_only(model, settings.pop("train", None))
-        self._optimizer = partial(optimizer.func, **settings)
-        self._scheduler = scheduler
+        self._optimizer, self._scheduler = optimizer, scheduler
+        self._new_optimizer()  # freezes what does not train, before a strategy wraps the model
         self.content, self.seed = content, seed
         # Of the current step: total loss and tokens of this rank, and tokens of the first
         # micro-batch, the mean over ranks.
@@ -173,10 +157,8 @@ class TrainingModule(pl.LightningModule):
         return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
 
     def _new_optimizer(self) -> Optimizer:
-        trained = [p for p in self.model.parameters() if p.requires_grad]
-        of_model = self._optimizer.func is MuonAdamW  # which needs more than the parameters
         with parameter_of("optimizer"):
-            return self._optimizer(self.model if of_model else trained)
+            return self._optimizer(self.model)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the content.

@@ -177,7 +177,7 @@ def test_settings_of_the_optimizer_change_on_resume(here, workplace):
     assert f"from step {step} on: optimizer.lr=0.001 (was 0.02), " in done.stderr
     assert "lr: 0.001" in (workplace / "retuned/config.yaml").read_text()
     refused = here(workplace, "train.py", "resume=retuned", "optimizer=adamw")
-    assert_one_line(refused, "the run has optimizer=MuonAdamW (not AdamW)", "with init=")
+    assert_one_line(refused, "the run has optimizer=MuonAdamW (not adamw)", "with init=")
 
 
 def test_init_begins_a_new_run_from_another_ones_weights(here, workplace):

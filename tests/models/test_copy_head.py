@@ -29,8 +29,9 @@ def make_model(attention=SoftmaxAttention, position=NoPosition, **copy) -> Trans
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     head = model.copy_head
-    for parameter in (head.scaled_lag_bias, head.scaled_match_steps, head.scaled_gate_steps):
-        torch.nn.init.normal_(parameter, std=0.02)
+    torch.nn.init.normal_(head.lag_bias, std=1.5)
+    for parameter in (head.match_steps, head.gate_steps):
+        torch.nn.init.normal_(parameter, std=0.8)
     return model.eval()
 
 
@@ -86,8 +87,8 @@ def naive(
             scores = torch.stack(
                 [
                     15 * torch.cosine_similarity(q[n, of_head], k[j, of_head], dim=0)
-                    + 75 * head.scaled_lag_bias[h, bars[n] - bars[j]]
-                    + 40 * head.scaled_match_steps[h, :level].sum()
+                    + head.lag_bias[h, bars[n] - bars[j]]
+                    + head.match_steps[h, :level].sum()
                     for j, level in zip(keys, levels, strict=True)
                 ]
             )
@@ -95,7 +96,7 @@ def naive(
             match = (
                 weight * scores.exp().sum().log() + per_count * torch.tensor(min(n, WINDOW)).log()
             )
-            match = match + 40 * head.scaled_gate_steps[h, : max(levels) + 1].sum()
+            match = match + head.gate_steps[h, : max(levels) + 1].sum()
             logits.append(gates[n, 1 + h] + match)
             p = torch.zeros(VOCAB)
             for j, a in zip(keys, scores.softmax(0), strict=True):

@@ -143,7 +143,7 @@ def test_another_optimizer_is_refused(run, tmp_path):
     run("first", "optimizer=adam", "trainer.max_steps=2")
     last = tmp_path / "first/checkpoints/last.ckpt"
     for new, message in (
-        (("optimizer=adamw",), r"the run has optimizer=Adam \(not AdamW\)"),
+        (("optimizer=adamw",), r"the run has optimizer=adam \(not adamw\)"),
         (("optimizer=adam", "+optimizer.amsgrad=true"), r"optimizer.amsgrad=null \(not True\)"),
     ):
         with pytest.raises(UserError, match=rf"last\.ckpt: .*{message}.* with init="):

@@ -79,7 +79,10 @@ def build(position=NoPosition, feature_map=ELU) -> TrainingModule:
         attention=SoftmaxAttention if feature_map is None else attention,
     )
     content = CheckpointContent({}, {}, [], "", {})
-    optimizer = partial(torch.optim.SGD, lr=1.0)
+
+    def optimizer(model):
+        return torch.optim.SGD(model.parameters(), lr=1.0)
+
     constant = partial(torch.optim.lr_scheduler.ConstantLR, factor=1.0)
     return TrainingModule(model, LanguageModeling(), optimizer, constant, content, seed=0)
 

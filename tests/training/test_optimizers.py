@@ -1,7 +1,8 @@
-"""Muon beside AdamW in one optimizer."""
+"""Groups of parameters, and Muon beside AdamW in one optimizer."""
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 from hydra.utils import instantiate
 from torch.nn import functional as F
 
-from musicgen.training.muon import MuonAdamW, orthogonalize
+from musicgen.errors import ParameterError
+from musicgen.training.optimizers import MuonAdamW, orthogonalize, parameter_groups
 from tests.training.conftest import saved
 
 VOCABULARY = 7
@@ -85,16 +87,47 @@ def test_every_parameter_is_in_one_group(models):
     assert matrices["params"]
 
 
-def test_one_rate_for_both_groups_keeps_their_proportion(models):
-    model, _ = models
-    optimizer = MuonAdamW(model, lr=0.02, adamw_lr=1e-3)
-    for group in optimizer.param_groups:
-        group["lr"] = 0.1
-    backward(model, 0)
-    before = model.embedding.weight.detach().clone()
-    optimizer.step()
-    step = (model.embedding.weight.detach() - before).abs().max()
-    torch.testing.assert_close(step, torch.tensor(5e-3), rtol=1e-3, atol=0)
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
+def test_rates_of_a_copy_head_are_factors_of_the_others(config, optimizer):
+    cfg = config("train", *SMALL, f"optimizer={optimizer}", "model.copy={window: 64}")
+    model = instantiate(cfg.model, vocab_size=VOCABULARY)
+    built = instantiate(cfg.optimizer)(model)
+    rate = cfg.optimizer.adamw_lr if optimizer == "muon" else cfg.optimizer.lr
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    found = {names[p]: group for group in built.param_groups for p in group["params"]}
+    assert found.keys() == {*names.values()}
+    factors = {"lag_bias": 75, "match_steps": 40, "gate_steps": 40, "projection.weight": 1}
+    for name, factor in factors.items():
+        group = found[f"copy_head.{name}"]
+        assert group["lr"] == pytest.approx(factor * rate)
+        decay = 0.1 if optimizer == "adamw" else 0  # the same share of a parameter in a step
+        assert group["lr"] * group["weight_decay"] == pytest.approx(rate * decay)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
+@pytest.mark.parametrize("train", ["copy_head", r"layers\.1\..*weight"])
+def test_the_other_parameters_are_frozen(config, optimizer, train):
+    settings = (f"optimizer={optimizer}", f"optimizer.train='{train}'", "model.copy={window: 64}")
+    cfg = config("train", *SMALL, *settings)
+    model = instantiate(cfg.model, vocab_size=VOCABULARY)
+    built = instantiate(cfg.optimizer)(model)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    tokens = torch.randint(VOCABULARY, (2, 9))
+    positions = torch.arange(9)[None, :, None].expand(2, -1, 3)
+    model(tokens, positions=positions).square().mean().backward()
+    built.step()
+    moved = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
+    assert moved
+    assert {n for n, p in model.named_parameters() if p.requires_grad} >= moved
+    assert all(re.match(train, name) for name in moved)
+    assert all(p.grad is None for n, p in model.named_parameters() if not re.match(train, n))
+
+
+def test_an_expression_that_matches_nothing_is_refused(models):
+    with pytest.raises(
+        ParameterError, match=r"^train=copies: it matches no .* begin with .*layers"
+    ):
+        parameter_groups(models[0], 1.0, train="copies")
 
 
 def test_new_settings_apply_to_their_groups_on_resume(run, tmp_path):

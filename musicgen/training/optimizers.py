@@ -1,24 +1,76 @@
-"""Muon for the matrices of the layers, AdamW for all other parameters, in one optimizer."""
+"""Optimizers of a model, in groups of parameters: Adam, AdamW, and Muon beside AdamW."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import Adam, AdamW, Optimizer
 
+from musicgen.errors import ParameterError
 from musicgen.models import Transformer
 from musicgen.models.layer import Layer
 from musicgen.validation import check_float
 
 
+def parameter_groups(
+    model: nn.Module, lr: float, *, weight_decay: float = 0.0, train: str | None = None
+) -> list[dict[str, Any]]:
+    """Return the parameters that train, by learning rate; the first group has `lr` itself.
+
+    A module's `lr_factors` multiply the rate of its parameters of these names, and divide their
+    weight decay, which is per unit of the rate.
+
+    Args:
+        train: a regular expression: parameters whose name it matches from the beginning train, and
+            all others are frozen. None: all train.
+
+    Raises:
+        ValueError: `train` matches no name.
+    """
+    if train is not None:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(re.match(train, name) is not None)
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            some = ", ".join(sorted({name.split(".")[0] for name, _ in model.named_parameters()}))
+            expected = f"it matches no parameter's name; they begin with {some}"
+            raise ParameterError("train", train, expected)
+    factors = {
+        getattr(module, name): factor
+        for module in model.modules()
+        for name, factor in getattr(module, "lr_factors", {}).items()
+    }
+    by_factor: dict[float, list[nn.Parameter]] = {1.0: []}
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            by_factor.setdefault(factors.get(parameter, 1.0), []).append(parameter)
+    return [
+        {"params": parameters, "lr": lr * factor, "weight_decay": weight_decay / factor}
+        for factor, parameters in by_factor.items()
+    ]
+
+
+def adam(model: nn.Module, *, lr: float, train: str | None = None, **settings: Any) -> Adam:
+    """Build torch's Adam with its other settings."""
+    return Adam(parameter_groups(model, lr, train=train), lr=lr, **settings)
+
+
+def adamw(
+    model: nn.Module, *, lr: float, weight_decay: float, train: str | None = None, **settings: Any
+) -> AdamW:
+    """Build torch's AdamW with its other settings."""
+    groups = parameter_groups(model, lr, weight_decay=weight_decay, train=train)
+    return AdamW(groups, lr=lr, weight_decay=weight_decay, **settings)
+
+
 class MuonAdamW(Optimizer):
     """Muon (Jordan et al. 2024) beside AdamW.
 
-    Muon orthogonalises the momentum of a matrix. One optimizer with two groups, so that a
-    schedule, clipping and checkpoints treat it as any other.
+    Muon orthogonalises the momentum of a matrix. One optimizer, so that a schedule, clipping and
+    checkpoints treat it as any other.
 
     Args:
         model: the weights of the linear maps in its layers are Muon's; each map in a fused one
@@ -26,6 +78,7 @@ class MuonAdamW(Optimizer):
         lr: of the matrices, times sqrt(max(1, rows / columns)).
         weight_decay: of the matrices, per unit of `lr`; all others have none.
         adamw_lr, betas: of all others. A schedule scales both rates by the same factor.
+        train: see `parameter_groups`.
     """
 
     def __init__(
@@ -37,20 +90,22 @@ class MuonAdamW(Optimizer):
         weight_decay: float = 0.0,
         adamw_lr: float = 2e-3,
         betas: Sequence[float] = (0.9, 0.95),
+        train: str | None = None,
     ) -> None:
         check_float("lr", lr, above=0)
-        parts = dict(linear_maps(model))
-        others = [p for p in model.parameters() if p not in parts]
-        self._num_maps = list(parts.values())
-        matrices = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
-        rest: dict[str, Any] = {"lr": adamw_lr, "betas": tuple(betas), "weight_decay": 0.0}
-        self._adamw = AdamW(others, **rest)
+        groups = parameter_groups(model, adamw_lr, train=train)
+        maps = dict(linear_maps(model))
+        matrices = [p for p in groups[0]["params"] if p in maps]
+        groups[0]["params"] = [p for p in groups[0]["params"] if p not in maps]
+        self._num_maps = [maps[p] for p in matrices]
+        self._adamw = AdamW(groups, lr=adamw_lr, betas=(betas[0], betas[1]), weight_decay=0.0)
+        others = [
+            {**group, "name": f"others{i or ''}"}
+            for i, group in enumerate(self._adamw.param_groups)
+        ]
+        of_matrices = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__(
-            [
-                {"params": list(parts), "name": "matrices", **matrices},
-                {**self._adamw.param_groups[0], "name": "others"},
-            ],
-            {"lr": lr},
+            [{"params": matrices, "name": "matrices", **of_matrices}, *others], {"lr": lr}
         )
 
     @torch.no_grad()
@@ -60,10 +115,8 @@ class MuonAdamW(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        matrices, others = self.param_groups
+        matrices, *others = self.param_groups
         lr, decay = matrices["lr"], matrices["weight_decay"]
-        # Also where one rate is set for both.
-        others["lr"] = self._adamw.defaults["lr"] * (lr / self.defaults["lr"])
         for matrix, number in zip(matrices["params"], self._num_maps, strict=True):
             if matrix.grad is not None:
                 state = self.state[matrix]
@@ -78,7 +131,7 @@ class MuonAdamW(Optimizer):
                     weight.mul_(1 - lr * decay)
                     weight.add_(update, alpha=-lr * max(1, rows / columns) ** 0.5)
         # Loading a checkpoint replaces both.
-        self._adamw.param_groups, self._adamw.state = [others], self.state
+        self._adamw.param_groups, self._adamw.state = others, self.state
         self._adamw.step()
         return loss
 
