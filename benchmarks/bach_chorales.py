@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
-from benchmarks.pretrained import known_passages, number, run, trained
+from benchmarks.pretrained import interval_row, known_passages, number, run, trained
 from musicgen.data.corpora import BachChorales
 from musicgen.files import read_csv
 from musicgen.midi.io import write
@@ -62,10 +62,12 @@ def writing(out: Path, num_prompts: int) -> Iterator[dict[str, Any]]:
         run("generate.py", f"checkpoint={FOLDER}", f"prompt={prompts}", *settings, f"out={new}")
         metrics = "metrics=[part_writing,originality]"
         run("evaluate.py", metrics, f"generated={new}", f"out={measured}")
-        for row in read_csv(measured / "part_writing.csv"):
-            figures = {name: number(row[name]) for name in ("generated", "low", "high")}
-            found = {"n": int(row["n"]), **figures, "originals": number(row["originals"])}
-            yield {"measure": row["measure"], "way": way, **found}
+        found = read_csv(measured / "part_writing.csv")
+        originals = {x["measure"]: number(x["mean"]) for x in found if x["pieces"] == "originals"}
+        for row in found:
+            if row["pieces"] == "generated":
+                beside = {"way": way, "originals": originals[row["measure"]]}
+                yield interval_row(row["measure"], row) | beside
         for row in known_passages(measured):
             yield {"way": way, **row}
 

@@ -195,24 +195,28 @@ def measures(folder: Path) -> Iterator[dict[str, Any]]:
         values = [number(piece.get(name, row["generated"])) for piece in pieces]
         line = as_row(name, values, row["originals"])
         yield line | {"overlap": number(row["overlap"])}
-    profiles: dict[str, list[float]] = {}
-    for row in read_csv(folder / "style_pieces.csv"):
-        if row["part"] == row["role"] == "all":
-            profiles.setdefault(row["profile"], []).append(number(row["similarity"]))
-    means = read_csv(folder / "style.csv")
-    originals = {row["profile"]: row["mean"] for row in means if row["anchor"] == "same song"}
-    for profile, values in profiles.items():
-        yield as_row(f"style: {profile}", values, originals.get(profile, ""))
+    means = {(row["profile"], row["part"]): row for row in read_csv(folder / "style.csv")}
+    for profile in dict.fromkeys(profile for profile, _ in means):
+        line = interval_row(f"style: {profile}", means[profile, "all"])
+        yield line | {"originals": number(means[profile, "same song"]["mean"])}
 
 
 def known_passages(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the notes of the longest passages shared with the training pieces."""
-    pieces = {row["pieces"]: row for row in read_csv(folder / "originality.csv")}
-    new, held_out = pieces["generated"], pieces["held-out"]
-    interval = {"low": number(new["low"]), "high": number(new["high"])}
-    for name, more in {"mean": {"n": int(new["n"]), **interval}, "max": {}}.items():
-        figures = {"generated": number(new[name]), "originals": number(held_out[name])}
-        yield {"measure": f"known passage, {name}", **figures, **more}
+    means = {row["pieces"]: row for row in read_csv(folder / "originality.csv")}
+    line = interval_row("known passage, mean", means["generated"])
+    yield line | {"originals": number(means["held-out"]["mean"])}
+    values: dict[str, list[float]] = {kind: [] for kind in means}
+    for row in read_csv(folder / "originality_pieces.csv"):
+        values[row["pieces"]].append(number(row["value"]))
+    new, old = max(values["generated"]), max(values["held-out"])
+    yield {"measure": "known passage, max", "generated": new, "originals": old}
+
+
+def interval_row(name: str, row: dict[str, str]) -> dict[str, Any]:
+    """Return the mean of generated pieces with its interval from a row of `evaluate.py`."""
+    figures = {"generated": number(row["mean"]), "low": number(row["low"])}
+    return {"measure": name, "n": int(row["n"]), **figures, "high": number(row["high"])}
 
 
 def as_row(name: str, values: list[float], originals: str) -> dict[str, Any]:

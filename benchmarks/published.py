@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
 import shlex
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -228,8 +227,6 @@ def figure(metric: str, groups: Sequence[Sequence[Run]], evaluated: Path) -> Fig
         return Figure(speeds[-1] / speeds[0])
     if metric.startswith("cross-entropy, "):
         return _position_loss(groups[0][0], metric.removeprefix("cross-entropy, "), evaluated)
-    if found := re.fullmatch(r"([TM]), offset < (\d+), queries (\d+)–(\d+)", metric):
-        return _attention(groups[0][0], found, evaluated)
     raise ValueError(f"unknown metric: {metric}")
 
 
@@ -309,18 +306,6 @@ def _position_loss(run: Run, part: str, evaluated: Path) -> Figure | None:
                 rows = [row for row in each["rows"] if row["part"] == part]
                 if rows:
                     return Figure(rows[0]["mean"], rows[0]["std"])
-    return None
-
-
-def _attention(run: Run, wanted: re.Match[str], evaluated: Path) -> Figure | None:
-    letter, offset, start, end = wanted.groups()
-    key = {"T": "translation_invariance", "M": "monotonicity"}[letter]
-    for content in evaluations(evaluated, "attention_properties"):
-        names = [each["run"] for each in content["runs"] if _is_in(each["checkpoint"], run)]
-        for row in content["best_heads"] if content["form"] == "exponential" else ():
-            ranges = row["offsets_below"], row["first_query"], row["last_query"] + 1
-            if row["run"] in names and ranges == (int(offset), int(start), int(end)):
-                return Figure(row[key])
     return None
 
 

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from musicgen.attention.span import LayerSpan
@@ -101,10 +100,6 @@ class FeatureMap(nn.Module, ABC):
     def keys(self, k: Tensor, squared_norm: Tensor | None = None) -> Tensor:
         """Compute φ(k) likewise; ‖k‖², [..., 1], is given beside products. Default: as queries."""
         return self.queries(k)
-
-    def left_out(self, q: Tensor) -> Tensor:
-        """Return the logarithm of the factor that `queries` leaves out: [..., E] -> [..., 1]."""
-        return torch.zeros_like(q[..., :1])
 
     def redraw(self, key: NoiseKey) -> None:
         """Redraw random features, if there are any."""

@@ -23,7 +23,6 @@ STYLE_NAMES = {  # of the columns of a piece's row, in a musician's words
 }
 ANCHOR_NAMES = {
     "chance": "an unrelated piece",
-    "same family": "a related style",
     "same style": "another piece of the style",
 }
 KNOWN, SOURCE = "longest known passage (notes)", "known from"

@@ -19,7 +19,6 @@ from musicgen.evaluation.references import read_continuation, read_manifest, sou
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.originality import GRID, Notes, Passage, PassageIndex, passage_notes
-from musicgen.metrics.summary import Summary
 from musicgen.midi import Score, find_midi, read
 from musicgen.report.tables import TableRow, write_csv
 from musicgen.text import pluralize
@@ -29,10 +28,11 @@ MAX_TOKENS = 20_000_000  # of a training set that is searched without being aske
 
 
 def originality(inputs: Inputs, out: Path) -> list[TableRow]:
-    """The longest passage that each continuation shares with the training set, in any key.
+    """Find the longest passage that each continuation shares with the training set, in any key.
 
     Prompts do not count. Held-out pieces, cut to the median size of the continuations, are the
-    scale; see `musicgen.metrics.originality`. Writes `originality_pieces.csv`.
+    scale: much longer passages than theirs are copied; see `musicgen.metrics.originality`. A value
+    is the number of notes. Where the passages are from stands in `originality_passages.csv`.
     """
     if not inputs.generated:
         raise UserError("metrics=originality needs generated=, a folder of MIDI files")
@@ -50,48 +50,24 @@ def originality(inputs: Inputs, out: Path) -> list[TableRow]:
             warn(f"left out: {error}")
     if not scores:
         raise UserError(f"generated={folder}: no file can be read")
-    tokenizer = model.tokenizer
-    new = {file: read_continuation(*given, tokenizer) for file, given in scores.items()}
+    new = {file: read_continuation(*given, model.tokenizer) for file, given in scores.items()}
     found, held_out, size = known_passages(data, new, inputs.max_pieces)
-    details = [_row("generated", file, found[file], *scores[file]) for file in found]
-    details += [_row("held-out", name, passage) for name, passage in held_out.items()]
-    write_csv(details, out / "originality_pieces.csv")
+    passages = []
+    for file, each in found.items():
+        if each.passage is not None:
+            score, end = scores[file]
+            tick = end + each.ticks(score.ticks_per_beat)[0]
+            bar = int(np.searchsorted(score.bar_starts(), tick, side="right"))
+            row = {"piece": file, "notes": each.num_own, "bar": bar, "source_bar": each.source_bar}
+            passages.append(row | asdict(each.passage))
+    write_csv(passages, out / "originality_passages.csv")
     file, longest = max(found.items(), key=lambda item: item[1].num_notes)
     log(f"longest: {longest.num_notes} notes of {file}, as in: {longest.source()}")
-    rows = []
-    for name, passages in {"generated": found, "held-out": held_out}.items():
-        lengths = [passage.num_notes for passage in passages.values()]
-        summary = asdict(Summary.of(lengths, seed=inputs.seed))
-        del summary["skipped"]  # there are none
-        if lengths:
-            rows.append({"pieces": name, "size": size, **summary, "max": max(lengths)})
-    return rows
-
-
-def _row(
-    kind: str, name: str, found: KnownPassage, score: Score | None = None, prompt_end: int = 0
-) -> TableRow:
-    """Return a row of `originality_pieces.csv`, with the bar of the `score` as it begins there."""
-    row: TableRow = {
-        "pieces": kind,
-        "piece": name,
-        "notes": found.num_own,
-        "known": found.num_notes,
-    }
-    if (passage := found.passage) is None:
-        return row
-    bar = None
-    if score is not None:
-        tick = prompt_end + found.ticks(score.ticks_per_beat)[0]
-        bar = int(np.searchsorted(score.bar_starts(), tick, side="right"))
-    return row | {
-        "beats": passage.beats,
-        "bar": bar,
-        "source": passage.source,
-        "source_bar": found.source_bar,
-        "transposition": passage.transposition,
-        "num_sources": passage.num_sources,
-    }
+    return [
+        {"pieces": kind, "size": size, "piece": name, "value": passage.num_notes}
+        for kind, some in (("generated", found), ("held-out", held_out))
+        for name, passage in some.items()
+    ]
 
 
 @dataclass(frozen=True)

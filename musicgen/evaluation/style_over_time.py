@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,63 +14,42 @@ from musicgen.console import track
 from musicgen.errors import UserError
 from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import open_pairs
-from musicgen.evaluation.style import piece_rows
+from musicgen.evaluation.style import PARTS, piece_rows
 from musicgen.metrics.style_anchors import style_labels
-from musicgen.metrics.summary import Summary, mean_of_valid
+from musicgen.metrics.summary import mean_of_valid
 from musicgen.report.figures import save_figure
-from musicgen.report.tables import TableRow, pivot, write_csv, write_latex
-
-KEYS = ("generated", "profile", "part")
+from musicgen.report.tables import TableRow
 
 
-def style_over_time(inputs: Inputs, out: Path, *, pattern: str) -> list[TableRow]:
-    """Style similarity of successive parts of continuations, of one or more folders.
+def style_over_time(inputs: Inputs, out: Path) -> list[TableRow]:
+    """Measure the style similarity of successive parts of continuations, of one or more folders.
 
     Each part of a continuation is compared with the whole piece of its prompt. A point of the
-    figure is a style, the mean over its pieces, or a piece whose name tells no style (Liutkus et
-    al. 2021, figure 5). Writes the points as CSV, and the table as LaTeX.
-
-    Args:
-        pattern: of the names of styles, see `style_labels`.
+    figure, in the column `piece`, is a style, the mean over its pieces, or a piece whose name tells
+    no style (Liutkus et al. 2021, figure 5).
     """
     folders = inputs.compare or ([inputs.generated] if inputs.generated else [])
     if not folders:
         raise UserError("metrics=style_over_time: give generated=DIR, or 'compare=[DIR1,DIR2]'")
-    points = [point for folder in folders for point in _points(inputs, folder, pattern)]
-    values: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
-    for point in points:
-        values[tuple(point[key] for key in KEYS)].append(point["similarity"])
-    rows = [
-        {**dict(zip(KEYS, key, strict=True)), **asdict(Summary.of(found, seed=inputs.seed))}
+    values: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+    for folder in folders:
+        references, pairs, _ = open_pairs(inputs, folder, "style_over_time")
+        labels = style_labels(references.sources)
+        for pair in track(pairs, Path(folder).name):
+            point = labels[pair.name] or pair.name
+            for row in piece_rows(pair):
+                if row["part"] in PARTS:
+                    values[folder, row["profile"], row["part"], point].append(row["value"])
+    names = ("generated", "profile", "part", "piece")
+    rows: list[TableRow] = [
+        {**dict(zip(names, key, strict=True)), "value": mean_of_valid(np.array(found))}
         for key, found in values.items()
     ]
-    defined = {row["profile"] for row in rows if row["n"]}  # that of drums needs drums
+    # The profile of drums needs drums.
+    defined = {row["profile"] for row in rows if not np.isnan(row["value"])}
     rows = [row for row in rows if row["profile"] in defined]
-    write_csv(points, out / "style_over_time_styles.csv")
-    plot_style_over_time(points, out / "style_over_time.png")
-    write_latex(_by_part(rows), out / "style_over_time.tex")
+    plot_style_over_time(rows, out / "style_over_time.png")
     return rows
-
-
-def _points(inputs: Inputs, folder: str, pattern: str) -> list[TableRow]:
-    """Return the mean similarity of each style of a folder, by profile and part."""
-    references, pairs, _ = open_pairs(inputs, folder, "style_over_time")
-    labels = style_labels(references.sources, pattern)
-    found: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for pair in track(pairs, Path(folder).name):
-        style = labels[pair.name].style or pair.name
-        for row in piece_rows(pair):
-            if row["role"] == "all" and row["part"] != "all":
-                found[row["profile"], row["part"], style].append(row["similarity"])
-    return [
-        {"generated": folder, "profile": profile, "part": part, "style": style}
-        | {"pieces": len(values), "similarity": mean_of_valid(np.array(values))}
-        for (profile, part, style), values in found.items()
-    ]
-
-
-def _by_part(rows: list[TableRow]) -> list[TableRow]:
-    return pivot(rows, ["generated", "profile"], "part", lambda row: row["mean"])
 
 
 def plot_style_over_time(points: Sequence[Mapping[str, Any]], path: str | Path) -> None:
@@ -81,10 +59,10 @@ def plot_style_over_time(points: Sequence[Mapping[str, Any]], path: str | Path) 
 
     Args:
         points: with `generated` (the model), `profile`, `part`, which are sorted by name, and
-            `similarity`; NaN is left out.
+            `value`; NaN is left out.
     """
     parts = sorted({point["part"] for point in points})
-    points = [point for point in points if not np.isnan(point["similarity"])]
+    points = [point for point in points if not np.isnan(point["value"])]
     models, profiles = (
         list(dict.fromkeys(point[key] for point in points)) for key in ("generated", "profile")
     )
@@ -94,7 +72,7 @@ def plot_style_over_time(points: Sequence[Mapping[str, Any]], path: str | Path) 
         for number, model in enumerate(models):
             shift = 0.6 * ((number + 0.5) / len(models) - 0.5)
             dots = [
-                (parts.index(point["part"]) + shift, point["similarity"])
+                (parts.index(point["part"]) + shift, point["value"])
                 for point in points
                 if (point["generated"], point["profile"]) == (model, profile)
             ]

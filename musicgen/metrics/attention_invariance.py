@@ -2,7 +2,7 @@
 
 They are Wang et al.'s (2021), by identical-word probing as in Liutkus et al. 2021, table 7: both
 are read from attention between copies of one token, so that only positions tell queries and keys
-apart, before its rows are normalised, so that a row's size plays no part.
+apart. The published ones are of weights before rows are normalised.
 """
 
 from __future__ import annotations
@@ -19,15 +19,9 @@ _ROUNDING = 1e-9
 
 
 def by_offset(attention: FloatArray, queries: slice, max_offset: int) -> FloatArray:
-    """Arrange causal attention by how far back the key is.
+    """Arrange the weights of some queries by how far back the key is.
 
-    Args:
-        attention: weights of query m and key n, m rows. [..., L, L]
-        queries: the positions m to keep.
-        max_offset: offsets m − n below it are kept.
-
-    Returns:
-        [..., Q, max_offset]: the weight of the key τ before query m, NaN where there is none.
+    [..., L, L], query and key -> [..., Q, max_offset], NaN where there is no key.
     """
     m = np.arange(attention.shape[-1])[queries, None]
     n = m - np.arange(max_offset)
@@ -38,38 +32,29 @@ def translation_invariance(weights: FloatArray, tolerance: FloatArray | float = 
     """Compute T: the mean variance of weights of one offset, over the variance of all weights.
 
     0 if weights depend on the offset alone. Variances are of populations, and offsets count by
-    their number of weights. NaN if all weights are equal.
+    their number of weights. NaN if no weight deviates from the mean by more than the tolerance.
 
     Args:
-        weights: see `by_offset`. [..., Q, T]
-        tolerance: weights that deviate from their mean by no more are equal to it. [...]
-
-    Returns:
-        [...].
+        weights: see `by_offset`. [..., Q, offsets]
+        tolerance: [...]
     """
-    present = ~np.isnan(weights)
-    count = present.sum(-2)  # [..., T]
-    filled = np.where(present, weights, 0)
-    mean = filled.sum(-2) / np.maximum(count, 1)
-    within = np.where(present, (weights - mean[..., None, :]) ** 2, 0).sum((-1, -2))
-    total = filled.sum((-1, -2)) / np.maximum(count.sum(-1), 1)
-    squares = np.where(present, (weights - total[..., None, None]) ** 2, 0)
-    around, largest = squares.sum((-1, -2)), squares.max((-1, -2))
-    nan = np.full(np.shape(around), np.nan)
-    return np.divide(within, around, out=nan, where=largest > np.square(tolerance))
+    masked = np.ma.masked_invalid(weights)
+    within = (masked.var(-2) * masked.count(-2)).sum(-1)
+    every = masked.reshape(*weights.shape[:-2], -1)
+    largest = np.abs(every - every.mean(-1, keepdims=True)).max(-1)
+    around = every.var(-1) * every.count(-1)
+    nan = np.full(weights.shape[:-2], np.nan)
+    return np.divide(within, around, out=nan, where=np.asarray(largest > tolerance))
 
 
 def monotonicity(weights: FloatArray, tolerance: FloatArray | float = 0) -> FloatArray:
     """Compute M: the share of pairs of keys of a query whose farther key has the larger weight.
 
-    0 if weights never rise with the offset, 1 if they always do.
+    0 if weights never rise with the offset, 1 if they always do. NaN if no query has two keys.
 
     Args:
-        weights: see `by_offset`. [..., Q, T]
+        weights: see `by_offset`. [..., Q, offsets]
         tolerance: weights that rise by no more are equal. [...]
-
-    Returns:
-        [...]: NaN if no query has two keys.
     """
     counts = (~np.isnan(weights)).sum(-1)
     pairs = (counts * (counts - 1) / 2).sum(-1)
@@ -82,17 +67,10 @@ def monotonicity(weights: FloatArray, tolerance: FloatArray | float = 0) -> Floa
 
 
 def invariance_rows(attention: FloatArray, training_length: int) -> list[dict[str, Any]]:
-    """Return T and M of each head in the ranges of Liutkus et al.'s table 7.
+    """Return the lowest T and M of the heads [H, L, L] in the ranges of Liutkus et al.'s table 7.
 
     With the training length N, queries are those before N/2, from there to N, and beyond; keys are
     fewer than N/16, N/4 and N/2 tokens before them.
-
-    Args:
-        attention: matrices of heads, not normalised or normalised. [H, L, L]
-        training_length: N.
-
-    Returns:
-        For each head and range: `head`, `first_query`, `last_query`, `offsets_below`, and both.
     """
     half, length = training_length // 2, attention.shape[-1]
     starts = sorted({0, half, training_length, length} & set(range(length + 1)))
@@ -102,10 +80,8 @@ def invariance_rows(attention: FloatArray, training_length: int) -> list[dict[st
             max_offset = min(max(2, training_length // divisor), stop)
             weights = by_offset(attention, slice(start, stop), max_offset)
             tolerance = _ROUNDING * np.nanmax(np.abs(weights), (-1, -2))
-            t = translation_invariance(weights, tolerance)
-            m = monotonicity(weights, tolerance)
-            for head in range(len(attention)):
-                ranges = {"first_query": start, "last_query": stop - 1, "offsets_below": max_offset}
-                both = {"translation_invariance": float(t[head]), "monotonicity": float(m[head])}
-                rows.append({"head": head, **ranges, **both})
+            t = float(np.fmin.reduce(translation_invariance(weights, tolerance)))
+            m = float(np.fmin.reduce(monotonicity(weights, tolerance)))
+            ranges = {"queries": f"{start}–{stop - 1}", "offsets below": max_offset}
+            rows.append({**ranges, "T": t, "M": m})
     return rows

@@ -5,37 +5,54 @@ Values that are undefined, such as those of drums in a piece without drums, are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import NoteArray, Score, pitched_notes
+from musicgen.metrics.summary import mean_of_valid
+from musicgen.midi import Score, pitched_notes
 
 FloatArray = NDArray[np.float64]
 
 GROOVE_STEPS = 64  # positions in a bar, as in MusDr
-PITCH_CLASSES = 12
 NUM_GRID_POINTS = 1000
 
+_PITCHED = (
+    *("pitch_range", "n_pitches_used", "n_pitch_classes_used", "polyphony", "polyphony_rate"),
+    *("pitch_entropy", "pitch_class_entropy", "scale_consistency"),
+)
+_TIMES = (
+    *("empty_beat_rate", "groove_consistency"),
+    *("drum_in_pattern_rate", "drum_pattern_consistency"),
+)
 
-def descriptors(score: Score) -> dict[str, float]:
-    """Compute muspy's metrics (Dong et al. 2020) and those of MusDr (Wu & Yang 2020) of a piece.
 
-    - muspy's: `pitch_range`, `n_pitches_used`, `n_pitch_classes_used`, `polyphony`,
-      `polyphony_rate`, `pitch_entropy`, `pitch_class_entropy`, `scale_consistency`,
-      `empty_beat_rate`, `groove_consistency` (bars of 4 beats), `drum_in_pattern_rate` (duple) and
-      `drum_pattern_consistency`.
-    - `grooving_similarity`, `pitch_class_entropy_1`, `pitch_class_entropy_4`, `self_similarity`:
-      see the functions.
+def muspy_descriptors(score: Score) -> dict[str, float]:
+    """Compute muspy's metrics of a piece (Dong et al. 2020).
+
+    `groove_consistency` is of bars of 4 beats, `drum_in_pattern_rate` of duple time.
     """
-    return {
-        **_muspy_metrics(score),
-        "grooving_similarity": grooving_similarity(score),
-        "pitch_class_entropy_1": pitch_class_entropy(score, 1),
-        "pitch_class_entropy_4": pitch_class_entropy(score, 4),
-        "self_similarity": self_similarity(score),
-    }
+    import muspy  # slow to import, and large
+
+    tracks = []
+    for track in score.tracks:
+        rows = track.notes.tolist()
+        notes = [
+            muspy.Note(onset, pitch, length, velocity) for onset, length, pitch, velocity in rows
+        ]
+        tracks.append(muspy.Track(track.program, track.is_drum, notes=notes))
+    music = muspy.Music(resolution=score.ticks_per_beat, tracks=tracks)
+    bar = 4 * score.ticks_per_beat
+    arguments: dict[str, Any] = {"groove_consistency": [bar], "drum_in_pattern_rate": ["duple"]}
+    values = {}
+    with np.errstate(all="ignore"):
+        for names, num_notes in ((_PITCHED, len(pitched_notes(score))), (_TIMES, score.num_notes)):
+            for name in names:  # of nothing, some fail and others return 0
+                function, given = getattr(muspy, name), arguments.get(name, [])
+                values[name] = float(function(music, *given)) if num_notes else np.nan
+    return values
 
 
 def grooving_similarity(score: Score) -> float:
@@ -44,46 +61,50 @@ def grooving_similarity(score: Score) -> float:
     A bar is a vector of 64 positions, 1 where a note begins (Wu & Yang 2020, eq. 2). NaN with
     fewer than two bars.
     """
-    bars = _onset_bars(score)
-    if len(bars) < 2:
+    onset, starts = score.notes["onset"], score.bar_starts()
+    total = len(starts)
+    if not len(onset) or total < 2:
         return np.nan
+    bar = np.searchsorted(starts, onset, side="right") - 1
+    lengths = np.append(np.diff(starts), starts[-1] - starts[-2])
+    position = (onset - starts[bar]) * GROOVE_STEPS // lengths[bar]
+    begins = np.zeros((total, GROOVE_STEPS), bool)
+    begins[bar, np.minimum(position, GROOVE_STEPS - 1)] = True
     # Over all pairs, a position set in k of n bars differs in k (n - k) of them.
-    count, total = bars.sum(axis=0), len(bars)
+    count = begins.sum(axis=0)
     differing = (count * (total - count)).sum() / (total * (total - 1) / 2)
     return float(1 - differing / GROOVE_STEPS)
 
 
-def pitch_class_entropy(score: Score, num_bars: int | None = None) -> float:
+def pitch_class_entropy(score: Score, num_bars: int) -> float:
     """Compute the mean entropy in bits of the pitch classes in windows of `num_bars` bars.
 
     Windows begin at every bar (Wu & Yang 2020, eq. 1); those without pitched notes are left out.
-    NaN without any. None: one window of all bars, as muspy's.
+    NaN without any.
     """
-    histograms = _chroma_bars(score)
-    if not len(histograms):
-        return np.nan
-    window = np.ones(min(num_bars or len(histograms), len(histograms)))
-    sums = np.stack([np.convolve(column, window, "valid") for column in histograms.T], axis=1)
+    from scipy.stats import entropy  # slow to import
+
+    notes, starts = pitched_notes(score), score.bar_starts()
+    counts = np.zeros((len(starts), 12))
+    bar = np.searchsorted(starts, notes["onset"], side="right") - 1
+    np.add.at(counts, (bar, notes["pitch"] % 12), 1)
+    window = np.ones(min(num_bars, max(1, len(counts))))
+    sums = np.stack([np.convolve(column, window, "valid") for column in counts.T], axis=1)
     sums = sums[sums.sum(axis=1) > 0]
-    if not len(sums):
-        return np.nan
-    p = sums / sums.sum(axis=1, keepdims=True)
-    return float(-(p * np.log2(np.where(p > 0, p, 1))).sum(axis=1).mean())
+    return float(entropy(sums, base=2, axis=1).mean()) if len(sums) else np.nan
 
 
-def self_similarity(score: Score) -> float:
-    """Compute the mean cosine similarity of the pitch classes of all pairs of bars with notes.
+def chord_fit(score: Score, chords: Sequence[tuple[int, frozenset[int]]]) -> float:
+    """Compute the share of the pitched notes under a chord that are its tones; NaN without any.
 
-    This is the mean off the diagonal of the self-similarity matrix (Foote 1999). NaN with fewer
-    than two such bars.
+    Args:
+        chords: by tick from which on it sounds, the pitch classes of each chord; none: no chord.
     """
-    bars = _chroma_bars(score)
-    norms = np.linalg.norm(bars, axis=1)
-    unit = bars[norms > 0] / norms[norms > 0, None]
-    n = len(unit)
-    if n < 2:
-        return np.nan
-    return float((np.square(unit.sum(axis=0)).sum() - n) / (n * (n - 1)))
+    notes = pitched_notes(score)
+    index = np.searchsorted([tick for tick, _ in chords], notes["onset"], side="right") - 1
+    tones = [chords[i][1] if i >= 0 else frozenset[int]() for i in index.tolist()]
+    pairs = zip((notes["pitch"] % 12).tolist(), tones, strict=True)
+    return mean_of_valid(np.array([pitch in chord for pitch, chord in pairs if chord], float))
 
 
 def distribution_distance(generated: FloatArray, reference: FloatArray) -> tuple[float, float]:
@@ -97,88 +118,18 @@ def distribution_distance(generated: FloatArray, reference: FloatArray) -> tuple
     Returns:
         NaN if either density is undefined: fewer than three pieces, or all distances equal.
     """
-    from scipy.stats import entropy  # slow to import
+    from scipy.spatial.distance import cdist, pdist  # slow to import
+    from scipy.stats import entropy, gaussian_kde
 
-    a, b = (values[~np.isnan(values)] for values in (generated, reference))
+    a, b = (values[~np.isnan(values), None] for values in (generated, reference))
     if len(a) < 3 or not len(b):
         return np.nan, np.nan
-    within = np.abs(a[:, None] - a)[np.triu_indices(len(a), 1)]
-    between = np.abs(a[:, None] - b).ravel()
+    within, between = pdist(a), cdist(a, b).ravel()
     if min(np.ptp(within), np.ptp(between)) <= 1e-9 * max(within.max(), between.max()):
         return np.nan, np.nan
     grid = np.linspace(0, max(within.max(), between.max()), NUM_GRID_POINTS)
-    edges = np.linspace(0, grid[-1], 4 * NUM_GRID_POINTS + 1)  # of bins, as pairs are many
-    gaps = grid[:, None] - (edges[:-1] + edges[1:]) / 2
-    densities = []
-    for distances in (within, between):
-        bandwidth = distances.std(ddof=1) * len(distances) ** -0.2
-        kernels = np.exp(-np.square(gaps / bandwidth) / 2)
-        densities.append(kernels @ np.histogram(distances, edges)[0])
+    densities = [gaussian_kde(distances)(grid) for distances in (within, between)]
     # Normalised on the grid: kernels reach below a distance of 0.
     first, second = (density / np.trapezoid(density, grid) for density in densities)
     overlap = np.trapezoid(np.minimum(first, second), grid)
     return float(overlap), float(entropy(first, second))
-
-
-def _muspy_metrics(score: Score) -> dict[str, float]:
-    import muspy  # slow to import, and large
-
-    music = muspy.Music(
-        resolution=score.ticks_per_beat,
-        tracks=[
-            muspy.Track(
-                track.program,
-                track.is_drum,
-                notes=[
-                    muspy.Note(onset, pitch, duration, velocity)
-                    for onset, duration, pitch, velocity in track.notes.tolist()
-                ],
-            )
-            for track in score.tracks
-        ],
-    )
-    names = (
-        *("pitch_range", "n_pitches_used", "n_pitch_classes_used", "polyphony", "polyphony_rate"),
-        *("pitch_entropy", "pitch_class_entropy", "scale_consistency", "empty_beat_rate"),
-        *("groove_consistency", "drum_in_pattern_rate", "drum_pattern_consistency"),
-    )
-    bar = 4 * score.ticks_per_beat
-    arguments = {"groove_consistency": (bar,), "drum_in_pattern_rate": ("duple",)}
-    if not score.num_notes:  # some metrics fail, others return 0
-        return dict.fromkeys(names, np.nan)
-    pitched = len(pitched_notes(score)) > 0
-    rhythmic = ("empty_beat_rate", "groove_consistency")
-    values = {}
-    for name in names:
-        given: Any = arguments.get(name, ())
-        defined = pitched or name in rhythmic or name.startswith("drum")
-        with np.errstate(all="ignore"):
-            values[name] = float(getattr(muspy, name)(music, *given)) if defined else np.nan
-    return values
-
-
-def _bar_of(score: Score, notes: NoteArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the starts of all bars and the bar of each note."""
-    starts = score.bar_starts()
-    return starts, np.searchsorted(starts, notes["onset"], side="right") - 1
-
-
-def _chroma_bars(score: Score) -> FloatArray:
-    """Return the number of notes of each pitch class in each bar. [num_bars, 12]."""
-    notes = pitched_notes(score)
-    starts, bar = _bar_of(score, notes)
-    cells = bar * PITCH_CLASSES + notes["pitch"] % PITCH_CLASSES
-    counts = np.bincount(cells, minlength=len(starts) * PITCH_CLASSES)
-    return counts.reshape(-1, PITCH_CLASSES).astype(float)
-
-
-def _onset_bars(score: Score) -> NDArray[np.bool_]:
-    """Return in which of 64 positions of each bar a note begins. [num_bars, 64]."""
-    notes = score.notes
-    starts, bar = _bar_of(score, notes)
-    lengths = np.diff(starts, append=starts[-1:] + 1)
-    lengths[-1] = lengths[-2] if len(lengths) > 1 else 4 * score.ticks_per_beat
-    position = (notes["onset"] - starts[bar]) * GROOVE_STEPS // lengths[bar]
-    bars = np.zeros((len(starts), GROOVE_STEPS), bool)
-    bars[bar, np.minimum(position, GROOVE_STEPS - 1)] = True
-    return bars if len(notes) else bars[:0]

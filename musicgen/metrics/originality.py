@@ -43,11 +43,6 @@ class Passage:
     transposition: int  # semitones from the source to the passage
     num_sources: int  # pieces that have it
 
-    @property
-    def beats(self) -> float:
-        """Quarter notes from the first onset to the last."""
-        return (self.last_onset - self.onset) / GRID
-
 
 def passage_notes(score: Score) -> Notes:
     """Return the notes of all pitched tracks, without doubled ones."""
@@ -89,20 +84,15 @@ class PassageIndex:
                 length, first = length + 1, start
         if not length:
             return None
-        return self._passage(notes, first, query[size * first : size * (first + length)])
-
-    def _passage(self, notes: Notes, first: int, passage: bytes) -> Passage:
-        places = self._places(passage)
-        place = int(places.min())
+        places = self._places(query[size * first : size * (first + length)])
         pieces = np.searchsorted(self._starts, places, side="right") - 1
-        num_notes = len(passage) // _SYMBOL.itemsize + 1
         onset, pitch = notes[first].tolist()
-        source_onset, source_pitch = self._notes[place].tolist()
+        source_onset, source_pitch = self._notes[places.min()].tolist()
         return Passage(
             first=first,
-            num_notes=num_notes,
+            num_notes=length + 1,
             onset=onset,
-            last_onset=int(notes[first + num_notes - 1, 0]),
+            last_onset=int(notes[first + length, 0]),
             source=self.names[int(pieces.min())],
             source_onset=source_onset,
             transposition=pitch - source_pitch,

@@ -1,4 +1,4 @@
-"""Writing in four parts: key, ranges, crossings, parallels, chords and phrase ends."""
+"""Writing in four parts: ranges, crossings, parallels and chords."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError
-from musicgen.metrics.key import find_key, in_key_share
-from musicgen.midi import FERMATA, Score, Track, pitched_notes
+from musicgen.midi import Score, Track
 
 RANGES = ((60, 79), (55, 74), (48, 67), (40, 60))
 """Usual ranges of soprano, alto, tenor and bass: C4-G5, G3-D5, C3-G4, E2-C4 (Kostka & Payne)."""
-
-HELD_BEATS = 2.0
-"""How long a chord is held that counts as the end of a phrase where no fermatas are known."""
 
 SILENT = -1
 NUM_VOICES = len(RANGES)
@@ -36,7 +32,6 @@ IntArray = NDArray[np.int64]
 def part_writing(score: Score) -> dict[str, float]:
     """Return measures of a piece in four voices; NaN where nothing can be counted.
 
-    - `in_key_share`: of the notes, in the piece's own key (`musicgen.metrics.key`).
     - `out_of_range`: share of the notes outside `RANGES`.
     - `crossed`: share of the time in which a voice is below a lower one.
     - `parallel_fifths`, `parallel_octaves`: per 100 beats. Two voices move together, and are a
@@ -44,12 +39,6 @@ def part_writing(score: Score) -> dict[str, float]:
       motion counts too, as in music21's `VoiceLeadingQuartet.parallelFifth`.
     - `melody_fit`: share of the highest voice's notes at whose beginning the voices sing two or
       three tones of a triad, or a seventh chord, whose fifth may be missing.
-    - `phrase_ends`: per 100 beats; the fermatas (markers), or without any the chords that all
-      voices hold for `HELD_BEATS` or more. In Bach's chorales 80% of such chords have a fermata,
-      and 45% of the fermatas are such chords.
-    - `closed_ends`: share of the phrase ends on a major or minor triad in root position.
-    - `fifth_ends`: share of the phrase ends that are closed and to which the bass falls a fifth or
-      rises a fourth, as in an authentic cadence.
 
     Raises:
         UserError: the score has other than four tracks with notes, without drums.
@@ -75,23 +64,13 @@ def part_writing(score: Score) -> dict[str, float]:
         for track, (low, high) in zip(voices, RANGES, strict=True)
     ]
     melody = np.unique(voices[0].notes["onset"]) / score.ticks_per_beat
-    fermatas = [marker.tick for marker in score.markers if marker.text == FERMATA]
-    if fermatas:
-        ends = _rows_at(edges, np.array(fermatas) / score.ticks_per_beat)
-    else:
-        ends = np.flatnonzero((lengths >= HELD_BEATS) & sounds.all(axis=1))
-    closed = np.array([_is_root_position(pitches[end]) for end in ends], bool)
-    falls = np.array([_bass_step(pitches[: end + 1, -1]) == 5 for end in ends], bool)
+    begins = np.searchsorted(edges, melody, side="right") - 1
     return {
-        "in_key_share": in_key_share(score, find_key(pitched_notes(score))),
         "out_of_range": float(np.concatenate(outside).mean()),
         "crossed": float(crossed @ lengths / beats),
         "parallel_fifths": 100 * parallels[_FIFTH] / beats,
         "parallel_octaves": 100 * parallels[_UNISON] / beats,
-        "melody_fit": float(np.mean([_is_chord(pitches[i]) for i in _rows_at(edges, melody)])),
-        "phrase_ends": 100 * len(ends) / beats,
-        "closed_ends": float(closed.mean()) if len(ends) else np.nan,
-        "fifth_ends": float((closed & falls).mean()) if len(ends) else np.nan,
+        "melody_fit": float(np.mean([_is_chord(pitches[i]) for i in begins])),
     }
 
 
@@ -125,24 +104,6 @@ def _voices(score: Score) -> list[Track]:
     return sorted(voices, key=lambda track: -track.notes["pitch"].mean())
 
 
-def _rows_at(edges: FloatArray, beats: FloatArray) -> IntArray:
-    """Return the indices of the sonorities at those beats that are within the piece."""
-    inside = beats[(beats >= edges[0]) & (beats < edges[-1])]
-    return np.searchsorted(edges, inside, side="right") - 1
-
-
 def _is_chord(pitches: IntArray) -> bool:
     """Return whether pitches are in a triad, or are a seventh chord, perhaps without its fifth."""
     return frozenset((pitches[pitches != SILENT] % 12).tolist()) in _CHORDS
-
-
-def _is_root_position(pitches: IntArray) -> bool:
-    """Return whether pitches are a major or minor triad above its root, perhaps without a fifth."""
-    above = {int(pitch - pitches[-1]) % 12 for pitch in pitches if pitch != SILENT}
-    return pitches[-1] != SILENT and above in ({0, 4, 7}, {0, 3, 7}, {0, 4}, {0, 3})
-
-
-def _bass_step(bass: IntArray) -> int | None:
-    """Return the semitones modulo 12 by which a bass came to its last pitch; None if it began."""
-    before = bass[(bass != bass[-1]) & (bass != SILENT)]
-    return int(bass[-1] - before[-1]) % 12 if len(before) else None

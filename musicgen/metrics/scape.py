@@ -46,7 +46,8 @@ def bar_likeness(events: Events, num_bars: int) -> FloatArray:
     chroma, onsets = np.zeros((num_bars, 12)), np.zeros((num_bars, step.max(initial=0) + 1))
     np.add.at(chroma, (bar, pitch % 12), np.maximum(duration, 1))
     np.add.at(onsets, (bar, step), 1)
-    alike = (_cosines(chroma) + _cosines(onsets)) / 2
+    units = [x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1) for x in (chroma, onsets)]
+    alike = sum(unit @ unit.T for unit in units) / 2
     empty = ~onsets.any(axis=1)
     alike[np.ix_(empty, empty)] = 1
     return np.where(alike >= ALIKE, alike, PENALTY)
@@ -78,13 +79,6 @@ def fitness_scape(similarities: FloatArray) -> FloatArray:
         sigma = (best[-1] - length) / (length * np.maximum(1, chosen[-1]))
         covered = (chosen[-1] - 1) * length / n
         product, total = 2 * sigma * covered, sigma + covered
-        fitness[length, :count] = np.divide(
-            product, total, out=np.zeros(count), where=(sigma > 0) & (covered > 0)
-        )
+        good = (sigma > 0) & (covered > 0)
+        fitness[length, :count] = np.divide(product, total, out=np.zeros(count), where=good)
     return fitness
-
-
-def _cosines(rows: FloatArray) -> FloatArray:
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit = rows / np.where(norms > 0, norms, 1)
-    return unit @ unit.T

@@ -13,7 +13,6 @@ the bin below.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
@@ -33,7 +32,6 @@ MAX_INTERVAL = 20  # semitones, up or down
 VELOCITY_BINS = 8
 
 _NUM_TIMES = BAR_BEATS * BINS_PER_BEAT
-_PAIRS_PER_BLOCK = 2**16
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -52,8 +50,9 @@ def style_similarity(
     Args:
         chunk: of `music`, see `style_profiles`.
     """
-    found = style_profiles(music, profile, chunk)
-    return mean_similarity(found, style_profiles(reference, profile))
+    return mean_similarity(
+        style_profiles(music, profile, chunk), style_profiles(reference, profile)
+    )
 
 
 def style_profiles(
@@ -137,27 +136,19 @@ def _time_pitch(notes: NoteArray, ticks_per_beat: int) -> IntArray:
     notes = sort_notes(notes)
     # Columns of their own are read faster than fields of records.
     onset, pitch = notes["onset"].copy(), notes["pitch"].copy()
-    first_far = np.searchsorted(onset, onset + BAR_BEATS * ticks_per_beat)
-    num_partners = first_far - np.arange(1, len(notes) + 1)  # later notes less than 4 beats away
     num_columns = 2 * MAX_INTERVAL + 1
     counts = np.zeros((_NUM_TIMES, num_columns), np.int64)
-    # Blocks of notes with a bounded number of pairs: memory stays linear.
-    block = np.cumsum(num_partners) // _PAIRS_PER_BLOCK
-    edges = np.searchsorted(block, np.arange(block[-1] + 2 if len(block) else 1))
-    for start, stop in pairwise(edges.tolist()):
-        partners = num_partners[start:stop]
-        first = np.repeat(np.arange(start, stop), partners)
-        before = np.repeat(np.cumsum(partners) - partners, partners)
-        second = first + 1 + np.arange(len(first)) - before
-        interval = pitch[second] - pitch[first]
-        near = abs(interval) <= MAX_INTERVAL
-        interval = interval[near]
-        lag = onset[second[near]] - onset[first[near]]
-        counts += _histogram(
-            lag * BINS_PER_BEAT // ticks_per_beat, interval + MAX_INTERVAL, num_columns
-        )
-        together = -interval[lag == 0]
-        counts[0] += np.bincount(together + MAX_INTERVAL, minlength=num_columns)
+    for step in range(1, len(notes)):  # pairs of a note and the one `step` notes later
+        lag, interval = onset[step:] - onset[:-step], pitch[step:] - pitch[:-step]
+        near = lag < BAR_BEATS * ticks_per_beat
+        if not near.any():
+            break
+        near &= abs(interval) <= MAX_INTERVAL
+        lag, interval = lag[near], interval[near]
+        rows = lag * BINS_PER_BEAT // ticks_per_beat
+        counts += _histogram(rows, MAX_INTERVAL + interval, num_columns)
+        together = MAX_INTERVAL - interval[lag == 0]
+        counts[0] += np.bincount(together, minlength=num_columns)
     return counts
 
 

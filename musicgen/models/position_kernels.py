@@ -1,6 +1,7 @@
 """Functions of the lag in a model: positional kernels, spans and decays as arrays."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,23 +13,14 @@ from musicgen.errors import UserError
 from musicgen.models.transformer import Transformer
 from musicgen.position import Site
 
-_EFFECTS = {
-    Site.EMBEDDING: "product of two encodings, by frequency",
-    Site.QUERY_KEY: "factor on the product of query and key, by dimension",
-    Site.FEATURE: "factor on the product of features, by dimension",
-    Site.LOGIT: "factor on the query, a term of the logit, by dimension",
-}
-
 
 class PositionKernel(NamedTuple):
     """A function of the lag in the layers of a model."""
 
     name: str  # the encoding's name, `decay` or `span`
-    effect: str  # on attention, in words
     relative: str  # whether it is the same at all positions: `exact`, `expected` or `no`
     values: NDArray[np.float32]  # [layers, H, K', N]; size 1 for axes along which they are equal
-    summary: str  # of the dimensions: mean, or root mean square where signs have no meaning
-    profile: NDArray[np.float32]  # the values' summary: [layers, H, N]
+    profile: NDArray[np.float32]  # mean over K', root mean square at `Site.LOGIT`: [layers, H, N]
 
 
 def kernel_axes(model: Transformer) -> list[int]:
@@ -37,7 +29,7 @@ def kernel_axes(model: Transformer) -> list[int]:
     Raises:
         UserError: it has none.
     """
-    axes = {axis for source in _sources(model) for axis in source.axes}
+    axes = {axis for _, found, *_ in _functions(model) for axis in found}
     if not axes:
         raise UserError(
             f"position={model.position.name} has no kernel (a function of the lag), and the model "
@@ -65,84 +57,55 @@ def position_kernels(
             Heads that do not read it are constant.
     """
     steps = torch.from_numpy(lags).to(next(model.parameters()).device)
+    signless = list[Any](model.layers)[0].attention.site == Site.LOGIT
     kernels = []
-    for source in _sources(model):
-        if axis not in source.axes:
+    for name, axes, relative, functions in _functions(model):
+        if axis not in axes:
             continue
-        all_lags = steps.new_zeros(len(steps), len(source.axes))
-        all_lags[:, source.axes.index(axis)] = steps
+        all_lags = steps.new_zeros(len(steps), len(axes))
+        all_lags[:, axes.index(axis)] = steps
         # In chunks of lags, as each lag may need a matrix.
-        layers = [
-            torch.cat([source.function(chunk, layer) for chunk in all_lags.split(256)], -1)
-            for layer in range(1 if source.shared else len(model.layers))
-        ]
+        layers = [torch.cat([f(x) for x in all_lags.split(256)], -1) for f in functions]
         values = torch.stack(layers).float()
-        if source.signed:
-            summary, profile = "mean", values.mean(-2)
-        else:
-            summary, profile = "root mean square", values.square().mean(-2).sqrt()
-        arrays = values.cpu().numpy(), summary, profile.cpu().numpy()
-        kernels.append(PositionKernel(source.name, source.effect, source.relative, *arrays))
+        profile = values.mean(-2)
+        if signless and name == model.position.name:
+            profile = values.square().mean(-2).sqrt()
+        kernels.append(PositionKernel(name, relative, values.cpu().numpy(), profile.cpu().numpy()))
     return kernels
 
 
-class _Source(NamedTuple):
-    """A part of the model that may have a function of the lag; the fields are those of the result.
+Function = Callable[[Tensor], Tensor]
 
-    `function` maps lags [N, len(axes)] of the coordinates `axes`, and a layer, to [H, K', N] or,
-    where the model has no such part, to None.
+
+def _functions(model: Transformer) -> Iterator[tuple[str, Sequence[int], str, list[Function]]]:
+    """Yield name, axes and relativity of the model's functions of the lag, and one for each layer.
+
+    They map lags [N, number of axes] to [H, K', N]; one function stands for all layers that share
+    it.
     """
-
-    name: str
-    function: Callable[[Tensor, int], Any]
-    axes: Sequence[int] = (0,)
-    effect: str = "factor on attention weights, by head"
-    relative: str = "exact"
-    shared: bool = False  # by all layers
-    signed: bool = True
-
-
-def _sources(model: Transformer) -> list[_Source]:
-    """Return the parts of the model that have a function of the lag."""
     position, layers = model.position, list[Any](model.layers)
-    name, site, span = position.name, layers[0].attention.site, layers[0].span
-    axes = position.columns
-    # Encodings take the lags of one coordinate as [N].
-    sources = [
-        _Source(
-            name,
-            lambda lags, layer: position.kernel(lags.squeeze(1), layer),
-            axes,
-            _EFFECTS[site],
-            position.relative,
-            shared=position.shares_kernel,
-            signed=site != Site.LOGIT,
-        ),
-        _Source(
-            f"{name} bias",
-            lambda lags, layer: position.logit_bias(lags.squeeze(1), layer),
-            axes,
-            "added to the logits of all queries",
-            position.relative,
-        ),
-        _Source("decay", lambda lags, layer: _decay(layers[layer].attention.log_decay, lags)),
-        _Source(
-            "span",
-            lambda lags, layer: layers[layer].span.weight(lags)[None, None],
-            range(0 if span is None else span.num_dims),
-            "Gaussian of the lag, 0 for keys outside the window",
-        ),
-        _Source(
-            f"{name} decay",
-            lambda lags, _: _decay(position.log_decay() if model.causal else None, lags),
-            shared=True,
-        ),
-    ]
-    zero = torch.zeros(1, 1, device=next(model.parameters()).device)
-    return [s for s in sources if s.axes and s.function(zero.expand(1, len(s.axes)), 0) is not None]
+    axes, numbers = position.columns, range(1 if position.shares_kernel else len(layers))
+    zero = torch.zeros(1, len(axes), device=next(model.parameters()).device)
+
+    def by_layer(function: Callable[[Tensor, int], Tensor | None]) -> list[Any]:
+        # Encodings take the lags of one coordinate as [N].
+        return [lambda lags, i=i: function(lags.squeeze(1), i) for i in numbers]
+
+    name = position.name
+    for each, kernel in ((name, position.kernel), (f"{name} bias", position.logit_bias)):
+        if axes and kernel(zero.squeeze(1), 0) is not None:
+            yield each, axes, position.relative, by_layer(kernel)
+    decays = [layer.attention.log_decay for layer in layers]
+    if decays[0] is not None:
+        yield "decay", (0,), "exact", [partial(_decay, decay) for decay in decays]
+    if layers[0].span is not None:
+        spans: list[Any] = [
+            lambda lags, span=layer.span: span.weight(lags)[None, None] for layer in layers
+        ]
+        yield "span", range(layers[0].span.num_dims), "exact", spans
+    if model.causal and (decay := position.log_decay()) is not None:
+        yield f"{name} decay", (0,), "exact", [partial(_decay, decay)]
 
 
-def _decay(log_decay: Tensor | None, lags: Tensor) -> Tensor | None:
-    if log_decay is None:
-        return None
+def _decay(log_decay: Tensor, lags: Tensor) -> Tensor:
     return (log_decay[:, None] * lags[:, 0].abs()).exp()[:, None]  # [H, 1, N]

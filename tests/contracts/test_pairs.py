@@ -8,7 +8,6 @@ from hydra.utils import get_class, instantiate
 from torch import Tensor
 
 from musicgen.attention import Attention, AttentionMask, LayerSpan, LinearAttention
-from musicgen.attention.pair_weights import pair_weights
 from musicgen.errors import UserError
 from musicgen.models import ModelState, Transformer, check_compatible
 from musicgen.position import LayerCode, NoPosition, Site
@@ -200,32 +199,6 @@ def test_queries_that_see_no_key_give_zero(model):
             assert (out[0, :5] == 0).all()
         grads = torch.autograd.grad(out.square().sum(), (q, k, v))
         assert all(grad.isfinite().all() for grad in grads)
-
-
-@torch.no_grad()
-def test_pair_weights_are_what_the_attention_computes(model):
-    model.double()
-    attention, code, span = of_layer(model)
-    q, k, v = torch.randn(3, 2, TRAINING_LENGTH, 2, 8, dtype=torch.float64)
-    options = {"token_decay": random_decay(model, torch.float64)}
-    key_mask = torch.ones(2, TRAINING_LENGTH, dtype=torch.bool)
-    key_mask[1, 30:] = False
-    for causal in causalities(model):
-        mask = AttentionMask(causal, key_mask, span)
-        expected, _ = attention(q, k, v, code, mask, **options)
-        normalised, _ = pair_weights(attention, q, k, code, mask, **options)
-        out = torch.einsum("bhmn,bnhv->bmhv", normalised, v)
-        torch.testing.assert_close(out, expected, atol=1e-9, rtol=1e-9)
-        weights, log_scale = pair_weights(attention, q, k, code, mask, "features", **options)
-        assert log_scale.shape == (2, 2)
-        # They differ by a factor of each row, which is the sum of the row unless the normaliser is
-        # of features before encoding.
-        factors = (weights * normalised).sum(-1) / normalised.square().sum(-1)
-        torch.testing.assert_close(normalised * factors[..., None], weights, atol=1e-9, rtol=1e-5)
-        assert (factors > 0).all()
-        if attention.name == "softmax" or attention.site != Site.FEATURE:
-            # relu's normaliser has an ε of 1e-6, which is not small beside its features' 1e-3.
-            torch.testing.assert_close(weights.sum(-1), factors, atol=2e-6, rtol=1e-5)
 
 
 @distinct

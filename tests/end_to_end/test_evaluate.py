@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from musicgen.evaluation.position_loss import position_losses
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.metrics.ngram import InterpolatedTrigram
 from musicgen.midi import write
+from musicgen.models.position_kernels import position_kernels
 from musicgen.random import NoiseKey, RandomStream
 from tests.end_to_end.command_line import assert_one_line, call, succeed
 
@@ -76,11 +78,11 @@ def test_generate_then_evaluate(here, workplace):
     )
     style = (workplace / "measures/style.csv").read_text()
     pieces = (workplace / "measures/style_pieces.csv").read_text()
-    assert style.splitlines()[0].startswith("profile,part,role,anchor,n,")
-    assert "onset_duration,all,all,,6,0," in style
+    assert style.splitlines()[0].startswith("profile,part,n,")
+    assert "onset_duration,all,6,0," in style
     for row in manifest["pieces"]:
-        assert f"{row['file']},{row['prompt']},onset_duration,all,all" in pieces
-        assert f",{row['style, onset_duration']}\n" in pieces
+        similarity = row["style, onset_duration"]
+        assert f"{row['file']},onset_duration,all,{similarity}\n" in pieces
     loss = (workplace / "measures/position_loss.csv").read_text()
     for row in ("model,64,trained", "model,64,extrapolated 2x", "trigram,,trained"):
         assert f"\n{row}," in loss
@@ -110,9 +112,9 @@ def test_held_out_prompts_are_found_again(here, workplace):
     assert max(map(len, done.stdout.split("n: pieces")[0].splitlines())) <= 100
     rows = csv.DictReader((workplace / "held out measures/style_pieces.csv").open())
     found = {
-        (row["piece"], f"style, {row['profile']}"): row["similarity"]
+        (row["piece"], f"style, {row['profile']}"): row["value"]
         for row in rows
-        if row["part"] == row["role"] == "all" and row["similarity"]
+        if row["part"] == "all"
     }
     expected = {
         (row["file"], name): str(value)
@@ -128,20 +130,16 @@ def test_position_properties_writes_a_table_and_a_plot(here, workplace):
     done = succeed(here(workplace, "evaluate.py", "metrics=position_properties", f"out={out}"))
     assert "position_properties" in done.stdout
     rows = list(csv.DictReader((out / "position_properties.csv").open()))
-    assert len(rows) == 1 + 2 + 4  # all, layers, heads
-    assert {row["kernel"] for row in rows} == {"sine_spe"}
-    assert {row["translation_invariant"] for row in rows} == {"expected"}
-    assert {row["training_length"] for row in rows} == {"64"}
+    assert [(row["layer"], row["head"]) for row in rows] == [*product("01", "01")]
+    names = {"kernel": "sine_spe", "lag of": "index", "relative": "expected"}
+    assert all(row.items() >= {**names, "length": "64"}.items() for row in rows)
     assert (out / "position_properties.png").stat().st_size > 10_000
-    assert (out / "position_templates.png").stat().st_size > 10_000
     profiles = list(csv.DictReader((out / "position_kernels.csv").open()))
     assert [int(row["lag"]) for row in profiles] == list(range(-63, 128))
-    arrays = np.load(out / "position_kernels.npz")
-    values = arrays["sine_spe, tokens"]  # [layers, H, K, lags]
-    assert values.shape == (2, 2, 8, 191)
-    for row, lag in zip(profiles, range(191), strict=True):
-        expected = values[1, 0, :, lag].mean()
-        assert float(row["layer 1, head 0"]) == pytest.approx(expected, abs=1e-5)
+    model = load("latest").model
+    (kernel,) = position_kernels(model, np.arange(-63, 128))
+    found = [float(row["layer 1, head 0"]) for row in profiles]
+    np.testing.assert_allclose(found, kernel.values[1, 0].mean(0), atol=1e-5)
 
 
 def test_attention_properties(here, workplace):
@@ -152,27 +150,14 @@ def test_attention_properties(here, workplace):
         "out=att",
     ]
     done = succeed(here(workplace, "evaluate.py", *arguments))
-    assert "attention_properties" in done.stdout
+    assert "offsets below" in done.stdout
     rows = list(csv.DictReader((workplace / "att/attention_properties.csv").open()))
-    assert len(rows) == 9  # ranges, of the best heads
+    assert len(rows) == 2 * 9  # layers, ranges
     for row in rows:
-        assert 0 <= float(row["translation_invariance"]) <= 1
-        assert 0 <= float(row["monotonicity"]) <= 1
-    content = json.loads((workplace / "att/attention_properties.json").read_text())
-    assert len(content["rows"]) == 2 * 2 * 9  # layers, heads, ranges
-    of_range = [row for row in content["rows"] if row["layer"] == 0][:2]  # both heads
-    best = content["best_heads"][0]
-    for name in ("translation_invariance", "monotonicity"):
-        assert best[name] == min(row[name] for row in of_range)
-    arrays = np.load(workplace / "att/attention.npz")
-    assert arrays["identical_tokens"].shape == (2, 2, 80, 80)
-    maps = arrays["piece"]
-    np.testing.assert_allclose(maps.sum(-1), 1, rtol=1e-5)
-    table = (workplace / "att/attention_properties.tex").read_text()
-    assert table.count("model &") == 3  # ranges of queries
+        assert 0 <= float(row["T"]) <= 1
+        assert 0 <= float(row["M"]) <= 1
     pictures = {path.name for path in (workplace / "att").glob("*.png")}
-    maps, tokens = "attention_maps.png", "attention_identical_tokens.png"
-    assert pictures == {"attention_properties.png", maps, tokens}
+    assert pictures == {"attention_maps.png", "attention_identical_tokens.png"}
 
     arguments = [*arguments[:-1], "out=bad", "metric.attention_properties.layers=[5]"]
     refused = here(workplace, "evaluate.py", *arguments)
@@ -190,17 +175,16 @@ def test_position_properties_in_musical_time_and_without_a_kernel(here, workplac
     arguments = ["checkpoint=time.ckpt", "metrics=position_properties"]
     succeed(here(workplace, "evaluate.py", *arguments, "out=t"))
     row = next(csv.DictReader((workplace / "t/position_properties.csv").open()))
-    assert row["lag"] == "grid steps"
-    assert 0 < int(row["training_length"]) < 64  # steps that 64 tokens take
-    assert float(row["period"]) == pytest.approx(4 * float(row["period_in_beats"]))
+    assert row["lag of"] == "time"
+    assert 0 < int(row["length"]) < 64  # steps that 64 tokens take
 
     content["model"]["position"]["coordinates"] = "beat"
     torch.save(checkpoint, workplace / "beat.ckpt")
     arguments[0] = "checkpoint=beat.ckpt"
     succeed(here(workplace, "evaluate.py", *arguments, "out=b"))
     row = next(csv.DictReader((workplace / "b/position_properties.csv").open()))
-    assert row["lag"] == "grid steps in the bar"
-    assert 8 < int(row["training_length"]) <= 16
+    assert row["lag of"] == "beat"
+    assert 8 < int(row["length"]) <= 16
 
     content["model"]["position"] = {"_target_": "musicgen.position.NoPosition", "_partial_": True}
     feature_map = {"_target_": "musicgen.attention.ReLU", "_partial_": True}

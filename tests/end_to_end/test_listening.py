@@ -59,7 +59,7 @@ def test_copied_music_is_found_with_its_source(run, workplace):
     for song in (workplace / "data").rglob("pop_*.mid"):
         shutil.copy(song, (workplace / "known"))
     succeed(run("evaluate.py", "metrics=originality", "generated=known", "out=original"))
-    rows = list(csv.DictReader((workplace / "original/originality_pieces.csv").open()))
-    whole = [row for row in rows if row["pieces"] == "generated" and row["notes"] == row["known"]]
+    rows = list(csv.DictReader((workplace / "original/originality_passages.csv").open()))
+    whole = [row for row in rows if row["notes"] == row["num_notes"]]
     assert whole
     assert all((row["source"], row["transposition"]) == (row["piece"], "0") for row in whole)

@@ -56,29 +56,21 @@ def test_random_matrices_equal_the_definition():
         assert monotonicity(weights)[index] == pytest.approx(np.mean(pairs))
 
 
-def test_undefined_values_are_nan():
-    weights = by_offset(np.ones((2, 2)), slice(None), 2)
-    assert np.isnan(translation_invariance(weights))
-    assert monotonicity(weights) == 0
-    assert np.isnan(monotonicity(weights[:1]))
-
-
 def test_ranges_of_queries_and_offsets():
     decaying = 0.9**OFFSETS
-    rows = invariance_rows(np.stack((decaying, 1 / decaying)), 32)
-    assert [row["head"] for row in rows] == 9 * [0, 1]
-    ranges = [(r["first_query"], r["last_query"], r["offsets_below"]) for r in rows[::2]]
-    queries = [(0, 15), (16, 31), (32, 39)]
-    assert ranges == [(*each, offsets) for each in queries for offsets in (2, 8, 16)]
-    for row in rows:
-        both = row["translation_invariance"], row["monotonicity"]
-        assert both == pytest.approx((0, row["head"]), abs=1e-12)
-    (row,) = invariance_rows(decaying[None, :5, :5], 8)[4:5]  # nothing beyond the training length
-    assert (row["first_query"], row["last_query"], row["offsets_below"]) == (4, 4, 2)
+    rows = invariance_rows(np.stack((1 / decaying, decaying)), 32)
+    queries = ["0–15", "16–31", "32–39"]
+    ranges = [(row["queries"], row["offsets below"]) for row in rows]
+    assert ranges == [(each, offsets) for each in queries for offsets in (2, 8, 16)]
+    for row in rows:  # those of the best head
+        assert (row["T"], row["M"]) == pytest.approx((0, 0), abs=1e-12)
+    row = invariance_rows(decaying[None, :5, :5], 8)[4]  # nothing beyond the training length
+    assert (row["queries"], row["offsets below"]) == ("4–4", 2)
 
 
 def test_rounding_errors_are_no_differences():
     noise = 1 + 1e-12 * np.random.default_rng(0).random((1, LENGTH, LENGTH))
     for row in invariance_rows(noise, 32):
-        assert np.isnan(row["translation_invariance"])
-        assert row["monotonicity"] == 0
+        assert np.isnan(row["T"])
+        assert row["M"] == 0
+    assert np.isnan(monotonicity(by_offset(np.ones((1, 1)), slice(None), 2)))  # one key

@@ -18,7 +18,6 @@ from musicgen.metrics.bars import (
     similarities_by_lag,
     similarity_error,
 )
-from musicgen.metrics.listening import listening_measures, melody_motifs, motif_return
 from musicgen.midi import Score, TimeSignature, Track, notes_from
 
 TPB = 480
@@ -110,13 +109,6 @@ def test_measures_match_a_loop_over_pairs(rows, first):
         ]
         assert value == pytest.approx(np.mean(at) if at else np.nan, nan_ok=True)
 
-    of_melody = {
-        (m, n): value for (m, n), value in pairs.items() if n >= first and sets[m] and sets[n]
-    }
-    at = [value for (m, n), value in of_melody.items() if n - m == 4]
-    expected = np.mean(at) - np.mean(list(of_melody.values())) if at else np.nan
-    assert motif_return(table(*rows), 4, first) == pytest.approx(expected, nan_ok=True)
-
 
 def test_bars_that_return_by_hand():
     dice = bar_similarities(bar_notes(piece("ABCDABXD")))
@@ -146,28 +138,11 @@ def test_notes_of_bars():
 
 
 def test_a_continuation_may_return_to_its_prompt():
-    prompt, new = piece("ABCD    "), piece("ABCX")
-    found = listening_measures(new, [], prompt, 8)
-    assert found["bars_recalled"] == 3 / 4
-    # A motif has no pitch: every bar with notes is like every other.
-    assert found["motif_return_8"] == 0
-    assert np.isnan(found["motif_return_16"])
-    alone = listening_measures(new, [])
-    assert alone["bars_recalled"] == 0
-    assert np.isnan(alone["motif_return_8"])
-    joined = join_bars(bar_notes(prompt), 8, bar_notes(new))
+    prompt, new = bar_notes(piece("ABCD    ")), bar_notes(piece("ABCX"))
+    joined = join_bars(prompt, 8, new)
     assert np.array_equal(joined, bar_notes(piece("ABCD    ABCX")))
-
-
-def test_motifs_return_sixteen_bars_after_a_prompt_of_four():
-    """At a lag of 16 bars only bars of the prompt can return in a continuation of 16."""
-    motif = piano((0, 2, 72), (4, 2, 74), (8, 2, 79))
-    other = [(16 * bar + 2, 2, 72) for bar in range(12)]
-    again = [(192 + o, 2, p + 5) for o, p in ((0, 72), (4, 74), (8, 79))]
-    found = listening_measures(piano(*other, *again), [], motif, 4)
-    # Pairs whose later bar is new: 66 + 1 alike of 12 · 13 / 2 + 13.
-    assert found["motif_return_16"] == pytest.approx(1 - 67 / 91)
-    assert np.isnan(listening_measures(piano(*other, *again), [])["motif_return_16"])
+    assert bars_recalled(bar_similarities(joined), 8) == 3 / 4
+    assert bars_recalled(bar_similarities(new)) == 0
 
 
 def test_similarity_error_by_hand():
@@ -182,9 +157,6 @@ def test_similarity_error_by_hand():
     # Another duration is another note: one note of three is shared.
     long = piano((0, 2, 60), (4, 2, 62), (16, 2, 60), (20, 3, 62))
     assert similarities_by_lag([(bar_notes(long), 0)])[0] == 1 / 3
-    assert melody_motifs(long, long.tracks[0].notes).tolist() == [
-        *([0, 0, 0], [0, 4, 1], [1, 0, 0], [1, 4, 1]),
-    ]
 
 
 def test_errors_of_pieces_average_to_that_of_all():

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from musicgen.composer import compose_pop
-from musicgen.metrics.descriptors import pitch_class_entropy
 from musicgen.metrics.key import Key, find_key, find_scale, in_key_share, in_scale_share
 from musicgen.midi import Score, Track, notes_from, pitched_notes
 
@@ -33,13 +32,11 @@ def test_descriptors_equal_those_of_muspy(pitches):
     for other in range(12):
         expected = muspy.pitch_in_scale_rate(music, other, "major")
         assert in_scale_share(score, other) == pytest.approx(expected)
-    assert pitch_class_entropy(score) == pytest.approx(muspy.pitch_class_entropy(music))
 
 
 def test_drums_have_no_scale():
     score, _ = piece([], drums=[36, 38])
     assert math.isnan(in_scale_share(score, 0))
-    assert math.isnan(pitch_class_entropy(score))
 
 
 def test_the_scale_of_d_major():

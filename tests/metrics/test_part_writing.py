@@ -9,12 +9,12 @@ import pytest
 from musicgen.data.corpora import BachChorales
 from musicgen.errors import UserError
 from musicgen.metrics.part_writing import part_writing, sonorities
-from musicgen.midi import FERMATA, Marker, Score, Track, notes_from
+from musicgen.midi import Score, Track, notes_from
 
 BEAT = 12
 
 
-def piece(*chords, beats=None, fermatas=()):
+def piece(*chords, beats=None):
     """Chords of one beat each, or of `beats`, from soprano to bass; None is silence."""
     lengths = np.array(beats or [1] * len(chords)) * BEAT
     starts = np.cumsum(lengths) - lengths
@@ -23,12 +23,11 @@ def piece(*chords, beats=None, fermatas=()):
         rows = zip(starts.tolist(), lengths.tolist(), pitches, strict=True)
         notes = notes_from([(int(t), int(d), p, 80) for t, d, p in rows if p is not None])
         tracks.append(Track(name, notes=notes))
-    markers = [Marker(int(BEAT * beat), FERMATA) for beat in fermatas]
-    return Score(BEAT, tracks, markers=markers)
+    return Score(BEAT, tracks)
 
 
-C, F, G = (72, 67, 64, 48), (69, 65, 60, 53), (71, 67, 62, 55)
-G7, C6 = (71, 65, 62, 43), (72, 67, 60, 52)  # without and with the root in the bass
+C, G = (72, 67, 64, 48), (71, 67, 62, 55)
+G7 = (71, 65, 62, 43)
 
 
 def test_parallels_are_counted_by_pairs_of_voices_that_move_together():
@@ -85,24 +84,6 @@ def test_a_melody_is_measured_where_its_notes_begin():
     assert part_writing(score)["melody_fit"] == 2 / 3
     score.tracks[0].notes = notes_from([(0, 2 * BEAT, 72, 80), (2 * BEAT, BEAT, 71, 80)])
     assert part_writing(score)["melody_fit"] == 1
-
-
-def test_phrase_ends_are_fermatas():
-    # G-C: closed, a falling fifth. F-G: closed, a step. C in first inversion and G7: open.
-    score = piece(G, C, F, G, C6, G7, fermatas=[1, 3, 4, 5, 80])
-    found = part_writing(score)
-    assert found["phrase_ends"] == pytest.approx(100 * 4 / 6)
-    assert (found["closed_ends"], found["fifth_ends"]) == (2 / 4, 1 / 4)
-
-
-def test_without_fermatas_phrases_end_with_held_chords():
-    # The last C is one chord of two beats, although it is struck twice.
-    score = piece(F, C6, G, C, C, beats=[1, 3, 1, 1, 1])
-    found = part_writing(score)
-    assert found["phrase_ends"] == pytest.approx(100 * 2 / 7)
-    assert (found["closed_ends"], found["fifth_ends"]) == (1 / 2, 1 / 2)
-    ends = part_writing(piece(C, G))
-    assert np.isnan([ends["closed_ends"], ends["fifth_ends"]]).all()
 
 
 @pytest.mark.parametrize("num_voices", [3, 5])

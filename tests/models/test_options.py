@@ -114,7 +114,7 @@ def test_attention_weights_contain_the_convolution_and_the_decay_by_token(featur
     for layer in model.layers:
         layer.attention.register_forward_hook(lambda _, args, out: seen.append((args[2], out[0])))
     model(ids())
-    matrices = [weights for weights, _ in attention_weights(model, ids())]
+    matrices = attention_weights(model, ids(), layers=[0, 1])
     for weights, (v, out) in zip(matrices, seen[:2], strict=True):
         found = torch.einsum("bhnm,bmhv->bnhv", weights, v)
         torch.testing.assert_close(found, out, atol=1e-8, rtol=0)

@@ -49,7 +49,6 @@ def only_kernel(net: Transformer, axis: int = 0, name: str | None = None):
 def test_rope_kernel_is_cosines(site, width):
     kernel = only_kernel(model(partial(RoPE, site=site), favor))
     assert (kernel.name, kernel.relative) == ("rope", "exact")
-    assert ("features" in kernel.effect) == (site == "feature")
     alpha = 10000.0 ** (-2 * np.arange(width // 2) / width)
     waves = np.cos(alpha[:, None] * LAGS).repeat(2, axis=0)
     expected = np.broadcast_to(waves, (1, HEADS, width, len(LAGS)))  # all layers share it
@@ -118,7 +117,7 @@ def test_span_kernel_is_the_gaussian_within_the_window():
         expected = np.exp(-0.5 * (LAGS / sigma) ** 2) * (np.abs(LAGS) <= window)
         np.testing.assert_allclose(kernel.profile[layer, 0], expected, atol=1e-6)
         found = kernel_properties(LAGS, kernel.values[layer], kernel.profile[layer], 15)
-        assert found.half_width[0] == pytest.approx(sigma * math.sqrt(2 * math.log(2)), abs=0.02)
+        assert found["half width"][0] == pytest.approx(sigma * math.sqrt(2 * math.log(2)), abs=0.02)
 
 
 def test_decay_kernels_are_powers():
@@ -129,7 +128,7 @@ def test_decay_kernels_are_powers():
     kernel = only_kernel(net, name="decay")
     np.testing.assert_allclose(kernel.profile[1, 1], np.exp(-0.25 * np.abs(LAGS)), rtol=1e-5)
     found = kernel_properties(LAGS, kernel.values[1], kernel.profile[1], 15)
-    assert found.half_width[1] == pytest.approx(math.log(2) / 0.25, abs=0.03)
+    assert found["half width"][1] == pytest.approx(math.log(2) / 0.25, abs=0.03)
     ratio = 1 / (1 + np.exp([-2, -3.5]))[:, None]
     (profile,) = only_kernel(net, name="permute decay").profile
     np.testing.assert_allclose(profile, ratio ** np.abs(LAGS), rtol=1e-4)

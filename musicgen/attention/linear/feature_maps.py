@@ -70,10 +70,6 @@ class FAVOR(FeatureMap):
         half_square = squared_norm * (self.logit_scale / 2)
         return torch.cat((k - half_square, -k - half_square), dim=-1)
 
-    def left_out(self, q: Tensor) -> Tensor:
-        half_square = q.square().sum(-1, keepdim=True) * (self.logit_scale / 2)
-        return -half_square - math.log(self.feature_dim)
-
 
 class ReLU(FeatureMap):
     """φ(x) = relu(x · √logit_scale) + ε: the Linear Transformer-ReLU of the SPE paper (§3.1)."""
