@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from musicgen import load
 from musicgen.cli.output import claimed_folder, find_device, set_up_cpu
 from musicgen.console import log, progress_bar, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
+from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError, parameter_of
 from musicgen.evaluation.generated_files import (
     audio_name,
@@ -42,8 +43,10 @@ from musicgen.text import pluralize
 from musicgen.validation import check_choice, check_int
 
 REPORT = "report.html"
-NUM_NOTICES_SHOWN = 3
+NUM_NOTICES_SHOWN, MORE_NOTICES = 3, f"more like these, in {MANIFEST}"
 PROMPT_BARS = 4
+
+Written = tuple[Continuation, tuple[bytes, int, str]]  # see `Continuation.midi_file`
 
 
 def main(cfg: DictConfig) -> None:
@@ -51,80 +54,81 @@ def main(cfg: DictConfig) -> None:
     check_int("num_prompts", cfg.num_prompts, none_means="all")
     check_choice("keep_prompt", cfg.keep_prompt, get_args(KeepPrompt))
     check_choice("originality", cfg.originality, ("auto", True, False))
-    model = load(cfg.checkpoint)
-    model = model.to(find_device(cfg.device))
+    model = load(cfg.checkpoint).to(find_device(cfg.device))
     log(model.content.describe(model.path))
     request = build_request(model, cfg)
     soundfont = None if cfg.soundfont is None else Soundfont(str(cfg.soundfont))
-    prompts, left_out = read_prompts(model, cfg, request)
+    prompts, notices = read_prompts(model, cfg, request)
     known = known_music(model, cfg.originality, cfg.data.root)
     rows = min(request.batch_size, request.num_samples * len(prompts))
     set_up_cpu(decoded=rows * parameter_count(model.model))
-    show_notices(left_out)
-    notices = [prompt.notice for prompt in prompts if prompt.notice]
-    show_notices(notices)
     names = file_names(prompts, request.num_samples)
+    done: dict[str, Written] = {}
     with claimed_folder(cfg.out, "generated") as out:
         for name in (MANIFEST, *names.values()):
             if (out / name).exists():
                 raise UserError(f"{out / name} exists already; give another folder with out=DIR")
-        done: dict[str, tuple[Continuation, tuple[bytes, int, str]]] = {}
-        start, interrupted = time.monotonic(), False
+        start = time.monotonic()
         try:
-            for continuation in continuations(model, prompts, request):
-                name = names[id(continuation.prompt), continuation.sample]
-                written = continuation.midi_file(cfg.keep_prompt)
-                write_bytes(out / name, written[0])
-                if soundfont:
-                    soundfont.write_wav(loads(written[0]), out / audio_name(name))
-                done[name] = continuation, written
-        except KeyboardInterrupt:
-            if not done:
-                raise
-            interrupted = True
-        seconds = time.monotonic() - start
+            with progress_bar("{task.completed:,} tokens") as progress:
+                bar = progress.add_task("generating", total=None)
+                on_step = partial(progress.advance, bar)
+                sampler = Sampler(model.model, model.tokenizer, request, on_step=on_step, warn=warn)
+                for piece in sampler.continuations(prompts):
+                    name = names[id(piece.prompt), piece.sample]
+                    done[name] = piece, piece.midi_file(cfg.keep_prompt)
+                    data, _, _ = done[name][1]
+                    write_bytes(out / name, data)
+                    if soundfont:
+                        soundfont.write_wav(loads(data), out / audio_name(name))
+                    progress.update(bar, description=f"{len(done)} of {len(names)} pieces")
+        finally:  # also if the command is stopped
+            if done:
+                seconds = time.monotonic() - start
+                in_order = {name: done[name] for name in names.values() if name in done}
+                report(cfg, model, request, in_order, notices, known, out, seconds)
 
-        done = {name: done[name] for name in names.values() if name in done}
-        pieces = [continuation for continuation, _ in done.values()]
-        new_tokens = sum(piece.num_new_tokens for piece in pieces)
-        settings = {
-            "checkpoint": str(model.path),
-            **{name: value for name, value in asdict(request).items() if name != "sampling"},
-            **asdict(request.sampling),
-            "training length": model.training_length,
-            "new tokens": new_tokens,
-            "ungrammatical pieces": len(pieces) - num_grammatical(model, pieces),
-            "tokens/s": round(new_tokens / seconds, 1),
-        }
-        if notice := cut_short(model, request.bars, pieces):
-            warn(notice)
-            notices.append(notice)
-        altered = list(dict.fromkeys(notice for _, (_, _, notice) in done.values() if notice))
-        show_notices(altered)
-        notices += altered
-        notices = [*left_out, *notices]
-        references = absolute_prompts(cfg.prompt)
-        provenance = {"tokenizer": model.content.tokenizer, "references": references}
-        originality = None
-        if known is not None:
-            music = {name: c.new_score for name, (c, _) in done.items()}
-            originality = known_passages(known, music, MAX_HELD_OUT)
-        shown = write_manifest(out, done, settings, provenance, notices, originality)
-        if cfg.report:
-            page = render_report(
-                title=report_title(pieces),
-                pieces=shown,
-                metadata=settings,
-                notices=[n for n in notices if not any(n in piece.notices for piece in shown)],
-            )
-            write_text(out / REPORT, page)
-        log(
-            f"{pluralize(len(pieces), 'pieces')}, {pluralize(new_tokens, 'tokens')} added, "
-            f"{settings['tokens/s']:,} a second"
-        )
-        log(f"in {out}" + (f"; open {out / REPORT}" if cfg.report else ""))
-        if interrupted:
-            raise KeyboardInterrupt
+
+def report(
+    cfg: DictConfig,
+    model: MusicModel,
+    request: GenerationRequest,
+    done: dict[str, Written],
+    notices: list[str],
+    known: EncodedCorpus | None,
+    out: Path,
+    seconds: float,
+) -> None:
+    """Write the manifest and the page of the pieces by file name, and log how many there are."""
+    pieces = [continuation for continuation, _ in done.values()]
+    new_tokens = sum(piece.num_new_tokens for piece in pieces)
+    settings = {
+        "checkpoint": str(model.path),
+        **{name: value for name, value in asdict(request).items() if name != "sampling"},
+        **asdict(request.sampling),
+        "training length": model.training_length,
+        "new tokens": new_tokens,
+        "ungrammatical pieces": len(pieces) - num_grammatical(model, pieces),
+        "tokens/s": round(new_tokens / seconds, 1),
+    }
+    more = [cut_short(model, request.bars, pieces)]
+    more += [notice for _, (_, _, notice) in done.values()]
+    more = [*filter(None, dict.fromkeys(more))]
+    warn_of_first(more, NUM_NOTICES_SHOWN, MORE_NOTICES)
+    notices = [*notices, *more]
+    references = absolute_prompts(cfg.prompt)
+    provenance = {"tokenizer": model.content.tokenizer, "references": references}
+    music = {name: continuation.new_score for name, (continuation, _) in done.items()}
+    originality = None if known is None else known_passages(known, music, MAX_HELD_OUT)
+    shown = write_manifest(out, done, settings, provenance, notices, originality)
+    if cfg.report:
+        others = [n for n in notices if not any(n in piece.notices for piece in shown)]
+        title = report_title(pieces)
+        page = render_report(title=title, pieces=shown, metadata=settings, notices=others)
+        write_text(out / REPORT, page)
+    count = f"{pluralize(len(pieces), 'pieces')}, {pluralize(new_tokens, 'tokens')} added"
+    log(f"{count}, {settings['tokens/s']:,} a second")
+    log(f"in {out}" + (f"; open {out / REPORT}" if cfg.report else ""))
 
 
 def build_request(model: MusicModel, cfg: DictConfig) -> GenerationRequest:
@@ -138,15 +142,10 @@ def build_request(model: MusicModel, cfg: DictConfig) -> GenerationRequest:
     return model.request(**{name: options[name] for name in names}, sampling=sampling)
 
 
-def show_notices(notices: list[str]) -> None:
-    """Print the first notices, and how many more the manifest lists."""
-    warn_of_first(notices, NUM_NOTICES_SHOWN, f"more like these, in {MANIFEST}")
-
-
 def read_prompts(
     model: MusicModel, cfg: DictConfig, request: GenerationRequest
 ) -> tuple[list[Prompt], list[str]]:
-    """Return the prompts, and a notice for each file that is left out as unreadable."""
+    """Return the prompts, and notices of what was left out of them, which are printed."""
     if cfg.prompt is None:
         return [model.prompt(None, request=request)], []
     sources: Mapping[str, Callable[[], Score | Path]]
@@ -154,12 +153,10 @@ def read_prompts(
         sources = held_out_pieces(open_training_data(model, cfg.data.root), cfg.prompt)
     else:
         sources = {name: partial(Path, path) for name, path in prompt_files(cfg.prompt).items()}
-    names = evenly_spaced(list(sources), cfg.num_prompts)
-    prompts, errors = [], []
-    prompt_bars = cfg.prompt_bars
+    prompts, errors, prompt_bars = [], [], cfg.prompt_bars
     if prompt_bars == "auto":
         prompt_bars = None if request.keep else PROMPT_BARS
-    for name in names:
+    for name in evenly_spaced(list(sources), cfg.num_prompts):
         try:
             prompts.append(model.prompt(sources[name](), name, prompt_bars, request))
         except UserError as error:
@@ -167,25 +164,8 @@ def read_prompts(
     if not prompts:
         others = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise UserError(f"nothing to continue: {errors[0]}{others}")
-    return prompts, [f"left out: {error}" for error in errors]
-
-
-def continuations(
-    model: MusicModel, prompts: list[Prompt], request: GenerationRequest
-) -> Iterator[Continuation]:
-    """Yield the continuations as they finish, with a progress bar."""
-    columns = "{task.completed}/{task.total} pieces, {task.fields[tokens]:,} tokens"
-    with progress_bar(columns) as progress:
-        total = len(prompts) * request.num_samples
-        bar = progress.add_task("generating", total=total, tokens=0)
-        counted = progress.tasks[bar].fields
-        sampler = Sampler(
-            model.model,
-            model.tokenizer,
-            request,
-            on_step=lambda rows: progress.update(bar, tokens=counted["tokens"] + rows),
-            warn=warn,
-        )
-        for continuation in sampler.continuations(prompts):
-            progress.advance(bar)
-            yield continuation
+    left_out = [f"left out: {error}" for error in errors]
+    lost = [prompt.notice for prompt in prompts if prompt.notice]
+    for notices in left_out, lost:
+        warn_of_first(notices, NUM_NOTICES_SHOWN, MORE_NOTICES)
+    return prompts, left_out + lost

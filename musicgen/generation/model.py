@@ -268,9 +268,8 @@ class MusicModel:
             )
             for i, prompt in enumerate(prompts)
         ]
-        order = {id(prompt): i for i, prompt in enumerate(made)}
         done = Sampler(self.model, self.tokenizer, request).continuations(made)
-        return sorted(done, key=lambda c: (order[id(c.prompt)], c.sample))
+        return sorted(done, key=lambda each: (made.index(each.prompt), each.sample))
 
 
 def load(checkpoint: str | Path) -> MusicModel:

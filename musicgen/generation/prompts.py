@@ -21,7 +21,7 @@ FROM_NOTHING = "from nothing"
 """The name of the prompt of pieces without one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prompt:
     """The beginning of a piece, or the parts of one to which others are written.
 

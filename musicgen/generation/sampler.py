@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from musicgen.generation.continuation import Continuation
-from musicgen.generation.engines import Engine, make_engine
+from musicgen.generation.engines import make_engine
 from musicgen.generation.form import lag_biases
 from musicgen.generation.prompts import Prompt, decode
 from musicgen.generation.request import GenerationRequest
@@ -86,7 +86,7 @@ class Sampler:
         self._lag_biases = None if biases is None else biases.to(self.engine.device)
         self._sampling = request.sampling
         if model.copy_head is not None and request.sampling.temperature > 0:
-            self._sampling = replace(request.sampling, temperature=1.0)  # see `_first_logits`
+            self._sampling = replace(request.sampling, temperature=1.0)  # see `prefill`
 
     def continuations(self, prompts: Sequence[Prompt]) -> Iterator[Continuation]:
         """Yield `num_samples` continuations of each prompt, each as soon as it is finished.
@@ -118,9 +118,10 @@ class Sampler:
         """Draw one more token for each row a step; yield the rows that have ended with it."""
         names, next_coordinates = self.model.coordinate_names, self.tokenizer.next_coordinates
         # Only the model is on the device: grammar and sampling are small and in fp64.
-        grammar = self.tokenizer.grammar()
-        state = self._grammar_state(grammar, rows)
-        logits, model_state, positions = self._first_logits(rows)
+        grammar, prompts = self.tokenizer.grammar(), list(dict.fromkeys(row.prompt for row in rows))
+        of_row = torch.tensor([prompts.index(row.prompt) for row in rows])
+        state = self._grammar_state(grammar, prompts).select(of_row)
+        logits, model_state, positions = self.prefill(prompts, of_row)
         running, bar_lengths = list(rows), torch.tensor([row.prompt.bar_length for row in rows])
         while True:
             allowed = grammar.allowed(state)
@@ -145,48 +146,51 @@ class Sampler:
             positions = next_coordinates(names, positions, token, state.positions, bar_lengths)
             logits, model_state = self._step(token, positions, model_state)
 
-    def _grammar_state(self, grammar: Grammar[Any], rows: Sequence[Row]) -> GrammarState:
-        """Return the grammar's state after each prompt, with what the request asks for."""
+    def _grammar_state(self, grammar: Grammar[Any], prompts: Sequence[Prompt]) -> GrammarState:
+        """Return the grammar's state after each prompt, with all that the request asks for."""
         request = self.request
-        prompts, of_row = _unique([row.prompt for row in rows])
         states = [grammar.start(torch.from_numpy(each.tokens)[None]) for each in prompts]
+        state: GrammarState = type(states[0]).cat(states)
         if request.sampling.max_notes:
-            grammar.bound(request.sampling.max_notes)  # of prompts it does not hold
+            grammar.bound(request.sampling.max_notes)  # prompts may have more
         if request.sampling.avoid_parallels:
             grammar.forbid_parallels()
-        state = grammar.hold(
-            type(states[0]).cat(states), tempo=request.hold_tempo, metre=request.hold_metre
-        )
+        state = grammar.hold(state, tempo=request.hold_tempo, metre=request.hold_metre)
         state = grammar.harmonise(state, [prompt.progression for prompt in prompts])
         state = grammar.give(state, [prompt.given for prompt in prompts])
-        ends, bars = (
-            torch.tensor([request.end_time(prompt) or NEVER for prompt in prompts]),
-            torch.tensor([prompt.bar_length for prompt in prompts]),
-        )
-        may_end = torch.full_like(ends, NEVER)
+        end = torch.tensor([request.end_time(prompt) or NEVER for prompt in prompts])
+        may_end = torch.full_like(end, 0 if request.allow_end else NEVER)
         if request.ending == "close":
-            state, may_end = grammar.close(state, ends), ends - bars
-        if request.allow_end:
-            may_end = torch.zeros_like(ends)
-        starts = torch.tensor([prompt.end_time for prompt in prompts])
-        return grammar.between(state, starts, may_end).select(of_row)
+            state = grammar.close(state, end)
+            may_end = may_end.minimum(end - torch.tensor([prompt.bar_length for prompt in prompts]))
+        return grammar.between(state, torch.tensor([p.end_time for p in prompts]), may_end)
 
-    def _first_logits(self, rows: Sequence[Row]) -> tuple[Tensor, ModelState, Tensor]:
-        """Return the logits [B, V] after the prompts, the model's state, and positions [B, P]."""
-        prompts, of_row = _unique([row.prompt for row in rows])
-        names = self.model.coordinate_names
-        coordinates = [
-            torch.from_numpy(
-                self.tokenizer.coordinates(prompt.tokens, names, bar_length=prompt.bar_length)
+    def prefill(self, prompts: Sequence[Prompt], rows: Tensor) -> tuple[Tensor, ModelState, Tensor]:
+        """Return logits [B, V], the state and positions [B, P] after the prompts at `rows` [B].
+
+        Prompts of equal length go through the model together.
+        """
+        tokenizer, names, device = self.tokenizer, self.model.coordinate_names, self.engine.device
+        by_length = sorted(prompts, key=lambda prompt: len(prompt.tokens))
+        rows = torch.tensor([by_length.index(prompt) for prompt in prompts])[rows]
+        outputs = []
+        for _, group in groupby(by_length, lambda prompt: len(prompt.tokens)):
+            pairs = [
+                (p.tokens, tokenizer.coordinates(p.tokens, names, bar_length=p.bar_length))
+                for p in group
+            ]
+            ids, positions = (torch.from_numpy(np.stack(each)) for each in zip(*pairs, strict=True))
+            outputs.append(
+                (*self.engine.prefill(ids.to(device), positions.to(device)), positions[:, -1])
             )
-            for prompt in prompts
-        ]
-        logits, state = prefill(self.engine, prompts, coordinates, of_row)
+        first, states, last = zip(*outputs, strict=True)
+        logits = torch.cat(first).cpu()[rows]
+        state = ModelState.cat(list(states)).select(rows.to(device))
         temperature = self.request.sampling.temperature
         if state.copied is not None and temperature > 0:  # the copy head has it from now on
             state.copied.temperature.fill_(temperature)
             logits = logits.double() / temperature
-        return logits, state, torch.stack([each[-1] for each in coordinates])[of_row]
+        return logits, state, torch.cat(last)[rows]
 
     def _step(self, token: Tensor, positions: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Return the logits [B, V], on the CPU, after a token in each row [B], and the state."""
@@ -196,40 +200,6 @@ class Sampler:
         device = self.engine.device
         logits, state = self.engine.step(token.to(device), positions.to(device), state)
         return logits.cpu(), state
-
-
-def prefill(
-    engine: Engine, prompts: Sequence[Prompt], positions: Sequence[Tensor], rows: Tensor
-) -> tuple[Tensor, ModelState]:
-    """Return logits [B, V], on the CPU, and the state after the prompts at `rows` [B].
-
-    Those of equal length go through the model together.
-
-    Args:
-        positions: of each prompt's tokens, [L, P].
-    """
-
-    def length(i: int) -> int:
-        return len(prompts[i].tokens)
-
-    order = sorted(range(len(prompts)), key=length)
-    outputs = []
-    for _, group in groupby(order, length):
-        equal = list(group)
-        ids = torch.stack([torch.from_numpy(prompts[i].tokens) for i in equal])
-        places = torch.stack([positions[i] for i in equal])
-        outputs.append(engine.prefill(ids.to(engine.device), places.to(engine.device)))
-    rows = torch.tensor(order).argsort()[rows]
-    logits = torch.cat([logits for logits, _ in outputs])
-    state = ModelState.cat([state for _, state in outputs])
-    return logits.cpu()[rows], state.select(rows.to(engine.device))
-
-
-def _unique(prompts: Sequence[Prompt]) -> tuple[list[Prompt], Tensor]:
-    """Return each prompt once, and the number in them of each of the given ones. [B]"""
-    numbers = {id(prompt): i for i, prompt in enumerate({id(p): p for p in prompts}.values())}
-    unique = list({id(prompt): prompt for prompt in prompts}.values())
-    return unique, torch.tensor([numbers[id(prompt)] for prompt in prompts])
 
 
 def _uniform_numbers(key: NoiseKey) -> Iterator[float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,14 +12,13 @@ import torch
 from musicgen.attention import SoftmaxAttention
 from musicgen.composer import compose_pop
 from musicgen.errors import UserError
-from musicgen.generation.engines import Engine, make_engine
+from musicgen.generation.engines import Engine
 from musicgen.generation.prompts import empty_prompt, make_prompt
 from musicgen.generation.request import GenerationRequest
-from musicgen.generation.sampler import prefill
+from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.position import ConvSPE, Learnable, RoPE
-from musicgen.random import NoiseKey
 from musicgen.tokenization import REMI
 from tests.generation.builders import SCORES, TOKENIZERS, music_model, run, small_model
 
@@ -132,22 +130,17 @@ def test_random_numbers_do_not_depend_on_the_rest_of_the_batch(tokenizer, batch_
 def test_logits_of_a_row_do_not_depend_on_its_neighbours(position, attention):
     tokenizer = TOKENIZERS["remi"]
     model = small_model(tokenizer, position, attention)
-    score = SCORES["remi"]
-    one, two, three = (
-        torch.from_numpy(make_prompt(tokenizer, score, "p", n).tokens[:-1]) for n in (1, 2, 3)
-    )
-    other = two.roll(1)  # of equal length, so prefilled with `two`
-    engine = make_engine(model, NoiseKey((0,)), engine="eager")
+    sampler = Sampler(model, tokenizer, GenerationRequest(engine="eager"))
+    one, two, three = (make_prompt(tokenizer, SCORES["remi"], "p", n) for n in (1, 2, 3))
+    other = replace(two, tokens=np.roll(two.tokens, 1))  # of equal length, so prefilled with `two`
 
-    def decode(tokens, wanted):
+    def decode(prompts, wanted):
         """Logits [3, V] of a row: after the prefill, and after each of two steps."""
-        positions = [torch.arange(len(t))[:, None] for t in tokens]
-        prompts = [SimpleNamespace(tokens=t.numpy()) for t in tokens]
-        logits, state = prefill(engine, prompts, positions, torch.arange(len(tokens)))
+        logits, state, _ = sampler.prefill(prompts, torch.arange(len(prompts)))
         rows = [logits[wanted]]
         for _ in range(2):
             positions = state.length[:, None]
-            logits, state = engine.step(torch.full((len(tokens),), 5), positions, state)
+            logits, state = sampler.engine.step(torch.full((len(prompts),), 5), positions, state)
             rows.append(logits[wanted])
         return torch.stack(rows)
 
