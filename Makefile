@@ -27,8 +27,7 @@ demo: $(STAMP) ## Train a small model for three minutes, continue music with it 
 	$(RUN) generate.py prompt=test num_prompts=2 num_samples=2 $(DEMO) out=generated/demo/three_minutes
 	$(RUN) generate.py checkpoint=pop-piano-small prompt=generated/demo/three_minutes num_prompts=2 $(DEMO) originality=false out=generated/demo/pop-piano-small
 	$(RUN) evaluate.py latest out=evaluated/demo
-	$(RUN) -m musicgen.report generated/demo/index.html generated/demo/three_minutes generated/demo/pop-piano-small
-	@echo "Open generated/demo/index.html to see and hear what both models wrote from the same bars; and evaluated/demo/index.html for the verdict on yours"
+	@echo "Open report.html in generated/demo/three_minutes and generated/demo/pop-piano-small to see and hear what both models wrote from the same bars, and evaluated/demo/index.html for the verdict on yours"
 
 export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs/... TO=folder [FORMAT=onnx]
 	$(RUN) -m musicgen.pretrained "$(or $(FROM),latest)" "$(or $(TO),$(error give TO=FOLDER))" \

@@ -7,32 +7,31 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from musicgen.evaluation.generated_pieces import (
-    KNOWN,
-    SOURCE,
-    STYLE_NAMES,
-    describe,
-    known_measure,
-    style_anchors,
-    style_measures,
-)
 from musicgen.evaluation.originality import KnownPassages
 from musicgen.evaluation.references import MANIFEST
 from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import FROM_NOTHING, Prompt
-from musicgen.metrics.style import PROFILES, Profile, Profiles, style_profiles
-from musicgen.midi import loads, without_suffix
+from musicgen.metrics.style import PROFILES, mean_similarity, style_profiles
+from musicgen.midi import Score, loads, without_suffix
 from musicgen.report import Mark, ReportPiece
 from musicgen.text import pluralize
 from musicgen.tokenization.base import TICKS_PER_BEAT
 
 MAX_STEM_BYTES = 200  # of a file's name: most file systems allow 255 in all
 NUM_NAMES = 2  # of prompts in the report's title
+STYLE_NAMES = {  # of the columns of a piece's row, in a musician's words
+    "style, onset_duration": "rhythm like the original's",
+    "style, time_pitch": "melody and harmony like the original's",
+    "style, onset_velocity": "accents like the original's",
+    "style, onset_drum": "drumming like the original's",
+}
+KNOWN, SOURCE = "longest known passage (notes)", "known from"
 
 
 def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[int, int], str]:
@@ -70,42 +69,28 @@ def write_manifest(
             evaluate.py reads references as the model does.
     """
     rows, shown = [], []
-    continuations = [continuation for continuation, _ in pieces.values()]
-    anchors = style_anchors(continuations)
-    prompts = {id(c.prompt): c.prompt for c in continuations}
-    references: dict[int, dict[Profile, Profiles]] = {
-        key: {profile: style_profiles(prompt.piece, profile) for profile in PROFILES}
-        for key, prompt in prompts.items()
-        if prompt.score.num_notes
-    }
     for file, (continuation, (data, prompt_end, _)) in pieces.items():
-        score = loads(data)
-        row = describe(continuation, score, references.get(id(continuation.prompt), {}))
-        known = originality.passages[file] if originality else None
-        if known:
+        score, prompt = loads(data), continuation.prompt
+        row, marks = describe(continuation, score), []
+        if originality:
+            known = originality.passages[file]
             row |= {KNOWN: known.num_notes, SOURCE: known.source()}
-        beats = continuation.prompt.end_tick / TICKS_PER_BEAT
-        ends = {"prompt end": prompt_end, "prompt beats": beats}
-        rows.append({"file": file, **ends, **row})
-        measures = style_measures(row, anchors.get(continuation.prompt.name, {}))
-        marks = []
-        if originality and known:
-            lengths = [passage.num_notes for passage in originality.held_out.values()]
-            measures.append(known_measure(known, lengths))
             if known.passage:
                 first, last = known.ticks(score.ticks_per_beat)
-                edges = prompt_end + first, prompt_end + last
-                marks.append(Mark(*edges, f"{known.num_notes} notes as in {known.passage.source}"))
-        prompt, audio = continuation.prompt, audio_name(file)
-        kind = "continuation" if prompt.end_tick else "piece"
+                words = f"{known.num_notes} notes as in {known.passage.source}"
+                marks.append(Mark(prompt_end + first, prompt_end + last, words))
+        beats = prompt.end_tick / TICKS_PER_BEAT
+        rows.append({"file": file, "prompt end": prompt_end, "prompt beats": beats, **row})
+        audio, kind = audio_name(file), "continuation" if prompt.end_tick else "piece"
+        measured = (*STYLE_NAMES, KNOWN, SOURCE)
         shown.append(
             ReportPiece(
                 title=f"{without_suffix(prompt.name)}, {kind} {continuation.sample + 1}",
                 score=score,
                 prompt_end=prompt_end,
                 midi_file=file,
-                metadata={k: v for k, v in row.items() if k not in (*STYLE_NAMES, KNOWN, SOURCE)},
-                measures=measures,
+                metadata={name: value for name, value in row.items() if name not in measured},
+                measures={STYLE_NAMES.get(k, k): row[k] for k in measured if k in row},
                 notices=[prompt.notice] if prompt.notice else [],
                 audio_file=audio if (out / audio).exists() else None,
                 marks=marks,
@@ -114,6 +99,35 @@ def write_manifest(
     manifest = {"settings": settings, **provenance, "notices": notices, "pieces": rows}
     write_text(out / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
     return shown
+
+
+def describe(continuation: Continuation, written: Score) -> dict[str, Any]:
+    """Return a piece's row in the manifest and the report.
+
+    The style similarities to the prompt's whole piece are those of evaluate.py, without profiles
+    of which that has nothing.
+    """
+    prompt, new = continuation.prompt, continuation.new_score
+    last_onset = max((int(t.notes["onset"].max(initial=0)) for t in written.tracks), default=0)
+    row: dict[str, Any] = {
+        "prompt": prompt.name,
+        "sample": continuation.sample,
+        "tokens": len(continuation.tokens),
+        "new tokens": continuation.num_new_tokens,
+        "new notes": new.num_notes,
+        "bars": int(np.searchsorted(written.bar_starts(), last_onset, side="right")),
+    }
+    if prompt.end_time:
+        row["notes shown to the model"] = (
+            f"{prompt.summary.notes_kept:,} of {prompt.summary.notes_read:,}"
+        )
+    if prompt.score.num_notes:
+        for profile in PROFILES:
+            target = style_profiles(prompt.piece, profile)
+            if any(histogram.any() for histogram in target.values()):
+                similarity = mean_similarity(style_profiles(new, profile), target)
+                row[f"style, {profile}"] = None if np.isnan(similarity) else similarity
+    return row
 
 
 def report_title(continuations: list[Continuation]) -> str:

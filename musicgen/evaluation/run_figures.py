@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +15,7 @@ from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
 from musicgen.evaluation.descriptors import bars_with_prompt
-from musicgen.evaluation.generated_files import file_names, write_manifest
-from musicgen.evaluation.generated_pieces import STYLE_NAMES
+from musicgen.evaluation.generated_files import KNOWN, STYLE_NAMES, file_names, write_manifest
 from musicgen.evaluation.originality import MAX_HELD_OUT, KnownPassages, known_passages
 from musicgen.evaluation.position_loss import Losses, in_units, piece_losses, trigram_losses
 from musicgen.evaluation.prompt_files import SPLITS
@@ -25,23 +24,20 @@ from musicgen.evaluation.training_data import piece_readers
 from musicgen.evaluation.verdict import (
     BEFORE,
     CHANCE,
-    COPIED,
-    COPIES,
     DENSE,
     HELD_OUT,
     KEY_SHARE,
-    KNOWN,
     NATS,
     ORIGINALS,
     OTHERS,
     OWN,
     RECALLED,
     RECITED,
+    SIMILARITY_ERROR,
     TRAINING,
     TRIGRAM,
-    Facts,
 )
-from musicgen.files import read_csv, write_bytes
+from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
@@ -66,7 +62,8 @@ PROMPT_BARS = 4
 FEW_HELD_OUT = 12  # pieces; of fewer, validation pieces are used beside test pieces
 TOKENS = 4  # in a continuation's bars, at most so many times as in those of the longest prompt
 WITHIN, BEYOND = "nats a token, trained length", "nats a token, beyond it"
-SIMILARITY_ERROR = "similarity error (SE)"
+KEPT = 0.95  # share of the notes that a tokenizer must represent
+FEW = 6  # pieces, with fewer of which no permutation test can reach p < .05
 _VOICES = ("out_of_range", "crossed", "parallel_fifths", "parallel_octaves", "melody_fit")
 
 
@@ -79,24 +76,22 @@ class Line(NamedTuple):
     others: Values
 
 
-@dataclass(frozen=True)
-class RunFigures:
-    """What is known of a run.
+class RunFigures(NamedTuple):
+    """The figures of a run.
 
     Attributes:
         pieces: its continuations as a page shows them.
         curves: losses by name, for a plot by position.
+        notices: what was measured, and what a reader must know.
     """
 
     lines: Sequence[Line]
     pieces: Sequence[ReportPiece]
     curves: Mapping[str, Losses]
-    facts: Facts
     notices: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """How much is measured.
 
     Attributes:
@@ -144,7 +139,7 @@ def run_figures(
     # The same music again, such as of a folder with copies of one piece, tells nothing.
     pieces = list({data.cache[i].tobytes(): i for i in reversed(pieces)}.values())[::-1]
     start = _start(model, notices)
-    prompts, others, seen = _prompts(model, data, pieces, sizes)
+    prompts, others, seen = _prompts(model, data, pieces, sizes.num_prompts)
     densest = max(len(prompt.tokens) for prompt in prompts) / PROMPT_BARS
     most = round(TOKENS * densest * sizes.bars)  # a model that has learned little ends no bar
     request = model.request(bars=sizes.bars, max_new_tokens=most, seed=seed)
@@ -152,31 +147,35 @@ def run_figures(
     done, after_training = done[: len(prompts)], done[len(prompts) :]
     known = known_passages(data, {c.prompt.name: c.new_score for c in done}, MAX_HELD_OUT)
     shown = _write(model, done, request, split, out, known)
-    own = list(_music_lines(done, others, seen, known))
-    lines = [*own, Line(RECITED, _recited(after_training), HELD_OUT, _recited(done))]
+    lines, curves = _loss_lines(model, start, data, pieces, sizes, seed, split)
+    music = list(_music_lines(done, others, seen))
+    lines += [*music, Line(RECITED, _recited(after_training), HELD_OUT, _recited(done))]
+    if known.held_out:
+        lengths, unheard = (
+            {name: float(passage.num_notes) for name, passage in passages.items()}
+            for passages in (known.passages, known.held_out)
+        )
+        lines.append(Line(KNOWN, lengths, HELD_OUT, unheard))
     if start is not None:
         before = _continue(start, prompts, request)
         _write(start, before, request, split, out.with_name("before"), None)
-        found = {x.measure: x.values for x in _music_lines(before, others, seen, None)}
-        names = list(dict.fromkeys(x.measure for x in own))
-        values = {x.measure: x.values for x in own}
-        lines += [Line(name, values[name], BEFORE, found[name]) for name in names if name in found]
-    losses, curves = _loss_lines(model, start, data, pieces, sizes, seed)
-    notes = np.array([(p.summary.notes_kept, p.summary.notes_read) for p in prompts]).sum(axis=0)
-    num_training = len(data.cache.pieces("train"))
-    facts = Facts(
-        num_training, len(pieces) if split != "train" else 0, notes[0] / notes[1], _fall(model)
-    )
-    shown = [
-        replace(piece, midi_file=f"{out.name}/{piece.midi_file}", metadata={}) for piece in shown
-    ]
-    used = [len(values) for values in (losses[1].values, losses[1].others)]
+        old = {line.measure: line.values for line in _music_lines(before, others, seen)}
+        new = {line.measure: line.values for line in music}
+        lines += [Line(name, new[name], BEFORE, old[name]) for name in new if name in old]
+    kept, read = np.array([(x.summary.notes_kept, x.summary.notes_read) for x in prompts]).sum(0)
+    if kept < KEPT * read:
+        advice = "take another tokenizer= or task=, see docs/tokenizers.md"
+        notices.append(f"The tokenizer keeps {kept / read:.0%} of the notes: {advice}.")
+    if split == "train":
+        notices.append("Too few pieces differ to hold any out: it cannot be told what was learned.")
+    elif len(pieces) < FEW:
+        notices.append(f"{pluralize(len(pieces), 'held-out pieces')} tell little.")
     notices.append(
-        f"Losses are of {used[0]} of {pluralize(len(pieces), f'{split} pieces')} and {used[1]} of "
-        f"{pluralize(num_training, 'training pieces')}; continuations of {len(done)} prompts of "
+        f"Losses are of {min(len(pieces), sizes.num_pieces)} of "
+        f"{pluralize(len(pieces), f'{split} pieces')}; continuations of {len(done)} prompts of "
         f"{PROMPT_BARS} bars, {request.bars} bars and one each, none chosen among several."
     )
-    return RunFigures([*losses, *lines], shown, curves, facts, notices)
+    return RunFigures(lines, shown, curves, notices)
 
 
 def _start(model: MusicModel, notices: list[str]) -> MusicModel | None:
@@ -201,7 +200,9 @@ def _loss_lines(
     pieces: Sequence[int],
     sizes: Sizes,
     seed: int,
+    split: str,
 ) -> tuple[list[Line], dict[str, Losses]]:
+    """Return the losses beside others, of held-out pieces alone, and the curves."""
     length = sizes.length
     held, training = (
         evenly_spaced(some, sizes.num_pieces) for some in (pieces, data.cache.pieces("train"))
@@ -220,6 +221,9 @@ def _loss_lines(
         parts = (mean_of_valid(x[0, first:last]) for x in losses)
         return {data.cache.names[i]: x for i, x in zip(held, parts, strict=True)}
 
+    curves = {"model": own, TRIGRAM: trigram}
+    if split == "train":
+        return [], curves
     values = a_note(own, held)
     lines = [
         Line(NATS, values, TRIGRAM, a_note(trigram, held)),
@@ -229,18 +233,18 @@ def _loss_lines(
         lines.append(Line(NATS, values, BEFORE, a_note(before, held)))
     for name, part in ((WITHIN, (0, sizes.trained)), (BEYOND, (sizes.trained, length))):
         lines.append(Line(name, a_token(own, *part), TRIGRAM, a_token(trigram, *part)))
-    return lines, {"model": own, TRIGRAM: trigram}
+    return lines, curves
 
 
 def _prompts(
-    model: MusicModel, data: EncodedCorpus, pieces: Sequence[int], sizes: Sizes
+    model: MusicModel, data: EncodedCorpus, pieces: Sequence[int], count: int
 ) -> tuple[list[Prompt], list[Prompt], list[Prompt]]:
     """Return the beginnings of pieces, of other held-out pieces, and of training pieces.
 
     Raises:
         UserError: no piece is longer than a prompt, or no prompt short enough for the model.
     """
-    names, count = data.cache.names, sizes.num_prompts
+    names = data.cache.names
     longest = model.model.position.max_length
     chosen = evenly_spaced(pieces, count)
     others = [i for i, x in enumerate(data.cache.splits) if x != "train" and i not in chosen]
@@ -281,7 +285,7 @@ def _write(
     out: Path,
     known: KnownPassages | None,
 ) -> list[ReportPiece]:
-    """Write continuations as generate.py does; return them as a page shows them."""
+    """Write continuations as generate.py does; return them as the page shows them."""
     names = file_names([c.prompt for c in done], 1)
     files = {names[id(c.prompt), c.sample]: (c, c.midi_file()) for c in done}
     for file, (_, (data, _, _)) in files.items():
@@ -293,14 +297,12 @@ def _write(
     if known is not None:
         by_file = {file: known.passages[c.prompt.name] for file, (c, _) in files.items()}
         known = known._replace(passages=by_file)
-    return write_manifest(out, files, settings, provenance, [], known)
+    shown = write_manifest(out, files, settings, provenance, [], known)
+    return [replace(x, midi_file=f"{out.name}/{x.midi_file}", metadata={}) for x in shown]
 
 
 def _music_lines(
-    done: Sequence[Continuation],
-    others: Sequence[Prompt],
-    seen: Sequence[Prompt],
-    known: KnownPassages | None,
+    done: Sequence[Continuation], others: Sequence[Prompt], seen: Sequence[Prompt]
 ) -> Iterator[Line]:
     """Yield what continuations are like, beside the music that follows their prompts.
 
@@ -337,14 +339,6 @@ def _music_lines(
             if not np.isnan(marks[key]).all() and not np.isnan([*values.values()]).all():
                 beside = dict(zip(pairs, marks[key], strict=True))
                 yield Line(STYLE_NAMES[f"style, {profile}"], values, words, beside)
-
-    if known is not None and known.held_out:
-        unheard = {name: float(each.num_notes) for name, each in known.held_out.items()}
-        limit = COPIED * max(unheard.values())
-        lengths = {name: float(each.num_notes) for name, each in known.passages.items()}
-        yield Line(KNOWN, lengths, HELD_OUT, unheard)
-        copies = {k: float(x > limit) for k, x in lengths.items()}
-        yield Line(COPIES, copies, HELD_OUT, dict.fromkeys(unheard, 0.0))
 
 
 def _recited(done: Sequence[Continuation]) -> Values:
@@ -391,12 +385,3 @@ def _describe(pair: Pair, score: Score, events: Events, first: int) -> dict[str,
 
 def _column(rows: Mapping[str, Mapping[str, float]], name: str) -> dict[str, float]:
     return {piece: row.get(name, np.nan) for piece, row in rows.items()}
-
-
-def _fall(model: MusicModel) -> float | None:
-    """Return the share by which the validation loss fell between the last two validations."""
-    path = model.path.parent.parent / "metrics.csv"
-    if not path.is_file():
-        return None
-    losses = [float(row["val/loss"]) for row in read_csv(path) if row.get("val/loss")]
-    return 1 - losses[-1] / losses[-2] if len(losses) > 1 else None

@@ -1,36 +1,38 @@
-"""Self-contained HTML page about generated music: piano rolls, form, a player, measures.
+"""Self-contained HTML page about generated music: piano rolls, a player, measures, a verdict.
 
 Text is escaped, music is embedded as JSON, style and script are inlined.
 """
 
 from __future__ import annotations
 
+import base64
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from string import Template
+from typing import Any
 from urllib.parse import quote
 
 from musicgen.midi import Score, Track, role
-from musicgen.report.facts import compare_sections
-from musicgen.report.form import form_figure
 from musicgen.report.markup import (
     Metadata,
     asset,
     embedded_json,
     fold,
+    format_value,
     metadata_list,
     render_page,
     text,
 )
-from musicgen.report.measures import Measure, format_figure, measure_list
 from musicgen.report.payload import Mark, score_payload
 from musicgen.text import pluralize
 
 SCRIPTS = ("score.js", "synth.js", "colours.js", "roll.js", "player.js", "report.js")
 NUM_COLOURS = 8  # --track-0 … --track-7 in style.css
 NUM_NOTICES_SHOWN = 2  # more are folded
-OVERVIEW_FACTS = ("key (estimated)", "tempo (bpm)", "metre", "bars", "notes a bar")
+
+Sentence = tuple[str, str, str, str]
+"""Of a verdict: a question, its answer, the figures, and what to do, perhaps nothing."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,10 @@ class ReportPiece:
     prompt_end: int  # the tick at which the continuation begins; 0 without a prompt
     midi_file: str | None  # relative to the report; None for no link
     metadata: Metadata  # technical details, folded
-    measures: Sequence[Measure] = ()  # with their anchors, shown
+    measures: Metadata = field(default_factory=dict)  # the few that a person reads, shown
     notices: Sequence[str] = ()  # what a listener must know about this piece
     audio_file: str | None = None  # a rendering such as a WAV file, like `midi_file`
     marks: Sequence[Mark] = ()  # passages to mark on the piano roll
-    written: Score | None = None  # the notes that were not given; None: those of the continuation
 
 
 def render_report(
@@ -66,7 +67,7 @@ def render_report(
     """
     return render_page(
         "page.html",
-        styles=("style.css", "verdict.css") if summary else ("style.css",),
+        styles=("style.css",),
         scripts=SCRIPTS,
         title=text(title),
         notices=_notices(notices),
@@ -88,10 +89,7 @@ def _notices(notices: Sequence[str]) -> str:
 def _piece(index: int, piece: ReportPiece) -> str:
     score = piece.score
     bars = len(score.bar_starts()) if score.num_notes else 0
-    facts = compare_sections(score, piece.prompt_end)
     summary = f"{pluralize(bars, 'bars')}, {pluralize(score.num_notes, 'notes')}"
-    if piece.written is not None:
-        summary += f", {piece.written.num_notes:,} of them written (those given are paler)"
     jump = (
         '<button type="button" class="jump" title="Play from where the continuation begins" '
         f'aria-label="Play the continuation of {text(piece.title)}">Continuation</button>'
@@ -104,12 +102,10 @@ def _piece(index: int, piece: ReportPiece) -> str:
         downloads=_download(piece, piece.midi_file, "MIDI")
         + _download(piece, piece.audio_file, "WAV"),
         notices=_notices(piece.notices),
-        form=form_figure(score, piece.prompt_end),
         legend="\n".join(_legend_entry(*entry) for entry in enumerate(score.tracks)),
-        facts=metadata_list(facts) if score.num_notes else "",
-        measures=measure_list(piece.measures),
+        measures=metadata_list(piece.measures),
         metadata=fold("Details", metadata_list(piece.metadata)),
-        data=embedded_json(score_payload(score, piece.prompt_end, piece.marks, piece.written)),
+        data=embedded_json(score_payload(score, piece.prompt_end, piece.marks)),
     )
 
 
@@ -144,21 +140,56 @@ def _download(piece: ReportPiece, file: str | None, kind: str) -> str:
 
 def _contents_table(pieces: Sequence[ReportPiece]) -> str:
     """Return a table with one row per piece: what it is, then its measures."""
-    rows = []
-    for piece in pieces:
-        facts = compare_sections(piece.score, piece.prompt_end)
-        row = {label: facts[label] for label in OVERVIEW_FACTS}
-        rows.append(row | {m.name: format_figure(m.value) for m in piece.measures})
-    labels = list(dict.fromkeys(label for row in rows for label in row))
-    head = "".join(f'<th scope="col">{text(label)}</th>' for label in labels)
-    body = "\n".join(
-        f'<tr><th scope="row"><a href="#piece-{index}">{text(piece.title)}</a></th>'
-        + "".join(f"<td>{text(row.get(label, 'n/a'))}</td>" for label in labels)
-        + "</tr>"
-        for index, (piece, row) in enumerate(zip(pieces, rows, strict=True))
+    rows = [
+        {"Piece": f'<a href="#piece-{index}">{text(piece.title)}</a>'}
+        | {text(name): format_value(value) for name, value in piece.measures.items()}
+        for index, piece in enumerate(pieces)
+    ]
+    return f'<nav class="contents" aria-label="Pieces" tabindex="0">{_table(rows)}</nav>'
+
+
+def verdict_section(
+    sentences: Sequence[Sentence],
+    rows: Sequence[Mapping[str, Any]],
+    plot: bytes,
+    notes: Sequence[str],
+) -> str:
+    """Return a verdict as HTML, above the music.
+
+    Args:
+        rows: of the table, folded.
+        plot: a PNG file: the loss by position, folded with it.
+        notes: what was measured, in small print.
+    """
+    entries = "\n".join(
+        f"<div><dt>{text(question)}</dt><dd><strong>{text(answer)}.</strong> "
+        f"<small>{text(figures)}</small>"
+        + (f'<p class="advice">{text(advice)}.</p>' if advice else "")
+        + "</dd></div>"
+        for question, answer, figures, advice in sentences
     )
+    table = _table([{text(k): format_value(value) for k, value in row.items()} for row in rows])
+    image = base64.b64encode(plot).decode()
+    figures = (
+        f'<div class="contents" role="region" aria-label="All figures" tabindex="0">{table}</div>'
+        f'<p><img src="data:image/png;base64,{image}" '
+        'alt="Loss by position in nats a token, with the training length"></p>'
+    )
+    small = "".join(f"<p><small>{text(note)}</small></p>" for note in notes)
     return (
-        '<nav class="contents" aria-label="Pieces" tabindex="0"><table>\n'
-        f'<thead><tr><th scope="col">Piece</th>{head}</tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody></table></nav>"
+        f'<section class="verdict" aria-label="Verdict"><dl>\n{entries}\n</dl>{small}'
+        f"{fold('All figures', figures)}</section>"
     )
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return a table of HTML cells; the first column heads the rows."""
+    labels = list(dict.fromkeys(label for row in rows for label in row))
+    head = "".join(f'<th scope="col">{label}</th>' for label in labels)
+    body = "\n".join(
+        f'<tr><th scope="row">{row[labels[0]]}</th>'
+        + "".join(f"<td>{row.get(label, 'n/a')}</td>" for label in labels[1:])
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>"

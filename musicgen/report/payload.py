@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from musicgen.midi import DRUMS, role
-from musicgen.midi.score import NoteArray, Score, Track
+from musicgen.midi.score import Score, Track
 
 # By role; "other" for the rest.
 VOICES = {
@@ -65,17 +65,11 @@ def meters(score: Score) -> list[list[Any]]:
     ]
 
 
-def score_payload(
-    score: Score, prompt_end: int, marks: Sequence[Mark] = (), written: Score | None = None
-) -> dict[str, Any]:
+def score_payload(score: Score, prompt_end: int, marks: Sequence[Mark] = ()) -> dict[str, Any]:
     """Return the piece as JSON-ready data: times in ticks.
 
     Onsets and bar starts are differences, which have fewer digits.
-
-    Args:
-        written: the notes that were not given; None: those from `prompt_end` on.
     """
-    new = {(t.name, *note) for t in (written or Score()).tracks for note in _places(t.notes)}
     tracks = list[dict[str, Any]]()
     for track in score.tracks:
         # The player schedules notes in the order of their onsets.
@@ -89,9 +83,6 @@ def score_payload(
                 "velocity": notes["velocity"].tolist(),
             }
         )
-        if written is not None:
-            given = [int((track.name, *note) not in new) for note in _places(notes)]
-            tracks[-1]["given"] = given
     return {
         "ticksPerBeat": score.ticks_per_beat,
         "end": max(score.end, prompt_end),
@@ -103,8 +94,3 @@ def score_payload(
         "marks": [list(mark) for mark in marks],
         "tracks": tracks,
     }
-
-
-def _places(notes: NoteArray) -> list[tuple[int, int]]:
-    """Return the onset and pitch of notes."""
-    return list(zip(notes["onset"].tolist(), notes["pitch"].tolist(), strict=True))

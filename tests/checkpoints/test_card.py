@@ -7,18 +7,12 @@ from dataclasses import replace
 
 from musicgen.checkpoints.card import _LICENCES, CardFacts, model_card, run_facts
 from musicgen.data import corpora
-from musicgen.evaluation.verdict import (
-    COPIES,
-    HELD_OUT,
-    KEY_SHARE,
-    KNOWN,
-    NATS,
-    ORIGINALS,
-    TRIGRAM,
-)
+from musicgen.evaluation.generated_files import KNOWN
+from musicgen.evaluation.verdict import HELD_OUT, KEY_SHARE, NATS, ORIGINALS, TRIGRAM
 from tests.checkpoints.small_model import small_model
 
 CONTENT = small_model().content
+COPIES = "continuations that copy"
 INTERVAL = {"low": 0.8, "high": 0.9}
 
 

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -16,7 +15,7 @@ import pytest
 
 from musicgen.files import write_text
 from musicgen.midi.score import TEMPO, Marker, Score, Track, notes_from
-from musicgen.report import Anchor, Measure, ReportPiece, render_report
+from musicgen.report import ReportPiece, render_report
 
 HOSTILE = """</script><script>alert(1)</script><img src=x onerror=alert(2)>'"&amp;$title {x} <!--"""
 
@@ -107,7 +106,7 @@ def test_html_in_text_is_escaped():
         HOSTILE,
         score=music,
         midi_file=HOSTILE,
-        measures=[Measure(HOSTILE, 0.5, [Anchor(HOSTILE, 0.5)], ends=(HOSTILE, ""))],
+        measures={HOSTILE: HOSTILE},
         notices=[HOSTILE],
         metadata={HOSTILE: HOSTILE},
     )
@@ -116,11 +115,10 @@ def test_html_in_text_is_escaped():
     assert not parsed.named("img")
     assert parsed.payloads[0]["markers"] == [[0, HOSTILE]]
     assert not any(name.startswith("on") for _, a in parsed.elements for name in a)
-    # Title, heading, notice, label and value (5); table: the measure and two links (3); each
-    # piece: heading, notice, legend, measure, label, value (12).
-    assert parsed.text.count(HOSTILE) == 20
-    mixed = [text for text in parsed.text if HOSTILE in text and text != HOSTILE]
-    assert len(mixed) == 4  # each verdict, each list of anchors
+    # Title, heading, notice, label and value (5); table: the measure, two links and values (5);
+    # each piece: heading, notice, legend, measure, its value, label, value (14).
+    assert parsed.text.count(HOSTILE) == 24
+    assert not [text for text in parsed.text if HOSTILE in text and text != HOSTILE]
 
 
 @pytest.mark.parametrize(
@@ -175,15 +173,6 @@ def test_many_notices_are_folded_with_their_number():
 def test_a_jump_to_the_continuation_needs_a_prompt():
     assert [a for a in page(piece()).named("button") if a.get("class") == "jump"]
     assert not [a for a in page(piece(prompt_end=0)).named("button") if a.get("class") == "jump"]
-
-
-def test_a_piece_has_its_form_beside_the_roll():
-    rows = [(1_920 * bar, 480, 60 + bar % 4, 90) for bar in range(8)]
-    parsed = page(piece(score=Score(tracks=[Track(notes=notes_from(rows))]), prompt_end=7_680))
-    assert "Bars 5–8 as bars 1–4." in parsed.text
-    [figure] = parsed.named("figure")
-    assert figure["class"] == "form"
-    assert not page(piece()).named("figure")  # two bars have no form
 
 
 def test_audio_files_are_linked_beside_midi():
@@ -250,8 +239,7 @@ def test_script_decodes_the_score(tmp_path: Path):
     """Run the page's decoder in node: notes, seconds and bars are those of the Score."""
     tempos = np.array([(0, 60.0), (1_920, 120.0)], TEMPO)
     music = score(tempos=tempos)
-    written = replace(music, tracks=music.tracks[:1])  # the notes of the first track
-    parsed = page(piece(score=music, written=written))
+    parsed = page(piece(score=music))
     [script] = [text for attributes, text in parsed.scripts if not attributes]
     # Without pieces, the script only defines its classes.
     (tmp_path / "page.js").write_text(
@@ -270,7 +258,7 @@ def test_script_decodes_the_score(tmp_path: Path):
     found = [
         (n["track"], n["onset"], n["pitch"], n["velocity"], n["drum"]) for n in result["notes"]
     ]
-    assert [note["given"] for note in result["notes"]] == [False, True, False, True, True]
+    assert [note["given"] for note in result["notes"]] == [True, True, False, False, False]
     assert found == [
         (0, 0, 60, 90, False),
         (1, 0, 36, 100, True),

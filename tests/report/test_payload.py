@@ -33,15 +33,6 @@ def test_payload_has_every_note_once_and_in_order(tracks, prompt_end):
         assert [row[0] for row in found] == sorted(row[0] for row in rows)
 
 
-def test_notes_that_were_written_are_told_from_those_that_were_given():
-    rows = [(0, 10, 60, 90), (480, 10, 62, 90), (480, 10, 65, 90)]
-    score = Score(tracks=[Track(name, notes=notes_from(rows)) for name in ("Alto", "Bass")])
-    written = Score(tracks=[Track("Bass", notes=notes_from(rows[1:2]))])
-    tracks = score_payload(score, 0, written=written)["tracks"]
-    assert [track["given"] for track in tracks] == [[1, 1, 1], [1, 0, 1]]
-    assert "given" not in score_payload(score, 480)["tracks"][0]
-
-
 def test_notes_out_of_order_are_sorted_by_onset():
     notes = notes_from([(0, 10, 60, 90), (480, 10, 62, 90)])[::-1].copy()
     track = score_payload(Score(tracks=[Track(notes=notes)]), 0)["tracks"][0]

@@ -33,7 +33,7 @@ class Score {
           velocity: track.velocity[i],
           onset,
           end,
-          given: track.given ? track.given[i] === 1 : onset < this.promptEnd,
+          given: onset < this.promptEnd,
           start: this.secondsAt(onset),
           stop: this.secondsAt(end),
         };
