@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import shutil
-import uuid
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -18,8 +17,7 @@ from numpy.typing import NDArray
 from musicgen.data.corpora.base import SPLITS, Piece
 from musicgen.data.preparation.duplicates import SKETCH_SIZE, find_duplicates
 from musicgen.data.preparation.encoding import EncodedPiece, PieceRecord
-from musicgen.data.preparation.splits import split_groups
-from musicgen.data.preparation.summary import SUMMARY, summarise, write_table
+from musicgen.data.preparation.summary import write_report
 from musicgen.errors import UserError
 
 INDEX, NAMES = "index.npy", "names.json"
@@ -39,12 +37,7 @@ class TokenCache:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        try:
-            index = np.load(folder / INDEX)
-        except ValueError:
-            raise UserError(
-                f"{folder / INDEX}: damaged; remove {folder}, it is made again"
-            ) from None
+        index = np.load(folder / INDEX)
         self.lengths: NDArray[np.int64] = index["tokens"].astype(np.int64)
         self.bar_lengths: list[int] = index["bar_length"].tolist()
         self._splits = index["split"].astype(np.int8)
@@ -102,8 +95,8 @@ def build_cache(
     encoded: Iterable[EncodedPiece],
     records: Callable[[], Iterable[PieceRecord]],
     fractions: tuple[float, float],
-) -> None:
-    """Fill a folder with a cache: the same bytes for the same pieces, whatever their sources.
+) -> list[str]:
+    """Fill a folder with a cache, the same bytes for the same pieces; return lines of a summary.
 
     Args:
         encoded: of each piece; read one at a time.
@@ -119,25 +112,16 @@ def build_cache(
         why = f"{pieces[0].path}: {first.skipped}" if first else "there is none"
         raise UserError(f"none of {len(pieces)} pieces can be used; the first: {why}")
     (folder / NAMES).write_text(json.dumps([pieces[i].name for i in kept]))
-    sketches = _map(folder / _SKETCHES, np.uint64, -1, SKETCH_SIZE)
-    originals = _originals(sketches, pieces, kept)
-    grouped = [
-        replace(pieces[i], group=pieces[originals[i]].group) if i in originals else pieces[i]
-        for i in kept
-    ]
-    split_names = split_groups(grouped, fractions)
-    rows["split"][kept] = [SPLITS.index(split) for split in split_names]
-    np.save(folder / INDEX, rows[kept])
-
+    originals = _originals(_map(folder / _SKETCHES, np.uint64, -1, SKETCH_SIZE), pieces, kept)
+    (folder / _SKETCHES).unlink()
+    grouped = [replace(pieces[i], group=pieces[originals.get(i, i)].group) for i in kept]
     splits, duplicate_of = [""] * len(pieces), [""] * len(pieces)
-    for i, split in zip(kept, split_names, strict=True):
-        splits[i] = split
+    for i, split in zip(kept, split_groups(grouped, fractions), strict=True):
+        splits[i], rows["split"][i] = split, SPLITS.index(split)
     for i, original in originals.items():
         duplicate_of[i] = pieces[original].name
-    write_table(folder, records(), splits, duplicate_of)
-    summary = summarise(records(), splits, duplicate_of)
-    (folder / SUMMARY).write_text(summary + "\n", encoding="utf-8", errors="surrogateescape")
-    (folder / _SKETCHES).unlink()
+    np.save(folder / INDEX, rows[kept])
+    return write_report(folder, records(), splits, duplicate_of)
 
 
 def _write_arrays(
@@ -165,14 +149,29 @@ def _originals(
     return {i: first for i, first in zip(by_name, first_of, strict=True) if i != first}
 
 
-@contextmanager
-def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder, named `.new-…`, and rename it to `path` on success."""
-    # Not by `tempfile`, whose folders other users cannot read.
-    temporary = path.parent / f".new-{uuid.uuid4().hex}"
-    temporary.mkdir()
-    try:
-        yield temporary
-        temporary.rename(path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> list[str]:
+    """Return a split for each piece: its own, or the one given by a hash of its group's name.
+
+    The hash maps a group to [0, 1). A group therefore stays where it is when the corpus grows, and
+    no training piece becomes a held-out one. Only in a corpus so small that a split would be empty
+    is a group moved: of three or more groups, each split gets one, unless its fraction is 0.
+    """
+    groups = (piece.group for piece in pieces if piece.split is None)
+    shares = np.fromiter((_hash(group) / 2**64 for group in groups), float)
+    val, test = fractions
+    names = "val", "test", "train"
+    splits = np.digitize(shares, (val, val + test))
+    order = np.unique(shares)
+    if len(order) < 3:
+        splits[:] = names.index("train")
+    else:
+        for group, split, fraction in ((0, "val", val), (1, "test", test), (-1, "train", 1)):
+            if fraction and names.index(split) not in splits:
+                splits[shares == order[group]] = names.index(split)
+    chosen = iter(splits)
+    return [piece.split or names[next(chosen)] for piece in pieces]
+
+
+def _hash(name: str) -> int:
+    """Hash a name to 64 bits."""
+    return int.from_bytes(hashlib.blake2b(os.fsencode(name), digest_size=8).digest())

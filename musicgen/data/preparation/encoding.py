@@ -1,11 +1,8 @@
-"""Encode one piece within limits, and identify the content of its files."""
+"""Encode one piece within limits."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Set
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,14 +12,11 @@ from numpy.typing import NDArray
 from musicgen.data.corpora.base import Corpus, Piece
 from musicgen.data.preparation.duplicates import NO_PASSAGE, SKETCH_SIZE, sketch
 from musicgen.errors import UserError
-from musicgen.tokenization.base import EncodingSummary, Tokenizer
+from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource, with_chords
 
 # Increment it when the same files and settings give another cache.
-_FORMAT = 8
-# Begins the content digest of files that were not read: too large, or not readable in time.
-_UNREAD = "large-"
-RETRY: list[float] = []
+_FORMAT = 9
 
 
 @dataclass(frozen=True)
@@ -48,24 +42,20 @@ class PieceRecord:
     """The result of preparing a piece, without its tokens.
 
     Attributes:
-        digest: digest of name and content.
         skipped: reason why it was left out; empty if it was not.
         bar_length: in grid steps.
         num_tokens, num_bars: numbers of tokens and of crop starts.
-        encoding: notes kept and lost.
-        failed_under: limits of time and memory that it exceeded; other limits retry it. `RETRY` if
-            the next preparation retries it in any case: its files could not be opened, or the
-            failure was not theirs.
+        losses: what the encoding dropped, clipped or interpreted.
     """
 
     name: str
-    digest: str
     skipped: str = ""
     bar_length: int = 0
     num_tokens: int = 0
     num_bars: int = 0
-    encoding: EncodingSummary = field(default_factory=EncodingSummary)
-    failed_under: list[float] | None = None
+    notes_read: int = 0
+    notes_kept: int = 0
+    losses: str = ""
 
 
 class EncodedPiece(NamedTuple):
@@ -99,9 +89,6 @@ class PieceEncoder:
 
     def settings(self) -> dict[str, Any]:
         """Return plain data: everything that affects the encoding of a piece."""
-        limits = asdict(self.limits)
-        # These do not change the encoding of a piece within them.
-        del limits["max_seconds"], limits["max_gigabytes"]
         return {
             "format": _FORMAT,
             "tokenizer": self.tokenizer.name,
@@ -109,42 +96,34 @@ class PieceEncoder:
             "vocabulary": self.tokenizer.vocabulary.hash,
             "reader": self.corpus.reader_id(),
             "chords": self.chords if self.tokenizer.chords else None,
-            "limits": limits,
+            "limits": asdict(self.limits),
         }
 
-    def encode(self, piece: Piece, known_digests: Set[str]) -> tuple[str, EncodedPiece | None]:
-        """Read and encode a piece; an unusable one gets a record with the reason.
-
-        Returns:
-            Its content digest, and the encoded piece unless its digest is one of `known_digests`.
-        """
-        content = content_digest(piece.path, self.limits.max_megabytes * 1e6)
-        record = PieceRecord(piece.name, piece_digest(piece.name, content))
-        if not content:
-            record.failed_under = RETRY
-        if record.digest in known_digests:
-            return content, None
+    def encode(self, piece: Piece) -> EncodedPiece:
+        """Read and encode a piece; an unusable one gets a record with the reason."""
+        record = PieceRecord(piece.name)
         try:
-            if content.startswith(_UNREAD):
-                raise UserError(f"larger than limits.max_megabytes={self.limits.max_megabytes:g}")
-            return content, self._encode(piece, record)
-        except UserError as error:
+            return self._encode(piece, record)
+        except (UserError, OSError) as error:
             reason = str(error).removeprefix(f"{piece.path}: ")
             record.skipped = reason.replace(str(piece.path), piece.name)
-            return content, EncodedPiece(record)
+            return EncodedPiece(record)
 
     def _encode(self, piece: Piece, record: PieceRecord) -> EncodedPiece:
         """Encode a piece and fill its record; raise `UserError` if it cannot be used."""
         tokenizer, limits = self.tokenizer, self.limits
+        if sum(file.stat().st_size for file in files_of(piece)) > limits.max_megabytes * 1e6:
+            raise UserError(f"larger than limits.max_megabytes={limits.max_megabytes:g}")
         score = self.corpus.read_piece(piece)
         if tokenizer.chords:
             score = with_chords(score, self.chords)
         tokens, summary = tokenizer.encode_with_summary(score)
         summary.rules = [*score.repairs, *summary.rules]
-        record.encoding = summary
+        record.notes_read, record.notes_kept = summary.notes_read, summary.notes_kept
+        record.losses = summary.describe()
         if summary.notes_kept == 0:
             lost = f"no note that the {tokenizer.name} vocabulary can represent"
-            raise UserError(f"{lost} ({summary.describe()})")
+            raise UserError(f"{lost} ({record.losses})")
         if summary.notes_kept < limits.min_notes:
             raise UserError(f"fewer than limits.min_notes={limits.min_notes} notes")
         if len(tokens) > limits.max_tokens:
@@ -158,43 +137,7 @@ class PieceEncoder:
         return EncodedPiece(record, *arrays)
 
 
-def content_digest(path: Path, max_bytes: float) -> str:
-    """Return a digest of a piece's files: of their size if it exceeds `max_bytes`.
-
-    Empty if they cannot be read.
-    """
-    digest = hashlib.blake2b(digest_size=12)
-    try:
-        files = _files(path)
-        size = sum(file.stat().st_size for file in files)
-        if size > max_bytes:
-            return f"{_UNREAD}{size}"
-        for file in files:
-            digest.update(hashlib.blake2b(os.fsencode(file.name)).digest())
-            digest.update(hashlib.blake2b(file.read_bytes()).digest())
-    except OSError:
-        return ""
-    return digest.hexdigest()
-
-
-def piece_digest(name: str, content: str) -> str:
-    """Return a digest of a piece's name and content, which with the settings fix its encoding."""
-    return hashlib.blake2b(os.fsencode(name) + b"\0" + content.encode(), digest_size=12).hexdigest()
-
-
-def file_signature(path: Path) -> str:
-    """Return a hash of sizes and times of a piece's files: while it is the same, so is the content.
-
-    Empty if they cannot be read.
-    """
-    try:
-        stats = [(file.name, file.stat()) for file in _files(path)]
-    except OSError:
-        return ""
-    text = " ".join(f"{name}:{stat.st_size}:{stat.st_mtime_ns}" for name, stat in stats)
-    return hashlib.blake2b(os.fsencode(text), digest_size=8).hexdigest()
-
-
-def _files(path: Path) -> list[Path]:
+def files_of(piece: Piece) -> list[Path]:
     """Return the files of a piece, sorted by name."""
+    path = piece.path
     return sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]

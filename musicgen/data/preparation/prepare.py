@@ -1,7 +1,7 @@
 """Encode a corpus in parallel: incremental, and safe to kill.
 
     remi-1f0c…/             what was encoded with the same settings, by their hash
-        encoded.db          a `PieceStore`: the pieces by their name and content
+        encoded.db          a `PieceStore`: the pieces by their name and files
         3ab9…/              a `TokenCache`: the pieces of one state of a corpus, and report.csv
 
 A stopped preparation therefore continues, and a changed file costs only itself.
@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -26,19 +26,16 @@ from rich.progress import MofNCompleteColumn
 
 from musicgen.console import log, progress_bar, warn
 from musicgen.data.corpora.base import SPLITS, Corpus, Piece
-from musicgen.data.preparation.cache import TokenCache, atomic_folder, build_cache
+from musicgen.data.preparation.cache import TokenCache, build_cache
 from musicgen.data.preparation.encoding import (
-    RETRY,
     EncodedPiece,
     Limits,
     PieceEncoder,
     PieceRecord,
-    content_digest,
-    file_signature,
-    piece_digest,
+    files_of,
 )
 from musicgen.data.preparation.store import PieceStore
-from musicgen.data.preparation.summary import SUMMARY, TABLE
+from musicgen.data.preparation.summary import TABLE
 from musicgen.data.preparation.workers import Failure, run_limited
 from musicgen.errors import UserError, parameter_of
 from musicgen.text import pluralize
@@ -46,7 +43,7 @@ from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource
 from musicgen.validation import check_choice, check_float
 
-STORE = "encoded.db"
+STORE, UNFINISHED = "encoded.db", ".new"
 
 # Work that a killed preparation loses at most; pieces are in memory until then.
 _COMMIT_SECONDS, _COMMIT_PIECES = 2.0, 4096
@@ -143,134 +140,113 @@ class _Preparation:
     """One preparation: the pieces as they are listed now."""
 
     def __init__(self, encoded: EncodedCorpus) -> None:
-        self.encoded, self.encoder = encoded, encoded.encoder
-        limits = self.encoder.limits
-        self.limits = [float(limits.max_seconds), float(limits.max_gigabytes)]
+        self.encoded = encoded
         self.pieces = encoded.corpus.pieces()
-        signatures = (file_signature(piece.path) for piece in self.pieces)
-        self.signatures = np.fromiter(signatures, "S16")
-        self.contents = np.zeros(len(self.pieces), "S24")  # digests
-        self.failed: dict[int, EncodedPiece] = {}  # not stored, so that they are tried again
+        self.keys = np.fromiter(map(_key, self.pieces), "S24")  # empty: the files cannot be opened
+        # Not stored, so that they are tried again: not the files failed, or they were not there.
+        self.failed: dict[int, EncodedPiece] = {}
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the cache, named by a hash of everything that affects it."""
+        failed = [(i, piece.record.skipped) for i, piece in sorted(self.failed.items())]
+        settings = json.dumps((self.encoded.fractions, failed))
+        digest = hashlib.blake2b(settings.encode(), digest_size=12)
+        for piece, key in zip(self.pieces, self.keys, strict=True):
+            digest.update(json.dumps((key.decode(), piece.group, piece.split)).encode())
+        return self.encoded.folder / digest.hexdigest()
 
     def find_cache(self) -> TokenCache | None:
         """Return the cache if it exists and no file has changed; reads no file of the corpus."""
-        path = self.encoded.folder / STORE
-        if path.is_file():
-            with PieceStore.open(path) as store:
-                new = self._look_up(store, store.done(self.limits))
-                if not new and (folder := self._cache_folder()).is_dir():
-                    return TokenCache(folder)
-        return None
+        return TokenCache(self.folder) if all(self.keys) and self.folder.is_dir() else None
 
     def make_cache(self) -> TokenCache:
         """Encode the new pieces, and build the cache of all."""
-        with _locked(self.encoded.folder) as parent, PieceStore.open(parent / STORE) as store:
-            done = store.done(self.limits)
-            if new := self._look_up(store, done):
-                self._encode(new, store, done)
-            folder = self._cache_folder()
+        parent = self.encoded.folder
+        with _locked(parent), PieceStore.open(parent / STORE) as store:
+            done = store.keys()
+            if new := [i for i, key in enumerate(self.keys) if key.decode() not in done]:
+                self._encode(new, store)
+            folder = self.folder
             if not folder.is_dir():
-                with atomic_folder(folder) as new_folder:
-                    encoded = (
-                        self.failed.get(i) or store[digest]
-                        for i, digest in enumerate(self._digests())
-                    )
-                    records = partial(self._records, store)
-                    build_cache(new_folder, self.pieces, encoded, records, self.encoded.fractions)
-                for line in (folder / SUMMARY).read_text("utf-8", "surrogateescape").splitlines():
+                # Not by `tempfile`, whose folders other users cannot read.
+                unfinished = parent / UNFINISHED
+                shutil.rmtree(unfinished, ignore_errors=True)  # of a killed preparation
+                unfinished.mkdir()
+                encoded = (
+                    self.failed.get(i) or store[key.decode()] for i, key in enumerate(self.keys)
+                )
+                records = partial(self._records, store)
+                fractions = self.encoded.fractions
+                lines = build_cache(unfinished, self.pieces, encoded, records, fractions)
+                unfinished.rename(folder)
+                for line in [*lines, f"in {folder}; every piece in {folder / TABLE}"]:
                     log(line)
-                log(f"in {folder}; every piece in {folder / TABLE}")
         return TokenCache(folder)
 
-    def _look_up(self, store: PieceStore, done: Set[str]) -> list[int]:
-        """Find the contents of files that have not changed; return the pieces to be encoded."""
-        new = []
-        for i, piece in enumerate(self.pieces):
-            content = store.content(self._path(i), self.signatures[i].decode())
-            if content is not None and piece_digest(piece.name, content) in done:
-                self.contents[i] = content
-            else:
-                new.append(i)
-        return new
-
-    def _encode(self, indices: list[int], store: PieceStore, done: Set[str]) -> None:
+    def _encode(self, indices: list[int], store: PieceStore) -> None:
         """Encode pieces, and store them on the way."""
-        limits = self.encoder.limits
+        encoder, limits = self.encoded.encoder, self.encoded.encoder.limits
         results = run_limited(
-            partial(self.encoder.encode, known_digests=done),
+            encoder.encode,
             [self.pieces[i] for i in indices],
             num_workers=self.encoded.num_workers,
             max_seconds=limits.max_seconds,
             max_gigabytes=limits.max_gigabytes,
         )
-        found: dict[int, EncodedPiece | None] = {}
+        unstored: dict[str, EncodedPiece] = {}
         stored = start = time.monotonic()
         with progress_bar(MofNCompleteColumn()) as bar:
             bar_task = bar.add_task("encoding", total=len(indices))
             try:
                 for number, result in results:
                     i = indices[number]
+                    repeatable = True
                     if isinstance(result, Failure):
-                        result = self._left_out(self.pieces[i], result)
-                    self.contents[i], piece = result
-                    if piece is not None and piece.record.failed_under == RETRY:
-                        self.failed[i] = piece
+                        repeatable = result.repeatable
+                        record = PieceRecord(self.pieces[i].name, skipped=result.reason)
+                        result = EncodedPiece(record)
+                    if repeatable and self.keys[i]:
+                        unstored[self.keys[i].decode()] = result
                     else:
-                        found[i] = piece
+                        self.failed[i] = result
                     bar.advance(bar_task)
                     now = time.monotonic()
-                    if len(found) == _COMMIT_PIECES or now - stored > _COMMIT_SECONDS:
-                        self._store(found, store)
-                        found, stored = {}, now
+                    if len(unstored) == _COMMIT_PIECES or now - stored > _COMMIT_SECONDS:
+                        store.add(unstored)
+                        unstored, stored = {}, now
             finally:
                 results.close()
-                self._store(found, store)
+                store.add(unstored)
         seconds, reused = time.monotonic() - start, len(self.pieces) - len(indices)
         log(
             f"{pluralize(len(indices), 'pieces')} read in {seconds:.1f} s, "
             f"{len(indices) / seconds:,.0f} a second" + (f"; {reused:,} reused" if reused else "")
         )
 
-    def _left_out(self, piece: Piece, failure: Failure) -> tuple[str, EncodedPiece]:
-        content = content_digest(piece.path, -1)  # without reading: that may have been the failure
-        record = PieceRecord(
-            piece.name,
-            piece_digest(piece.name, content),
-            skipped=failure.reason,
-            failed_under=self.limits if failure.repeatable else RETRY,
-        )
-        return content, EncodedPiece(record)
-
-    def _store(self, found: Mapping[int, EncodedPiece | None], store: PieceStore) -> None:
-        files = (
-            (self._path(i), self.signatures[i].decode(), self.contents[i].decode()) for i in found
-        )
-        store.add((piece for piece in found.values() if piece is not None), files)
-
-    def _path(self, i: int) -> bytes:
-        return os.fsencode(self.pieces[i].path.absolute())
-
-    def _digests(self) -> Iterator[str]:
-        pairs = zip(self.pieces, self.contents, strict=True)
-        return (piece_digest(piece.name, content.decode()) for piece, content in pairs)
-
     def _records(self, store: PieceStore) -> Iterator[PieceRecord]:
-        for i, digest in enumerate(self._digests()):
-            yield self.failed[i].record if i in self.failed else store.record(digest)
+        for i, key in enumerate(self.keys):
+            yield self.failed[i].record if i in self.failed else store.record(key.decode())
 
-    def _cache_folder(self) -> Path:
-        """Return the folder of the cache, named by a hash of everything that affects it."""
-        reasons = [(i, piece.record.skipped) for i, piece in sorted(self.failed.items())]
-        settings = [self.encoded.fractions, self.limits, reasons]
-        digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=12)
-        for piece, own in zip(self.pieces, self._digests(), strict=True):
-            digest.update(json.dumps((own, piece.group, piece.split)).encode())
-        return self.encoded.folder / digest.hexdigest()
+
+def _key(piece: Piece) -> bytes:
+    """Return a hash of a piece's name and of its files' names, sizes and times.
+
+    Empty if they cannot be opened.
+    """
+    digest = hashlib.blake2b(os.fsencode(piece.name), digest_size=12)
+    try:
+        for file in files_of(piece):
+            stat = file.stat()
+            digest.update(os.fsencode(f"\0{file.name}\0{stat.st_size}\0{stat.st_mtime_ns}"))
+    except OSError:
+        return b""
+    return digest.hexdigest().encode()
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[Path]:
-    """Keep other processes from working in a folder; remove what killed ones left."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from working in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
     try:
@@ -282,8 +258,6 @@ def _locked(folder: Path) -> Iterator[Path]:
         problem = "its file system has no locks; set loader.cache_dir to a folder on another"
         raise UserError(f"{folder}: {problem}") from None
     try:
-        for path in folder.glob(".new-*"):
-            shutil.rmtree(path)
-        yield folder
+        yield
     finally:
         lock.release()

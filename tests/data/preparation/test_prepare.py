@@ -16,7 +16,7 @@ import pytest
 
 from musicgen.data.corpora import SPLITS, Piece
 from musicgen.data.preparation import prepare as module
-from musicgen.data.preparation.splits import split_groups
+from musicgen.data.preparation.cache import split_groups
 from musicgen.errors import UserError
 from musicgen.midi import read, write
 from musicgen.tokenization import REMI, Groove2Groove
@@ -70,14 +70,12 @@ def test_the_cache_contains_the_encoded_pieces(pieces, encode):
 def test_a_cache_is_reused_while_nothing_changes(pieces, encode, monkeypatch, capsys):
     first = encode(pieces)
     assert "6 pieces (4 train, 1 val, 1 test)" in capsys.readouterr().err
-    with monkeypatch.context() as patch:  # a second build, or reading a file, would fail
-        patch.setattr(module, "build_cache", None)
-        patch.setattr(module, "run_limited", None)
-        again = encode(pieces, REMI())
-        assert again.folder == first.folder
-        assert capsys.readouterr().err == ""
-    os.utime(pieces[0].path, (0, 0))
-    assert encode(pieces).folder == first.folder, "times do not count, content does"
+    monkeypatch.setattr(
+        module, "build_cache", None
+    )  # a second build, or reading a file, would fail
+    monkeypatch.setattr(module, "run_limited", None)
+    assert encode(pieces, REMI()).folder == first.folder
+    assert capsys.readouterr().err == ""
 
 
 def counting_read(path):
@@ -101,8 +99,6 @@ def test_a_file_that_changes_costs_only_itself(pieces, encode, tmp_path):
     assert files_read(pieces[1:]) == [], "taken away"
     write(melody(77), pieces[3].path)
     assert files_read(pieces) == ["3.mid"], "changed"
-    os.utime(pieces[2].path, (0, 0))
-    assert files_read(pieces) == [], "only touched"
     moved = tmp_path / "elsewhere"
     (tmp_path / "midi").rename(moved)
     log = moved / "reads.txt"
@@ -152,7 +148,8 @@ def test_unusable_pieces_are_reported_and_left_out(pieces, encode, tmp_path, cap
     assert rows["2.mid"]["tokens"] == str(len(cache[2]))
     assert "all 10 notes kept" in rows["2.mid"]["notes"]
     shown = " ".join(capsys.readouterr().err.split())
-    assert "left out: 2 of 8 pieces" in shown
+    assert "left out: 2 of 8 pieces gone.mid: [Errno 2] No such file" in shown
+    assert "cut, short.mid: cut short" in shown
     assert str(cache.folder / "report.csv") in shown, "a path stays in one piece"
 
 
@@ -239,7 +236,7 @@ def test_a_killed_preparation_ends_in_the_same_bytes(tmp_path, monkeypatch):
         cache = prepare(pieces, slow_read, REMI(), folder).folder
         assert content(cache) == content(expected)
         assert finished(folder) == [cache]
-        assert not list(folder.rglob(".new-*"))
+        assert not list(folder.rglob(".new"))
     assert killed_with_pieces > 1
 
 
@@ -287,7 +284,7 @@ def test_a_process_of_another_hash_seed_makes_the_same_bytes(tmp_path):
     )
     settings = {"prepare_workers": 1, "chords": "recognised"}
     here = content(prepare(pieces, read, REMI(), tmp_path / "here", **settings).folder)
-    assert len(here) == 6
+    assert len(here) == 5
     (there,) = finished(tmp_path / "there")
     assert content(there) == here
 
@@ -306,11 +303,11 @@ def test_files_in_the_folder_of_a_piece_affect_the_cache(tmp_path, encode):
     write(melody(0), tmp_path / "song" / "song.mid")
     (tmp_path / "song" / "folder").mkdir()
     pieces = [Piece("song", tmp_path / "song", "song")]
-    folders = []
-    for chords in ("C", "C", "D"):
-        (tmp_path / "song" / "chords.txt").write_text(chords)
-        folders.append(encode(pieces, read=read_folder).folder)
-    assert folders[0] == folders[1] != folders[2]
+    (tmp_path / "song" / "chords.txt").write_text("C")
+    folder = encode(pieces, read=read_folder).folder
+    assert encode(pieces, read=read_folder).folder == folder
+    (tmp_path / "song" / "chords.txt").write_text("C D")
+    assert encode(pieces, read=read_folder).folder != folder
 
 
 @pytest.mark.parametrize(
@@ -331,24 +328,6 @@ def test_training_reads_no_names(pieces, encode):
     cache = encode(pieces)
     assert sum(len(cache.pieces(split)) for split in SPLITS) == len(pieces)
     assert all(len(cache[i]) == cache.lengths[i] for i in range(len(pieces)))
-
-
-def test_a_damaged_store_is_named(pieces, encode):
-    store = encode(pieces).folder.parent / "encoded.db"
-    content = store.read_bytes()
-    for damaged in (b"x" + content[1:], content[:5000] + bytes(len(content) - 5000)):
-        store.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"encoded\.db: damaged; remove it, it is made again"):
-            encode(pieces)
-    store.unlink()
-    assert len(encode(pieces)) == len(pieces)
-
-
-def test_a_damaged_index_is_named(pieces, encode):
-    index = encode(pieces).folder / "index.npy"
-    index.write_bytes(index.read_bytes().replace(b"fortran", b"f\xffrtran"))
-    with pytest.raises(UserError, match=r"index\.npy: damaged; remove .*, it is made again"):
-        encode(pieces)
 
 
 def split(groups, fractions):

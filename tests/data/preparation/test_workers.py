@@ -122,15 +122,13 @@ def test_a_file_that_hangs_is_left_out_until_the_limit_is_raised(tmp_path, capsy
 
     cache = prepared(0.8, hang_on_two)
     assert cache.names == ["0.mid", "1.mid", "3.mid"]
-    assert "took longer than limits.max_seconds=…" in capsys.readouterr().err
+    assert "2.mid: took longer than limits.max_seconds=0.8" in capsys.readouterr().err
     assert prepared(0.8, hang_on_two).folder == cache.folder
     assert "took longer" not in capsys.readouterr().err, "not tried again"
-    (tmp_path / "2.mid").write_bytes((tmp_path / "0.mid").read_bytes() + b"\0")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "sleep", lambda seconds: None)
         again = prepared(0.9, hang_on_two)
     assert again.names == ["0.mid", "1.mid", "2.mid", "3.mid"]
-    assert "1 piece read" in capsys.readouterr().err
 
 
 def test_a_file_without_an_end_is_left_out(tmp_path):
@@ -139,7 +137,7 @@ def test_a_file_without_an_end_is_left_out(tmp_path):
     limits = {"max_seconds": 0.8}
     cache = prepare(pieces, read, REMI(), tmp_path / "cache", limits=limits)
     assert cache.names == ["0.mid"]
-    assert "pipe.mid,False,,0,0,0,0,0,,took longer" in (cache.folder / "report.csv").read_text()
+    assert "pipe.mid,False,,0,0,0,0,,took longer" in (cache.folder / "report.csv").read_text()
 
 
 def broken_once(path):
