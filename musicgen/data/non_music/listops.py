@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from random import Random
 from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.console import log
-from musicgen.data.non_music.base import Example, ExampleCorpus, SplitName
+from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
 from musicgen.errors import ParameterError
-from musicgen.files import atomic_path
+from musicgen.files import write_bytes
 
-OPERATIONS: dict[str, Callable[[list[int]], int]] = {
-    "MIN": min,
-    "MAX": max,
-    "MED": lambda values: int(median(values)),
-    "SM": lambda values: sum(values) % 10,
-}
-
-TOKENS = ("PAD", *map(str, range(10)), *(f"[{name}" for name in OPERATIONS), "]")
-_FUNCTIONS = tuple(OPERATIONS.values())
+OPERATIONS = (min, max, lambda values: int(median(values)), lambda values: sum(values) % 10)
+TOKENS = ("PAD", *map(str, range(10)), "[MIN", "[MAX", "[MED", "[SM", "]")
 _DIGIT, _OPERATOR, _END = 1, 11, 15  # first ids
 _OPERATOR_PROBABILITY = 0.25  # of an argument; other arguments are digits
-_BATCH = 4096  # trees that are drawn at once
-_PATIENCE = 500  # batches without a new expression that end the search
+_PATIENCE = 200_000  # trees without a new expression that end the search
 
 
 class ListOps(ExampleCorpus):
@@ -49,8 +38,7 @@ class ListOps(ExampleCorpus):
         corpus_seed: decides the expressions.
     """
 
-    vocab_size = len(TOKENS)
-    num_outputs = 10
+    vocab_size, num_outputs = len(TOKENS), 10
 
     def __init__(
         self,
@@ -65,153 +53,75 @@ class ListOps(ExampleCorpus):
         max_args: int,
         corpus_seed: int,
     ) -> None:
-        self.root = Path(root).expanduser()
-        self.sizes = {"train": num_train, "val": num_val, "test": num_test}
-        if max_length < min_length:
-            expected = f"expected min_length={min_length} or more"
-            raise ParameterError("max_length", max_length, expected)
-        self.min_length, self.max_length, self.max_depth = min_length, max_length, max_depth
-        self.max_args, self.corpus_seed = max_args, corpus_seed
+        self.root, self.sizes = Path(root).expanduser(), (num_train, num_val, num_test)
+        self.limits, self.corpus_seed = (min_length, max_length, max_depth, max_args), corpus_seed
 
     def split(self, name: SplitName, length: int) -> Expressions:
-        """Return the expressions of a split, which `length` must hold.
-
-        Raises:
-            ParameterError: it does not.
-        """
-        if length < self.max_length:
-            expected = f"expected max_length={self.max_length} or more: a part has another value"
+        """Return the expressions of a split; raise ParameterError if `length` is less than one."""
+        if length < self.limits[1]:
+            expected = f"expected max_length={self.limits[1]} or more: a part has another value"
             raise ParameterError("length", length, expected)
-        starts = np.cumsum([0, *self.sizes.values()])
-        first = list(self.sizes).index(name)
-        return self._expressions.part(int(starts[first]), int(starts[first + 1]))
+        ends = np.cumsum(self.sizes)
+        i = ("train", "val", "test").index(name)
+        return Expressions(self._expressions[ends[i] - self.sizes[i] : ends[i]], _example)
 
     @cached_property
-    def _expressions(self) -> Expressions:
-        """All expressions, generated on first use."""
-        settings = {k: v for k, v in vars(self).items() if k != "root"}
-        digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=6).hexdigest()
-        path = self.root / f"listops-{digest}.npz"
+    def _expressions(self) -> list[tuple[bytes, int]]:
+        """The tokens and values of all splits, generated on first use."""
+        settings = repr((self.sizes, self.limits, self.corpus_seed)).encode()
+        path = self.root / f"listops-{hashlib.blake2b(settings, digest_size=6).hexdigest()}.bin"
         if not path.is_file():
-            log(f"generating {sum(self.sizes.values()):,} ListOps expressions")
-            made = generate(
-                sum(self.sizes.values()),
-                np.random.default_rng(self.corpus_seed),
-                lengths=range(self.min_length, self.max_length + 1),
-                max_depth=self.max_depth,
-                max_args=self.max_args,
-            )
-            with atomic_path(path) as temporary, temporary.open("wb") as file:
-                np.savez_compressed(file, **asdict(made))
-        with np.load(path, allow_pickle=False) as arrays:
-            return Expressions(*(arrays[field.name] for field in fields(Expressions)))
+            made = generate(sum(self.sizes), self.corpus_seed, *self.limits)
+            write_bytes(path, b"\0".join(text + bytes([value + 1]) for text, value in made.items()))
+        return [(line[:-1], line[-1] - 1) for line in path.read_bytes().split(b"\0")]
 
 
-@dataclass(frozen=True)
-class Expressions:
-    """Expressions, one after the other.
-
-    Attributes:
-        tokens: ids of all, uint8.
-        ends: where each ends.
-        values: of each, 0 to 9.
-    """
-
-    tokens: NDArray[np.uint8]
-    ends: NDArray[np.int64]
-    values: NDArray[np.int64]
+class Expressions(MappedExamples[tuple[bytes, int]]):
+    """Expressions as examples."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each."""
-        return np.diff(self.ends, prepend=0)
+        return np.array([len(text) for text, _ in self.items])
 
-    def part(self, start: int, stop: int) -> Expressions:
-        """Return the expressions from `start` to `stop`."""
-        first = self.ends[start - 1] if start else 0
-        tokens = self.tokens[first : self.ends[stop - 1]]
-        return Expressions(tokens, self.ends[start:stop] - first, self.values[start:stop])
 
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __getitem__(self, index: int) -> Example:
-        start = self.ends[index - 1] if index else 0
-        ids = self.tokens[start : self.ends[index]].astype(np.int64)
-        return Example((ids,), int(self.values[index]))
+def _example(expression: tuple[bytes, int]) -> Example:
+    return Example((np.frombuffer(expression[0], np.uint8).astype(np.int64),), expression[1])
 
 
 def generate(
-    count: int, rng: np.random.Generator, *, lengths: range, max_depth: int, max_args: int
-) -> Expressions:
-    """Generate different expressions of the given lengths.
+    count: int, seed: int, min_length: int, max_length: int, max_depth: int, max_args: int
+) -> dict[bytes, int]:
+    """Return the values of different expressions, by their tokens.
 
     Raises:
         ParameterError: there are hardly any others.
     """
     found: dict[bytes, int] = {}
-    fruitless = 0
+    rng, fruitless = Random(seed), 0
+
+    def draw(tokens: list[int], depth: int) -> int:
+        """Add a tree's tokens, and return its value; a tree that is too long ends anywhere."""
+        if depth == max_depth or (depth > 1 and rng.random() >= _OPERATOR_PROBABILITY):
+            digit = int(10 * rng.random())
+            tokens.append(_DIGIT + digit)
+            return digit
+        operator, values = int(len(OPERATIONS) * rng.random()), []
+        tokens.append(_OPERATOR + operator)
+        for _ in range(rng.randint(2, max_args)):
+            values.append(draw(tokens, depth + 1))
+            if len(tokens) > max_length:
+                return 0
+        tokens.append(_END)
+        return OPERATIONS[operator](values)
+
     while len(found) < count:
-        before = len(found)
-        levels, sizes = _grow(rng, lengths[-1], max_depth, max_args)
-        for tree, size in enumerate(sizes.tolist()):
-            if size in lengths:
-                tokens, value = _expression(levels, 0, tree)
-                found.setdefault(bytes(tokens), value)
-        fruitless = fruitless + 1 if len(found) == before else 0
+        tokens: list[int] = []
+        value, before = draw(tokens, 1), len(found)
+        if min_length <= len(tokens) <= max_length:
+            found.setdefault(bytes(tokens), value)
+        fruitless = 0 if len(found) > before else fruitless + 1
         if fruitless == _PATIENCE:
             expected = f"expected more: only {len(found):,} expressions were found"
-            raise ParameterError("max_length", lengths[-1], expected)
-    texts = list(found)[:count]
-    ends = np.cumsum([len(text) for text in texts])
-    values = np.array([found[text] for text in texts])
-    return Expressions(np.frombuffer(b"".join(texts), np.uint8), ends, values)
-
-
-@dataclass
-class _Level:
-    """The nodes of many trees at one depth; the arguments of one operation stand together."""
-
-    token: list[int]  # a digit, or the first token of an operation
-    num_args: list[int]  # 0: a digit
-    first_arg: list[int]  # its place one level down
-
-
-def _expression(levels: list[_Level], depth: int, node: int) -> tuple[list[int], int]:
-    """Return the tokens of a node's expression, and its value."""
-    level = levels[depth]
-    token, first = level.token[node], level.first_arg[node]
-    if not level.num_args[node]:
-        return [token], token - _DIGIT
-    tokens, values = [token], []
-    for arg in range(first, first + level.num_args[node]):
-        inner, value = _expression(levels, depth + 1, arg)
-        tokens += inner
-        values.append(value)
-    tokens.append(_END)
-    return tokens, _FUNCTIONS[token - _OPERATOR](values)
-
-
-def _grow(
-    rng: np.random.Generator, max_length: int, max_depth: int, max_args: int
-) -> tuple[list[_Level], NDArray[np.int64]]:
-    """Draw trees level by level; return the levels, and each tree's length in tokens.
-
-    A tree that is longer than `max_length` does not grow further.
-    """
-    levels, sizes = [], np.zeros(_BATCH, np.int64)
-    tree, operates = np.arange(_BATCH), np.ones(_BATCH, bool)
-    for depth in range(1, max_depth + 1):
-        count = len(tree)
-        if depth == max_depth:
-            operates = np.zeros(count, bool)
-        sizes += np.bincount(tree, 1 + operates, minlength=_BATCH).astype(np.int64)
-        operators = rng.integers(_OPERATOR, _OPERATOR + len(OPERATIONS), count)
-        token = np.where(operates, operators, rng.integers(_DIGIT, _DIGIT + 10, count))
-        num_args = np.where(operates, rng.integers(2, max_args + 1, count), 0)
-        num_args[sizes[tree] > max_length] = 0
-        first_arg = np.cumsum(num_args) - num_args
-        levels.append(_Level(token.tolist(), num_args.tolist(), first_arg.tolist()))
-        tree = np.repeat(tree, num_args)
-        operates = rng.random(len(tree)) < _OPERATOR_PROBABILITY
-    return levels, sizes
+            raise ParameterError("max_length", max_length, expected)
+    return found
