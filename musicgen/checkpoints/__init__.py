@@ -4,18 +4,19 @@ Neither Hydra nor Lightning is imported here.
 """
 
 from musicgen.checkpoints.building import build, check_targets
-from musicgen.checkpoints.card import CardFacts
-from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
+from musicgen.checkpoints.content import (
+    CONTENT_KEY,
+    CheckpointContent,
+    decisive_settings,
+    run_identity,
+)
 from musicgen.checkpoints.folders import write_folder
-from musicgen.checkpoints.identity import decisive_settings, run_identity
-from musicgen.checkpoints.reading import read_checkpoint, rebuild
-from musicgen.checkpoints.realizations import with_realizations
+from musicgen.checkpoints.reading import read_checkpoint, rebuild, with_realizations
 from musicgen.checkpoints.starting import load_for_resume, load_initial
 from musicgen.run_folders import find_checkpoint
 
 __all__ = [
     "CONTENT_KEY",
-    "CardFacts",
     "CheckpointContent",
     "build",
     "check_targets",

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -105,31 +104,32 @@ def _find_class(target: Any, allowed: tuple[type, ...]) -> type:
 
 
 def check_sizes(
-    config: Mapping[str, Any],
-    weights: Mapping[str, Any],
-    build_model: Callable[[], Transformer],
+    config: Mapping[str, Any], weights: Mapping[str, Tensor], build_model: Callable[[], Transformer]
 ) -> None:
-    """Raise `UserError` unless the model of a configuration has the sizes of the weights.
+    """Raise `UserError` unless the model of a configuration has the sizes of its weights.
 
     It is built on torch's meta device, whose tensors have shapes but no memory.
-
-    Args:
-        config: of the model.
-        weights: of its state, by name.
     """
-    refusal = UserError("its weights do not fit its configuration; use another")
-    for tensor in weights.values():
-        # A view may be of any size, such as one number expanded to a matrix.
-        if not isinstance(tensor, Tensor) or tensor.nbytes > tensor.untyped_storage().nbytes():
-            raise refusal
     shapes = {name: list(tensor.shape) for name, tensor in weights.items()}
     layers = {name.split(".")[1] for name in shapes if name.startswith("layers.")}
-    if len(layers) != config.get("num_layers") or not holds(config, shapes.values()):
-        raise refusal
-    with torch.device("meta"), _WithoutValues():
-        model = build_model()
-    if {name: list(tensor.shape) for name, tensor in model.state_dict().items()} != shapes:
-        raise refusal
+    most = max(_SMALL, sum(tensor.numel() for tensor in weights.values()))
+    # A view may be of any size, such as one number expanded to a matrix.
+    views = any(tensor.nbytes > tensor.untyped_storage().nbytes() for tensor in weights.values())
+    known = not views and len(layers) == config.get("num_layers")
+    if known and all(size <= most for size in _integers(config)):
+        with torch.device("meta"), _WithoutValues():
+            model = build_model()
+        if {name: list(tensor.shape) for name, tensor in model.state_dict().items()} == shapes:
+            return
+    raise UserError("its weights do not fit its configuration; use another")
+
+
+def _integers(config: Any) -> Iterator[int]:
+    if isinstance(config, Mapping | list):
+        for value in config.values() if isinstance(config, Mapping) else config:
+            yield from _integers(value)
+    elif isinstance(config, int):
+        yield config
 
 
 class _WithoutValues(TorchFunctionMode):
@@ -140,19 +140,3 @@ class _WithoutValues(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **kwargs)
-
-
-def holds(config: Any, shapes: Iterable[Sequence[int]]) -> bool:
-    """Return whether no size in a configuration is beyond what weights of the shapes could need."""
-    num_weights = sum(math.prod(shape) for shape in shapes)
-    return all(size <= max(num_weights, _SMALL) for size in _integers(config))
-
-
-def _integers(config: Any) -> Iterator[int]:
-    if isinstance(config, Mapping):
-        config = list(config.values())
-    if isinstance(config, list):
-        for value in config:
-            yield from _integers(value)
-    elif isinstance(config, int):
-        yield config

@@ -1,8 +1,10 @@
-"""The plain data that a checkpoint holds beside Lightning's own entries."""
+"""The plain data that a checkpoint holds beside Lightning's own entries, and a run's identity."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,13 @@ from musicgen.text import pluralize
 
 CONTENT_KEY = "musicgen"
 FORMAT_VERSION = 3
+# Settings that tell runs apart: all but their seeds, folders and logging.
+_SECTIONS = ("model", "tokenizer", "data", "loader", "task", "optimizer", "scheduler")
+_TRAINER = ("max_steps", "max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision")
+_CALLBACKS = ("weight_averaging", "redraw_features")  # which change the weights
+_LEFT_OUT = {
+    *("seed", "val_seed", "root", "cache_dir", "download", "num_workers", "prepare_workers"),
+}
 
 
 @dataclass(frozen=True)
@@ -45,19 +54,15 @@ class CheckpointContent:
         if not isinstance(content, Mapping):
             raise UserError("not a musicgen checkpoint; give one that train.py wrote")
         if (version := content.get("format_version")) != FORMAT_VERSION:
-            raise UserError(
-                f"checkpoint format {version}, but this musicgen reads format {FORMAT_VERSION}; "
-                "use the version that wrote it"
-            )
+            known = f"this musicgen reads format {FORMAT_VERSION}"
+            raise UserError(f"checkpoint format {version}, but {known}; use what wrote it")
         try:
             found = cls(**{**content, "steps": checkpoint.get("global_step", 0)})
         except TypeError as error:  # fields are missing
             raise UserError(f"a damaged musicgen checkpoint ({error}); use another") from None
         for name in ("model", "config", "tokenizer", "sampling"):
-            value = getattr(found, name)
-            if not isinstance(value, Mapping) and (
-                value is not None or name in ("model", "config")
-            ):
+            value, needed = getattr(found, name), name in ("model", "config")
+            if not isinstance(value, Mapping) and (needed or value is not None):
                 raise UserError(f"a damaged musicgen checkpoint ({name} is {value!r}); use another")
         return found
 
@@ -75,17 +80,41 @@ class CheckpointContent:
         steps = pluralize(self.steps, "steps")
         return f"{path}: {steps} on {class_name(corpus)}{where}{tokenizer}"
 
-    def check_same_vocabulary(self, saved: CheckpointContent) -> None:
-        """Raise `UserError` if saved weights belong to another vocabulary."""
-        if saved.vocabulary_hash != self.vocabulary_hash:
-            raise UserError(
-                f"the checkpoint's vocabulary ({len(saved.vocabulary)} tokens) differs from this "
-                f"run's ({len(self.vocabulary)}); use the tokenizer it was trained with"
-            )
-
 
 def class_name(config: Any) -> str:
     """Return the name of the class that a part of a configuration builds."""
     if not isinstance(config, Mapping):
         return ""
     return str(config.get("_target_", "")).rpartition(".")[2]
+
+
+def run_identity(config: Mapping[str, Any]) -> str:
+    """Return a hash of what a run trains, on what and how: 16 hexadecimal digits.
+
+    Runs that differ only in their seeds, worker processes, folders and logging have the same one.
+
+    Args:
+        config: of the run, as plain data.
+    """
+    text = json.dumps(decisive_settings(config), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a run's identity is computed from."""
+    trainer, callbacks = (config.get(name) or {} for name in ("trainer", "callbacks"))
+    decisive = {
+        **{name: config.get(name) for name in (*_SECTIONS, "init")},
+        **{f"trainer.{name}": trainer.get(name) for name in _TRAINER},
+        **{f"callbacks.{name}": callbacks.get(name) for name in _CALLBACKS},
+    }
+    return {name: without(value, _LEFT_OUT) for name, value in decisive.items()}
+
+
+def without(config: Any, left_out: Set[str]) -> Any:
+    """Return a configuration without the settings of some names."""
+    if isinstance(config, Mapping):
+        return {k: without(v, left_out) for k, v in config.items() if k not in left_out}
+    if isinstance(config, list):
+        return [without(value, left_out) for value in config]
+    return config

@@ -6,20 +6,18 @@ They hold a checkpoint without what only training needs, and without paths of th
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from musicgen.checkpoints.building import build
-from musicgen.checkpoints.card import CARD, CardFacts, model_card
-from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent
-from musicgen.checkpoints.identity import without
+from musicgen.checkpoints.card import CARD, model_card
+from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent, without
 from musicgen.errors import UserError
 from musicgen.files import atomic_path, write_text
 from musicgen.tokenization.base import Tokenizer
@@ -34,18 +32,13 @@ _PATHS = frozenset({"root", "cache_dir"})  # settings that are paths
 
 
 def write_folder(
-    content: CheckpointContent,
-    weights: Mapping[str, Tensor],
-    folder: Path,
-    dtype: str,
-    facts: CardFacts | None = None,
+    content: CheckpointContent, weights: Mapping[str, Tensor], folder: Path, dtype: str
 ) -> None:
     """Write a model as a folder; a README.md that is there stays.
 
     Args:
         weights: the state of the model.
         dtype: of the stored fp32 weights: `float32`, or `float16` or `bfloat16` for half the size.
-        facts: what the card says beside the checkpoint.
 
     Raises:
         ValueError: `dtype` is none of these, or a weight is too large for `float16`.
@@ -60,18 +53,12 @@ def write_folder(
     }
     folder.mkdir(parents=True, exist_ok=True)
     build(content.tokenizer, Tokenizer).save(folder / TOKENIZER)
-    write_safetensors(stored, folder / WEIGHTS)
-    write_card(content, weights, folder, facts)
-    save_json(plain, folder / CONFIG)  # the last file: with it, the folder is a model
-
-
-def write_card(
-    content: CheckpointContent, weights: Mapping[str, Tensor], folder: Path, facts: CardFacts | None
-) -> None:
-    """Write README.md, unless it is there."""
+    with atomic_path(folder / WEIGHTS) as path:
+        save_file(stored, path)
     if not (folder / CARD).exists():
         num_weights = sum(tensor.numel() for tensor in weights.values())
-        write_text(folder / CARD, model_card(content, num_weights, facts))
+        write_text(folder / CARD, model_card(content, num_weights))
+    save_json(plain, folder / CONFIG)  # the last file: with it, the folder is a model
 
 
 def _stored(name: str, tensor: Tensor, dtype: str) -> Tensor:
@@ -108,40 +95,24 @@ def read_folder(folder: Path) -> dict[str, Any]:
         steps, sha256 = plain["steps"], plain["sha256"]
     except (KeyError, TypeError):
         raise UserError(f"{path}: not the configuration of a musicgen model") from None
-    weights, _ = read_safetensors(folder / WEIGHTS)
+    path = folder / WEIGHTS
+    try:
+        weights = load_file(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except SafetensorError:
+        raise UserError(f"{path}: not a safetensors file, or cut short; use another copy") from None
     if checksum(weights) != sha256:
-        raise UserError(f"{folder / WEIGHTS}: damaged, or not that of {CONFIG}; use another copy")
+        raise UserError(f"{path}: damaged, or not that of {CONFIG}; use another copy")
     state = {f"model.{name}": tensor for name, tensor in weights.items()}
     return {"state_dict": state, "global_step": steps, CONTENT_KEY: content}
 
 
-def checksum(tensors: Mapping[str, Tensor], description: Any = None) -> str:
-    """Return the SHA-256 of tensors with their names, shapes and types, and of plain data."""
-    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
+def checksum(tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of tensors with their names, shapes and types."""
+    digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def write_safetensors(
-    tensors: Mapping[str, Tensor], path: Path, description: Mapping[str, Any] | None = None
-) -> None:
-    """Write tensors atomically, with a description as plain data."""
-    metadata = None if description is None else {CONTENT_KEY: json.dumps(description)}
-    with atomic_path(path) as temporary:
-        save_file(dict(tensors), temporary, metadata)
-
-
-def read_safetensors(path: Path) -> tuple[dict[str, Tensor], Any]:
-    """Return the tensors of a file by name, and their description, None without one."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            description = json.loads((file.metadata() or {}).get(CONTENT_KEY, "null"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (SafetensorError, ValueError):  # of JSON
-        raise UserError(f"{path}: not a safetensors file, or cut short; use another copy") from None
-    return tensors, description

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_STORED, BadZipFile, ZipFile
+from zipfile import BadZipFile, ZipFile
 
 import torch
 from torch import Tensor, nn
 
+from musicgen.attention import FeatureMap
 from musicgen.checkpoints.building import build, check_sizes
 from musicgen.checkpoints.content import CheckpointContent, class_name
 from musicgen.checkpoints.folders import read_folder
-from musicgen.errors import UserError, errors_name
+from musicgen.errors import ParameterError, UserError, errors_name
 from musicgen.models import Transformer
+from musicgen.position import SPE
+from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import Tokenizer
+from musicgen.validation import check_int
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -31,30 +36,18 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         return read_folder(path)
     try:
         with ZipFile(path) as file:
-            entries = file.infolist()
-            # Torch neither compresses nor shares: no file takes more memory than its size.
-            size = sum(entry.file_size for entry in entries)
-            stored = all(entry.compress_type == ZIP_STORED for entry in entries)
-            if not stored or size > path.stat().st_size:
-                raise UserError(
-                    f"{path}: compressed, as no checkpoint of train.py is; use another copy"
-                )
             if changed := file.testzip():  # torch writes checksums, but does not compare them
                 raise BadZipFile(changed)
         loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except UserError:
-        raise
     except (FileNotFoundError, PermissionError) as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except Exception as error:  # damaged files raise exceptions of a dozen types
         if "weights_only" in str(error).lower():
-            raise UserError(
-                f"{path}: holds more than plain data, so opening it could run code; give one "
-                "that train.py wrote"
-            ) from None
+            what = "holds more than plain data, so opening it could run code"
+        else:
+            what = "not a checkpoint of train.py, or a damaged one"
         raise UserError(
-            f"{path}: not a checkpoint of train.py, or a damaged one; use another copy of it, or "
-            "another checkpoint of its run, such as best.ckpt"
+            f"{path}: {what}; use another copy of it, or another checkpoint of its run"
         ) from None
     if not isinstance(loaded, dict):
         raise UserError(f"{path}: not a musicgen checkpoint; give one that train.py wrote")
@@ -75,13 +68,9 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
         if tokenizer.vocabulary.hash != content.vocabulary_hash:
             raise UserError("its vocabulary differs from that of its tokenizer; use another")
         weights = state_weights(checkpoint)
-        build_model = partial(
-            build,
-            content.model,
-            Transformer,
-            vocab_size=len(tokenizer.vocabulary),
-            match_classes=tokenizer.match_classes,
-        )
+        vocab_size, classes = len(tokenizer.vocabulary), tokenizer.match_classes
+        tables = {"vocab_size": vocab_size, "match_classes": classes}
+        build_model = partial(build, content.model, Transformer, **tables)
         check_sizes(content.model, weights, build_model)
         model: Transformer = build_model()
         load_weights(model, weights)
@@ -103,3 +92,45 @@ def state_weights(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
         raise UserError("it holds no weights; use another")
     tensors = {n: t for n, t in saved.items() if isinstance(t, Tensor)}
     return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+
+def with_realizations(
+    model: Transformer, content: CheckpointContent, num_realizations: int | None, *, seed: int = 0
+) -> tuple[Transformer, CheckpointContent]:
+    """Return the model, in evaluation mode, with another number R of realizations, and its content.
+
+    No trained weight depends on R. Random features do, as R is the width of encoded queries and
+    keys: they are drawn anew, as many as in training, unless R is the trained one.
+
+    Args:
+        content: of the model's checkpoint.
+        num_realizations: None is the exact limit, which only sine_spe has.
+        seed: of the random features.
+
+    Raises:
+        UserError: the encoding has no realizations, or no exact limit.
+    """
+    check_int("num_realizations", num_realizations, none_means="the exact limit")
+    if not isinstance(model.position, SPE):
+        expected = "the model's positional encoding has no realizations; only SPE has"
+        raise ParameterError("num_realizations", num_realizations, expected)
+    if num_realizations == model.position.num_realizations:
+        return model, content
+    config = dict(content.model)
+    config["position"] = {**config["position"], "num_realizations": num_realizations}
+    attention = config["attention"]
+    feature_map = attention.get("feature_map") or {}
+    if "num_features" in feature_map:
+        num_features = next(m.feature_dim for m in model.modules() if isinstance(m, FeatureMap))
+        feature_map = {**feature_map, "num_features": num_features}
+        config["attention"] = {**attention, "feature_map": feature_map}
+    tables = {"vocab_size": model.head.out_features, "match_classes": model.match_classes}
+    changed: Transformer = build(config, Transformer, **tables)
+    weights = model.state_dict()
+    key = NoiseKey((seed, RandomStream.FEATURE_REDRAW))
+    maps = (m for m in changed.named_modules() if isinstance(m[1], FeatureMap))
+    for i, (name, module) in enumerate(maps):
+        module.redraw(key.fold(i))
+        weights |= {f"{name}.{each}": tensor for each, tensor in module.named_buffers()}
+    changed.load_state_dict(weights)
+    return changed.to(model.head.weight.device).eval(), replace(content, model=config)

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from musicgen.checkpoints import (
-    CardFacts,
     CheckpointContent,
     find_checkpoint,
     rebuild,
@@ -65,18 +64,15 @@ class MusicModel:
         """Load a folder that `save_pretrained` wrote, or whatever `musicgen.load` accepts."""
         return load(find_checkpoint(str(name), setting="name"))
 
-    def save_pretrained(
-        self, folder: str | Path, *, dtype: str = "float32", facts: CardFacts | None = None
-    ) -> None:
+    def save_pretrained(self, folder: str | Path, *, dtype: str = "float32") -> None:
         """Write config.json, tokenizer.json, model.safetensors and a README.md to a folder.
 
         Paths of this machine are left out; a README.md that is there stays.
 
         Args:
             dtype: of the stored weights: `float16` and `bfloat16` halve the size of `float32`.
-            facts: what README.md says beside the checkpoint, see `run_facts`.
         """
-        write_folder(self.content, self.model.state_dict(), Path(folder), dtype, facts)
+        write_folder(self.content, self.model.state_dict(), Path(folder), dtype)
 
     def save_onnx(self, folder: str | Path, *, seed: int = 0) -> None:
         """Write model.onnx, tokenizer.json and README.md for programs without torch.

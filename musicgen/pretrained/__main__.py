@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from musicgen import load
-from musicgen.checkpoints.card import run_facts
 from musicgen.console import log
 from musicgen.errors import UserError
 
@@ -39,8 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             model.save_onnx(target)
             hint = "its README.md says how to use it"
         else:
-            facts = run_facts(model.path, model.content)
-            model.save_pretrained(target, dtype="float16", facts=facts)
+            model.save_pretrained(target, dtype="float16")
             hint = f"musicgen.load({str(target)!r}) opens it"
     except UserError as error:
         sys.exit(f"error: {error}")
