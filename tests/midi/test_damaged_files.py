@@ -10,17 +10,7 @@ import numpy as np
 import pytest
 
 from musicgen.errors import UserError
-from musicgen.midi import (
-    TEMPO,
-    Marker,
-    Score,
-    TimeSignature,
-    Track,
-    damaged_files,
-    dumps,
-    loads,
-    notes_from,
-)
+from musicgen.midi import TEMPO, Marker, Score, Track, damaged_files, dumps, loads, notes_from
 
 END = b"\x00\xff\x2f\x00"
 NOTE = b"\x00\x90\x3c\x50" + b"\x60\x80\x3c\x40"  # 96 ticks
@@ -30,19 +20,6 @@ LONGEST = b"\xff\xff\xff\x7f"  # 2^28 - 1 ticks
 def midi(*tracks, division=480, form=1, header_length=6):
     data = b"MThd" + struct.pack(">IHHH", header_length, form, len(tracks), division)
     return data + b"".join(b"MTrk" + struct.pack(">I", len(t)) + t for t in tracks)
-
-
-def small():
-    return Score(
-        480,
-        [
-            Track("Piano", notes=notes_from([(0, 100, 60, 80), (480, 200, 62, 70)])),
-            Track("Drums", is_drum=True, notes=notes_from([(0, 10, 36, 80)])),
-        ],
-        np.array([(0, 120)], TEMPO),
-        [TimeSignature(0, 3, 4)],
-        [Marker(0, "A_M7_E")],
-    )
 
 
 def is_read(data):
@@ -88,12 +65,12 @@ for channel in (0, 15):  # past the end of the last channel is outside of the pa
     BROKEN |= {
         f"pitch past 127, {channel}": (midi(on + b"\xbc\x50" + off + b"\xbc\x40" + END), "pitch"),
         f"its end alone, {channel}": (midi(off + b"\xff\x40" + END), "pitch"),
-        f"behind a running program change, {channel}": (
+        f"after a program change, {channel}": (
             midi(b"\x00\xc0\x05\x00\x06" + on + b"\xbc\x50" + END),
             "pitch",
         ),
-        f"behind a meta event, {channel}": (
-            # The running status still applies; the emoji makes the track suspicious.
+        # The running status still applies; the emoji makes the track suspicious.
+        f"after a meta event, {channel}": (
             midi(on + b"\x3c\x50\x00\xff\x06\x04\xf0\x9f\x8e\xb5\x60\x3c\x00" + off + b"\xbc\x00"),
             "pitch",
         ),
@@ -109,7 +86,9 @@ def test_damaged_files_raise_errors_of_one_line(name):
 
 
 def test_a_file_truncated_at_any_byte_raises():
-    whole = dumps(small())
+    piano = Track("Piano", notes=notes_from([(0, 100, 60, 80), (480, 200, 62, 70)]))
+    drums = Track("Drums", is_drum=True, notes=notes_from([(0, 10, 36, 80)]))
+    whole = dumps(Score(480, [piano, drums], np.array([(0, 120)], TEMPO), [(0, 3, 4)]))
     assert is_read(whole)
     read = [cut for cut in range(len(whole)) if is_read(whole[:cut])]
     starts = [at for at in range(len(whole)) if whole[at : at + 4] == b"MTrk"]

@@ -12,7 +12,10 @@ from musicgen.midi import (
     Score,
     TimeSignature,
     Track,
+    notes_by_role,
     notes_from,
+    pitch_name,
+    role,
     sort_notes,
 )
 
@@ -35,9 +38,6 @@ def test_clip_keeps_onsets_from_start_to_before_end(score):
     assert [(track.name, track.program) for track in clip.tracks] == [("Piano", 1), ("Empty", 2)]
     assert score.clip(480, 961).tracks[0].notes["onset"].tolist() == [0, 480, 480]
     assert score.clip(481, 960).num_notes == 0
-
-
-def test_clip_keeps_what_was_repaired(score):
     assert replace(score, repairs=["1 note without an end closed"]).clip(480, 960).repairs
 
 
@@ -49,9 +49,7 @@ def test_clip_moves_tempo_metre_and_marker_to_its_beginning(score):
     assert score.clip(480, 481).markers == [(0, "D_m_D")], "an end is not inside"
     assert score.clip(480, 960).tempos.tolist() == [(0, 60)]
     assert score.clip(2000, 3000).tempos.tolist() == [(0, 30)]
-
-
-def test_a_fermata_before_a_clip_does_not_apply_to_it():
+    # A fermata before a clip does not apply to it.
     markers = [Marker(0, "C_M_C"), Marker(480, FERMATA), Marker(960, FERMATA)]
     assert Score(markers=markers).clip(500, 1000).markers == [(0, "C_M_C"), (460, FERMATA)]
 
@@ -117,12 +115,9 @@ def test_bars_are_four_quarters_by_default_and_end_with_the_music():
     assert Score().bar_starts().tolist() == [0]
     assert Score(time_signatures=[TimeSignature(77, 3, 4)]).bar_starts().tolist() == [0]
 
-
-def test_the_last_of_two_signatures_at_one_tick_applies():
-    notes = notes_from([(0, 1000, 60, 80)])
-    both = [TimeSignature(0, 4, 4), TimeSignature(0, 1, 4)]
-    assert Score(480, [Track(notes=notes)], time_signatures=both).bar_starts().tolist() == [
-        *[0, 480, 960]
+    # The last of two signatures at one tick applies.
+    assert bars(250, time_signatures=[TimeSignature(0, 4, 4), TimeSignature(0, 1, 4)]) == [
+        *[0, 120, 240]
     ]
 
 
@@ -161,11 +156,6 @@ def test_equality_compares_every_part(score):
     assert track != 1
 
 
-def test_end_and_number_of_notes(score):
-    assert (score.num_notes, score.end) == (4, 970)
-    assert (Score().num_notes, Score().end) == (0, 0)
-
-
 def test_repr_is_one_line():
     score = Score(480, [Track(notes=notes_from([(0, 480, 60, 64), (4800, 480, 62, 64)]))])
     assert repr(score) == "Score(1 track, 2 notes, 3 bars, 4/4)"
@@ -175,16 +165,42 @@ def test_repr_is_one_line():
     assert repr(Score()) == "Score(0 tracks, 0 notes, 0 bars, 4/4)"
 
 
-def test_the_metre_in_force():
-    score = Score(480, time_signatures=[TimeSignature(960, 3, 4), TimeSignature(4800, 6, 8)])
-    assert [score.metre_at(tick)[1:] for tick in (0, 959, 960, 4800)] == [
-        *((4, 4), (4, 4), (3, 4), (6, 8)),
+def test_metre_end_and_seconds(score):
+    assert [score.metre_at(tick)[1:] for tick in (0, 299, 300, 4800)] == [
+        *((3, 4), (3, 4), (4, 4), (2, 4)),
     ]
-
-
-def test_seconds_follow_the_tempi():
-    """A beat at 120, two at 60 and half of one at 240."""
+    assert Score(time_signatures=[TimeSignature(9, 3, 4)]).metre_at(8)[1:] == (4, 4)
+    assert (score.num_notes, score.end) == (4, 970)
+    assert (Score().num_notes, Score().end) == (0, 0)
+    # A beat at 120, two at 60 and half of one at 240.
     tempos = np.array([(480, 60), (1440, 240), (9600, 30)], TEMPO)
     score = Score(480, [Track(notes=notes_from([(0, 1680, 60, 64)]))], tempos)
     assert score.seconds == pytest.approx(0.5 + 2 + 0.125)
     assert Score().seconds == 0
+
+
+# Edges of families of the General MIDI 1 sound set, from 0.
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (0, "Piano"), (7, "Piano"), (8, "Chromatic percussion"), (31, "Guitar"), (32, "Bass"),
+        (47, "Strings"), (48, "Ensemble"), (63, "Brass"), (127, "Sound effects"),
+    ],
+)  # fmt: skip
+def test_roles_are_program_families(program, expected):
+    assert role(Track("Drums", program)) == expected
+    assert role(Track("Piano", program, is_drum=True)) == "Drums"
+
+
+def test_notes_of_one_role_are_joined():
+    programs = {5: 0, 0: 33, 3: 1}  # by onset
+    tracks = [Track("", p, notes=notes_from([(x, 1, 60, 64)])) for x, p in programs.items()]
+    joined = notes_by_role(Score(tracks=tracks))
+    assert {name: notes["onset"].tolist() for name, notes in joined.items()} == {
+        "Piano": [5, 3],
+        "Bass": [0],
+    }
+
+
+def test_pitch_names():
+    assert [pitch_name(pitch) for pitch in (0, 60, 61, 127)] == ["C-1", "C4", "C#4", "G9"]
