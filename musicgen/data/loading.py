@@ -83,14 +83,12 @@ class TrainingWindows(Dataset):
         rng = np.random.default_rng((self.seed, 1, item))
 
         def crop(bar: int) -> NDArray[np.int64]:
-            return self.tokenizer.sample_window(
+            return self.tokenizer.crop(
                 tokens,
-                np.random.default_rng((self.seed, 2, item)),  # changes nothing but the bar
+                starts[bar:],
                 self.length + 1,
                 bar_length=self.cache.bar_lengths[piece],
-                augment=True,
-                crop_starts=starts,
-                bar=bar,
+                rng=np.random.default_rng((self.seed, 2, item)),  # changes nothing but the bar
             )
 
         if self.window == "beginning":

@@ -29,7 +29,7 @@ from musicgen.report.markup import asset, embedded_json, render_page, text
 from musicgen.report.payload import track_voice
 from musicgen.tokenization import REMI, Chorale
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chorale.arrangement import LEAD, LEADING
+from musicgen.tokenization.chorale.grammar import LEAD, LEADING
 from musicgen.tokenization.chorale.tokenizer import PITCHES
 from musicgen.tokenization.chords.recognition import recognition_tables
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index

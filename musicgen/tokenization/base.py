@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
+from inspect import signature
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track
+from musicgen.tokenization.chords.symbols import NO_CHORD, QUALITIES
 from musicgen.tokenization.coordinates import TokenCoordinates
 from musicgen.tokenization.grammar import Grammar
 from musicgen.tokenization.quantization import EncodingSummary, Losses
@@ -51,9 +54,12 @@ class Tokenizer(TokenCoordinates):
     chords: bool = False
     max_transposition: int
 
-    @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Return plain data that rebuilds the tokenizer: `type(t)(**t.settings())`."""
+        """Return plain data that rebuilds the tokenizer: `type(t)(**t.settings())`.
+
+        They are the arguments of the class, which are attributes of the same names.
+        """
+        return {name: getattr(self, name) for name in signature(type(self)).parameters}
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for `from_json`: class name, settings and vocabulary."""
@@ -163,33 +169,26 @@ class Tokenizer(TokenCoordinates):
         the tokens from there on so that they count from the bar.
         """
 
-    def sample_window(
+    def crop(
         self,
         tokens: IntArray,
-        rng: Rng,
+        starts: IntArray,
         length: int,
         *,
         bar_length: int,
-        augment: bool,
-        crop_starts: IntArray | None = None,
-        bar: int | None = None,
+        rng: Rng | None = None,
     ) -> IntArray:
-        """Return a training crop from the beginning of a bar on: grammatical, [<= length].
+        """Return a training crop from a bar on: grammatical, a new array, [<= length].
 
         Args:
             tokens: a complete encoding. [L]
-            augment: apply the random changes of the tokenizer's settings.
-            crop_starts: the result of `crop_starts`; passing it saves a scan of the piece.
-            bar: a row of `crop_starts`; None draws one uniformly.
+            starts: the rows of `crop_starts` from the bar on; a piece without bars is its own crop.
+            rng: for the random changes of the tokenizer's settings; None: no changes.
         """
-        if crop_starts is None:
-            crop_starts = self.crop_starts(tokens, bar_length=bar_length)
-        if not len(crop_starts):
+        if not len(starts):
             return tokens[:length].astype(np.int64)
-        if bar is None:
-            bar = int(rng.integers(len(crop_starts)))
-        window = self._crop(tokens, crop_starts[bar:], length, bar_length, rng if augment else None)
-        return self._transpose_randomly(window, rng) if augment else window
+        window = self._crop(tokens, starts, length, bar_length, rng)
+        return window if rng is None else self._transpose_randomly(window, rng)
 
     @abstractmethod
     def _crop(
@@ -255,42 +254,43 @@ class Tokenizer(TokenCoordinates):
     def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
         """Return the ids of a piece [L] from a bar on, before which no note begins. -> [<= L]."""
         starts = self.crop_starts(tokens, bar_length=bar_length)[bar:]
-        return self._crop(tokens, starts, len(tokens), bar_length, None)
+        return self.crop(tokens, starts, len(tokens), bar_length=bar_length)
 
     def _transpose_randomly(self, window: IntArray, rng: Rng) -> IntArray:
         """Transpose a crop by one random interval that keeps all pitches in range."""
         down = up = self.max_transposition
-        pitches = self._pitches(window)
-        present = pitches[pitches >= 0]
+        ranks = self._pitch_ranks[window]
+        present = ranks[ranks >= 0]
         if len(present):
             down = min(down, int(present.min()))
-            up = min(up, self._num_pitches - 1 - int(present.max()))
-        return self._move(window, pitches, int(rng.integers(-down, up + 1)))
+            up = min(up, int(self._pitch_ranks.max() - present.max()))
+        return self._move(window, int(rng.integers(-down, up + 1)))
 
     def transpose(self, tokens: IntArray, semitones: int) -> IntArray:
         """Return ids with their pitches and chords moved, up to the first pitch out of range.
 
         [L] -> [<= L]
         """
-        tokens = tokens.astype(np.int64)
-        pitches = self._pitches(tokens)
-        moved = pitches + semitones
-        outside = np.flatnonzero((pitches >= 0) & ((moved < 0) | (moved >= self._num_pitches)))
-        end = outside[0] if len(outside) else len(tokens)
-        return self._move(tokens[:end], pitches[:end], semitones)
+        ranks = self._pitch_ranks[tokens]
+        moved = ranks + semitones
+        outside = (ranks >= 0) & ((moved < 0) | (moved > self._pitch_ranks.max()))
+        end = outside.argmax() if outside.any() else len(tokens)
+        return self._move(tokens[:end], semitones)
 
-    def _move(self, tokens: IntArray, pitches: IntArray, semitones: int) -> IntArray:
-        """Return ids moved by semitones that keep their `_pitches` in range."""
-        return np.where(pitches >= 0, tokens + semitones, tokens)
+    def _move(self, tokens: IntArray, semitones: int) -> IntArray:
+        """Return ids with their pitches, which stay in range, and chords moved by semitones."""
+        table = np.arange(len(self.vocabulary)) + semitones * (self._pitch_ranks >= 0)
+        if chords := self.families.get("Chord"):
+            moved = (np.arange(NO_CHORD) + semitones * len(QUALITIES)) % NO_CHORD
+            table[chords[:NO_CHORD]] = chords.start + moved
+        return table[tokens]
 
-    def _pitches(self, tokens: IntArray) -> IntArray:
-        """Return the index of each id's pitch, -1 without one; ids a semitone apart differ by 1."""
-        pitches = self.families["Pitch"]
-        return np.where(within(tokens, pitches), tokens - pitches.start, -1)
-
-    @property
-    def _num_pitches(self) -> int:
-        return len(self.families["Pitch"])
+    @cached_property
+    def _pitch_ranks(self) -> IntArray:
+        """The index of each id's pitch, -1 without one; ids a semitone apart differ by 1. [V]"""
+        ranks, pitches = np.full(len(self.vocabulary), -1), self.families["Pitch"]
+        ranks[pitches] = np.arange(len(pitches))
+        return ranks
 
     def num_notes(self, tokens: NDArray[Any]) -> int:
         """Return the number of ids that begin a note, of any shape; other integers do not count."""

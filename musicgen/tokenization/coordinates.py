@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from musicgen.errors import ParameterError
-from musicgen.tokenization.chords.symbols import chord_index, chord_number
+from musicgen.tokenization.chords.symbols import chord_number
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
 
 
@@ -40,7 +40,8 @@ class TokenCoordinates(ABC):
 
     def pitch_tokens(self) -> dict[int, int]:
         """Return the MIDI pitch of each token that begins a note, by its id."""
-        return {i: int(self._value_of(i)) for i in self.families.get("Pitch", ())}
+        ids = [i for name in ("Pitch", "Ahead") for i in self.families.get(name, ())]
+        return {i: int(self.vocabulary.token(i).partition("_")[2]) for i in ids}
 
     @property
     def match_classes(self) -> list[int]:
@@ -53,11 +54,6 @@ class TokenCoordinates(ABC):
             for token in self.families.get(family, ()):
                 classes[token] = self.families[family].start
         return classes
-
-    def chord_tokens(self) -> dict[int, int]:
-        """Return the `chord_number` of each token of a chord, by its id."""
-        indices = {i: chord_index(self._value_of(i)) for i in self.families.get("Chord", ())}
-        return {i: chord_number(index) for i, index in indices.items() if index is not None}
 
     def coordinates(
         self, tokens: IntArray, names: Sequence[str], *, bar_length: int | None = None
@@ -82,7 +78,7 @@ class TokenCoordinates(ABC):
         names: Sequence[str],
         before: Tensor,
         tokens: Tensor,
-        positions: Tensor,
+        positions: IntArray,
         bar_lengths: Tensor,
     ) -> Tensor:
         """Return the coordinates of one more token in each row, on the CPU: [B, len(names)].
@@ -94,7 +90,7 @@ class TokenCoordinates(ABC):
             positions: `GrammarState.positions` after them. [B, 2]
             bar_lengths: grid steps in a bar. [B]
         """
-        columns = dict(zip(("index", "time"), positions.unbind(1), strict=True))
+        columns = dict(zip(("index", "time"), torch.from_numpy(positions).unbind(1), strict=True))
         for i, name in enumerate(names[2:], start=2):
             old, time = before[:, i], columns["time"]
             if name in self.changes:
@@ -112,29 +108,23 @@ class TokenCoordinates(ABC):
         """Raise `ParameterError` if the tokens do not tell one of the named coordinates."""
         known = ["index", "time", "bar", "beat", *self.changes]
         if missing := [name for name in names if name not in known]:
-            expected = (
-                f"expected some of {', '.join(known)}: tokens of this tokenizer tell no other"
-            )
+            expected = f"expected some of {', '.join(known)}: the tokens tell no other"
             raise ParameterError("coordinates", ", ".join(missing), expected)
 
     @cached_property
     def changes(self) -> dict[str, IntArray]:
         """The value that each token gives to `pitch` and `chord`, -1 where it stays. [V] each."""
-        found = {"pitch": self.pitch_tokens(), "chord": self.chord_tokens()}
-        changes = {}
-        for name, values in found.items():
-            if values:
-                changes[name] = np.full(len(self.vocabulary), -1)
-                changes[name][[*values]] = [*values.values()]
+        changes = {"pitch": np.full(len(self.vocabulary), -1)}
+        pitches = self.pitch_tokens()
+        changes["pitch"][[*pitches]] = [*pitches.values()]
+        if chords := self.families.get("Chord"):
+            changes["chord"] = np.full(len(self.vocabulary), -1)
+            changes["chord"][chords] = [chord_number(i) for i in range(len(chords))]
         return changes
 
     @cached_property
     def _bars(self) -> range:
         return self.families.get("Bar", range(0))
-
-    def _value_of(self, token: int) -> str:
-        """Return the part of a token's name behind its family, such as 60 of Pitch_60."""
-        return self.vocabulary.token(token).partition("_")[2]
 
 
 def _latest(values: IntArray) -> IntArray:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import pad
-from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.errors import UserError
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
 
+BoolArray = NDArray[np.bool_]
+Ids = Tensor | IntArray
+"""Token ids, or musical times, on the CPU."""
+
+NEVER = 2**61  # may be doubled
+
 
 @dataclass
 class GrammarState:
-    """The state of each row of a batch: tensors whose first dimension is B.
+    """The state of each row of a batch: arrays whose first dimension is B.
 
     Attributes:
         positions: token index and musical time in grid steps of the token just accepted; PAD does
@@ -32,47 +37,39 @@ class GrammarState:
         given: ids by index of the token, -1 for any, see `Grammar.give`. [B, N]
     """
 
-    positions: Tensor
-    finished: Tensor
-    last: Tensor
-    limit: Tensor
-    start: Tensor
-    may_end: Tensor
-    given: Tensor
+    positions: IntArray
+    finished: BoolArray
+    last: IntArray
+    limit: IntArray
+    start: IntArray
+    may_end: IntArray
+    given: IntArray
 
     @property
-    def time(self) -> Tensor:
+    def time(self) -> IntArray:
         return self.positions[:, 1]
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the fields and `time` as arrays that share memory."""
-        found = {name: tensor.numpy() for name, tensor in vars(self).items()}
-        found["time"] = found["positions"][:, 1]
-        return found
-
-    def select(self, index: Tensor) -> Self:
+    def select(self, index: Ids) -> Self:
         """Return the rows at `index` [N], which may repeat, as a state of N rows."""
-        return type(self)(**{name: tensor[index] for name, tensor in vars(self).items()})
+        at = np.asarray(index)
+        return type(self)(**{name: array[at] for name, array in vars(self).items()})
 
     @classmethod
     def cat(cls, states: Sequence[Self]) -> Self:
         """Concatenate the rows of several states."""
         columns = zip(*(vars(state).values() for state in states), strict=True)
-        return cls(*map(torch.cat, columns))
+        return cls(*map(np.concatenate, columns))
 
 
 S = TypeVar("S", bound=GrammarState)
-
-NEVER = 2**61  # a float, too, as padding is, and may be doubled
-_BLOCK = 256
-"""Tokens of a prompt that are checked at once."""
 
 
 class Grammar(ABC, Generic[S]):
     """The language of a tokenizer's encodings: the sequences that decode and encode to themselves.
 
-    States are never changed in place, so a generation can be forked by keeping one. All tensors are
-    on the CPU, where many small steps are the fastest.
+    States are never changed in place, so a generation can be forked by keeping one. They are numpy
+    arrays, in which many small steps are the fastest; ids are taken, and masks returned, as tensors
+    on the CPU.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -85,82 +82,81 @@ class Grammar(ABC, Generic[S]):
         """Return the state before any token."""
 
     @abstractmethod
-    def _allowed(self, state: S) -> Tensor:
-        """Return `allowed` for unfinished rows, as a new tensor; PAD's column is False."""
+    def _allowed(self, state: S) -> BoolArray:
+        """Return `allowed` for unfinished rows, as a new array; PAD's column is False."""
 
     @abstractmethod
-    def _time_tokens(self, state: S, until: Tensor) -> Tensor:
+    def _time_tokens(self, state: S, until: IntArray) -> BoolArray:
         """Return the tokens that only move the time, at most to `until` [B]. -> [B, V]."""
+
+    @abstractmethod
+    def _advance(self, state: S, ids: IntArray) -> tuple[IntArray, Mapping[str, Any]]:
+        """Return the musical time after ids [B], and the changed fields that `S` adds."""
 
     @abstractmethod
     def tables(self) -> dict[str, Any]:
         """Return the grammar's constants as plain data, for programs in other languages."""
 
-    @abstractmethod
-    def advance(self, state: S, tokens: Tensor) -> S:
+    def advance(self, state: S, tokens: Ids) -> S:
         """Return the state after one more token in each row [B]. A finished row takes PAD.
 
         After a token that is not allowed the state is undefined, but nothing is raised.
         """
+        ids = np.asarray(tokens)
+        time, changed = self._advance(state, ids)
+        index = state.positions[:, 0] + (ids != self.pad)
+        return replace(
+            state,
+            positions=np.stack([index, time], axis=1),
+            finished=state.finished | (ids == self.eos),
+            last=ids,
+            **changed,
+        )
 
-    @abstractmethod
-    def _scan(self, state: S, tokens: Tensor) -> S:
-        """Return the state before each of some tokens [B, L] and after the last, as of `advance`.
-
-        Its fields have the dimensions [B, L + 1, ...].
-        """
-
-    def _scan_fields(self, state: S, tokens: Tensor, time: Tensor) -> dict[str, Tensor]:
-        """Return the fields of `GrammarState` for `_scan`; musical time [B, L + 1]."""
-        index = cumulate(state.positions[:, 0], tokens != self.pad)
-        return {
-            "positions": torch.stack([index, time], dim=2),
-            "finished": cumulate(state.finished.long(), tokens == self.eos) > 0,
-            "last": torch.cat([state.last[:, None], tokens], dim=1),
-            **{
-                name: getattr(state, name)[:, None].expand_as(index)
-                for name in ("limit", "start", "may_end")
-            },
-            "given": state.given[:, None].expand(*index.shape, -1),
-        }
-
-    def _initial_fields(self, num_rows: int) -> dict[str, Tensor]:
+    def _initial_fields(self, num_rows: int) -> dict[str, Any]:
         """Return the fields of `GrammarState` before any token."""
+        zeros = np.zeros(num_rows, np.int64)
         return {
-            "positions": torch.tensor([[-1, 0]]).repeat(num_rows, 1),
-            "finished": torch.zeros(num_rows, dtype=torch.bool),
-            "last": torch.full((num_rows,), self.pad),
-            "limit": torch.full((num_rows,), NEVER),
-            "start": torch.zeros(num_rows, dtype=torch.long),
-            "may_end": torch.zeros(num_rows, dtype=torch.long),
-            "given": torch.full((num_rows, 1), -1),
+            "positions": np.stack([zeros - 1, zeros], axis=1),
+            "finished": zeros > 0,
+            "last": zeros + self.pad,
+            "limit": zeros + NEVER,
+            "start": zeros,
+            "may_end": zeros,
+            "given": np.full((num_rows, 1), -1),
         }
 
-    def _next_fields(self, state: S, tokens: Tensor, time: Tensor) -> dict[str, Tensor]:
-        """Return the fields of `GrammarState` after tokens [B] at musical time [B]."""
-        index = state.positions[:, 0] + (tokens != self.pad)
-        return {
-            "positions": torch.stack([index, time], dim=1),
-            "finished": state.finished | (tokens == self.eos),
-            "last": tokens,
-        }
-
-    def _after_prompt(self, state: S, prompts: Tensor) -> S:
-        """Apply the restrictions of whole prompts [B, L] on their continuations."""
+    def _after_prompt(self, state: S) -> S:
+        """Apply the restrictions of a prompt on its continuations."""
         return state
 
-    def start(self, prompts: Tensor) -> S:
+    def start(self, prompts: Ids) -> S:
         """Return the state after prompts [B, L] of ids; raise `UserError` if one is not allowed."""
         legal, state = self._walk(prompts)
         if not legal.all():
-            row, at = (~legal).nonzero()[0].tolist()
+            row, at = np.argwhere(~legal)[0].tolist()
             name = self.vocabulary.token(int(prompts[row, at]))
             before = self.vocabulary.token(int(prompts[row, at - 1])) if at else "the beginning"
             raise UserError(
                 f"prompt {row}, position {at}: {name} may not follow {before} here; "
                 "cut prompts from the tokenizer's own encodings, where a bar begins"
             )
-        return self._after_prompt(state, prompts)
+        return self._after_prompt(state)
+
+    def accepts(self, rows: Ids) -> BoolArray:
+        """Return whether each row [B, L] is a prefix of a piece, then PAD. -> [B]."""
+        is_pad = np.asarray(rows) == self.pad
+        ended = np.logical_and.accumulate(is_pad[:, ::-1], axis=1)[:, ::-1]
+        legal = self._walk(rows)[0] | ended
+        return np.asarray(legal.all(axis=1))
+
+    def _walk(self, rows: Ids) -> tuple[BoolArray, S]:
+        """Return whether each token [B, L] was allowed [B, L], and the state after the last."""
+        state, legal = self._initial_state(len(rows)), []
+        for ids in np.asarray(rows).T:
+            legal.append(self.allowed(state).numpy()[np.arange(len(ids)), ids])
+            state = self.advance(state, ids)
+        return np.array(legal, bool).reshape(-1, len(rows)).T, state
 
     def hold(self, state: S, *, tempo: bool, metre: bool) -> S:
         """Return a state from which all continuations keep the tempo, or the metre, of their row.
@@ -188,25 +184,24 @@ class Grammar(ABC, Generic[S]):
         Args:
             given: ids of each row [L], by index of the token; what follows is free.
         """
-        rows = pad_sequence(list(map(torch.from_numpy, given)), True, padding_value=-1)
-        return replace(state, given=pad(rows, (0, 1), value=-1))
+        return replace(state, given=padded(given, -1))
 
-    def between(self, state: S, start: Tensor | int = 0, end: Tensor | int = 0) -> S:
+    def between(self, state: S, start: Ids | int = 0, end: Ids | int = 0) -> S:
         """Return a state from which pieces go on at `start` and end at `end` or later.
 
         Args:
             start: musical time [B] before which only tokens that advance the time are allowed.
             end: musical time [B] before which EOS is allowed only where nothing else may follow.
         """
-        times = torch.zeros_like(state.time)
-        return replace(state, start=times + start, may_end=times + end)
+        times = np.zeros_like(state.time)
+        return replace(state, start=times + np.asarray(start), may_end=times + np.asarray(end))
 
-    def close(self, state: S, limit: Tensor) -> S:
+    def close(self, state: S, limit: Ids) -> S:
         """Return a state from which the piece ends by the musical time `limit` [B].
 
         No note that begins from now on sounds longer, and no bar begins then or later.
         """
-        return replace(state, limit=torch.minimum(state.limit, limit))
+        return replace(state, limit=np.minimum(state.limit, np.asarray(limit)))
 
     def bound(self, max_notes: int | Sequence[int]) -> None:
         """From now on let no note begin while as many of its instrument sound.
@@ -226,23 +221,6 @@ class Grammar(ABC, Generic[S]):
         Tokens without voices have no such rule.
         """
 
-    def accepts(self, rows: Tensor) -> Tensor:
-        """Return whether each row [B, L] is a prefix of a piece, then PAD. -> [B]."""
-        legal, _ = self._walk(rows)
-        ended = (rows == self.pad).flip(1).cumprod(1).flip(1).bool()
-        return (legal | ended).all(dim=1)
-
-    def _walk(self, rows: Tensor) -> tuple[Tensor, S]:
-        """Return whether each token [B, L] was allowed [B, L], and the state after the last."""
-        state, legal = self._initial_state(len(rows)), []
-        for block in rows.split(max(1, _BLOCK // max(1, len(rows))), dim=1):
-            states = vars(self._scan(state, block))
-            before = {name: each[:, :-1].flatten(0, 1) for name, each in states.items()}
-            allowed = self.allowed(type(state)(**before)).gather(1, block.reshape(-1, 1))
-            legal.append(allowed.view(block.shape))
-            state = type(state)(**{name: each[:, -1] for name, each in states.items()})
-        return torch.cat(legal, dim=1), state
-
     def allowed(self, state: S) -> Tensor:
         """Return the mask of tokens that may come next, V = len(vocabulary). -> [B, V] bool.
 
@@ -253,58 +231,26 @@ class Grammar(ABC, Generic[S]):
         waiting = time < state.start
         if waiting.any():
             mask &= ~waiting[:, None] | self._time_tokens(state, state.start)
-            mask[:, self.eos] |= ~mask.any(dim=1)
+            mask[:, self.eos] |= ~mask.any(axis=1)
         early = time < state.may_end
         if early.any():
-            may_end = mask[:, self.eos].clone()
+            may_end = mask[:, self.eos].copy()
             mask[:, self.eos] &= ~early
-            mask[:, self.eos] |= may_end & ~mask.any(dim=1)
+            mask[:, self.eos] |= may_end & ~mask.any(axis=1)
         num_given = state.given.shape[1] - 1
         if num_given:
-            following = (state.positions[:, :1] + 1).clamp(max=num_given)
-            token = state.given.gather(1, following)
-            is_next = torch.arange(mask.shape[1]) == token
-            mask = torch.where(token < 0, mask, is_next)
+            following = np.minimum(state.positions[:, :1] + 1, num_given)
+            token = np.take_along_axis(state.given, following, axis=1)
+            mask = np.where(token < 0, mask, np.arange(mask.shape[1]) == token)
         if state.finished.any():
             mask[state.finished] = False
             mask[:, self.pad] = state.finished
-        return mask
+        return torch.from_numpy(mask)
 
 
-def padded_rows(rows: Sequence[IntArray]) -> Tensor:
-    """Return the events [N, K] of each row as one tensor that ends with NEVER. [B, N + 1, K]."""
-    tensors = list(map(torch.from_numpy, rows))
-    joined = pad_sequence(tensors, batch_first=True, padding_value=NEVER)
-    return pad(joined, (0, 0, 0, 1), value=NEVER)
-
-
-def cumulate(start: Tensor, steps: Tensor) -> Tensor:
-    """Return the sums so far, from `start` [B] on, of steps [B, L]. -> [B, L + 1]."""
-    return torch.cat([start[:, None], steps], dim=1).cumsum(dim=1)
-
-
-def latest(start: Tensor, changes: Tensor, values: Tensor) -> Tensor:
-    """Return `start` [B], then the last of values [B, L] where `changes`. -> [B, L + 1]."""
-    index = torch.arange(1, changes.shape[1] + 1).where(changes, 0)
-    at = torch.nn.functional.pad(index, (1, 0)).cummax(dim=1).values
-    return torch.cat([start[:, None], values], dim=1).gather(1, at)
-
-
-def latest_rows(start: Tensor, columns: Tensor, values: Tensor) -> Tensor:
-    """Return `start` [B, N], then the same with values [B, L] set one by one. -> [B, L + 1, N].
-
-    Args:
-        columns: which of the N entries each value replaces; -1: none. [B, L]
-    """
-    row, at = (columns >= 0).nonzero(as_tuple=True)
-    entry = row * start.shape[1] + columns[row, at]
-    entry, order = entry.sort(stable=True)
-    row, at, after = row[order], at[order], values[row, at][order]
-    before = start.flatten()[entry]
-    again = (entry.diff() == 0).nonzero()[:, 0]
-    before[again + 1] = after[again]
-    # Sums along the last dimension are several times as fast as along another.
-    steps = start.new_zeros(*start.shape, columns.shape[1] + 1)
-    steps[:, :, 0] = start
-    steps[row, columns[row, at], at + 1] = after - before
-    return steps.cumsum(dim=2).transpose(1, 2).contiguous()
+def padded(rows: Sequence[IntArray], value: int) -> IntArray:
+    """Return arrays [L, ...] as one, in which each ends with a value. [B, longest L + 1, ...]."""
+    joined = np.full((len(rows), max(map(len, rows)) + 1, *rows[0].shape[1:]), value)
+    for row, own in zip(joined, rows, strict=True):
+        row[: len(own)] = own
+    return joined

@@ -6,7 +6,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.tokenization import Chorale
-from musicgen.tokenization.chorale.arrangement import LEADING
+from musicgen.tokenization.chorale.grammar import LEADING
 from musicgen.tokenization.chorale.frames import score_of_frames
 
 chorale = Chorale(lead_probability=0.5)

@@ -3,30 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from musicgen.tokenization.chorale.arrangement import LEAD, Arrangements, BoolArray
 from musicgen.tokenization.chorale.frames import NUM_VOICES
-from musicgen.tokenization.grammar import NEVER, Grammar, GrammarState, cumulate, latest
-from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
+from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState
+from musicgen.tokenization.vocabulary import IntArray, Vocabulary
+
+LEAD = 16
+
+LEADING = [
+    [bool(number >> voice & 1) for voice in range(NUM_VOICES)]
+    for number in range(1, 2**NUM_VOICES - 1)
+]
+"""The sets of voices that may lead, in the order of their tokens; the first is the soprano."""
 
 _RECENT = NUM_VOICES * (LEAD + 2)  # tokens from which parallels are seen
 _UNISON, _FIFTH = 0, 7
+
+
+class Arrangements:
+    """What the first token of a sequence says of its order, by the token's id.
+
+    All orders keep a token for each voice of each frame:
+
+    - `BOS`: four voices of one frame after another.
+    - `Lead_*`, the names of one to three voices: those are `LEAD` frames ahead of the others, which
+      therefore begin, as they end, with `Empty` tokens. Their pitches are `Ahead_*`, so that each
+      tells by itself what it is. The piece ends with the leading voices.
+
+    Attributes:
+        leading: the voices that are not behind others: all, but after `Lead_*`. [V, 4]
+        delay: frames by which the other voices are behind. [V]
+    """
+
+    def __init__(self, size: int, families: Mapping[str, range]) -> None:
+        self.leading = np.ones((size, NUM_VOICES), bool)
+        self.delay = np.zeros(size, np.int64)
+        for header, voices in zip(families["Lead"], LEADING, strict=False):
+            self.leading[header], self.delay[header] = voices, LEAD
+
+    def times(self, header: IntArray, index: IntArray, is_end: BoolArray) -> IntArray:
+        """Return the musical time in frames of tokens, by their index, of any shape.
+
+        Args:
+            header: the first tokens of their sequences.
+            is_end: whether they are EOS, which has the first frame after all.
+        """
+        frame, voice = np.divmod(np.maximum(index - 1, 0), NUM_VOICES)
+        behind = ~self.leading[header, voice] | is_end
+        return np.maximum(frame - behind * self.delay[header], 0)
 
 
 @dataclass
 class ChoraleState(GrammarState):
     """The state of Chorale sequences. [B] each."""
 
-    sounding: Tensor  # whether a leading voice sounds in their last or current frame
-    header: Tensor  # the first token, see `Arrangements`; PAD before it
-    end: Tensor  # the frame in which a leading voice is empty for the first time
-    recent: Tensor  # the pitches of the last tokens, counted from the lowest; -1: none [B, _RECENT]
+    sounding: BoolArray  # whether a leading voice sounds in their last or current frame
+    header: IntArray  # the first token, see `Arrangements`; PAD before it
+    end: IntArray  # the frame in which a leading voice is empty for the first time
+    recent: IntArray  # pitches of the last tokens, counted from the lowest; -1: none [B, _RECENT]
 
 
 class ChoraleGrammar(Grammar[ChoraleState]):
@@ -34,7 +72,7 @@ class ChoraleGrammar(Grammar[ChoraleState]):
 
     After BOS all frames have four voices, and EOS may follow a frame in which a voice sounds, or
     BOS. The other headers say which voices of which frames are empty, and where EOS stands, see
-    `arrangement`; there the leading voices end with a frame in which one of them sounds.
+    `Arrangements`; there the leading voices end with a frame in which one of them sounds.
 
     Args:
         limit: maximum number of frames.
@@ -42,10 +80,6 @@ class ChoraleGrammar(Grammar[ChoraleState]):
 
     def __init__(self, vocabulary: Vocabulary, families: Mapping[str, range], limit: int) -> None:
         super().__init__(vocabulary)
-        self.bos = vocabulary.id("BOS")
-        self.silence = vocabulary.id("Silence")
-        self.families = families
-        self.pitches = families["Pitch"]
         self.limit = limit
         self.may_be_parallel = True
         self.arrangements = Arrangements(len(vocabulary), families)
@@ -53,6 +87,14 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         leading = self.arrangements.leading
         self._first = leading.argmax(axis=1)
         self._last = NUM_VOICES - 1 - leading[:, ::-1].argmax(axis=1)
+        self._slices = {name: slice(ids.start, ids.stop) for name, ids in families.items()}
+        self._pitches = np.arange(len(families["Pitch"]))
+        self._pitch = np.full(len(vocabulary), -1)  # of each token, counted from the lowest
+        for name in ("Pitch", "Ahead"):
+            self._pitch[self._slices[name]] = self._pitches[: len(families[name])]
+        self._is_empty = np.isin(np.arange(len(vocabulary)), families["Empty"])
+        headers = [*families["BOS"], *families["Lead"]]
+        self._is_header = np.isin(np.arange(len(vocabulary)), headers)
 
     def tables(self) -> dict[str, Any]:
         """Return the voices of a frame, and how many frames a piece may have."""
@@ -61,52 +103,44 @@ class ChoraleGrammar(Grammar[ChoraleState]):
     def _initial_state(self, num_rows: int) -> ChoraleState:
         return ChoraleState(
             **self._initial_fields(num_rows),
-            sounding=torch.zeros(num_rows, dtype=torch.bool),
-            header=torch.full((num_rows,), self.pad),
-            end=torch.full((num_rows,), NEVER),
-            recent=torch.full((num_rows, _RECENT), -1),
+            sounding=np.zeros(num_rows, bool),
+            header=np.full(num_rows, self.pad),
+            end=np.full(num_rows, NEVER),
+            recent=np.full((num_rows, _RECENT), -1),
         )
 
     def forbid_parallels(self) -> None:
         self.may_be_parallel = False
 
-    def _allowed(self, state: ChoraleState) -> Tensor:
-        s, orders = state.arrays(), self.arrangements
+    def _allowed(self, state: ChoraleState) -> BoolArray:
         # The next token's frame and voice; the header has index 0.
-        index, header, sounding, end = (
-            s["positions"][:, 0],
-            s["header"],
-            s["sounding"],
-            s["end"],
-        )
+        index, header, sounding = state.positions[:, 0], state.header, state.sounding
         frame, voice = index // NUM_VOICES, index % NUM_VOICES
-        begun, plain = index >= 0, header == self.bos
-        leads, delay = orders.leading[header, voice], orders.delay[header]
+        begun, plain = index >= 0, header == self._slices["BOS"].start
+        delay = self.arrangements.delay[header]
+        leads = self.arrangements.leading[header, voice]
         first, last = voice == self._first[header], voice == self._last[header]
-        limit = np.minimum(s["limit"], self.limit)
-        over = frame >= end + delay
-        must_wait = np.where(leads, frame >= end, frame < delay)
+        limit = np.minimum(state.limit, self.limit)
+        over = frame >= state.end + delay
+        must_wait = np.where(leads, frame >= state.end, frame < delay)
         sings = begun & ~over & ~must_wait & (~leads | (frame < limit))
         # The last frame that fits must have a note, or else the piece could not end there.
         last_chance = leads & (frame == limit - 1) & last
         stops = leads & first & (delay > 0) & sounding & (frame > 0)
         may_end = np.where(plain, (frame == 0) | sounding, over) & (voice == 0)
-        mask = np.zeros((len(index), len(self.vocabulary)), bool)
         ahead = sings & leads & (delay > 0)
-        may_sing = np.ones((len(index), len(self.pitches)), bool)
+        may_sing = np.ones((len(index), len(self._pitches)), bool)
         if not self.may_be_parallel:
-            may_sing = ~self._parallels(s["recent"], header, voice)
-        mask[:, self.pitches.start : self.pitches.stop] = may_sing & (sings & ~ahead)[:, None]
-        of_ahead = self.families["Ahead"]
-        mask[:, of_ahead.start : of_ahead.stop] = (may_sing & ahead[:, None])[:, : len(of_ahead)]
-        mask[:, self.silence] = sings & (~last_chance | sounding)
-        mask[:, self.eos] = begun & may_end
-        mask[:, self.bos] = ~begun
-        headers = self.families["Lead"]
-        mask[:, headers.start : headers.stop] = ~begun[:, None]
-        if self.families["Empty"]:
-            mask[:, self.families["Empty"].start] = begun & ~over & (must_wait | stops)
-        return torch.from_numpy(mask)
+            may_sing = ~self._parallels(state.recent, header, voice)
+        mask = np.zeros((len(index), len(self.vocabulary)), bool)
+        mask[:, self._slices["Pitch"]] = may_sing & (sings & ~ahead)[:, None]
+        mask[:, self._slices["Silence"]] = (sings & (~last_chance | sounding))[:, None]
+        mask[:, self._slices["EOS"]] = (begun & may_end)[:, None]
+        mask[:, self._is_header] = ~begun[:, None]
+        if self._is_empty.any():  # voices may lead
+            mask[:, self._slices["Empty"]] = (begun & ~over & (must_wait | stops))[:, None]
+            mask[:, self._slices["Ahead"]] = may_sing & ahead[:, None]
+        return mask
 
     def _parallels(self, recent: IntArray, header: IntArray, voice: IntArray) -> BoolArray:
         """Return which pitches of the next token would make parallel fifths or octaves. [B, P].
@@ -115,8 +149,8 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         after, give or take octaves: as `metrics.part_writing` counts them. The other voice is one
         that is known already, in this frame or, leading, in one before.
         """
-        rows, pitches = np.arange(len(voice)), np.arange(len(self.pitches))
-        orders, mine = self.arrangements, recent[:, -NUM_VOICES]
+        rows, pitches, mine = np.arange(len(voice)), self._pitches, recent[:, -NUM_VOICES]
+        orders = self.arrangements
         behind = ~orders.leading[header] * orders.delay[header][:, None]  # [B, 4]
         found = np.zeros((len(voice), len(pitches)), bool)
         for other in range(NUM_VOICES):
@@ -131,66 +165,22 @@ class ChoraleGrammar(Grammar[ChoraleState]):
             found |= perfect[:, None] & same & (pitches != mine[:, None])
         return found
 
-    def _time_tokens(self, state: ChoraleState, until: Tensor) -> Tensor:
+    def _time_tokens(self, state: ChoraleState, until: IntArray) -> BoolArray:
         """Return silence before `until`, and every token where the next one is at `until`."""
-        tokens = torch.arange(len(self.vocabulary))
-        arrives = state.positions[:, 0] // NUM_VOICES >= until
-        return (tokens == self.silence) | arrives[:, None]
+        is_silence = np.arange(len(self.vocabulary)) == self._slices["Silence"].start
+        return is_silence | (state.positions[:, 0] // NUM_VOICES >= until)[:, None]
 
-    def advance(self, state: ChoraleState, tokens: Tensor) -> ChoraleState:
-        s, ids = state.arrays(), tokens.numpy()
-        index = s["positions"][:, 0] + (ids != self.pad)
-        header = np.where(self._is_header(ids), ids, s["header"])
-        time = self.arrangements.times(header, index, ids == self.eos)
-        leads, first, stops = self._roles(header, index, ids)
-        is_pitch = self._is_pitch(ids)
-        sounding = np.where(leads, is_pitch | (s["sounding"] & ~first), s["sounding"])
-        end = np.minimum(s["end"], np.where(stops, (index - 1) // NUM_VOICES, NEVER))
-        recent = np.concatenate([s["recent"][:, 1:], self._pitches(ids)[:, None]], axis=1)
-        fields = {"sounding": sounding, "header": header, "end": end, "recent": recent}
-        new = {name: torch.from_numpy(array) for name, array in fields.items()}
-        return replace(state, **self._next_fields(state, tokens, torch.from_numpy(time)), **new)
-
-    def _scan(self, state: ChoraleState, tokens: Tensor) -> ChoraleState:
-        ids = tokens.numpy()
-        index = cumulate(state.positions[:, 0], tokens != self.pad)
-        header = latest(state.header, torch.from_numpy(self._is_header(ids)), tokens)
-        own = header[:, 1:].numpy(), index[:, 1:].numpy()
-        time = torch.cat(
-            [
-                state.time[:, None],
-                torch.from_numpy(self.arrangements.times(*own, ids == self.eos)),
-            ],
-            dim=1,
-        )
-        leads, first, stops = map(torch.from_numpy, self._roles(*own, ids))
-        is_pitch = torch.from_numpy(self._is_pitch(ids))
-        ends = torch.where(stops, (index[:, 1:] - 1) // NUM_VOICES, NEVER)
-        recent = torch.cat([state.recent, torch.from_numpy(self._pitches(ids))], dim=1)
-        return ChoraleState(
-            **self._scan_fields(state, tokens, time),
-            recent=recent.unfold(1, _RECENT, 1),
-            sounding=latest(state.sounding, leads & (is_pitch | first), is_pitch),
-            header=header,
-            end=torch.cat([state.end[:, None], ends], dim=1).cummin(dim=1).values,
-        )
-
-    def _pitches(self, ids: IntArray) -> IntArray:
-        """Return pitches, counted from the lowest, of ids of the same shape; -1: none."""
-        ahead = within(ids, self.families["Ahead"])
-        pitch = ids - np.where(ahead, self.families["Ahead"].start, self.pitches.start)
-        return np.where(self._is_pitch(ids), pitch, -1)
-
-    def _is_pitch(self, ids: IntArray) -> Any:
-        """Return which ids are pitches, as booleans of the same shape."""
-        return within(ids, self.pitches) | within(ids, self.families["Ahead"])
-
-    def _is_header(self, ids: IntArray) -> Any:
-        """Return which ids are headers, as booleans of the same shape."""
-        return (ids == self.bos) | within(ids, self.families["Lead"])
-
-    def _roles(self, header: IntArray, index: IntArray, ids: IntArray) -> tuple[Any, Any, Any]:
-        """Return which tokens are a leading voice's, its frame's first, and a leading empty one."""
-        voice = (index - 1) % NUM_VOICES
+    def _advance(self, state: ChoraleState, ids: IntArray) -> tuple[IntArray, Mapping[str, Any]]:
+        index = state.positions[:, 0] + (ids != self.pad)
+        header = np.where(self._is_header[ids], ids, state.header)
+        frame, voice = np.divmod(index - 1, NUM_VOICES)
         leads = self.arrangements.leading[header, voice] & (index > 0)
-        return leads, voice == self._first[header], leads & within(ids, self.families["Empty"])
+        before = state.sounding & (voice != self._first[header])  # in this frame
+        pitch = self._pitch[ids]
+        stops = leads & self._is_empty[ids]
+        return self.arrangements.times(header, index, ids == self.eos), {
+            "sounding": np.where(leads, (pitch >= 0) | before, state.sounding),
+            "header": header,
+            "end": np.minimum(state.end, np.where(stops, frame, NEVER)),
+            "recent": np.concatenate([state.recent[:, 1:], pitch[:, None]], axis=1),
+        }

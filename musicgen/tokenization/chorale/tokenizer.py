@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,14 +12,6 @@ import numpy as np
 from musicgen.errors import ParameterError, UserError
 from musicgen.midi import Score, Track
 from musicgen.tokenization.base import Losses, Rng, Tokenizer
-from musicgen.tokenization.chorale.arrangement import (
-    LEAD,
-    LEADING,
-    Arrangements,
-    arrangement_tokens,
-    lead,
-    unlead,
-)
 from musicgen.tokenization.chorale.frames import (
     NUM_VOICES,
     SILENCE,
@@ -29,7 +22,7 @@ from musicgen.tokenization.chorale.frames import (
     score_of_frames,
     voices_of_tracks,
 )
-from musicgen.tokenization.chorale.grammar import ChoraleGrammar
+from musicgen.tokenization.chorale.grammar import LEAD, LEADING, Arrangements, ChoraleGrammar
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_float, check_int
 
@@ -47,7 +40,7 @@ class Chorale(Tokenizer):
     Tracks named `Soprano`, `Alto`, `Tenor` and `Bass`, or up to four tracks without chords, are
     voices. The notes of other Scores are divided among four voices (`lead_voices`).
 
-    Pieces are encoded in the order above. Training crops may be in others, see `arrangement`, from
+    Pieces are encoded in the order above. Training crops may be in others, see `Arrangements`, from
     which a model learns to harmonise a voice; their tokens are in the vocabulary if
     `lead_probability` is positive.
 
@@ -74,27 +67,25 @@ class Chorale(Tokenizer):
         check_float("lead_probability", lead_probability, maximum=1)
         self.max_beats, self.max_transposition = max_beats, max_transposition
         self.lead_probability = lead_probability
+        leads = lead_probability > 0
         families = {
             "Pitch": [f"Pitch_{pitch}" for pitch in PITCHES],
             "Silence": ["Silence"],
             "EOS": ["EOS"],
             "BOS": ["BOS"],
-            **arrangement_tokens(PITCHES, lead=lead_probability > 0),
+            "Empty": ["Empty"] * leads,
+            "Ahead": [f"Ahead_{pitch}" for pitch in PITCHES] * leads,
+            "Lead": ["Lead_" + "+".join(compress(VOICES, voices)) for voices in LEADING] * leads,
         }
         self.vocabulary, self.families = number_tokens(families)
         self._arrangements = Arrangements(len(self.vocabulary), self.families)
         self._to_ahead = self.families["Ahead"].start - self.families["Pitch"].start
 
-    def pitch_tokens(self) -> dict[int, int]:
-        """Return the MIDI pitch of each token of a voice, also of one that is ahead, by its id."""
-        tokens = [*self.families["Pitch"], *self.families["Ahead"]]
-        return {token: int(self._value_of(token)) for token in tokens}
-
     def settings(self) -> dict[str, Any]:
-        settings = {"max_beats": self.max_beats, "max_transposition": self.max_transposition}
-        # Left out if zero, so that caches of earlier versions stay valid.
-        lead = {"lead_probability": self.lead_probability} if self.lead_probability else {}
-        return settings | lead
+        settings = super().settings()
+        if not self.lead_probability:  # so that caches of earlier versions stay valid
+            del settings["lead_probability"]
+        return settings
 
     def grammar(self) -> ChoraleGrammar:
         limit = self.max_beats * self.steps_per_beat
@@ -133,7 +124,9 @@ class Chorale(Tokenizer):
         frames = frames[: len(frames) // NUM_VOICES * NUM_VOICES].reshape(-1, NUM_VOICES)
         header, empty = int(tokens[:1].sum()), self.families["Empty"].start
         if header in self.families["Lead"]:
-            return unlead(frames, self._arrangements.leading[header], empty)
+            behind = ~self._arrangements.leading[header]
+            coming = np.full((LEAD, behind.sum()), empty)
+            frames[:, behind] = np.concatenate([frames[LEAD:, behind], coming])[: len(frames)]
         return frames
 
     def times(self, tokens: IntArray) -> IntArray:
@@ -174,17 +167,20 @@ class Chorale(Tokenizer):
 
         A whole piece ends with the last note of these voices; without one it stays as it is.
         """
-        frames, complete = self._read_frames(tokens)
-        if complete:
-            is_pitch = within(frames[:, np.array(voices)], self.families["Pitch"])
-            sounding = np.flatnonzero(is_pitch.any(axis=1))
+        frames, ahead = self._plain_frames(self.until_end(tokens)), np.array(voices)
+        end = tokens[-1:][tokens[-1:] == self.vocabulary.id("EOS")]
+        if len(end):
+            sounding = np.flatnonzero(within(frames[:, ahead], self.families["Pitch"]).any(axis=1))
             if not len(sounding):
                 return tokens
             frames = frames[: sounding[-1] + 1]
-        is_ahead = within(frames, self.families["Pitch"]) & np.array(voices)
-        frames = frames + self._to_ahead * is_ahead
-        moved = lead(frames, voices, complete=complete, empty=self.families["Empty"].start)
-        return self._join(self.families["Lead"][LEADING.index(list(voices))], moved, complete)
+        frames = frames + self._to_ahead * (within(frames, self.families["Pitch"]) & ahead)
+        size = len(frames) + LEAD * len(end)
+        moved = np.full((size, NUM_VOICES), self.families["Empty"].start)
+        moved[: len(frames), ahead] = frames[:, ahead]
+        moved[LEAD:, ~ahead] = frames[: max(0, size - LEAD), ~ahead]
+        header = self.families["Lead"][LEADING.index(list(voices))]
+        return np.concatenate([[header], moved.ravel(), end])
 
     def keep_parts(
         self, score: Score, names: Sequence[str], start: int
@@ -235,13 +231,3 @@ class Chorale(Tokenizer):
             raise UserError(f"no note of {' or '.join(missing)}, which is to be kept")
         voice_of = dict(zip(sung, found, strict=True))
         return [voice_of.get(i) for i in range(len(score.tracks))]
-
-    def _read_frames(self, tokens: IntArray) -> tuple[IntArray, bool]:
-        """Return the tokens of complete frames in plain order [F, 4], and whether EOS follows."""
-        complete = tokens[-1] == self.vocabulary.id("EOS")
-        return self._plain_frames(self.until_end(tokens)), bool(complete)
-
-    def _join(self, header: int, frames: IntArray, complete: bool) -> IntArray:
-        """Return the ids of a sequence of frames [F, 4]."""
-        end = [self.vocabulary.id("EOS")] * complete
-        return np.concatenate([[header], frames.ravel(), np.array(end, np.int64)])

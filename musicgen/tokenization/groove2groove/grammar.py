@@ -7,27 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from musicgen.errors import ParameterError
-from musicgen.tokenization.grammar import (
-    NEVER,
-    Grammar,
-    GrammarState,
-    cumulate,
-    latest,
-    latest_rows,
-)
+from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, Ids
 from musicgen.tokenization.groove2groove.note_events import NUM_KEYS, STEPS_PER_BEAT
-from musicgen.tokenization.vocabulary import IntArray, Vocabulary
+from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
 
 
 @dataclass
 class GrooveState(GrammarState):
     """The state of Groove2Groove sequences."""
 
-    ends: Tensor  # time by which each voice (track and key) must end, 0 if silent [B, num_voices]
+    ends: IntArray  # time by which each voice (track and key) must end, 0 if silent [B, num_voices]
 
 
 class GrooveGrammar(Grammar[GrooveState]):
@@ -55,11 +46,11 @@ class GrooveGrammar(Grammar[GrooveState]):
         self.shifts = families["TimeShift"]
         self.longest_shift = self.shifts.stop - 1
         self.limit = limit
-        self.max_durations = torch.from_numpy(max_durations)
+        self.max_durations = max_durations
         self._voices = np.arange(self.num_voices)
         self._forward = np.arange(1, len(self.shifts) + 1)  # ticks of a shift from the beat
         self._columns = [self.num_voices, 2 * self.num_voices, self.shifts.stop]
-        self._max_notes: Tensor | None = None  # of each instrument that sound at once
+        self._max_notes: IntArray | None = None  # of each instrument that sound at once
 
     def bound(self, max_notes: int | Sequence[int]) -> None:
         num_instruments = self.num_voices // NUM_KEYS
@@ -67,7 +58,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         if len(each) != num_instruments:
             expected = f"expected one number, or {num_instruments}: one for each instrument"
             raise ParameterError("max_notes", each, expected)
-        self._max_notes = torch.tensor(each)
+        self._max_notes = np.array(each)
 
     def tables(self) -> dict[str, Any]:
         """Return the keys of an instrument, and lengths in ticks, by instrument and of a piece."""
@@ -78,24 +69,21 @@ class GrooveGrammar(Grammar[GrooveState]):
         }
 
     def _initial_state(self, num_rows: int) -> GrooveState:
-        ends = torch.zeros(num_rows, self.num_voices, dtype=torch.long)
+        ends = np.zeros((num_rows, self.num_voices), np.int64)
         fields = self._initial_fields(num_rows)
-        fields["limit"] = torch.full_like(fields["limit"], self.limit)
-        return GrooveState(**fields, ends=ends)
+        return GrooveState(**fields | {"limit": np.full(num_rows, self.limit)}, ends=ends)
 
-    def close(self, state: GrooveState, limit: Tensor) -> GrooveState:
+    def close(self, state: GrooveState, limit: Ids) -> GrooveState:
         state = super().close(state, limit)
-        return replace(state, ends=torch.minimum(state.ends, state.limit[:, None]))
+        return replace(state, ends=np.minimum(state.ends, state.limit[:, None]))
 
-    def _allowed(self, state: GrooveState) -> Tensor:
-        s = state.arrays()
-        num_voices = self.num_voices
-        last, time, ends = s["last"][:, None], s["time"][:, None], s["ends"]
+    def _allowed(self, state: GrooveState) -> BoolArray:
+        num_voices, last, time = self.num_voices, state.last[:, None], state.time[:, None]
         after_on = last < num_voices
         after_off = (last >= num_voices) & (last < 2 * num_voices)
         after_bos, begun = last == self.bos, last != self.pad
-        sounding = ends != 0
-        next_end, next_voice = (x.numpy() for x in self._next_end(state))
+        sounding = state.ends != 0
+        next_end, next_voice = self._next_end(state)
         any_sounding = next_voice < num_voices
         is_due = next_end <= time
         mask = np.empty((len(last), len(self.vocabulary)), dtype=bool)
@@ -105,7 +93,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         np.logical_and(~sounding, self._voices >= lowest_on, out=on)
         if self._max_notes is not None:
             num_sounding = sounding.reshape(len(last), num_voices // NUM_KEYS, NUM_KEYS).sum(-1)
-            full = num_sounding >= self._max_notes.numpy()
+            full = num_sounding >= self._max_notes
             on &= ~full.repeat(NUM_KEYS, axis=1)
 
         lowest_off = np.where(after_on, num_voices, np.where(after_off, last - num_voices + 1, 0))
@@ -121,50 +109,36 @@ class GrooveGrammar(Grammar[GrooveState]):
         others[:, :1] = ~any_sounding & (after_off | after_bos)  # EOS
         others[:, 1:2] = ~begun  # BOS
         others[:, 2:] = False
-        return torch.from_numpy(mask)
+        return mask
 
-    def _time_tokens(self, state: GrooveState, until: Tensor) -> Tensor:
-        tokens = torch.arange(len(self.vocabulary))
+    def _time_tokens(self, state: GrooveState, until: IntArray) -> BoolArray:
+        tokens = np.arange(len(self.vocabulary))
         next_end, time = self._next_end(state)[0], state.time[:, None]
         # An event must follow any shift but the longest.
-        ready = self._arrival(time, tokens) >= torch.minimum(until[:, None], next_end)
+        ready = self._arrival(time, tokens) >= np.minimum(until[:, None], next_end)
         closes = (tokens >= self.num_voices) & (tokens < 2 * self.num_voices) & (next_end <= time)
-        return self._is_shift(tokens) & (ready | (tokens == self.longest_shift)) | closes
+        return within(tokens, self.shifts) & (ready | (tokens == self.longest_shift)) | closes
 
-    def advance(self, state: GrooveState, tokens: Tensor) -> GrooveState:
-        event_voice = torch.where(tokens < 2 * self.num_voices, tokens % self.num_voices, -1)
-        toggled = torch.arange(self.num_voices) == event_voice[:, None]
-        arrival = self._arrival(state.time, tokens)
-        time = torch.where(self._is_shift(tokens), arrival, state.time)
-        end = torch.minimum(time[:, None] + self.max_durations, state.limit[:, None])
-        changed = self._next_fields(state, tokens, time)
-        begun = torch.where((tokens < self.num_voices)[:, None], end, 0)
-        return replace(state, **changed, ends=torch.where(toggled, begun, state.ends))
+    def _advance(self, state: GrooveState, ids: IntArray) -> tuple[IntArray, Mapping[str, Any]]:
+        time = np.where(within(ids, self.shifts), self._arrival(state.time, ids), state.time)
+        rows = (ids < 2 * self.num_voices).nonzero()[0]
+        is_off, voice = np.divmod(ids[rows], self.num_voices)
+        end = np.minimum(time[rows] + self.max_durations[voice], state.limit[rows])
+        ends = state.ends.copy()
+        ends[rows, voice] = np.where(is_off, 0, end)
+        return time, {"ends": ends}
 
-    def _scan(self, state: GrooveState, tokens: Tensor) -> GrooveState:
-        shifts = self._is_shift(tokens)
-        forward = tokens - self.shifts.start + 1
-        beat = cumulate(state.time // STEPS_PER_BEAT, (forward // STEPS_PER_BEAT).where(shifts, 0))
-        tick = latest(state.time % STEPS_PER_BEAT, shifts, forward % STEPS_PER_BEAT)
-        time = beat * STEPS_PER_BEAT + tick
-        voice = (tokens % self.num_voices).where(tokens < 2 * self.num_voices, -1)
-        end = torch.minimum(time[:, 1:] + self.max_durations[voice], state.limit[:, None])
-        ends = latest_rows(state.ends, voice, end.where(tokens < self.num_voices, 0))
-        return GrooveState(**self._scan_fields(state, tokens, time), ends=ends)
-
-    def _next_end(self, state: GrooveState) -> tuple[Tensor, Tensor]:
+    def _next_end(self, state: GrooveState) -> tuple[IntArray, IntArray]:
         """Return the time by which a note or else the piece must end, and its voice. [B, 1].
 
         The lowest voice where several must end, `num_voices` if none sounds.
         """
-        ends = torch.where(state.ends.bool(), state.ends, NEVER)
-        end, voice = ends.min(dim=1, keepdim=True)
+        ends = np.where(state.ends, state.ends, NEVER)
+        voice = ends.argmin(axis=1)[:, None]
+        end = np.take_along_axis(ends, voice, axis=1)
         sounds = end < NEVER
-        return end.where(sounds, state.limit[:, None]), voice.where(sounds, self.num_voices)
+        return np.where(sounds, end, state.limit[:, None]), np.where(sounds, voice, self.num_voices)
 
-    def _is_shift(self, tokens: Tensor) -> Tensor:
-        return (tokens >= self.shifts.start) & (tokens < self.shifts.stop)
-
-    def _arrival(self, time: Tensor, shifts: Tensor) -> Tensor:
+    def _arrival(self, time: IntArray, shifts: IntArray) -> IntArray:
         """Return the time that shifts lead to from `time`, in ticks."""
         return time - time % STEPS_PER_BEAT + shifts - self.shifts.start + 1

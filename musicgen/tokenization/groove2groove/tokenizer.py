@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -70,6 +71,7 @@ class Groove2Groove(Tokenizer):
         check_float("drop_track_probability", drop_track_probability, maximum=1)
         check_float("skip_bar_probability", skip_bar_probability, maximum=1)
         self.instruments = instruments_of(tracks)
+        self.tracks = [{**i._asdict(), "takes": list(map(list, i.takes))} for i in self.instruments]
         self.max_beats = max_beats
         self.max_note_beats, self.max_drum_beats = max_note_beats, max_drum_beats
         self.max_transposition = max_transposition
@@ -89,18 +91,6 @@ class Groove2Groove(Tokenizer):
         longest = [max_drum_beats if i.is_drum else max_note_beats for i in self.instruments]
         beats = [min(each or max_beats, max_beats) for each in longest]
         self._max_durations = np.repeat(beats, NUM_KEYS) * STEPS_PER_BEAT  # of each voice, in ticks
-
-    def settings(self) -> dict[str, Any]:
-        tracks = [{**i._asdict(), "takes": list(map(list, i.takes))} for i in self.instruments]
-        return {
-            "tracks": tracks,
-            "max_beats": self.max_beats,
-            "max_note_beats": self.max_note_beats,
-            "max_drum_beats": self.max_drum_beats,
-            "max_transposition": self.max_transposition,
-            "drop_track_probability": self.drop_track_probability,
-            "skip_bar_probability": self.skip_bar_probability,
-        }
 
     def grammar(self) -> GrooveGrammar:
         limit = self.max_beats * STEPS_PER_BEAT
@@ -173,9 +163,7 @@ class Groove2Groove(Tokenizer):
     def pitch_tokens(self) -> dict[int, int]:
         """Return the MIDI pitch of each note-on but those of drums, by its id."""
         ons = self.families["NoteOn"]
-        pitched = [not instrument.is_drum for instrument in self.instruments]
-        voices = ((i, *divmod(i - ons.start, NUM_KEYS)) for i in ons)
-        return {i: key for i, track, key in voices if pitched[track]}
+        return {i: key for i, key in zip(ons, self._pitch_ranks.tolist(), strict=False) if key >= 0}
 
     def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
         end = int(self.times(tokens).max(initial=0))
@@ -242,15 +230,12 @@ class Groove2Groove(Tokenizer):
         tokens = np.concatenate([[self.families["BOS"].start], self.events.serialise(events)])
         return np.append(tokens, self.families["EOS"].start) if end else tokens
 
-    def _pitches(self, tokens: IntArray) -> IntArray:
-        melodic = np.array([not instrument.is_drum for instrument in self.instruments])
-        voice = tokens % self.events.num_voices
-        moves = (tokens < 2 * self.events.num_voices) & melodic[voice // NUM_KEYS]
-        return np.where(moves, voice % NUM_KEYS, -1)
-
-    @property
-    def _num_pitches(self) -> int:
-        return NUM_KEYS
+    @cached_property
+    def _pitch_ranks(self) -> IntArray:
+        """The key of each note-on and note-off, -1 for other ids and for drums. [V]"""
+        keys = [np.arange(NUM_KEYS) * (not i.is_drum) - i.is_drum for i in self.instruments]
+        others = np.full(len(self.vocabulary) - self.families["TimeShift"].start, -1)
+        return np.concatenate([*keys, *keys, others])
 
 
 @dataclass(frozen=True)

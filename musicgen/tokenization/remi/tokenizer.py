@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from musicgen.errors import ParameterError
 from musicgen.midi import NOTE, TEMPO, Marker, Score, Track, pitch_name
 from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Rng, Tokenizer
-from musicgen.tokenization.chords.symbols import CHORDS, NO_CHORD, QUALITIES, chord_index
+from musicgen.tokenization.chords.symbols import CHORDS, chord_index
 from musicgen.tokenization.quantization import (
     GridNotes,
     find_changes,
@@ -66,13 +66,16 @@ class REMI(Tokenizer):
         check_bool("chords", chords)
         check_int("max_bars", max_bars)
         check_int("max_transposition", max_transposition, 0)
-        self.steps_per_beat = positions_per_beat
+        self.steps_per_beat = self.positions_per_beat = positions_per_beat
         self.metres = Metres(time_signatures, positions_per_beat)
+        self.time_signatures = self.metres.names
+        self.pitch_range, self.velocity_bins = list(pitch_range), list(velocity_bins)
+        self.tempo_bins = None if tempo_bins is None else list(tempo_bins)
         self.pitches = parse_bins("pitch_range", pitch_range, 0, 127, step=1)
         self.velocities = parse_bins("velocity_bins", velocity_bins, 1, 127)
-        self.tempi = range(0)
-        if tempo_bins is not None:
-            self.tempi = parse_bins("tempo_bins", tempo_bins, 4, 1000)
+        self.tempi = (
+            range(0) if tempo_bins is None else parse_bins("tempo_bins", tempo_bins, 4, 1000)
+        )
         self.chords, self.max_bars = chords, max_bars
         self.max_transposition = max_transposition
         families = {
@@ -87,18 +90,6 @@ class REMI(Tokenizer):
             "Chord": [f"Chord_{chord}" for chord in CHORDS if chords],
         }
         self.vocabulary, self.families = number_tokens(families)
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "time_signatures": self.metres.names,
-            "positions_per_beat": self.steps_per_beat,
-            "pitch_range": [self.pitches[0], self.pitches[-1]],
-            "velocity_bins": _bins(self.velocities),
-            "tempo_bins": _bins(self.tempi) if self.tempi else None,
-            "chords": self.chords,
-            "max_bars": self.max_bars,
-            "max_transposition": self.max_transposition,
-        }
 
     def grammar(self) -> REMIGrammar:
         return REMIGrammar(self.vocabulary, self.families, self.metres.lengths, self.max_bars)
@@ -276,14 +267,3 @@ class REMI(Tokenizer):
         if not in_force:
             return rest
         return np.concatenate([rest[:1], [first_beat], in_force, rest[begin:]])
-
-    def _move(self, tokens: IntArray, pitches: IntArray, semitones: int) -> IntArray:
-        moved = super()._move(tokens, pitches, semitones)
-        first = self.families["Chord"].start
-        is_chord = within(moved, range(first, first + NO_CHORD)) & self.chords
-        moved[is_chord] = (moved[is_chord] - first + semitones * len(QUALITIES)) % NO_CHORD + first
-        return moved
-
-
-def _bins(values: range) -> list[int]:
-    return [values[0], values[-1], values.step]
