@@ -3,6 +3,7 @@
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -217,7 +218,21 @@ def random_walk(tokenizer, num_rows, steps, seed):
         columns.append(tokens)
         positions.append(state.positions)
         assert len(columns) < steps + 2000, "EOS is not reached"
-    return torch.stack(columns, dim=1).numpy(), torch.stack(positions, dim=1).numpy()
+    return torch.stack(columns, dim=1).numpy(), np.stack(positions, axis=1)
+
+
+def random_crop(tokenizer, tokens, rng, length, bar_length, *, augment):
+    """A training crop from a random bar on."""
+    starts = tokenizer.crop_starts(tokens, bar_length=bar_length)
+    bar = int(rng.integers(len(starts))) if len(starts) else 0
+    rng = rng if augment else None
+    return tokenizer.crop(tokens, starts[bar:], length, bar_length=bar_length, rng=rng)
+
+
+@pytest.fixture(scope="session")
+def crop():
+    """`crop(tokenizer, tokens, rng, length, bar_length, augment=...)`: see `random_crop`."""
+    return random_crop
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.tokenization import Chorale
-from musicgen.tokenization.chorale.grammar import LEADING
 from musicgen.tokenization.chorale.frames import score_of_frames
+from musicgen.tokenization.chorale.grammar import LEADING
 
 chorale = Chorale(lead_probability=0.5)
 SOPRANO, OUTER = [True, False, False, False], [True, False, False, True]

@@ -79,7 +79,7 @@ def test_coordinates_are_those_of_the_prefix_and_of_single_steps(walk, name, dat
     before = torch.from_numpy(np.stack(whole)[:, 0])
     bar_lengths = torch.full((len(rows),), bar_length)
     for n in range(1, rows.shape[1]):
-        arguments = torch.from_numpy(rows[:, n]), torch.from_numpy(positions[:, n]), bar_lengths
+        arguments = torch.from_numpy(rows[:, n]), positions[:, n], bar_lengths
         before = tokenizer.next_coordinates(names, before, *arguments)
         for row, full, found in zip(rows, whole, before, strict=True):
             if row[n] != tokenizer.vocabulary.pad_id:

@@ -33,7 +33,6 @@ TINY = [TINY_REMI, TINY_GROOVE, TINY_METRES, TINY_SHORT_NOTES, TINY_CHORALE]
 TOKENIZERS = [REMI(), Groove2Groove(), *TINY, Chorale()]
 IDS = ["remi", "groove", "tiny remi", "tiny groove", "tiny metres", "tiny short notes"]
 IDS += ["tiny chorale", "chorale"]
-ARRANGED = Chorale(max_beats=2, lead_probability=0.5)
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=IDS)
@@ -52,43 +51,6 @@ def test_walks_decode_and_encode_to_themselves(tokenizer, seed, grammar_error, w
             tokenizer.coordinates(tokens, ("index", "time")), position[: len(tokens)]
         )
         assert (position[len(tokens) :, 0] == len(tokens) - 1).all(), "PAD does not count"
-
-
-@pytest.mark.parametrize("tokenizer", [*TOKENIZERS, ARRANGED], ids=[*IDS, "arranged"])
-@pytest.mark.parametrize("num_rows", [1, 9])
-def test_prompts_are_checked_as_token_by_token(tokenizer, num_rows, walk):
-    """The same verdicts and the same state, after broken sequences, too."""
-    grammar, size = tokenizer.grammar(), len(tokenizer.vocabulary)
-    generator = torch.Generator().manual_seed(num_rows)
-    grammatical = torch.from_numpy(walk(tokenizer, num_rows, 300, seed=num_rows)[0])
-    noise = torch.randint(size, grammatical.shape, generator=generator)
-    broken = torch.rand(grammatical.shape, generator=generator) < 0.03
-    for rows in grammatical, noise.where(broken, grammatical), noise, noise[:, :0]:
-        state, legal = grammar._initial_state(num_rows), []
-        for tokens in rows.T:
-            legal.append(grammar.allowed(state).gather(1, tokens[:, None])[:, 0])
-            state = grammar.advance(state, tokens)
-        found, after = grammar._walk(rows)
-        assert found.T.tolist() == [each.tolist() for each in legal] or not legal
-        for name, expected in vars(state).items():
-            assert torch.equal(getattr(after, name), expected), name
-
-
-def test_long_prompts_are_checked_in_blocks(monkeypatch):
-    """The grammar is asked for many tokens at once: its cost is not that of one step a token."""
-    tokenizer, num_calls = REMI(), 0
-    grammar = tokenizer.grammar()
-    allowed = grammar.allowed
-
-    def counted(*args):
-        nonlocal num_calls
-        num_calls += 1
-        return allowed(*args)
-
-    monkeypatch.setattr(grammar, "allowed", counted)
-    tokens = torch.from_numpy(tokenizer.encode(compose_pop(0, 1)))
-    grammar.start(tokens[None, :-1])
-    assert num_calls <= len(tokens) / 200 + 1
 
 
 @pytest.mark.parametrize("tokenizer", TINY, ids=IDS[2:-1])
@@ -114,7 +76,7 @@ def test_the_grammar_accepts_exactly_the_encodings(tokenizer, steps, walk):
     damaged = [tokens for tokens in damaged if len(tokens)]
     batch = pad_sequence(list(map(torch.from_numpy, damaged)), True, padding_value=pad)
     complete = [tokens[-1] == tokenizer.vocabulary.id("EOS") for tokens in damaged]
-    accepted = tokenizer.grammar().accepts(batch).numpy() & complete
+    accepted = tokenizer.grammar().accepts(batch) & complete
     same = [np.array_equal(tokenizer.encode(tokenizer.decode(row)), row) for row in damaged]
     assert np.array_equal(accepted, same)
     assert 0 < accepted.sum() < len(damaged)
@@ -225,13 +187,13 @@ def test_forked_states_are_independent(tokenizer, walk):
     rows = torch.from_numpy(walk(tokenizer, 2, 60, seed=3)[0])
     left = rows[:1, rows[0] != tokenizer.vocabulary.pad_id]
     state = grammar.start(left[:, :30])
-    before = {name: value.clone() for name, value in vars(state).items()}
+    before = {name: value.copy() for name, value in vars(state).items()}
     forks = state.select(torch.tensor([0, 0, 0]))
     mask = grammar.allowed(state)
     grammar.allowed(grammar.between(state, end=NEVER))
     for choice in mask[0].nonzero()[:, 0][:20]:
         grammar.advance(state, choice[None])
-    assert all(torch.equal(before[name], value) for name, value in vars(state).items())
+    assert all(np.array_equal(before[name], value) for name, value in vars(state).items())
 
     # Rows that are forked, advanced and concatenated equal rows that advance alone.
     choices = mask[0].nonzero()[[0, -1, 0], 0]
@@ -240,7 +202,7 @@ def test_forked_states_are_independent(tokenizer, walk):
     stacked = type(state).cat(alone)
     assert isinstance(stacked, GrammarState)
     for name, value in vars(advanced).items():
-        assert torch.equal(value, getattr(stacked, name)), name
+        assert np.array_equal(value, getattr(stacked, name)), name
     assert torch.equal(grammar.allowed(advanced), grammar.allowed(stacked))
 
 
@@ -256,7 +218,7 @@ def test_a_finished_row_takes_only_pad(tokenizer, walk):
         assert mask[:, pad].all()
         assert mask.sum() == 4
     after = grammar.advance(state, torch.full((4,), pad))
-    assert torch.equal(after.positions, state.positions)
+    assert np.array_equal(after.positions, state.positions)
     assert after.finished.all()
     assert torch.equal(grammar.allowed(after), mask)
 

@@ -252,16 +252,14 @@ def test_encoding_inverts_decoding_and_positions_are_note_onsets(
 )
 @given(data=st.data())
 @settings(max_examples=100)
-def test_crops_are_grammatical_with_or_without_augmentation(grammar_error, tokenizers, data):
+def test_crops_are_grammatical_with_or_without_augmentation(grammar_error, crop, tokenizers, data):
     tokenizer, score = data.draw(tokenizers), data.draw(SCORES)
     tokens = tokenizer.encode(score).astype(np.int16)
     before = tokens.copy()
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     length = data.draw(st.integers(1, 60) | st.just(10**6))
     for augment in (False, True):
-        window = tokenizer.sample_window(
-            tokens, rng, length, bar_length=tokenizer.bar_length(score), augment=augment
-        )
+        window = crop(tokenizer, tokens, rng, length, tokenizer.bar_length(score), augment=augment)
         assert window.dtype == np.int64
         assert 0 < len(window) <= length
         assert grammar_error(tokenizer, window, complete=length == 10**6) is None
