@@ -16,7 +16,7 @@ from musicgen.console import log
 from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
-from musicgen.metrics.position_properties import kernel_properties
+from musicgen.metrics.attention_invariance import half_width, monotonicity
 from musicgen.models.position_kernels import PositionKernel, kernel_axes, position_kernels
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import TableRow, write_csv
@@ -28,7 +28,9 @@ def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list
     """Measure how the positional encoding, spans and decays weigh a lag.
 
     Lags are along one coordinate; those of the other coordinates are 0. The profiles of the heads
-    (see `PositionKernel`) are drawn, and written to `position_kernels.csv`.
+    (see `PositionKernel`) are drawn, and written to `position_kernels.csv`. Monotonicity is Wang et
+    al.'s (2021), up to the training length: 0 if a profile never rises with the lag, 1 if it always
+    does.
 
     Args:
         max_factor: the longest lag, as a multiple of the training length.
@@ -42,12 +44,18 @@ def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list
         coordinate = model.model.coordinate_names[axis]
         length = coordinate_length(model, inputs, axis) if axis else model.training_length
         reach = max(length, round(max_factor * length))
-        first = 1 - (length if model.model.causal else reach)
+        first = 0 if model.model.causal else 1 - reach
         lags = np.arange(first, reach)
         for kernel in position_kernels(model.model, lags, axis):
             names = {"kernel": kernel.name, "lag of": coordinate}
             same = {"length": length, "relative": kernel.relative}
-            found = kernel_properties(lags, kernel.values, kernel.profile, length)
+            back = kernel.profile[..., -first:].astype(np.float64)  # of the lags 0, 1, …
+            rounding = 1e-6 * np.abs(back).max(-1)
+            trained = back[..., None, :length]
+            found = {
+                "half width": half_width(np.abs(back)),
+                "monotonicity": monotonicity(trained, rounding),
+            }
             columns: dict[str, NDArray[Any]] = {"lag": lags}
             for layer, head in np.ndindex(kernel.profile.shape[:2]):
                 values = {name: float(each[layer, head]) for name, each in found.items()}

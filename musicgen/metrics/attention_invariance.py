@@ -1,8 +1,8 @@
-"""Translation invariance T and monotonicity M of attention matrices.
+"""Translation invariance T and monotonicity M of attention, and the half width of kernels.
 
-They are Wang et al.'s (2021), by identical-word probing as in Liutkus et al. 2021, table 7: both
-are read from attention between copies of one token, so that only positions tell queries and keys
-apart. The published ones are of weights before rows are normalised.
+T and M are Wang et al.'s (2021), by identical-word probing as in Liutkus et al. 2021, table 7: in
+attention between copies of one token, only positions tell queries and keys apart. The published
+ones are of weights before rows are normalised.
 """
 
 from __future__ import annotations
@@ -85,3 +85,23 @@ def invariance_rows(attention: FloatArray, training_length: int) -> list[dict[st
             ranges = {"queries": f"{start}–{stop - 1}", "offsets below": max_offset}
             rows.append({**ranges, "T": t, "M": m})
     return rows
+
+
+def half_width(size: FloatArray) -> FloatArray:
+    """Compute the lag at which the size |p| of a kernel has fallen to half of |p(0)|.
+
+    It is interpolated linearly; infinite if there is none, NaN if p(0) = 0.
+
+    Args:
+        size: at the lags 0, 1, …. [..., N]
+
+    Returns:
+        [...].
+    """
+    half = size[..., :1] / 2
+    fallen = size <= half
+    after = np.where(fallen.any(-1), fallen.argmax(-1), 1)[..., None]
+    here, before = (np.take_along_axis(size, after - i, -1) for i in (0, 1))
+    share = np.divide(half - here, before - here, out=np.zeros(half.shape), where=before > here)
+    width = np.where(fallen.any(-1), (after - share)[..., 0], np.inf)
+    return np.where(half[..., 0] > 0, width, np.nan)

@@ -17,7 +17,6 @@ from musicgen.midi import Score, pitched_notes
 FloatArray = NDArray[np.float64]
 
 GROOVE_STEPS = 64  # positions in a bar, as in MusDr
-NUM_GRID_POINTS = 1000
 
 _PITCHED = (
     *("pitch_range", "n_pitches_used", "n_pitch_classes_used", "polyphony", "polyphony_rate"),
@@ -127,7 +126,7 @@ def distribution_distance(generated: FloatArray, reference: FloatArray) -> tuple
     within, between = pdist(a), cdist(a, b).ravel()
     if min(np.ptp(within), np.ptp(between)) <= 1e-9 * max(within.max(), between.max()):
         return np.nan, np.nan
-    grid = np.linspace(0, max(within.max(), between.max()), NUM_GRID_POINTS)
+    grid = np.linspace(0, max(within.max(), between.max()), 1000)
     densities = [gaussian_kde(distances)(grid) for distances in (within, between)]
     # Normalised on the grid: kernels reach below a distance of 0.
     first, second = (density / np.trapezoid(density, grid) for density in densities)

@@ -2,12 +2,10 @@
 
 The notes of all pitched tracks, by onset and then pitch, are read as steps: from each note to the
 next, an interval in semitones and a time on a grid. Music with equal steps is the same in any key
-and at any place of the bar, whatever its durations, velocities and instruments. Drums are left out,
-and notes of equal onset and pitch are one. Notes between those of a passage end it: a copied melody
-with another accompaniment is not found.
+and at any place of the bar, whatever its durations, velocities and instruments. Drums are left out.
+Notes between those of a passage end it: a copied melody with another accompaniment is not found.
 
-Passages are found in a suffix array (Manber & Myers 1993, "Suffix arrays: a new method for on-line
-string searches"), built by prefix doubling.
+Passages are found in a suffix array (Manber & Myers 1993), built by prefix doubling.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Structureness: how well a part of a piece stands for all of it, because it returns.
 
 The fitness of a segment (Müller, Jiang & Grosche 2013, "A robust fitness measure for capturing
-repetitions in music recordings"; the fitness scape plot has that of all segments) is high if
-segments like it cover much of the piece. MusDr's structureness indicators (Wu & Yang 2020) are the
-highest fitness of segments of some lengths. Theirs is of audio, in seconds; here the piece's bars
-are compared, as notes. Bars have no tempo, so that segments that are alike are equally long.
+repetitions in music recordings") is high if segments like it cover much of the piece. MusDr's
+structureness indicators (Wu & Yang 2020) are the highest fitness of segments of some lengths, of
+audio; here bars of notes are compared, so that segments that are alike are equally long.
 """
 
 from __future__ import annotations

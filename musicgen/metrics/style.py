@@ -1,13 +1,8 @@
 """Style similarity of two pieces: cosine similarity of note histograms, role by role.
 
-Cífka et al. 2019 ("Supervised symbolic music style translation") and 2020 ("Groove2Groove");
-used for continuations by Liutkus et al. 2021 ("Relative positional encoding for Transformers
-with linear complexity", section 3.3 and appendix C.2): there, the continuation without its prompt
-is compared with the whole piece from which the prompt was taken, not with the prompt alone, whose
-two bars say little of a style.
-
-Times are binned in integer ticks: with floats, a sixth of the times on a bin's edge would fall into
-the bin below.
+Cífka et al. 2019 ("Supervised symbolic music style translation") and 2020 ("Groove2Groove"); used
+for continuations by Liutkus et al. 2021 (section 3.3 and appendix C.2). Times are binned in integer
+ticks: with floats, a sixth of the times on a bin's edge would fall into the bin below.
 """
 
 from __future__ import annotations
@@ -71,9 +66,8 @@ def style_profiles(
     Bars follow the score's time signatures (4/4 by default); the fifth beat of a bar counts as the
     first, and so on. A histogram sums to 1, or to 0 if empty.
 
-    Tracks of one role are one part: their notes are pooled before pairs are formed. Whether a file
-    writes a piano as one track, as two hands or as melody and accompaniment is not style, and a
-    tokenizer that merges them leaves only the pooled part to compare.
+    Tracks of one role are one part, as it is no style whether a file writes a piano as one track or
+    as two hands: their notes are pooled before pairs are formed.
 
     Args:
         chunk: `(k, n)` includes only the k-th (from 0) of n equally long chunks of the piece. A

@@ -1,8 +1,7 @@
 """Anchors of style similarity: what real music reaches, so that a figure has a scale.
 
-A part of a piece, as long as a continuation, stands in for the continuation and is compared with
-its own piece (`same song`, what the composer's own continuation reaches), with other pieces of the
-same style, and with pieces of other styles (`chance`).
+A part of a piece stands in for a continuation and is compared with its own piece (`same song`, what
+the composer's own continuation reaches) and with pieces of other styles (`chance`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from musicgen.metrics.style import PROFILES, Profile, Profiles, mean_similarity,
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score
 
-ANCHORS = ("chance", "same style", "same song")
+ANCHORS = ("chance", "same song")
 NUM_PARTNERS = 4
 
 _IN_NAME = re.compile(r"[^./]+\.(.+_[^_]+)\.midi?", re.IGNORECASE)
@@ -44,15 +43,13 @@ def anchor_similarities(
     *,
     seed: int = 0,
 ) -> dict[Profile, dict[str, list[float]]]:
-    """Compute each part's mean similarity to pieces of each relation of `ANCHORS`.
-
-    A piece without a label has no pieces of the same style.
+    """Compute each part's mean similarity to its own piece and to pieces of other styles.
 
     Args:
         parts: names of pieces, each with the part of it that stands in for a continuation.
-        labels: styles of all pieces that may be partners, by name.
+        labels: styles of all pieces that may be partners, by name; empty: it has none.
         read: returns the piece of a name; None leaves it out.
-        seed: decides the draws of `NUM_PARTNERS` pieces for each part and relation.
+        seed: decides the draws of `NUM_PARTNERS` pieces of other styles for each part.
 
     Returns:
         By profile and anchor, one value a part; NaN without a partner or a common role.
@@ -64,19 +61,16 @@ def anchor_similarities(
         score = read(name)
         return None if score is None else [style_profiles(score, profile) for profile in PROFILES]
 
-    result: dict[Profile, dict[str, list[float]]] = {
-        profile: {anchor: [] for anchor in ANCHORS} for profile in PROFILES
-    }
+    result: dict[Profile, dict[str, list[float]]] = {p: {a: [] for a in ANCHORS} for p in PROFILES}
     for name, part in parts:
         own = [style_profiles(part, profile) for profile in PROFILES]
-        others = [each for each in labels if each != name]
-        alike = {each: bool(labels[name]) and labels[each] == labels[name] for each in others}
-        related = {
-            "chance": [each for each in others if not alike[each]],
-            "same style": [each for each in others if alike[each]],
-        }
-        drawn = {k: rng.permutation(v)[:NUM_PARTNERS].tolist() for k, v in related.items()}
-        for anchor, partners in {**drawn, "same song": [name]}.items():
+        others = [
+            other
+            for other, label in labels.items()
+            if other != name and (not label or label != labels[name])
+        ]
+        drawn = rng.permutation(others)[:NUM_PARTNERS].tolist()
+        for anchor, partners in zip(ANCHORS, (drawn, [name]), strict=True):
             wholes = [found for partner in partners if (found := profiles_of(partner))]
             for index, profile in enumerate(PROFILES):
                 values = [mean_similarity(own[index], whole[index]) for whole in wholes]

@@ -135,9 +135,9 @@ def test_position_properties_writes_a_table_and_a_plot(here, workplace):
     assert all(row.items() >= {**names, "length": "64"}.items() for row in rows)
     assert (out / "position_properties.png").stat().st_size > 10_000
     profiles = list(csv.DictReader((out / "position_kernels.csv").open()))
-    assert [int(row["lag"]) for row in profiles] == list(range(-63, 128))
+    assert [int(row["lag"]) for row in profiles] == list(range(128))
     model = load("latest").model
-    (kernel,) = position_kernels(model, np.arange(-63, 128))
+    (kernel,) = position_kernels(model, np.arange(128))
     found = [float(row["layer 1, head 0"]) for row in profiles]
     np.testing.assert_allclose(found, kernel.values[1, 0].mean(0), atol=1e-5)
 

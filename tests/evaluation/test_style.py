@@ -260,8 +260,7 @@ def test_copies_reach_what_anchors_of_the_own_song_do(tmp_path, inputs, measure)
     means = {(row["profile"], row["part"]): row["mean"] for row in rows}
     for profile in "onset_duration", "onset_drum":
         anchors = [means[profile, anchor] for anchor in ANCHORS]
-        assert anchors == sorted(anchors)
-        assert anchors[2] == means[profile, "all"] == pytest.approx(1)
+        assert anchors[0] < anchors[1] == means[profile, "all"] == pytest.approx(1)
         assert {(profile, part) for part in PARTS} <= means.keys()
 
 

@@ -1,14 +1,16 @@
-"""T and M against hand-computed cases and a closed form by pairs."""
+"""T, M and half widths against hand-computed cases and a closed form by pairs."""
 
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 
 from musicgen.metrics.attention_invariance import (
     by_offset,
+    half_width,
     invariance_rows,
     monotonicity,
     translation_invariance,
@@ -74,3 +76,25 @@ def test_rounding_errors_are_no_differences():
         assert np.isnan(row["T"])
         assert row["M"] == 0
     assert np.isnan(monotonicity(by_offset(np.ones((1, 1)), slice(None), 2)))  # one key
+
+
+def test_half_widths_of_kernels():
+    lags = np.arange(128)
+    kernels = [
+        *(0.5 ** (lags / half_life) for half_life in (2, 10, 50)),
+        (1 - lags / 20).clip(min=0),  # a triangle
+        np.abs(np.cos(2 * np.pi * lags / 8)),  # a sixth of a turn
+    ]
+    assert half_width(np.stack(kernels)) == pytest.approx([2, 10, 50, 10, 8 / 6], abs=0.1)
+    assert math.isinf(half_width(np.full(9, 0.7)))
+    assert math.isnan(half_width(np.zeros(9)))
+
+
+def test_monotonicity_of_kernels():
+    lags = np.arange(64)
+    assert monotonicity(lags[None] / 64) == 1
+    zigzag = np.where(lags % 3 == 0, 1.0, 0.0) - 0.5 * (lags % 3 == 2)  # 1, 0, −½, 1, …
+    assert monotonicity(zigzag[None]) == pytest.approx(1 / 3, abs=0.02)
+    # Pairs of 5 values in a period of 8, two of which occur once: 14 of 64 are equal.
+    wave = np.cos(2 * np.pi * lags / 8)
+    assert monotonicity(wave[None], 1e-9) == pytest.approx((1 - 14 / 64) / 2, abs=0.02)

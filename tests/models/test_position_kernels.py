@@ -11,7 +11,7 @@ from hydra.utils import instantiate
 
 from musicgen.attention import FAVOR, GaussianSpan, LinearAttention, SoftmaxAttention
 from musicgen.errors import UserError
-from musicgen.metrics.position_properties import kernel_properties
+from musicgen.metrics.attention_invariance import half_width
 from musicgen.models import Transformer
 from musicgen.models.position_kernels import kernel_axes, position_kernels
 from musicgen.position import (
@@ -116,8 +116,8 @@ def test_span_kernel_is_the_gaussian_within_the_window():
         window = math.ceil(sigma * math.sqrt(2 * math.log(10)))
         expected = np.exp(-0.5 * (LAGS / sigma) ** 2) * (np.abs(LAGS) <= window)
         np.testing.assert_allclose(kernel.profile[layer, 0], expected, atol=1e-6)
-        found = kernel_properties(LAGS, kernel.values[layer], kernel.profile[layer], 15)
-        assert found["half width"][0] == pytest.approx(sigma * math.sqrt(2 * math.log(2)), abs=0.02)
+        width = half_width(kernel.profile[layer, 0, 15:])
+        assert width == pytest.approx(sigma * math.sqrt(2 * math.log(2)), abs=0.02)
 
 
 def test_decay_kernels_are_powers():
@@ -127,8 +127,8 @@ def test_decay_kernels_are_powers():
     assert [k.name for k in position_kernels(net, LAGS)] == ["permute", "decay", "permute decay"]
     kernel = only_kernel(net, name="decay")
     np.testing.assert_allclose(kernel.profile[1, 1], np.exp(-0.25 * np.abs(LAGS)), rtol=1e-5)
-    found = kernel_properties(LAGS, kernel.values[1], kernel.profile[1], 15)
-    assert found["half width"][1] == pytest.approx(math.log(2) / 0.25, abs=0.03)
+    width = half_width(kernel.profile[1, 1, 15:])
+    assert width == pytest.approx(math.log(2) / 0.25, abs=0.03)
     ratio = 1 / (1 + np.exp([-2, -3.5]))[:, None]
     (profile,) = only_kernel(net, name="permute decay").profile
     np.testing.assert_allclose(profile, ratio ** np.abs(LAGS), rtol=1e-4)
