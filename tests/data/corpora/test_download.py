@@ -236,15 +236,6 @@ def test_links_are_not_unpacked(server, tmp_path):
     assert not any(path.is_symlink() for path in folder.rglob("*"))
 
 
-def test_an_encrypted_or_unknown_zip_is_one_line(server, tmp_path):
-    content = bytearray(zip_of({"a.mid": b"a"}))
-    content[6] |= 1  # the flag of encryption, of the entry and in the directory
-    content[content.index(b"PK\1\2") + 8] |= 1
-    server.content = bytes(content)
-    with pytest.raises(UserError, match=r"set\.zip: cannot be unpacked \(.*encrypted"):
-        download_archive(published(server, "set.zip"), tmp_path / "set")
-
-
 def test_concurrent_calls_download_once(server, tmp_path):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: download_archive(published(server), tmp_path / "set"), range(4)))

@@ -7,8 +7,8 @@ from musicgen.data.corpora import groove2groove
 from musicgen.data.corpora.groove2groove import split_families
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from, write
-from musicgen.tokenization import Groove2Groove, frozen_tokenizers
-from tests.data.settings import Groove2GrooveMIDI, encoded_corpus
+from musicgen.tokenization import frozen_tokenizers
+from tests.data.settings import Groove2GrooveMIDI
 
 BEAT = 120
 NAMES = ["Bass", "Drums", "Guitar", "Piano", "Strings"]
@@ -46,10 +46,6 @@ def make_corpus(root, styles, part="train", songs=("maj001", "min002")):
 def corpus(root, **kwargs):
     settings = {"val_families": 1, "test_families": 2} | kwargs
     return Groove2GrooveMIDI(root, **settings)
-
-
-def prepare(corpus):
-    return encoded_corpus(corpus, Groove2Groove(), corpus.root / "cache").cache
 
 
 def test_tracks_are_merged_completed_and_ordered_and_the_count_in_is_cut(tmp_path):
@@ -121,15 +117,6 @@ def test_split_by_folders(tmp_path):
         ("test", "C"),
     ]
     assert len(pieces) == 12
-
-
-def test_preparation_end_to_end(tmp_path):
-    make_corpus(tmp_path, ["A", "B", "C", "D"])
-    cache = prepare(corpus(tmp_path))
-    assert len(cache.pieces("train")) == 4
-    tokens = cache[cache.pieces("train")[0]]
-    assert Groove2Groove().decode(tokens).num_notes == 18
-    assert prepare(corpus(tmp_path, skip_bars=0)).folder != cache.folder
 
 
 def test_settings_and_names_of_files_that_are_refused(tmp_path):

@@ -3,7 +3,6 @@
 import numpy as np
 
 from musicgen.midi import TEMPO, Marker, Score, Track, notes_from, read, write
-from musicgen.tokenization import REMI
 from tests.data.settings import Pop1K7
 
 BAR = 1920
@@ -33,18 +32,6 @@ def test_a_song_starts_with_the_bar_of_its_first_note(tmp_path):
 def test_a_note_well_ahead_of_the_bar_is_an_upbeat(tmp_path):
     score = read_song(make_song(tmp_path / "0.mid", [(BAR - 61, 60, 60, 50), (BAR, 60, 62, 50)]))
     assert score.tracks[0].notes["onset"].tolist() == [BAR - 61, BAR]
-
-
-def test_a_song_encodes_as_remi_with_chords_and_tempi(tmp_path):
-    path = make_song(tmp_path / "0.mid", [(BAR, 480, 60, 50)], [(480, "A_M7_A")])
-    remi = REMI()
-    tokens, report = remi.encode_with_summary(read_song(path))
-    assert [remi.vocabulary.token(token) for token in tokens] == [
-        *("Bar", "Beat_0", "Chord_A_M7", "Tempo_92"),
-        *("Pitch_60", "Velocity_50", "Duration_4"),
-        *("Beat_4", "Tempo_95", "EOS"),
-    ]
-    assert not report.lossy
 
 
 def test_the_published_layout_is_found_at_any_depth(tmp_path):

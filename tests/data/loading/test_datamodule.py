@@ -190,29 +190,12 @@ def test_invalid_settings(folder, wrong, reason):
         folder(1, **wrong)
 
 
-def test_windows_may_begin_with_their_pieces(folder):
-    data = folder(1, window="beginning", skip_beginning=0.25)
-    first = data.encoded.cache[0][: LENGTH + 1]
-    assert (next(iter(data.train_dataloader())).targets[0] == torch.from_numpy(first)[1:]).any()
-
-
 def test_a_loader_process_maps_the_cache_itself(folder):
     cache = folder(6).encoded.cache
     sent = pickle.dumps(cache)
     assert cache.mapped(3).tobytes() not in sent
     copy = pickle.loads(sent)
     assert all(np.array_equal(copy[i], cache[i]) for i in range(6))
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_batches_have_the_position_columns_of_the_model(folder, num_workers):
-    index = next(iter(folder(6, num_workers=num_workers).val_dataloader()))
-    assert index.positions.tolist() == [[[i] for i in range(index.tokens.shape[1])]]
-    data = folder(6, num_workers=num_workers, coordinates=["index", "time"])
-    both = next(iter(data.val_dataloader()))
-    assert both.positions.shape == (*both.tokens.shape, 2)
-    expected = data.tokenizer.coordinates(both.tokens[0].numpy(), ("index", "time"))
-    assert both.positions[0].tolist() == expected.tolist()
 
 
 def test_positions_count_from_the_window_in_bars_of_the_piece(tmp_path):

@@ -131,13 +131,6 @@ def test_late_positions_are_trained_as_often_as_early_ones(name):
     assert np.array_split(trained, 8)[-1].mean() > 0.93
 
 
-def test_windows_of_short_pieces_are_the_whole_piece():
-    remi = REMI(max_transposition=0)
-    pieces = Pieces(remi, [compose_pop(2, 0)])
-    stream = TrainingWindows(pieces, [0], remi, len(pieces.tokens[0]), 0)
-    assert all(np.array_equal(stream[item], pieces.tokens[0]) for item in range(20))
-
-
 def test_windows_from_the_beginning_may_skip_groups_of_four_bars():
     remi = REMI(max_transposition=0)
     pieces = Pieces(remi, [compose_pop(3, 0), compose_pop(3, 1).clip(0, 7 * 4 * 480)])

@@ -130,22 +130,3 @@ def test_wikitext(tmp_path):
     small = wikitext(tmp_path / "wiki", tmp_path / "cache", num_words=3)
     assert small.words == ["the", "<eos>", "<unk>"]
     assert small.split("train", 9)[0].sequences[0].max() == 4
-
-
-@pytest.mark.parametrize(
-    ("build", "path"),
-    [
-        (imdb, "train/neg"),
-        (AAN, "new_aan_pairs.train.tsv"),
-        (cifar10, "data_batch_1"),
-        (pathfinder, "curv_contour_length_14/metadata"),
-        (lambda root: wikitext(root, root), "wiki.train.tokens"),
-    ],
-)
-def test_missing_files_are_named_with_how_to_get_them(tmp_path, build, path):
-    with pytest.raises(UserError) as error:
-        examples(build(tmp_path).split("train", 1024))
-    message = str(error.value)
-    assert message.startswith(f"{tmp_path / path}: not found; ")
-    assert "data.root=" in message
-    assert "\n" not in message

@@ -3,7 +3,6 @@
 import csv
 import struct
 
-import numpy as np
 import pytest
 
 from musicgen.data.corpora import Piece
@@ -193,24 +192,3 @@ def test_limits_on_size(tmp_path, limit, reason):
     (tmp_path / "2").mkdir()
     cache, _ = prepared(tmp_path / "2", files, REMI())
     assert cache.names == ["short", "long"]
-
-
-def test_notes_that_never_end_are_closed_in_any_track(tmp_path):
-    """Against the same music with its ends written out."""
-    rng = np.random.default_rng(0)
-    for seed in range(30):
-        opened, closed = b"", b""
-        for pitch in rng.permutation(20)[:12] + 40:
-            channel, time = rng.integers(0, 4), bytes([rng.integers(1, 100)])
-            opened += time + on(pitch, channel=channel)
-            closed += time + on(pitch, channel=channel)
-            if rng.random() < 0.5:
-                opened += b"\x30" + off(pitch, channel=channel)
-                closed += b"\x30" + off(pitch, channel=channel)
-        opened, closed = (body + b"\x20" + off(1) for body in (opened, closed))
-        ends = b"".join(b"\x00" + off(p, channel=c) for c in range(4) for p in range(40, 60)) * 12
-        for label, data in (("open", midi(opened)), ("closed", midi(closed + ends))):
-            (tmp_path / f"{label}.mid").write_bytes(data)
-        assert read(tmp_path / "open.mid") == read(tmp_path / "closed.mid"), seed
-        assert read(tmp_path / "open.mid").repairs
-        assert not read(tmp_path / "closed.mid").repairs

@@ -2,9 +2,6 @@ import csv
 import multiprocessing
 import os
 import sqlite3
-import subprocess
-import sys
-import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -265,30 +262,6 @@ def test_the_second_of_two_processes_waits_and_reuses_the_cache(pieces, tmp_path
     assert shown.count("6 pieces read") == 1
 
 
-def test_a_process_of_another_hash_seed_makes_the_same_bytes(tmp_path):
-    pieces = write_melodies(tmp_path / "midi", 40)  # enough for several workers
-    code = textwrap.dedent("""
-        import sys
-        from pathlib import Path
-        from musicgen.midi import read
-        from musicgen.tokenization import REMI
-        from tests.data.listed import prepare, write_melodies
-        pieces = write_melodies(Path(sys.argv[1], "midi"), 40)
-        settings = {"fractions": (0.1, 0.1), "prepare_workers": 2, "chords": "recognised"}
-        prepare(pieces, read, REMI(), Path(sys.argv[1], "there"), **settings)
-    """)
-    subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=True,
-    )
-    settings = {"prepare_workers": 1, "chords": "recognised"}
-    here = content(prepare(pieces, read, REMI(), tmp_path / "here", **settings).folder)
-    assert len(here) == 5
-    (there,) = finished(tmp_path / "there")
-    assert content(there) == here
-
-
 def test_the_cache_is_open_to_others_as_the_umask_has_it(pieces, encode):
     umask = os.umask(0)
     os.umask(umask)
@@ -321,13 +294,6 @@ def test_a_corpus_without_a_usable_piece_is_refused(tmp_path, encode, names, mes
         encode([Piece(name, tmp_path / name, name) for name in names])
     assert len(str(caught.value).splitlines()) == 1
     assert finished(tmp_path / "cache") == []
-
-
-def test_training_reads_no_names(pieces, encode):
-    (encode(pieces).folder / "names.json").unlink()
-    cache = encode(pieces)
-    assert sum(len(cache.pieces(split)) for split in SPLITS) == len(pieces)
-    assert all(len(cache[i]) == cache.lengths[i] for i in range(len(pieces)))
 
 
 def split(groups, fractions):

@@ -131,15 +131,6 @@ def test_a_file_that_hangs_is_left_out_until_the_limit_is_raised(tmp_path, capsy
     assert again.names == ["0.mid", "1.mid", "2.mid", "3.mid"]
 
 
-def test_a_file_without_an_end_is_left_out(tmp_path):
-    os.mkfifo(tmp_path / "pipe.mid")
-    pieces = [*write_melodies(tmp_path, 1), Piece("pipe.mid", tmp_path / "pipe.mid", "pipe.mid")]
-    limits = {"max_seconds": 0.8}
-    cache = prepare(pieces, read, REMI(), tmp_path / "cache", limits=limits)
-    assert cache.names == ["0.mid"]
-    assert "pipe.mid,False,,0,0,0,0,,took longer" in (cache.folder / "report.csv").read_text()
-
-
 def broken_once(path):
     if path.stem == "1" and not (path.parent / "repaired").exists():
         raise KeyError("a bug")

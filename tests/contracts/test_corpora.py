@@ -1,0 +1,102 @@
+"""What holds for every file of conf/data: its settings, and what one is told whose files are missing."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from hydra.utils import get_class, instantiate
+from omegaconf import OmegaConf
+
+from musicgen.batches import StreamDataModule
+from musicgen.data.corpora import Corpus
+from musicgen.data.preparation import EncodedCorpus
+from musicgen.errors import UserError
+from musicgen.package_data import CONF
+
+SPECIAL = {"composer", "listops"}  # made on first use
+IN_PACKAGE = {"bach_chorales", "music21_corpus"}
+OWN = {"seed": 0, "loader": {"length": 1024}}
+NAMES = sorted(path.stem for path in (CONF / "data").glob("*.yaml"))
+FETCHED = sorted({*NAMES} - SPECIAL - IN_PACKAGE - {"muspy_dataset"})
+
+
+def settings(file, **changed):
+    """Return the settings of a file, those that it extends included."""
+    own = OmegaConf.load(CONF / f"data/{file}.yaml")
+    for base in own.pop("defaults", []):
+        own = OmegaConf.merge(settings(base), own)
+    return OmegaConf.merge(own, changed)
+
+
+def make(name, root, **changed):
+    name, _, dataset = name.partition(" ")
+    if name == "muspy_dataset":
+        changed["name"] = dataset
+    if name == "composer":
+        changed["kind"] = "pop"
+    cfg = settings(name, root=str(root), **changed)
+    cfg = OmegaConf.merge({"paths": {"data_dir": str(root)}, **OWN}, {"data": cfg})
+    cfg.data.pop("cache_dir", None)
+    extra = {"cache_dir": root / "cache"} if name == "wikitext103" else {}
+    return instantiate(cfg.data, _convert_="all", **extra)
+
+
+def listed(corpus):
+    return corpus.pieces() if isinstance(corpus, Corpus) else corpus.split("train", 1024)
+
+
+# Of muspy's, one without and one with a licence; then one of MusicXML files and one of ABC files.
+@pytest.mark.parametrize("name", [*FETCHED, "muspy_dataset jsb", "muspy_dataset maestro"])
+@pytest.mark.parametrize("there", ["nothing", "empty folder", "other files"])
+def test_a_missing_corpus_is_one_line_with_its_folder_and_the_cure(tmp_path, name, there):
+    root = tmp_path / "my corpus"
+    if there != "nothing":
+        root.mkdir()
+    if there == "other files":
+        (root / "readme.txt").touch()
+    with pytest.raises(UserError) as refusal:
+        listed(make(name, root))
+    message = str(refusal.value)
+    assert str(root) in message
+    assert "\n" not in message
+    if name != "midi_folder":
+        assert "data.root=" in message
+        cures = ("download", "unpack", "get them from", "put ")
+        assert any(cure in message for cure in cures)
+
+
+@pytest.mark.parametrize(
+    "name", [*FETCHED, "composer", "muspy_dataset wikifonia", "muspy_dataset nmd"]
+)
+@pytest.mark.parametrize("download", [False, True])
+def test_other_midi_files_are_refused_and_left_alone(tmp_path, name, download):
+    if download and name not in ("pop909", "groove2groove"):
+        return
+    root = tmp_path / "my music"
+    (root / "album").mkdir(parents=True)
+    (root / "album/song.mid").touch()
+    before = sorted(tmp_path.rglob("*"))
+    corpus = make(name, root, **({"download": True} if download else {}))
+    if name == "midi_folder":
+        assert [piece.name for piece in corpus.pieces()] == ["album/song.mid"]
+        return
+    with pytest.raises(UserError) as refusal:
+        listed(corpus)
+    assert str(root) in str(refusal.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "file", [f"data/{name}.yaml" for name in NAMES] + ["loader/music.yaml", "loader/examples.yaml"]
+)
+def test_a_setting_has_one_default(file):
+    plain = OmegaConf.load(CONF / file)
+    if "_target_" not in plain:  # it extends another file
+        return
+    parameters = dict(inspect.signature(get_class(plain._target_)).parameters)
+    if file.startswith("loader"):  # some are passed on
+        for passed_on in (StreamDataModule, EncodedCorpus):
+            parameters = {**inspect.signature(passed_on).parameters, **parameters}
+    for name in plain.keys() - {"_target_"}:
+        assert parameters[name].default is inspect.Parameter.empty, name
