@@ -74,13 +74,13 @@ def write_manifest(
         row, marks = describe(continuation, score), []
         if originality:
             known = originality.passages[file]
-            row |= {KNOWN: known.num_notes, SOURCE: known.source()}
-            if known.passage:
-                first, last = known.ticks(score.ticks_per_beat)
-                words = f"{known.num_notes} notes as in {known.passage.source}"
-                marks.append(Mark(prompt_end + first, prompt_end + last, words))
-        beats = prompt.end_tick / TICKS_PER_BEAT
-        rows.append({"file": file, "prompt end": prompt_end, "prompt beats": beats, **row})
+            row |= {KNOWN: known.num_notes, SOURCE: known.words}
+            if known.num_notes:
+                first = prompt_end + round(known.first_beat * score.ticks_per_beat)
+                last = prompt_end + round(known.last_beat * score.ticks_per_beat)
+                marks.append(Mark(first, last, f"{known.num_notes} notes as in {known.source}"))
+        ends = {"prompt end": prompt_end, "prompt beats": prompt.end_tick / TICKS_PER_BEAT}
+        rows.append({"file": file, **ends, **row})
         audio, kind = audio_name(file), "continuation" if prompt.end_tick else "piece"
         measured = (*STYLE_NAMES, KNOWN, SOURCE)
         shown.append(

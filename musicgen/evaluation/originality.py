@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import read_continuation, read_manifest, source_checkpoint
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
-from musicgen.metrics.originality import GRID, Notes, Passage, PassageIndex, passage_notes
+from musicgen.metrics.originality import GRID, Notes, PassageIndex, passage_notes
 from musicgen.midi import Score, find_midi, read
 from musicgen.report.tables import TableRow, write_csv
 from musicgen.text import pluralize
@@ -54,15 +53,13 @@ def originality(inputs: Inputs, out: Path) -> list[TableRow]:
     found, held_out, size = known_passages(data, new, inputs.max_pieces)
     passages = []
     for file, each in found.items():
-        if each.passage is not None:
-            score, end = scores[file]
-            tick = end + each.ticks(score.ticks_per_beat)[0]
-            bar = int(np.searchsorted(score.bar_starts(), tick, side="right"))
-            row = {"piece": file, "notes": each.num_own, "bar": bar, "source_bar": each.source_bar}
-            passages.append(row | asdict(each.passage))
+        score, end = scores[file]
+        tick = end + round(each.first_beat * score.ticks_per_beat)
+        bar = int(np.searchsorted(score.bar_starts(), tick, side="right"))
+        passages.append({"piece": file, "bar": bar, **each._asdict()})
     write_csv(passages, out / "originality_passages.csv")
     file, longest = max(found.items(), key=lambda item: item[1].num_notes)
-    log(f"longest: {longest.num_notes} notes of {file}, as in: {longest.source()}")
+    log(f"longest: {longest.num_notes} notes of {file}, as in: {longest.words}")
     return [
         {"pieces": kind, "size": size, "piece": name, "value": passage.num_notes}
         for kind, some in (("generated", found), ("held-out", held_out))
@@ -70,31 +67,27 @@ def originality(inputs: Inputs, out: Path) -> list[TableRow]:
     ]
 
 
-@dataclass(frozen=True)
-class KnownPassage:
-    """The longest passage that a piece shares with the training set."""
+class KnownPassage(NamedTuple):
+    """The longest passage that a piece shares with the training set; 0 notes without one."""
 
-    num_notes: int  # in it; 0 without one
+    num_notes: int
     num_own: int  # notes of the piece
-    passage: Passage | None = None
-    source_bar: int = 0  # bar of the source, from 1, in which it begins
+    first_beat: float = 0  # of the piece, where the passage's first and its last note begin
+    last_beat: float = 0
+    source: str = ""  # the first training piece that has it
+    source_bar: int = 0  # from 1, in which it begins there
+    transposition: int = 0  # semitones from the source to the piece
+    num_sources: int = 0  # training pieces that have it
 
-    def ticks(self, ticks_per_beat: int) -> tuple[int, int]:
-        """Return where its first and its last note begin, from the beginning of the piece."""
-        assert self.passage is not None
-        edges = self.passage.onset, self.passage.last_onset
-        first, last = (round(edge * ticks_per_beat / GRID) for edge in edges)
-        return first, last
-
-    def source(self) -> str:
-        """Say where it is from, in words."""
-        if (passage := self.passage) is None:
+    @property
+    def words(self) -> str:
+        """Where it is from."""
+        if not self.num_notes:
             return "none"
-        shift = passage.transposition
+        shift = self.transposition
         key = f"{pluralize(abs(shift), 'semitones')} {'higher' if shift > 0 else 'lower'}"
-        text = f"{passage.source} from bar {self.source_bar}, {key if shift else 'in its key'}"
-        others = passage.num_sources - 1
-        return text + (f", and in {others:,} more" if others else "")
+        text = f"{self.source} from bar {self.source_bar}, {key if shift else 'in its key'}"
+        return text + f", and in {self.num_sources - 1:,} more" * (self.num_sources > 1)
 
 
 class KnownPassages(NamedTuple):
@@ -112,7 +105,7 @@ def known_passages(
 
     Args:
         scores: by name.
-        max_held_out: pieces of val and test to use, evenly spaced; None uses all.
+        max_held_out: pieces of val and test to use, evenly spaced; None: all.
     """
     tokenizer, cache = data.tokenizer, data.cache
 
@@ -129,7 +122,16 @@ def known_passages(
         bars = tokenizer.bar_starts(cache[piece], cache.bar_lengths[piece])
         step = passage.source_onset * tokenizer.steps_per_beat / GRID
         bar = int(np.searchsorted(bars, step, side="right"))
-        return KnownPassage(passage.num_notes, len(notes), passage, bar)
+        return KnownPassage(
+            passage.num_notes,
+            len(notes),
+            passage.onset / GRID,
+            passage.last_onset / GRID,
+            passage.source,
+            bar,
+            passage.transposition,
+            passage.num_sources,
+        )
 
     passages = {name: find(passage_notes(scores[name])) for name in track(list(scores), "passages")}
     size = int(np.median([passage.num_own for passage in passages.values()]))

@@ -20,6 +20,7 @@ from musicgen.evaluation.originality import MAX_HELD_OUT, KnownPassages, known_p
 from musicgen.evaluation.position_loss import Losses, in_units, piece_losses, trigram_losses
 from musicgen.evaluation.prompt_files import SPLITS
 from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, Pair
+from musicgen.evaluation.style import anchor_similarities, style_labels
 from musicgen.evaluation.training_data import piece_readers
 from musicgen.evaluation.verdict import (
     BEFORE,
@@ -51,7 +52,6 @@ from musicgen.metrics.part_writing import part_writing
 from musicgen.metrics.position_loss import unit_values
 from musicgen.metrics.scape import structureness
 from musicgen.metrics.style import style_similarity
-from musicgen.metrics.style_anchors import anchor_similarities, style_labels
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score
 from musicgen.report import ReportPiece

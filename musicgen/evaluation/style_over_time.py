@@ -14,8 +14,7 @@ from musicgen.console import track
 from musicgen.errors import UserError
 from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import open_pairs
-from musicgen.evaluation.style import PARTS, piece_rows
-from musicgen.metrics.style_anchors import style_labels
+from musicgen.evaluation.style import PARTS, piece_rows, style_labels
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import TableRow

@@ -59,6 +59,6 @@ def test_copied_music_is_found_with_its_source(run, workplace):
         shutil.copy(song, (workplace / "known"))
     succeed(run("evaluate.py", "metrics=originality", "generated=known", "out=original"))
     rows = list(csv.DictReader((workplace / "original/originality_passages.csv").open()))
-    whole = [row for row in rows if row["notes"] == row["num_notes"]]
+    whole = [row for row in rows if row["num_own"] == row["num_notes"]]
     assert whole
     assert all((row["source"], row["transposition"]) == (row["piece"], "0") for row in whole)

@@ -21,12 +21,11 @@ from musicgen.evaluation.references import (
     pair_files,
     read_manifest,
 )
-from musicgen.evaluation.style import PARTS
+from musicgen.evaluation.style import ANCHORS, PARTS
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation, KeepPrompt
 from musicgen.generation.prompts import make_prompt
 from musicgen.metrics.style import PROFILES
-from musicgen.metrics.style_anchors import ANCHORS
 from musicgen.midi import Score, TimeSignature, Track, loads, notes_from, write
 from musicgen.report.tables import summarise
 from musicgen.tokenization.base import Tokenizer

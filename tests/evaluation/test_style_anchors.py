@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from musicgen.metrics.style_anchors import anchor_similarities, style_labels
+from musicgen.evaluation.style import anchor_similarities, style_labels
 from musicgen.midi import Score, Track, notes_from
 
 LABELS = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "none": ""}
