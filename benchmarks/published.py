@@ -25,12 +25,11 @@ import numpy as np
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from musicgen.checkpoints import run_identity
-from musicgen.cli.datasets import build_examples
+from musicgen.cli.build import build_examples
 from musicgen.files import read_csv
 from musicgen.models import parameter_count
 from musicgen.package_data import CONF
@@ -233,7 +232,7 @@ def figure(metric: str, groups: Sequence[Sequence[Run]], evaluated: Path) -> Fig
 def parameters(job: Job) -> Figure:
     """Count the parameters of a job's model, which needs no run."""
     config = job.compose()
-    model, _ = build_examples(config, partial(instantiate, config.model))
+    _, model, _ = build_examples(config)
     return Figure(parameter_count(model))
 
 

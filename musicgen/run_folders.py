@@ -77,18 +77,16 @@ def has_checkpoint(folder: Path) -> bool:
 def find_run(name: str) -> Path:
     """Return the run folder that `resume=` names; `auto` is the last one started below outputs/.
 
-    Debug runs do not count for `auto`. The run may have been stopped before its first checkpoint.
+    Debug runs do not count for `auto`.
     """
-    if name == "auto":
-        return _newest("run")
-    folder = Path(name).expanduser()
+    folder = _newest("run") if name == "auto" else Path(name).expanduser()
     if folder.name == LAST.name:
         folder = folder.parent.parent
-    startable = (folder / OVERRIDES).is_file() and not has_checkpoint(folder)
-    if not (folder / LAST).is_file() and not startable:
+    if not (folder / LAST).is_file():
         raise UserError(
-            f"resume={name}: {folder} holds no {LAST.as_posix()}; give the folder of a run, "
-            "or resume=auto for the newest"
+            f"resume={name}: {folder} holds no {LAST.as_posix()}; give the folder of a run, or "
+            "resume=auto for the newest; one that stopped before its first checkpoint starts again "
+            f"by its own command with hydra.run.dir={folder}"
         )
     return folder
 

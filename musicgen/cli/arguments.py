@@ -1,4 +1,4 @@
-"""Arguments as Hydra's grammar wants them: paths are quoted, and prompts may be given alone."""
+"""Arguments as Hydra's grammar wants them: paths are quoted, and may be given alone."""
 
 from __future__ import annotations
 
@@ -7,52 +7,31 @@ from pathlib import Path
 
 from musicgen.errors import UserError
 
-# Hydra's grammar rejects commas, brackets, ampersands and sharps, which names of files, regular
-# expressions and keys contain.
 PATHS = frozenset(
     {
-        *("prompt", "checkpoint", "out", "generated", "references", "soundfont"),
-        *("init", "resume"),
-        *(
-            "key",
-            "chords",
-            "keep",
-            "tracks",
-            "data.root",
-            "data.group",
-            "data.exclude",
-            "loader.cache_dir",
-            "paths.data_dir",
-            "paths.output_dir",
-        ),
+        *("prompt", "checkpoint", "out", "generated", "references", "soundfont", "chords", "keep"),
+        *("init", "resume", "data.root", "data.group", "data.exclude", "loader.cache_dir"),
+        *("paths.data_dir", "paths.output_dir"),
     }
 )
+"""Settings whose values may hold commas, brackets and ampersands, which Hydra's grammar rejects."""
 
 
-def is_override(argument: str) -> bool:
-    """Return whether an argument is a setting, not a flag of Hydra or a word after one."""
-    return argument.startswith("~") or ("=" in argument and not argument.startswith("-"))
-
-
-def override_key(override: str) -> str:
-    return override.partition("=")[0]
+def override_key(argument: str) -> str:
+    """Return the setting or group that an argument names; "" for a flag and a word alone."""
+    key, equals, _ = argument.partition("=")
+    is_override = (equals and not key.startswith("-")) or key.startswith("~")
+    return key.lstrip("+~") if is_override else ""
 
 
 def quoted_paths(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with quotes around the values that are paths."""
-    return [
-        f"{key}={quoted(value)}"
-        if equals and key in PATHS and not _is_list(key, value)
-        else argument
-        for argument in arguments
-        for key, equals, value in [argument.partition("=")]
-    ]
-
-
-def _is_list(key: str, value: str) -> bool:
-    """Return whether a value of a key that takes several is a list already."""
-    several = key in ("data.exclude", "keep", "tracks")
-    return several and value.startswith("[") and value.endswith("]")
+    texts = []
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        is_list = key in ("data.exclude", "keep") and value.startswith("[")
+        texts.append(f"{key}={quoted(value)}" if key in PATHS and not is_list else argument)
+    return texts
 
 
 def quoted(value: str) -> str:
@@ -71,16 +50,17 @@ def named_values(arguments: Sequence[str], one: str, several: str) -> list[str]:
     Args:
         one, several: the key of one path, and that of a list of them.
     """
+    flags = [argument.startswith("-") for argument in arguments]
     paths = [
         argument
-        for before, argument in zip(["", *arguments], arguments, strict=False)
-        if not argument.startswith("-") and not before.startswith("-")  # a word after a flag
-        if not is_override(argument) or Path(argument).exists()
+        for argument, is_flag, follows_flag in zip(arguments, flags, [False, *flags], strict=False)
+        if not is_flag and not follows_flag
+        if not override_key(argument) or Path(argument).exists()
     ]
     if not paths:
         return list(arguments)
-    key = one if len(paths) == 1 else several
-    if any(override_key(argument) in (one, several) for argument in arguments):
-        raise UserError(f"{paths[0]}: give paths either alone or with {key}=, not both")
+    if {one, several} & set(map(override_key, arguments)):
+        raise UserError(f"{paths[0]}: give paths either alone or with {one}=, not both")
     value = quoted(paths[0]) if len(paths) == 1 else f"[{','.join(map(quoted, paths))}]"
+    key = one if len(paths) == 1 else several
     return [*(argument for argument in arguments if argument not in paths), f"{key}={value}"]

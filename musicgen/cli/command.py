@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -16,8 +17,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from musicgen.cli.arguments import named_values, quoted_paths
-from musicgen.cli.errors import INTERRUPTED, USER_ERROR, check_composition, one_line_errors
-from musicgen.cli.resume_arguments import resumed_arguments
+from musicgen.cli.errors import INTERRUPTED, USER_ERROR, one_line_errors
+from musicgen.cli.resume import resumed_arguments
 from musicgen.cli.sweeps import in_sweep, isolated_job, log_how_to_continue, run_job
 from musicgen.files import remove_if_empty
 from musicgen.package_data import CONF
@@ -43,7 +44,7 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
             folder = Path(HydraConfig.get().runtime.output_dir)  # Hydra has made it
             ours = nullcontext() if folder == Path.cwd() else remove_if_empty(folder)
             try:
-                with ours, one_line_errors(), isolated_job():
+                with ours, one_line_errors(config_name), isolated_job():
                     return run_job(main, cfg)
             except SystemExit as stop:
                 if in_sweep() and stop.code == INTERRUPTED:
@@ -56,17 +57,17 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
         run_in_hydra = hydra.main(str(CONF), config_name, version_base="1.3")(job)
 
         def run() -> None:
+            os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, and prints none
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             failed.clear()
             OmegaConf.register_new_resolver("run_id", run_id, replace=True)
             OmegaConf.register_new_resolver("job_id", job_id, replace=True)
-            with one_line_errors():
+            with one_line_errors(config_name):
                 arguments = quoted_paths(sys.argv[1:])
                 if config_name in ALONE:
                     arguments = named_values(arguments, *ALONE[config_name])
                 if config_name == "train":
                     arguments = resumed_arguments(arguments)
-                check_composition(config_name, arguments)
                 sys.argv[1:] = arguments
                 run_in_hydra()
             if failed:

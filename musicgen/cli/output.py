@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from musicgen.errors import UserError
@@ -21,25 +22,19 @@ WORK_FOR_THREADS = 1 << 25
 def make_folder(name: str | None, default: str) -> Path:
     """Create the folder `out=name`; null creates a new one in `default`, named by date and time."""
     first = Path(name or f"{default}/{time.strftime('%Y-%m-%d_%H-%M-%S')}").expanduser()
-    folder, number = first, 1
-    while True:
-        try:
-            folder.mkdir(parents=True, exist_ok=bool(name))
-            break
-        except FileExistsError as error:
-            if name:
-                raise _no_folder(folder, error) from None
-            number += 1
-            folder = first.with_name(f"{first.name}_{number}")
-        except OSError as error:
-            raise _no_folder(folder, error) from None
-    if not os.access(folder, os.W_OK):
-        raise UserError(f"out={folder}: cannot be written to; give another folder")
-    return folder
-
-
-def _no_folder(folder: Path, error: OSError) -> UserError:
-    return UserError(f"out={folder}: cannot be created ({error.strerror}); give another folder")
+    numbered = (first.with_name(f"{first.name}_{number}") for number in count(2))
+    folder = first
+    while name is None and folder.exists():
+        folder = next(numbered)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"cannot be created ({error.strerror})"
+    else:
+        if os.access(folder, os.W_OK):
+            return folder
+        problem = "cannot be written to"
+    raise UserError(f"out={folder}: {problem}; give another folder")
 
 
 @contextmanager
@@ -62,14 +57,10 @@ def find_device(name: str) -> str:
     import torch  # slow to import: report errors in arguments first
 
     devices = ["cpu"]
-    if torch.backends.mps.is_available():
-        devices.append("mps")
-    if torch.cuda.is_available():
-        devices.append("cuda")
-    if name == "auto":
-        return devices[-1]
+    devices += ["mps"] if torch.backends.mps.is_available() else []
+    devices += ["cuda"] if torch.cuda.is_available() else []
     check_choice("device", str(name).partition(":")[0], ["auto", *devices])
-    return name
+    return devices[-1] if name == "auto" else name
 
 
 def set_up_cpu(decoded: int | None = None) -> None:

@@ -16,14 +16,13 @@ from musicgen.checkpoints import (
     load_initial,
     read_checkpoint,
 )
-from musicgen.cli.resume_arguments import given_overrides
+from musicgen.cli.resume import given_overrides
 from musicgen.errors import errors_name
 from musicgen.models import Transformer
 from musicgen.package_data import CONF
 
 _GROUPS = {name: f"model.{name}" for name in ("position", "attention", "span")}
-_SECTIONS = ("model", "tokenizer", "sampling")
-_LENGTH = "loader.length"
+_SECTIONS = ("model", "tokenizer", "sampling", "loader")
 
 
 class Source(NamedTuple):
@@ -48,11 +47,7 @@ def read_source(cfg: DictConfig) -> Source | None:
 
 
 def load_source(
-    source: Source,
-    model: Transformer,
-    content: CheckpointContent,
-    *,
-    resume: bool,
+    source: Source, model: Transformer, content: CheckpointContent, *, resume: bool
 ) -> list[str]:
     """Load the weights that a run continues or begins from; return what to tell the user.
 
@@ -61,12 +56,12 @@ def load_source(
     """
     described = source.content.describe(source.path)
     with errors_name(source.path):
-        if resume:
-            changed = load_for_resume(source.checkpoint, content, model)
-            since = f"from step {source.content.steps:,} on: {', '.join(changed)}"
-            return [f"continues {described}", *([since] if changed else [])]
-        note = load_initial(source.checkpoint, content, model)
-    return [f"begins with the weights of {described}", *([note] if note else [])]
+        if not resume:
+            note = load_initial(source.checkpoint, content, model)
+            return [f"begins with the weights of {described}", *([note] if note else [])]
+        changed = load_for_resume(source.checkpoint, content, model)
+    since = f"from step {source.content.steps:,} on: {', '.join(changed)}"
+    return [f"continues {described}", *([since] if changed else [])]
 
 
 def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
@@ -78,20 +73,16 @@ def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
     if sampling := content.config.get("sampling"):
         saved["sampling"] = sampling
     loader = content.config.get("loader")
-    if isinstance(loader, Mapping) and "length" in loader:
-        saved["loader"] = {"length": loader["length"]}
+    length = loader.get("length") if isinstance(loader, Mapping) else None
     check_targets(saved)
-    given = set(_given_settings(cfg))
+    here = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True))
+    adopted = OmegaConf.create({**saved, "loader": {"length": length or cfg.loader.length}})
+    for name in _given_settings(cfg):
+        OmegaConf.update(adopted, name, OmegaConf.select(here, name), merge=False)
     with open_dict(cfg):
-        if "loader" in saved and _LENGTH not in given:
-            OmegaConf.update(cfg, _LENGTH, saved["loader"]["length"])
-        here = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True))
-        merged = OmegaConf.create(saved)
-        for name in given - {_LENGTH}:
-            OmegaConf.update(merged, name, OmegaConf.select(here, name), merge=False)
-        for section in _SECTIONS:
-            if section in merged:
-                cfg[section] = merged[section]
+        cfg.loader.length = adopted.loader.length
+        for section in saved:
+            cfg[section] = adopted[section]
 
 
 def _given_settings(cfg: DictConfig) -> Iterator[str]:
@@ -99,7 +90,8 @@ def _given_settings(cfg: DictConfig) -> Iterator[str]:
     given = [override.lstrip("+~").partition("=") for override in given_overrides()]
     names = [name for name, _, _ in given]
     for name, _, value in given:
-        names += _experiment_settings(value) if name == "experiment" else []
+        if name == "experiment" and value != "null":
+            names += _experiment_settings(value)
     for name in names:
         if name == "task":
             yield from ("tokenizer", "sampling")
@@ -107,7 +99,7 @@ def _given_settings(cfg: DictConfig) -> Iterator[str]:
             yield from (f"model.{key}" for key in cfg.model if key not in _GROUPS)
         elif name in _GROUPS:
             yield _GROUPS[name]
-        elif name == _LENGTH or name.partition(".")[0] in _SECTIONS:
+        elif name.partition(".")[0] in _SECTIONS:
             yield name
 
 
@@ -120,6 +112,6 @@ def _experiment_settings(name: str) -> list[str]:
             names += [group.partition("/")[2] for group in entry]  # "override /optimizer"
         elif entry != "_self_":
             names += _experiment_settings(entry)
-    for section in (*_SECTIONS, "loader"):
+    for section in _SECTIONS:
         names += [f"{section}.{key}" for key in file.get(section, {})]
     return names

@@ -16,13 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict, read_write
 
 from musicgen.cli.arguments import quoted
-from musicgen.cli.resume_arguments import given_overrides
+from musicgen.cli.resume import given_overrides, stored_overrides
 from musicgen.console import log
 from musicgen.files import write_text
 from musicgen.run_folders import LAST, OVERRIDES
@@ -39,8 +38,8 @@ def run_job(main: Callable[[DictConfig], Any], cfg: DictConfig) -> Any:
     if not in_sweep() or "resume" not in cfg:
         return main(cfg)
     folder = Path(HydraConfig.get().runtime.output_dir)
-    stored = folder / OVERRIDES
-    if stored.is_file() and yaml.safe_load(stored.read_text("utf-8")) == given_overrides():
+    stored = stored_overrides(folder) if (folder / OVERRIDES).is_file() else []
+    if [str(each.input_line) for each in stored] == given_overrides():
         if (folder / FINISHED).is_file():
             log(f"{folder}: finished before")
             return json.loads((folder / FINISHED).read_text(encoding="utf-8"))["score"]

@@ -7,7 +7,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from musicgen.cli.datasets import build_data
+from musicgen.cli.build import build_data
 from musicgen.cli.errors import describe
 from musicgen.data.corpora import Corpus
 from musicgen.data.loading import MusicDataModule

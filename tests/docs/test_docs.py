@@ -13,7 +13,7 @@ import yaml
 
 from benchmarks.published import choices
 from docs.settings import COMMANDS, groups, reference
-from musicgen.cli.arguments import is_override, quoted_paths
+from musicgen.cli.arguments import override_key, quoted_paths
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -71,7 +71,7 @@ def commands():
 @pytest.mark.slow
 @pytest.mark.parametrize(("script", "arguments"), commands())
 def test_every_command_composes(config, script, arguments):
-    given = [choices(x) for x in quoted_paths(arguments) if is_override(x)]
+    given = [choices(x) for x in quoted_paths(arguments) if override_key(x)]
     assert len(max(given, default=[""], key=len)) == 1 or "-m" in arguments  # a sweep
     for i in (0, -1):
         jobs = (texts[i] for texts in given if not texts[i].startswith("hydra"))

@@ -7,6 +7,7 @@ import os
 import runpy
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +54,9 @@ def call_here(
         runpy.run_path(str(ROOT / script), run_name="__main__")
     except SystemExit as stop:
         status = stop.code
+    except Exception:
+        traceback.print_exc()
+        status = 1
     out, err = capsys.readouterr()
     return subprocess.CompletedProcess(sys.argv, int(status or 0), out, err)
 

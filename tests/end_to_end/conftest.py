@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,12 @@ import pytest
 from tests.end_to_end.command_line import SHORT, TINY, call, call_here
 
 SPE = ("position=sine_spe", "attention=favor")  # one kernel, by SPE
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _heed_ctrl_c() -> None:
+    """Children inherit an ignored SIGINT, such as a background job's, but not a handled one."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -143,15 +143,12 @@ def test_a_run_without_a_checkpoint_starts_again(here, workplace):
     death = AtHook(0, "on_train_batch_end")
     assert train(workplace, *arguments, in_folder, death=death) == -signal.SIGKILL
     assert not list(run.glob("checkpoints/*"))
-    for again in (["resume=auto"], [*arguments, in_folder]):
-        shutil.rmtree(run / "checkpoints", ignore_errors=True)
-        done = succeed(here(workplace, "train.py", *again))
-        assert "outputs/cut/run: stopped before its first checkpoint; it starts again" in (
-            done.stderr
-        )
-        assert (run / "checkpoints/best.ckpt").is_file()
-        steps = [line.split(",")[1] for line in (run / "metrics.csv").read_text().splitlines()[1:]]
-        assert len(set(steps)) == len(steps)
+    refused = here(workplace, "train.py", "resume=auto")
+    assert_one_line(refused, "starts again by its own command with hydra.run.dir=outputs/cut/run")
+    succeed(here(workplace, "train.py", *arguments, in_folder))
+    assert (run / "checkpoints/best.ckpt").is_file()
+    steps = [line.split(",")[1] for line in (run / "metrics.csv").read_text().splitlines()[1:]]
+    assert len(set(steps)) == len(steps)
     refused = here(workplace, "train.py", *arguments, in_folder)
     assert_one_line(refused, "holds another run; continue it with resume=")
     shutil.rmtree(run)
@@ -200,7 +197,11 @@ def test_init_begins_a_new_run_from_another_ones_weights(here, workplace):
     # The weights that it began with are those of the other run: two steps change them little.
     pairs = zip(load(first).model.parameters(), load(second).model.parameters(), strict=True)
     assert max(float((a - b).detach().abs().max()) for a, b in pairs) < 0.01
-    succeed(here(workplace, "train.py", "resume=auto", "trainer.max_steps=3"))
+    again = here(workplace, "train.py", "resume=auto", "trainer.max_steps=3")
+    assert_one_line(again, "data.root is missing")
+    assert "data.root='own midi'" in again.stderr
+    root = "data.root=own midi"
+    succeed(here(workplace, "train.py", "resume=auto", "trainer.max_steps=3", root))
     resumed = load(second / "checkpoints/last.ckpt").content
     assert resumed.model == new.model
     assert resumed.config["init"] == new.config["init"] == f"{first}/checkpoints/best.ckpt"

@@ -11,7 +11,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from benchmarks.pretrained import MAX_MEGABYTES, MODELS
-from musicgen.cli.datasets import build_data
+from musicgen.cli.build import build_data
 from musicgen.models.transformer import parameter_count
 
 

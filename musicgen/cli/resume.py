@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -12,29 +12,31 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import OverrideParseException
-from omegaconf import OmegaConf
 
 from musicgen.cli.arguments import override_key, quoted
 from musicgen.cli.output import command
+from musicgen.console import warn
 from musicgen.errors import UserError
-from musicgen.files import write_text
 from musicgen.package_data import CONF
 from musicgen.run_folders import LAST, OVERRIDES, find_run
 
-# Settings that name a file or folder to write to.
-_WRITES = re.compile(r"(path|dir|folder|filename)$|^logger\.\w+\.(name|version)$|^data\.download$")
+# Settings that name a place to read from or to write to.
+_PLACES = re.compile(
+    r"(path|dir|folder|filename|root)$|^init$|^logger\.\w+\.(name|version)$|^data\.download$"
+)
 
 
 def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     """Replace `resume=RUN` by the run's own arguments, its folder and its last checkpoint.
 
-    A run that was stopped before its first checkpoint starts again.
+    The folder may be a stranger's: places and objects are those of this machine's defaults and of
+    the command line.
     """
     given = {override_key(argument): argument.partition("=")[2] for argument in arguments}
     name = given.pop("resume", "").strip("'\"")
     if name in ("", "null"):
         return list(arguments)
-    if {"-m", "--multirun", "hparams_search"} & given.keys():
+    if "hparams_search" in given or {"-m", "--multirun"} & set(arguments):
         raise UserError(
             "resume continues one run; a sweep goes on by its own command with "
             "hydra.sweep.dir=FOLDER"
@@ -50,23 +52,37 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
             raise UserError(
                 f"{path}: a link out of the run's folder, where it would write; remove it"
             )
-    # The run may have been moved since; and what its weights began from is no longer needed.
-    begun = (folder / LAST).is_file()
-    left_out = {key.lstrip("+~") for key in given} | {"paths.output_dir"}
-    if begun:
-        left_out.add("init")
+    stored = [each for each in stored_overrides(folder) if each.key_or_group not in given]
+    places = [str(each.input_line) for each in stored if not _is_plain(each)]
+    places = [text for text in places if override_key(text) not in ("init", "paths.output_dir")]
+    if places and "hydra.run.dir" not in given:  # which Lightning gives to further processes
+        warn(f"not taken from {folder}, give it again if it matters: {', '.join(places)}")
     return [
-        *stored_overrides(folder / OVERRIDES, left_out),
+        *(str(each.input_line) for each in stored if _is_plain(each)),
         *(argument for argument in arguments if override_key(argument) != "resume"),
-        *([f"resume={quoted(str(folder / LAST))}"] if begun else []),
+        f"resume={quoted(str(folder / LAST))}",
         f"hydra.run.dir={quoted(str(folder))}",
     ]
 
 
-def save_overrides(folder: Path) -> None:
-    """Write the command line's overrides for `resume=`."""
-    if HydraConfig.initialized():
-        write_text(folder / OVERRIDES, OmegaConf.to_yaml(given_overrides()))
+def stored_overrides(folder: Path) -> list[Override]:
+    """Read the arguments that a run's folder stores.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    path = folder / OVERRIDES
+    try:
+        texts = yaml.safe_load(path.read_text(encoding="utf-8")) or []
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("not a list of texts")
+        return OverridesParser.create().parse_overrides(texts)
+    except (OSError, ValueError, yaml.YAMLError, OverrideParseException) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"{path}: the run's arguments cannot be read ({reason}); copy runs with their hidden "
+            "folders"
+        ) from None
 
 
 def given_overrides() -> list[str]:
@@ -77,44 +93,17 @@ def given_overrides() -> list[str]:
 
 
 def resume_command(folder: Path) -> str:
-    """Return the command that continues a run, with what `stored_overrides` refuses."""
+    """Return the command that continues a run, with what is not taken from its folder."""
     parsed = OverridesParser.create().parse_overrides(given_overrides())
-    repeated = [str(override.input_line) for override in parsed if not _is_plain(override)]
+    repeated = [str(each.input_line) for each in parsed if not _is_plain(each)]
+    repeated = [text for text in repeated if override_key(text) != "init"]
     return f"{command('train')} resume={shlex.join([str(folder), *repeated])}"
 
 
-def stored_overrides(path: Path, left_out: Collection[str]) -> list[str]:
-    """Read the overrides that `save_overrides` wrote, except those whose keys are left out.
-
-    Raises:
-        UserError: the file is missing, or holds more than plain settings, see `_is_plain`.
-    """
-    try:
-        texts = yaml.safe_load(path.read_text(encoding="utf-8")) or []
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError("not a list of texts")
-        parsed = OverridesParser.create().parse_overrides(texts)
-    except (OSError, ValueError, yaml.YAMLError, OverrideParseException) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(
-            f"{path}: the run's arguments cannot be read ({reason}); copy runs with their hidden "
-            "folders"
-        ) from None
-    kept = [override for override in parsed if override.key_or_group not in left_out]
-    for override in kept:
-        if not _is_plain(override):
-            raise UserError(
-                f"{path}: {override.input_line!r} is refused, as it may run code or write "
-                "elsewhere; if you trust it, repeat it on the command line"
-            )
-    return [str(override.input_line) for override in kept]
-
-
 def _is_plain(override: Override) -> bool:
-    """Return whether an override, maybe of a stranger's run, is safe.
+    """Return whether an override is a choice that conf/ has, or a value that is no place or object.
 
-    It is a choice that conf/ has, or a value that is neither an object nor a resolver's, and that
-    names no place to write to.
+    Objects, which may be of any class, are dictionaries; resolvers may read anything.
     """
     key = override.key_or_group
     if override.is_sweep_override() or override.package or key.startswith(("hydra", "resume")):
@@ -125,7 +114,7 @@ def _is_plain(override: Override) -> bool:
         return value is None or (choice.is_file() and choice.is_relative_to(CONF.resolve()))
     values = value if isinstance(value, list) else [value]
     return not (
-        _WRITES.search(key)
+        _PLACES.search(key)
         or any(name.startswith("_") for name in key.split("."))
         or any(isinstance(value, list | dict) or "${" in str(value) for value in values)
     )
