@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,13 +20,14 @@ from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.runs import Compared, compared_models
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
+from musicgen.metrics.bars import bar_similarities, new_and_returning_bars
 from musicgen.metrics.ngram import InterpolatedTrigram
 from musicgen.metrics.position_loss import (
     LossSummary,
     length_summaries,
     loss_curve,
     mean_prediction_losses,
-    unit_summary,
+    unit_values,
 )
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
@@ -45,18 +47,22 @@ from musicgen.validation import check_float, check_int
 
 Losses = list[NDArray[np.float64]]  # of pieces: [draws, L] of a run, [seeds, draws, L] of a group
 TRIGRAM = "trigram"
-UNITS = ("note", "bar")
+UNITS = ("note", "bar", "token of new bars", "token of returning bars")
 
 
-@dataclass(frozen=True)
-class Result:
-    """The losses of a run, or of several that differ in their seeds alone."""
+class Result(NamedTuple):
+    """The losses of a run, or of several that differ in their seeds alone.
+
+    Attributes:
+        R: SPE's realizations in evaluation, or `exact`; None without.
+        length: the furthest position.
+    """
 
     run: str
-    realizations: int | str | None  # SPE's R in evaluation, or `exact`; None without
+    R: int | str | None
     losses: Losses
     training_length: int
-    length: int  # the furthest position
+    length: int
 
 
 def position_loss(
@@ -99,26 +105,23 @@ def position_loss(
         losses = piece_losses(model, data, indices, length, inputs.seed, each.name, **settings)
         runs.append(Result(each.run, each.realizations, losses, model.training_length, length))
     losses = trigram_losses(data, indices, lengths[0], transpositions)
-    trigram = Result(TRIGRAM, None, losses, runs[0].training_length, lengths[0])
-    results = [*_by_group(runs), trigram]
-    rows = _rows(results, data, indices, inputs.seed)
-    curves = [_curve(each, trigram.training_length) for each in results]
-    grid = _by_realizations(compared, rows)
-    plot_loss_curves(curves, out / "position_loss.png", training_length=trigram.training_length)
+    first = runs[0]._replace(run=TRIGRAM, R=None, losses=losses)
+    results = [*_pooled(runs), first]
+    parts = partial(_rows, data=data, indices=indices, seed=inputs.seed)
+    rows = [row for result in results for row in parts(result)]
+    bucket = max(1, first.training_length // 16)
+    curves = [_curve(result, bucket) for result in results]
+    plot_loss_curves(curves, out / "position_loss.png", training_length=first.training_length)
     write_latex(_published_form(rows), out / "position_loss.tex")
+    grid = _by_realizations(compared, rows)
     if len({row["R in evaluation"] for row in grid}) > 1:
         write_csv(grid, out / "realizations.csv")
         plot_realizations(grid, out / "realizations.png")
-    each_run = [
-        {
-            "checkpoint": each.checkpoint,
-            "name": each.name,
-            "seed": each.model.content.config.get("seed"),
-            **_curve(run, trigram.training_length),
-            "rows": _rows([run], data, indices, inputs.seed),
-        }
-        for each, run in zip(compared, runs, strict=True)
-    ]
+    each_run = []
+    for each, run in zip(compared, runs, strict=True):
+        names = {"checkpoint": each.checkpoint, "name": each.name}
+        seed = each.model.content.config.get("seed")
+        each_run.append({**names, "seed": seed, **_curve(run, bucket), "rows": parts(run)})
     content = {"rows": rows, "curves": curves, "realizations": grid, "runs": each_run}
     write_json(content, out / "position_loss.json")
     return rows
@@ -185,81 +188,82 @@ def _in_keys(
         yield data.tokenizer.transpose(piece, semitones)
 
 
-def _by_group(runs: Sequence[Result]) -> list[Result]:
+def _pooled(runs: Sequence[Result]) -> list[Result]:
     """Return the losses of runs that differ in their seeds alone: [seeds, draws, L] a piece."""
     groups: dict[tuple[Any, Any], list[Result]] = {}
     for run in runs:
-        groups.setdefault((run.run, run.realizations), []).append(run)
+        groups.setdefault((run.run, run.R), []).append(run)
     return [
-        replace(
-            group[0],
-            losses=[np.stack(piece) for piece in zip(*(r.losses for r in group), strict=True)],
+        group[0]._replace(
+            losses=[np.stack(piece) for piece in zip(*(run.losses for run in group), strict=True)]
         )
         for group in groups.values()
     ]
 
 
-def _rows(
-    results: Sequence[Result], data: EncodedCorpus, indices: Sequence[int], seed: int
-) -> list[TableRow]:
-    """Return a row for each result and range of positions, and its nats per note and per bar."""
-    rows = []
-    for each in results:
-        factors = tuple(f for f in (1.5, 2.0, 4.0) if f * each.training_length <= each.length)
-        parts = length_summaries(each.losses, each.training_length, factors, seed=seed)
-        parts |= _by_unit(each, data, indices, seed)
-        names = {"run": each.run, "R": each.realizations}
-        rows += [{**names, "part": part, **asdict(found)} for part, found in parts.items()]
-    return rows
-
-
-def _by_unit(
-    result: Result, data: EncodedCorpus, indices: Sequence[int], seed: int
-) -> dict[str, LossSummary]:
-    """Return the nats per note and per bar, over all tokens that are read.
-
-    The notes are those of `Tokenizer.num_notes`. The end token belongs to none, nor to a bar.
-    """
-    counts = {unit: in_units(result.losses, data, indices, result.length, unit) for unit in UNITS}
-    return {f"nats per {unit}": unit_summary(*found, seed=seed) for unit, found in counts.items()}
+def _rows(result: Result, data: EncodedCorpus, indices: Sequence[int], seed: int) -> list[TableRow]:
+    """Return a row for each range of positions, and for each unit of all tokens that are read."""
+    length, trained = result.length, result.training_length
+    factors = [factor for factor in (1.5, 2.0, 4.0) if factor * trained <= length]
+    parts = length_summaries(result.losses, trained, factors, seed=seed)
+    for unit in UNITS:
+        values = unit_values(*in_units(result.losses, data, indices, length, unit))
+        parts[f"nats per {unit}"] = LossSummary.of_runs(values, seed=seed)
+    names = {"run": result.run, "R": result.R}
+    return [{**names, "part": part, **asdict(summary)} for part, summary in parts.items()]
 
 
 def in_units(
     losses: Losses, data: EncodedCorpus, indices: Sequence[int], length: int, unit: str
 ) -> tuple[Losses, list[int]]:
-    """Return the losses without those of end tokens, and the number of notes or bars in each piece.
+    """Return the losses of tokens that belong to units, and the number of units in each piece.
+
+    The notes are those of `Tokenizer.num_notes`. End tokens belong to none, nor to a bar. Bars that
+    return are like one at least `MIN_LAG` bars earlier, and new ones like no earlier bar.
 
     Args:
         length: the furthest position.
-        unit: note or bar.
+        unit: of `UNITS`.
     """
     tokenizer, cache = data.tokenizer, data.cache
-    pieces = [tokenizer.until_end(cache[i][: length + 1]) for i in indices]
-    kept = [x[..., : len(piece) - 1] for x, piece in zip(losses, pieces, strict=True)]
-    if unit == "note":
-        return kept, [tokenizer.num_notes(piece) for piece in pieces]
-    bar_lengths = [cache.bar_lengths[i] for i in indices]
-    bars = [len(tokenizer.bar_starts(*x)) for x in zip(pieces, bar_lengths, strict=True)]
-    return kept, bars
+    kept, counts = [], []
+    for i, nats in zip(indices, losses, strict=True):
+        bar_length = cache.bar_lengths[i]
+        piece = tokenizer.until_end(cache[i][: length + 1])
+        flags = np.ones(len(piece) - 1, bool)
+        if unit.startswith("token"):
+            events = tokenizer.coordinates(piece, ("bar", "beat", "pitch"), bar_length=bar_length)
+            notes = events[np.isin(piece, [*tokenizer.pitch_tokens()])]
+            bars = events[1:, 0]
+            similarities = bar_similarities(notes, int(bars.max(initial=0)) + 1)
+            new, returning = new_and_returning_bars(similarities)
+            flags = (new if "new" in unit else returning)[bars]
+        kept.append(nats[..., : len(flags)][..., flags])
+        if unit == "note":
+            counts.append(tokenizer.num_notes(piece))
+        elif unit == "bar":
+            counts.append(len(tokenizer.bar_starts(piece, bar_length)))
+        else:
+            counts.append(int(flags.sum()))
+    return kept, counts
 
 
-def _curve(result: Result, training_length: int) -> TableRow:
-    """Return the loss by position: plain lists, beside the names of the result."""
-    curve = loss_curve(result.losses, max(1, training_length // 16))
-    arrays = {name: values.tolist() for name, values in curve._asdict().items()}
-    return {"run": result.run, "R": result.realizations, **arrays}
+def _curve(result: Result, bucket: int) -> TableRow:
+    """Return the loss by position: plain lists, with the names of the result."""
+    curve = loss_curve(result.losses, bucket)._asdict()
+    return {"run": result.run, "R": result.R, **{name: x.tolist() for name, x in curve.items()}}
 
 
 def _by_realizations(compared: Sequence[Compared], rows: list[TableRow]) -> list[TableRow]:
     """Return a row for each group with SPE: R in training and evaluation, and mean losses."""
     trained = {each.run: each.trained_realizations for each in reversed(compared)}
-    of_spe = [
+    cells = [
         {**row, "R in training": trained[row["run"]], "R in evaluation": row["R"]}
         for row in rows
         if row["R"] is not None
     ]
-    keys = ("run", "R in training", "R in evaluation")
-    return pivot(of_spe, keys, "part", lambda row: row["mean"])
+    index = ("run", "R in training", "R in evaluation")
+    return pivot(cells, index, "part", lambda row: row["mean"])
 
 
 def _published_form(rows: list[TableRow]) -> list[TableRow]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +21,9 @@ NUM_LAGS = 40
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 Events = NDArray[np.int64]
 """A bar, from 0, and numbers that say what begins there, a row for each event: [N, 1 + columns]."""
-
-
-class Return(NamedTuple):
-    """Bars from `first` on, from 0, that are like those from `source` on."""
-
-    first: int
-    source: int
-    num_bars: int
 
 
 def bars_and_steps(score: Score, notes: NoteArray) -> tuple[IntArray, IntArray]:
@@ -84,55 +76,23 @@ def bars_recalled(similarities: FloatArray, first: int = 0) -> float:
         similarities: of `bar_similarities`.
         first: earlier bars, such as a prompt's, may return, and are not counted themselves.
     """
-    like = np.logical_or.reduce(np.tril(similarities >= ALIKE, -MIN_LAG), axis=1)
+    returning = new_and_returning_bars(similarities)[1]
     filled = ~np.isnan(similarities.diagonal())
-    return mean_of_valid(like[first:][filled[first:]].astype(float))
+    return mean_of_valid(returning[first:][filled[first:]].astype(float))
 
 
-def find_returns(similarities: FloatArray, first: int = 0, limit: int = 5) -> list[Return]:
-    """Return the passages that return, at least `MIN_LAG` bars later, the longest first.
+def new_and_returning_bars(similarities: FloatArray) -> tuple[BoolArray, BoolArray]:
+    """Return which bars are like no earlier bar, and which like one `MIN_LAG` bars earlier or more.
 
-    A bar belongs to one return at most; of equally long ones the earliest counts, and the earliest
-    source of it.
-
-    Args:
-        similarities: of `bar_similarities`.
-        first: earlier bars, such as a prompt's, are sources only.
-        limit: the number of returns.
-    """
-    like = np.tril(similarities >= ALIKE, -MIN_LAG)
-    like[:first] = False
-    found: list[Return] = []
-    while len(found) < limit and like.any():
-        lengths = np.zeros_like(like, np.int64)  # of the run of like bars that ends at a pair
-        for n in range(1, len(like)):
-            lengths[n, 1:] = (lengths[n - 1, :-1] + 1) * like[n, 1:]
-            lengths[n, 0] = like[n, 0]
-        last, source = np.unravel_index(lengths.argmax(), lengths.shape)
-        length = int(lengths[last, source])
-        found.append(Return(int(last) - length + 1, int(source) - length + 1, length))
-        like[found[-1].first : last + 1] = False
-    return found
-
-
-def kinds_of_bars(similarities: FloatArray, lags: Sequence[int]) -> dict[str, NDArray[np.bool_]]:
-    """Return which bars are new, which return after each lag, and which are the first four.
-
-    A bar is new if no earlier bar is like it. Empty bars are of neither kind.
+    Empty bars are neither. [num_bars], [num_bars]
 
     Args:
         similarities: of `bar_similarities`.
-        lags: in bars, >= 1.
-
-    Returns:
-        By the kind's name, a flag for each bar: [num_bars].
     """
     like = similarities >= ALIKE
     filled = ~np.isnan(similarities.diagonal())
-    kinds = {"new bars": filled & ~np.logical_or.reduce(np.tril(like, -1), axis=1)}
-    for lag in lags:
-        kinds[f"return {lag}"] = np.pad(like.diagonal(-lag), (min(lag, len(like)), 0))
-    return {**kinds, "bars 1–4": np.arange(len(like)) < 4}
+    new = filled & ~np.tril(like, -1).any(axis=1)
+    return new, filled & np.tril(like, -MIN_LAG).any(axis=1)
 
 
 def similarities_by_lag(pieces: Iterable[tuple[Events, int]]) -> FloatArray:

@@ -130,18 +130,6 @@ def length_summaries(
     return summaries
 
 
-def unit_summary(
-    losses: Sequence[FloatArray], counts: Sequence[int], *, seed: int = 0
-) -> LossSummary:
-    """Summarise the nats per unit, see `unit_values`.
-
-    Args:
-        losses, counts: as for `unit_values`.
-        seed: of the bootstrap interval.
-    """
-    return LossSummary.of_runs(unit_values(losses, counts), seed=seed)
-
-
 def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> NDArray[np.float64]:
     """Return the nats per unit: the sum over all pieces, divided by the number of units in them.
 

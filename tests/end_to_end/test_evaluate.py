@@ -13,8 +13,9 @@ import torch
 from musicgen import load
 from musicgen.checkpoints import run_identity
 from musicgen.composer import compose_pop
-from musicgen.evaluation.position_loss import position_losses
+from musicgen.evaluation.position_loss import UNITS, position_losses
 from musicgen.evaluation.training_data import open_training_data
+from musicgen.metrics.bars import bar_notes, bar_similarities, new_and_returning_bars
 from musicgen.metrics.ngram import InterpolatedTrigram
 from musicgen.midi import write
 from musicgen.models.position_kernels import position_kernels
@@ -218,15 +219,17 @@ def test_several_runs_and_numbers_of_realizations(here, workplace):
     assert [(row["R"], row["part"]) for row in rows if row["run"] == "copy.ckpt"] == [
         (number, part)
         for number in ("4", "exact")
-        for part in (*parts, "nats per note", "nats per bar")
+        for part in (*parts, *(f"nats per {unit}" for unit in UNITS))
     ]
-    assert len(rows) == 5 * 6
+    assert len(rows) == 5 * 8
     for row in rows:
+        if row["n"] == "0":  # no bar returns in so few tokens
+            continue
         noisy = row["R"] == "4"
         assert row["draws"] == ("2" if noisy else "1")
         assert (float(row["draw_std"]) > 0) if noisy else (row["draw_std"] == "")
     content = json.loads((workplace / "grid/position_loss.json").read_text())
-    assert len(content["rows"]) == 30
+    assert len(content["rows"]) == 5 * 8
     grid = list(csv.DictReader((workplace / "grid/realizations.csv").open()))
     numbers = [(row["R in training"], row["R in evaluation"]) for row in grid]
     assert numbers == 2 * [("64", "4"), ("64", "exact")]
@@ -275,6 +278,16 @@ def test_predictions_averaged_over_keys(here, workplace):
     rows = list(csv.DictReader((workplace / "keys/position_loss.csv").open()))
     (row,) = [row for row in rows if (row["run"], row["part"]) == ("model", "trained")]
     assert float(row["mean"]) == pytest.approx(-np.log(p).mean(), rel=1e-5)
+    # Of the units: the losses of tokens in bars that are new, and in those that return.
+    bars = np.cumsum(tokens == tokens[0])[1:] - 1  # REMI begins with Bar
+    score = bar_notes(model.tokenizer.decode(tokens))[:, :3]
+    new, returning = new_and_returning_bars(bar_similarities(score, int(bars.max()) + 1))
+    for unit, flags in (("new", new[bars]), ("returning", returning[bars])):
+        (row,) = [
+            r for r in rows if (r["run"], r["part"]) == ("model", f"nats per token of {unit} bars")
+        ]
+        expected = -np.log(p).mean(0)[flags].mean() if flags.any() else np.nan
+        assert float(row["mean"] or "nan") == pytest.approx(expected, rel=1e-5, nan_ok=True)
     trigram = InterpolatedTrigram(len(model.tokenizer.vocabulary))
     trigram.fit([data.cache[i] for i in data.split("train")])
     moved = [model.tokenizer.transpose(tokens, shift) for shift in (-1, 0, 1)]
@@ -328,7 +341,7 @@ def test_runs_that_differ_in_their_seeds_are_one_row(here, workplace, monkeypatc
         (row["run"], row["part"]): row
         for row in csv.DictReader((workplace / "seeds/position_loss.csv").open())
     }
-    assert len(rows) == 3 * 6  # two groups and the trigram model; ranges, notes and bars
+    assert len(rows) == 3 * 8  # two groups and the trigram model; ranges and units
     pooled = rows["SineSPE", "extrapolated 4x"]
     assert (pooled["seeds"], pooled["draws"]) == ("2", "2")
     content = json.loads((workplace / "seeds/position_loss.json").read_text())

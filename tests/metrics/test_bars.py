@@ -11,9 +11,8 @@ from musicgen.metrics.bars import (
     bar_notes,
     bar_similarities,
     bars_recalled,
-    find_returns,
     join_bars,
-    kinds_of_bars,
+    new_and_returning_bars,
     piece_similarity_errors,
     similarities_by_lag,
     similarity_error,
@@ -73,31 +72,11 @@ def test_measures_match_a_loop_over_pairs(rows, first):
     expected = np.mean(like) if counted else np.nan
     assert bars_recalled(found, first) == pytest.approx(expected, nan_ok=True)
 
-    kinds = kinds_of_bars(found, [2, 20])
+    new, returning = new_and_returning_bars(found)
     old = [any(pairs.get((m, n), 0) >= 0.8 for m in range(n)) for n in range(12)]
-    assert kinds["new bars"].tolist() == [bool(sets[n]) and not old[n] for n in range(12)]
-    assert kinds["return 2"].tolist() == [pairs.get((n - 2, n), 0) >= 0.8 for n in range(12)]
-    assert not kinds["return 20"].any()
-    assert kinds["bars 1–4"].tolist() == [n < 4 for n in range(12)]
-
-    open_bars = set(range(first, 12))
-    for number in range(4):
-        runs = [
-            (length, -n, -m)
-            for m, n in pairs
-            for length in range(1, 12)
-            if n - m >= 4
-            and all(
-                n + i in open_bars and pairs.get((m + i, n + i), 0) >= 0.8 for i in range(length)
-            )
-        ]
-        returns = find_returns(found, first, limit=number + 1)
-        assert len(returns) == min(number + 1, number + bool(runs))
-        if not runs:
-            break
-        length, n, m = max(runs)
-        assert (-n, -m, length) in returns
-        open_bars -= set(range(-n, -n + length))
+    assert new.tolist() == [bool(sets[n]) and not old[n] for n in range(12)]
+    like = [any(pairs.get((m, n), 0) >= 0.8 for m in range(n - 3)) for n in range(12)]
+    assert returning.tolist() == like
 
     rows = [*rows, (11, 9, 9)]  # the last bar, so that 12 are known without their number
     sets, pairs = by_pairs(rows)
