@@ -30,11 +30,8 @@ from musicgen.evaluation.verdict import (
     KEY_SHARE,
     NATS,
     ORIGINALS,
-    OTHERS,
-    OWN,
     RECALLED,
     RECITED,
-    SIMILARITY_ERROR,
     TRAINING,
     TRIGRAM,
 )
@@ -44,7 +41,7 @@ from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
-from musicgen.metrics.bars import Events, bar_similarities, bars_recalled, piece_similarity_errors
+from musicgen.metrics.bars import bar_similarities, bars_recalled
 from musicgen.metrics.differences import Values
 from musicgen.metrics.key import in_key_share
 from musicgen.metrics.originality import PassageIndex, passage_notes
@@ -60,10 +57,9 @@ from musicgen.tokenization.base import TICKS_PER_BEAT
 
 PROMPT_BARS = 4
 FEW_HELD_OUT = 12  # pieces; of fewer, validation pieces are used beside test pieces
-TOKENS = 4  # in a continuation's bars, at most so many times as in those of the longest prompt
-WITHIN, BEYOND = "nats a token, trained length", "nats a token, beyond it"
-KEPT = 0.95  # share of the notes that a tokenizer must represent
 FEW = 6  # pieces, with fewer of which no permutation test can reach p < .05
+TOKENS = 4  # in a continuation's bars, at most so many times as in those of the longest prompt
+KEPT = 0.95  # share of the notes that a tokenizer must represent
 _VOICES = ("out_of_range", "crossed", "parallel_fifths", "parallel_octaves", "melody_fit")
 
 
@@ -136,7 +132,7 @@ def run_figures(
         split, pieces: as of `held_out`; pieces of several runs may be those that all have.
     """
     notices: list[str] = []
-    # The same music again, such as of a folder with copies of one piece, tells nothing.
+    # The same music again, as in a folder with copies of one piece, tells nothing.
     pieces = list({data.cache[i].tobytes(): i for i in reversed(pieces)}.values())[::-1]
     start = _start(model, notices)
     prompts, others, seen = _prompts(model, data, pieces, sizes.num_prompts)
@@ -147,25 +143,26 @@ def run_figures(
     done, after_training = done[: len(prompts)], done[len(prompts) :]
     known = known_passages(data, {c.prompt.name: c.new_score for c in done}, MAX_HELD_OUT)
     shown = _write(model, done, request, split, out, known)
-    lines, curves = _loss_lines(model, start, data, pieces, sizes, seed, split)
-    music = list(_music_lines(done, others, seen))
+    lines, curves = _loss_lines(model, start, data, split, pieces, sizes, seed)
+    wholes = {prompt.name: prompt.piece for prompt in (*prompts, *others, *seen)}
+    music = list(_music_lines(done, wholes))
     lines += [*music, Line(RECITED, _recited(after_training), HELD_OUT, _recited(done))]
-    if known.held_out:
-        lengths, unheard = (
-            {name: float(passage.num_notes) for name, passage in passages.items()}
-            for passages in (known.passages, known.held_out)
-        )
-        lines.append(Line(KNOWN, lengths, HELD_OUT, unheard))
+    lengths, unheard = (
+        {name: float(passage.num_notes) for name, passage in passages.items()}
+        for passages in (known.passages, known.held_out)
+    )
+    lines.append(Line(KNOWN, lengths, HELD_OUT, unheard))
     if start is not None:
         before = _continue(start, prompts, request)
         _write(start, before, request, split, out.with_name("before"), None)
-        old = {line.measure: line.values for line in _music_lines(before, others, seen)}
         new = {line.measure: line.values for line in music}
+        old = {line.measure: line.values for line in _music_lines(before, wholes)}
         lines += [Line(name, new[name], BEFORE, old[name]) for name in new if name in old]
+    lines = [x for x in lines if x.others and not np.isnan([*x.values.values()]).all()]
     kept, read = np.array([(x.summary.notes_kept, x.summary.notes_read) for x in prompts]).sum(0)
     if kept < KEPT * read:
-        advice = "take another tokenizer= or task=, see docs/tokenizers.md"
-        notices.append(f"The tokenizer keeps {kept / read:.0%} of the notes: {advice}.")
+        cure = "take another tokenizer= or task=, see docs/tokenizers.md"
+        notices.append(f"The tokenizer keeps {kept / read:.0%} of the notes: {cure}.")
     if split == "train":
         notices.append("Too few pieces differ to hold any out: it cannot be told what was learned.")
     elif len(pieces) < FEW:
@@ -197,21 +194,21 @@ def _loss_lines(
     model: MusicModel,
     start: MusicModel | None,
     data: EncodedCorpus,
+    split: str,
     pieces: Sequence[int],
     sizes: Sizes,
     seed: int,
-    split: str,
 ) -> tuple[list[Line], dict[str, Losses]]:
-    """Return the losses beside others, of held-out pieces alone, and the curves."""
+    """Return the losses of held-out pieces beside others, and the losses for the curves."""
     length = sizes.length
     held, training = (
         evenly_spaced(some, sizes.num_pieces) for some in (pieces, data.cache.pieces("train"))
     )
     own = piece_losses(model, data, held, length, seed, "held-out pieces")
-    if start is not None:
-        before = piece_losses(start, data, held, length, seed, "the weights before")
-    seen = piece_losses(model, data, training, length, seed, "training pieces")
     trigram = trigram_losses(data, held, length)
+    curves = {"model": own, TRIGRAM: trigram}
+    if split == "train":
+        return [], curves
 
     def a_note(losses: Losses, indices: Sequence[int]) -> Values:
         values = unit_values(*in_units(losses, data, indices, length, "note"))[:, 0, 0]
@@ -221,17 +218,19 @@ def _loss_lines(
         parts = (mean_of_valid(x[0, first:last]) for x in losses)
         return {data.cache.names[i]: x for i, x in zip(held, parts, strict=True)}
 
-    curves = {"model": own, TRIGRAM: trigram}
-    if split == "train":
-        return [], curves
+    seen = piece_losses(model, data, training, length, seed, "training pieces")
     values = a_note(own, held)
     lines = [
         Line(NATS, values, TRIGRAM, a_note(trigram, held)),
         Line(NATS, values, TRAINING, a_note(seen, training)),
     ]
     if start is not None:
+        before = piece_losses(start, data, held, length, seed, "the weights before")
         lines.append(Line(NATS, values, BEFORE, a_note(before, held)))
-    for name, part in ((WITHIN, (0, sizes.trained)), (BEYOND, (sizes.trained, length))):
+    for name, part in (
+        ("nats a token, trained length", (0, sizes.trained)),
+        ("nats a token, beyond it", (sizes.trained, length)),
+    ):
         lines.append(Line(name, a_token(own, *part), TRIGRAM, a_token(trigram, *part)))
     return lines, curves
 
@@ -301,44 +300,30 @@ def _write(
     return [replace(x, midi_file=f"{out.name}/{x.midi_file}", metadata={}) for x in shown]
 
 
-def _music_lines(
-    done: Sequence[Continuation], others: Sequence[Prompt], seen: Sequence[Prompt]
-) -> Iterator[Line]:
+def _music_lines(done: Sequence[Continuation], wholes: Mapping[str, Score]) -> Iterator[Line]:
     """Yield what continuations are like, beside the music that follows their prompts.
 
     Args:
-        others, seen: held-out and training pieces that may be unrelated ones.
+        wholes: the prompts' pieces and others by name, which may be unrelated ones.
     """
-    pairs = {c.prompt.name: _pair(c.prompt, c.new_score) for c in done}
+    pairs = {c.prompt.name: _pair(c) for c in done}
     own = {name: pair.own_continuation() for name, pair in pairs.items()}
-    bars = {name: bars_with_prompt(pair, pair.continuation) for name, pair in pairs.items()}
-    originals = {name: bars_with_prompt(pair, own[name]) for name, pair in pairs.items()}
-    new_values = {name: _describe(p, p.continuation, *bars[name]) for name, p in pairs.items()}
-    old_values = {name: _describe(p, own[name], *originals[name]) for name, p in pairs.items()}
-    for measure in dict.fromkeys(key for found in new_values.values() for key in found):
-        new, old = _column(new_values, measure), _column(old_values, measure)
-        if not np.isnan([*new.values()]).all():
-            yield Line(measure, new, ORIGINALS, old)
-
-    real = [*originals.values()]
-    errors = piece_similarity_errors([*bars.values()], real).tolist()
-    length = int(np.median([pair.continuation.end for pair in pairs.values()]))
-    rest = {p.name: _pair(p, p.piece.clip(p.end_tick, p.end_tick + length)) for p in others}
-    others_bars = [bars_with_prompt(pair, pair.continuation) for pair in rest.values()]
-    scale = dict(zip(rest, piece_similarity_errors(others_bars, real).tolist(), strict=True))
-    yield Line(SIMILARITY_ERROR, dict(zip(pairs, errors, strict=True)), OTHERS, scale)
-
-    wholes = {p.name: p.piece for p in (*(c.prompt for c in done), *others, *seen)}
+    new = {name: _describe(pair, pair.continuation) for name, pair in pairs.items()}
+    old = {name: _describe(pair, own[name]) for name, pair in pairs.items()}
+    for measure in dict.fromkeys(key for found in new.values() for key in found):
+        values, others = (
+            {name: found.get(measure, np.nan) for name, found in rows.items()}
+            for rows in (new, old)
+        )
+        yield Line(measure, values, ORIGINALS, others)
     anchors = anchor_similarities(own.items(), style_labels(wholes), wholes.__getitem__)
-    for profile, marks in anchors.items():
+    for profile, found in anchors.items():
         values = {
             name: style_similarity(pair.continuation, pair.reference, profile)
             for name, pair in pairs.items()
         }
-        for key, words in (("same song", OWN), ("chance", CHANCE)):
-            if not np.isnan(marks[key]).all() and not np.isnan([*values.values()]).all():
-                beside = dict(zip(pairs, marks[key], strict=True))
-                yield Line(STYLE_NAMES[f"style, {profile}"], values, words, beside)
+        others = dict(zip(pairs, found["chance"], strict=True))
+        yield Line(STYLE_NAMES[f"style, {profile}"], values, CHANCE, others)
 
 
 def _recited(done: Sequence[Continuation]) -> Values:
@@ -355,24 +340,22 @@ def _recited(done: Sequence[Continuation]) -> Values:
     return found
 
 
-def _pair(prompt: Prompt, new: Score) -> Pair:
+def _pair(continuation: Continuation) -> Pair:
+    prompt = continuation.prompt
     beats = prompt.end_tick / TICKS_PER_BEAT
-    return Pair(prompt.name, prompt.name, new, prompt.piece, beats)
+    return Pair(prompt.name, prompt.name, continuation.new_score, prompt.piece, beats)
 
 
-def _describe(pair: Pair, score: Score, events: Events, first: int) -> dict[str, float]:
-    """Return measures of a continuation of a pair's prompt, without those that it has not.
-
-    Args:
-        events, first: of `bars_with_prompt`.
-    """
-    num_bars = first + len(score.bar_starts())
+def _describe(pair: Pair, score: Score) -> dict[str, float]:
+    """Return measures of a continuation of a pair's prompt, without those that it has not."""
+    events, first = bars_with_prompt(pair, score)
+    num_bars = len(score.bar_starts())
     found = {
         KEY_SHARE: in_key_share(score, pair.key()),
-        DENSE: score.num_notes / max(1, len(score.bar_starts())),
+        DENSE: score.num_notes / max(1, num_bars),
         RECALLED: bars_recalled(bar_similarities(events[:, :3]), first),
     }
-    structure = structureness(events, num_bars)
+    structure = structureness(events, first + num_bars)
     found |= {f"structureness, {name} segments": value for name, value in structure.items()}
     if any(track.is_drum for track in score.tracks):
         return found
@@ -381,7 +364,3 @@ def _describe(pair: Pair, score: Score, events: Events, first: int) -> dict[str,
     except UserError:  # it is not in four voices
         return found
     return found | {name.replace("_", " "): voices[name] for name in _VOICES}
-
-
-def _column(rows: Mapping[str, Mapping[str, float]], name: str) -> dict[str, float]:
-    return {piece: row.get(name, np.nan) for piece, row in rows.items()}

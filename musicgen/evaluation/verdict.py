@@ -13,10 +13,8 @@ NATS, KEY_SHARE, RECALLED = "nats a note", "notes in key", "bars that return"
 DENSE, SHORT = "notes a bar", "structureness, short segments"
 VOICE_LEADING = ("parallel fifths", "parallel octaves")
 RECITED = "longest passage of its own piece, after training pieces"
-SIMILARITY_ERROR = "similarity error (SE)"
 TRIGRAM, TRAINING, BEFORE = "trigram model", "training pieces", "weights before"
-ORIGINALS, HELD_OUT, OTHERS = "originals", "held-out pieces", "other originals"
-OWN, CHANCE = "original's own continuation", "unrelated piece"
+ORIGINALS, HELD_OUT, CHANCE = "originals", "held-out pieces", "unrelated piece"
 
 
 class Rule(NamedTuple):
@@ -84,7 +82,7 @@ RULES = (
 )
 """The rules: a margin of parallels is in 100 beats, of other measures in their own unit."""
 
-_WANTED = {rule.measure: rule.wanted for rule in reversed(RULES)} | {SIMILARITY_ERROR: "less"}
+_WANTED = {rule.measure: rule.wanted for rule in reversed(RULES)}
 
 
 class Judgement(NamedTuple):

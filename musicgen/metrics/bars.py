@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,8 +14,6 @@ ALIKE = 0.8
 """Dice's coefficient from which on a bar counts as a return of another."""
 MIN_LAG = 4
 """Bars between a bar and its return, at least: what repeats sooner is a pattern."""
-NUM_LAGS = 40
-"""T of the similarity error."""
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -93,61 +89,3 @@ def new_and_returning_bars(similarities: FloatArray) -> tuple[BoolArray, BoolArr
     filled = ~np.isnan(similarities.diagonal())
     new = filled & ~np.tril(like, -1).any(axis=1)
     return new, filled & np.tril(like, -MIN_LAG).any(axis=1)
-
-
-def similarities_by_lag(pieces: Iterable[tuple[Events, int]]) -> FloatArray:
-    """Compute L_t, the mean of |A ∩ B| / |A ∪ B| over the bars of all pieces that are t bars apart.
-
-    As in Museformer (Yu et al. 2022), where notes are equal if onset in the bar, pitch and duration
-    are. Pairs of empty bars do not count.
-
-    Args:
-        pieces: events, and the first bar that counts as the later one of a pair.
-
-    Returns:
-        Of t from 1 to `NUM_LAGS`; NaN without a pair.
-    """
-    return _mean_by_lag(*_by_piece_and_lag(pieces))
-
-
-def similarity_error(generated: FloatArray, originals: FloatArray) -> float:
-    """Return Museformer's SE, the mean of |L_t − L'_t| over the lags that both have."""
-    return mean_of_valid(np.abs(generated - originals))
-
-
-def piece_similarity_errors(
-    generated: Iterable[tuple[Events, int]], originals: Iterable[tuple[Events, int]]
-) -> FloatArray:
-    """Return a value for each generated piece, whose mean is the similarity error of all of them.
-
-    The value is linear in what the piece adds to each L_t, with the sign of L_t − L'_t, as for a
-    mean of absolute values of ratios (Cochran 1977, §6.4); it may be negative. [pieces]
-
-    Args:
-        generated, originals: as for `similarities_by_lag`.
-    """
-    sums, counts = _by_piece_and_lag(generated)
-    new, old = _mean_by_lag(sums, counts), similarities_by_lag(originals)
-    known = ~np.isnan(new - old)
-    if not known.any():
-        return np.full(len(sums), np.nan)
-    new, old, sums, counts = new[known], old[known], sums[:, known], counts[:, known]
-    values = new + (sums - new * counts) / counts.mean(axis=0)
-    return (np.sign(new - old) * (values - old)).mean(axis=1)
-
-
-def _by_piece_and_lag(pieces: Iterable[tuple[Events, int]]) -> tuple[FloatArray, FloatArray]:
-    """Return the sum of the similarities of each piece at each lag, and their number. [N, T]"""
-    rows = []
-    for events, first in pieces:
-        dice = bar_similarities(events)
-        jaccard = dice / (2 - dice)
-        lags = [jaccard.diagonal(-lag)[max(0, first - lag) :] for lag in range(1, NUM_LAGS + 1)]
-        rows.append([(np.nansum(values), (~np.isnan(values)).sum()) for values in lags])
-    found = np.array(rows, dtype=float).reshape(-1, NUM_LAGS, 2)
-    return found[..., 0], found[..., 1]
-
-
-def _mean_by_lag(sums: FloatArray, counts: FloatArray) -> FloatArray:
-    total = counts.sum(axis=0)
-    return np.divide(sums.sum(axis=0), total, out=np.full(NUM_LAGS, np.nan), where=total > 0)

@@ -13,9 +13,6 @@ from musicgen.metrics.bars import (
     bars_recalled,
     join_bars,
     new_and_returning_bars,
-    piece_similarity_errors,
-    similarities_by_lag,
-    similarity_error,
 )
 from musicgen.midi import Score, TimeSignature, Track, notes_from
 
@@ -78,16 +75,6 @@ def test_measures_match_a_loop_over_pairs(rows, first):
     like = [any(pairs.get((m, n), 0) >= 0.8 for m in range(n - 3)) for n in range(12)]
     assert returning.tolist() == like
 
-    rows = [*rows, (11, 9, 9)]  # the last bar, so that 12 are known without their number
-    sets, pairs = by_pairs(rows)
-    for lag, value in enumerate(similarities_by_lag([(table(*rows), first)]), start=1):
-        at = [
-            len(sets[n - lag] & sets[n]) / len(sets[n - lag] | sets[n])
-            for n in range(max(first, lag), 12)
-            if (n - lag, n) in pairs
-        ]
-        assert value == pytest.approx(np.mean(at) if at else np.nan, nan_ok=True)
-
 
 def test_bars_that_return_by_hand():
     dice = bar_similarities(bar_notes(piece("ABCDABXD")))
@@ -122,32 +109,3 @@ def test_a_continuation_may_return_to_its_prompt():
     assert np.array_equal(joined, bar_notes(piece("ABCD    ABCX")))
     assert bars_recalled(bar_similarities(joined), 8) == 3 / 4
     assert bars_recalled(bar_similarities(new)) == 0
-
-
-def test_similarity_error_by_hand():
-    def lags(*pieces):
-        return similarities_by_lag((bar_notes(piece(letters)), 0) for letters in pieces)
-
-    old, new = lags("ABAB"), lags("ABCB", "AA")
-    assert old[:4] == pytest.approx([0, 1, 0, np.nan], nan_ok=True)
-    assert new[:4] == pytest.approx([1 / 4, 1 / 2, 0, np.nan], nan_ok=True)
-    assert similarity_error(new, old) == pytest.approx((1 / 4 + 1 / 2 + 0) / 3)
-    assert similarity_error(old, old) == 0
-    # Another duration is another note: one note of three is shared.
-    long = piano((0, 2, 60), (4, 2, 62), (16, 2, 60), (20, 3, 62))
-    assert similarities_by_lag([(bar_notes(long), 0)])[0] == 1 / 3
-
-
-def test_errors_of_pieces_average_to_that_of_all():
-    rng = np.random.default_rng(0)
-
-    def pieces(count):
-        return [
-            (np.stack([rng.integers(0, 9, 30), *rng.integers(0, 3, (3, 30))], axis=1), first)
-            for first in range(count)
-        ]
-
-    new, old = pieces(5), pieces(4)
-    expected = similarity_error(similarities_by_lag(new), similarities_by_lag(old))
-    assert piece_similarity_errors(new, old).mean() == pytest.approx(expected)
-    assert np.isnan(piece_similarity_errors(new, [])).all()
