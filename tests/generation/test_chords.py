@@ -68,19 +68,6 @@ def test_a_chord_in_force_is_not_written_again():
     assert changes(piece.score) == chords(**{"0": "Dm", "3": "G"})
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"chords": "C X"}, "chords=X: expected chords such as"),
-        ({"chords": "C", "length_factor": 2}, "chords=C: expected bars, not length_factor"),
-        ({"chords": "C", "keep": "alto"}, "chords=C: expected to be left out beside keep"),
-    ],
-)
-def test_requests_that_contradict_themselves(options, message):
-    with pytest.raises(UserError, match=message):
-        model().generate(WALTZ, **options)
-
-
 @pytest.mark.parametrize("tokenizer", [Groove2Groove(), Chorale(), REMI(chords=False)])
 def test_models_without_chords_name_one_that_has_them(tokenizer):
     with pytest.raises(UserError, match="need a model with tokens of chords"):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from musicgen.attention import SoftmaxAttention
 from musicgen.composer import compose_pop
 from musicgen.errors import UserError
 from musicgen.generation.engines import Engine
@@ -18,7 +17,7 @@ from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import Score, TimeSignature, Track, dumps, loads, notes_from
-from musicgen.position import ConvSPE, Learnable, RoPE
+from musicgen.position import Learnable, RoPE
 from musicgen.tokenization import REMI
 from tests.generation.builders import SCORES, TOKENIZERS, music_model, run, small_model
 
@@ -60,25 +59,32 @@ def test_as_many_bars_are_added_as_requested(tokenizer):
         assert notes_before(done.score, (2 + bars) * 1920) == notes_before(done.score, 10**9)
     if tokenizer.name == "remi":
         assert (done.tokens == tokenizer.vocabulary.id("Bar")).sum() == 2 + bars
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"num_samples": 0}, {"batch_size": 0}, {"seed": -1}, {"bars": 1.5}, {"bars": "abc"}]
-)
-def test_invalid_values_are_refused_by_name(wrong):
-    ((name, value),) = wrong.items()
-    with pytest.raises(UserError, match=f"^{name}={value}: expected an integer >= "):
-        GenerationRequest(**wrong)
+    else:  # whose tokens have neither
+        assert done.score.tempos["bpm"][0] == SCORES[tokenizer.name].tempos["bpm"][0]
+        assert loads(dumps(done.score)).time_signatures[0][1:] == (4, 4)
+    (new,) = run(tokenizer, prompts=[empty_prompt(tokenizer)])
+    start = tokenizer.start_tokens()
+    assert new.score.num_notes > 0
+    assert new.tokens[: len(start)].tolist() == start.tolist()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"num_samples": 0}, "num_samples=0: expected an integer >= "),
+        ({"batch_size": 0}, "batch_size=0: expected an integer >= "),
+        ({"seed": -1}, "seed=-1: expected an integer >= "),
+        ({"bars": 1.5}, "bars=1.5: expected an integer >= "),
+        ({"tempo": 0}, "tempo=0: expected a number >= 4"),
+        ({"tempo": "fast"}, "tempo=fast: expected a number"),
         ({"total_tokens": 2000, "ending": "close"}, "ending=close: expected bars"),
+        ({"total_tokens": 2000, "chords": "C"}, "chords=C: expected bars, not length_factor"),
         ({"form": "A 2"}, "form=A 2: expected a letter for each section"),
         ({"allow_end": "no"}, "allow_end=no: expected true or false"),
         ({"chords": ["C", "Am"]}, r"chords=\['C', 'Am'\]: expected chords such as C"),
+        ({"chords": "C X"}, "chords=X: expected chords such as"),
         ({"keep": "alto", "bars": 8}, "bars=8: expected to be left out beside keep"),
+        ({"keep": "alto", "chords": "C"}, "chords=C: expected to be left out beside keep"),
         ({"keep": "alto", "ending": "close"}, "ending=close: expected to be left out"),
     ],
 )
@@ -124,37 +130,18 @@ def test_random_numbers_do_not_depend_on_the_rest_of_the_batch(tokenizer, batch_
     assert len({tuple(c.tokens) for c in done}) == 6
 
 
-@pytest.mark.parametrize("position", [partial(ConvSPE, filter_length=30, num_realizations=8), None])
-@pytest.mark.parametrize("attention", [SoftmaxAttention, None])
 @torch.inference_mode()
-def test_logits_of_a_row_do_not_depend_on_its_neighbours(position, attention):
+def test_logits_after_a_prompt_do_not_depend_on_other_prompts():
     tokenizer = TOKENIZERS["remi"]
-    model = small_model(tokenizer, position, attention)
-    sampler = Sampler(model, tokenizer, GenerationRequest(engine="eager"))
+    sampler = Sampler(small_model(tokenizer), tokenizer, GenerationRequest(engine="eager"))
     one, two, three = (make_prompt(tokenizer, SCORES["remi"], "p", n) for n in (1, 2, 3))
-    other = replace(two, tokens=np.roll(two.tokens, 1))  # of equal length, so prefilled with `two`
-
-    def decode(prompts, wanted):
-        """Logits [3, V] of a row: after the prefill, and after each of two steps."""
-        logits, state, _ = sampler.prefill(prompts, torch.arange(len(prompts)))
-        rows = [logits[wanted]]
-        for _ in range(2):
-            positions = state.length[:, None]
-            logits, state = sampler.engine.step(torch.full((len(prompts),), 5), positions, state)
-            rows.append(logits[wanted])
-        return torch.stack(rows)
-
-    alone = decode([two], 0)
-    for tokens, wanted in (([one, two, other, three], 1), ([other, three, two], 2)):
-        torch.testing.assert_close(decode(tokens, wanted), alone, rtol=1e-4, atol=1e-5)
-
-
-def test_a_model_can_begin_by_itself(tokenizer):
-    (done,) = run(tokenizer, prompts=[empty_prompt(tokenizer)])
-    assert done.score.num_notes > 0
-    assert (
-        done.tokens[: len(tokenizer.start_tokens())].tolist() == tokenizer.start_tokens().tolist()
-    )
+    other = replace(two, tokens=np.roll(two.tokens, 1))  # of equal length, so read with `two`
+    alone, _, _ = sampler.prefill([two], torch.zeros(1, dtype=torch.long))
+    for prompts in ([one, two, other, three], [other, three, two]):
+        rows = torch.tensor([prompts.index(two), 0, prompts.index(two)])
+        logits, state, _ = sampler.prefill(prompts, rows)
+        torch.testing.assert_close(logits[[0, 2]], alone.expand(2, -1), rtol=1e-4, atol=1e-5)
+        assert state.length[0] == state.length[2] == len(two.tokens)
 
 
 def test_pieces_end_only_where_they_may():
@@ -184,14 +171,6 @@ def test_no_chord_tokens_after_a_prompt_without_chords():
     assert set(chords) & set(with_chords.tokens[len(with_chords.prompt.tokens) :].tolist())
 
 
-def test_tempo_and_metre_of_a_groove_prompt_stay():
-    tokenizer = TOKENIZERS["groove2groove"]
-    score = SCORES["groove2groove"]
-    (done,) = run(tokenizer)
-    assert done.score.tempos["bpm"][0] == score.tempos["bpm"][0]
-    assert loads(dumps(done.score)).time_signatures[0][1:] == (4, 4)
-
-
 def test_a_model_whose_positions_end_says_so():
     tokenizer = TOKENIZERS["remi"]
     model = small_model(tokenizer, partial(Learnable, max_length=100))
@@ -215,39 +194,25 @@ def test_empty_music_is_no_prompt(tokenizer):
         make_prompt(tokenizer, score, "silence.mid", 4)
 
 
-@pytest.mark.parametrize("coordinates", ["time", ["pitch", "bar", "index"], ["beat", "pitch"]])
-@pytest.mark.parametrize("attention", [None, SoftmaxAttention])
-@torch.inference_mode()
-def test_coordinates_when_decoding_are_those_of_the_whole_piece(
-    tokenizer, attention, coordinates, monkeypatch
-):
-    position = partial(RoPE, coordinates=coordinates)
-    model = small_model(tokenizer, position, attention)
-    found = []
+def test_coordinates_when_decoding_are_those_of_the_whole_piece(tokenizer, monkeypatch):
+    position = partial(RoPE, coordinates=["time", "bar", "beat", "pitch"])
+    model, step, found = small_model(tokenizer, position), Engine.step, []
 
-    def step(self, *args, step=Engine.step):
-        logits, state = step(self, *args)
-        found.append(logits[0])
-        return logits, state
+    def recorded(engine, tokens, positions, state):
+        found.append(positions)
+        return step(engine, tokens, positions, state)
 
-    monkeypatch.setattr(Engine, "step", step)
+    monkeypatch.setattr(Engine, "step", recorded)
     prompt = make_prompt(tokenizer, SCORES[tokenizer.name], "p", 2)
     if tokenizer.name == "groove2groove":  # whose tokens do not tell it
         prompt = replace(prompt, bar_length=36)
-    (done,) = run(tokenizer, model, [prompt], bars=2)
-    names, bar_length = model.coordinate_names, prompt.bar_length
-    coordinates = tokenizer.coordinates(done.tokens, names, bar_length=bar_length)
-    positions = torch.from_numpy(coordinates)[None]
-    expected = model(torch.from_numpy(done.tokens)[None], positions=positions)[0]
-    start = len(done.prompt.tokens)
-    assert len(found) > 20
-    # The last step is of the token that passed the end, which is withheld.
-    torch.testing.assert_close(
-        torch.stack(found)[: len(done.tokens) - start],
-        expected[start:],
-        atol=1e-4,
-        rtol=0,
-    )
+    (done,) = run(tokenizer, model, [prompt], engine="eager")
+    assert done.num_new_tokens > 20
+    expected = tokenizer.coordinates(
+        done.tokens, model.coordinate_names, bar_length=prompt.bar_length
+    )[len(prompt.tokens) :]
+    # The last token, which passes the end, is withheld, and no step follows it.
+    assert torch.cat(found).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("bars", [1, 3])

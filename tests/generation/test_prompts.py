@@ -1,14 +1,30 @@
-"""What prompts hold of pieces, and what is counted as lost."""
+"""What prompts hold of pieces, and the tempo and programs of what is put behind them."""
 
 from __future__ import annotations
 
+import io
+import subprocess
+import sys
+
+import mido
 import numpy as np
 import pytest
 
-from musicgen.composer import compose_pop
+from musicgen.composer import FAMILIES, compose_groove, compose_pop
+from musicgen.errors import UserError
 from musicgen.generation.prompts import make_prompt
-from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from
+from musicgen.generation.sampling import SamplingParams
+from musicgen.midi import TEMPO, Score, TimeSignature, Track, loads, notes_from, write
 from musicgen.tokenization import METRES, REMI, Chorale, Groove2Groove
+from tests.generation.builders import (
+    BAR,
+    FILES,
+    READERS,
+    TOKENIZERS,
+    chunks,
+    music_model,
+    track_bytes,
+)
 
 BEAT = 480
 METRE_CHANGES = [TimeSignature(0, 4, 4), TimeSignature(4 * BEAT, 3, 4)]
@@ -96,3 +112,113 @@ def test_a_piece_is_encoded_once_and_begins_as_without_the_silence(
     assert len(calls) == 1
     assert len(prompt.tokens) > 10
     assert prompt.tokens.tolist() == expected[: len(prompt.tokens)].tolist()
+
+
+@pytest.mark.parametrize(
+    ("chords", "has_chords"), [("auto", True), ("recognised", True), ("none", False)]
+)
+def test_a_prompt_gets_chords_as_the_training_pieces_did(chords, has_chords):
+    score = compose_pop(0, 1)
+    score.markers.clear()
+    made = music_model(REMI(), chords).prompt(score, "p", 2)
+    assert bool(made.score.markers) == has_chords
+    assert ("no chord markers" in made.notice) != has_chords
+
+
+def test_tokenizers_without_chords_get_the_score_as_it_is():
+    score = compose_groove(3, sorted(FAMILIES)[0], 1, 2)
+    made = music_model(Groove2Groove(), "recognised").prompt(score, "p", 2)
+    assert made.score.num_notes
+    assert not made.score.markers
+
+
+def test_one_prompt_needs_no_list(tmp_path):
+    model, score, path = music_model(REMI()), compose_pop(0, 1), tmp_path / "song.mid"
+    write(score, path)
+    expected = model.prompt(score, prompt_bars=1).tokens.tolist()
+    for prompts in (score, path, str(path), [path], (score,)):
+        (piece,) = model.generate(prompts, prompt_bars=1, max_new_tokens=1)
+        assert piece.tokens[:-1].tolist() == expected
+    (new,) = model.generate(max_new_tokens=1)
+    assert new.prompt.tokens.tolist() == REMI().start_tokens().tolist()
+    assert model.generate([]) == []  # as of a glob without a match
+    request = model.request(sampling=SamplingParams(top_p=0.5), temperature=0.3)
+    assert request.sampling == SamplingParams(top_p=0.5, temperature=0.3)
+
+
+def test_loading_imports_neither_hydra_nor_lightning():
+    code = (
+        "import sys, musicgen; musicgen.load(sys.argv[1]);"
+        "print({m.split('.')[0] for m in sys.modules} & {'hydra', 'pytorch_lightning'})"
+    )
+    command = [sys.executable, "-c", code, "groove-small"]
+    assert subprocess.run(command, capture_output=True, text=True).stdout.strip() == "set()"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder, paths = tmp_path_factory.mktemp("prompts"), {}
+    for number, (title, file) in enumerate(FILES.items()):
+        paths[title] = folder / f"{number}.mid"
+        paths[title].write_bytes(file.data())
+    return paths
+
+
+def continued(kind, prompt=None, prompt_bars=2, **options):
+    (piece,) = music_model(READERS[kind]).generate(
+        prompt, prompt_bars=prompt_bars, bars=2, max_new_tokens=24, **options
+    )
+    return piece, piece.midi_file()
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_tempo_begins_behind_the_prompt_and_stays(files, kind):
+    piece, (data, end, _) = continued(kind, files["tempo changes"], tempo=91.5)
+    assert end == 2 * BAR
+    tempi = [tuple(row) for row in loads(data).tempos.tolist()]
+    assert [round(bpm, 1) for tick, bpm in tempi if tick < 2 * BAR] == [90, 180.5]
+    assert tempi[-1] == (2 * BAR, pytest.approx(91.5, abs=1e-3))
+    assert piece.score.tempos["bpm"].tolist() == [91.5]
+    for events, body in zip(FILES["tempo changes"].tracks, chunks(data), strict=False):
+        assert body.startswith(track_bytes([row for row in events if row[0] < 2 * BAR]))
+    new, _ = continued(kind, tempo=50)
+    assert new.score.tempos.tolist() == [(0, 50.0)]
+
+
+def test_the_model_reads_the_prompt_at_its_tempo_and_may_change_it_if_told(files):
+    piece, _ = continued("remi", files["tempo changes"], tempo=92, hold_tempo=False)
+    tempi = TOKENIZERS["remi"].families["Tempo"]
+    assert [t for t in piece.prompt.tokens if t in tempi] == [tempi.start + (92 - 32) // 3]
+
+
+def test_programs_begin_behind_the_prompt(files):
+    given = {"bass": "Acoustic Bass", "Piano": 4, "Strings": 48, "Guitar": "24"}
+    piece, (data, end, _) = continued("groove2groove", files["band"], None, program=given)
+    changes = {}
+    for track in mido.MidiFile(file=io.BytesIO(data)).tracks:
+        tick = 0
+        for message in track:
+            tick += message.time
+            if message.type == "program_change":
+                changes.setdefault(message.channel, []).append((tick, message.program))
+    assert changes == {1: [(0, 33), (end, 32)], 2: [(0, 4), (end, 4)], 0: [(0, 24)], 3: [(0, 48)]}
+    assert {t.name: t.program for t in piece.score.tracks if not t.is_drum} == {
+        "Bass": 32, "Guitar": 24, "Piano": 4, "Strings": 48,
+    }  # fmt: skip
+    assert continued("remi", program="violin")[0].score.tracks[0].program == 40
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("remi", {"program": "Kazoo"}, "program=Kazoo: expected 0 to 127"),
+        ("remi", {"program": 128}, "program=128: expected an integer from 0 to 127"),
+        ("remi", {"program": 1.5}, "program=1.5: expected an integer from 0 to 127"),
+        ("groove2groove", {"program": 3}, "expected a program by name, of Bass, Guitar, Piano"),
+        ("groove2groove", {"program": {0: 3}}, "expected a program by name, of Bass"),
+        ("groove2groove", {"program": {"Drums": 3}}, "expected a program by name, of Bass"),
+    ],
+)
+def test_values_that_cannot_be_used(kind, options, message):
+    with pytest.raises(UserError, match=message):
+        continued(kind, **options)
