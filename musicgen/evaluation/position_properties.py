@@ -21,7 +21,7 @@ from musicgen.models.position_kernels import PositionKernel, kernel_axes, positi
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import TableRow, write_csv
 
-PANEL = (2.5, 1.5)  # inches
+PANEL = (3.2, 1.6)  # inches
 
 
 def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list[TableRow]:
@@ -59,8 +59,9 @@ def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list
             columns: dict[str, NDArray[Any]] = {"lag": lags}
             for layer, head in np.ndindex(kernel.profile.shape[:2]):
                 values = {name: float(each[layer, head]) for name, each in found.items()}
-                rows.append({**names, "layer": layer, "head": head, **same, **values})
-                columns[f"layer {layer}, head {head}"] = kernel.profile[layer, head]
+                number = layer if len(kernel.profile) > 1 else "all"
+                rows.append({**names, "layer": number, "head": head, **same, **values})
+                columns[f"layer {number}, head {head}"] = kernel.profile[layer, head]
             lines = zip(*(column.tolist() for column in columns.values()), strict=True)
             profiles += [{**names, **dict(zip(columns, line, strict=True))} for line in lines]
             drawings.append((kernel, coordinate, lags, length))
@@ -82,17 +83,17 @@ def coordinate_length(model: MusicModel, inputs: Inputs, axis: int) -> int:
 def plot_kernels(
     drawings: Sequence[tuple[PositionKernel, str, NDArray[np.int64], int]], path: str | Path
 ) -> None:
-    """Plot the profiles of kernels (rows) by layer (columns), a line for each head.
+    """Plot the profiles of kernels (columns) by layer (rows), a line for each head.
 
     Args:
         drawings: kernels, each with the coordinate of its lags, the lags, and the training length,
             which is marked.
     """
-    columns = max(len(kernel.profile) for kernel, *_ in drawings)
-    size = PANEL[0] * columns + 0.8, PANEL[1] * len(drawings) + 0.5
+    num_rows = max(len(kernel.profile) for kernel, *_ in drawings)
+    size = PANEL[0] * len(drawings) + 0.8, PANEL[1] * num_rows + 0.5
     figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(drawings), columns, squeeze=False)
-    for panels, (kernel, coordinate, lags, length) in zip(grid, drawings, strict=True):
+    grid = figure.subplots(num_rows, len(drawings), squeeze=False)
+    for panels, (kernel, coordinate, lags, length) in zip(grid.T, drawings, strict=True):
         for axes in panels[len(kernel.profile) :]:
             axes.set_visible(False)
         for layer, (axes, profile) in enumerate(zip(panels, kernel.profile, strict=False)):
