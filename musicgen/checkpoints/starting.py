@@ -22,7 +22,7 @@ _MAY_CHANGE_OPTIMIZER = ("lr", "betas", "eps", "weight_decay", "momentum", "adam
 _LISTED = ("optimizer", "scheduler", "seed", "data", "loader", "trainer", "callbacks", "task")
 _NOT_LISTED = re.compile(r"(path|dir|folder)$")  # which change by themselves if a run is moved
 _COPY_HEAD = "copy_head."
-_TOKEN_ROWS = ("embedding.", "head.", "lagged.", f"{_COPY_HEAD}embedding.")  # a row for each token
+_TOKEN_ROWS = ("inputs.embedding.", "inputs.lag_", "head.", f"{_COPY_HEAD}embedding.")  # by token
 _NUM_NAMED = 4
 
 

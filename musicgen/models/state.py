@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -24,21 +24,11 @@ class LayerState(NamedTuple):
         return LayerState(self.attention.select(rows), tokens)
 
     @staticmethod
-    def cat(states: list[LayerState]) -> LayerState:
+    def cat(states: Sequence[LayerState]) -> LayerState:
         """Concatenate the rows of several states."""
         attentions, tokens = zip(*states, strict=True)
         attention = type(attentions[0]).cat(list(attentions))
         return LayerState(attention, None if tokens[0] is None else torch.cat(tokens))
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors of a state of linear attention by name; row b is sequence b."""
-        found = {**self.attention._asdict(), "tokens": self.tokens}
-        return {name: tensor for name, tensor in found.items() if tensor is not None}
-
-    def replaced(self, tensors: Mapping[str, Tensor]) -> LayerState:
-        """Return the state with other `tensors`."""
-        attention = {name: x for name, x in tensors.items() if name != "tokens"}
-        return LayerState(self.attention._replace(**attention), tensors.get("tokens"))
 
 
 @dataclass(frozen=True)
@@ -67,39 +57,37 @@ class ModelState:
     @staticmethod
     def cat(states: list[ModelState]) -> ModelState:
         """Concatenate the rows of several states under one noise key."""
-        columns = zip(*(state.layers for state in states), strict=True)
-        layers = [LayerState.cat(list(column)) for column in columns]
-        lengths = torch.cat([state.length for state in states])
-        rings = [state.copied for state in states if state.copied is not None]
-        copied = CopyState.cat(rings) if rings else None
+        layers = [LayerState.cat(c) for c in zip(*(s.layers for s in states), strict=True)]
+        copied = [state.copied for state in states if state.copied is not None]
         recent = [state.recent for state in states if state.recent is not None]
-        tokens = torch.cat(recent) if recent else None
-        return ModelState(layers, states[0].position, lengths, copied, tokens)
+        return ModelState(
+            layers,
+            states[0].position,
+            torch.cat([state.length for state in states]),
+            CopyState.cat(copied) if copied else None,
+            torch.cat(recent) if recent else None,
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors of a state of linear attention by name; row b is sequence b."""
-        copied = {} if self.copied is None else self.copied._asdict()
-        return {
-            "length": self.length,
-            **({} if self.recent is None else {"recent": self.recent}),
-            **{
-                f"layers.{i}.{name}": tensor
-                for i, layer in enumerate(self.layers)
-                for name, tensor in layer.tensors().items()
-            },
-            **{f"copied.{name}": tensor for name, tensor in copied.items()},
-        }
+        found = {"length": self.length, "recent": self.recent}
+        for i, (attention, tokens) in enumerate(self.layers):
+            parts = {**attention._asdict(), "tokens": tokens}
+            found |= {f"layers.{i}.{name}": tensor for name, tensor in parts.items()}
+        if self.copied is not None:
+            found |= {f"copied.{name}": tensor for name, tensor in self.copied._asdict().items()}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
 
     def replaced(self, tensors: Mapping[str, Tensor]) -> ModelState:
         """Return the state with other `tensors`."""
 
-        def part(prefix: str) -> dict[str, Tensor]:
-            return {k.removeprefix(prefix): x for k, x in tensors.items() if k.startswith(prefix)}
+        def part(state: Any, prefix: str) -> Any:
+            return state._replace(**{name: tensors.get(prefix + name) for name in state._fields})
 
-        return replace(
-            self,
-            layers=[layer.replaced(part(f"layers.{i}.")) for i, layer in enumerate(self.layers)],
-            length=tensors["length"],
-            recent=tensors.get("recent"),
-            copied=None if self.copied is None else self.copied._replace(**part("copied.")),
-        )
+        layers = [
+            LayerState(part(layer.attention, f"layers.{i}."), tensors.get(f"layers.{i}.tokens"))
+            for i, layer in enumerate(self.layers)
+        ]
+        copied = None if self.copied is None else part(self.copied, "copied.")
+        length, recent = tensors["length"], tensors.get("recent")
+        return replace(self, layers=layers, length=length, copied=copied, recent=recent)

@@ -1,8 +1,9 @@
-"""The model: embedding, Transformer layers and a linear head."""
+"""The model: inputs, Transformer layers, a head, and a copy head behind it."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import torch
@@ -13,12 +14,11 @@ from torch.utils.checkpoint import checkpoint
 from musicgen.attention import Attention, AttentionMask, GaussianSpan
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models.compatibility import check_compatible
-from musicgen.models.copy_head import CopyHead, CopyState
+from musicgen.models.copy_head import CopyHead
 from musicgen.models.heads import ClassificationHead
-from musicgen.models.lags import LaggedEmbedding, with_recent
+from musicgen.models.inputs import Seen, TokenEmbedding, build_inputs, with_recent
 from musicgen.models.layer import Layer, LayerSettings
 from musicgen.models.norm import NORMS
-from musicgen.models.phases import PhaseEmbedding
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
 from musicgen.random import NoiseKey
@@ -47,8 +47,8 @@ class Transformer(nn.Module):
             not multiplied by √D, as in GPT-2: the input's gradient, √D times as large, would decide
             the steps of both. Weights of `init_std` begin with small logits at a normalised output.
         init_std: standard deviation of linear and embedding weights.
-        cycles: lengths in tokens of the cycles of a `PhaseEmbedding`; none: no such embedding.
-        lags: distances in tokens of a `LaggedEmbedding`; none: no such embedding.
+        cycles: lengths in tokens, 2 or more, each of a `CycleEmbedding`.
+        lags: distances in tokens, each of a `LaggedEmbedding`.
         match_classes: of each token, for a `CopyHead` that sees matches. [V]
         head: builds the head from `dim, num_outputs`; None: logits of each token's successor.
         num_outputs: of the head; None: `vocab_size`.
@@ -58,6 +58,7 @@ class Transformer(nn.Module):
         layer: `dim`, `num_heads`, `ff_dim` and the other fields of `LayerSettings`.
 
     Attributes:
+        inputs: the modules whose vectors of a token are summed, by name; the embedding is first.
         num_position_columns: number of coordinates that `positions` must have; 1: token indices are
             enough.
         coordinate_names: their names, see `PositionalEncoding`.
@@ -115,19 +116,10 @@ class Transformer(nn.Module):
             return layers
 
         self.dim, self.causal, self.recompute = dim, causal, False
-        self.embedding: Any
-        if vocab_size is None:
-            assert input_dim is not None
-            self.embedding = nn.Linear(input_dim, dim)
-        else:
-            self.embedding = nn.Embedding(vocab_size, dim)
-        self.phases = PhaseEmbedding(cycles, dim)
-        self.lagged: LaggedEmbedding | None = None
-        if lags:
-            if vocab_size is None or not causal:
-                expected = "expected [] in models of vectors, and of all tokens at once"
-                raise ParameterError("lags", list(lags), expected)
-            self.lagged = LaggedEmbedding(lags, vocab_size, dim)
+        if lags and (vocab_size is None or not causal):
+            expected = "expected [] in models of vectors, and of all tokens at once"
+            raise ParameterError("lags", list(lags), expected)
+        self.inputs = build_inputs(vocab_size, input_dim, dim, lags, cycles)
         self.longest_lag = max(lags, default=0)
         if site == Site.FEATURE:  # its width is that of the feature map
             layers = build_layers(width, width**-0.5)
@@ -165,9 +157,14 @@ class Transformer(nn.Module):
         if copy is not None:
             self.add_copy_head(copy)
 
+    @property
+    def embedding(self) -> Any:
+        """The first input: the token embedding, or the linear map of input vectors."""
+        return next(iter(self.inputs.values()))
+
     def add_copy_head(self, settings: Mapping[str, Any]) -> None:
         """Add a `CopyHead` of these settings, and the coordinate that it reads."""
-        if not self.causal or not isinstance(self.embedding, nn.Embedding):
+        if not self.causal or not isinstance(self.embedding, TokenEmbedding):
             expected = "expected null: only a causal model of tokens predicts the next one"
             raise ParameterError("copy", dict(settings), expected)
         with parameter_of("copy"):
@@ -177,72 +174,69 @@ class Transformer(nn.Module):
         names, name = self.coordinate_names, self.copy_head.coordinate
         if name not in names:
             names = (*("index", "time"), *names[2:], name)
-        self.coordinate_names = names
-        self.num_position_columns = max(self.num_position_columns, names.index(name) + 1)
+        self.coordinate_names, self.copy_column = names, names.index(name)
+        self.num_position_columns = max(self.num_position_columns, self.copy_column + 1)
 
-    def forward(self, tokens: Tensor, *, targets: Tensor | None = None, **inputs: Any) -> Tensor:
-        """Compute the logits of the next token: [B, L] -> [B, L, V]. Arguments as of `hidden`.
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        targets: Tensor | None = None,
+        positions: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        noise: NoiseKey | None = None,
+    ) -> Tensor:
+        """Compute the logits of the next token: [B, L] -> [B, L, V].
 
         Another head computes what it says, such as class logits [B, C].
 
         Args:
             targets: [B, L] ids, with a copy head: the log-probabilities of these alone, with copies
                 and without, [2, B, L].
+            positions, key_mask, noise: those of `hidden`.
         """
-        x, _ = self.hidden(tokens, **inputs)
+        x, _ = self.hidden(tokens, positions=positions, key_mask=key_mask, noise=noise)
         if isinstance(self.head, ClassificationHead):
-            return self.head(x, inputs.get("key_mask"))
+            return self.head(x, key_mask)
         logits = self.head(x)
-        if self.copy_head is None:
-            return logits
-        return self._mix(logits, x, tokens, targets=targets, **inputs)[0]
+        if self.copy_head is not None:
+            options = {"targets": targets, "key_mask": key_mask}
+            positions = self._positions(tokens, positions, None)[..., self.copy_column]
+            start = self._start(tokens, None)
+            logits, _ = self.copy_head(logits, x, tokens, positions, start, **options)
+        return logits
 
     def forward_with_state(
-        self, tokens: Tensor, *, last: bool = False, overwrite: bool = False, **inputs: Any
-    ) -> tuple[Tensor, ModelState]:
-        """Compute the same, and the state after these tokens.
-
-        Args:
-            last: compute the logits of the last token only, [B, 1, V].
-            overwrite: reuse the memory of `state`, which is invalid then; without gradients only.
-        """
-        x, state = self.hidden(tokens, **inputs, return_state=True, overwrite=overwrite)
-        assert state is not None
-        logits = self.head(x[:, -1:] if last else x)
-        if self.copy_head is None:
-            return logits, state
-        mixed, copied = self._mix(
-            logits, x, tokens, return_state=True, overwrite=overwrite, **inputs
-        )
-        return mixed, replace(state, copied=copied)
-
-    def _mix(
         self,
-        logits: Tensor,
-        x: Tensor,
         tokens: Tensor,
         *,
         positions: Tensor | None = None,
         key_mask: Tensor | None = None,
         noise: NoiseKey | None = None,
         state: ModelState | None = None,
-        **options: Any,
-    ) -> tuple[Tensor, CopyState | None]:
-        """Return what the copy head makes of logits, and its state or None."""
-        assert self.copy_head is not None
-        positions = self._positions(tokens, positions, state)
-        column = self.coordinate_names.index(self.copy_head.coordinate)
-        if state is not None:
-            options["state"] = state.copied
-        return self.copy_head(
-            logits,
-            x,
-            tokens,
-            positions[..., column],
-            tokens.new_zeros(len(tokens)) if state is None else state.length,
-            key_mask=key_mask,
-            **options,
+        last: bool = False,
+        overwrite: bool = False,
+    ) -> tuple[Tensor, ModelState]:
+        """Compute the same, and the state after these tokens.
+
+        Args:
+            positions, key_mask, noise, state: those of `hidden`.
+            last: compute the logits of the last token only, [B, 1, V].
+            overwrite: reuse the memory of `state`, which is invalid then; without gradients only.
+        """
+        options: dict[str, Any] = {"return_state": True, "overwrite": overwrite}
+        x, after = self.hidden(
+            tokens, positions=positions, key_mask=key_mask, noise=noise, state=state, **options
         )
+        assert after is not None
+        logits = self.head(x[:, -1:] if last else x)
+        if self.copy_head is not None:
+            options |= {"key_mask": key_mask, "state": None if state is None else state.copied}
+            positions = self._positions(tokens, positions, state)[..., self.copy_column]
+            start = self._start(tokens, state)
+            logits, copied = self.copy_head(logits, x, tokens, positions, start, **options)
+            after = replace(after, copied=copied)
+        return logits, after
 
     def hidden(
         self,
@@ -269,13 +263,14 @@ class Transformer(nn.Module):
             overwrite: as of `forward_with_state`.
         """
         positions = self._positions(tokens, positions, state)
-        x, recent = self.embedding(tokens), None
-        if self.lagged is not None:
+        recent = None
+        if self.longest_lag:
             before = None if state is None else state.recent
-            seen = with_recent(tokens, key_mask, before, self.longest_lag)
-            x = x + self.lagged(seen, tokens.shape[1])
-            recent = seen[:, -self.longest_lag :].clone()
-        x = self.phases(x, positions) * self.embedding_scale
+            recent = with_recent(tokens, key_mask, before, self.longest_lag)
+        seen = Seen(tokens, positions, recent)
+        inputs: Any = self.inputs.values()
+        x = reduce(torch.add, (module(module.read(seen)) for module in inputs))
+        x = x * self.embedding_scale
         if self.class_token is not None:
             x = torch.cat((self.class_token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)
             positions = F.pad(positions, (0, 0, 1, 0), value=-1)
@@ -300,8 +295,14 @@ class Transformer(nn.Module):
             x = self.norm(x, key_mask)
         if not return_state:
             return x, None
-        seen = tokens.new_zeros(len(tokens)) if state is None else state.length
-        return x, ModelState(layer_states, position_state, seen + tokens.shape[1], recent=recent)
+        if recent is not None:
+            recent = recent[:, -self.longest_lag :].clone()
+        length = self._start(tokens, state) + tokens.shape[1]
+        return x, ModelState(layer_states, position_state, length, recent=recent)
+
+    def _start(self, tokens: Tensor, state: ModelState | None) -> Tensor:
+        """Return the number of tokens before these: [B]."""
+        return tokens.new_zeros(len(tokens)) if state is None else state.length
 
     def _positions(
         self, tokens: Tensor, positions: Tensor | None, state: ModelState | None

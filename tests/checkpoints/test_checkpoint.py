@@ -215,7 +215,7 @@ def test_sizes_are_compared_before_a_model_takes_memory(checkpoint, tmp_path, mo
 def test_views_of_few_numbers_are_refused(checkpoint, tmp_path):
     data, _ = checkpoint
     size = 10**6
-    data["state_dict"]["model.embedding.weight"] = torch.zeros(1).expand(size, size)
+    data["state_dict"]["model.inputs.embedding.weight"] = torch.zeros(1).expand(size, size)
     data[CONTENT_KEY]["model"] = {**MODEL, "dim": size}
     path = saved(data, tmp_path)
     assert path.stat().st_size < 1e6

@@ -230,6 +230,6 @@ def test_the_export_command(tmp_path, monkeypatch, capsys):
     main([str(tmp_path / "a"), str(tmp_path / "b")])
     assert "MB; musicgen.load(" in capsys.readouterr().err
     weights = load_file(tmp_path / "b/model.safetensors")
-    assert weights["embedding.weight"].dtype == torch.float16
+    assert weights["inputs.embedding.weight"].dtype == torch.float16
     with pytest.raises(SystemExit, match=r"error: checkpoint=\S+: no such file"):
         main([str(tmp_path / "c"), str(tmp_path / "d")])

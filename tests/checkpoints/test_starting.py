@@ -37,7 +37,7 @@ def test_rows_are_matched_by_name_and_new_ones_stay_initialised():
     after = model.state_dict()
     for name, tensor in after.items():
         old = saved["state_dict"][f"model.{name}"]
-        if name in ("embedding.weight", "head.weight", "head.bias"):
+        if name in ("inputs.embedding.weight", "head.weight", "head.bias"):
             # Pitch_62, Tempo_90, Bar, PAD
             assert torch.equal(tensor, torch.stack([old[2], initial[name][1], old[0], old[3]]))
         else:
@@ -84,7 +84,7 @@ def test_rows_of_tied_embeddings_serve_both_ends():
     new = model.embedding.weight[1].clone()
     load_initial(saved, replace(content(NEW), model=MODEL | tied), model)
     assert model.head.weight is model.embedding.weight
-    old = saved["state_dict"]["model.embedding.weight"]
+    old = saved["state_dict"]["model.inputs.embedding.weight"]
     assert torch.equal(model.head.weight, torch.stack([old[2], new, old[0], old[3]]))
 
 

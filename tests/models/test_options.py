@@ -89,7 +89,7 @@ def test_tied_embeddings_are_one_parameter():
     plain, tied = build(), build(tie_embeddings=True)
     assert parameter_count(plain) - parameter_count(tied) == VOCAB * DIM
     names = [name for name, _ in tied.named_parameters()]
-    assert "embedding.weight" in names
+    assert "inputs.embedding.weight" in names
     assert "head.weight" not in names
     # The gradient is the sum of those of both ends.
     plain.load_state_dict(tied.state_dict())
