@@ -36,9 +36,8 @@ from musicgen.run_folders import (
 )
 from musicgen.text import pluralize
 from musicgen.training.checkpoint_files import AtomicCheckpointIO
-from musicgen.training.memory import out_of_memory_named
+from musicgen.training.guard import out_of_memory_named
 from musicgen.training.monitoring.logger import CSVLogger
-from musicgen.training.processes import end_together
 
 CONFIG = "config.yaml"
 
@@ -150,7 +149,7 @@ def fit(trainer: pl.Trainer, training: Training, recorder: RunRecorder) -> None:
     """Train; log what comes next, or how to continue if training is interrupted."""
     start = time.monotonic()
     try:
-        with end_together(trainer), out_of_memory_named():
+        with out_of_memory_named():
             trainer.fit(training.module, training.data, ckpt_path=recorder.cfg.resume)
     except BaseException as error:
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)

@@ -1,8 +1,9 @@
-"""Guards against a loss, gradients and weights that are NaN or infinite."""
+"""What ends a training in one line: losses and weights that are not finite, too little memory."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytorch_lightning as pl
@@ -12,10 +13,8 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
-from musicgen.batches import Batch
 from musicgen.console import warn
 from musicgen.errors import UserError
-from musicgen.files import atomic_path
 
 
 def check_weights(model: nn.Module) -> None:
@@ -28,6 +27,21 @@ def check_weights(model: nn.Module) -> None:
             )
 
 
+@contextmanager
+def out_of_memory_named() -> Iterator[None]:
+    """Raise `UserError`, with cures, where a device or the machine has no memory left."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            raise UserError(
+                "a step takes more memory than there is: a smaller loader.batch_size with a larger "
+                "trainer.accumulate_grad_batches takes less, and so do recompute=true, "
+                "trainer.precision=bf16-mixed and a shorter loader.length"
+            ) from None
+        raise
+
+
 class GuardSteps(pl.Callback):
     """Skip steps whose loss or gradients are not finite; stop after some in a row.
 
@@ -35,20 +49,13 @@ class GuardSteps(pl.Callback):
     The norm of the gradients before they are clipped is logged.
 
     Args:
-        path: file for the micro-batches of a skipped step, the first of the last row of such steps.
         limit: steps skipped in a row that end the training.
     """
 
-    def __init__(self, path: str, limit: int) -> None:
-        self.path, self.limit = Path(path), limit
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
         self._num_skipped = self._in_row = 0
         self._losses: Tensor | float = 0.0
-        self._batches: list[Batch] = []
-
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
-    ) -> None:
-        self._batches.append(batch)
 
     def on_before_backward(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor
@@ -75,7 +82,6 @@ class GuardSteps(pl.Callback):
                 self._skip(trainer, pl_module)
             for parameter in parameters:
                 parameter.grad = None
-        self._batches = []
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
@@ -83,25 +89,14 @@ class GuardSteps(pl.Callback):
         if self._in_row >= self.limit:
             raise UserError(
                 f"step {trainer.global_step}: the loss or its gradients were NaN or infinite in "
-                f"{self._in_row} steps in a row, which were skipped; the batch of "
-                f"the first is in {self.path}. Resume with a lower optimizer.lr or "
-                "trainer.gradient_clip_val, or look at that batch"
+                f"{self._in_row} steps in a row, which were skipped; resume with a lower "
+                "optimizer.lr or trainer.gradient_clip_val"
             )
 
     def _skip(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._num_skipped += 1
         self._in_row += 1
         pl_module.log("train/skipped_steps", float(self._num_skipped), rank_zero_only=True)
-        if self._in_row > 1:
-            return
-        path = self.path
-        if trainer.world_size > 1:
-            path = path.with_stem(f"{path.stem}_rank{trainer.global_rank}")
-        batches = [vars(batch) for batch in self._batches]
-        with atomic_path(path) as temporary:
-            torch.save({"step": trainer.global_step, "batches": batches}, temporary)
-        if trainer.is_global_zero:
-            warn(
-                f"step {trainer.global_step + 1}: the loss or its gradients are NaN or infinite; "
-                f"the step is skipped, and its batch is in {path}"
-            )
+        if self._in_row == 1 and trainer.is_global_zero:
+            step = trainer.global_step + 1
+            warn(f"step {step}: the loss or its gradients are NaN or infinite; it is skipped")

@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.strategies.launchers import subprocess_script
 
 
 def validates_next(trainer: pl.Trainer) -> bool:
@@ -33,17 +30,6 @@ def validate(trainer: pl.Trainer) -> None:
     trainer.validating = True  # as in Lightning's training loop
     loop.run()
     trainer.training = True
-
-
-@contextmanager
-def without_process_observer() -> Iterator[None]:
-    """Start no observer of processes: Lightning's kills the first process without a word."""
-    observe = subprocess_script._launch_process_observer
-    subprocess_script._launch_process_observer = lambda child_processes: None
-    try:
-        yield
-    finally:
-        subprocess_script._launch_process_observer = observe
 
 
 def set_max_steps(trainer: pl.Trainer, max_steps: int) -> None:

@@ -56,16 +56,11 @@ def deaths() -> list[AtHook]:
 def test_a_process_that_dies_ends_the_others(uninterrupted, tmp_path, death):
     status = train(tmp_path, *arguments(uninterrupted / "data"), death=death)
     start = time.monotonic()
-    assert status == (-signal.SIGKILL if death.rank == 0 else 2)
+    assert status == -signal.SIGKILL
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     while any(map(is_alive, pids)):
         assert time.monotonic() - start < SECONDS
         time.sleep(0.1)
-    stderr = (tmp_path / "stderr").read_text()
-    (line,) = (line for line in stderr.splitlines() if line.startswith("error: "))
-    who = "the first process of this run ended" if death.rank == 0 else "process 1 of this run was"
-    assert line.startswith(f"error: {who}"), stderr
-    assert "Traceback" not in stderr
     again = ["resume=auto", f"paths.data_dir={uninterrupted}/data"]
     assert train(tmp_path, *again) == 0, (tmp_path / "stderr").read_text()
     assert_same_run(tmp_path / "outputs/run", uninterrupted / "outputs/run")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from types import SimpleNamespace
 
 import pytest
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.strategies.launchers import subprocess_script
 
 from musicgen.training.averaging import AverageWeights
-from musicgen.training.lightning_compat import validates_next, without_process_observer
+from musicgen.training.lightning_compat import validates_next
 
 
 class Foresee(pl.Callback):
@@ -73,19 +71,6 @@ def test_validations_are_foreseen(tmp_path, settings):
     trainer.fit(Linear(), data, data)
     assert record.foreseen == record.followed
     assert record.followed
-
-
-def test_processes_are_started_with_an_observer_that_can_be_left_out(monkeypatch):
-    observed = []
-    monkeypatch.setattr(subprocess_script, "_launch_process_observer", observed.append)
-    launch = subprocess_script._SubprocessScriptLauncher
-    source = inspect.getsource(launch.launch)
-    assert "_launch_process_observer(self.procs)" in source
-    with without_process_observer():
-        subprocess_script._launch_process_observer([])
-    assert not observed
-    subprocess_script._launch_process_observer([])
-    assert observed == [[]]
 
 
 def test_the_average_is_on_the_device_of_training():

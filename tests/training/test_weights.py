@@ -109,7 +109,7 @@ def fit(folder: Path, batch_size: int, module: TrainingModule | None = None, **k
         max_steps=STEPS,
         gradient_clip_val=CLIP,
         use_distributed_sampler=False,
-        callbacks=[GuardSteps(str(folder / "bad.pt"), limit=3), Record()],
+        callbacks=[GuardSteps(limit=3), Record()],
         num_sanity_val_steps=0,
         limit_val_batches=0,
         **QUIET,
