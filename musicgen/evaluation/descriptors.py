@@ -33,7 +33,7 @@ def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
     with overlap and KL of the distances within the generated set and to the originals. Those of
     each continuation are written to `descriptors_pieces.csv`.
     """
-    _, pairs, _ = open_pairs(inputs, inputs.generated, "descriptors")
+    _, pairs = open_pairs(inputs, inputs.generated, "descriptors")
     originals: dict[str, dict[str, float]] = {}  # each counts once, not once a sample
     details = []
     for pair in track(pairs, "descriptors"):

@@ -17,7 +17,7 @@ def part_writing(inputs: Inputs, out: Path) -> list[TableRow]:
 
     See `musicgen.metrics.part_writing`. Parallels are counted per 100 beats; all others are shares.
     """
-    _, pairs, _ = open_pairs(inputs, inputs.generated, "part_writing")
+    _, pairs = open_pairs(inputs, inputs.generated, "part_writing")
     rows: list[TableRow] = []
     left_out = []
     for pair in pairs:

@@ -6,10 +6,10 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from musicgen import load
 from musicgen.checkpoints import build
@@ -34,11 +34,10 @@ NUM_SKIPPED_SHOWN = 5
 _SAMPLE = re.compile(r"(.+)[ _.-]\(?\d+\)?")
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(NamedTuple):
     """What generate.py says about its folder; empty for any other folder of MIDI files."""
 
-    pieces: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # rows by file name
+    pieces: Mapping[str, Mapping[str, Any]] = {}  # rows by file name
     tokenizer: Tokenizer | None = None  # of the model
     references: str | list[str] | None = None  # the prompts, as `prompt=` names them
     checkpoint: str | None = None
@@ -177,15 +176,15 @@ def source_checkpoint(inputs: Inputs, manifest: Manifest) -> str:
 
 
 def open_pairs(
-    inputs: Inputs, generated: str | None, needed_by: str
-) -> tuple[References, list[Pair], dict[str, str]]:
+    inputs: Inputs, generated: str | None, measure: str
+) -> tuple[References, list[Pair]]:
     """Open the originals of a folder of generated files, and pair the files; see `pair_files`."""
     if not generated:
-        raise UserError(f"metrics={needed_by} needs generated=, a folder that generate.py wrote")
+        raise UserError(f"metrics={measure} needs generated=, a folder that generate.py wrote")
     folder = Path(generated).expanduser()
     manifest = read_manifest(folder)
     references = open_references(inputs, manifest)
-    return references, *pair_files(folder, manifest, references)
+    return references, pair_files(folder, manifest, references)
 
 
 def read_continuation(score: Score, prompt_end: int, tokenizer: Tokenizer | None) -> Score:
@@ -194,46 +193,42 @@ def read_continuation(score: Score, prompt_end: int, tokenizer: Tokenizer | None
     return continuation if tokenizer is None else on_grid(tokenizer, continuation)
 
 
-def pair_files(
-    folder: Path, manifest: Manifest, references: References
-) -> tuple[list[Pair], dict[str, str]]:
-    """Return the pairs, and for each generated file without a partner the reason.
+def pair_files(folder: Path, manifest: Manifest, references: References) -> list[Pair]:
+    """Pair the generated files with their originals.
 
-    Names the files without a partner; raises `UserError` if all are without.
+    Files without a partner are named with the reasons; raises `UserError` if all are without.
     """
     pairs: list[Pair] = []
     skipped: dict[str, str] = {}
     for path in find_midi(folder):
         file = path.relative_to(folder).as_posix()
         row = manifest.pieces.get(file, {})
-        prompt, end = row.get("prompt"), row.get("prompt end", 0)
-        if prompt == FROM_NOTHING:
+        if row.get("prompt") == FROM_NOTHING:
             skipped[file] = "generated without a prompt"
             continue
         try:
-            name = references.find(file, prompt)
+            name = references.find(file, row.get("prompt"))
             reference = references.read(name)
             score = read(path)
         except UserError as error:
             skipped[file] = str(error).removeprefix(f"{path}: ")
             continue
-        continuation = read_continuation(score, end, manifest.tokenizer)
+        continuation = read_continuation(score, row.get("prompt end", 0), manifest.tokenizer)
         pairs.append(Pair(file, name, continuation, reference, row.get("prompt beats", 0)))
     missing = manifest.pieces.keys() - {pair.file for pair in pairs} - skipped.keys()
     skipped |= dict.fromkeys(sorted(missing), f"named in {MANIFEST}, but not in the folder")
+    left_out = [f"left out: {file}: {reason}" for file, reason in skipped.items()]
     if not pairs:
-        file, reason = next(iter(skipped.items()))
         more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
         raise UserError(
-            f"nothing to compare: {file}: {reason}{more}; give the folder of the originals as "
-            "references=DIR, whose files have the names of the generated ones"
+            f"nothing to compare: {left_out[0].removeprefix('left out: ')}{more}; give the folder "
+            "of the originals as references=DIR, whose files have the names of the generated ones"
         )
-    left_out = [f"left out: {file}: {reason}" for file, reason in skipped.items()]
     warn_of_first(left_out, NUM_SKIPPED_SHOWN)
     how = "as they are" if references.tokenizer is None else "both on the tokenizer's grid"
     total = len(pairs) + len(skipped)
     log(f"{pluralize(len(pairs), 'pieces')} of {total} in {folder}, with their originals, {how}")
-    return pairs, skipped
+    return pairs
 
 
 def _stem(name: str) -> str:

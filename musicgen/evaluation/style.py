@@ -47,7 +47,7 @@ def style(inputs: Inputs, out: Path, *, anchor_pieces: int) -> list[TableRow]:
         anchor_pieces: originals that the anchors are measured with; 0: no anchors.
     """
     check_int("anchor_pieces", anchor_pieces, minimum=0)
-    references, pairs, _ = open_pairs(inputs, inputs.generated, "style")
+    references, pairs = open_pairs(inputs, inputs.generated, "style")
     rows = [row for pair in track(pairs, "style") for row in piece_rows(pair)]
     first = {pair.name: pair for pair in reversed(pairs)}
     names = evenly_spaced(sorted(first), anchor_pieces)

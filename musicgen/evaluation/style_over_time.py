@@ -32,7 +32,7 @@ def style_over_time(inputs: Inputs, out: Path) -> list[TableRow]:
         raise UserError("metrics=style_over_time: give generated=DIR, or 'compare=[DIR1,DIR2]'")
     values: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for folder in folders:
-        references, pairs, _ = open_pairs(inputs, folder, "style_over_time")
+        references, pairs = open_pairs(inputs, folder, "style_over_time")
         labels = style_labels(references.sources)
         for pair in track(pairs, Path(folder).name):
             point = labels[pair.name] or pair.name
