@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from musicgen.errors import UserError
-from musicgen.midi.score import NoteArray, Track
 
 META, SYSEX, END_OF_TRACK = 0xFF, 0xF0, 0x2F
 TRACK_NAME, MARKER = 0x03, 0x06  # kinds of meta events
 DRUM_CHANNEL = 9
 _LAST_TICK = 2**31 - 1
-_LONGEST_DELTA = 2**28 - 1  # after which a delta time has no bytes
-OFF, OTHER, ON = range(3)  # the order of events at one tick
-
-Row = tuple[int, int, bytes]
-"""Tick of an event, its order at that tick, and its bytes with their status."""
 
 
 class Event(NamedTuple):
@@ -78,39 +72,6 @@ def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
         yield Event(time, status, content, at)
         if status == META and data[content : content + 1] == bytes([END_OF_TRACK]):
             return
-
-
-def head_rows(track: Track, channel: int, program_tick: int = 0) -> Iterator[Row]:
-    """Yield the name of a track, and its program, which drums do not have."""
-    yield 0, OTHER, text_bytes(TRACK_NAME, track.name)
-    if not track.is_drum:
-        yield program_tick, OTHER, bytes([0xC0 | channel, track.program])
-
-
-def note_rows(channel: int, notes: NoteArray) -> Iterator[Row]:
-    """Yield the events of notes."""
-    for onset, duration, pitch, velocity in notes.tolist():
-        yield onset, ON, bytes([0x90 | channel, pitch, max(1, velocity)])
-        yield onset + duration, OFF, bytes([0x80 | channel, pitch, 64])
-
-
-def track_chunk(
-    rows: Iterable[Row], *, before: bytes = b"", last_tick: int = 0, end: int = 0
-) -> bytes:
-    """Return the chunk of a track.
-
-    Args:
-        before: its first events, with their delta times.
-        last_tick: of these.
-        end: tick of the end-of-track event, if no event comes later.
-    """
-    body = bytearray(before)
-    ordered = sorted(rows, key=lambda row: row[:2])
-    end = max([end, last_tick, *(tick for tick, _, _ in ordered[-1:])])
-    for tick, _, event in [*ordered, (end, ON, bytes([META, END_OF_TRACK, 0]))]:
-        body += number_bytes(min(tick - last_tick, _LONGEST_DELTA)) + event
-        last_tick = tick
-    return b"MTrk" + len(body).to_bytes(4, "big") + body
 
 
 def number_bytes(value: int) -> bytes:

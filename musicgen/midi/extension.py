@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,21 +18,15 @@ from musicgen.midi.events import (
     END_OF_TRACK,
     MARKER,
     META,
-    OFF,
-    OTHER,
     TRACK_NAME,
     Event,
-    Row,
     find_chunks,
     find_events,
-    head_rows,
-    note_rows,
+    number_bytes,
     read_text,
     text_bytes,
-    track_chunk,
 )
-from musicgen.midi.parts import find_parts
-from musicgen.midi.score import NOTE, Score, Track
+from musicgen.midi.score import NOTE, NoteArray, Score, Track
 
 MIN_TICKS_PER_BEAT = 24
 """Coarser files cannot hold the rhythms of a continuation."""
@@ -40,7 +35,20 @@ _PEDALS = (64, 66)
 _TEMPO, _TIME_SIGNATURE = 0x51, 0x58
 _CENTRE = (0, 64)  # of the pitch wheel
 
-Key = tuple[int, int]  # channel and pitch
+_ALONE, _TOP, _INNER, _BOTTOM = range(4)  # places of a note among those that begin with it
+_LENGTHS = 64  # half octaves of durations in ticks
+# Widths of the kernels in semitones and half octaves, and the weight of notes in another place:
+# of several tried, the nearest to the true parts of 92 songs of POP909 (77% of notes; 60% go to the
+# right part if one takes all).
+_WIDTHS = 2.0, 0.7
+_OTHER_PLACE = 0.05
+
+_OFF, _OTHER, _ON = range(3)  # the order of events at one tick
+_LONGEST_DELTA = 2**28 - 1  # after which a delta time has no bytes
+
+ChannelPitch = tuple[int, int]
+TimedEvent = tuple[int, int, bytes]
+"""Tick of an event, its order at that tick, and its bytes with their status."""
 
 
 @dataclass(eq=False)
@@ -54,21 +62,34 @@ class _FileTrack:
     programs: dict[int, int] = field(default_factory=dict)  # by channel, at the end
     channels: set[int] = field(default_factory=set)  # with notes, anywhere
     # Onset and velocity of notes that sound at the end, and those that end before, by channel.
-    open: defaultdict[Key, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    open: defaultdict[ChannelPitch, list[tuple[int, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     notes: defaultdict[int, list[tuple[int, int, int, int]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    held: dict[Key, int] = field(default_factory=dict)  # ticks of pedals, and of wheels as -1
-    after: list[Row] = field(default_factory=list)
+    held: dict[tuple[int, int], int] = field(
+        default_factory=dict
+    )  # by channel and pedal; -1: wheel
+    after: list[TimedEvent] = field(default_factory=list)
 
     def add(self, tick: int, order: int, event: Iterable[int]) -> None:
         self.after.append((tick, order, bytes(event)))
 
+    def add_notes(self, channel: int, notes: NoteArray) -> None:
+        for onset, duration, pitch, velocity in notes.tolist():
+            self.add(onset, _ON, (0x90 | channel, pitch, max(1, velocity)))
+            self.add(onset + duration, _OFF, (0x80 | channel, pitch, 64))
+
     def chunk(self) -> bytes:
+        body, last_tick = bytearray(self.before), self.last_tick
+        ordered = sorted(self.after, key=itemgetter(0, 1))
         # The end-of-track event keeps its tick, unless that was cut off.
-        return track_chunk(
-            self.after, before=self.before, last_tick=self.last_tick, end=self.end_of_track
-        )
+        end = max([self.end_of_track, last_tick, *(tick for tick, _, _ in ordered[-1:])])
+        for tick, _, event in [*ordered, (end, _ON, bytes([META, END_OF_TRACK, 0]))]:
+            body += number_bytes(min(tick - last_tick, _LONGEST_DELTA)) + event
+            last_tick = tick
+        return b"MTrk" + len(body).to_bytes(4, "big") + body
 
 
 class _Part(NamedTuple):
@@ -134,15 +155,15 @@ def extend(
     placed = _place(music.tracks, file_tracks, find_track, end, programs or {})
     _end_before_struck_again(file_tracks, placed)
     for track, part in placed:
-        part.file_track.after += note_rows(part.channel, track.notes)
+        part.file_track.add_notes(part.channel, track.notes)
     for tick, bpm in music.tempos.tolist():
         tempo = min(round(60e6 / bpm), 2**24 - 1).to_bytes(3, "big")
-        file_tracks[0].add(tick, OTHER, (META, _TEMPO, 3, *tempo))
+        file_tracks[0].add(tick, _OTHER, (META, _TEMPO, 3, *tempo))
     for tick, numerator, denominator in music.time_signatures:
         signature = (numerator, denominator.bit_length() - 1, 24, 8)
-        file_tracks[0].add(tick, OTHER, (META, _TIME_SIGNATURE, 4, *signature))
+        file_tracks[0].add(tick, _OTHER, (META, _TIME_SIGNATURE, 4, *signature))
     for tick, text in music.markers:
-        file_tracks[0].add(tick, OTHER, text_bytes(MARKER, text))
+        file_tracks[0].add(tick, _OTHER, text_bytes(MARKER, text))
 
     added = [part.file_track for _, part in placed if part.file_track not in file_tracks]
     if added:
@@ -156,7 +177,7 @@ def _read(data: bytes, start: int, stop: int, end: int, whole: bool, sustain: in
     """Read the track in `data[start:stop]`."""
     track = _FileTrack()
     kept = start  # where the events before the end stop
-    closing: Counter[Key] = Counter()
+    closing: Counter[ChannelPitch] = Counter()
     for event in find_events(data, start, stop):
         content = data[event.content : event.stop]
         if event.status == META and content[0] == END_OF_TRACK:
@@ -173,18 +194,18 @@ def _read(data: bytes, start: int, stop: int, end: int, whole: bool, sustain: in
             _follow(track, event, content)
         elif is_note and not is_on and closing[key := (channel, content[0])] < len(track.open[key]):
             closing[key] += 1
-            track.add(min(event.tick, end + sustain), OFF, (event.status, *content))
+            track.add(min(event.tick, end + sustain), _OFF, (event.status, *content))
         elif whole:
-            track.add(event.tick, OFF, (event.status, *content))
+            track.add(event.tick, _OFF, (event.status, *content))
             if kind in (0xB, 0xE):
                 _follow(track, event, content)
     track.before = data[start:kept]
     for (channel, pitch), sounding in track.open.items():
         for _ in sounding[closing[channel, pitch] :]:
-            track.add(end, OFF, (0x80 | channel, pitch, 64))
+            track.add(end, _OFF, (0x80 | channel, pitch, 64))
     for (channel, control), tick in track.held.items():
         status, values = (0xE0, _CENTRE) if control < 0 else (0xB0, (control, 0))
-        track.add(max(end, tick), OFF, (status | channel, *values))
+        track.add(max(end, tick), _OFF, (status | channel, *values))
     return track
 
 
@@ -269,13 +290,14 @@ def _place(
             if not (track.is_drum or free):
                 raise UserError("it leaves too few MIDI channels for the continuation")
             channel = DRUM_CHANNEL if track.is_drum else free.pop(0)
-            head = head_rows(track, channel, end if channel in used else 0)
-            new = _FileTrack(after=list(head))
+            new = _FileTrack(after=[(0, _OTHER, text_bytes(TRACK_NAME, track.name))])
+            if not track.is_drum:
+                new.add(end if channel in used else 0, _OTHER, (0xC0 | channel, track.program))
             found[index] = [_Part(new, channel)]
         elif index in new_programs:
             for file_track, channel in found[index]:
                 change = 0xC0 | channel, new_programs[index]
-                file_track.add(end, OTHER, change)
+                file_track.add(end, _OTHER, change)
         known = [np.array(part.file_track.notes[part.channel], NOTE) for part in found[index]]
         part_of = find_parts(track.notes, known) if len(known) > 1 else np.zeros(len(track.notes))
         for number, part in enumerate(found[index]):
@@ -287,7 +309,7 @@ def _end_before_struck_again(
     file_tracks: Sequence[_FileTrack], placed: Sequence[tuple[Track, _Part]]
 ) -> None:
     """End the file's notes at the latest where their keys are struck again on their channels."""
-    struck: dict[Key, int] = {}
+    struck: dict[ChannelPitch, int] = {}
     for track, part in placed:
         for onset, _, pitch, _ in track.notes.tolist():
             key = part.channel, pitch
@@ -299,3 +321,38 @@ def _end_before_struck_again(
             else (tick, order, event)
             for tick, order, event in file_track.after
         ]
+
+
+def find_parts(notes: NoteArray, parts: Sequence[NoteArray]) -> NDArray[np.int64]:
+    """Return the number of the part that plays each note, by what the parts played before. [N]
+
+    A note goes to the part with the most notes like it: of similar pitch and duration, in the same
+    place of the chord (alone, top, inner, bottom). Exponential kernels smooth the number of notes
+    of each part by place, pitch and duration (kernel density classification, as in Hastie et al.
+    2009, section 6.6).
+
+    Args:
+        parts: their notes, which may be none, in the ticks of `notes`.
+    """
+    part = np.repeat(np.arange(len(parts)), [len(each) for each in parts])
+    counts = np.zeros((len(parts), 4, 128, _LENGTHS))
+    np.add.at(counts, (part, *_features(np.concatenate(parts))), 1)
+    pitch_kernel, length_kernel = (
+        np.exp(-np.abs(np.subtract.outer(np.arange(size), np.arange(size))) / width)
+        for size, width in zip((128, _LENGTHS), _WIDTHS, strict=True)
+    )
+    fits = pitch_kernel @ counts @ length_kernel
+    fits += _OTHER_PLACE * fits.sum(axis=1, keepdims=True)
+    place, pitch, length = _features(notes)
+    return fits[:, place, pitch, length].argmax(axis=0)
+
+
+def _features(notes: NoteArray) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return place, pitch and half octave of the duration of each note. [N] each"""
+    order = np.lexsort((notes["pitch"], notes["onset"]))
+    begins = np.diff(notes["onset"][order], prepend=-1) > 0
+    ends = np.append(begins[1:], np.ones(len(begins[:1]), bool))
+    place = np.empty(len(notes), np.int64)
+    place[order] = np.select([begins & ends, ends, begins], [_ALONE, _TOP, _BOTTOM], _INNER)
+    length = np.round(2 * np.log2(np.maximum(notes["duration"], 1))).astype(np.int64)
+    return place, notes["pitch"], np.minimum(length, _LENGTHS - 1)

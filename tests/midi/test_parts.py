@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musicgen.midi import notes_from
-from musicgen.midi.parts import find_parts
+from musicgen.midi.extension import find_parts
 
 SONG = [(onset, 60 * (1 + onset % 3)) for onset in range(0, 3840, 240)]
 
