@@ -13,7 +13,7 @@ from musicgen.errors import UserError, errors_name
 from musicgen.metrics.key import find_key
 from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track, pitched_notes
 from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, IntArray, Tokenizer
-from musicgen.tokenization.chords.progression import changes_of, repeated
+from musicgen.tokenization.chords.progression import schedule
 from musicgen.tokenization.chords.symbols import CHORDS, spelled
 from musicgen.validation import check_int
 
@@ -263,8 +263,7 @@ def prompt_with_chords(
     Args:
         bars: indices in `CHORDS`, see `parse_progression`; they begin again when they end.
     """
-    changes, length = changes_of(bars, prompt.bar_length), len(bars) * prompt.bar_length
-    progression = repeated(changes, length, 0, end - prompt.end_time)
+    progression = schedule(bars, prompt.bar_length, end - prompt.end_time)
     progression[:, 0] += prompt.end_time
     tokens = prompt.tokens
     if prompt.end_time == 0:  # the first chord comes before the tempo

@@ -190,11 +190,12 @@ class Tokenizer(TokenCoordinates):
         window = self._crop(tokens, starts, length, bar_length, rng)
         return window if rng is None else self._transpose_randomly(window, rng)
 
-    @abstractmethod
     def _crop(
         self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng | None
     ) -> IntArray:
         """Return a new array with the crop at the first of `starts`, augmented given `rng`."""
+        start = int(starts[0, 0])
+        return tokens[start : start + length].astype(np.int64)
 
     def arrange(self, window: IntArray, rng: Rng, length: int, bar_length: int) -> IntArray:
         """Return a training crop in another order of its parts, by the settings' probabilities.

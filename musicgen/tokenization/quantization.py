@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import ParameterError
-from musicgen.midi import Score
+from musicgen.midi import NOTE, NoteArray, Score, pitch_name
 from musicgen.text import pluralize
 from musicgen.tokenization.vocabulary import IntArray
 
@@ -68,12 +68,32 @@ class Losses:
     """
 
     def __init__(self, score: Score, steps_per_beat: int) -> None:
-        self.read = to_grid(score.notes["onset"], steps_per_beat, score.ticks_per_beat)
+        self.score, self.steps_per_beat = score, steps_per_beat
+        self.read = self.grid(score.notes["onset"])
         self.kept = self.read[:0]
         self.no_chords_until = 0.0
         self._dropped: list[tuple[str, IntArray]] = []
         self._clipped: list[tuple[str, IntArray]] = []
         self._rules: list[tuple[str, float, float]] = []
+
+    def grid(self, ticks: IntArray, per_step: int = 1) -> IntArray:
+        """Return the nearest grid step of each tick of the piece, or of a part of a step."""
+        return to_grid(ticks, per_step * self.steps_per_beat, self.score.ticks_per_beat)
+
+    def pitched_notes(self, pitches: range) -> tuple[NoteArray, IntArray]:
+        """Return the notes of all tracks but drums, within pitches, and the track of each. [N]"""
+        notes, tracks = [np.empty(0, NOTE)], [np.empty(0, np.int64)]
+        for number, track in enumerate(self.score.tracks):
+            if track.is_drum:
+                self.drop("notes of drums", self.grid(track.notes["onset"]))
+            else:
+                notes.append(track.notes)
+                tracks.append(np.full(len(track.notes), number))
+        joined, track_of = np.concatenate(notes), np.concatenate(tracks)
+        inside = (joined["pitch"] >= pitches[0]) & (joined["pitch"] <= pitches[-1])
+        names = f"{pitch_name(pitches[0])}-{pitch_name(pitches[-1])}"
+        self.drop(f"notes outside {names}", self.grid(joined["onset"][~inside]))
+        return joined[inside], track_of[inside]
 
     def drop(self, reason: str, steps: IntArray) -> None:
         self._dropped.append((reason, steps))

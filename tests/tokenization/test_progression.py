@@ -7,12 +7,7 @@ import torch
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import METRES, REMI, Groove2Groove
-from musicgen.tokenization.chords.progression import (
-    changes_of,
-    parse_chord,
-    parse_progression,
-    repeated,
-)
+from musicgen.tokenization.chords.progression import parse_chord, parse_progression, schedule
 from musicgen.tokenization.chords.symbols import CHORDS
 from musicgen.tokenization.grammar import NEVER
 
@@ -84,22 +79,14 @@ def test_what_is_no_progression_is_named(text, symbol):
     assert str(caught.value).startswith(f"chords={symbol}: expected chords such as C, Bb, F#m")
 
 
-def in_force(changes, step):
-    """The chord at a grid step."""
-    return [chord for at, chord in changes if at <= step][-1]
-
-
 def test_chords_share_a_bar_evenly_and_begin_again():
-    changes = changes_of([[3], [4, 5], [6, 7, 8, 7]], 12)
-    assert changes.tolist() == [[0, 3], [12, 4], [18, 5], [24, 6], [27, 7], [30, 8], [33, 7]]
-    for start, end in (0, 36), (0, 5), (13, 100), (30, 31), (35, 72):
-        found = repeated(changes, 36, start, end).tolist()
-        steps = [step for step, _ in found]
-        assert steps == sorted(set(steps)), "one chord at a time"
-        assert steps[0] == start
-        assert steps[-1] < end
-        for step in range(start, end):
-            assert in_force(found, step) == in_force(changes, step % 36)
+    bars = [[3], [4, 5], [6, 7, 8, 7]]
+    once = [[0, 3], [12, 4], [18, 5], [24, 6], [27, 7], [30, 8], [33, 7]]
+    assert schedule(bars, 12, 36).tolist() == once
+    assert schedule(bars, 12, 60).tolist() == [*once, [36, 3], [48, 4], [54, 5]]
+    assert schedule(bars, 12, 28).tolist() == once[:5]
+    assert schedule([[3], [3, 3]], 12, 99).tolist() == [[0, 3]], "only changes"
+    assert schedule(bars, 12, 0).shape == (0, 2)
 
 
 TINY = REMI(pitch_range=(60, 63), velocity_bins=(64, 64, 1), tempo_bins=(90, 93, 3), max_bars=6)

@@ -7,9 +7,8 @@ from itertools import combinations, groupby
 
 import numpy as np
 
-from musicgen.midi import NOTE, Score, Track, notes_from, pitch_name
+from musicgen.midi import NOTE, Score, Track
 from musicgen.tokenization.base import TICKS_PER_BEAT, Losses
-from musicgen.tokenization.quantization import to_grid
 from musicgen.tokenization.vocabulary import IntArray
 
 VOICES = ("Soprano", "Alto", "Tenor", "Bass")
@@ -32,18 +31,17 @@ def score_of_frames(frames: IntArray) -> Score:
     """
     tracks = []
     for name, pitches in zip(VOICES, frames.T, strict=True):
-        changes = np.flatnonzero(np.diff(pitches)) + 1
-        starts = np.concatenate([[0], changes]) if len(pitches) else changes
-        lengths = np.diff(np.append(starts, len(pitches)))
-        sounds = pitches[starts] != SILENCE
-        columns = [x[sounds].tolist() for x in (starts * _STEP, lengths * _STEP, pitches[starts])]
-        rows = [(*note, _VELOCITY) for note in zip(*columns, strict=True)]
-        tracks.append(Track(name, _PROGRAM, notes=notes_from(rows)))
+        starts = np.flatnonzero(np.diff(pitches, prepend=SILENCE - 1))
+        notes = np.empty(len(starts), NOTE)
+        notes["onset"] = starts * _STEP
+        notes["duration"] = np.diff(np.append(starts, len(pitches))) * _STEP
+        notes["pitch"], notes["velocity"] = pitches[starts], _VELOCITY
+        tracks.append(Track(name, _PROGRAM, notes=notes[pitches[starts] != SILENCE]))
     return Score(TICKS_PER_BEAT, tracks)
 
 
-def frames_of_score(score: Score, pitches: range, max_beats: int, losses: Losses) -> IntArray:
-    """Return the frames of a Score until its last note ends [num_frames, 4], and fill `losses`.
+def frames_of_score(losses: Losses, pitches: range, max_beats: int) -> IntArray:
+    """Return the frames of the Score of `losses` until its last note ends [num_frames, 4].
 
     Tracks of voices keep their notes; other notes are led as `lead_voices` describes.
 
@@ -51,32 +49,18 @@ def frames_of_score(score: Score, pitches: range, max_beats: int, losses: Losses
         pitches: the range of pitches to keep.
         max_beats: number of beats to keep.
     """
-
-    def grid(ticks: IntArray) -> IntArray:
-        return to_grid(ticks, STEPS_PER_BEAT, score.ticks_per_beat)
-
-    for drums in score.tracks:
-        if drums.is_drum:
-            losses.drop("notes of drums", grid(drums.notes["onset"]))
-    parts = [track for track in score.tracks if not track.is_drum and len(track.notes)]
-    notes = np.concatenate([np.empty(0, NOTE), *(part.notes for part in parts)])
-    track = np.repeat(np.arange(len(parts)), [len(part.notes) for part in parts])
+    notes, track = losses.pitched_notes(pitches)
     pitch, limit = notes["pitch"], max_beats * STEPS_PER_BEAT
-    onset = grid(notes["onset"])
-    end = onset + np.maximum(grid(notes["duration"]), 1)
-
-    in_range = (pitch >= pitches[0]) & (pitch <= pitches[-1])
-    names = f"{pitch_name(pitches[0])}-{pitch_name(pitches[-1])}"
-    losses.drop(f"notes outside {names}", onset[~in_range])
+    onset = losses.grid(notes["onset"])
+    end = onset + np.maximum(losses.grid(notes["duration"]), 1)
     inside = (onset >= 0) & (onset < limit)
-    losses.drop(f"notes beyond beat {max_beats}", onset[in_range & ~inside])
-    kept = in_range & inside
-    losses.clip(f"notes lasting beyond beat {max_beats}", onset[kept & (end > limit)])
-    track, pitch, onset, end = track[kept], pitch[kept], onset[kept], np.minimum(end, limit)[kept]
+    losses.drop(f"notes beyond beat {max_beats}", onset[~inside])
+    losses.clip(f"notes lasting beyond beat {max_beats}", onset[inside & (end > limit)])
+    track, pitch, onset, end = (x[inside] for x in (track, pitch, onset, np.minimum(end, limit)))
 
     present = np.unique(track).tolist()
     own = [track == i for i in present]
-    labels = [parts[i].name for i in present]
+    labels = [losses.score.tracks[i].name for i in present]
     voices = voices_of_tracks(labels, [pitch[x] for x in own], [onset[x] for x in own])
     if voices is None:
         voice = lead_voices(pitch, onset, end)

@@ -96,7 +96,7 @@ class Chorale(Tokenizer):
 
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
         losses = Losses(score, STEPS_PER_BEAT)
-        frames = frames_of_score(score, PITCHES, self.max_beats, losses).ravel()
+        frames = frames_of_score(losses, PITCHES, self.max_beats).ravel()
         first, silence = self.families["Pitch"].start, self.vocabulary.id("Silence")
         tokens = np.where(frames == SILENCE, silence, frames - PITCHES.start + first)
         ends = [[self.vocabulary.id("BOS")], [self.vocabulary.id("EOS")]]
@@ -151,8 +151,7 @@ class Chorale(Tokenizer):
     def _crop(
         self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng | None
     ) -> IntArray:
-        start = int(starts[0, 0])
-        window = tokens[start : start + length].astype(np.int64)
+        window = super()._crop(tokens, starts, length, bar_length, rng)
         window[0] = self.vocabulary.id("BOS")
         return window
 

@@ -82,30 +82,16 @@ def parse_progression(text: str) -> list[list[int]]:
     return bars
 
 
-def changes_of(bars: list[list[int]], bar_length: int) -> IntArray:
-    """Return the first grid step and the index of each chord of bars. [N, 2]"""
-    return np.array(
-        [
-            (number * bar_length + i * bar_length // len(chords), chord)
-            for number, chords in enumerate(bars)
-            for i, chord in enumerate(chords)
-        ]
-    )
+def schedule(bars: list[list[int]], bar_length: int, end: int) -> IntArray:
+    """Return the first grid step and the index of each chord before the step `end`. [N, 2]
 
-
-def repeated(changes: IntArray, length: int, start: int, end: int) -> IntArray:
-    """Return the chords from one grid step to another of a progression that begins again.
-
-    Args:
-        changes: grid step and index of each chord. [N, 2]
-        length: grid steps after which it begins again.
-
-    Returns:
-        The same from `start` to `end`; the first is in force at `start`. [M, 2]
+    The chords of a bar share it evenly; the bars begin again when they end.
     """
-    rounds = np.arange(-(-end // length))[:, None] * length
-    steps, chords = (changes[:, 0] + rounds).ravel(), np.tile(changes[:, 1], len(rounds))
-    first = max(0, np.searchsorted(steps, start, side="right") - 1)
-    last = np.searchsorted(steps, end)
-    kept = find_changes(np.maximum(steps[first:last], start), chords[first:last])
-    return np.stack(kept, axis=1)
+    changes = [
+        (number * bar_length + i * bar_length // len(chords), chord)
+        for number in range(-(-end // bar_length))
+        for chords in [bars[number % len(bars)]]
+        for i, chord in enumerate(chords)
+    ]
+    steps, indices = np.array(changes, np.int64).reshape(-1, 2).T
+    return np.stack(find_changes(steps[steps < end], indices[steps < end]), axis=1)

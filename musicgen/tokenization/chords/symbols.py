@@ -50,8 +50,8 @@ def chord_index(marker: str) -> int | None:
     return pitch_class(match[1]) * len(QUALITIES) + QUALITIES.index(match[2])
 
 
-def spelled(marker: str, names: Sequence[str] = ROOTS, semitones: int = 0) -> str:
-    """Return the marker of a chord moved by semitones, with other names; other text stays.
+def spelled(marker: str, names: Sequence[str]) -> str:
+    """Return the marker of a chord with other names of its notes; other text stays.
 
     Args:
         names: of the pitch classes, from C on.
@@ -60,7 +60,7 @@ def spelled(marker: str, names: Sequence[str] = ROOTS, semitones: int = 0) -> st
     if match is None:
         return marker
     root, quality, bass = match.groups()
-    notes = [names[(pitch_class(note) + semitones) % 12] for note in (root, bass) if note]
+    notes = [names[pitch_class(note)] for note in (root, bass) if note]
     return "_".join([notes[0], quality, *notes[1:]])
 
 

@@ -24,7 +24,7 @@ from musicgen.tokenization.groove2groove.note_events import (
     STEPS_PER_BEAT,
     NoteEvents,
 )
-from musicgen.tokenization.quantization import GridNotes, remove_overlaps, to_grid
+from musicgen.tokenization.quantization import GridNotes, remove_overlaps
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_float, check_int
 
@@ -101,23 +101,19 @@ class Groove2Groove(Tokenizer):
 
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
         losses = Losses(score, STEPS_PER_BEAT)
-
-        def grid(ticks: IntArray) -> IntArray:
-            return to_grid(ticks, STEPS_PER_BEAT, score.ticks_per_beat)
-
         parts = [np.empty(0, NOTE)]
         voices = [np.empty(0, np.int64)]
         for track in score.tracks:
             index, notes = find_instrument(track, self.instruments), track.notes
             if index is None:
-                losses.drop("notes of tracks without an instrument", grid(notes["onset"]))
+                losses.drop("notes of tracks without an instrument", losses.grid(notes["onset"]))
                 continue
             parts.append(notes)
             voices.append(notes["pitch"] + index * NUM_KEYS)
         notes, voice = np.concatenate(parts), np.concatenate(voices)
 
         limit = self.max_beats * STEPS_PER_BEAT
-        onset, duration = grid(notes["onset"]), grid(notes["duration"])
+        onset, duration = losses.grid(notes["onset"]), losses.grid(notes["duration"])
         inside = (onset >= 0) & (onset < limit)
         losses.drop(f"notes beyond beat {self.max_beats}", onset[~inside])
         onset, duration = onset[inside], duration[inside]

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import ParameterError
-from musicgen.midi import NOTE, TEMPO, Marker, Score, Track, pitch_name
-from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Rng, Tokenizer
+from musicgen.midi import NOTE, TEMPO, Marker, Score, Track
+from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Tokenizer
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
 from musicgen.tokenization.quantization import (
     GridNotes,
@@ -18,7 +18,6 @@ from musicgen.tokenization.quantization import (
     nearest_bin,
     parse_bins,
     remove_overlaps,
-    to_grid,
 )
 from musicgen.tokenization.remi.grammar import REMIGrammar
 from musicgen.tokenization.remi.metre import Metres
@@ -109,18 +108,18 @@ class REMI(Tokenizer):
 
         def steps_of(ticks: IntArray, nouns: str) -> tuple[IntArray, NDArray[np.bool_]]:
             """Return the grid step of each event that the bars hold, and which do."""
-            step = to_grid(ticks, self.steps_per_beat, score.ticks_per_beat)
+            step = losses.grid(ticks)
             inside = (step >= 0) & (step < bar_starts[-1])
             losses.drop(f"{nouns} beyond bar {self.max_bars}", step[~inside])
             return step[inside], inside
 
-        step, pitch, velocity, duration = self._notes(score, losses, steps_of)
+        step, pitch, velocity, duration = self._notes(losses, steps_of)
         chord_step = chord = tempo_step = tempo = np.empty(0, np.int64)
         if self.chords:
             tick = np.array([marker.tick for marker in score.markers], dtype=np.int64)
             found = [chord_index(marker.text) for marker in score.markers]
             named = np.array([index is not None for index in found], dtype=bool)
-            at = to_grid(tick, self.steps_per_beat, score.ticks_per_beat)
+            at = losses.grid(tick)
             losses.drop("markers naming no chord", at[~named])
             losses.no_chords_until = min(at[named], default=np.inf)
             chord_step, inside = steps_of(tick[named], "chords")
@@ -137,53 +136,34 @@ class REMI(Tokenizer):
         beats = np.flatnonzero(has_event)
         bar = np.searchsorted(bar_starts, beats, side="right") - 1
         num_bars = bar[-1] + 1 if len(bar) else 0
-        # Step, index and family of first tokens, in the order of events at one grid step.
-        events: list[tuple[IntArray, IntArray, str]] = [
-            (bar_starts[:num_bars], metres[:num_bars], "Bar"),
-            (beats, beats - bar_starts[bar], "Beat"),
-            (chord_step, chord, "Chord"),
-            (tempo_step, tempo, "Tempo"),
-            (step, pitch, "Pitch"),
+        # Step, rank among the events there, family and index of the first id.
+        events: list[tuple[IntArray, Any, str, IntArray]] = [
+            (bar_starts[:num_bars], 0, "Bar", metres[:num_bars]),
+            (beats, 1, "Beat", beats - bar_starts[bar]),
+            (chord_step, 2, "Chord", chord),
+            (tempo_step, 3, "Tempo", tempo),
+            (step, 4 + pitch, "Pitch", pitch),
         ]
-        num_ranks = len(events) + len(self.pitches)
-        keys = [steps * num_ranks + rank for rank, (steps, *_) in enumerate(events)]
-        keys[-1] += pitch
-        key = np.concatenate(keys)
-        first = np.concatenate([index + self.families[name].start for _, index, name in events])
-        first_note = len(key) - len(step)
-        size = np.where(np.arange(len(key)) < first_note, 1, 3)
-        order = np.argsort(key)
-        at = np.empty(len(key), np.int64)
-        at[order] = np.cumsum(size[order]) - size[order]
-        tokens = np.empty(size.sum() + 1, np.int64)
-        tokens[at] = first
-        tokens[at[first_note:] + 1] = velocity + self.families["Velocity"].start
-        tokens[at[first_note:] + 2] = duration - 1 + self.families["Duration"].start
-        tokens[-1] = self.families["EOS"].start
-        return tokens, losses
+        num_ranks = 4 + len(self.pitches)
+        order = np.argsort(np.concatenate([at * num_ranks + rank for at, rank, *_ in events]))
+        ids = np.full((len(order), 3), -1)  # of each event; a note has three
+        ids[:, 0] = np.concatenate(
+            [index + self.families[name].start for *_, name, index in events]
+        )
+        of_notes = ids[len(order) - len(step) :]
+        of_notes[:, 1] = velocity + self.families["Velocity"].start
+        of_notes[:, 2] = duration - 1 + self.families["Duration"].start
+        tokens = ids[order].ravel()
+        return np.append(tokens[tokens >= 0], self.families["EOS"].start), losses
 
     def _notes(
-        self, score: Score, losses: Losses, steps_of: Callable[..., Any]
+        self, losses: Losses, steps_of: Callable[..., Any]
     ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """Return step, pitch index, velocity index and duration in half steps of the notes."""
-
-        def grid(ticks: IntArray, per_step: int = 1) -> IntArray:
-            return to_grid(ticks, per_step * self.steps_per_beat, score.ticks_per_beat)
-
-        parts = [np.empty(0, NOTE)]
-        for track in score.tracks:
-            if track.is_drum:
-                losses.drop("notes of drums", grid(track.notes["onset"]))
-            else:
-                parts.append(track.notes)
-        notes = np.concatenate(parts)
-        in_range = (notes["pitch"] >= self.pitches[0]) & (notes["pitch"] <= self.pitches[-1])
-        names = f"{pitch_name(self.pitches[0])}-{pitch_name(self.pitches[-1])}"
-        losses.drop(f"notes outside {names}", grid(notes["onset"][~in_range]))
-        notes = notes[in_range]
+        notes, _ = losses.pitched_notes(self.pitches)
         step, inside = steps_of(notes["onset"], "notes")
         notes = notes[inside]
-        duration, longest = grid(notes["duration"], 2), len(self.families["Duration"])
+        duration, longest = losses.grid(notes["duration"], 2), len(self.families["Duration"])
         too_long = step[duration > longest]
         losses.clip(f"notes longer than {longest / 2 / self.steps_per_beat:g} beats", too_long)
         velocity = nearest_bin(notes["velocity"], self.velocities)
@@ -243,12 +223,6 @@ class REMI(Tokenizer):
     def crop_starts(self, tokens: IntArray, *, bar_length: int) -> IntArray:
         bars = np.flatnonzero(within(tokens, self.families["Bar"]))
         return np.stack([bars, np.zeros_like(bars)], axis=1)
-
-    def _crop(
-        self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng | None
-    ) -> IntArray:
-        start = int(starts[0, 0])
-        return tokens[start : start + length].astype(np.int64)
 
     def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
         """Return the ids from a bar on, which begins with the chord and the tempo in force."""
