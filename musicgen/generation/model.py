@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeGuard
 
 from musicgen.checkpoints import (
     CheckpointContent,
@@ -99,8 +99,10 @@ class MusicModel:
         """
         from musicgen.export.page import save_page
 
-        parts = self.model, self.tokenizer, self.content
-        save_page(*parts, Path(path), sampling=self._sampling_with_lags())
+        sampling = self.sampling()
+        bias = lag_bias(self.model, sampling)  # the page does not know the usual one
+        parts = self.model, self.tokenizer, self.content, Path(path)
+        save_page(*parts, sampling=asdict(replace(sampling, lag_bias=bias)))
 
     def push_to_hub(
         self,
@@ -160,11 +162,8 @@ class MusicModel:
         if music is None:
             prompt = empty_prompt(self.tokenizer, request.tempo)
         else:
-            score, data = (
-                read_with_data(music) if isinstance(music, str | Path) else (as_score(music), None)
-            )
-            if name is None:
-                name = Path(music).name if isinstance(music, str | Path) else "prompt"
+            score, data = read_with_data(music) if is_path(music) else (as_score(music), None)
+            name = name or (Path(music).name if is_path(music) else "prompt")
             if self.tokenizer.chords:
                 score = with_chords(score, self.content.config["loader"]["chords"])
             if request.keep:
@@ -189,11 +188,6 @@ class MusicModel:
             )
         given = {key: value for key, value in overrides.items() if value is not None}
         return SamplingParams(**{**stored, **given})
-
-    def _sampling_with_lags(self) -> dict[str, Any]:
-        """Return the model's own sampling for programs that do not know the usual `lag_bias`."""
-        sampling = self.sampling()
-        return asdict(replace(sampling, lag_bias=lag_bias(self.model, sampling)))
 
     def request(
         self,
@@ -256,16 +250,15 @@ class MusicModel:
         if isinstance(prompts, str) or not isinstance(prompts, Sequence):
             prompts = [prompts]
         made = [
-            self.prompt(
-                prompt,
-                None if isinstance(prompt, str | Path) else f"prompt {i}",
-                prompt_bars,
-                request,
-            )
-            for i, prompt in enumerate(prompts)
+            self.prompt(each, None if is_path(each) else f"prompt {i}", prompt_bars, request)
+            for i, each in enumerate(prompts)
         ]
         done = Sampler(self.model, self.tokenizer, request).continuations(made)
         return sorted(done, key=lambda each: (made.index(each.prompt), each.sample))
+
+
+def is_path(prompt: Any) -> TypeGuard[str | Path]:
+    return isinstance(prompt, str | Path)
 
 
 def load(checkpoint: str | Path) -> MusicModel:

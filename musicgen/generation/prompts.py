@@ -164,15 +164,13 @@ def kept_prompt(
     file_end = bars[min(prompt_bars or 0, len(bars) - 1)]
     start = round(file_end * tokenizer.steps_per_beat / score.ticks_per_beat)
     with errors_name(name):
-        given, roles = tokenizer.keep_parts(score, keep, start)
+        given, parts = tokenizer.keep_parts(score, keep, start)
     decoded = tokenizer.decode(tokenizer.start_tokens()).tracks
-    voices = [track.name.lower() for track in decoded]
-    own = {role: track for role, track in zip(roles, score.tracks, strict=True) if role is not None}
-    tracks = [own.get(i, track) for i, track in enumerate(decoded)]
-    kept = [
-        track if voice in {each.lower() for each in keep} else replace(track, notes=track.notes[:0])
-        for voice, track in zip(voices, tracks, strict=True)
-    ]
+    tracks = [own or new for own, new in zip(parts, decoded, strict=True)]
+    names, kept = {name.lower() for name in keep}, list[Track]()
+    for voice, track in zip(decoded, tracks, strict=True):
+        is_kept = voice.name.lower() in names
+        kept.append(track if is_kept else replace(track, notes=track.notes[:0]))
 
     def as_voices(parts: Sequence[Track]) -> Score:
         named = [replace(t, name=voice.name) for t, voice in zip(parts, decoded, strict=True)]

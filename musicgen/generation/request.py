@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any
 
 from musicgen.errors import ParameterError, UserError
 from musicgen.generation.engines import ENGINES
@@ -16,10 +16,6 @@ from musicgen.models import Transformer
 from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, Tokenizer
 from musicgen.tokenization.chords.progression import parse_progression
 from musicgen.validation import check_bool, check_choice, check_float, check_int
-
-Ending = Literal["open", "close"]
-
-DEFAULT_BARS = 16
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ class GenerationRequest:
     hold_metre: bool = True
     tempo: float | None = None
     program: Any = None
-    ending: Ending = "open"
+    ending: str = "open"
     form: str | None = None
     section_bars: int = 8
     chords: str | None = None
@@ -83,7 +79,7 @@ class GenerationRequest:
         object.__setattr__(self, "keep", tuple(str(name).strip() for name in given))
         self._check_combinations()
         if self.bars is None and self.total_tokens is None and not self.keep:
-            object.__setattr__(self, "bars", DEFAULT_BARS)
+            object.__setattr__(self, "bars", 16)
         check_int("bars", self.bars, none_means="")
         check_bool("allow_end", self.allow_end)
         check_bool("hold_tempo", self.hold_tempo)
@@ -93,7 +89,7 @@ class GenerationRequest:
         check_int("num_samples", self.num_samples)
         check_int("batch_size", self.batch_size)
         check_choice("engine", self.engine, ENGINES)
-        check_choice("ending", self.ending, get_args(Ending))
+        check_choice("ending", self.ending, ("open", "close"))
         if self.form is not None and not (isinstance(self.form, str) and self.form.isalpha()):
             raise ParameterError("form", self.form, "expected a letter for each section, as AABA")
         check_int("section_bars", self.section_bars)

@@ -234,7 +234,7 @@ class Tokenizer(TokenCoordinates):
 
     def keep_parts(
         self, score: Score, names: Sequence[str], start: int
-    ) -> tuple[IntArray, list[int | None]]:
+    ) -> tuple[IntArray, list[Track | None]]:
         """Return a piece in an order in which some parts lead, so that others are written to them.
 
         Args:
@@ -242,8 +242,8 @@ class Tokenizer(TokenCoordinates):
             start: grid step up to which the other parts are given, too.
 
         Returns:
-            The ids, -1 for each that is to be written [L]; and for each track of the score the
-            decoded track that it is, None for those that are left out.
+            The ids, -1 for each that is to be written [L]; and the score's track for each decoded
+            one, None if it has none.
 
         Raises:
             UserError: the tokens have no such order, or the piece has no such parts.

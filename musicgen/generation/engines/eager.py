@@ -24,16 +24,10 @@ class Engine:
         self.model, self.noise = model, noise
         self.device = next(model.parameters()).device
 
-    def prefill(
-        self, tokens: Tensor, positions: Tensor, state: ModelState | None = None
-    ) -> tuple[Tensor, ModelState]:
-        """Return the logits [B, V] after prompts [B, L] at positions [B, L, P], and the state.
-
-        Args:
-            state: that of an earlier prefill, whose prompts these go on; it stays valid.
-        """
+    def prefill(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, ModelState]:
+        """Return the logits [B, V] after prompts [B, L] at positions [B, L, P], and the state."""
         logits, state = self.model.forward_with_state(
-            tokens, positions=positions, noise=self.noise, state=state, last=True
+            tokens, positions=positions, noise=self.noise, last=True
         )
         return logits[:, 0], state
 

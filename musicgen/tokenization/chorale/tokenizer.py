@@ -183,7 +183,7 @@ class Chorale(Tokenizer):
 
     def keep_parts(
         self, score: Score, names: Sequence[str], start: int
-    ) -> tuple[IntArray, list[int | None]]:
+    ) -> tuple[IntArray, list[Track | None]]:
         if not self.families["Lead"]:
             raise UserError(
                 "this model has not learned keep=; take one that was trained with "
@@ -194,25 +194,22 @@ class Chorale(Tokenizer):
             expected = f"expected one to three of {', '.join(VOICES)}"
             raise ParameterError("keep", ",".join(names), expected)
         leading = [voice in kept for voice in range(NUM_VOICES)]
-        voices = self._voices(score, leading)
-        named = [
-            replace(track, name=VOICES[voice])
-            for track, voice in zip(score.tracks, voices, strict=True)
-            if voice is not None
-        ]
+        parts = self._voices(score, leading)
+        pairs = zip(parts, VOICES, strict=True)
+        named = [replace(part, name=voice) for part, voice in pairs if part is not None]
         ids = self.lead(self.encode(replace(score, tracks=named)), leading)
         first = 1 + NUM_VOICES * (LEAD + start)
         if ids[0] not in self.families["Lead"] or first >= len(ids) - 1:
             raise UserError("nothing is left to write: the parts that are kept have ended")
         of_leading = np.resize(leading, len(ids) - 1 - first)
         ids[first:-1] = np.where(of_leading, ids[first:-1], -1)
-        return ids, voices
+        return ids, parts
 
-    def _voices(self, score: Score, leading: Sequence[bool]) -> list[int | None]:
-        """Return the voice of each track of a score, None for drums and empty tracks."""
-        sung = [i for i, t in enumerate(score.tracks) if len(t.notes) and not t.is_drum]
-        parts, kept = [score.tracks[i].notes for i in sung], np.flatnonzero(leading).tolist()
-        names = [score.tracks[i].name for i in sung]
+    def _voices(self, score: Score, leading: Sequence[bool]) -> list[Track | None]:
+        """Return the track of each voice of a score, without drums and empty tracks."""
+        sung = [track for track in score.tracks if len(track.notes) and not track.is_drum]
+        parts, names = [track.notes for track in sung], [track.name for track in sung]
+        kept = np.flatnonzero(leading).tolist()
         if len(parts) == len(kept) and None in [find_voice(name) for name in names]:
             heights = [-float(notes["pitch"].mean()) for notes in parts]
             highest = np.argsort(heights, kind="stable").tolist()
@@ -228,5 +225,5 @@ class Chorale(Tokenizer):
             found = voices
         if missing := [VOICES[voice].lower() for voice in kept if voice not in found]:
             raise UserError(f"no note of {' or '.join(missing)}, which is to be kept")
-        voice_of = dict(zip(sung, found, strict=True))
-        return [voice_of.get(i) for i in range(len(score.tracks))]
+        track_of = dict(zip(found, sung, strict=True))
+        return [track_of.get(voice) for voice in range(NUM_VOICES)]
