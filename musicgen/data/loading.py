@@ -239,7 +239,11 @@ class MusicDataModule(StreamDataModule):
             )
         tokenizer.check_coordinates(coordinates)
         self.tokenizer = tokenizer
-        self.window, self.skip_beginning, self.scramble = window, skip_beginning, scramble
+        self.windows: dict[str, Any] = {
+            "window": window,
+            "skip_beginning": skip_beginning,
+            "scramble": scramble,
+        }
 
     def prepare_data(self) -> None:
         """Encode the corpus, in one process."""
@@ -247,16 +251,8 @@ class MusicDataModule(StreamDataModule):
 
     def train_dataloader(self) -> DataLoader:
         pieces = self.encoded.split("train")
-        windows = TrainingWindows(
-            self.encoded.cache,
-            pieces,
-            self.tokenizer,
-            self.length,
-            self.seed,
-            window=self.window,
-            skip_beginning=self.skip_beginning,
-            scramble=self.scramble,
-        )
+        corpus = self.encoded.cache, pieces, self.tokenizer
+        windows = TrainingWindows(*corpus, self.length, self.seed, **self.windows)
         return self._loader(windows, batch_sampler=self.stream(len(pieces)))
 
     def eval_dataloader(self, split: str) -> DataLoader:

@@ -41,9 +41,6 @@ class BachChorales(Music21Corpus):
         """Read a chorale as `read_printed` does; its tracks are Soprano, Alto, Tenor and Bass."""
         return four_voices(super().read(path))
 
-    def reader_id(self) -> str:
-        return "bach_chorales"
-
 
 def four_voices(score: Score) -> Score:
     """Return a score with the tracks of the four voices only, which are named by their first word.

@@ -48,9 +48,6 @@ class JSBChorales(Corpus):
         frames = _read_file(piece.path, _version(piece.path))[split][int(number)]
         return score_of_frames(frames)
 
-    def reader_id(self) -> str:
-        return "jsb_chorales"
-
     def missing_split(self, split: str) -> str:
         return (
             f"{self._find()}: has no {split} pieces, and pieces of other splits do not replace "

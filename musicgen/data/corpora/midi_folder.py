@@ -50,6 +50,3 @@ class MidiFolder(Corpus):
 
     def read(self, path: Path) -> Score:
         return read(path)
-
-    def reader_id(self) -> str:
-        return "midi"

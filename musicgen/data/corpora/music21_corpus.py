@@ -43,9 +43,6 @@ class Music21Corpus(Corpus):
     def read(self, path: Path) -> Score:
         return read_printed(path)
 
-    def reader_id(self) -> str:
-        return "printed"
-
 
 def find_corpus() -> Path:
     """Return the folder of music21's corpus, without importing the package, which takes seconds."""

@@ -65,6 +65,3 @@ class Pop1K7(Corpus):
             np.maximum(track.notes["onset"], start, out=track.notes["onset"])
         chords = [marker for marker in score.markers if chord_index(marker.text) is not None]
         return replace(score, markers=chords).clip(start, score.end + 1)
-
-    def reader_id(self) -> str:
-        return "pop1k7"

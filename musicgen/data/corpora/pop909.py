@@ -71,9 +71,6 @@ class POP909(Corpus):
         pieces = [Piece(song.name, song, song.name) for song in songs]
         return without(pieces, self.excluded)
 
-    def reader_id(self) -> str:
-        return "pop909"
-
     def read(self, path: Path) -> Score:
         """Read one song as a 4/4 score of 480 ticks a beat, from the annotated beats.
 
