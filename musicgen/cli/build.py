@@ -96,7 +96,7 @@ def build_examples(cfg: DictConfig) -> tuple[None, Transformer, ExampleDataModul
     sizes = {name: getattr(corpus, name) for name in ("vocab_size", "input_dim", "num_outputs")}
     model: Transformer = instantiate(cfg.model, **sizes)
     names = model.coordinate_names
-    if len(names) > 1 == model.position.num_coordinates and model.position.name != "none":
+    if len(names) > 1 == model.position.num_dims and model.position.name != "none":
         raise UserError(
             f"span has two coordinates, of which position={model.position.name} would read the row "
             "alone; use model.position.coordinates=2, or position=none"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
-from typing import Any
 
 from musicgen.checkpoints import CheckpointContent, build
 from musicgen.generation.model import MusicModel
@@ -16,19 +16,14 @@ LINEAR = {
     "decay": "head",
     "feature_map": {"_target_": "musicgen.attention.FAVOR", "_partial_": True, "num_features": 6},
 }
-SOFTMAX = {"_target_": "musicgen.attention.SoftmaxAttention", "_partial_": True}
 
 
-def small_model(attention: dict[str, Any] = LINEAR) -> MusicModel:
+def small_model() -> MusicModel:
     config = {
         "_target_": "musicgen.models.Transformer",
         **{"dim": 8, "num_layers": 2, "num_heads": 2, "ff_dim": 12, "init_std": 0.3},
-        "position": {
-            "_target_": "musicgen.position.RoPE",
-            "_partial_": True,
-            "site": "query_key",
-        },
-        "attention": attention,
+        "position": {"_target_": "musicgen.position.RoPE", "_partial_": True, "site": "query_key"},
+        "attention": LINEAR,
     }
     tokenizer = REMI(max_transposition=2)
     vocabulary = tokenizer.vocabulary
@@ -52,3 +47,10 @@ def small_model(attention: dict[str, Any] = LINEAR) -> MusicModel:
         config, Transformer, vocab_size=len(vocabulary), match_classes=tokenizer.match_classes
     )
     return MusicModel(model.eval(), tokenizer, content, Path("model.ckpt"))
+
+
+def flip_a_bit(path: Path, draw: random.Random, within: range | None = None) -> None:
+    """Damage a file in one place, anywhere or within a range of bytes."""
+    data = bytearray(path.read_bytes())
+    data[draw.choice(within or range(len(data)))] ^= 1 << draw.randrange(8)
+    path.write_bytes(data)

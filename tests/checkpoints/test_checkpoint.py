@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
+import random
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hydra.utils import instantiate
@@ -22,6 +22,7 @@ from musicgen.checkpoints import (
 )
 from musicgen.errors import UserError
 from musicgen.tokenization import REMI
+from tests.checkpoints.small_model import flip_a_bit
 
 SPE = {"_target_": "musicgen.position.SineSPE", "_partial_": True, "num_realizations": 4}
 MODEL = {
@@ -226,17 +227,11 @@ def test_views_of_few_numbers_are_refused(checkpoint, tmp_path):
 def test_flipped_bits_are_detected(checkpoint, tmp_path):
     data, _ = checkpoint
     path = saved(data, tmp_path)
-    whole = bytearray(path.read_bytes())
-    assert read_checkpoint(path).keys() == data.keys()
-    rng = np.random.default_rng(0)
-    size = len(whole)
+    whole, draw, refused = path.read_bytes(), random.Random(0), 0
     # Anywhere; and in the headers, where no checksum is.
-    at = [*rng.integers(size, size=60), *range(60), *range(size - 200, size)]
-    refused = 0
-    for position, bit in zip(at, rng.integers(8, size=len(at)), strict=True):
-        damaged = bytearray(whole)
-        damaged[position] ^= 1 << bit
-        path.write_bytes(damaged)
+    for within in [None] * 60 + [range(60)] * 60 + [range(len(whole) - 200, len(whole))] * 200:
+        path.write_bytes(whole)
+        flip_a_bit(path, draw, within)
         try:
             loaded = read_checkpoint(path)
         except UserError as error:

@@ -20,7 +20,7 @@ from musicgen.errors import UserError
 from musicgen.generation.model import MusicModel
 from musicgen.models import Transformer
 from musicgen.run_folders import record_start
-from tests.checkpoints.small_model import small_model
+from tests.checkpoints.small_model import flip_a_bit, small_model
 
 IDS = torch.arange(3, 40)[None]
 
@@ -126,12 +126,6 @@ def test_foreign_classes_and_damaged_files_are_refused(tmp_path):
     draw = random.Random(0)
     for _ in range(60):
         refused(r"model\.safetensors: ", lambda: flip_a_bit(weights, draw))
-
-
-def flip_a_bit(path: Path, draw: random.Random) -> None:
-    data = bytearray(path.read_bytes())
-    data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-    path.write_bytes(data)
 
 
 @pytest.mark.parametrize(

@@ -8,83 +8,31 @@ from itertools import product
 
 import pytest
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
 
 from musicgen.models import parameter_count
 from musicgen.package_data import CONF
 from tests.data.non_music.samples import SAMPLES
 from tests.training.conftest import runner
 
-# Qin et al. 2023, tables 8 and 9.
-LM = {
-    "model.num_layers": 6,
-    "model.dim": 512,
-    "model.num_heads": 8,
-    "model.ff_dim": 2048,
-    "loader.length": 512,
-    "loader.batch_size": 128,
-    "trainer.max_steps": 50_000,
-    "scheduler.warmup_steps": 4000,
-    "scheduler._target_": "musicgen.training.schedules.inverse_sqrt",
-    "optimizer.lr": 5e-4,
-    "optimizer.betas": [0.9, 0.98],
-    "optimizer.weight_decay": 0.01,
+TASKS = {
+    "lrpe2023/wikitext103": "language_modeling",
+    "lrpe2023/bidirectional": "masked_language_modeling",
+    "lrpe2023/lra_text": "text",
+    "lrpe2023/lra_listops": "listops",
+    "lrpe2023/lra_retrieval": "retrieval",
+    "lrpe2023/lra_pathfinder": "pathfinder",
+    "lrpe2023/lra_image": "image",
+    "alfons2022/cifar10_1d": "cifar10_1d",
+    "alfons2022/cifar10_2d": "cifar10_2d",
 }
-MASKED = {
-    **LM,
-    "model.num_layers": 12,
-    "model.dim": 768,
-    "model.num_heads": 12,
-    "model.ff_dim": 3072,
-    "model.activation": "gelu",
-    "loader.batch_size": 512,
-    "trainer.max_steps": 23_000,
-    "scheduler.warmup_steps": 3000,
-    "scheduler._target_": "musicgen.training.schedules.warmup_polynomial",
-    "optimizer.eps": 1e-6,
-}
-THESIS = {  # Alfons 2022, table 4
-    "model.num_layers": 6,
-    "model.dim": 64,
-    "model.num_heads": 8,
-    "model.ff_dim": 128,
-    "model.dropout": 0.1,
-    "model.head.pool": "last",
-    "model.head.hidden": [64],
-    "loader.batch_size": 20,
-    "data.num_val": 10_000,
-    "trainer.accumulate_grad_batches": 2,
-    "trainer.max_steps": 80 * 40_000 // 40,
-    "optimizer.lr": 1e-3,
-    "optimizer.betas": [0.9, 0.999],
-    "scheduler.factor": 1.0,
-    "model.position.depth": 3,
-    "model.position.omega": 10.0,
-    "model.position.omega_first": 10.0,
-}
-
-
-def lra(width, layers, batch, epochs, lr, examples):
-    return {
-        "model.norm": "batch",
-        "model.dim": width,
-        "model.num_layers": layers,
-        "loader.batch_size": batch,
-        "trainer.max_steps": epochs * math.ceil(examples / batch),
-        "optimizer.lr": lr,
-    }
-
-
-PUBLISHED = {
-    "lrpe2023/wikitext103": ("language_modeling", LM),
-    "lrpe2023/bidirectional": ("masked_language_modeling", MASKED),
-    "lrpe2023/lra_text": ("text", lra(128, 4, 256, 32, 1e-3, 25_000)),
-    "lrpe2023/lra_listops": ("listops", lra(128, 4, 256, 40, 1e-4, 96_000)),
-    "lrpe2023/lra_retrieval": ("retrieval", lra(64, 4, 64, 20, 1e-3, 147_086)),
-    "lrpe2023/lra_pathfinder": ("pathfinder", lra(32, 4, 128, 200, 5e-4, 160_000)),
-    "lrpe2023/lra_image": ("image", lra(100, 12, 100, 200, 1e-3, 45_000)),
-    "alfons2022/cifar10_1d": ("cifar10_1d", THESIS),
-    "alfons2022/cifar10_2d": ("cifar10_2d", THESIS),
+EXAMPLES = {  # steps are epochs of so many training examples: Qin et al. 2023, table 9
+    "lrpe2023/lra_text": (32, 25_000),
+    "lrpe2023/lra_listops": (40, 96_000),
+    "lrpe2023/lra_retrieval": (20, 147_086),
+    "lrpe2023/lra_pathfinder": (200, 160_000),
+    "lrpe2023/lra_image": (200, 45_000),
+    "alfons2022/cifar10_1d": (80, 40_000),  # Alfons 2022, table 4
+    "alfons2022/cifar10_2d": (80, 40_000),
 }
 
 
@@ -95,16 +43,18 @@ def test_every_experiment_is_listed():
         for path in (CONF / "experiment" / paper).glob("*.yaml")
         if not path.stem.endswith("_base")
     }
-    assert names == PUBLISHED.keys()
+    assert names == TASKS.keys()
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_published_settings(config, name):
+@pytest.mark.parametrize("name", TASKS)
+def test_steps_are_the_published_epochs_and_commands_name_the_experiment(config, name):
     cfg = config("train", f"experiment={name}")
-    _, expected = PUBLISHED[name]
-    assert {key: OmegaConf.select(cfg, key) for key in expected} == expected
     first = (CONF / f"experiment/{name}.yaml").read_text().splitlines()[1]
     assert f"experiment={name} " in first
+    if name in EXAMPLES:
+        epochs, examples = EXAMPLES[name]
+        batch = cfg.loader.batch_size * cfg.trainer.accumulate_grad_batches
+        assert cfg.trainer.max_steps == epochs * math.ceil(examples / batch)
 
 
 # Every method of the papers, some on each task.
@@ -132,7 +82,7 @@ METHODS = {
     ],
 )
 def test_experiments_train_on_made_samples(config, tmp_path, name, method):
-    task, _ = PUBLISHED[name]
+    task = TASKS[name]
     overrides = [f"experiment={name}", *f"position={method}".split(), "model.num_layers=1"]
     overrides += ["model.ff_dim=16", "loader.batch_size=2", "trainer.max_steps=1", "test=true"]
     overrides += ["trainer.val_check_interval=1", "+trainer.limit_val_batches=1"]
