@@ -1,5 +1,6 @@
 """Similarities of bars, against a loop over pairs and cases by hand."""
 
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -14,16 +15,10 @@ from musicgen.metrics.bars import (
     join_bars,
     new_and_returning_bars,
 )
-from musicgen.midi import Score, TimeSignature, Track, notes_from
+from musicgen.midi import Score, TimeSignature, Track
+from tests.metrics import builders
 
-TPB = 480
-STEP = TPB // 4
-
-
-def piano(*rows) -> Score:
-    """A score from rows of (onset, length, pitch), in sixteenths."""
-    notes = notes_from([(int(o * STEP), int(n * STEP), p, 64) for o, n, p in rows])
-    return Score(TPB, [Track(notes=notes)])
+piano = partial(builders.piano, step=120)  # rows in sixteenths
 
 
 def piece(letters: str) -> Score:

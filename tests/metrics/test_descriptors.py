@@ -14,15 +14,16 @@ from musicgen.metrics.descriptors import (
     muspy_descriptors,
     pitch_class_entropy,
 )
-from musicgen.midi import Score, TimeSignature, Track, notes_from
+from musicgen.midi import Score, TimeSignature
+from tests.metrics import builders
 
 TPB = 480
 BAR = 4 * TPB
 
 
 def piano(*rows, is_drum=False) -> Score:
-    """Create a score of one track from rows (onset in ticks, pitch)."""
-    return Score(TPB, [Track("", 0, is_drum, notes_from([(t, 60, p, 64) for t, p in rows]))])
+    """A score from rows of (onset in ticks, pitch)."""
+    return builders.piano(*((onset, 60, pitch) for onset, pitch in rows), is_drum=is_drum)
 
 
 note_rows = st.lists(

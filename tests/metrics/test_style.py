@@ -9,14 +9,9 @@ from hypothesis import strategies as st
 
 from musicgen.metrics.style import PROFILES, role_similarities, style_profiles, style_similarity
 from musicgen.midi import Score, TimeSignature, Track, notes_from
+from tests.metrics.builders import piano
 
 TPB = 480
-
-
-def piano(*rows, name="Piano", is_drum=False, tpb=TPB, **score) -> Score:
-    """Create a score of one track from rows (onset, duration, pitch[, velocity]), in ticks."""
-    notes = notes_from([(*row, 64)[:4] for row in rows])
-    return Score(tpb, [Track(name, 0, is_drum, notes)], **score)
 
 
 def cells(score: Score, profile: str) -> dict[tuple[int, int], float]:
