@@ -37,9 +37,9 @@ def attention_properties(
 ) -> list[TableRow]:
     """Measure T and M of attention between copies of one token; draw attention of a held-out piece.
 
-    The weights are normalised (Liutkus et al. 2021, figures 1 and 8 to 12; in table 7 they are
-    not). A row has the lowest T and the lowest M of the heads of a layer. It runs on the CPU in
-    fp64, as equal weights must be equal.
+    The weights are normalised (Liutkus et al. 2021, figures 1 and 8 to 12; in table 7 they are not,
+    see `invariance_rows`). A row has the lowest T and the lowest M of the heads of a layer. It runs
+    on the CPU in fp64, as equal weights must be equal.
 
     Args:
         num_tokens: of the vocabulary, each repeated to a sequence; None: all, as published.

@@ -2,7 +2,7 @@
 
 T and M are Wang et al.'s (2021), by identical-word probing as in Liutkus et al. 2021, table 7: in
 attention between copies of one token, only positions tell queries and keys apart. The published
-ones are of weights before rows are normalised.
+ones are of weights before rows are normalised; here rows are relative to the query's own weight.
 """
 
 from __future__ import annotations
@@ -70,8 +70,11 @@ def invariance_rows(attention: FloatArray, training_length: int) -> list[dict[st
     """Return the lowest T and M of the heads [H, L, L] in the ranges of Liutkus et al.'s table 7.
 
     With the training length N, queries are those before N/2, from there to N, and beyond; keys are
-    fewer than N/16, N/4 and N/2 tokens before them.
+    fewer than N/16, N/4 and N/2 tokens before them. Weights are divided by that of the query's own
+    token, so that a row's size plays no part.
     """
+    own = attention.diagonal(axis1=-2, axis2=-1)[..., None]
+    attention = np.divide(attention, own, out=np.full(attention.shape, np.nan), where=own > 0)
     half, length = training_length // 2, attention.shape[-1]
     starts = sorted({0, half, training_length, length} & set(range(length + 1)))
     rows = []

@@ -26,7 +26,7 @@ def model(position, attention=SoftmaxAttention) -> Transformer:
 @pytest.mark.parametrize(
     ("position", "attention"), [(ALiBi, SoftmaxAttention), (NoPosition, decayed)]
 )
-def test_decaying_attention_has_m_of_zero(position, attention):
+def test_decaying_attention_has_t_and_m_of_zero(position, attention):
     net = model(position, attention).double()
     found = identical_token_weights(net, range(VOCAB), LENGTH, NOISE, layers=range(LAYERS))
     assert found.shape == (LAYERS, HEADS, LENGTH, LENGTH)
@@ -44,7 +44,7 @@ def test_decaying_attention_has_m_of_zero(position, attention):
             np.testing.assert_allclose(matrix, expected, rtol=1e-5)
         rows = invariance_rows(layer, N)
         assert len(rows) == 9
-        assert all(row["M"] == 0 for row in rows)
+        assert all(row["T"] == pytest.approx(0, abs=1e-6) and row["M"] == 0 for row in rows)
 
 
 def test_a_learned_position_has_a_large_t():
