@@ -15,8 +15,8 @@ from benchmarks import measure
 from musicgen.attention import FAVOR, LinearAttention
 from musicgen.models import Transformer
 from musicgen.position import ConvSPE, PositionalEncoding, SineSPE, Sinusoidal
-from musicgen.position.spe.naive import NaiveSPE
 from musicgen.random import NoiseKey
+from tests.position.naive_spe import NaiveSPE
 
 SIDES = ("absolute", "absolute_decay", "sine_spe", "conv_spe")
 # The paper's construction takes more than 24 GB at 24 layers.

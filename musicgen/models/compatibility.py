@@ -1,7 +1,7 @@
 """Check that positional encoding, attention and span go together, before anything is built."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -37,32 +37,45 @@ def check_compatible(
         ValueError: they do not go together. The cure in the message names all classes that are
             imported, those of other packages included.
     """
-    decay = _as_partial(attention).keywords.get("decay", "none")
+    encoding, settings = _unwrap(position)
+    kind, options = _unwrap(attention)
+    feature_map = _unwrap(options.get("feature_map", FeatureMap))[0]
+    name, decay = _name_of(attention), options.get("decay", "none")
     if not causal and decay != "none":
         expected = "expected none with causal=false, as decay needs a direction"
         raise ParameterError("attention.decay", decay, expected)
-    encoding: Any = _as_partial(position).func
-    attention_class: Any = _as_partial(attention).func
-    name = _name_of(attention)
-    if span is not None and not attention_class.supports_span:
-        names = _names(c for c in _named_subclasses(Attention) if c.supports_span)
+    if span is not None and not kind.supports_span:
         raise UserError(
             f"span={_name_of(span)} limits which keys a query sees, but attention={name} sums over "
-            f"all keys first. Use attention={' or '.join(names)}, or span=none"
+            f"all keys first. Use attention={_attentions(lambda a: a.supports_span)}, or span=none"
         )
-    if _fit(encoding, attention_class):
-        return _chosen_site(position, attention, encoding.sites & attention_class.accepts)
-    if encoding.sites & attention_class.accepts:
-        reason = f"has a decay, which attention={name} does not apply"
-    else:
+    common = encoding.sites & kind.accepts
+    if not _fit(encoding, kind):
         acts_on = " or ".join(_ACTS_ON[site] for site in _PREFERENCE if site in encoding.sites)
         reason = f"acts on {acts_on}, which attention={name} does not form"
-    attentions = _attentions(lambda accepting: _fit(encoding, accepting))
-    cure = f"attention={' or '.join(attentions)}, or " if attentions else ""
-    fitting = (c for c in _named_subclasses(PositionalEncoding) if _fit(c, attention_class))
-    raise UserError(
-        f"position={encoding.name} {reason}. Use {cure}position in: {', '.join(_names(fitting))}"
-    )
+        if common:
+            reason = f"has a decay, which attention={name} does not apply"
+        attentions = _attentions(lambda a: _fit(encoding, a))
+        cure = f"attention={attentions}, or " if attentions else ""
+        fitting = _names(c for c in _named_subclasses(PositionalEncoding) if _fit(c, kind))
+        raise UserError(
+            f"position={encoding.name} {reason}. Use {cure}position in: {', '.join(fitting)}"
+        )
+    preference = _PREFERENCE_OF_ESTIMATES if feature_map.log_features else _PREFERENCE
+    sites = [site for site in preference if site in common]
+    chosen, normaliser = settings.get("site"), settings.get("normaliser")
+    if chosen not in (None, *sites):
+        names = " or ".join(site for site in _PREFERENCE if site in common)
+        expected = f"expected {names} with attention={name}"
+        if others := _attentions(lambda a: chosen in a.accepts):
+            expected += f", or attention={others}"
+        raise ParameterError("position.site", chosen, expected)
+    site = sites[0] if chosen is None else Site(chosen)
+    if normaliser is not None and site != Site.FEATURE:
+        linear = _attentions(lambda a: Site.FEATURE in a.accepts)
+        expected = f"expected null; it is for position.site=feature with attention={linear}"
+        raise ParameterError("position.normaliser", normaliser, expected)
+    return site
 
 
 def _fit(encoding: Any, attention: Any) -> bool:
@@ -71,39 +84,15 @@ def _fit(encoding: Any, attention: Any) -> bool:
     return bool(encoding.sites & attention.accepts) and decays
 
 
-def _chosen_site(
-    position: Callable[..., PositionalEncoding],
-    attention: Callable[..., Attention],
-    common: frozenset[Site],
-) -> Site:
-    """Return the encoding's `site` if it is one of `common`, or the default of `common`."""
-    settings = _as_partial(position).keywords
-    feature_map: Any = _as_partial(_as_partial(attention).keywords.get("feature_map", FeatureMap))
-    estimates = feature_map.func.log_features
-    preference = _PREFERENCE_OF_ESTIMATES if estimates else _PREFERENCE
-    chosen = settings.get("site")
-    if chosen is not None and chosen not in common:
-        names = " or ".join(site for site in _PREFERENCE if site in common)
-        expected = f"expected {names} with attention={_name_of(attention)}"
-        if others := _attentions(lambda a: chosen in a.accepts):
-            expected += f", or attention={' or '.join(others)}"
-        raise ParameterError("position.site", chosen, expected)
-    site = next(s for s in preference if s in common and chosen in (None, s))
-    normaliser = settings.get("normaliser")
-    if normaliser is not None and site != Site.FEATURE:
-        linear = " or ".join(_attentions(lambda a: Site.FEATURE in a.accepts))
-        expected = f"expected null; it is for position.site=feature with attention={linear}"
-        raise ParameterError("position.normaliser", normaliser, expected)
-    return site
-
-
-def _attentions(accepts: Callable[[Any], bool]) -> list[str]:
+def _attentions(accepts: Callable[[Any], bool]) -> str:
     """Return the names of the attentions whose class is accepted; linear ones' feature maps'."""
-    return _names(
-        c
-        for attention in _named_subclasses(Attention)
-        if accepts(attention)
-        for c in _named_subclasses(FeatureMap if attention is LinearAttention else attention)
+    return " or ".join(
+        _names(
+            c
+            for attention in _named_subclasses(Attention)
+            if accepts(attention)
+            for c in _named_subclasses(FeatureMap if attention is LinearAttention else attention)
+        )
     )
 
 
@@ -111,15 +100,15 @@ def _names(classes: Iterable[Any]) -> list[str]:
     return sorted({c.name for c in classes})
 
 
-def _as_partial(build: Callable[..., Any]) -> partial[Any]:
-    return build if isinstance(build, partial) else partial(build)
+def _unwrap(build: Any) -> tuple[Any, Mapping[str, Any]]:
+    """Return the class of a partial, or the class itself, and the arguments that it will get."""
+    return (build.func, build.keywords) if isinstance(build, partial) else (build, {})
 
 
 def _name_of(build: Any) -> str:
     """Return the name on the command line; linear attention has its feature map's."""
-    build = _as_partial(build)
-    named: Any = _as_partial(build.keywords.get("feature_map", build.func)).func
-    return str(named.name)
+    named, options = _unwrap(build)
+    return str(_unwrap(options.get("feature_map", named))[0].name)
 
 
 def _named_subclasses(base: Any) -> Iterator[Any]:

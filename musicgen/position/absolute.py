@@ -63,15 +63,12 @@ class Learnable(PositionalEncoding):
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         index = positions[..., 0].long()
         if not torch.compiler.is_exporting():
-            self._check(index)
+            first, last = (int(end) for end in index.aminmax())
+            last -= min(first, 0)
+            if last >= len(self.table):
+                expected = (
+                    f"expected more than position {last}; train with a larger max_length, or with "
+                    "an encoding without a limit, such as sine_spe, sinusoidal or none"
+                )
+                raise ParameterError("max_length", self.max_length, expected)
         return x + self.table[index].to(x.dtype)
-
-    def _check(self, index: Tensor) -> None:
-        first, last = (int(end) for end in index.aminmax())
-        last -= min(first, 0)
-        if last >= len(self.table):
-            expected = (
-                f"expected more than position {last}; train with a larger max_length, or with an "
-                "encoding without a limit, such as sine_spe, sinusoidal or none"
-            )
-            raise ParameterError("max_length", self.max_length, expected)

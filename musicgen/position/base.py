@@ -92,8 +92,7 @@ class PositionalEncoding(nn.Module, ABC):
     Args:
         width: width of the encoded vectors: the head width K at `Site.QUERY_KEY`.
         coordinates: the coordinates to read of a position: a name or a list of names, such as
-            `index` (of the token) or `[index, beat]`; `both`, index and time; or their number, for
-            example 2 for images.
+            `index` (of the token) or `[index, beat]`; or their number, for example 2 for images.
 
     Attributes:
         sites: where the encoding may act. If it takes a `site`, that chooses one of them.
@@ -180,10 +179,8 @@ def _find_columns(coordinates: Coordinates) -> tuple[tuple[int, ...], int, tuple
     if isinstance(coordinates, int) and coordinates >= 1:
         return tuple(range(coordinates)), coordinates, ("index", "time")[:coordinates]
     names: list[str] = []
-    if isinstance(coordinates, str):
-        names = ["index", "time"] if coordinates == "both" else [coordinates]
-    elif isinstance(coordinates, Sequence):
-        names = list(coordinates)
+    if isinstance(coordinates, Sequence):
+        names = [coordinates] if isinstance(coordinates, str) else list(coordinates)
     if not names or len({*names}) < len(names):
         expected = "expected a name, a list of different ones such as [index,beat], or their number"
         raise ParameterError("coordinates", coordinates, expected)

@@ -1,4 +1,4 @@
-"""The optional backends against the naive form, and the selection of a backend."""
+"""The optional backends against the one of any device, and the selection of a backend."""
 
 import sys
 from functools import partial
@@ -18,7 +18,6 @@ from musicgen.attention import (
 )
 from musicgen.attention.linear import backends
 from musicgen.attention.linear.chunked import chunked
-from musicgen.attention.linear.naive import naive
 from musicgen.errors import UserError
 from musicgen.position import LayerCode
 
@@ -69,11 +68,11 @@ def results(inputs: dict[str, Tensor], decaying: bool, **options) -> list[Tensor
 
 
 def assert_agrees(inputs: dict[str, Tensor], tolerance: float = 1e-4, **options) -> None:
-    """Compare with the naive form in double precision, relative to the largest entry."""
+    """Compare with `chunked` in double precision, relative to the largest entry."""
     exact = {n: x.detach().double().requires_grad_() for n, x in inputs.items()}
     state = options.pop("state", None)
     exact_state = state and LinearState(*(None if x is None else x.double() for x in state))
-    oracle = results(exact, **{**options, "backend": "naive", "state": exact_state})
+    oracle = results(exact, **{**options, "backend": "chunked", "state": exact_state})
     for found, expected in zip(results(inputs, **options, state=state), oracle, strict=True):
         # A single key has all the weight: no gradient reaches it or its query.
         largest = expected.abs().max().clamp(min=1e-2)
@@ -162,9 +161,7 @@ def test_fla(monkeypatch, length, log_features, decay, precision):
 
 def test_backends_are_refused_by_name_and_with_the_cure():
     inputs = problem(3)
-    with pytest.raises(
-        UserError, match="expected one of auto, naive, chunked, fast_transformers, fla"
-    ):
+    with pytest.raises(UserError, match="expected one of auto, chunked, fast_transformers, fla"):
         results(inputs, decaying=False, backend="triton")
     with pytest.raises(UserError, match=r"backend=fla: .*NVIDIA GPU.*cpu, or use backend=auto"):
         results(inputs, decaying=False, backend="fla")
@@ -222,13 +219,14 @@ def test_rounding_follows_torchs_setting():
 
 def test_backend_applies_to_training_only(monkeypatch):
     used = []
-    monkeypatch.setitem(backends.BACKENDS, "naive", lambda *a: used.append("naive") or naive(*a))
+    monkeypatch.setitem(backends.BACKENDS, "fla", lambda *a: used.append("fla") or chunked(*a))
+    monkeypatch.setattr(backends, "_fla_refusal", lambda *_: None)
     attention = LinearAttention(
-        16, 0.25, 2, feature_map=partial(FAVOR, num_features=8), backend="naive"
+        16, 0.25, 2, feature_map=partial(FAVOR, num_features=8), backend="fla"
     )
     x = torch.randn(1, 4, 2, 16)
     out, _ = attention(x, x, x, LayerCode(), AttentionMask(causal=True))
-    assert used == ["naive"]
+    assert used == ["fla"]
     again, _ = attention.eval()(x, x, x, LayerCode(), AttentionMask(causal=True))
-    assert used == ["naive"]
+    assert used == ["fla"]
     torch.testing.assert_close(again, out)

@@ -40,30 +40,19 @@ def test_the_first_state_has_gradients(length, log_features, decaying):
     expected = numerator / divisor[..., None]
     weights = torch.randn_like(v)
     wanted = torch.autograd.grad((expected * weights).sum(), (kv, k_sum))
-    for backend in ("naive", "chunked"):
-        state = LinearState(kv, k_sum, log_scale)
-        options = {"log_features": log_features, "log_decay": DECAY if decaying else None}
-        out, _ = causal_linear_attention(
-            q, k, v, **options, state=state, eps=1e-30, backend=backend
-        )
-        torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
-        found = torch.autograd.grad((out * weights).sum(), (kv, k_sum))
-        for x, y in zip(found, wanted, strict=True):
-            assert y.abs().max() > 1e-3
-            torch.testing.assert_close(x, y, atol=1e-10, rtol=1e-8)
-
-
-def test_single_precision_is_within_1e_4_of_the_largest_entry():
-    q, k, v = (x.detach().float() for x in inputs(1000))
-    exact, _ = causal_linear_attention(q.double(), k.double(), v.double(), backend="naive")
-    fast, _ = causal_linear_attention(q, k, v, backend="chunked")
-    assert fast.dtype == torch.float32
-    assert (fast - exact).abs().max() < 1e-4 * exact.abs().max()
+    state = LinearState(kv, k_sum, log_scale)
+    options = {"log_features": log_features, "log_decay": DECAY if decaying else None}
+    out, _ = causal_linear_attention(q, k, v, **options, state=state, eps=1e-30)
+    torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
+    found = torch.autograd.grad((out * weights).sum(), (kv, k_sum))
+    for x, y in zip(found, wanted, strict=True):
+        assert y.abs().max() > 1e-3
+        torch.testing.assert_close(x, y, atol=1e-10, rtol=1e-8)
 
 
 def test_second_derivatives_are_refused_instead_of_wrong():
     q, k, v = (torch.rand(1, 9, 2, 4, requires_grad=True) for _ in range(3))
-    out, _ = causal_linear_attention(q, k, v, backend="chunked")
+    out, _ = causal_linear_attention(q, k, v)
     (grad,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         grad.sum().backward()
@@ -74,5 +63,5 @@ def test_a_step_under_autocast_stays_in_fp32():
     with torch.autocast("cpu", torch.bfloat16):
         _, state = causal_linear_attention(q[:, :19], k[:, :19], v[:, :19], return_state=True)
         last, _ = linear_attention_step(q[:, 19:], k[:, 19:], v[:, 19:], state)
-    expected, _ = causal_linear_attention(q, k, v, backend="naive")
+    expected, _ = causal_linear_attention(q, k, v)
     torch.testing.assert_close(last, expected[:, 19:], atol=1e-5, rtol=0)

@@ -115,6 +115,14 @@ def siren(**options) -> SIREN:
 
 
 @pytest.mark.parametrize("causal", [True, False])
+def test_softmax_attention_is_the_formula_under_both_masks(causal):
+    mask = torch.rand(2, 9) > 0.3
+    mask[:, 0] = True
+    compare(None, indices(9), causal=causal)
+    compare(None, indices(9), causal=causal, key_mask=mask)
+
+
+@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("mode", ["multiply", "log"])
 @pytest.mark.parametrize("length", [1, 63, 1000])
 def test_span_is_full_attention_under_a_mask(length, mode, causal):

@@ -60,8 +60,7 @@ def oracle(q, k, v, decay=None, mask=None, causal=True) -> Tensor:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("decay", DECAYS)
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("backend", ["naive", "chunked"])
-def test_outputs_and_gradients_equal_softmax_over_pairs(kind, decay, masked, backend):
+def test_outputs_and_gradients_equal_softmax_over_pairs(kind, decay, masked):
     q, k, v = inputs(kind, 150)
     mask = random_mask(150) if masked else None
     if masked:
@@ -70,7 +69,7 @@ def test_outputs_and_gradients_equal_softmax_over_pairs(kind, decay, masked, bac
     wanted = (q, k, v) if rates is None else (q, k, v, rates.clone().requires_grad_())
     rates = None if rates is None else wanted[3]
     weights = torch.randn_like(v)
-    options = {"log_features": True, "log_decay": rates, "key_mask": mask, "backend": backend}
+    options = {"log_features": True, "log_decay": rates, "key_mask": mask}
     results = []
     for out in (oracle(q, k, v, rates, mask), causal_linear_attention(q, k, v, **options)[0]):
         results.append((out, *torch.autograd.grad((out * weights).sum(), wanted)))
@@ -211,14 +210,13 @@ def test_favor_with_large_logits(decay, width, size):
 
 
 @pytest.mark.parametrize("rho", [4.5, 6.0])
-@pytest.mark.parametrize("backend", ["naive", "chunked"])
 @pytest.mark.parametrize("kind", ["wild", "falling", "calm"])
-def test_decay_of_a_range_beyond_fp32_in_one_token(rho, backend, kind):
+def test_decay_of_a_range_beyond_fp32_in_one_token(rho, kind):
     decay = -torch.tensor([rho, 0.0, -4.0]).exp().double()
     q, k, v = inputs(kind, 80, torch.float32)
     v.data[:, :, :, 0] = 1
     rate = decay.float().requires_grad_()
-    options = {"log_features": True, "log_decay": rate, "backend": backend}
+    options = {"log_features": True, "log_decay": rate}
     out, _ = causal_linear_attention(q, k, v, **options)
     expected = oracle(q, k, v, decay)
     torch.testing.assert_close(out.double(), expected, atol=1e-4, rtol=0)

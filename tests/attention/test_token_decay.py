@@ -39,11 +39,8 @@ def recurrence(q, k, v, rates, mask, kv, k_sum, eps=0.0) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("kind", ["mild", "sparse", "wide"])
-@pytest.mark.parametrize(
-    ("length", "masked", "backend"),
-    [*product([1, 63], [False, True], ["naive", "chunked"]), (1000, False, "chunked")],
-)
-def test_outputs_states_and_gradients_are_those_of_the_recurrence(length, kind, masked, backend):
+@pytest.mark.parametrize(("length", "masked"), [*product([1, 63], [False, True]), (1000, False)])
+def test_outputs_states_and_gradients_are_those_of_the_recurrence(length, kind, masked):
     q, k, v = features(length)
     mask = random_mask(length) if masked else torch.ones(BATCH, length).bool()
     rates = decays(kind, length)
@@ -52,9 +49,7 @@ def test_outputs_states_and_gradients_are_those_of_the_recurrence(length, kind, 
     leaves = [x.requires_grad_() for x in (q, k, v, rates, kv, k_sum)]
     expected = recurrence(q, k, v, rates, mask, kv, k_sum, eps=0.5)
     options = {"key_mask": mask if masked else None, "state": LinearState(kv, k_sum), "eps": 0.5}
-    out, last = causal_linear_attention(
-        q, k, v, log_decay=rates, **options, return_state=True, backend=backend
-    )
+    out, last = causal_linear_attention(q, k, v, log_decay=rates, **options, return_state=True)
     weights = torch.randn_like(out)
     wanted, found = (
         [*results, *torch.autograd.grad((results[0] * weights).sum(), leaves)]
@@ -65,15 +60,14 @@ def test_outputs_states_and_gradients_are_those_of_the_recurrence(length, kind, 
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("backend", ["naive", "chunked"])
-def test_a_huge_decay_leaves_the_small_ones_behind_it_exact(backend):
+def test_a_huge_decay_leaves_the_small_ones_behind_it_exact():
     q, k, v = features(60)
     rates = decays("mild", 60)
     rates[:, 5] = -1e6
     zeros = torch.zeros(BATCH, HEADS, WIDTH, VALUES), torch.zeros(BATCH, HEADS, WIDTH)
     expected = recurrence(q, k, v, rates, torch.ones(BATCH, 60), *zeros)[0]
     single = [x.float() for x in (q, k, v)]
-    out, _ = causal_linear_attention(*single, log_decay=rates.float(), backend=backend)
+    out, _ = causal_linear_attention(*single, log_decay=rates.float())
     torch.testing.assert_close(out.double(), expected, atol=3e-6, rtol=0)
 
 

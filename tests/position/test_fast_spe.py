@@ -9,9 +9,9 @@ from torch import Tensor
 
 from musicgen.position import SPE, ConvSPE, LayerCode, SineSPE
 from musicgen.position.spe.conv_noise import BLOCK_SIDES
-from musicgen.position.spe.naive import NaiveSPE
 from musicgen.position.spe.sine import ExactSineCode
 from musicgen.random import NoiseKey
+from tests.position.naive_spe import NaiveSPE
 
 NOISE = NoiseKey((4,))
 WIDTH, HEADS, LAYERS = 3, 2, 2
@@ -54,7 +54,7 @@ CASES = {
     "image": ({"coordinates": 2}, grid(18, 7)),
     "space": ({"coordinates": 3}, grid(3, 9, 4)),
     "time": ({"coordinates": "time"}, musical()),
-    "both": ({"coordinates": "both"}, musical()),
+    "index and time": ({"coordinates": ("index", "time")}, musical()),
     "image and class": ({"coordinates": 2, "class_token": True}, with_class_token(grid(18, 7))),
     "index and class": ({"class_token": True}, with_class_token(grid(150))),
     "time and class": ({"coordinates": "time", "class_token": True}, with_class_token(musical())),
@@ -79,7 +79,9 @@ def assert_same(spe: SPE, shape: torch.Size, *forms) -> None:
 
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize(("kind", "case"), sorted({*product(KINDS, CASES)} - {("conv", "both")}))
+@pytest.mark.parametrize(
+    ("kind", "case"), sorted({*product(KINDS, CASES)} - {("conv", "index and time")})
+)
 def test_outputs_and_gradients_equal_the_naive_form(kind, case, shared, gated):
     settings, positions = CASES[case]
     spe = build(kind, gated=gated, shared=shared, **settings)
@@ -174,7 +176,7 @@ def test_products_run_in_bf16_under_autocast_and_stay_close(spe):
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize(
     ("kind", "coordinates"),
-    [("sine", 2), ("conv", 2), ("conv", "index"), ("conv", "time"), ("exact", "both")],
+    [("sine", 2), ("conv", 2), ("conv", "index"), ("conv", "time"), ("exact", ("index", "time"))],
 )
 def test_decoding_in_parts_equals_encoding_all_tokens(kind, coordinates, gated, class_token):
     flags = {"gated": gated, "class_token": class_token, "coordinates": coordinates}

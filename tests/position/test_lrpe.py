@@ -74,26 +74,6 @@ def basis_matrix(encoding, layer: int) -> Tensor:
     return eye
 
 
-@torch.no_grad()
-@pytest.mark.parametrize(("kind", "options"), FORMS)
-def test_encodings_are_unitary_and_products_depend_on_the_lag_only(kind, options):
-    encoding = build(kind, **options)
-    eye = torch.eye(WIDTH, dtype=torch.float64).expand(HEADS, -1, -1)
-    q, k = torch.randn(2, 5, HEADS, WIDTH, dtype=torch.float64)
-    for layer in (0, 2):
-        for s, t in ((0, 0), (3, 1), (2, 700), (1500, 40)):
-            now = matrices(encoding, s, layer)
-            torch.testing.assert_close((now.mH @ now).real, eye, atol=1e-10, rtol=0)
-            torch.testing.assert_close(now @ now.mH, eye.to(now.dtype), atol=1e-10, rtol=0)
-            there = now.mH @ matrices(encoding, t, layer)  # W_(t − s)
-            moved = matrices(encoding, s + 231, layer).mH @ matrices(encoding, t + 231, layer)
-            torch.testing.assert_close(moved, there, atol=1e-10, rtol=0)
-            # Products of encoded vectors are the real part of qᴴ W k.
-            products = encoded(encoding, q, s, layer) * encoded(encoding, k, t, layer)
-            expected = torch.einsum("nhi,hij,nhj->nh", q.to(there.dtype), there, k.to(there.dtype))
-            torch.testing.assert_close(products.sum(-1), expected.real, atol=1e-10, rtol=0)
-
-
 def theta(kind, angles, features):
     """The listing's angles of e features that are rotated (Qin et al. 2023, appendix D.2)."""
     count = features if kind == 1 else features // 2
@@ -177,18 +157,6 @@ def test_rope_equals_the_papers_rotation():
     for s in (0, 1, 50):
         expected = x @ torch.matrix_exp(s * generator).mT
         torch.testing.assert_close(encoded(rope, x, s), expected, atol=1e-5, rtol=0)
-
-
-@torch.no_grad()
-def test_rope_equals_performer_pytorchs():
-    package = pytest.importorskip("performer_pytorch.performer_pytorch")
-    theirs = package.FixedPositionalEmbedding(WIDTH, 40)(torch.zeros(1, 40, 1))
-    q, k = torch.randn(2, 3, HEADS, 40, WIDTH)
-    expected = package.apply_rotary_pos_emb(q, k, theirs)
-    codes, _ = RoPE(**SIZES)(torch.arange(40)[None, :, None])
-    found = codes[0].encode(q.transpose(1, 2), k.transpose(1, 2))
-    for ours, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours.transpose(1, 2), other, atol=1e-5, rtol=0)
 
 
 @given(st.data())

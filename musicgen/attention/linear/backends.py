@@ -1,4 +1,4 @@
-"""Backends of the causal product: their selection, the naive one, and the two optional ones."""
+"""Backends of the causal product: their selection, and the two optional ones."""
 
 import warnings
 from collections.abc import Callable
@@ -10,7 +10,6 @@ from torch.torch_version import TorchVersion
 
 from musicgen.attention.linear.chunked import chunked
 from musicgen.attention.linear.decay import by_token
-from musicgen.attention.linear.naive import naive
 from musicgen.attention.linear.state import LinearState, ProductInputs, normaliser, segments
 from musicgen.errors import ParameterError
 from musicgen.validation import check_choice
@@ -103,7 +102,6 @@ def fast_transformers(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
 
 
 BACKENDS: dict[str, Backend] = {
-    "naive": naive,
     "chunked": chunked,
     "fast_transformers": fast_transformers,
     "fla": fla,

@@ -82,7 +82,7 @@ class SoftmaxAttention(Attention):
         if logits is not None:
             position_query = logits.term.position_query(q, self.logit_scale).transpose(1, 2)
             q = logits.term.content_query(q)
-            table = logits.table(logits.bounds(pattern.lag_bounds()))
+            table = logits.table(pattern.lag_bounds())
         q = (q * self.logit_scale).transpose(1, 2)
         k, v = k.transpose(1, 2), v.transpose(1, 2)
         return blockwise_attention(q, k, v, pattern, position_query, table)

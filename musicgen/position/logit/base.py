@@ -10,7 +10,7 @@ query. Heads take slices of u, v and P, as they do of q and k.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -40,18 +40,14 @@ class LogitEncoding(PositionalEncoding):
         encoding = self.logit_term(layer or 0).encoding
         if encoding is None:
             return None
-        return self._at(lags, encoding).mT * self.logit_scale
+        return encoding(-lags.reshape(-1, self.num_dims)).mT * self.logit_scale
 
     def logit_bias(self, lags: Tensor, layer: int | None = None) -> Tensor:
         """Return the term of a query of zeros at the lags: [H, 1, N]."""
         term = self.logit_term(layer or 0)
-        values = self._at(lags, term.values)  # [H, N, K']
+        values = term.values(-lags.reshape(-1, self.num_dims))  # [H, N, K']
         q = values.new_zeros(1, self.num_heads, self.width)
         return term.position_query(q, self.logit_scale).transpose(0, 1) @ values.mT
-
-    def _at(self, lags: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return a part of a term at lags, query minus key: [N], or [N, num_dims]."""
-        return function(-lags.reshape(-1, self.num_dims))
 
     def forward(
         self, positions: Tensor, *, noise: NoiseKey, state: Any = None

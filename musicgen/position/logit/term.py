@@ -86,12 +86,9 @@ class LayerLogits:
         """Number of coordinates, from the first on, that contain all that are read."""
         return 1 + max(self.columns)
 
-    def bounds(self, of_columns: LagBounds) -> LagBounds:
-        """Return the bounds of the lags that are read, from those of all coordinates."""
-        return tuple(of_columns[column] for column in self.columns)
-
-    def table(self, bounds: LagBounds) -> LagTable:
-        """Return the values of all lags within the bounds, or the cached table if it has them."""
+    def table(self, of_columns: LagBounds) -> LagTable:
+        """Return the values of all lags within bounds, or the cached table if it has them."""
+        bounds = tuple(of_columns[column] for column in self.columns)
         for table in self.cache:
             if all(
                 first <= low and high <= last
