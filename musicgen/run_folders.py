@@ -158,12 +158,7 @@ def _newest(wanted: str) -> Path:
 
 
 def _start(run: Path) -> float:
-    try:
-        return float(json.loads((run / RECORD).read_text("utf-8"))["started"])
-    except (ValueError, KeyError, TypeError):
-        raise UserError(
-            f"{run / RECORD}: damaged; remove it, and name runs of this folder by their path"
-        ) from None
+    return float(json.loads((run / RECORD).read_text("utf-8"))["started"])
 
 
 def _runs() -> list[Path]:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from omegaconf import DictConfig, OmegaConf
 
 from musicgen import load
-from musicgen.cli.output import claimed_folder, find_device, set_up_cpu
+from musicgen.cli.output import find_device, make_folder, set_up_cpu
 from musicgen.console import log, progress_bar, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
@@ -29,7 +29,7 @@ from musicgen.evaluation.originality import known_music, known_passages
 from musicgen.evaluation.prompt_files import SPLITS, absolute_prompts, prompt_files
 from musicgen.evaluation.references import MANIFEST
 from musicgen.evaluation.training_data import held_out_pieces, open_training_data
-from musicgen.files import write_bytes, write_text
+from musicgen.files import remove_if_empty, write_bytes, write_text
 from musicgen.generation.continuation import Continuation, KeepPrompt
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
@@ -64,7 +64,8 @@ def main(cfg: DictConfig) -> None:
     set_up_cpu(decoded=rows * parameter_count(model.model))
     names = file_names(prompts, request.num_samples)
     done: dict[str, Written] = {}
-    with claimed_folder(cfg.out, "generated") as out:
+    out = make_folder(cfg.out, "generated")
+    with remove_if_empty(out):
         for name in (MANIFEST, *names.values()):
             if (out / name).exists():
                 raise UserError(f"{out / name} exists already; give another folder with out=DIR")

@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
 from musicgen.errors import UserError
-from musicgen.files import remove_if_empty
-from musicgen.run_folders import claimed
 from musicgen.validation import check_choice
 
 # A second thread gains little in a decoding step with fewer multiplications.
@@ -35,21 +31,6 @@ def make_folder(name: str | None, default: str) -> Path:
             return folder
         problem = "cannot be written to"
     raise UserError(f"out={folder}: {problem}; give another folder")
-
-
-@contextmanager
-def claimed_folder(name: str | None, default: str) -> Iterator[Path]:
-    """Make a folder, which no other process may claim meanwhile; remove it if it stays empty.
-
-    Raises:
-        UserError: the folder cannot be made, or another process has claimed it.
-    """
-    folder = make_folder(name, default)
-    with (
-        remove_if_empty(folder),
-        claimed(folder, "another process is writing there; give another folder with out=DIR"),
-    ):
-        yield folder
 
 
 def find_device(name: str) -> str:

@@ -16,12 +16,12 @@ from musicgen.checkpoints import (
     load_initial,
     read_checkpoint,
 )
+from musicgen.cli.arguments import override_key
 from musicgen.cli.resume import given_overrides
 from musicgen.errors import errors_name
 from musicgen.models import Transformer
-from musicgen.package_data import CONF
 
-_GROUPS = {name: f"model.{name}" for name in ("position", "attention", "span")}
+_GROUPS = ("position", "attention", "span")
 _SECTIONS = ("model", "tokenizer", "sampling", "loader")
 
 
@@ -86,32 +86,16 @@ def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
 
 
 def _given_settings(cfg: DictConfig) -> Iterator[str]:
-    """Yield which of these settings the command line sets, directly, by a group or experiment."""
-    given = [override.lstrip("+~").partition("=") for override in given_overrides()]
-    names = [name for name, _, _ in given]
-    for name, _, value in given:
-        if name == "experiment" and value != "null":
-            names += _experiment_settings(value)
-    for name in names:
+    """Yield which of these settings the command line sets, directly or through a group."""
+    for override in given_overrides():
+        name = override_key(override)
         if name == "task":
             yield from ("tokenizer", "sampling")
         elif name == "model":
             yield from (f"model.{key}" for key in cfg.model if key not in _GROUPS)
+        elif name == "experiment" and cfg.optimizer.get("train") is not None:
+            yield from ("model.copy", "loader.length")  # it trains a part that it adds
         elif name in _GROUPS:
-            yield _GROUPS[name]
+            yield f"model.{name}"
         elif name.partition(".")[0] in _SECTIONS:
             yield name
-
-
-def _experiment_settings(name: str) -> list[str]:
-    """Return the groups and settings that the file of an experiment names, and those it extends."""
-    file: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"experiment/{name}.yaml"))
-    names = []
-    for entry in file.pop("defaults", []):
-        if isinstance(entry, dict):
-            names += [group.partition("/")[2] for group in entry]  # "override /optimizer"
-        elif entry != "_self_":
-            names += _experiment_settings(entry)
-    for section in _SECTIONS:
-        names += [f"{section}.{key}" for key in file.get(section, {})]
-    return names

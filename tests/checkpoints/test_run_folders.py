@@ -45,10 +45,6 @@ def test_newest_by_start_without_debug_runs(outputs):
     recorded = make_run(outputs / "default/c", None, LAST)
     record_start(recorded)
     assert find_run("auto") == recorded
-    for damaged in (b"\xff", b"{}", b"{"):
-        (recorded / "run.json").write_bytes(damaged)
-        with pytest.raises(UserError, match=r"run\.json: damaged; remove it"):
-            find_run("auto")
 
 
 def test_only_debug_runs(outputs, monkeypatch, tmp_path):
