@@ -1,12 +1,16 @@
-"""Output folders: one process each."""
+"""Output folders, and threads of decoding."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 
 import pytest
+import torch
 
-from musicgen.cli.output import claimed_folder, make_folder
+from musicgen.cli.output import WORK_FOR_THREADS, make_folder, set_up_cpu
 from musicgen.errors import UserError
 
 
@@ -16,28 +20,38 @@ def test_default_folders_of_one_second_differ(tmp_path, monkeypatch):
     assert names == [f"2001-01-01_00-00-00{end}" for end in ("", "_2", "_3")]
 
 
-def test_a_folder_is_claimed_by_one_process(tmp_path):
-    out = str(tmp_path / "mine")
-    with claimed_folder(out, "") as folder:
-        (folder / "piece.mid").touch()
-        with (
-            pytest.raises(UserError, match=r"mine: another process is writing there"),
-            claimed_folder(out, ""),
-        ):
-            pass
-    assert [path.name for path in folder.iterdir()] == ["piece.mid"]
-    with claimed_folder(out, ""):
-        pass
-    assert folder.exists()
-
-
-def test_an_empty_folder_is_removed(tmp_path):
-    with pytest.raises(KeyError), claimed_folder(str(tmp_path / "mine"), ""):
-        raise KeyError
-    assert not list(tmp_path.iterdir())
-
-
 def test_files_are_not_folders(tmp_path):
     (tmp_path / "mine").touch()
     with pytest.raises(UserError, match=r"mine: cannot be created \(File exists\)"):
         make_folder(str(tmp_path / "mine"), "")
+
+
+@pytest.mark.parametrize(
+    ("decoded", "given", "expected"),
+    [
+        (WORK_FOR_THREADS - 1, None, [1]),
+        (WORK_FOR_THREADS, None, []),
+        (None, None, []),
+        (WORK_FOR_THREADS - 1, "2", []),
+    ],
+)
+def test_small_decoding_steps_take_one_thread(monkeypatch, decoded, given, expected):
+    used: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    set_up_cpu(decoded=decoded)
+    assert used == expected
+
+
+@pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this CPU keeps denormal numbers")
+def test_denormal_numbers_become_zero_in_all_threads():
+    code = (
+        "import torch; from musicgen.cli.output import set_up_cpu; set_up_cpu(); "
+        "assert not (torch.full((1 << 20,), 1e-38) / 8).any()"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env=os.environ | {"OMP_NUM_THREADS": "2"}
+    )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from tests.end_to_end.command_line import TINY, call, call_here
@@ -122,11 +120,3 @@ def check(folder, chosen, monkeypatch, capsys) -> None:
 
 def test_some_random_overrides(workplace, config, monkeypatch, capsys):
     check(workplace, overrides(config, 1, 12), monkeypatch, capsys)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(2, 12))
-@pytest.mark.skipif("FUZZ" not in os.environ, reason="takes half an hour; set FUZZ=1")
-def test_many_random_overrides(seed, workplace, config, monkeypatch, capsys):
-    check(workplace, overrides(config, seed, 50), monkeypatch, capsys)

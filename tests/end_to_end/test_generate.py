@@ -16,40 +16,34 @@ from musicgen.composer import compose_groove, compose_pop
 from musicgen.midi import dumps, read, write
 from tests.end_to_end.command_line import ROOT, SHORT, TINY, assert_one_line, succeed
 
+NAMES = ["My Song (1).mid", "Señor.mid", "a,b.mid", "a&b.mid", "it's.mid", "x=y.MID"]
 
-@pytest.mark.parametrize(
-    "name", ["My Song (1).mid", "Señor.mid", "a,b.mid", "a&b.mid", "it's.mid", "x=y.MID"]
-)
-def test_prompt_file_names_may_hold_special_characters(here, workplace, name):
-    write(compose_pop(3, 0), workplace / "prompts" / name)
-    out = f"out of {name}"
-    succeed(
-        here(
-            workplace,
-            "generate.py",
-            f"prompt=prompts/{name}",
-            "prompt_bars=1",
-            "bars=1",
-            f"out={out}",
-        )
-    )
-    (file,) = (workplace / out).glob("*.mid")
-    assert file.name == f"{name.rsplit('.', 1)[0]}_0.mid"
-    assert read(file).num_notes > 0
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_prompt_file_names_may_hold_special_characters(here, workplace, alone):
+    for name in NAMES:
+        write(compose_pop(3, 0), workplace / "prompts" / name)
+    names = NAMES if alone else ["a,b & (it's).mid"]
+    (workplace / "prompts/a&b.mid").rename(workplace / "prompts/a,b & (it's).mid")
+    write(compose_pop(3, 0), workplace / "prompts/a&b.mid")
+    paths = [f"prompts/{name}" for name in names] if alone else [f"prompt=prompts/{names[0]}"]
+    out = f"out, & of {alone}"
+    succeed(here(workplace, "generate.py", *paths, "prompt_bars=1", "bars=1", f"out={out}"))
+    files = list((workplace / out).glob("*.mid"))
+    assert {file.name for file in files} == {f"{name.rsplit('.', 1)[0]}_0.mid" for name in names}
+    assert all(read(file).num_notes for file in files)
     page = (workplace / out / "report.html").read_text()
     assert "http://" not in page.replace("http://www.w3.org", "")
 
 
-def test_names_that_are_too_long_or_not_utf8(here, workplace):
+def test_names_that_are_too_long_or_not_utf8_or_collide(here, workplace):
     folder = os.fsencode(workplace / "odd")
-    os.mkdir(folder)  # noqa: PTH102, as these names are bytes
     data = dumps(compose_pop(3, 0))
     names = [
-        b"caf\xe9.mid",
-        b"caf\xe8.mid",
-        b"n" * 250 + b".mid",
-        "\u00e9".encode() * 125 + b".mid",
+        *(b"caf\xe9.mid", b"caf\xe8.mid", b"n" * 250 + b".mid", "\u00e9".encode() * 125 + b".mid"),
+        *(b"a/b.mid", b"a_b.mid", b"x.mid", b"x.MIDI"),
     ]
+    os.makedirs(folder + b"/a")  # noqa: PTH103, as these names are bytes
     for name in names:
         with open(folder + b"/" + name, "wb") as file:  # noqa: PTH123
             file.write(data)
@@ -59,6 +53,7 @@ def test_names_that_are_too_long_or_not_utf8(here, workplace):
     manifest = json.loads((workplace / "from odd/generation.json").read_text())
     assert files == {piece["file"] for piece in manifest["pieces"]}
     assert len(files) == len(names)
+    assert files > {"a_b_0.mid", "a_b (2)_0.mid", "x_0.mid", "x (2)_0.mid"}
     assert (workplace / "from odd/report.html").read_text()
 
 
@@ -114,15 +109,14 @@ def test_generate_warns_about_pieces_cut_short_by_the_position_limit(here, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_command_keeps_what_is_finished_and_reports_it(here, workplace, number):
-    out = workplace / f"stopped by {number}"
+def test_a_stopped_command_keeps_what_is_finished_and_reports_it(here, workplace):
+    out = workplace / "stopped"
     settings = ["bars=1", "num_samples=60", "batch_size=2", f"out={out}"]
     command = [sys.executable, str(ROOT / "generate.py"), *settings]
     process = subprocess.Popen(command, cwd=workplace, stderr=subprocess.PIPE, text=True)
     while len([*out.glob("*.mid")]) < 2 and process.poll() is None:
         time.sleep(0.05)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert stderr.splitlines()[-1] == "interrupted"
@@ -132,24 +126,6 @@ def test_a_stopped_command_keeps_what_is_finished_and_reports_it(here, workplace
     assert (out / "report.html").is_file()
     refused = here(workplace, "generate.py", *settings)
     assert_one_line(refused, "exists already; give another folder with out=DIR")
-
-
-def test_held_out_pieces_or_no_prompt(here, workplace):
-    for arguments, name in (
-        (["prompt=test", "num_prompts=1", "prompt_bars=1"], "pop_*_0.mid"),
-        (["num_samples=2"], "from nothing_1.mid"),
-    ):
-        out = f"out {name[:3]}"
-        succeed(here(workplace, "generate.py", *arguments, "bars=1", f"out={out}"))
-        assert len(list((workplace / out).glob(name))) == 1
-
-
-def test_prompts_with_colliding_names_get_different_files(here, workplace):
-    for name in ("same/a/b.mid", "same/a_b.mid", "same/x.mid", "same/x.MIDI"):
-        write(compose_pop(3, 0), workplace / name)
-    succeed(here(workplace, "generate.py", "prompt=same", "prompt_bars=1", "bars=1", "out=apart"))
-    names = {path.name for path in (workplace / "apart").glob("*.mid")}
-    assert names == {"a_b_0.mid", "a_b (2)_0.mid", "x_0.mid", "x (2)_0.mid"}
 
 
 def test_a_moved_run_folder_is_a_checkpoint(here, workplace):
@@ -166,23 +142,12 @@ def test_generate_errors_are_one_line(here, workplace):
         (["prompt=missing.mid"], ["missing.mid", "cannot be read"]),
         (["bars=0"], ["bars=0"]),
         (["bars=2", "length_factor=2"], ["bars", "length_factor"]),
-        (["bars=abc"], ["bars=abc: expected an integer >= 1"]),
-        (["length_factor=x"], ["length_factor=x: expected a number > 0"]),
-        (["sampling.top_p=2"], ["sampling.top_p=2"]),
         (["sampling.temperature=hot"], ["sampling.temperature=hot: expected a number >= 0"]),
         (["device=tpu"], ["device=tpu", "cpu"]),
-        (["prompt_bars=0", "prompt=test"], ["prompt_bars=0"]),
-        (["num_samples=1.5"], ["num_samples=1.5: expected an integer >= 1"]),
-        (["seed=x"], ["seed=x: expected an integer >= 0"]),
         (["num_prompts=0"], ["num_prompts=0"]),
         (["keep_prompt=both"], ["keep_prompt=both: expected one of original, tokens"]),
-        (["hold_tempo=3"], ["hold_tempo=3: expected true or false"]),
-        (["max_new_tokens=0"], ["max_new_tokens=0"]),
-        (["ending=soft"], ["ending=soft: expected one of open, close"]),
         (["ending=close", "length_factor=2"], ["ending=close: expected bars"]),
         (["sampling.min_p=2"], ["sampling.min_p=2: expected a number >= 0 and <= 1"]),
-        (["sampling.typical_p=0"], ["sampling.typical_p=0: expected a number > 0 and <= 1"]),
-        (["sampling.max_notes=0"], ["sampling.max_notes=0: expected an integer >= 1"]),
         (["out=bad.mid"], ["bad.mid", "cannot be created", "give another folder"]),
     ):
         assert_one_line(here(workplace, "generate.py", *arguments), *parts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -95,45 +94,6 @@ def test_a_run_that_fails_at_once_leaves_no_folder(here, tmp_path, arguments):
     done = here(tmp_path, "train.py", *arguments)
     assert done.returncode == 2, done.stderr
     assert not list(tmp_path.glob("outputs/default/*"))
-
-
-def test_multirun_makes_a_folder_for_each_job(here, workplace):
-    succeed(
-        here(
-            workplace,
-            "train.py",
-            "-m",
-            *TINY,
-            "debug=limit",
-            "run_name=debug/many",
-            "position=none,sinusoidal,sine_spe",
-            "trainer.max_steps=2",
-        )
-    )
-    (sweep,) = (workplace / "outputs/debug/many").iterdir()
-    runs = sorted(path.parent.parent.name for path in sweep.glob("*/checkpoints/last.ckpt"))
-    assert runs == ["0", "1", "2"]
-
-
-def test_a_sweep_continues_after_an_impossible_combination(here, workplace):
-    arguments = [*TINY, "debug=limit", "trainer.max_steps=1", "run_name=debug/grid", "logger=none"]
-    arguments += ["position=alibi,none", "-m"]
-    done = here(workplace, "train.py", *arguments)
-    assert done.returncode == 2, done.stderr
-    assert "error: position=alibi acts on attention logits" in done.stderr
-    (sweep,) = (workplace / "outputs/debug/grid").iterdir()
-    assert [path.name for path in sweep.iterdir() if path.is_dir()] == ["1"]
-    assert (sweep / "1/checkpoints/last.ckpt").is_file()
-    assert not (sweep / "1/metrics.csv").exists()
-
-
-def test_the_documented_command_with_a_group_is_parsed(here, tmp_path):
-    lines = (ROOT / "docs/training.md").read_text().splitlines()
-    (line,) = [line for line in lines if line.startswith("python train.py") and "group=" in line]
-    arguments = shlex.split(line)[2:]
-    assert "data.group=^([^/]+)/" in arguments
-    done = here(tmp_path, "train.py", *arguments)
-    assert_one_line(done, "/my/bands: no such folder")
 
 
 def test_a_run_without_a_checkpoint_starts_again(here, workplace):
