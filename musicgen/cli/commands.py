@@ -35,8 +35,9 @@ def generate(cfg: DictConfig) -> None:
 @command("evaluate")
 def evaluate(cfg: DictConfig) -> None:
     """Measure music or models."""
-    if cfg.runs is None and not (cfg.generated or cfg.references or cfg.compare):
-        find_checkpoint(str(cfg.checkpoint))
+    if cfg.metrics is None and not (cfg.generated or cfg.references or cfg.compare):
+        for run in [cfg.checkpoint] if cfg.runs is None else cfg.runs:
+            find_checkpoint(str(run), setting="checkpoint" if cfg.runs is None else "runs")
     from musicgen.cli.evaluate import main
 
     main(cfg)

@@ -29,7 +29,6 @@ ERRORS = {
         ["minutes= needs scheduler=warmup_cooldown, with scheduler.cooldown below 1"],
     ),
     "prompts in two ways": (["generate.py", "x.mid", "prompt=y.mid"], ["x.mid: ", "not both"]),
-    "prompt missing": (["generate.py", "no/such.mid"], ["error: no/such.mid: cannot be read"]),
     "no value": (["train.py", "rope"], ["'rope' missing EQUAL"]),
     "list without brackets": (
         ["evaluate.py", "metrics=position_loss,style"],
