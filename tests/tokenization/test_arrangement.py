@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.tokenization import Chorale
 from musicgen.tokenization.chorale.frames import score_of_frames
@@ -45,20 +44,20 @@ def test_a_leading_voice_is_a_bar_ahead(names):
 
 
 @pytest.mark.parametrize("num_frames", [1, 15, 40, 300])
-def test_every_arrangement_decodes_to_its_music_in_order(num_frames, grammar_error):
+def test_every_arrangement_decodes_to_its_music_in_order(num_frames):
     rng = np.random.default_rng(num_frames)
     tokens = random_piece(rng, num_frames)
     whole = frames_of(chorale.decode(tokens))
     for voices in LEADING:
         moved = chorale.lead(tokens, voices)
-        assert grammar_error(chorale, moved, complete=True) is None
+        assert chorale.grammar().accepts(moved[None]).all()
         assert frames_of(chorale.decode(moved)) == whole
         ahead = frames_of(chorale.decode(moved[: 1 + 4 * num_frames]))[:4]
         sounds = np.array(voices) | (num_frames > 16)
         assert ahead == [x if y else "Silence" for x, y in zip(whole, sounds, strict=False)][:4]
 
 
-def test_training_crops_are_arranged_as_often_as_asked(grammar_error):
+def test_training_crops_are_arranged_as_often_as_asked():
     rng = np.random.default_rng(0)
     tokens = random_piece(rng, 120)
     kinds = []
@@ -66,43 +65,18 @@ def test_training_crops_are_arranged_as_often_as_asked(grammar_error):
         length = [len(tokens) + 64, 300, 200, 5][number % 4]
         window = chorale.arrange(tokens[:length], rng, length, 16)
         assert 0 < len(window) <= length
-        assert grammar_error(chorale, window) is None
-        assert chorale.grammar().accepts(torch.from_numpy(window)[None]).all()
         assert (
             chorale.times(window)[-1]
             == chorale.grammar().start(torch.from_numpy(window)[None]).time
         )
         if length > len(tokens):
-            assert grammar_error(chorale, window, complete=True) is None
+            assert window[-1] == chorale.vocabulary.id("EOS")
         if length == 300:
             kinds.append(chorale.vocabulary.token(int(window[0])).partition("_")[0])
     counts = [kinds.count(kind) for kind in ("BOS", "Lead")]
     assert abs(counts[0] - 50) < 15
     plain = Chorale()
     assert np.array_equal(plain.arrange(tokens, rng, len(tokens), 16), tokens)
-
-
-def test_the_grammar_accepts_exactly_the_arrangements(walk, grammar_error):
-    """Random walks, each with one error: the masks agree with the reference in plain Python."""
-    tokenizer = Chorale(max_beats=6, lead_probability=0.5)
-    rng, pad = np.random.default_rng(0), tokenizer.vocabulary.pad_id
-    rows, positions = walk(tokenizer, 60, 110, seed=3)
-    damaged, kinds = [], set()
-    for row, position in zip(rows, positions, strict=True):
-        tokens = row[row != pad]
-        kinds.add(tokenizer.vocabulary.token(int(tokens[0])).partition("_")[0])
-        assert np.array_equal(tokenizer.times(row), position[:, 1])
-        assert grammar_error(tokenizer, tokens, complete=True) is None
-        for _ in range(4):
-            at = int(rng.integers(len(tokens)))
-            new = rng.choice(tokens) if rng.random() < 0.5 else rng.integers(pad)
-            changed = np.where(np.arange(len(tokens)) == at, new, tokens)
-            damaged += [np.delete(tokens, at), np.insert(tokens, at, new), changed]
-    assert kinds == {"BOS", "Lead"}
-    batch = pad_sequence(list(map(torch.from_numpy, damaged)), True, padding_value=pad)
-    accepted = tokenizer.grammar().accepts(batch).tolist()
-    assert accepted == [grammar_error(tokenizer, row) is None for row in damaged]
-    assert 0.02 < np.mean(accepted) < 0.8
 
 
 def test_without_leading_voices_the_vocabulary_is_as_in_the_literature():

@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from musicgen.errors import ParameterError
 from musicgen.tokenization import REMI, Chorale, Groove2Groove, frozen_tokenizers
@@ -57,33 +54,6 @@ def test_coordinates_of_groove2groove_by_hand():
         [t % 36, p, t // 36, t] for t, p in zip(time, pitch, strict=True)
     ]
     assert groove.coordinates(tokens, ["beat"])[:, 0].tolist() == [t % 48 for t in time]
-
-
-@pytest.mark.parametrize("name", TOKENIZERS)
-@given(data=st.data())
-@settings(max_examples=20)
-def test_coordinates_are_those_of_the_prefix_and_of_single_steps(walk, name, data):
-    tokenizer = TOKENIZERS[name]
-    names = [n for n in NAMES if n != "chord" or tokenizer.chords]
-    chosen = data.draw(st.permutations(names[2:]).flatmap(lambda p: st.just(p[:2])))
-    names = data.draw(st.sampled_from([names, [*names[:2], *chosen]]))
-    bar_length = data.draw(st.integers(5, 60))
-    rows, positions = walk(
-        tokenizer, 3, data.draw(st.integers(0, 60)), data.draw(st.integers(0, 9))
-    )
-    whole = [tokenizer.coordinates(row, names, bar_length=bar_length) for row in rows]
-    length = data.draw(st.integers(1, rows.shape[1]))
-    for row, full in zip(rows, whole, strict=True):
-        prefix = tokenizer.coordinates(row[:length], names, bar_length=bar_length)
-        assert np.array_equal(prefix, full[:length])
-    before = torch.from_numpy(np.stack(whole)[:, 0])
-    bar_lengths = torch.full((len(rows),), bar_length)
-    for n in range(1, rows.shape[1]):
-        arguments = torch.from_numpy(rows[:, n]), positions[:, n], bar_lengths
-        before = tokenizer.next_coordinates(names, before, *arguments)
-        for row, full, found in zip(rows, whole, before, strict=True):
-            if row[n] != tokenizer.vocabulary.pad_id:
-                assert found.tolist() == full[n].tolist()
 
 
 def test_matches_see_no_velocity_and_no_tempo():

@@ -1,102 +1,22 @@
-import numpy as np
 import pytest
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.errors import UserError
 from musicgen.tokenization import REMI, Chorale, Groove2Groove, frozen_tokenizers
-from musicgen.tokenization.grammar import NEVER, GrammarState
+from musicgen.tokenization.grammar import NEVER
+from tests.contracts.test_tokenizers import TINY
 
-# Short pieces reach the maximum length; few tokens repeat often.
-TINY_REMI = REMI(
-    pitch_range=(60, 63), velocity_bins=(64, 64, 1), tempo_bins=(90, 93, 3), max_bars=3
-)
-TINY_GROOVE = Groove2Groove(tracks=[{"name": "Bass"}], max_beats=5)
-TINY_SHORT_NOTES = Groove2Groove(
-    tracks=[{"name": "Bass"}, {"name": "Drums", "is_drum": True}],
-    max_beats=9,
-    max_note_beats=3,
-    max_drum_beats=1,
-)
-TINY_METRES = REMI(
-    time_signatures=("3/4", "6/8", "2/4"),
-    positions_per_beat=2,
-    pitch_range=(60, 61),
-    velocity_bins=(64, 64, 1),
-    tempo_bins=None,
-    chords=False,
-    max_bars=4,
-)
-TINY_CHORALE = Chorale(max_beats=2)
-TINY = [TINY_REMI, TINY_GROOVE, TINY_METRES, TINY_SHORT_NOTES, TINY_CHORALE]
-TOKENIZERS = [REMI(), Groove2Groove(), *TINY, Chorale()]
-IDS = ["remi", "groove", "tiny remi", "tiny groove", "tiny metres", "tiny short notes"]
-IDS += ["tiny chorale", "chorale"]
-
-
-@pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=IDS)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_walks_decode_and_encode_to_themselves(tokenizer, seed, grammar_error, walk):
-    rows, positions = walk(tokenizer, 24, 400, seed=seed)
-    pad = tokenizer.vocabulary.pad_id
-    for row, position in zip(rows, positions, strict=True):
-        tokens = row[row != pad]
-        assert np.array_equal(row[: len(tokens)], tokens), "PAD before the end"
-        assert grammar_error(tokenizer, tokens, complete=True) is None
-        assert tokenizer in TINY or len(tokens) > 400
-        assert np.array_equal(tokenizer.encode(tokenizer.decode(tokens)), tokens)
-        assert np.array_equal(tokenizer.times(row), position[:, 1])
-        assert np.array_equal(
-            tokenizer.coordinates(tokens, ("index", "time")), position[: len(tokens)]
-        )
-        assert (position[len(tokens) :, 0] == len(tokens) - 1).all(), "PAD does not count"
-
-
-@pytest.mark.parametrize("tokenizer", TINY, ids=IDS[2:-1])
-@pytest.mark.parametrize("steps", [3, 12, 40])
-def test_the_grammar_accepts_exactly_the_encodings(tokenizer, steps, walk):
-    """Pieces with one random error are accepted if and only if they decode and encode to themselves."""
-    rng = np.random.default_rng(steps)
-    rows, _ = walk(tokenizer, 150, steps, seed=steps)
-    pad = tokenizer.vocabulary.pad_id
-    damaged = []
-    for row in np.repeat(rows, 4, axis=0):
-        tokens = row[row != pad]
-        at, other = rng.integers(len(tokens), size=2)
-        new = rng.choice(tokens) if rng.random() < 0.5 else rng.integers(pad)
-        damaged += [
-            np.delete(tokens, at),
-            np.insert(tokens, at, new),
-            np.where(np.arange(len(tokens)) == at, new, tokens),
-        ]
-        tokens = tokens.copy()
-        tokens[[at, other]] = tokens[[other, at]]
-        damaged.append(tokens)
-    damaged = [tokens for tokens in damaged if len(tokens)]
-    batch = pad_sequence(list(map(torch.from_numpy, damaged)), True, padding_value=pad)
-    complete = [tokens[-1] == tokenizer.vocabulary.id("EOS") for tokens in damaged]
-    accepted = tokenizer.grammar().accepts(batch) & complete
-    same = [np.array_equal(tokenizer.encode(tokenizer.decode(row)), row) for row in damaged]
-    assert np.array_equal(accepted, same)
-    assert 0 < accepted.sum() < len(damaged)
+remi, groove, chorale = REMI(), Groove2Groove(), Chorale()
+TINY_REMI, TINY_GROOVE = TINY["tiny remi"], TINY["tiny groove"]
 
 
 def test_rows_of_unequal_length_are_accepted_independently():
-    remi = REMI()
     bar, beat, pitch, eos = map(remi.vocabulary.id, ("Bar", "Beat_3", "Pitch_60", "EOS"))
     pad = remi.vocabulary.pad_id
-    rows = torch.tensor(
-        [
-            [bar, beat, pitch, pad],  # the beginning of a piece
-            [eos, pad, pad, pad],
-            [pad, pad, pad, pad],
-            [bar, bar, bar, beat],
-            [bar, pad, beat, pitch],
-            [bar, beat, beat, pad],
-            [bar, eos, pad, pad],
-        ]
-    )
+    good = [[bar, beat, pitch, pad], [eos, pad, pad, pad], [pad] * 4, [bar, bar, bar, beat]]
+    bad = [[bar, pad, beat, pitch], [bar, beat, beat, pad], [bar, eos, pad, pad]]
+    rows = torch.tensor(good + bad)
     accepted = remi.grammar().accepts(rows)
     assert accepted.tolist() == [True] * 4 + [False] * 3
     assert remi.grammar().accepts(rows[:, :0]).all()
@@ -109,49 +29,27 @@ def ids(tokenizer, text):
 NOTE = "Pitch_60 Velocity_60 Duration_4"
 
 
-MALFORMED = {
-    TOKENIZERS[0]: [
-        ("Beat_0", 0),
-        ("Bar EOS", 1),
-        ("Bar Beat_1 Bar", 2),
-        (f"Bar Beat_3 {NOTE} Beat_3", 5),
-        (f"Bar Beat_3 {NOTE} {NOTE}", 5),
-        (f"Bar Beat_3 {NOTE} Tempo_119", 5),
-        (f"Bar Beat_3 {NOTE} Beat_4 {NOTE}", 6),
-        ("Bar Beat_0 Tempo_119 Chord_C_M", 3),
-        ("Bar Beat_0 Chord_C_M Beat_1 Chord_C_M", 4),
-        ("Bar Beat_0 Tempo_119 Beat_1 Tempo_119", 4),
-        ("Bar Beat_0 Pitch_60 Duration_1", 3),
-        ("EOS Bar", 1),
-        ("PAD", 0),
-    ],
-    TOKENIZERS[1]: [
-        ("NoteOn_Bass_40", 0),
-        ("BOS BOS", 1),
-        ("BOS NoteOff_Bass_40", 1),
-        ("BOS NoteOn_Bass_40 EOS", 2),
-        ("BOS NoteOn_Bass_40 NoteOff_Bass_40", 2),
-        ("BOS NoteOn_Bass_40 NoteOn_Bass_40", 2),
-        ("BOS NoteOn_Drums_36 NoteOn_Bass_40", 2),
-        ("BOS TimeShift_0_3 TimeShift_0_4", 2),
-        ("BOS TimeShift_1_0 TimeShift_1_0", 2),
-        ("BOS TimeShift_2_0 EOS", 2),
-        ("BOS NoteOn_Bass_40 TimeShift_0_3 NoteOff_Bass_40 TimeShift_0_3", 4),
-    ],
-    TOKENIZERS[-1]: [
-        ("Pitch_60", 0),
-        ("BOS BOS", 1),
-        ("BOS Silence Silence Silence Silence EOS", 5),
-        ("BOS Pitch_60 EOS", 2),
-        ("BOS EOS Pitch_60", 2),
-    ],
-}
-
-
 @pytest.mark.parametrize(
     ("tokenizer", "text", "position"),
-    [(tokenizer, *row) for tokenizer, rows in MALFORMED.items() for row in rows],
-)
+    [
+        (remi, "Beat_0", 0), (remi, "Bar EOS", 1), (remi, "Bar Beat_1 Bar", 2), (remi, "PAD", 0),
+        (remi, f"Bar Beat_3 {NOTE} Beat_3", 5), (remi, f"Bar Beat_3 {NOTE} {NOTE}", 5),
+        (remi, f"Bar Beat_3 {NOTE} Tempo_119", 5), (remi, f"Bar Beat_3 {NOTE} Beat_4 {NOTE}", 6),
+        (remi, "Bar Beat_0 Tempo_119 Chord_C_M", 3), (remi, "EOS Bar", 1),
+        (remi, "Bar Beat_0 Chord_C_M Beat_1 Chord_C_M", 4),
+        (remi, "Bar Beat_0 Tempo_119 Beat_1 Tempo_119", 4),
+        (remi, "Bar Beat_0 Pitch_60 Duration_1", 3),
+        (groove, "NoteOn_Bass_40", 0), (groove, "BOS BOS", 1), (groove, "BOS NoteOff_Bass_40", 1),
+        (groove, "BOS NoteOn_Bass_40 EOS", 2), (groove, "BOS NoteOn_Bass_40 NoteOff_Bass_40", 2),
+        (groove, "BOS NoteOn_Bass_40 NoteOn_Bass_40", 2), (groove, "BOS TimeShift_2_0 EOS", 2),
+        (groove, "BOS NoteOn_Drums_36 NoteOn_Bass_40", 2),
+        (groove, "BOS TimeShift_0_3 TimeShift_0_4", 2),
+        (groove, "BOS TimeShift_1_0 TimeShift_1_0", 2),
+        (groove, "BOS NoteOn_Bass_40 TimeShift_0_3 NoteOff_Bass_40 TimeShift_0_3", 4),
+        (chorale, "Pitch_60", 0), (chorale, "BOS BOS", 1), (chorale, "BOS Pitch_60 EOS", 2),
+        (chorale, "BOS Silence Silence Silence Silence EOS", 5), (chorale, "BOS EOS Pitch_60", 2),
+    ],
+)  # fmt: skip
 def test_malformed_prompts_raise(tokenizer, text, position):
     first = {"remi": "Bar", "groove2groove": "BOS TimeShift_2_0", "chorale": "BOS Silence"}
     start, *more = first[tokenizer.name].split()
@@ -163,7 +61,6 @@ def test_malformed_prompts_raise(tokenizer, text, position):
 
 
 def test_chords_follow_only_prompts_with_chords_or_without_notes():
-    remi = REMI()
     grammar = remi.grammar()
     chord, beat = remi.vocabulary.id("Chord_C_M"), remi.vocabulary.id("Beat_8")
 
@@ -181,50 +78,7 @@ def test_chords_follow_only_prompts_with_chords_or_without_notes():
     assert may_have_chord(f"Bar Beat_0 Chord_D_M {NOTE}")
 
 
-@pytest.mark.parametrize("tokenizer", TOKENIZERS[:2], ids=IDS[:2])
-def test_forked_states_are_independent(tokenizer, walk):
-    grammar = tokenizer.grammar()
-    rows = torch.from_numpy(walk(tokenizer, 2, 60, seed=3)[0])
-    left = rows[:1, rows[0] != tokenizer.vocabulary.pad_id]
-    state = grammar.start(left[:, :30])
-    before = {name: value.copy() for name, value in vars(state).items()}
-    forks = state.select(torch.tensor([0, 0, 0]))
-    mask = grammar.allowed(state)
-    grammar.allowed(grammar.between(state, end=NEVER))
-    for choice in mask[0].nonzero()[:, 0][:20]:
-        grammar.advance(state, choice[None])
-    assert all(np.array_equal(before[name], value) for name, value in vars(state).items())
-
-    # Rows that are forked, advanced and concatenated equal rows that advance alone.
-    choices = mask[0].nonzero()[[0, -1, 0], 0]
-    advanced = grammar.advance(forks, choices)
-    alone = [grammar.advance(state, choice[None]) for choice in choices]
-    stacked = type(state).cat(alone)
-    assert isinstance(stacked, GrammarState)
-    for name, value in vars(advanced).items():
-        assert np.array_equal(value, getattr(stacked, name)), name
-    assert torch.equal(grammar.allowed(advanced), grammar.allowed(stacked))
-
-
-@pytest.mark.parametrize("tokenizer", TOKENIZERS[:2], ids=IDS[:2])
-def test_a_finished_row_takes_only_pad(tokenizer, walk):
-    grammar = tokenizer.grammar()
-    pad = tokenizer.vocabulary.pad_id
-    rows = torch.from_numpy(walk(tokenizer, 4, 50, seed=5)[0])  # chords are used, or none exist
-    state = grammar.start(rows)
-    assert state.finished.all()
-    for end in (0, NEVER):
-        mask = grammar.allowed(grammar.between(state, end=end))
-        assert mask[:, pad].all()
-        assert mask.sum() == 4
-    after = grammar.advance(state, torch.full((4,), pad))
-    assert np.array_equal(after.positions, state.positions)
-    assert after.finished.all()
-    assert torch.equal(grammar.allowed(after), mask)
-
-
 def test_without_end_eos_is_allowed_only_where_nothing_else_is():
-    remi = REMI()
     grammar = remi.grammar()
     eos = remi.vocabulary.id("EOS")
     state = grammar.start(ids(remi, f"Bar Beat_0 {NOTE}"))
@@ -250,7 +104,7 @@ def test_the_maximum_length_is_reached_only_to_close_notes():
 
 
 def test_a_note_of_maximum_length_is_closed_before_anything_else():
-    tokenizer = TINY_SHORT_NOTES  # 3 beats, drums 1
+    tokenizer = TINY["short notes"]  # 3 beats, drums 1
     text = "BOS NoteOn_Bass_40 NoteOn_Bass_41 NoteOn_Drums_36 TimeShift_0_6"
 
     def allowed(more, not_before=0):
