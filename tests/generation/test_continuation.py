@@ -16,9 +16,11 @@ from musicgen.generation.prompts import empty_prompt, make_prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
-from musicgen.midi import Score, TimeSignature, Track, dumps, loads, notes_from
+from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.position import Learnable, RoPE
-from musicgen.tokenization import REMI
+from musicgen.tokenization import REMI, Chorale, Groove2Groove
+from musicgen.tokenization.chords.progression import parse_chord
+from musicgen.tokenization.chords.symbols import chord_index
 from tests.generation.builders import SCORES, TOKENIZERS, music_model, run, small_model
 
 
@@ -171,13 +173,6 @@ def test_no_chord_tokens_after_a_prompt_without_chords():
     assert set(chords) & set(with_chords.tokens[len(with_chords.prompt.tokens) :].tolist())
 
 
-def test_a_model_whose_positions_end_says_so():
-    tokenizer = TOKENIZERS["remi"]
-    model = small_model(tokenizer, partial(Learnable, max_length=100))
-    with pytest.raises(UserError, match=r"the max_length=100 of .* \(learnable\)"):
-        run(tokenizer, model, total_tokens=101)
-
-
 def test_a_limit_on_positions_ends_rows_of_different_lengths():
     tokenizer = TOKENIZERS["remi"]
     prompts = [make_prompt(tokenizer, SCORES["remi"], f"p{n}", n) for n in (1, 2)]
@@ -185,6 +180,8 @@ def test_a_limit_on_positions_ends_rows_of_different_lengths():
     short, long = run(tokenizer, model, prompts, bars=90)
     assert long.num_new_tokens == 30
     assert len(short.tokens) == len(long.tokens)
+    with pytest.raises(UserError, match=r"the max_length=\d+ of .* \(learnable\)"):
+        run(tokenizer, model, total_tokens=model.position.max_length + 1)
 
 
 def test_empty_music_is_no_prompt(tokenizer):
@@ -225,25 +222,16 @@ def test_a_closed_piece_ends_in_its_last_bar(tokenizer, bars):
         assert (bars - 1) * done.prompt.bar_length <= times[-1] - done.prompt.end_time
         # No note that begins in it sounds after it: the longest of REMI lasts a bar.
         assert 0 < done.new_score.end <= bars * 1920
-
-
-def test_a_piece_without_room_stays_open():
-    (done,) = run(TOKENIZERS["remi"], bars=8, max_new_tokens=9, ending="close")
-    assert done.num_new_tokens == 9
-
-
-def notes_at(rows):
-    """A piano of (beat, pitch, beats) rows."""
-    notes = [(round(480 * beat), round(480 * beats), pitch, 64) for beat, pitch, beats in rows]
-    return Score(480, [Track("Piano", notes=notes_from(notes))])
+    (done,) = run(tokenizer, bars=8, max_new_tokens=9, ending="close")
+    assert done.num_new_tokens == 9  # without room it stays open
 
 
 @pytest.mark.parametrize("hold_metre", [True, False])
 def test_pieces_close_in_any_metre(hold_metre):
     """Also where the model's own bars do not end with those of the prompt."""
     tokenizer = REMI(time_signatures=("4/4", "3/4", "2/4"))
-    beats = [(0.5 * i, 60 + i % 7, 0.5) for i in range(16)]
-    score = replace(notes_at(beats), time_signatures=[TimeSignature(0, 2, 4)])
+    notes = notes_from([(240 * i, 240, 60 + i % 7, 64) for i in range(16)])
+    score = Score(480, [Track("Piano", notes=notes)], time_signatures=[TimeSignature(0, 2, 4)])
     prompt = make_prompt(tokenizer, score, "p", 2)
     assert prompt.bar_length == 8
     options = {"bars": 2, "ending": "close", "num_samples": 12}
@@ -286,3 +274,64 @@ def test_a_notebook_shows_a_line_or_the_page_of_a_continuation(tokenizer):
     assert repr(done).startswith("Continuation('prompt 0', sample 0: ")
     assert len(repr(done)) < 100
     assert done._repr_html_().startswith('<iframe srcdoc="')
+
+
+WALTZ_BAR = 3 * 480
+NOTES = notes_from([(beat * 480, 480, 60 + beat % 2, 64) for beat in range(3, 18)])
+MARKERS = {1: "D_m", 2: "G_7_B", 2.5: "C_M7", 4: "F_M"}  # by bar
+WALTZ = Score(
+    480,
+    [Track(notes=NOTES)],
+    np.array([(0, 97.0)], TEMPO),
+    [TimeSignature(0, 3, 4)],
+    [Marker(round(bar * WALTZ_BAR), text) for bar, text in MARKERS.items()],
+)
+"""Five bars with notes after an empty one."""
+
+REMI_OF_FEW = REMI(  # whose bars are short
+    time_signatures=("3/4", "4/4"),
+    positions_per_beat=2,
+    pitch_range=(60, 63),
+    velocity_bins=(64, 64, 1),
+)
+
+
+def changes(score, bar=WALTZ_BAR):
+    """Bars (from 0 on) at which the chord changes, and to which."""
+    return {marker.tick / bar: chord_index(marker.text) for marker in score.markers}
+
+
+def chords(**symbols):
+    return {float(bar): parse_chord(symbol) for bar, symbol in symbols.items()}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_samples": 2, "temperature": 0.9},
+        {"temperature": 0},
+        {"ending": "close"},
+        {"hold_tempo": False, "tempo": 80},
+    ],
+)
+def test_continuations_have_the_chords_that_were_asked(options):
+    for piece in music_model(REMI_OF_FEW, "auto").generate(
+        WALTZ, prompt_bars=2, bars=3, chords="Bb | Em7 F", **options
+    ):
+        found = {bar: chord for bar, chord in changes(piece.score).items() if bar >= 2}
+        assert found == chords(**{"2": "Bb", "3": "Em7", "3.5": "F", "4": "Bb"})
+    for piece in music_model(REMI_OF_FEW, "auto").generate(bars=4, chords="C C G7 N.C.", **options):
+        assert changes(piece.score, 1920) == chords(**{"0": "C", "2": "G7", "3": "N.C."})
+
+
+def test_a_chord_in_force_is_not_written_again():
+    (piece,) = music_model(REMI_OF_FEW, "auto").generate(
+        WALTZ, prompt_bars=1, bars=3, chords="Dm Dm G"
+    )
+    assert changes(piece.score) == chords(**{"0": "Dm", "3": "G"})
+
+
+@pytest.mark.parametrize("tokenizer", [Groove2Groove(), Chorale(), REMI(chords=False)])
+def test_models_without_chords_name_one_that_has_them(tokenizer):
+    with pytest.raises(UserError, match="need a model with tokens of chords"):
+        music_model(tokenizer, "auto").generate(WALTZ, chords="C")

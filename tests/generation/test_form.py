@@ -55,33 +55,26 @@ def test_decoding_asks_for_the_form_in_every_bar(monkeypatch):
 
 
 def test_a_copy_head_takes_the_temperature_after_the_first_token(monkeypatch):
-    model, temperatures, first = small_model(TOKENIZERS["remi"]), [], []
+    model, step, sample, logits = small_model(TOKENIZERS["remi"]), Engine.step, sampler.sample, []
     model.add_copy_head({"window": 64, "max_lag": MAX_LAG})
-    step, sample = Engine.step, sampler.sample
 
     def observed(engine, tokens, positions, state):
-        temperatures.extend(state.copied.temperature[:, 0].tolist())
+        assert (state.copied.temperature == (temperature or 1.0)).all()
         return step(engine, tokens, positions, state)
 
-    def drawn(logits, params, **rest):
-        temperatures.append(params.temperature)
-        first.append(logits)
-        return sample(logits, params, **rest)
+    def drawn(given, params, **rest):
+        assert params.temperature == (1.0 if temperature else 0.0)
+        logits.append(given)
+        return sample(given, params, **rest)
 
     monkeypatch.setattr(Engine, "step", observed)
     monkeypatch.setattr(sampler, "sample", drawn)
-    logits = []
-    for temperature, following in (
-        (1.0, [1.0] * 3),
-        (0.5, [0.5, 0.5, 1.0]),
-        (0.0, [1.0, 1.0, 0.0]),
-    ):
-        temperatures.clear()
-        first.clear()
+    first = {}
+    for temperature in (1.0, 0.5, 0.0):
+        logits.clear()
         run(TOKENIZERS["remi"], model, num_samples=2, sampling=SamplingParams(temperature))
-        assert temperatures[:7] == [following[-1], *following, *following]
-        logits.append(first[0])
-    torch.testing.assert_close(logits[1], 2 * logits[0])
+        first[temperature] = logits[0]
+    torch.testing.assert_close(first[0.5], 2 * first[1.0])
 
 
 def test_models_without_a_chosen_bias_have_the_usual_one():

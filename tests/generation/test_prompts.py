@@ -155,25 +155,24 @@ def test_loading_imports_neither_hydra_nor_lightning():
     assert subprocess.run(command, capture_output=True, text=True).stdout.strip() == "set()"
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder, paths = tmp_path_factory.mktemp("prompts"), {}
-    for number, (title, file) in enumerate(FILES.items()):
-        paths[title] = folder / f"{number}.mid"
-        paths[title].write_bytes(file.data())
-    return paths
+@pytest.fixture
+def continued(tmp_path):
+    """Continues one of FILES, or nothing; returns the piece and its file."""
 
+    def run(kind, title=None, prompt_bars=2, **options):
+        path = tmp_path / "song.mid"
+        path.write_bytes(FILES[title or "one note"].data())
+        (piece,) = music_model(READERS[kind]).generate(
+            title and path, prompt_bars=prompt_bars, bars=2, max_new_tokens=24, **options
+        )
+        return piece, piece.midi_file()
 
-def continued(kind, prompt=None, prompt_bars=2, **options):
-    (piece,) = music_model(READERS[kind]).generate(
-        prompt, prompt_bars=prompt_bars, bars=2, max_new_tokens=24, **options
-    )
-    return piece, piece.midi_file()
+    return run
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_a_tempo_begins_behind_the_prompt_and_stays(files, kind):
-    piece, (data, end, _) = continued(kind, files["tempo changes"], tempo=91.5)
+def test_a_tempo_begins_behind_the_prompt_and_stays(continued, kind):
+    piece, (data, end, _) = continued(kind, "tempo changes", tempo=91.5)
     assert end == 2 * BAR
     tempi = [tuple(row) for row in loads(data).tempos.tolist()]
     assert [round(bpm, 1) for tick, bpm in tempi if tick < 2 * BAR] == [90, 180.5]
@@ -185,15 +184,15 @@ def test_a_tempo_begins_behind_the_prompt_and_stays(files, kind):
     assert new.score.tempos.tolist() == [(0, 50.0)]
 
 
-def test_the_model_reads_the_prompt_at_its_tempo_and_may_change_it_if_told(files):
-    piece, _ = continued("remi", files["tempo changes"], tempo=92, hold_tempo=False)
+def test_the_model_reads_the_prompt_at_its_tempo_and_may_change_it_if_told(continued):
+    piece, _ = continued("remi", "tempo changes", tempo=92, hold_tempo=False)
     tempi = TOKENIZERS["remi"].families["Tempo"]
     assert [t for t in piece.prompt.tokens if t in tempi] == [tempi.start + (92 - 32) // 3]
 
 
-def test_programs_begin_behind_the_prompt(files):
+def test_programs_begin_behind_the_prompt(continued):
     given = {"bass": "Acoustic Bass", "Piano": 4, "Strings": 48, "Guitar": "24"}
-    piece, (data, end, _) = continued("groove2groove", files["band"], None, program=given)
+    piece, (data, end, _) = continued("groove2groove", "band", None, program=given)
     changes = {}
     for track in mido.MidiFile(file=io.BytesIO(data)).tracks:
         tick = 0
@@ -219,6 +218,6 @@ def test_programs_begin_behind_the_prompt(files):
         ("groove2groove", {"program": {"Drums": 3}}, "expected a program by name, of Bass"),
     ],
 )
-def test_values_that_cannot_be_used(kind, options, message):
+def test_values_that_cannot_be_used(continued, kind, options, message):
     with pytest.raises(UserError, match=message):
         continued(kind, **options)
