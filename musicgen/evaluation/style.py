@@ -1,13 +1,16 @@
-"""Style: continuations against the pieces of their prompts."""
+"""Style: continuations against the pieces of their prompts, and whether they keep it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from musicgen.console import track, warn
 from musicgen.data.corpora.base import evenly_spaced
@@ -24,6 +27,7 @@ from musicgen.metrics.style import (
 )
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score
+from musicgen.report.figures import save_figure
 from musicgen.report.tables import TableRow
 from musicgen.validation import check_int
 
@@ -70,6 +74,37 @@ def style(inputs: Inputs, out: Path, *, anchor_pieces: int) -> list[TableRow]:
             ]
     defined = {(x["profile"], x["part"]) for x in rows if not np.isnan(x["value"])}
     return [row for row in rows if (row["profile"], row["part"]) in defined]
+
+
+def style_over_time(inputs: Inputs, out: Path) -> list[TableRow]:
+    """Measure the style similarity of successive parts of continuations, of one or more folders.
+
+    Each part of a continuation is compared with the whole piece of its prompt. A point of the
+    figure, in the column `piece`, is a style, the mean over its pieces, or a piece whose name tells
+    no style (Liutkus et al. 2021, figure 5).
+    """
+    folders = inputs.compare or ([inputs.generated] if inputs.generated else [])
+    if not folders:
+        raise UserError("metrics=style_over_time: give generated=DIR, or 'compare=[DIR1,DIR2]'")
+    values: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+    for folder in folders:
+        references, pairs = open_pairs(inputs, folder, "style_over_time")
+        labels = style_labels(references.sources)
+        for pair in track(pairs, Path(folder).name):
+            point = labels[pair.name] or pair.name
+            for row in piece_rows(pair):
+                if row["part"] in PARTS:
+                    values[folder, row["profile"], row["part"], point].append(row["value"])
+    names = ("generated", "profile", "part", "piece")
+    rows: list[TableRow] = [
+        {**dict(zip(names, key, strict=True)), "value": mean_of_valid(np.array(found))}
+        for key, found in values.items()
+    ]
+    # The profile of drums needs drums.
+    defined = {row["profile"] for row in rows if not np.isnan(row["value"])}
+    rows = [row for row in rows if row["profile"] in defined]
+    plot_style_over_time(rows, out / "style_over_time.png")
+    return rows
 
 
 def piece_rows(pair: Pair) -> Iterator[TableRow]:
@@ -140,3 +175,40 @@ def anchor_similarities(
                 values = [mean_similarity(own[index], whole[index]) for whole in wholes]
                 result[profile][anchor].append(mean_of_valid(np.array(values)))
     return result
+
+
+def plot_style_over_time(points: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+    """Plot the style similarity of continuations by part, as Liutkus et al., figure 5.
+
+    A dot is a style, and a line connects the means of a model.
+
+    Args:
+        points: with `generated` (the model), `profile`, `part`, which are sorted by name, and
+            `value`; NaN is left out.
+    """
+    parts = sorted({point["part"] for point in points})
+    points = [point for point in points if not np.isnan(point["value"])]
+    models, profiles = (
+        list(dict.fromkeys(point[key] for point in points)) for key in ("generated", "profile")
+    )
+    figure = Figure(figsize=(0.6 + 3.4 * len(profiles), 3.6), layout="constrained")
+    panels = figure.subplots(1, len(profiles), sharey=True, squeeze=False)[0]
+    for axes, profile in zip(panels, profiles, strict=True):
+        for number, model in enumerate(models):
+            shift = 0.6 * ((number + 0.5) / len(models) - 0.5)
+            dots = [
+                (parts.index(point["part"]) + shift, point["value"])
+                for point in points
+                if (point["generated"], point["profile"]) == (model, profile)
+            ]
+            x, y = np.array(dots).reshape(-1, 2).T
+            places = np.unique(x)
+            means = [y[x == place].mean() for place in places]
+            (line,) = axes.plot(places, means, marker="_", markersize=12, label=model)
+            axes.scatter(x, y, s=6, alpha=0.4, color=line.get_color())
+        axes.set_xticks(range(len(parts)), parts)
+        axes.set(title=profile.replace("_", "–"), xlabel="part of the continuation")
+        axes.grid(alpha=0.3)
+    panels[0].set(ylabel="style similarity (1 is best)", ylim=(0, 1.02))
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    save_figure(figure, path, dpi=150)
