@@ -500,7 +500,7 @@ class _Compiler:
         left, right = (self.arrays[name] for name in node.input)
         name = node.input[1]
         if name in self.constants and right.ndim == 2 and name not in self.values:
-            # Stored with the elements of a sum beside each other.
+            # Stored with the elements of a sum next to each other.
             stored = self._new(right.shape[::-1], right.dtype, right.T)
             self.values[name] = stored.moved(np.transpose)
         out = self._output(node)

@@ -50,7 +50,7 @@ class Archive:
 
 
 def download_archive(archive: Archive, folder: Path, *, only: str = "*") -> None:
-    """Download an archive beside `folder` and unpack it there, unless `folder` contains files.
+    """Download an archive next to `folder` and unpack it there, unless `folder` contains files.
 
     An interrupted download is kept in `NAME.part`, and resumed if there is a checksum to verify the
     result by. An archive that was put there by hand is verified and used.

@@ -42,7 +42,7 @@ class Groove2GrooveMIDI(Corpus):
 
     Args:
         root: the folder that contains `midi`.
-        download: fetch the archive (236 MB) to beside `root`, and unpack it there.
+        download: fetch the archive (236 MB) next to `root`, and unpack it there.
         split_by: `families` takes the training folder alone, as in the SPE paper, and keeps
             families of styles (`STYLE`, with two songs of each substyle a and b) in one split:
             5,522, 50 and 50 files. Substyles without exactly two songs are left out, and each

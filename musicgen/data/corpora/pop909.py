@@ -49,7 +49,7 @@ class POP909(Corpus):
 
     Args:
         root: the folder that contains the songs' folders, 001 to 909, at any depth.
-        download: fetch the repository to beside `root`, and unpack it there.
+        download: fetch the repository next to `root`, and unpack it there.
         exclude: names of songs to leave out, such as `018`, or a file with them, one a line.
     """
 

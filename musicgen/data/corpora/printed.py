@@ -25,7 +25,7 @@ Metre = tuple[int, int]
 
 
 @dataclass
-class _Part:
+class _PrintedPart:
     """A part; times are in quarter notes."""
 
     name: str
@@ -51,7 +51,7 @@ class _Part:
 class _Print:
     """What is printed: the parts, the bars' lengths and metres, and changes of key."""
 
-    parts: list[_Part]
+    parts: list[_PrintedPart]
     bars: list[tuple[Fraction, Metre]] = field(default_factory=list)
     keys: dict[Fraction, str] = field(default_factory=dict)
     metre: Metre = (4, 4)
@@ -88,7 +88,7 @@ def read_printed(path: Path) -> Score:
 def _read_musicxml(path: Path) -> _Print:
     root = ElementTree.fromstring(read_xml(path))
     names = [part.findtext("part-name") or "" for part in root.iter("score-part")]
-    printed = _Print([_Part(name) for name in names])
+    printed = _Print([_PrintedPart(name) for name in names])
     for measures in zip(*(part.findall("measure") for part in root.findall("part")), strict=True):
         for part, measure in zip(printed.parts, measures, strict=True):
             _read_measure(measure, part, printed)
@@ -96,7 +96,7 @@ def _read_musicxml(path: Path) -> _Print:
     return printed
 
 
-def _read_measure(measure: ElementTree.Element, part: _Part, printed: _Print) -> None:
+def _read_measure(measure: ElementTree.Element, part: _PrintedPart, printed: _Print) -> None:
     onset = at = printed.start
     for item in measure:
         duration = Fraction(int(item.findtext("duration") or 0), part.divisions)
@@ -138,7 +138,7 @@ def _read_kern(path: Path) -> _Print:
     lines = [line.split("\t") for line in path.read_text("latin-1").splitlines()]
     lines = [cells for cells in lines if not cells[0].startswith("!!") and cells != [""]]
     spines = [i for i, cell in enumerate(lines[0]) if cell == "**kern"]
-    printed = _Print([_Part("") for _ in spines])
+    printed = _Print([_PrintedPart("") for _ in spines])
     for cells in lines[1:]:
         if any(cell in ("*^", "*v", "*+", "*x") for cell in cells):
             raise ValueError("spines that divide or join are not supported")
@@ -158,7 +158,7 @@ def _read_kern(path: Path) -> _Print:
     return printed
 
 
-def _read_kern_cell(cell: str, part: _Part) -> None:
+def _read_kern_cell(cell: str, part: _PrintedPart) -> None:
     onset = part.end
     for token in cell.split():
         if "q" in token:  # a grace note

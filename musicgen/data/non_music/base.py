@@ -86,7 +86,7 @@ class ExampleCorpus(ABC):
             expected = f"expected {rows * columns}, the pixels of an image"
             raise ParameterError("length", length, expected)
 
-    def found(self, path: Path) -> Path:
+    def existing(self, path: Path) -> Path:
         """Return a path of the data set; raise `UserError` if it does not exist."""
         if not path.exists():
             raise UserError(f"{path}: not found; {self.how_to_get}")

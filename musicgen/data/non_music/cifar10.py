@@ -63,7 +63,7 @@ class CIFAR10(ExampleCorpus):
         """Return the images of a split; `length` holds all pixels."""
         self.check_holds_image(length)
         files = ("test_batch",) if name == "test" else _TRAIN_FILES
-        pixels, labels = _read(tuple(self.found(self.root / file) for file in files))
+        pixels, labels = _read(tuple(self.existing(self.root / file) for file in files))
         items = np.arange(len(labels))
         if name != "test":
             if self.val_seed is not None:

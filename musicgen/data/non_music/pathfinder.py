@@ -63,12 +63,12 @@ class Pathfinder(ExampleCorpus):
     def _labelled(self) -> list[tuple[Path, int]]:
         """The images that are not empty, of which the release has some, and their labels."""
         items = []
-        for file in sorted(self.found(self.folder / "metadata").glob("*.npy")):
+        for file in sorted(self.existing(self.folder / "metadata").glob("*.npy")):
             for line in file.read_text(encoding="ascii", errors="replace").splitlines():
                 words = line.split()
                 if len(words) <= _LABEL_COLUMN or words[_LABEL_COLUMN] not in ("0", "1"):
                     raise UserError(f"{file}: not a table of labels; {self.how_to_get}")
-                path = self.found(self.folder / words[0] / words[1])
+                path = self.existing(self.folder / words[0] / words[1])
                 if path.stat().st_size:
                     items.append((path, int(words[_LABEL_COLUMN])))
         return items

@@ -63,7 +63,7 @@ class IMDb(ExampleCorpus):
         return [
             (path, label)
             for label, name in enumerate(CLASSES)
-            for path in sorted(self.found(folder / name).glob("*.txt"))
+            for path in sorted(self.existing(folder / name).glob("*.txt"))
         ]
 
 
@@ -91,7 +91,7 @@ class AAN(ExampleCorpus):
 
     def split(self, name: SplitName, length: int) -> Pairs:
         """Return the pairs of a split, the first `length` bytes of each text."""
-        return Pairs(self.found(self.root / self.files[name]), length)
+        return Pairs(self.existing(self.root / self.files[name]), length)
 
 
 class Pairs:

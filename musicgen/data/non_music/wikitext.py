@@ -90,7 +90,7 @@ class WikiText(ExampleCorpus):
         return np.load(path, mmap_mode="r")
 
     def _path(self, name: SplitName) -> Path:
-        return self.found(self.root / f"wiki.{_NAMES[name]}.tokens")
+        return self.existing(self.root / f"wiki.{_NAMES[name]}.tokens")
 
     def _cached(self, suffix: str, name: SplitName) -> Path:
         """Return the file of encoded words; other files or settings have another name."""

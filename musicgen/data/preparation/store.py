@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from musicgen.data.preparation.encoding import EncodedPiece, PieceRecord
+from musicgen.errors import UserError
 
 _TABLE = """CREATE TABLE IF NOT EXISTS pieces (
     key TEXT PRIMARY KEY, record TEXT, tokens BLOB, crop_starts BLOB, sketch BLOB
@@ -32,15 +33,22 @@ class PieceStore:
     @classmethod
     @contextmanager
     def open(cls, path: Path) -> Iterator[PieceStore]:
-        """Open a file, or make it; raise OSError if the disk is full."""
+        """Open a file, or make it.
+
+        Raises:
+            OSError: the disk is full.
+            UserError: the file is damaged, as by a loss of power.
+        """
         try:
             with closing(sqlite3.connect(path, isolation_level=None)) as table:
                 table.execute("PRAGMA synchronous = OFF")
                 table.execute(_TABLE)
                 yield cls(table)
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+            if error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+                raise UserError(f"{path}: damaged; remove it, it is made again") from None
             raise
 
     def keys(self) -> set[str]:

@@ -296,6 +296,18 @@ def test_a_corpus_without_a_usable_piece_is_refused(tmp_path, encode, names, mes
     assert finished(tmp_path / "cache") == []
 
 
+def test_a_damaged_store_is_named(pieces, encode):
+    folder = encode(pieces).folder
+    store = folder.parent / "encoded.db"
+    content = store.read_bytes()
+    for damaged in (b"x" + content[1:], content[:5000] + bytes(len(content) - 5000)):
+        store.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"encoded\.db: damaged; remove it, it is made again"):
+            encode(pieces[1:])
+    store.unlink()
+    assert len(encode(pieces)) == len(pieces)
+
+
 def split(groups, fractions):
     return split_groups([Piece(g, Path(g), g) for g in map(str, groups)], fractions)
 

@@ -51,7 +51,7 @@ class Model {
     this.#restore({ copies: this.empty, grammar: this.tokenizer.grammar(), places });
   }
 
-  /** Return the temperature of a copy head, and the params that sampleToken has beside it. */
+  /** Return the temperature of a copy head, and the params that sampleToken gets with it. */
   split(params) {
     const { temperature } = params;
     return this.ofHead && temperature > 0 ? [temperature, { ...params, temperature: 1 }] : [1, params];
