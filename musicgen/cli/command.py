@@ -7,19 +7,19 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, read_write
 
 from musicgen.cli.arguments import named_values, quoted_paths
-from musicgen.cli.errors import INTERRUPTED, USER_ERROR, one_line_errors
-from musicgen.cli.resume import resumed_arguments
-from musicgen.cli.sweeps import in_sweep, isolated_job, log_how_to_continue, run_job
+from musicgen.cli.errors import USER_ERROR, one_line_errors
+from musicgen.cli.resume import given_overrides, resumed_arguments
 from musicgen.files import remove_if_empty
 from musicgen.package_data import CONF
 from musicgen.run_folders import job_id, run_id
@@ -45,14 +45,12 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
             ours = nullcontext() if folder == Path.cwd() else remove_if_empty(folder)
             try:
                 with ours, one_line_errors(config_name), isolated_job():
-                    return run_job(main, cfg)
+                    return main(cfg)
             except SystemExit as stop:
-                if in_sweep() and stop.code == INTERRUPTED:
-                    log_how_to_continue()
-                elif in_sweep() and stop.code == USER_ERROR:
-                    failed.append(folder)
-                    return math.inf  # a score that a search avoids
-                raise
+                if stop.code != USER_ERROR or HydraConfig.get().mode != RunMode.MULTIRUN:
+                    raise
+                failed.append(folder)
+                return math.inf  # a score that a search avoids
 
         run_in_hydra = hydra.main(str(CONF), config_name, version_base="1.3")(job)
 
@@ -76,3 +74,33 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
         return run
 
     return decorate
+
+
+@contextmanager
+def isolated_job() -> Iterator[None]:
+    """Keep the jobs of a sweep apart where they start processes, as DDP does.
+
+    Lightning starts them with this process's arguments and `hydra.run.dir`; in a sweep, they would
+    start the sweep again in another folder. It also leaves its process group and the environment
+    variables that describe it to the next job.
+    """
+    if HydraConfig.get().mode != RunMode.MULTIRUN:
+        yield
+        return
+    hydra_config: Any = HydraConfig.get()
+    sys.argv = [sys.argv[0], *given_overrides()]
+    with read_write(hydra_config):
+        hydra_config.run.dir = hydra_config.runtime.output_dir
+    environment = dict(os.environ)
+    try:
+        yield
+    finally:
+        if "torch" in sys.modules:  # else the job failed before it could start processes
+            from torch import distributed
+
+            if distributed.is_initialized():
+                distributed.destroy_process_group()
+        if "wandb" in sys.modules:  # else the next job logs to this one's run
+            sys.modules["wandb"].finish()
+        os.environ.clear()
+        os.environ.update(environment)

@@ -38,8 +38,7 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     if "hparams_search" in given or {"-m", "--multirun"} & set(arguments):
         raise UserError(
-            "resume continues one run; a sweep goes on by its own command with "
-            "hydra.sweep.dir=FOLDER"
+            "resume continues one run: give the folder of one of the sweep's jobs, without -m"
         )
     if given.get("init", "null") not in ("", "null"):
         raise UserError(

@@ -1,16 +1,15 @@
-"""Sweeps: an interrupted one goes on with what is missing."""
+"""Sweeps: a folder a job, and searches with Optuna."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
+import shutil
 
 import pytest
 import torch
 import yaml
 
-from tests.end_to_end.command_line import TINY, assert_one_line, call, succeed
+from tests.end_to_end.command_line import TINY, assert_one_line, succeed
 
 STEPS = ("trainer.max_steps=4", "trainer.val_check_interval=2")
 OPTUNA = (*TINY, *STEPS, "hparams_search=optuna", "hydra.sweeper.sampler.n_startup_trials=2")
@@ -30,91 +29,41 @@ def weights(folder):
     return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
 
 
-KILL = """
-import os
-from pytorch_lightning import Callback
-
-class Kill(Callback):
-    def on_train_batch_end(self, trainer, *_):
-        in_second = os.path.basename(trainer.default_root_dir) == "1"
-        if "KILL" in os.environ and in_second and trainer.global_step == 3:
-            os._exit(9)
-"""
-
-
-def test_a_killed_sweep_goes_on_where_it_stopped(here, workplace, monkeypatch):
-    (workplace / "killing.py").write_text(KILL)
-    monkeypatch.syspath_prepend(workplace)
-    monkeypatch.setenv("PYTHONPATH", str(workplace), prepend=os.pathsep)
-    arguments = ["-m", *TINY, "trainer.max_steps=4", "trainer.val_check_interval=2", "seed=1,2,3"]
-    arguments += ["+callbacks.kill={_target_: killing.Kill}"]
-    succeed(here(workplace, "train.py", *arguments, "hydra.sweep.dir=whole"))
-    with monkeypatch.context() as patch:
-        patch.setenv("KILL", "1")
-        assert call(workplace, "train.py", *arguments, "hydra.sweep.dir=cut").returncode == 9
-    assert (workplace / "cut/1/checkpoints/last.ckpt").is_file()
-    assert not (workplace / "cut/2").exists()
-    assert not (workplace / "cut/1/finished.json").exists()
-    before = (workplace / "cut/0/checkpoints/last.ckpt").stat().st_mtime_ns
-    again = succeed(here(workplace, "train.py", *arguments, "hydra.sweep.dir=cut"))
-    assert "/cut/0: finished before" in again.stderr
-    assert "/cut/1/checkpoints/last.ckpt: " in again.stderr  # continues
-    assert (workplace / "cut/0/checkpoints/last.ckpt").stat().st_mtime_ns == before
-    for job in "012":
-        found = weights(workplace / "cut" / job)
-        for name, tensor in weights(workplace / "whole" / job).items():
-            assert torch.equal(tensor, found[name]), (job, name)
-        scores = {(workplace / f / job / "finished.json").read_text() for f in ("cut", "whole")}
-        assert len(scores) == 1
-
-
 def test_a_sweep_goes_on_after_an_impossible_combination_and_keeps_other_runs(here, workplace):
-    arguments = ["-m", *TINY, *STEPS, "hydra.sweep.dir=grid", "logger=none"]
-    done = here(workplace, "train.py", *arguments, "position=alibi,none,sinusoidal")
+    arguments = ["-m", *TINY, *STEPS, "run_name=grid", "logger=none", "position=alibi,none"]
+    done = here(workplace, "train.py", *arguments)
     assert done.returncode == 2, done.stderr
     assert "error: position=alibi acts on attention logits" in done.stderr
-    assert [path.name for path in sorted((workplace / "grid").iterdir()) if path.is_dir()] == [
-        "1",
-        "2",
-    ]
-    assert not (workplace / "grid/1/metrics.csv").exists()
-    before = {job: weights(workplace / "grid" / job) for job in "12"}
-    done = here(workplace, "train.py", *arguments, "position=rope,none,sine_spe")
+    (sweep,) = (workplace / "outputs/grid").iterdir()
+    assert sweep.name.endswith("_multirun")
+    assert [path.name for path in sweep.iterdir() if path.is_dir()] == ["1"]
+    assert not (sweep / "1/metrics.csv").exists()
+    before = weights(sweep / "1")
+    done = here(workplace, "train.py", *arguments, "seed=3", f"hydra.sweep.dir={sweep}")
     assert done.returncode == 2
-    assert "grid/1: finished before" in done.stderr
-    assert "grid/2 holds another run" in done.stderr
-    for job, expected in before.items():
-        found = weights(workplace / "grid" / job)
-        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    assert f"{sweep}/1 holds another run" in done.stderr
+    assert all(torch.equal(before[name], tensor) for name, tensor in weights(sweep / "1").items())
+    shutil.rmtree(sweep)
 
 
 @needs_optuna
-def test_optuna_takes_the_same_course_again(here, workplace):
-    def search(folder: str, trials: int):
-        arguments = [*OPTUNA, f"hydra.sweeper.n_trials={trials}", f"hydra.sweep.dir={folder}"]
-        done = succeed(here(workplace, "train.py", *arguments))
-        return done, yaml.safe_load((workplace / folder / "optimization_results.yaml").read_text())
-
-    _, whole = search("whole_search", 4)
+def test_a_search_finds_the_best_and_goes_on_after_an_impossible_combination(here, workplace):
+    arguments = [*OPTUNA, "hydra.sweeper.n_trials=3"]
+    succeed(here(workplace, "train.py", *arguments, "hydra.sweep.dir=search"))
+    found = yaml.safe_load((workplace / "search/optimization_results.yaml").read_text())
+    assert set(found["best_params"]) == {"optimizer.lr", "model.dropout"}
+    runs = [workplace / f"search/{job}/checkpoints/best.ckpt" for job in range(3)]
+    states = [torch.load(run, weights_only=True)["callbacks"].values() for run in runs]
     scores = [
-        json.loads((workplace / f"whole_search/{job}/finished.json").read_text())["score"]
-        for job in range(4)
+        float(x["best_model_score"]) for state in states for x in state if "best_model_score" in x
     ]
-    assert whole["best_value"] == min(scores)
-    assert set(whole["best_params"]) == {"optimizer.lr", "model.dropout"}
-    search("cut_search", 2)
-    # Killed after the last step of job 1, before its score was written.
-    (workplace / "cut_search/1/finished.json").unlink()
-    done, cut = search("cut_search", 4)
-    assert cut == whole
-    assert done.stderr.count("finished before") == 1
-    impossible = [*OPTUNA, "data.num_pieces=1e-30", "hydra.sweeper.n_trials=2"]
-    done = here(workplace, "train.py", *impossible, "hydra.sweep.dir=impossible")
+    assert found["best_value"] == pytest.approx(min(scores))
+    impossible = [*arguments, "data.num_pieces=1e-30", "hydra.sweep.dir=impossible"]
+    done = here(workplace, "train.py", *impossible)
     assert done.returncode == 2
-    assert done.stderr.count("error: data.num_pieces=1e-30: expected") == 2
+    assert done.stderr.count("error: data.num_pieces=1e-30: expected") == 3
     # A run of the search is one like any other.
-    arguments = ["resume=cut_search/3", "trainer.max_steps=6"]
-    succeed(here(workplace, "train.py", *arguments))
+    succeed(here(workplace, "train.py", "resume=search/2", "trainer.max_steps=6"))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +86,7 @@ def test_missing_plugins_are_named(here, tmp_path, arguments, plugin, name):
 @pytest.mark.parametrize("sweep", ["-m", "hparams_search=optuna"])
 def test_a_sweep_does_not_resume_a_run(here, workplace, sweep):
     done = here(workplace, "train.py", "resume=auto", sweep)
-    assert_one_line(done, "resume continues one run", "hydra.sweep.dir=FOLDER")
+    assert_one_line(done, "resume continues one run", "folder of one of the sweep's jobs")
 
 
 def test_each_run_of_a_sweep_is_a_wandb_run_of_its_own(here, workplace, monkeypatch):
