@@ -98,7 +98,7 @@ class FeatureMap(nn.Module, ABC):
         """
 
     def keys(self, k: Tensor, squared_norm: Tensor | None = None) -> Tensor:
-        """Compute φ(k) likewise; ‖k‖², [..., 1], is given beside products. Default: as queries."""
+        """Compute φ(k) likewise, with ‖k‖² [..., 1] where k are products. Default: as queries."""
         return self.queries(k)
 
     def redraw(self, key: NoiseKey) -> None:

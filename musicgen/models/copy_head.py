@@ -23,7 +23,7 @@ EMPTY = -(1 << 30)  # bar of a slot without a token
 
 
 class CopyState(NamedTuple):
-    """What a copy head keeps of each row: a ring of W keys, and the last token's own beside it.
+    """What a copy head keeps of each row: a ring of W keys, and the last token's own.
 
     The slot n % W has what token n is copied by: the key and the bar of the token before it.
     """
@@ -193,12 +193,12 @@ class CopyHead(nn.Module):
             if self.tokens_per_bar > 1:
                 bars = bars // self.tokens_per_bar
             bars = bars.expand(tokens.shape[0], -1)
-            of_keys = bars if key_mask is None else bars.masked_fill(~key_mask, EMPTY)
+            key_bars = bars if key_mask is None else bars.masked_fill(~key_mask, EMPTY)
             classes = self.classes[tokens]
             if state is None:
-                inputs = q, k, gates, logits, tokens, classes, bars, of_keys, targets
+                inputs = q, k, gates, logits, tokens, classes, bars, key_bars, targets
                 log_p = self._parallel(*inputs)
-                after = self._ring(k, tokens, classes, of_keys, before) if return_state else None
+                after = self._ring(k, tokens, classes, key_bars, before) if return_state else None
                 return log_p, after
             state, outputs = state._replace(embedded=before), []
             first = tokens.shape[1] - logits.shape[1]
@@ -210,7 +210,7 @@ class CopyHead(nn.Module):
                     one, own = slice(i, i + 1), logits[:, i - first, None]
                     parts = q[:, :, one], gates[:, one], own, bars[:, one]
                     outputs.append(self._step(*parts, (start + i)[:, None], state))
-                state = state._replace(last_key=k[:, :, i], last_bar=of_keys[:, i])
+                state = state._replace(last_key=k[:, :, i], last_bar=key_bars[:, i])
             return torch.cat(outputs, dim=1), state
 
     def _parallel(
@@ -222,7 +222,7 @@ class CopyHead(nn.Module):
         tokens: Tensor,
         classes: Tensor,
         bars: Tensor,
-        of_keys: Tensor,
+        key_bars: Tensor,
         targets: Tensor | None,
     ) -> Tensor:
         """Compute log p of the last tokens of whole sequences, in blocks of queries."""
@@ -233,7 +233,7 @@ class CopyHead(nn.Module):
         # The bias in products with one-hot vectors, as the gradient of indexing is slow.
         residues = torch.arange(num_lags, device=q.device)
         bias = self.lag_bias[:, (bars[..., None] - residues) % num_lags].transpose(0, 1)
-        one_hot = (of_keys[:, None, :, None] % num_lags == residues).to(k.dtype)
+        one_hot = (key_bars[:, None, :, None] % num_lags == residues).to(k.dtype)
         q = torch.cat((q, bias.to(q.dtype)), dim=-1)
         k = torch.cat((k, one_hot.expand(-1, self.heads, -1, -1)), dim=-1)
         outputs = []
@@ -243,13 +243,13 @@ class CopyHead(nn.Module):
             rows = slice(first - length + num_queries, block.stop - length + num_queries)
             behind = index[block, None] - index[near]
             visible = (behind >= 1) & (behind <= self.window)
-            visible = visible & (of_keys[:, None, near] > bars[:, block, None] - num_lags)
+            visible = visible & (key_bars[:, None, near] > bars[:, block, None] - num_lags)
             levels = _match_levels(classes, block, near).masked_fill(behind == self.window, 0)
             longest = levels.masked_fill(~visible, 0).amax(-1).int()  # [B, N]
             pairs = levels.nonzero().T
             one_hot = F.one_hot(levels[*pairs].long(), _NUM_LEVELS + 1).to(k.dtype)
-            of_match = self.match_bias @ one_hot.T
-            arguments = q[:, :, block], k[:, :, near], visible[:, None], of_match, pairs
+            match_scores = self.match_bias @ one_hot.T
+            arguments = q[:, :, block], k[:, :, near], visible[:, None], match_scores, pairs
             if targets is None:
                 total, weights = _attend(*arguments)
             else:
@@ -282,9 +282,11 @@ class CopyHead(nn.Module):
         bias = F.pad(self.lag_bias, (0, 1), value=_HIDDEN)  # of keys which are not seen
         seen = state.matches * (lag <= self.max_lag)
         longest = self.levels[seen.amax(-1, keepdim=True)]
-        of_match = self.match_bias[:, self.levels]
+        match_scores = self.match_bias[:, self.levels]
         scores = (q @ state.keys.mT).squeeze(2)
-        scores = scores + _look_up(bias, lag[:, None]) + _look_up(of_match, state.matches[:, None])
+        scores = (
+            scores + _look_up(bias, lag[:, None]) + _look_up(match_scores, state.matches[:, None])
+        )
         total, weights = _softmax(scores)
         log_gates = self._log_gates(gates, total[..., None], index, longest)
         factor = F.pad(state.lag_bias, (0, 1)).exp().gather(1, lag)[:, None]
@@ -327,19 +329,19 @@ class CopyHead(nn.Module):
 def _match_levels(classes: Tensor, queries: slice, keys: slice) -> Tensor:
     """Return the levels of the matches between queries and keys, [B, N, W], of classes [B, L]."""
     reach = _LONGEST - 1
-    of_queries, of_keys = (
+    query_classes, key_classes = (
         F.pad(classes, (reach, 0), value=value)[:, part.start : part.stop + reach]
         for part, value in ((queries, -1), (keys, -2))  # nothing is the same before the first token
     )
-    same = of_queries[:, :, None] == of_keys[:, None]
-    found = torch.zeros_like(same[:, reach:, reach:], dtype=torch.uint8)
+    same = query_classes[:, :, None] == key_classes[:, None]
+    levels = torch.zeros_like(same[:, reach:, reach:], dtype=torch.uint8)
     for level in range(_NUM_LEVELS):
         if level > 0:
             half = 1 << (level - 1)
             same = same[:, half:, half:] & same[:, :-half, :-half]
         first = reach + 1 - (1 << level)
-        found += same[:, first:, first:]
-    return found
+        levels += same[:, first:, first:]
+    return levels
 
 
 def _look_up(table: Tensor, index: Tensor) -> Tensor:
@@ -385,12 +387,12 @@ class _Lookup(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         matching, matches, q, k, visible, bias, pairs = ctx.saved_tensors
-        of_total, of_matching = (gradient[..., None] for gradient in gradients)
+        grad_total, grad_matching = (gradient[..., None] for gradient in gradients)
         _, weights = _attend(q, k, visible, bias, pairs)
-        others = of_total - of_matching * matching[..., None]
-        scores = weights * torch.where(matches, others + of_matching, others)
-        of_bias = scores.transpose(0, 1)[:, *pairs]
-        return None, scores @ k, scores.mT @ q, None, of_bias, None
+        others = grad_total - grad_matching * matching[..., None]
+        scores = weights * torch.where(matches, others + grad_matching, others)
+        grad_bias = scores.transpose(0, 1)[:, *pairs]
+        return None, scores @ k, scores.mT @ q, None, grad_bias, None
 
 
 def _mix(log_gates: Tensor, logits: Tensor, weights: Tensor, successors: Tensor) -> Tensor:

@@ -60,20 +60,20 @@ class LayerSettings:
         check_int("short_conv", self.short_conv, 2, none_means="no convolution")
         check_choice("activation", self.activation, ACTIVATIONS)
         check_choice("norm", self.norm, NORMS)
-        if self.of_heads % self.num_heads:
+        if self.all_heads_dim % self.num_heads:
             name = "dim" if self.attention_dim is None else "attention_dim"
-            expected = f"expected a divisor of {name}={self.of_heads}"
+            expected = f"expected a divisor of {name}={self.all_heads_dim}"
             raise ParameterError("num_heads", self.num_heads, expected)
 
     @property
-    def of_heads(self) -> int:
+    def all_heads_dim(self) -> int:
         """Width of all heads together."""
         return self.dim if self.attention_dim is None else self.attention_dim
 
     @property
     def head_dim(self) -> int:
         """Width K of a head."""
-        return self.of_heads // self.num_heads
+        return self.all_heads_dim // self.num_heads
 
 
 class Layer(nn.Module):
@@ -85,14 +85,14 @@ class Layer(nn.Module):
         self, settings: LayerSettings, attention: Attention, span: GaussianSpan | None
     ) -> None:
         super().__init__()
-        s, dim, of_heads = settings, settings.dim, settings.of_heads
+        s, dim, all_heads_dim = settings, settings.dim, settings.all_heads_dim
         self.num_heads, self.norm_first = s.num_heads, s.norm_first
         self.attention, self.span = attention, span
         self.short_conv = None if s.short_conv is None else ShortConvolution(dim, s.short_conv)
-        self.qkv = nn.Linear(dim, 3 * of_heads, bias=s.attention_bias)
+        self.qkv = nn.Linear(dim, 3 * all_heads_dim, bias=s.attention_bias)
         self.q_norm, self.k_norm = (nn.RMSNorm(s.head_dim) if s.qk_norm else None for _ in range(2))
         self.token_decay = nn.Linear(dim, s.num_heads) if attention.decays_by_token else None
-        self.out = nn.Linear(of_heads, dim, bias=s.attention_bias)
+        self.out = nn.Linear(all_heads_dim, dim, bias=s.attention_bias)
         self.attention_norm, self.ff_norm = NORMS[s.norm](dim), NORMS[s.norm](dim)
         self.ff_in, self.ff_out = nn.Linear(dim, s.ff_dim), nn.Linear(s.ff_dim, dim)
         self.activation = ACTIVATIONS[s.activation]

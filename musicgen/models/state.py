@@ -70,13 +70,13 @@ class ModelState:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors of a state of linear attention by name; row b is sequence b."""
-        found = {"length": self.length, "recent": self.recent}
+        named = {"length": self.length, "recent": self.recent}
         for i, (attention, tokens) in enumerate(self.layers):
             parts = {**attention._asdict(), "tokens": tokens}
-            found |= {f"layers.{i}.{name}": tensor for name, tensor in parts.items()}
+            named |= {f"layers.{i}.{name}": tensor for name, tensor in parts.items()}
         if self.copied is not None:
-            found |= {f"copied.{name}": tensor for name, tensor in self.copied._asdict().items()}
-        return {name: tensor for name, tensor in found.items() if tensor is not None}
+            named |= {f"copied.{name}": tensor for name, tensor in self.copied._asdict().items()}
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     def replaced(self, tensors: Mapping[str, Tensor]) -> ModelState:
         """Return the state with other `tensors`."""

@@ -110,9 +110,11 @@ class Transformer(nn.Module):
             layers = []
             for _ in range(num_layers):
                 with parameter_of("attention"):
-                    of_layer = attention(encoded_dim, logit_scale, num_heads, site=site)
+                    layer_attention = attention(encoded_dim, logit_scale, num_heads, site=site)
                 with parameter_of("span"):
-                    layers.append(Layer(settings, of_layer, None if span is None else span()))
+                    layers.append(
+                        Layer(settings, layer_attention, None if span is None else span())
+                    )
             return layers
 
         self.dim, self.causal, self.recompute = dim, causal, False
@@ -130,8 +132,8 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(layers)
         span_dims = 0 if layers[0].span is None else layers[0].span.num_dims
         self.num_position_columns = max(self.position.num_columns, span_dims)
-        of_span = ("index", "time")[:span_dims]  # a span takes the first coordinates
-        self.coordinate_names = max(self.position.coordinate_names, of_span, key=len)
+        span_names = ("index", "time")[:span_dims]  # a span takes the first coordinates
+        self.coordinate_names = max(self.position.coordinate_names, span_names, key=len)
         self.norm = NORMS[settings.norm](dim) if settings.norm_first else None
         self.dropout = nn.Dropout(settings.dropout)
         outputs = vocab_size if num_outputs is None else num_outputs

@@ -1,4 +1,4 @@
-"""Optimizers of a model, in groups of parameters: Adam, AdamW, and Muon beside AdamW."""
+"""Optimizers of a model, in groups of parameters: Adam, AdamW, and Muon with AdamW."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def adamw(
 
 
 class MuonAdamW(Optimizer):
-    """Muon (Jordan et al. 2024) beside AdamW.
+    """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for all else.
 
     Muon orthogonalises the momentum of a matrix. One optimizer, so that a schedule, clipping and
     checkpoints treat it as any other.
@@ -103,9 +103,9 @@ class MuonAdamW(Optimizer):
             {**group, "name": f"others{i or ''}"}
             for i, group in enumerate(self._adamw.param_groups)
         ]
-        of_matrices = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        matrix_settings = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__(
-            [{"params": matrices, "name": "matrices", **of_matrices}, *others], {"lr": lr}
+            [{"params": matrices, "name": "matrices", **matrix_settings}, *others], {"lr": lr}
         )
 
     @torch.no_grad()

@@ -126,11 +126,9 @@ def find_pairs() -> list[Pair]:
                 found.append(pair(p, a, {"position.site": str(other), "init_std": std}))
     found += [pair("lrpe_unitary", "elu", {"position.normaliser": "encoded"})]
     # Options of the model: alone, and all together.
-    for option in OPTIONS.items():
+    for option in (OPTIONS | {"cycles": (4, 7), "lags": (3, 9)}).items():
         found += [pair("sinusoidal", a, dict([option])) for a in ("favor", "softmax")]
     found += [pair("none", "favor", {"short_conv": 2})]
-    found += [pair("sinusoidal", a, {"cycles": (4, 7)}) for a in ("favor", "softmax")]
-    found += [pair("sinusoidal", a, {"lags": (3, 9)}) for a in ("favor", "softmax")]
     found += [pair("rope", a, COPY) for a in ATTENTIONS] + [pair("none", "favor", MORE_HEADS)]
     for p in ("none", "rope", "sine_spe"):
         for a, *more in (("softmax",), ("favor", TOKEN), ("elu", TOKEN), ("softmax", SPAN)):

@@ -157,10 +157,12 @@ class _Blockwise(torch.autograd.Function):
                 grad_block, keys = grad[_tokens(block[0])], _tokens(block[1])
                 leaves = [x for x in parts if x is not None and x.requires_grad]
                 grad_weights = (grad_block @ v[keys].transpose(-1, -2)).to(weights.dtype)
-                found = iter(torch.autograd.grad(weights, leaves, grad_weights) if leaves else ())
+                gradients = iter(
+                    torch.autograd.grad(weights, leaves, grad_weights) if leaves else ()
+                )
                 for total, index in zip(grads[1:], slices, strict=True):
                     if total is not None:
-                        total[index] += next(found)
+                        total[index] += next(gradients)
                 if grads[0] is not None:
                     grads[0][keys] += weights.detach().to(v.dtype).transpose(-1, -2) @ grad_block
         return None, *(

@@ -57,7 +57,7 @@ class LogitEncoding(PositionalEncoding):
             LayerLogits(self.logit_term(layer), positions, self.columns, cache)
             for layer, cache in enumerate(caches)
         )
-        return [LayerCode(logits=of_layer) for of_layer in logits], caches
+        return [LayerCode(logits=layer_logits) for layer_logits in logits], caches
 
 
 class RelativeEncoding(LogitEncoding):

@@ -86,9 +86,9 @@ class LayerLogits:
         """Number of coordinates, from the first on, that contain all that are read."""
         return 1 + max(self.columns)
 
-    def table(self, of_columns: LagBounds) -> LagTable:
+    def table(self, column_bounds: LagBounds) -> LagTable:
         """Return the values of all lags within bounds, or the cached table if it has them."""
-        bounds = tuple(of_columns[column] for column in self.columns)
+        bounds = tuple(column_bounds[column] for column in self.columns)
         for table in self.cache:
             if all(
                 first <= low and high <= last

@@ -64,8 +64,8 @@ class Rotation(LRPE):
             raise ParameterError("coordinates", f"{dims} coordinates", expected)
         even = torch.tensor([2 * (t // dims * dims) for t in range(count)])
         self.register_buffer("even", even, persistent=False)
-        of_angles = torch.tensor([t % dims for t in range(all_angles)])
-        self.register_buffer("dims", of_angles, persistent=False)
+        angle_dims = torch.tensor([t % dims for t in range(all_angles)])
+        self.register_buffer("dims", angle_dims, persistent=False)
         self.log_alpha: nn.Parameter | None = None  # [codes, H, A]
         if learned_angles:
             start = (2 * math.pi * self._start()).log().float()

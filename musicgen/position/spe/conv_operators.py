@@ -147,8 +147,8 @@ class _FiltersBackward(torch.autograd.Function):
             z = noise.draw(head)
             for grad, contributions in zip(grads, sides, strict=True):
                 if contributions:
-                    of_code = _code_gradient(contributions, head, len(codes.q))
-                    grad[head] = noise.taps_gradient(z, of_code)
+                    code_gradient = _code_gradient(contributions, head, len(codes.q))
+                    grad[head] = noise.taps_gradient(z, code_gradient)
         return *grads, None, None
 
 

@@ -102,7 +102,7 @@ class SineSPE(SPE):
         device, codes = positions.device, range(self.num_codes)
         sines = [self.sines(code) for code in codes]
         if self.num_realizations is None:
-            exact = [ExactOmega(positions, of_code) for of_code in sines]
+            exact = [ExactOmega(positions, code_sines) for code_sines in sines]
             gates = self.gates(noise, device)
             return [ExactSineCode(g, exact[i % len(exact)]) for i, g in enumerate(gates)], None
         if state is None:
@@ -111,7 +111,7 @@ class SineSPE(SPE):
                 self.gates(noise, device),
             )
         draws, gates = state
-        omegas = [Omega.of(positions, of_code) for of_code in sines]
+        omegas = [Omega.of(positions, code_sines) for code_sines in sines]
         return [
             SineCode(gate, *omegas[i % len(omegas)], draws[i % len(draws)])
             for i, gate in enumerate(gates)
@@ -185,5 +185,5 @@ class ExactSineCode(LayerCode):
             gate = gate._replace(epsilon=last.expand(heads, -1, -1))
         products = omega.project(q, k, grad_anchor, z, gate)
         squared_norms = ((x.float().square() * mean_square).sum(-1, keepdim=True) for x in (q, k))
-        of_q, of_k = map(Projection, products, squared_norms)
-        return of_q, of_k
+        q_projection, k_projection = map(Projection, products, squared_norms)
+        return q_projection, k_projection
