@@ -1,4 +1,4 @@
-"""Descriptors: continuations beside the originals' own."""
+"""Descriptors of continuations and of their originals."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
     originals: dict[str, dict[str, float]] = {}  # each counts once, not once a sample
     details = []
     for pair in track(pairs, "descriptors"):
-        found = describe(pair.continuation, pair)
-        details.append({"piece": pair.file, "reference": pair.name, **found})
+        names = {"piece": pair.file, "reference": pair.name}
+        details.append(names | describe(pair.continuation, pair))
         if pair.name not in originals:
             originals[pair.name] = describe(pair.own_continuation(), pair)
     write_csv(details, out / "descriptors_pieces.csv")

@@ -50,19 +50,19 @@ def originality(inputs: Inputs, out: Path) -> list[TableRow]:
     if not scores:
         raise UserError(f"generated={folder}: no file can be read")
     new = {file: read_continuation(*given, model.tokenizer) for file, given in scores.items()}
-    found, held_out, size = known_passages(data, new, inputs.max_pieces)
-    passages = []
-    for file, each in found.items():
+    passages, held_out, size = known_passages(data, new, inputs.max_pieces)
+    details = []
+    for file, each in passages.items():
         score, end = scores[file]
         tick = end + round(each.first_beat * score.ticks_per_beat)
         bar = int(np.searchsorted(score.bar_starts(), tick, side="right"))
-        passages.append({"piece": file, "bar": bar, **each._asdict()})
-    write_csv(passages, out / "originality_passages.csv")
-    file, longest = max(found.items(), key=lambda item: item[1].num_notes)
+        details.append({"piece": file, "bar": bar, **each._asdict()})
+    write_csv(details, out / "originality_passages.csv")
+    file, longest = max(passages.items(), key=lambda item: item[1].num_notes)
     log(f"longest: {longest.num_notes} notes of {file}, as in: {longest.words}")
     return [
         {"pieces": kind, "size": size, "piece": name, "value": passage.num_notes}
-        for kind, some in (("generated", found), ("held-out", held_out))
+        for kind, some in (("generated", passages), ("held-out", held_out))
         for name, passage in some.items()
     ]
 
@@ -101,7 +101,7 @@ class KnownPassages(NamedTuple):
 def known_passages(
     data: EncodedCorpus, scores: Mapping[str, Score], max_held_out: int | None
 ) -> KnownPassages:
-    """Find the longest passages of scores that a training set has, beside held-out pieces'.
+    """Find the longest passages of scores, and of held-out pieces, that a training set has.
 
     Args:
         scores: by name.
@@ -156,11 +156,11 @@ def known_music(model: MusicModel, wanted: bool | str, root: str | None) -> Enco
         return None
     try:
         data = open_training_data(model, root)
-        found = data.cache if wanted is True else data.find_cache()
+        cache = data.cache if wanted is True else data.find_cache()
     except UserError:
         if wanted is True:
             raise
         return None
-    if found is None or (wanted == "auto" and found.lengths.sum() > MAX_TOKENS):
+    if cache is None or (wanted == "auto" and cache.lengths.sum() > MAX_TOKENS):
         return None
     return data

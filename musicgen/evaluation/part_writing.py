@@ -1,4 +1,4 @@
-"""Four-part writing: continuations and harmonisations beside the originals."""
+"""Four-part writing: continuations and harmonisations, and their originals."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def part_writing(inputs: Inputs, out: Path) -> list[TableRow]:
         except UserError as error:
             left_out.append(f"left out: {pair.file}: {error}")
             continue
-        for kind, found in (("generated", new), ("originals", own)):
+        for kind, measures in (("generated", new), ("originals", own)):
             rows += [
                 {"pieces": kind, "measure": name, "piece": pair.file, "value": value}
-                for name, value in found.items()
+                for name, value in measures.items()
             ]
     warn_of_first(left_out, NUM_SKIPPED_SHOWN)
     if not rows:

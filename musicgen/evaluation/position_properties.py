@@ -52,13 +52,13 @@ def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list
             back = kernel.profile[..., -first:].astype(np.float64)  # of the lags 0, 1, …
             rounding = 1e-6 * np.abs(back).max(-1)
             trained = back[..., None, :length]
-            found = {
+            properties = {
                 "half width": half_width(np.abs(back)),
                 "monotonicity": monotonicity(trained, rounding),
             }
             columns: dict[str, NDArray[Any]] = {"lag": lags}
             for layer, head in np.ndindex(kernel.profile.shape[:2]):
-                values = {name: float(each[layer, head]) for name, each in found.items()}
+                values = {name: float(each[layer, head]) for name, each in properties.items()}
                 number = layer if len(kernel.profile) > 1 else "all"
                 rows.append({**names, "layer": number, "head": head, **same, **values})
                 columns[f"layer {number}, head {head}"] = kernel.profile[layer, head]

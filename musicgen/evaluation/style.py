@@ -80,8 +80,8 @@ def style_over_time(inputs: Inputs, out: Path) -> list[TableRow]:
     """Measure the style similarity of successive parts of continuations, of one or more folders.
 
     Each part of a continuation is compared with the whole piece of its prompt. A point of the
-    figure, in the column `piece`, is a style, the mean over its pieces, or a piece whose name tells
-    no style (Liutkus et al. 2021, figure 5).
+    figure, in the column `piece`, is a style, the mean over its pieces, or a piece without a style
+    (Liutkus et al. 2021, figure 5).
     """
     folders = inputs.compare or ([inputs.generated] if inputs.generated else [])
     if not folders:
@@ -97,8 +97,8 @@ def style_over_time(inputs: Inputs, out: Path) -> list[TableRow]:
                     values[folder, row["profile"], row["part"], point].append(row["value"])
     names = ("generated", "profile", "part", "piece")
     rows: list[TableRow] = [
-        {**dict(zip(names, key, strict=True)), "value": mean_of_valid(np.array(found))}
-        for key, found in values.items()
+        {**dict(zip(names, key, strict=True)), "value": mean_of_valid(np.array(similarities))}
+        for key, similarities in values.items()
     ]
     # The profile of drums needs drums.
     defined = {row["profile"] for row in rows if not np.isnan(row["value"])}
@@ -112,10 +112,10 @@ def piece_rows(pair: Pair) -> Iterator[TableRow]:
     chunks = [(0, 1), *((k, NUM_PARTS) for k in range(NUM_PARTS))]
     for profile in PROFILES:
         target = style_profiles(pair.reference, profile)
-        found = [style_profiles(pair.continuation, profile, chunk) for chunk in chunks]
-        values = [mean_similarity(each, target) for each in found]
+        profiles = [style_profiles(pair.continuation, profile, chunk) for chunk in chunks]
+        values = [mean_similarity(each, target) for each in profiles]
         similarities = dict(zip((WHOLE, *PARTS), values, strict=True))
-        for part, value in {**similarities, **role_similarities(found[0], target)}.items():
+        for part, value in {**similarities, **role_similarities(profiles[0], target)}.items():
             yield {"piece": pair.file, "profile": profile, "part": part, "value": value}
 
 
@@ -170,7 +170,7 @@ def anchor_similarities(
         ]
         drawn = rng.permutation(others)[:NUM_PARTNERS].tolist()
         for anchor, partners in zip(ANCHORS, (drawn, [name]), strict=True):
-            wholes = [found for partner in partners if (found := profiles_of(partner))]
+            wholes = [whole for partner in partners if (whole := profiles_of(partner))]
             for index, profile in enumerate(PROFILES):
                 values = [mean_similarity(own[index], whole[index]) for whole in wholes]
                 result[profile][anchor].append(mean_of_valid(np.array(values)))

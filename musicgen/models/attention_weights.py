@@ -32,14 +32,14 @@ def attention_weights(
         positions, noise: the arguments of `Transformer.hidden`.
     """
     attentions = [module for module in model.layers.modules() if isinstance(module, Attention)]
-    found: dict[int, Tensor] = {}
+    weights: dict[int, Tensor] = {}
 
     def keep(layer: int, attention: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         q, k, _, *rest = args  # the output is linear in the values: an identity shows the weights
         values = torch.eye(k.shape[1], dtype=q.dtype, device=q.device)[:, None]
         values = values.repeat(len(q), 1, k.shape[2], 1)
         out, _ = attention.forward(q, k, values, *rest, **options)
-        found[layer] = out.permute(0, 2, 1, 3)
+        weights[layer] = out.permute(0, 2, 1, 3)
 
     hooks = [
         attentions[i].register_forward_pre_hook(partial(keep, i), with_kwargs=True) for i in layers
@@ -49,7 +49,7 @@ def attention_weights(
     finally:
         for hook in hooks:
             hook.remove()
-    return torch.stack([found[i] for i in layers])
+    return torch.stack([weights[i] for i in layers])
 
 
 def identical_token_weights(
@@ -80,6 +80,6 @@ def identical_token_weights(
     total: Any = 0
     for token in token_ids:
         tokens, key = torch.full((1, length), token, device=device), noise.fold(token)
-        found = attention_weights(model, tokens, layers=layers, positions=positions, noise=key)
-        total = total + found[:, 0] / len(token_ids)
+        weights = attention_weights(model, tokens, layers=layers, positions=positions, noise=key)
+        total = total + weights[:, 0] / len(token_ids)
     return total

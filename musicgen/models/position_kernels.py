@@ -29,7 +29,7 @@ def kernel_axes(model: Transformer) -> list[int]:
     Raises:
         UserError: it has none.
     """
-    axes = {axis for _, found, *_ in _functions(model) for axis in found}
+    axes = {axis for _, columns, *_ in _functions(model) for axis in columns}
     if not axes:
         raise UserError(
             f"position={model.position.name} has no kernel (a function of the lag), and the model "
