@@ -35,7 +35,7 @@ from musicgen.run_folders import (
     record_start,
 )
 from musicgen.text import pluralize
-from musicgen.training.checkpoint_files import AtomicCheckpointIO
+from musicgen.training.checkpointing import AtomicCheckpointIO
 from musicgen.training.guard import out_of_memory_named
 from musicgen.training.monitoring.logger import CSVLogger
 

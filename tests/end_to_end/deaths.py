@@ -93,7 +93,7 @@ class FillDisk:
     folder: Path
 
     def arm(self) -> None:
-        from musicgen.training.save_last import SaveLast
+        from musicgen.training.checkpointing import SaveLast
 
         start_batch = SaveLast.on_train_batch_start
 

@@ -15,8 +15,8 @@ from musicgen.attention import FAVOR
 from musicgen.errors import UserError
 from musicgen.training import tasks
 from musicgen.training.callbacks import RedrawFeatures
+from musicgen.training.checkpointing import SaveLast
 from musicgen.training.monitoring.cost import LogCost
-from musicgen.training.save_last import SaveLast
 from musicgen.training.schedules import inverse_sqrt, warmup_cosine, warmup_polynomial
 from tests.training.conftest import assert_equal, saved
 
