@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from inspect import signature
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,8 +11,6 @@ from torch import Tensor, nn
 from musicgen.checkpoints.content import CheckpointContent
 from musicgen.checkpoints.reading import load_weights, state_weights
 from musicgen.errors import UserError
-from musicgen.models import Transformer
-from musicgen.models.layer import LayerSettings
 from musicgen.tokenization.vocabulary import Vocabulary
 
 _MAY_CHANGE = ("dropout", "backend")  # settings of a model that do not concern its weights
@@ -23,7 +20,6 @@ _LISTED = ("optimizer", "scheduler", "seed", "data", "loader", "trainer", "callb
 _NOT_LISTED = re.compile(r"(path|dir|folder)$")  # which change by themselves if a run is moved
 _COPY_HEAD = "copy_head."
 _TOKEN_ROWS = ("inputs.embedding.", "inputs.lag_", "head.", f"{_COPY_HEAD}embedding.")  # by token
-_NUM_NAMED = 4
 
 
 def load_for_resume(
@@ -61,8 +57,7 @@ def load_for_resume(
         raise UserError(
             f"the run has {', '.join(kept)}; a resumed run keeps its model, tokenizer, optimizer "
             "and schedule, and may change trainer, data, logger, callbacks and learning rates: "
-            "give the run's settings, leave yours out, or begin a new run from these weights with "
-            "init="
+            "leave these settings out, or begin a new run from its weights with init="
         )
     load_weights(model, state_weights(checkpoint))
     return changed
@@ -108,10 +103,9 @@ def load_initial(
 
 def _missing(tokens: Sequence[str], others: Sequence[str], what: str) -> list[str]:
     """Return how many of the tokens are not among the others, with the first of them."""
-    known = set(others)
-    missing = [token for token in tokens if token not in known]
-    named = [*missing[:_NUM_NAMED], *(["…"] if len(missing) > _NUM_NAMED else [])]
-    return [f"{len(missing):,} {what} ({', '.join(named)})"] if missing else []
+    missing = sorted({*tokens} - {*others})
+    first = ", ".join(missing[:4]) + (", …" if len(missing) > 4 else "")
+    return [f"{len(missing):,} {what} ({first})"] if missing else []
 
 
 def _rows_by_name(
@@ -140,18 +134,11 @@ def _different_model(
     saved: CheckpointContent, content: CheckpointContent, but: str | None = None
 ) -> list[str]:
     """Return the settings, all but one, in which a checkpoint's model differs from this run's."""
-    # The models of older versions lack settings, which then have their defaults.
-    options = {**signature(Transformer).parameters, **signature(LayerSettings).parameters}
-    defaults = {
-        f"model.{name}": list(p.default) if isinstance(p.default, tuple) else p.default
-        for name, p in options.items()
-        if p.default is not p.empty
-    }
     models = ({k: v for k, v in c.model.items() if k != but} for c in (content, saved))
-    here, there = (defaults | _settings(model, "model") for model in models)
+    here, there = (_settings(model, "model") for model in models)
     return [
         f"{name}={there[name]} (not {here[name]})"
-        for name in sorted(there.keys() & here.keys())  # later versions may have more settings
+        for name in sorted(there.keys() & here.keys())
         if there[name] != here[name] and name.rpartition(".")[2] not in _MAY_CHANGE
     ]
 

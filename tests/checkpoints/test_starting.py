@@ -88,22 +88,6 @@ def test_rows_of_tied_embeddings_serve_both_ends():
     assert torch.equal(model.head.weight, torch.stack([old[2], new, old[0], old[3]]))
 
 
-@pytest.mark.parametrize("option", [{"tie_embeddings": True}, {"short_conv": 4}])
-def test_an_option_that_a_model_lacks_is_off_in_it(option):
-    ((name, value),) = option.items()
-    model = instantiate(MODEL, vocab_size=len(OLD) + 1, **option)
-    asked = replace(content(OLD), model=MODEL | option)
-    with pytest.raises(UserError, match=rf"model\.{name}=(None|False) \(not {value}\)"):
-        load_initial(checkpoint(OLD), asked, model)
-    off = replace(content(OLD), model=MODEL | {name: None if name == "short_conv" else False})
-    load_initial(checkpoint(OLD), off, instantiate(off.model, vocab_size=len(OLD) + 1))
-
-
-def test_cycles_that_a_model_lacks_are_an_empty_list():
-    asked = replace(content(OLD), model=MODEL | {"cycles": []})
-    load_initial(checkpoint(OLD), asked, instantiate(asked.model, vocab_size=len(OLD) + 1))
-
-
 def test_the_same_vocabulary_is_loaded_silently():
     saved = checkpoint(OLD)
     model = instantiate(MODEL, vocab_size=len(OLD) + 1)
