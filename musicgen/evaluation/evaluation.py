@@ -3,32 +3,268 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from musicgen.console import log
+from musicgen import load
+from musicgen.console import log, warn, warn_of_first
+from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
+from musicgen.evaluation.descriptors import bars_with_prompt
+from musicgen.evaluation.generated_files import KNOWN, STYLE_NAMES, file_names, write_manifest
 from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.position_loss import furthest, plot_loss_curves
-from musicgen.evaluation.run_figures import Line, RunFigures, Sizes, held_out, run_figures
+from musicgen.evaluation.originality import MAX_HELD_OUT, KnownPassages, known_passages
+from musicgen.evaluation.position_loss import (
+    Losses,
+    furthest,
+    in_units,
+    piece_losses,
+    plot_loss_curves,
+    trigram_losses,
+)
+from musicgen.evaluation.prompt_files import SPLITS
+from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, Pair
 from musicgen.evaluation.runs import SAME_PIECES, load_runs, shorten
-from musicgen.evaluation.training_data import open_training_data
-from musicgen.evaluation.verdict import TRIGRAM, judge, judge_differences
-from musicgen.files import write_text
-from musicgen.metrics.differences import holm, paired_difference, unpaired_difference
-from musicgen.metrics.position_loss import loss_curve
+from musicgen.evaluation.style import anchor_similarities, style_labels
+from musicgen.evaluation.training_data import open_training_data, piece_readers
+from musicgen.evaluation.verdict import (
+    BEFORE,
+    CHANCE,
+    DENSE,
+    HELD_OUT,
+    KEY_SHARE,
+    NATS,
+    ORIGINALS,
+    RECALLED,
+    RECITED,
+    TRAINING,
+    TRIGRAM,
+    judge,
+    judge_differences,
+)
+from musicgen.files import write_bytes, write_text
+from musicgen.generation.continuation import Continuation
+from musicgen.generation.model import MusicModel
+from musicgen.generation.prompts import Prompt
+from musicgen.generation.request import GenerationRequest
+from musicgen.generation.sampler import Sampler
+from musicgen.metrics.bars import bar_similarities, bars_recalled
+from musicgen.metrics.differences import Values, holm, paired_difference, unpaired_difference
+from musicgen.metrics.key import in_key_share
+from musicgen.metrics.originality import PassageIndex, passage_notes
+from musicgen.metrics.part_writing import part_writing
+from musicgen.metrics.position_loss import loss_curve, unit_values
+from musicgen.metrics.scape import structureness
+from musicgen.metrics.style import style_similarity
 from musicgen.metrics.summary import CONFIDENCE, Summary, mean_of_valid
-from musicgen.report import render_report, verdict_section
+from musicgen.midi import Score
+from musicgen.report import ReportPiece, render_report, verdict_section
 from musicgen.report.tables import TableRow, readable, write_csv
+from musicgen.text import pluralize
+from musicgen.tokenization.base import TICKS_PER_BEAT
 from musicgen.validation import check_int
 
 PAGE = "index.html"
 MAX_FACTOR = 2  # longest position, as a multiple of the training length
 MAX_SHOWN = 12  # pieces on the page of several runs
+PROMPT_BARS = 4
+FEW_HELD_OUT = 12  # pieces; of fewer, validation pieces are used beside test pieces
+FEW = 6  # pieces, with fewer of which no permutation test can reach p < .05
+TOKENS = 4  # in a continuation's bars, at most so many times as in those of the longest prompt
+KEPT = 0.95  # share of the notes that a tokenizer must represent
+_VOICES = ("out_of_range", "crossed", "parallel_fifths", "parallel_octaves", "melody_fit")
+
+
+class Line(NamedTuple):
+    """A measure of a run by piece, and what it stands beside."""
+
+    measure: str
+    values: Values
+    beside: str
+    others: Values
+
+
+@dataclass
+class Run:
+    """A run, and what was measured of it.
+
+    Attributes:
+        split: the name of that of the pieces, see `_held_out`.
+        names: of the pieces; those of several runs may be the ones that all have.
+        losses, trigram_losses: of the model, and of a trigram model, on held-out pieces.
+        shown: its continuations as a page shows them.
+        notices: what was measured, and what a reader must know.
+    """
+
+    model: MusicModel
+    data: EncodedCorpus
+    split: str
+    names: Sequence[str]
+    seed: int
+    lines: list[Line] = field(default_factory=list)
+    losses: Losses = field(default_factory=list)
+    trigram_losses: Losses = field(default_factory=list)
+    shown: Sequence[ReportPiece] = ()
+    notices: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # The same music again, as in a folder with copies of one piece, tells nothing.
+        cache = self.data.cache
+        indices = [cache.names.index(name) for name in self.names]
+        self.pieces = list({cache[i].tobytes(): i for i in reversed(indices)}.values())[::-1]
+        self.start = self._start()
+        if self.split == "train":
+            self.notices.append(
+                "Too few pieces differ to hold any out: it cannot be told what was learned."
+            )
+        elif len(self.pieces) < FEW:
+            self.notices.append(f"{pluralize(len(self.pieces), 'held-out pieces')} tell little.")
+
+    def _start(self) -> MusicModel | None:
+        """Return the model that the run began with, if it is here and has the same vocabulary."""
+        if (init := self.model.content.config.get("init")) is None:
+            return None
+        try:
+            start = load(init)
+        except UserError as error:
+            self.notices.append(f"Nothing is compared with the weights before: {error}")
+            return None
+        if start.content.vocabulary_hash != self.model.content.vocabulary_hash:
+            self.notices.append(f"{init}, with which the run began, has another vocabulary.")
+            return None
+        return start.to(next(self.model.model.parameters()).device.type)
+
+    def measure_losses(self, num_pieces: int, length: int, trained: int) -> None:
+        """Measure the loss on held-out pieces, and on as many training pieces.
+
+        Args:
+            length: the furthest position.
+            trained: the position up to which losses are those of the trained length.
+        """
+        data, names = self.data, self.data.cache.names
+        held = evenly_spaced(self.pieces, num_pieces)
+        self.losses = piece_losses(self.model, data, held, length, self.seed, "held-out pieces")
+        self.trigram_losses = trigram_losses(data, held, length)
+        self.notices.append(
+            f"Losses are of {len(held)} of {pluralize(len(self.pieces), f'{self.split} pieces')}."
+        )
+        if self.split == "train":
+            return
+
+        def a_note(losses: Losses, indices: Sequence[int]) -> Values:
+            values = unit_values(*in_units(losses, data, indices, length, "note"))[:, 0, 0]
+            return {names[i]: float(x) for i, x in zip(indices, values, strict=True)}
+
+        training = evenly_spaced(data.cache.pieces("train"), num_pieces)
+        seen = piece_losses(self.model, data, training, length, self.seed, "training pieces")
+        others = {
+            TRIGRAM: a_note(self.trigram_losses, held),
+            TRAINING: a_note(seen, training),
+        }
+        if self.start is not None:
+            before = piece_losses(self.start, data, held, length, self.seed, "weights before")
+            others[BEFORE] = a_note(before, held)
+        own = a_note(self.losses, held)
+        self.lines += [Line(NATS, own, beside, values) for beside, values in others.items()]
+        for name, part in (
+            ("nats a token, trained length", slice(trained)),
+            ("nats a token, beyond it", slice(trained, length)),
+        ):
+            values, trigram = (
+                {names[i]: mean_of_valid(x[0, part]) for i, x in zip(held, losses, strict=True)}
+                for losses in (self.losses, self.trigram_losses)
+            )
+            self.lines.append(Line(name, values, TRIGRAM, trigram))
+
+    def measure_music(self, num_prompts: int, bars: int, out: Path) -> None:
+        """Continue held-out pieces, and training pieces; write the former to the folder `out`."""
+        prompts, others, seen = self._prompts(num_prompts)
+        densest = max(len(prompt.tokens) for prompt in prompts) / PROMPT_BARS
+        most = round(TOKENS * densest * bars)  # a model that has learned little ends no bar
+        request = self.model.request(bars=bars, max_new_tokens=most, seed=self.seed)
+        done = _continue(self.model, [*prompts, *seen], request)
+        done, after_training = done[: len(prompts)], done[len(prompts) :]
+        known = known_passages(self.data, {c.prompt.name: c.new_score for c in done}, MAX_HELD_OUT)
+        self.shown = self._write(done, request, out, known)
+        wholes = {prompt.name: prompt.piece for prompt in (*prompts, *others, *seen)}
+        lines = _music_lines(done, wholes)
+        if self.start is not None:
+            before = _continue(self.start, prompts, request)
+            self._write(before, request, out.with_name("before"), None)
+            old = {line.measure: line.values for line in _music_lines(before, wholes)}
+            new = {line.measure: line.values for line in lines}
+            lines += [Line(name, new[name], BEFORE, old[name]) for name in new if name in old]
+        lines.append(Line(RECITED, _recited(after_training), HELD_OUT, _recited(done)))
+        lengths, unheard = (
+            {name: float(passage.num_notes) for name, passage in passages.items()}
+            for passages in (known.passages, known.held_out)
+        )
+        lines.append(Line(KNOWN, lengths, HELD_OUT, unheard))
+        self.lines += [x for x in lines if x.others and not np.isnan([*x.values.values()]).all()]
+        notes = np.array([(x.summary.notes_kept, x.summary.notes_read) for x in prompts]).sum(0)
+        if notes[0] < KEPT * notes[1]:
+            cure = "take another tokenizer= or task=, see docs/tokenizers.md"
+            share = f"{notes[0] / notes[1]:.0%}"
+            self.notices.append(f"The tokenizer keeps {share} of the notes: {cure}.")
+        self.notices.append(
+            f"Continuations are of {len(done)} prompts of {PROMPT_BARS} bars, {bars} bars and one "
+            "each, none chosen among several."
+        )
+
+    def _prompts(self, count: int) -> tuple[list[Prompt], list[Prompt], list[Prompt]]:
+        """Return the beginnings of the pieces, of other held-out pieces, and of training pieces.
+
+        Raises:
+            UserError: no piece is longer than a prompt, or no prompt short enough for the model.
+        """
+        cache, longest = self.data.cache, self.model.model.position.max_length
+        chosen = evenly_spaced(self.pieces, count)
+        others = [i for i, x in enumerate(cache.splits) if x != "train" and i not in chosen]
+        seen = [i for i in cache.pieces("train") if i not in chosen]
+        found: list[list[Prompt]] = []
+        errors: list[str] = []
+        for some in (chosen, evenly_spaced(others, count), evenly_spaced(seen, count)):
+            found.append([])
+            for name, read in piece_readers(self.data, [cache.names[i] for i in some]).items():
+                try:
+                    prompt = self.model.prompt(read(), name, PROMPT_BARS)
+                except UserError as error:
+                    errors.append(f"left out: {error}")
+                    continue
+                fits = longest is None or len(prompt.tokens) < longest
+                if fits and prompt.piece.end > prompt.end_tick:
+                    found[-1].append(prompt)
+        warn_of_first(errors, NUM_SKIPPED_SHOWN)
+        if not found[0]:
+            raise UserError(f"no held-out piece has more than {PROMPT_BARS} bars to continue")
+        return found[0], found[1], found[2]
+
+    def _write(
+        self,
+        done: Sequence[Continuation],
+        request: GenerationRequest,
+        out: Path,
+        known: KnownPassages | None,
+    ) -> list[ReportPiece]:
+        """Write continuations as generate.py does; return them as the page shows them."""
+        names = file_names([c.prompt for c in done], 1)
+        files = {names[id(c.prompt), c.sample]: (c, c.midi_file()) for c in done}
+        for file, (_, (data, _, _)) in files.items():
+            write_bytes(out / file, data)
+        settings = {"checkpoint": str(self.model.path), "bars": request.bars, "seed": request.seed}
+        references = self.split if self.split in SPLITS else None
+        provenance = {"tokenizer": self.model.content.tokenizer, "references": references}
+        if known is not None:
+            by_file = {file: known.passages[c.prompt.name] for file, (c, _) in files.items()}
+            known = known._replace(passages=by_file)
+        settings |= asdict(request.sampling)
+        shown = write_manifest(out, files, settings, provenance, [], known)
+        return [replace(x, midi_file=f"{out.name}/{x.midi_file}", metadata={}) for x in shown]
 
 
 def evaluation(
@@ -55,16 +291,15 @@ def evaluation(
     # The same tokens of all runs, whatever the lengths that they were trained at.
     length = min(furthest(model, MAX_FACTOR) for model in models)
     trained = min(model.training_length for model in models)
-    sizes = Sizes(num_prompts, bars, inputs.max_pieces or num_pieces, length, trained)
-    runs: dict[str, RunFigures] = {}
+    num_pieces = inputs.max_pieces or num_pieces
+    runs: dict[str, Run] = {}
     for number, (name, model, corpus) in enumerate(zip(names, models, data, strict=True), start=1):
         folder = out / ("continuations" if len(models) == 1 else f"continuations_{number}")
-        indices = [corpus.cache.names.index(piece) for piece in pieces]
-        runs[name] = run_figures(model, corpus, split, indices, sizes, inputs.seed, folder)
+        runs[name] = Run(model, corpus, split, pieces, inputs.seed)
+        runs[name].measure_losses(num_pieces, length, trained)
+        runs[name].measure_music(num_prompts, bars, folder)
     rows = [
-        {"run": name, **_row(line, inputs.seed)}
-        for name, figures in runs.items()
-        for line in figures.lines
+        {"run": name, **_row(line, inputs.seed)} for name, run in runs.items() for line in run.lines
     ]
     if len(runs) == 1:
         title, judgements = f"Verdict on {names[0]}", judge(rows)
@@ -74,19 +309,19 @@ def evaluation(
         rows = _differences(runs, inputs.seed)
         judgements = judge_differences(rows, 1 - CONFIDENCE)
     bucket = max(1, models[0].training_length // 16)
-    losses = {name: figures.curves["model"] for name, figures in runs.items()}
-    losses[TRIGRAM] = runs[names[0]].curves[TRIGRAM]
+    losses = {name: run.losses for name, run in runs.items()}
+    losses[TRIGRAM] = runs[names[0]].trigram_losses
     curves = [
         {"run": name, "R": None, **loss_curve(each, bucket)._asdict()}
         for name, each in losses.items()
     ]
     plot = out / "position_loss.png"
     plot_loss_curves(curves, plot, training_length=models[0].training_length)
-    notices = [*dict.fromkeys(x for figures in runs.values() for x in figures.notices)]
+    notices = [*dict.fromkeys(notice for run in runs.values() for notice in run.notices)]
     shown = [
         replace(piece, title=f"{piece.title} ({name})") if len(runs) > 1 else piece
-        for name, figures in runs.items()
-        for piece in figures.pieces
+        for name, run in runs.items()
+        for piece in run.shown
     ]
     if len(runs) > 1:
         shown = sorted(shown, key=lambda piece: piece.title)[:MAX_SHOWN]
@@ -98,6 +333,18 @@ def evaluation(
         log(f"{question} {answer}: {figures}" + (f". {advice}." if advice else ""))
     log(f"open {out / PAGE}")
     return rows
+
+
+def _held_out(data: EncodedCorpus, split: str) -> tuple[str, list[int]]:
+    """Return the name of a split and its pieces; of few, those of both that are held out.
+
+    It is `train` if there are no others.
+    """
+    if len(pieces := data.cache.pieces(split)) >= FEW_HELD_OUT:
+        return split, pieces
+    if pieces := sorted(data.cache.pieces("val") + data.cache.pieces("test")):
+        return "validation and test", pieces
+    return "train", data.cache.pieces("train")
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -116,7 +363,7 @@ def _common_pieces(
     Raises:
         UserError: the runs have no held-out piece in common.
     """
-    found = [held_out(corpus, split) for corpus in data]
+    found = [_held_out(corpus, split) for corpus in data]
     pieces = [[corpus.cache.names[i] for i in x[1]] for corpus, x in zip(data, found, strict=True)]
     common = [name for name in pieces[0] if all(name in others for others in pieces)]
     if not common or len({each for each, _ in found}) > 1:
@@ -139,9 +386,9 @@ def _row(line: Line, seed: int) -> TableRow:
     return row | {"difference_high": difference.high}
 
 
-def _differences(runs: Mapping[str, RunFigures], seed: int) -> list[TableRow]:
+def _differences(runs: Mapping[str, Run], seed: int) -> list[TableRow]:
     """Return a row for each measure and pair of runs: the second less the first."""
-    values = {run: {x.measure: x.values for x in figures.lines} for run, figures in runs.items()}
+    values = {run: {x.measure: x.values for x in each.lines} for run, each in runs.items()}
     rows: list[TableRow] = []
     for first, second in combinations(values, 2):
         for measure in (name for name in values[first] if name in values[second]):
@@ -153,3 +400,80 @@ def _differences(runs: Mapping[str, RunFigures], seed: int) -> list[TableRow]:
             rows.append({**names, "difference": mean, "low": low, "high": high, "p": p})
     corrected = holm([row["p"] for row in rows])
     return [{**row, "p": p} for row, p in zip(rows, corrected, strict=True)]
+
+
+def _continue(
+    model: MusicModel, prompts: Sequence[Prompt], request: GenerationRequest
+) -> list[Continuation]:
+    log(f"continuing {pluralize(len(prompts), 'pieces')} with {model.path}")
+    sampler = Sampler(model.model, model.tokenizer, request, warn=warn)
+    done = {c.prompt.name: c for c in sampler.continuations(list(prompts))}
+    return [done[prompt.name] for prompt in prompts]
+
+
+def _music_lines(done: Sequence[Continuation], wholes: Mapping[str, Score]) -> list[Line]:
+    """Return what continuations are like, beside the music that follows their prompts.
+
+    Args:
+        wholes: the prompts' pieces and others by name, which may be unrelated ones.
+    """
+    pairs = {c.prompt.name: _pair(c) for c in done}
+    own = {name: pair.own_continuation() for name, pair in pairs.items()}
+    new = {name: _describe(pair, pair.continuation) for name, pair in pairs.items()}
+    old = {name: _describe(pair, own[name]) for name, pair in pairs.items()}
+    lines = []
+    for measure in dict.fromkeys(key for found in new.values() for key in found):
+        values, others = (
+            {name: found.get(measure, np.nan) for name, found in rows.items()}
+            for rows in (new, old)
+        )
+        lines.append(Line(measure, values, ORIGINALS, others))
+    anchors = anchor_similarities(own.items(), style_labels(wholes), wholes.__getitem__)
+    for profile, found in anchors.items():
+        values = {
+            name: style_similarity(pair.continuation, pair.reference, profile)
+            for name, pair in pairs.items()
+        }
+        others = dict(zip(pairs, found["chance"], strict=True))
+        lines.append(Line(STYLE_NAMES[f"style, {profile}"], values, CHANCE, others))
+    return lines
+
+
+def _recited(done: Sequence[Continuation]) -> Values:
+    """Return the notes of the longest passage that a continuation shares with its prompt's piece.
+
+    What a piece repeats of its beginning is in it whether the model knows it or not: those of
+    training pieces are longer only if it does.
+    """
+    found = {}
+    for each in done:
+        index = PassageIndex({each.prompt.name: passage_notes(each.prompt.piece)})
+        passage = index.longest_passage(passage_notes(each.new_score))
+        found[each.prompt.name] = float(passage.num_notes) if passage else 0.0
+    return found
+
+
+def _pair(continuation: Continuation) -> Pair:
+    prompt = continuation.prompt
+    beats = prompt.end_tick / TICKS_PER_BEAT
+    return Pair(prompt.name, prompt.name, continuation.new_score, prompt.piece, beats)
+
+
+def _describe(pair: Pair, score: Score) -> dict[str, float]:
+    """Return measures of a continuation of a pair's prompt, without those that it has not."""
+    events, first = bars_with_prompt(pair, score)
+    num_bars = len(score.bar_starts())
+    found = {
+        KEY_SHARE: in_key_share(score, pair.key()),
+        DENSE: score.num_notes / max(1, num_bars),
+        RECALLED: bars_recalled(bar_similarities(events[:, :3]), first),
+    }
+    structure = structureness(events, first + num_bars)
+    found |= {f"structureness, {name} segments": value for name, value in structure.items()}
+    if any(track.is_drum for track in score.tracks):
+        return found
+    try:
+        voices = part_writing(score)
+    except UserError:  # it is not in four voices
+        return found
+    return found | {name.replace("_", " "): voices[name] for name in _VOICES}
