@@ -21,7 +21,6 @@ from musicgen.evaluation.generated_files import (
     audio_name,
     cut_short,
     file_names,
-    num_grammatical,
     report_title,
     write_manifest,
 )
@@ -109,7 +108,6 @@ def report(
         **asdict(request.sampling),
         "training length": model.training_length,
         "new tokens": new_tokens,
-        "ungrammatical pieces": len(pieces) - num_grammatical(model, pieces),
         "tokens/s": round(new_tokens / seconds, 1),
     }
     more = [cut_short(model, request.bars, pieces)]

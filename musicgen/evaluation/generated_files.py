@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.evaluation.originality import KnownPassages
 from musicgen.evaluation.references import MANIFEST
@@ -153,11 +151,3 @@ def cut_short(model: MusicModel, bars: int | None, continuations: list[Continuat
         f"{position.max_length:,} tokens, the limit of this model's positional encoding "
         f"(position={position.name})"
     )
-
-
-def num_grammatical(model: MusicModel, continuations: list[Continuation]) -> int:
-    """Count the pieces that the grammar accepts, as a check of the sampler."""
-    rows = [torch.from_numpy(continuation.tokens) for continuation in continuations]
-    pad = model.tokenizer.vocabulary.pad_id
-    padded = pad_sequence(rows, batch_first=True, padding_value=pad)
-    return int(model.tokenizer.grammar().accepts(padded).sum())

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from musicgen.console import log, track
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.runs import Compared, compared_models
+from musicgen.evaluation.runs import compared_models
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.bars import bar_similarities, new_and_returning_bars
@@ -33,12 +33,9 @@ from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import (
-    RUN,
     TableRow,
     pivot,
-    run_label,
     without_empty_columns,
-    write_csv,
     write_json,
     write_latex,
 )
@@ -113,17 +110,12 @@ def position_loss(
     curves = [_curve(result, bucket) for result in results]
     plot_loss_curves(curves, out / "position_loss.png", training_length=first.training_length)
     write_latex(_published_form(rows), out / "position_loss.tex")
-    grid = _by_realizations(compared, rows)
-    if len({row["R in evaluation"] for row in grid}) > 1:
-        write_csv(grid, out / "realizations.csv")
-        plot_realizations(grid, out / "realizations.png")
     each_run = []
     for each, run in zip(compared, runs, strict=True):
         names = {"checkpoint": each.checkpoint, "name": each.name}
         seed = each.model.content.config.get("seed")
         each_run.append({**names, "seed": seed, **_curve(run, bucket), "rows": parts(run)})
-    content = {"rows": rows, "curves": curves, "realizations": grid, "runs": each_run}
-    write_json(content, out / "position_loss.json")
+    write_json({"rows": rows, "curves": curves, "runs": each_run}, out / "position_loss.json")
     return rows
 
 
@@ -254,18 +246,6 @@ def _curve(result: Result, bucket: int) -> TableRow:
     return {"run": result.run, "R": result.R, **{name: x.tolist() for name, x in curve.items()}}
 
 
-def _by_realizations(compared: Sequence[Compared], rows: list[TableRow]) -> list[TableRow]:
-    """Return a row for each group with SPE: R in training and evaluation, and mean losses."""
-    trained = {each.run: each.trained_realizations for each in reversed(compared)}
-    cells = [
-        {**row, "R in training": trained[row["run"]], "R in evaluation": row["R"]}
-        for row in rows
-        if row["R"] is not None
-    ]
-    index = ("run", "R in training", "R in evaluation")
-    return pivot(cells, index, "part", lambda row: row["mean"])
-
-
 def _published_form(rows: list[TableRow]) -> list[TableRow]:
     """Return a row for each group, with mean, interval and deviations of each part."""
 
@@ -279,7 +259,7 @@ def _published_form(rows: list[TableRow]) -> list[TableRow]:
             text += f" ± {row['seed_std']:.3f} over seeds"
         return text
 
-    return without_empty_columns(pivot(rows, (*RUN, "seeds"), "part", cell))
+    return without_empty_columns(pivot(rows, ("run", "R", "seeds"), "part", cell))
 
 
 def plot_loss_curves(
@@ -293,40 +273,12 @@ def plot_loss_curves(
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
     for curve in curves:
-        axes.plot(curve["position"], curve["loss"], label=run_label(curve))
+        label = curve["run"] if curve["R"] is None else f"{curve['run']}, R = {curve['R']}"
+        axes.plot(curve["position"], curve["loss"], label=label)
     axes.axvline(training_length, color="grey", linestyle="--", label="training length")
     axes.set(xlabel="position", ylabel="cross-entropy (nats)")
     axes.grid(alpha=0.3)
     axes.legend()
-    save_figure(figure, path, dpi=150)
-
-
-def plot_realizations(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
-    """Plot losses by the realizations of training and of evaluation, as Liutkus et al., figure 14.
-
-    Args:
-        rows: with `run`, `R in training`, `R in evaluation`, and losses in nats at trained
-            positions and at further ones, of which the first and the last are shown. Missing pairs
-            are white.
-    """
-    runs = {row["run"]: row["R in training"] for row in rows}
-    tested = list(dict.fromkeys(row["R in evaluation"] for row in rows))
-    cells = {(row["run"], row["R in evaluation"]): row for row in rows}
-    parts = [name for name in rows[0] if name.startswith(("trained", "extrapolated"))]
-    parts = [parts[0], *parts[1:][-1:]]
-    size = (1.2 + 0.8 * len(tested)) * len(parts) + 1, 1.2 + 0.5 * len(runs)
-    figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(1, len(parts), squeeze=False)[0]
-    for axes, part in zip(panels, parts, strict=True):
-        values = np.array([[cells.get((r, R), {}).get(part, np.nan) for R in tested] for r in runs])
-        axes.imshow(values, cmap="viridis_r", alpha=0.6, aspect="auto")
-        for (row, column), value in np.ndenumerate(values):
-            if not np.isnan(value):
-                axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize="small")
-        axes.set_xticks(range(len(tested)), list(map(str, tested)))
-        axes.set_yticks(range(len(runs)), [f"{run}: {number}" for run, number in runs.items()])
-        axes.set(title=f"{part} (nats)", xlabel="R in evaluation")
-    panels[0].set_ylabel("R in training")
     save_figure(figure, path, dpi=150)
 
 

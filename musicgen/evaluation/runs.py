@@ -31,7 +31,6 @@ class Compared:
     run: str  # the same for runs that differ in their seeds alone
     name: str  # of the run alone
     realizations: int | str | None  # SPE's R in evaluation, or `exact`; None without
-    trained_realizations: int | str | None
 
 
 def load_runs(inputs: Inputs, *, same_tokens: bool = True) -> list[MusicModel]:
@@ -79,7 +78,7 @@ def compared_models(inputs: Inputs, num_realizations: Any) -> list[Compared]:
             model = run
             if number != "trained":
                 model = run.with_realizations(number, seed=inputs.seed)
-            compared.append(Compared(model, path, *name, _realizations(model), _realizations(run)))
+            compared.append(Compared(model, path, *name, _realizations(model)))
     return compared
 
 

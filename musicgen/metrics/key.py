@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.midi import NoteArray, Score, pitched_notes
 
@@ -35,11 +34,6 @@ class Key(NamedTuple):
     def name(self) -> str:
         """Its name, such as `E♭ minor`."""
         return f"{_TONICS[self.major][self.tonic]} {'major' if self.major else 'minor'}"
-
-    @property
-    def triad(self) -> tuple[int, int, int]:
-        """The pitch classes of the tonic's chord."""
-        return self.tonic, (self.tonic + (4 if self.major else 3)) % 12, (self.tonic + 7) % 12
 
     @property
     def scale(self) -> tuple[int, ...]:
@@ -84,24 +78,11 @@ def in_key_share(score: Score, key: Key | None) -> float:
     return float(np.isin(notes["pitch"] % 12, key.scale).mean())
 
 
-def pitch_classes(score: Score) -> NDArray[np.int64]:
-    """Count the notes of each pitch class, without drums. [12]"""
-    return np.bincount(pitched_notes(score)["pitch"] % 12, minlength=12)
-
-
 def find_scale(score: Score) -> int:
     """Return the root 0-11 of the major scale that holds most notes; the lowest of equals.
 
-    A natural minor scale has the notes of its relative major scale. With `in_scale_share` this is
+    A natural minor scale has the notes of its relative major scale. The share that it holds is
     muspy's `scale_consistency` (Mogren 2016, "C-RNN-GAN").
     """
-    return int(np.argmax(_SCALES @ pitch_classes(score)))
-
-
-def in_scale_share(score: Score, root: int) -> float:
-    """Return the share of notes that the major scale on `root` holds; NaN without notes.
-
-    This is muspy's `pitch_in_scale_rate` (Dong et al. 2018, "MuseGAN").
-    """
-    counts = pitch_classes(score)
-    return float(_SCALES[root] @ counts / counts.sum()) if counts.any() else np.nan
+    counts = np.bincount(pitched_notes(score)["pitch"] % 12, minlength=12)
+    return int(np.argmax(_SCALES @ counts))

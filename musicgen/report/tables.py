@@ -170,12 +170,3 @@ def without_empty_columns(rows: Sequence[TableRow]) -> list[TableRow]:
     """Leave out the columns in which all rows have None, NaN or an empty text."""
     kept = {k for row in rows for k, value in row.items() if not (_missing(value) or value == "")}
     return [{k: value for k, value in row.items() if k in kept} for row in rows]
-
-
-RUN = ("run", "R")
-"""The columns that name a model of a table: its run, and its realizations if it has any."""
-
-
-def run_label(row: Mapping[str, Any]) -> str:
-    """Return the name of a row's `run`, with its realizations `R` if it has any."""
-    return row["run"] if row["R"] is None else f"{row['run']}, R = {row['R']}"

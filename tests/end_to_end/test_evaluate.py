@@ -45,7 +45,6 @@ def test_generate_then_evaluate(here, workplace):
     assert "" not in done.stderr.splitlines()  # of progress bars that cannot be seen
     manifest = json.loads((workplace / "generated/generation.json").read_text())
     assert len(manifest["pieces"]) == 6
-    assert manifest["settings"]["ungrammatical pieces"] == 0
     assert {row["tokens"] for row in manifest["pieces"]} == {6 * 64}
 
     succeed(
@@ -230,12 +229,7 @@ def test_several_runs_and_numbers_of_realizations(here, workplace):
         assert (float(row["draw_std"]) > 0) if noisy else (row["draw_std"] == "")
     content = json.loads((workplace / "grid/position_loss.json").read_text())
     assert len(content["rows"]) == 5 * 8
-    grid = list(csv.DictReader((workplace / "grid/realizations.csv").open()))
-    numbers = [(row["R in training"], row["R in evaluation"]) for row in grid]
-    assert numbers == 2 * [("64", "4"), ("64", "exact")]
     found = {(row["run"], row["R"], row["part"]): row for row in rows}
-    assert grid[2]["extrapolated 4x"] == found["copy.ckpt", "4", "extrapolated 4x"]["mean"]
-    assert (workplace / "grid/realizations.png").stat().st_size > 5_000
     curve = content["curves"][3]
     assert (curve["run"], curve["R"]) == ("copy.ckpt", "exact")
     assert curve["position"][-1] > 3 * 64
