@@ -83,7 +83,8 @@ def in_c(path: Path) -> Score:
     semitones = (6 - find_scale(score)) % 12 - 6
     for track in score.tracks:
         track.notes["pitch"] += 0 if track.is_drum else semitones
-    markers = [m._replace(text=spelled(m.text, ROOTS, semitones)) for m in score.markers]
+    moved = ROOTS[semitones:] + ROOTS[:semitones]
+    markers = [m._replace(text=spelled(m.text, moved)) for m in score.markers]
     return replace(score, markers=markers)
 
 
