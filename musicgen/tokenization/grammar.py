@@ -126,10 +126,6 @@ class Grammar(ABC, Generic[S]):
             "given": np.full((num_rows, 1), -1),
         }
 
-    def _after_prompt(self, state: S) -> S:
-        """Apply the restrictions of a prompt on its continuations."""
-        return state
-
     def start(self, prompts: Ids) -> S:
         """Return the state after prompts [B, L] of ids; raise `UserError` if one is not allowed."""
         legal, state = self._walk(prompts)
@@ -141,7 +137,7 @@ class Grammar(ABC, Generic[S]):
                 f"prompt {row}, position {at}: {name} may not follow {before} here; "
                 "cut prompts from the tokenizer's own encodings, where a bar begins"
             )
-        return self._after_prompt(state)
+        return state
 
     def accepts(self, rows: Ids) -> BoolArray:
         """Return whether each row [B, L] is a prefix of a piece, then PAD. -> [B]."""

@@ -75,7 +75,7 @@ def test_the_bar_from_which_a_metre_applies(rows, metres, rules):
     assert own.lengths.tolist() == [20, 16, 12]
     score = Score(1, time_signatures=signatures(*rows))
     losses = Losses(score, 4)
-    starts, indices = own.bars(score, 4, losses)
+    starts, indices = own.bars(4, losses)
     assert " ".join(own.names[i] for i in indices) == metres
     assert np.array_equal(np.diff(starts), own.lengths[indices])
     assert starts[0] == 0

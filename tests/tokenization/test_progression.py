@@ -165,3 +165,4 @@ def test_sequences_without_chords_have_no_progression():
     grammar = Groove2Groove().grammar()
     state = grammar.start(torch.tensor([[grammar.bos]]))
     assert grammar.harmonise(state, [np.array([[0, 3]])]) is state
+    assert grammar.hold(state, tempo=True, metre=True) is state

@@ -37,46 +37,27 @@ def rows_of(tokenizer, tokens):
     ]
 
 
-@pytest.mark.parametrize("augment", [False, True])
-def test_pieces_without_notes(crop, augment):
-    rng = np.random.default_rng(0)
-    for tokenizer in (REMI(), Groove2Groove(), Chorale()):
-        empty = tokenizer.encode(Score())
-        window = crop(tokenizer, empty, rng, 9, 16, augment=augment)
-        assert np.array_equal(window, empty)
+@each_tokenizer
+def test_pieces_without_notes(crop, tokenizer):
+    empty, rng = tokenizer.encode(Score()), np.random.default_rng(0)
+    for augment in (False, True):
+        assert np.array_equal(crop(tokenizer, empty, rng, 9, 16, augment=augment), empty)
 
 
-@pytest.mark.parametrize("tokenizer", [REMI(), Groove2Groove()], ids=["remi", "groove"])
-@pytest.mark.parametrize("bar_length", [48, 42])
-def test_without_augmentation_a_window_is_the_music_from_a_uniform_bar(crop, tokenizer, bar_length):
-    if tokenizer.name == "remi":
-        bar_length = 16
+@pytest.mark.parametrize(
+    ("tokenizer", "bar_length"), [(REMI(), 16), (Groove2Groove(), 48), (Groove2Groove(), 42)]
+)
+def test_without_augmentation_a_crop_is_the_music_from_its_bar_on(tokenizer, bar_length):
     tokens = tokenizer.encode(random_score(7))
-    rows = rows_of(tokenizer, tokens)
-    num_bars = max(onset for _, onset, _ in rows) // bar_length + 1
-    crops = {
-        tuple((t, onset - b * bar_length, p) for t, onset, p in rows if onset >= b * bar_length): b
-        for b in range(num_bars)
-    }
-    rng = np.random.default_rng(0)
-    counts = np.zeros(num_bars)
-    for _ in range(600):
-        window = crop(tokenizer, tokens, rng, len(tokens) + 50, bar_length, augment=False)
-        counts[crops[tuple(rows_of(tokenizer, window))]] += 1
-    assert counts.min() > 0.5 * 600 / num_bars
-    assert counts.max() < 1.6 * 600 / num_bars
-
-
-@pytest.mark.parametrize("bar_length", [48, 42])
-def test_a_short_groove_window_is_the_beginning_of_a_long_one(crop, bar_length):
-    groove = Groove2Groove()
-    tokens = groove.encode(random_score(8))
-    for seed in range(60):
-        long, short = (
-            crop(groove, tokens, np.random.default_rng(seed), length, bar_length, augment=False)
-            for length in (10_000, 150)
-        )
-        assert np.array_equal(short, long[:150])
+    rows, starts = rows_of(tokenizer, tokens), tokenizer.crop_starts(tokens, bar_length=bar_length)
+    assert len(starts) == max(onset for _, onset, _ in rows) // bar_length + 1
+    for bar in range(len(starts)):
+        first = bar * bar_length
+        whole = tokenizer.crop(tokens, starts[bar:], len(tokens) + 50, bar_length=bar_length)
+        expected = [(t, onset - first, pitch) for t, onset, pitch in rows if onset >= first]
+        assert rows_of(tokenizer, whole) == expected
+        short = tokenizer.crop(tokens, starts[bar:], 150, bar_length=bar_length)
+        assert np.array_equal(short, whole[:150])
 
 
 def test_transposition_moves_pitches_and_chords_alike(crop):

@@ -46,62 +46,6 @@ def test_ids_are_those_of_the_frozen_files(name, tmp_path):
     assert (tmp_path / "vocab.json").read_bytes() == (FROZEN / name / "vocab.json").read_bytes()
 
 
-def chord_names():
-    roots = ["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"]
-    qualities = ["+", "/o7", "7", "M", "M7", "m", "m7", "o", "o7", "sus2", "sus4"]
-    return [f"{root}_{quality}" for root in roots for quality in qualities] + ["N_N"]
-
-
-@pytest.mark.parametrize(
-    ("name", "bars", "beats", "velocities", "tempi", "chords"),
-    [
-        ("remi", ["Bar"], 16, range(40, 87, 2), range(32, 225, 3), chord_names()),
-        ("remi_notes", ["Bar"], 16, range(40, 87, 2), [], []),
-        ("remi_fine", ["Bar"], 48, range(3, 128, 4), range(32, 225, 3), chord_names()),
-        (
-            "remi_metres",
-            [f"Bar_{metre}" for metre in ["4/4", "3/4", "2/4", "6/8", "9/8", "12/8", "5/4", "7/8"]],
-            24,
-            range(40, 87, 2),
-            range(32, 225, 3),
-            chord_names(),
-        ),
-    ],
-)
-def test_remi_has_the_documented_tokens(name, bars, beats, velocities, tempi, chords):
-    halves = 96 if name == "remi_fine" else 32
-    tokens = [*bars, "EOS"]
-    tokens += [f"Beat_{position}" for position in range(beats)]
-    tokens += [f"Tempo_{tempo}" for tempo in tempi]
-    tokens += [f"Pitch_{pitch}" for pitch in range(21, 109)]
-    tokens += [f"Velocity_{velocity}" for velocity in velocities]
-    tokens += [f"Duration_{half // 2}{'.5' * (half % 2)}" for half in range(1, halves + 1)]
-    tokens += [f"Chord_{chord}" for chord in chords]
-    assert list(frozen_tokenizers()[name].vocabulary.tokens) == tokens
-
-
-@pytest.mark.parametrize(
-    ("name", "tracks"),
-    [
-        ("groove2groove", "Bass Drums Guitar Piano Strings"),
-        ("groove2groove_published", "Bass Drums Accompaniment"),
-        ("groove2groove_band", "Bass Drums Guitar Keys Strings Voices Brass Winds Synth"),
-    ],
-)
-def test_groove_has_the_documented_tokens(name, tracks):
-    voices = [f"{track}_{key}" for track in tracks.split() for key in range(128)]
-    tokens = [f"NoteOn_{voice}" for voice in voices] + [f"NoteOff_{voice}" for voice in voices]
-    tokens += [f"TimeShift_0_{tick}" for tick in range(1, 12)]
-    tokens += [f"TimeShift_1_{tick}" for tick in range(12)]
-    tokens += ["TimeShift_2_0", "EOS", "BOS"]
-    assert list(frozen_tokenizers()[name].vocabulary.tokens) == tokens
-
-
-def test_chorale_has_the_documented_tokens():
-    tokens = [f"Pitch_{pitch}" for pitch in range(21, 109)] + ["Silence", "EOS", "BOS"]
-    assert list(frozen_tokenizers()["chorale"].vocabulary.tokens) == tokens
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_families_partition_the_ids(name):
     tokenizer = frozen_tokenizers()[name]

@@ -41,9 +41,7 @@ class Groove2Groove(Tokenizer):
             required.
         max_beats: later onsets are dropped, notes that last longer are cut.
         max_note_beats, max_drum_beats: longer notes, and longer notes of drums, are cut, and the
-            grammar closes them, so that no generated note hangs; None for no maximum. (Of 3.6 M
-            pitched notes in 2,622 multi-track accompaniments .11% last longer than 16 beats, and of
-            1.9 M drum notes .03% longer than 1.)
+            grammar closes them, so that no generated note hangs; None for no maximum.
         max_transposition: training crops are shifted by up to this many semitones, except drums.
         drop_track_probability: of dropping each track of a training crop; one always stays.
         skip_bar_probability: of cutting each bar but the first out of a training crop.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, padded
+from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, Ids, padded
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
 
 CLOSING = {"Beat", "Bar", "EOS"}
@@ -106,7 +106,8 @@ class REMIGrammar(Grammar[REMIState]):
             hold_metre=no,
         )
 
-    def _after_prompt(self, state: REMIState) -> REMIState:
+    def start(self, prompts: Ids) -> REMIState:
+        state = super().start(prompts)
         has_note = (state.ends > 0).any(axis=1) | (state.pitch >= 0)
         return replace(state, chords=(state.chord >= 0) | ~has_note)
 

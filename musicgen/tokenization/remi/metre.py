@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 
 from musicgen.errors import ParameterError
-from musicgen.midi import Score, TimeSignature
+from musicgen.midi import TimeSignature
 from musicgen.tokenization.base import Losses
-from musicgen.tokenization.quantization import find_changes, to_grid
+from musicgen.tokenization.quantization import find_changes
 from musicgen.tokenization.vocabulary import IntArray
 
 METRES = ("4/4", "3/4", "2/4", "6/8", "9/8", "12/8", "5/4", "7/8")
@@ -35,7 +35,6 @@ class Metres:
 
     def __init__(self, names: Sequence[str], steps_per_beat: int) -> None:
         self.names = list(names)
-        self.steps_per_beat = steps_per_beat
         self.signatures = [_parse(name) for name in names]
         self._bars = [Fraction(*signature) for signature in self.signatures]
         lengths = [4 * steps_per_beat * bar for bar in self._bars]
@@ -53,19 +52,17 @@ class Metres:
         bar = Fraction(*signature)
         return self._bars.index(bar) if bar in self._bars else 0
 
-    def bars(self, score: Score, max_bars: int, losses: Losses) -> tuple[IntArray, IntArray]:
+    def bars(self, max_bars: int, losses: Losses) -> tuple[IntArray, IntArray]:
         """Return the grid steps of the bar lines [max_bars + 1], and the metres [max_bars].
 
         A time signature within a bar applies from the next bar line on. Deviations from the
         score are added to the rules of `losses`.
         """
         metres, counts = [self.find(COMMON_TIME)], []
-        start, left = 0, max_bars
-        ticks = np.array([signature.tick for signature in score.time_signatures], dtype=np.int64)
-        steps = to_grid(ticks, self.steps_per_beat, score.ticks_per_beat).tolist()
-        for step, (_, top, bottom), following in zip(
-            steps, score.time_signatures, [*steps[1:], np.inf], strict=False
-        ):
+        start, left, signatures = 0, max_bars, losses.score.time_signatures
+        steps = losses.grid(np.array([s.tick for s in signatures], np.int64)).tolist()
+        ends = [*steps[1:], np.inf]
+        for step, (_, top, bottom), following in zip(steps, signatures, ends, strict=False):
             metre = self.find((top, bottom))
             fits = Fraction(top, bottom) == self._bars[metre]
             if not fits:

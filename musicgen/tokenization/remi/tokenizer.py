@@ -104,7 +104,7 @@ class REMI(Tokenizer):
 
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
         losses = Losses(score, self.steps_per_beat)
-        bar_starts, metres = self.metres.bars(score, self.max_bars, losses)
+        bar_starts, metres = self.metres.bars(self.max_bars, losses)
 
         def steps_of(ticks: IntArray, nouns: str) -> tuple[IntArray, NDArray[np.bool_]]:
             """Return the grid step of each event that the bars hold, and which do."""
