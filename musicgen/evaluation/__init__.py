@@ -1,5 +1,4 @@
-"""What `evaluate` measures: one file a measure, with its computation, tables, plots and legend.
+"""What `evaluate` measures: functions of inputs and settings that return the rows of a table.
 
-A measure is a `Measure` (see `measure`), and its settings are `conf/metric/NAME.yaml`. Formulas are
-in `musicgen.metrics`.
+Settings are those of `conf/metric/NAME.yaml`; see `inputs`. Formulas are in `musicgen.metrics`.
 """

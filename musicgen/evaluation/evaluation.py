@@ -131,11 +131,10 @@ class Run:
             return None
         try:
             start = load(init)
+            if start.content.vocabulary_hash != self.model.content.vocabulary_hash:
+                raise UserError(f"{init} has another vocabulary")
         except UserError as error:
-            self.notices.append(f"Nothing is compared with the weights before: {error}")
-            return None
-        if start.content.vocabulary_hash != self.model.content.vocabulary_hash:
-            self.notices.append(f"{init}, with which the run began, has another vocabulary.")
+            self.notices.append(f"Nothing is compared with the weights before: {error}.")
             return None
         return start.to(next(self.model.model.parameters()).device.type)
 

@@ -67,14 +67,7 @@ RULES = (
         if_less="A copy head (model.copy={} loader.length=2048), or form=AABA with one",
         if_more=_WARMER,
     ),
-    Rule(
-        "Has it structure?",
-        SHORT,
-        ORIGINALS,
-        "more",
-        0.1,
-        if_less="A longer loader.length",
-    ),
+    Rule("Has it structure?", SHORT, ORIGINALS, "more", 0.1, if_less="A longer loader.length"),
     *(
         Rule("Do its voices move well?", name, ORIGINALS, "less", 1.0, if_more="Train longer")
         for name in VOICE_LEADING

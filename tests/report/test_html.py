@@ -217,23 +217,6 @@ def test_every_control_has_an_accessible_name():
             assert attributes.get("aria-label"), attributes  # loop and volume have visible text
 
 
-def test_pages_of_many_pieces_are_small():
-    generator = np.random.default_rng(0)
-    rows = np.stack(
-        [
-            generator.integers(0, 100 * 1_920, 2_000),
-            *(
-                generator.integers(low, high, 2_000)
-                for low, high in ((60, 960), (36, 96), (30, 120))
-            ),
-        ],
-        axis=1,
-    )
-    music = score(tracks=[Track("Piano", notes=notes_from(map(tuple, rows.tolist())))])
-    text = render_report(title="t", pieces=[piece(score=music)] * 32, metadata={})
-    assert len(text) < 16 * music.num_notes * 32  # bytes per note, everything included
-
-
 @pytest.mark.skipif(not shutil.which("node"), reason="needs node")
 def test_script_decodes_the_score(tmp_path: Path):
     """Run the page's decoder in node: notes, seconds and bars are those of the Score."""

@@ -44,16 +44,6 @@ def seconds_at(segments: list, tick: int) -> float:
     return second + (tick - first) * rate
 
 
-def test_tempo_map_by_hand():
-    tempos = np.array([(480, 60.0), (960, 240.0)], TEMPO)
-    segments = tempo_map(Score(ticks_per_beat=480, tempos=tempos))
-    # 0.5 s per beat (120 bpm) until the first tempo, then one beat of 1 s, then 0.25 s per beat.
-    assert [seconds_at(segments, t) for t in (0, 240, 480, 720, 960, 1920)] == pytest.approx(
-        [0, 0.25, 0.5, 1.0, 1.5, 2.0]
-    )
-    assert tempo_map(Score(ticks_per_beat=100)) == [[0, 0.0, 0.005]]
-
-
 @given(st.lists(st.tuples(st.integers(1, 3_000), st.integers(100_000, 2_000_000)), max_size=12))
 def test_tempo_map_agrees_with_mido(changes):
     track = mido.MidiTrack()
@@ -66,6 +56,7 @@ def test_tempo_map_agrees_with_mido(changes):
     file = mido.MidiFile(ticks_per_beat=220, tracks=[track])
     segments = tempo_map(Score(ticks_per_beat=220, tempos=np.array(tempos, TEMPO)))
     assert seconds_at(segments, tick + 777) == pytest.approx(file.length, abs=1e-4)
+    assert tempo_map(Score(ticks_per_beat=100)) == [[0, 0.0, 0.005]]
 
 
 def test_bars_beats_and_signatures():

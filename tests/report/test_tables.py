@@ -3,9 +3,18 @@ import io
 import json
 import math
 
+import pytest
 from rich.console import Console
 
-from musicgen.report.tables import as_table, write_csv, write_json, write_latex
+from musicgen.report.tables import (
+    as_table,
+    pivot,
+    readable,
+    summarise,
+    write_csv,
+    write_json,
+    write_latex,
+)
 
 ROWS = [
     {"piece": "a,b [x].mid", "loss": 1.25},
@@ -54,3 +63,27 @@ def test_table_shows_every_cell():
     assert any("a,b [x].mid" in line and "1.2500" in line and "n/a" in line for line in lines)
     assert any("Señor" in line and "n/a" in line and "3" in line for line in lines)
     assert any("zero" in line and " 0.0000 " in line for line in lines)  # without a sign
+
+
+def test_rows_by_piece_are_summarised_by_all_other_columns():
+    values = {("a", "x"): 1.0, ("b", "x"): 3.0, ("a", "y"): math.nan, ("b", "y"): 5.0}
+    rows = [{"piece": piece, "part": part, "value": v} for (piece, part), v in values.items()]
+    x, y = summarise(rows)
+    assert (x["part"], x["n"], x["skipped"], x["mean"]) == ("x", 2, 0, 2.0)
+    assert x["std"] == pytest.approx(math.sqrt(2))
+    assert 1 <= x["low"] < x["high"] <= 3
+    assert (y["part"], y["n"], y["skipped"], y["mean"]) == ("y", 1, 1, 5.0)
+    assert summarise([x, y]) == [x, y]  # that is a table already
+    assert pivot([x, y], (), "part", lambda row: row["mean"]) == [{"x": 2.0, "y": 5.0}]
+
+
+def test_a_terminal_shows_intervals_in_one_column():
+    row = {"n": 3, "std": 1.0, "mean": 0.5, "low": 0.25, "high": 12.0, "empty": None}
+    row |= {"beside": "chance", "beside_mean": 20.0, "beside_low": 10.0, "beside_high": 30.0}
+    row |= {"difference": math.nan, "difference_low": math.nan, "difference_high": math.nan}
+    assert readable([row]) == [
+        {"n": 3, "mean": "0.500 (0.250 to 12.000)", "beside": "chance"}
+        | {"beside_mean": "20.0 (10.0 to 30.0)"}
+    ]
+    single = {"difference": 2.0, "low": math.nan, "high": math.nan}
+    assert readable([single]) == [{"difference": "2.000"}]
