@@ -203,9 +203,9 @@ class Transformer(nn.Module):
         logits = self.head(x)
         if self.copy_head is not None:
             options = {"targets": targets, "key_mask": key_mask}
-            positions = self._positions(tokens, positions, None)[..., self.copy_column]
+            bars = self._positions(tokens, positions, None)[..., self.copy_column]
             start = self._start(tokens, None)
-            logits, _ = self.copy_head(logits, x, tokens, positions, start, **options)
+            logits, _ = self.copy_head(logits, x, tokens, bars, start, **options)
         return logits
 
     def forward_with_state(
@@ -234,9 +234,9 @@ class Transformer(nn.Module):
         logits = self.head(x[:, -1:] if last else x)
         if self.copy_head is not None:
             options |= {"key_mask": key_mask, "state": None if state is None else state.copied}
-            positions = self._positions(tokens, positions, state)[..., self.copy_column]
+            bars = self._positions(tokens, positions, state)[..., self.copy_column]
             start = self._start(tokens, state)
-            logits, copied = self.copy_head(logits, x, tokens, positions, start, **options)
+            logits, copied = self.copy_head(logits, x, tokens, bars, start, **options)
             after = replace(after, copied=copied)
         return logits, after
 

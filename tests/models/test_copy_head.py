@@ -10,7 +10,6 @@ from torch.nn import functional as F
 from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.batches import IGNORED, Batch
 from musicgen.models import Transformer
-from musicgen.models.state import ModelState
 from musicgen.position import NoPosition, RoPE
 from musicgen.training.tasks import LanguageModeling
 
@@ -186,29 +185,6 @@ def test_decoding_equals_one_pass(attention, lengths, grad):
         expected = model(tokens, positions=positions)
         found = in_parts(model, tokens, positions, lengths, grad)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
-
-
-def test_rows_of_unequal_length_go_on_together():
-    model = make_model()
-    tokens, positions = random_input(4)
-    lengths = [5, 26, 11, 40]
-    with torch.inference_mode():
-        states = [
-            model.forward_with_state(tokens[i : i + 1, :n], positions=positions[i : i + 1, :n])[1]
-            for i, n in enumerate(lengths)
-        ]
-        state = ModelState.cat(states).select(torch.tensor([3, 1, 0]))
-        rows = [(3, 40), (1, 26), (0, 5)]
-        for step in range(4):
-            now = [(i, n + step) for i, n in rows]
-            token = torch.stack([tokens[i, n] for i, n in now])[:, None]
-            where = torch.stack([positions[i, n] for i, n in now])[:, None]
-            found, state = model.forward_with_state(token, positions=where, state=state)
-            for row, (i, n) in zip(found, now, strict=True):
-                expected = model(
-                    tokens[i : i + 1, : n + 1], positions=positions[i : i + 1, : n + 1]
-                )
-                torch.testing.assert_close(row[0], expected[0, -1], atol=1e-5, rtol=1e-4)
 
 
 def test_only_the_last_token():
