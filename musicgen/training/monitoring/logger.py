@@ -40,11 +40,7 @@ class _Writer(ExperimentWriter):
             ) from None
 
     def _drop_repeated(self, first: Mapping[str, Any]) -> None:
-        """Drop damaged rows, and those that follow from `first` on, of steps after the checkpoint.
-
-        A resumed run may begin with the validation after the checkpoint's step, whose other rows
-        stay.
-        """
+        """Drop damaged rows, and those from `first` on, which may be a step's validation alone."""
 
         def is_before(row: Mapping[str, str | None]) -> bool:
             number = row.get("step") or ""

@@ -56,13 +56,9 @@ class LogSamples(pl.Callback):
         if self.every is None or self._num_validations % self.every or not trainer.is_global_zero:
             return
         data = trainer.datamodule  # type: ignore[attr-defined]
-        if not isinstance(data, MusicDataModule):  # a task that is not music
-            return
+        if not isinstance(data, MusicDataModule) or shards_weights(trainer):
+            return  # a task that is not music, or no process has the whole model
         assert isinstance(pl_module, TrainingModule)
-        if shards_weights(trainer):
-            warn("no samples: the weights are spread over the devices; generate.py makes some")
-            self.every = None
-            return
         try:
             self._write(self._sample(pl_module, data), trainer)
         except (UserError, OSError) as error:  # no reason to end a training
