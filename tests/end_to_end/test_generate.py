@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from musicgen import load
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.midi import dumps, read, write
 from tests.end_to_end.command_line import ROOT, SHORT, TINY, assert_one_line, succeed
@@ -128,11 +129,18 @@ def test_a_stopped_command_keeps_what_is_finished_and_reports_it(here, workplace
     assert_one_line(refused, "exists already; give another folder with out=DIR")
 
 
-def test_a_moved_run_folder_is_a_checkpoint(here, workplace):
+def test_a_moved_run_folder_and_a_published_model_are_checkpoints(here, workplace):
     (run,) = (workplace / "outputs/tiny").iterdir()
-    moved = workplace / "moved, (here)"
-    shutil.copytree(run, moved)
-    succeed(here(workplace, "generate.py", f"checkpoint={moved}", "bars=1", "out=from moved"))
+    shutil.copytree(run, workplace / "moved, (here)")
+    load(run).save_pretrained(workplace / "mine", dtype="float16")
+    held_out = ("prompt=test", "num_prompts=1", "prompt_bars=1", "bars=1", "report=false")
+    for name in ("moved, (here)", "mine"):
+        succeed(here(workplace, "generate.py", f"checkpoint={name}", *held_out, f"out=of {name}"))
+        assert len(list((workplace / f"of {name}").glob("pop_*_0.mid"))) == 1
+    data = [setting for setting in TINY if setting.startswith("data.")]
+    done = succeed(here(workplace, "train.py", "init=mine", *data, *SHORT, "run_name=tuned"))
+    assert "begins with the weights of mine: 4 steps on ComposedCorpus" in done.stderr
+    shutil.rmtree(workplace / "outputs/tuned")
 
 
 def test_generate_errors_are_one_line(here, workplace):
