@@ -41,20 +41,13 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
             "resume continues one run: give the folder of one of the sweep's jobs, without -m"
         )
     if given.get("init", "null") not in ("", "null"):
-        raise UserError(
-            "give either resume, which continues a run, or init, which begins a new one from the "
-            "weights of another"
-        )
+        raise UserError("give either resume, for a run that goes on, or init, for a new one")
     folder = find_run(name)
     for path in folder.rglob("*"):
         if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
-            raise UserError(
-                f"{path}: a link out of the run's folder, where it would write; remove it"
-            )
+            raise UserError(f"{path}: a link out of the run's folder; remove it")
     stored = [each for each in stored_overrides(folder) if each.key_or_group not in given]
-    places = [str(each.input_line) for each in stored if not _is_plain(each)]
-    places = [text for text in places if override_key(text) not in ("init", "paths.output_dir")]
-    if places and "hydra.run.dir" not in given:  # which Lightning gives to further processes
+    if (places := _refused(stored)) and "hydra.run.dir" not in given:  # Lightning's processes
         warn(f"not taken from {folder}, give it again if it matters: {', '.join(places)}")
     return [
         *(str(each.input_line) for each in stored if _is_plain(each)),
@@ -65,11 +58,7 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
 
 
 def stored_overrides(folder: Path) -> list[Override]:
-    """Read the arguments that a run's folder stores.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
+    """Read the arguments that a run's folder stores."""
     path = folder / OVERRIDES
     try:
         texts = yaml.safe_load(path.read_text(encoding="utf-8")) or []
@@ -78,10 +67,7 @@ def stored_overrides(folder: Path) -> list[Override]:
         return OverridesParser.create().parse_overrides(texts)
     except (OSError, ValueError, yaml.YAMLError, OverrideParseException) as error:
         reason = " ".join(str(error).split())
-        raise UserError(
-            f"{path}: the run's arguments cannot be read ({reason}); copy runs with their hidden "
-            "folders"
-        ) from None
+        raise UserError(f"{path}: the run's arguments cannot be read: {reason}") from None
 
 
 def given_overrides() -> list[str]:
@@ -93,10 +79,15 @@ def given_overrides() -> list[str]:
 
 def resume_command(folder: Path) -> str:
     """Return the command that continues a run, with what is not taken from its folder."""
-    parsed = OverridesParser.create().parse_overrides(given_overrides())
-    repeated = [str(each.input_line) for each in parsed if not _is_plain(each)]
-    repeated = [text for text in repeated if override_key(text) != "init"]
+    repeated = _refused(OverridesParser.create().parse_overrides(given_overrides()))
     return f"{command('train')} resume={shlex.join([str(folder), *repeated])}"
+
+
+def _refused(overrides: Sequence[Override]) -> list[str]:
+    """Return what is not taken from a run's folder, but what a resumed run does without."""
+    refused = [each for each in overrides if not _is_plain(each)]
+    unused = ("init", "paths.output_dir")
+    return [str(each.input_line) for each in refused if each.key_or_group not in unused]
 
 
 def _is_plain(override: Override) -> bool:

@@ -17,9 +17,6 @@ import torch
 
 from tests.end_to_end.command_line import ROOT
 
-ALL_KILLS = "KILLS" in os.environ
-"""Whether tests kill as often as was shown once, which takes minutes; else a few times."""
-
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["musicgen.cli.train", "torch.distributed"])
 
