@@ -218,20 +218,6 @@ def test_a_window_does_not_read_the_whole_piece(corpus, monkeypatch):
     assert 0 < max(reads) <= 120 < min(cache.lengths)
 
 
-def items(batch_size, num_batches, start=0, rank=0, world_size=1):
-    return list(StreamBatches(batch_size, num_batches, lambda: start, rank, world_size))
-
-
-@pytest.mark.parametrize(("batch_size", "world_size"), [(4, 2), (2, 4), (1, 8)])
-@pytest.mark.parametrize("start", [0, 3])
-def test_processes_divide_the_batch_of_one_process(batch_size, world_size, start):
-    alone = items(8, 5, start)
-    shares = [items(batch_size, 5, start, rank, world_size) for rank in range(world_size)]
-    for batch, *parts in zip(alone, *shares, strict=True):
-        assert list(chain(*parts)) == batch
-    assert list(chain(*alone)) == list(range(8 * start, 40))
-
-
 def test_an_interrupted_epoch_ends_where_it_would_have():
     position = 0
     batches = StreamBatches(2, 5, lambda: position)

@@ -115,12 +115,3 @@ def test_processes_share_the_examples_for_evaluation():
 
     assert [part(rank, 3) for rank in range(3)] == [whole[0::3], whole[1::3], whole[2::3]]
     assert part(4, 5) == [[IGNORED]], "no process waits for another"
-
-
-def test_a_resumed_run_continues_the_stream():
-    data = ExampleDataModule(Images(), length=16, batch_size=2, seed=5)
-    whole = [batch.tokens for batch in data.train_dataloader()]
-    assert len(whole) == 10
-    rest = [batch.tokens for batch in on_rank(data, 0, 1, 7).train_dataloader()]
-    assert len(rest) == 3
-    assert all(torch.equal(a, b) for a, b in zip(rest, whole[7:], strict=True))
