@@ -52,18 +52,10 @@ def test_a_small_score_by_hand(names):
 @pytest.mark.parametrize(
     ("ticks", "shifts"),
     [
-        (1, "0_1"),
-        (11, "0_11"),
-        (12, "1_0"),
-        (23, "1_11"),
-        (24, "2_0"),
-        (25, "2_0 0_1"),
-        (36, "2_0 1_0"),
-        (47, "2_0 1_11"),
-        (48, "2_0 2_0"),
-        (73, "2_0 2_0 2_0 0_1"),
+        (1, "0_1"), (11, "0_11"), (12, "1_0"), (23, "1_11"), (24, "2_0"), (25, "2_0 0_1"),
+        (36, "2_0 1_0"), (47, "2_0 1_11"), (48, "2_0 2_0"), (73, "2_0 2_0 2_0 0_1"),
     ],
-)
+)  # fmt: skip
 def test_the_longest_shifts_come_first(names, ticks, shifts):
     tokens = groove.encode(Score(12, [Track("Piano", notes=notes_from([(ticks, 1, 60, 80)]))]))
     expected = " ".join(f"TimeShift_{shift}" for shift in shifts.split())
@@ -73,20 +65,14 @@ def test_the_longest_shifts_come_first(names, ticks, shifts):
 @pytest.mark.parametrize(
     ("track", "instrument"),
     [
-        (Track("bass", 0), "Bass"),
-        (Track(" BB Strings ", 80), "Strings"),
-        (Track("Drums", 0, False), "Drums"),
-        (Track("anything", 0, True), "Drums"),
-        (Track("Piano", 0, True), "Piano"),
-        (Track("Steel Drums", 114), None),
-        (Track("Contrabass", 32), "Bass"),
-        (Track("Contrabass", 43), "Strings"),
-        (Track("", 52), "Strings"),
-        (Track("", 31), "Guitar"),
-        (Track("", 7), "Piano"),
+        (Track("bass", 0), "Bass"), (Track(" BB Strings ", 80), "Strings"),
+        (Track("Drums", 0, False), "Drums"), (Track("anything", 0, True), "Drums"),
+        (Track("Piano", 0, True), "Piano"), (Track("Steel Drums", 114), None),
+        (Track("Contrabass", 32), "Bass"), (Track("Contrabass", 43), "Strings"),
+        (Track("", 52), "Strings"), (Track("", 31), "Guitar"), (Track("", 7), "Piano"),
         (Track("", 8), None),
     ],
-)
+)  # fmt: skip
 def test_tracks_are_assigned_to_instruments(track, instrument):
     track.notes = notes_from([(0, 1, 60, 80)])
     tokens, summary = groove.encode_with_summary(Score(12, [track]))

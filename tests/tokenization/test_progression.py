@@ -60,19 +60,10 @@ def test_progressions(text, bars):
 @pytest.mark.parametrize(
     ("text", "symbol"),
     [
-        ("C H7", "H7"),
-        ("% C", "%"),
-        ("/ C", "/"),
-        ("c", "c"),
-        ("C-Am", "C-Am"),
-        ("C/x", "C/x"),
-        ("Cm7b", "Cm7b"),
-        ("Cmaj7sus9", "Cmaj7sus9"),
-        ("|: C :|", ":"),
-        ("| |", "| |"),
-        ("", ""),
+        ("C H7", "H7"), ("% C", "%"), ("/ C", "/"), ("c", "c"), ("C-Am", "C-Am"), ("C/x", "C/x"),
+        ("Cm7b", "Cm7b"), ("Cmaj7sus9", "Cmaj7sus9"), ("|: C :|", ":"), ("| |", "| |"), ("", ""),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_progression_is_named(text, symbol):
     with pytest.raises(UserError) as caught:
         parse_progression(text)
