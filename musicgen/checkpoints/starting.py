@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from musicgen.checkpoints.content import CheckpointContent
 from musicgen.checkpoints.reading import load_weights, state_weights
 from musicgen.errors import UserError
+from musicgen.text import pluralize
 from musicgen.tokenization.vocabulary import Vocabulary
 
 _MAY_CHANGE = ("dropout", "backend")  # settings of a model that do not concern its weights
@@ -87,7 +88,7 @@ def load_initial(
     weights, initial, notes = state_weights(checkpoint), model.state_dict(), []
     if saved.vocabulary_hash != content.vocabulary_hash:
         old, new = saved.vocabulary, content.vocabulary
-        notes += [*_missing(new, old, "new tokens"), *_missing(old, new, "tokens left out")]
+        notes += [*_missing(new, old, "tokens initialised"), *_missing(old, new, "tokens left out")]
         weights |= _rows_by_name(old, new, weights, initial)
     theirs, ours = (
         {name: x.shape for name, x in each.items() if name.startswith(_COPY_HEAD)}
@@ -105,7 +106,7 @@ def _missing(tokens: Sequence[str], others: Sequence[str], what: str) -> list[st
     """Return how many of the tokens are not among the others, with the first of them."""
     missing = sorted({*tokens} - {*others})
     first = ", ".join(missing[:4]) + (", …" if len(missing) > 4 else "")
-    return [f"{len(missing):,} {what} ({first})"] if missing else []
+    return [f"{pluralize(len(missing), what)} ({first})"] if missing else []
 
 
 def _rows_by_name(

@@ -15,7 +15,9 @@ from safetensors.torch import load_file, save_file
 
 import musicgen
 from musicgen.checkpoints import build, find_checkpoint
+from musicgen.checkpoints.card import _LICENCES, model_card
 from musicgen.checkpoints.folders import checksum
+from musicgen.data import corpora
 from musicgen.errors import UserError
 from musicgen.generation.model import MusicModel
 from musicgen.models import Transformer
@@ -227,3 +229,18 @@ def test_the_export_command(tmp_path, monkeypatch, capsys):
     assert weights["inputs.embedding.weight"].dtype == torch.float16
     with pytest.raises(SystemExit, match=r"error: checkpoint=\S+: no such file"):
         main([str(tmp_path / "c"), str(tmp_path / "d")])
+
+
+def test_a_card_has_the_model_and_what_it_learned_from():
+    card = model_card(small_model().content, 1234)
+    assert card.startswith("---\nlibrary_name: musicgen-symbolic\n")
+    assert "| weights | 1,234 |\n" in card
+    assert "| layers × width | 2 × 8 |\n" in card
+    assert "| training | 300 steps on windows of 16 tokens |\n" in card
+    assert card.endswith(
+        "MidiFolder: its licence is not recorded here: publish the model only if you know it.\n"
+    )
+
+
+def test_licences_are_those_of_corpora():
+    assert set(_LICENCES) <= set(corpora.__all__)

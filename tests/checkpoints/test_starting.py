@@ -32,7 +32,7 @@ def test_rows_are_matched_by_name_and_new_ones_stay_initialised():
     saved = checkpoint(OLD)
     model = instantiate(MODEL, vocab_size=len(NEW) + 1)
     initial = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    note = "1 new tokens (Tempo_90); 1 tokens left out (Pitch_60)"
+    note = "1 token initialised (Tempo_90); 1 token left out (Pitch_60)"
     assert load_initial(saved, content(NEW), model) == note
     after = model.state_dict()
     for name, tensor in after.items():
@@ -67,7 +67,9 @@ def test_a_copy_head_that_a_checkpoint_lacks_is_new(before):
         expected = initial[name] if new else saved["state_dict"][f"model.{name}"]
         assert torch.equal(tensor, expected), name
     note = load_initial(saved, replace(content(NEW), model=MODEL | options), model)
-    assert note.startswith("1 new tokens (Tempo_90); 1 tokens left out (Pitch_60); a new copy head")
+    assert note.startswith(
+        "1 token initialised (Tempo_90); 1 token left out (Pitch_60); a new copy head"
+    )
     assert torch.equal(model.copy_head.embedding.weight, initial["copy_head.embedding.weight"])
 
 
