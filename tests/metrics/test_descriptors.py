@@ -60,18 +60,16 @@ def test_bars_follow_the_time_signature():
 
 
 def test_undefined_values_are_nan():
-    drums = muspy_descriptors(piano((0, 36), (BAR, 38), is_drum=True))
-    pitched = muspy_descriptors(piano((0, 60), (BAR, 62)))
-    empty = muspy_descriptors(Score())
-    assert np.isnan(list(empty.values())).all()
-    assert {name for name, value in pitched.items() if np.isnan(value)} == {
-        "drum_in_pattern_rate",
-        "drum_pattern_consistency",
-    }
-    assert {name for name, value in drums.items() if not np.isnan(value)} == {
-        *("drum_in_pattern_rate", "drum_pattern_consistency"),
-        *("empty_beat_rate", "groove_consistency"),
-    }
+    def undefined(score):
+        return {name for name, value in muspy_descriptors(score).items() if np.isnan(value)}
+
+    of_drums = {"drum_in_pattern_rate", "drum_pattern_consistency"}
+    of_times = of_drums | {"empty_beat_rate", "groove_consistency"}
+    assert undefined(piano((0, 60), (BAR, 62))) == of_drums
+    drums = piano((0, 36), (BAR, 38), is_drum=True)
+    assert (
+        undefined(drums) == undefined(Score()) - of_times == {*muspy_descriptors(drums)} - of_times
+    )
     assert np.isnan(grooving_similarity(piano((0, 60))))
     assert np.isnan(grooving_similarity(Score()))
     for nothing in (Score(), piano((0, 36), is_drum=True)):
@@ -102,8 +100,6 @@ def test_overlap_of_known_densities():
     step = grid[1] - grid[0]
     overlap, divergence = distribution_distance(np.append(a, np.nan), b)
     assert overlap == pytest.approx(np.minimum(p, q).sum() * step, abs=2e-3)
-    scaled = distribution_distance(7 * a, 7 * b)  # units do not matter
-    assert scaled == pytest.approx((overlap, divergence))
     assert divergence == pytest.approx((p * np.log(p / q)).sum() * step, rel=5e-3)
 
 

@@ -30,36 +30,15 @@ def test_descriptors_equal_those_of_muspy(pitches):
     root = find_scale(score)
     assert in_key_share(score, Key(root, True)) == pytest.approx(muspy.scale_consistency(music))
     for other in range(12):
-        expected = muspy.pitch_in_scale_rate(music, other, "major")
-        assert in_key_share(score, Key(other, True)) == pytest.approx(expected)
-
-
-def test_drums_have_no_scale():
-    score, _ = piece([], drums=[36, 38])
-    assert math.isnan(in_key_share(score, Key(0, True)))
-
-
-def test_the_scale_of_d_major():
-    assert find_scale(piece([62, 64, 66, 67, 69, 71, 73])[0]) == 2
-
-
-@pytest.mark.parametrize("tonic", range(12))
-@pytest.mark.parametrize("major", [True, False])
-def test_keys_of_scales_with_their_chords(tonic, major):
-    # A scale whose tonic triad sounds three times.
-    scale = [0, 2, 4, 5, 7, 9, 11] if major else [0, 2, 3, 5, 7, 8, 10]
-    notes = [*scale, *2 * [scale[0], scale[2], scale[4]]]
-    score, _ = piece([48 + tonic + step for step in notes])
-    key = find_key(pitched_notes(score))
-    assert key == (tonic, major)
-    assert in_key_share(score, key) == 1
-    # Of the five other pitch classes, none is in the key.
-    assert in_key_share(piece(range(60, 72))[0], key) == pytest.approx(7 / 12)
+        for major, mode in ((True, "major"), (False, "minor")):
+            expected = muspy.pitch_in_scale_rate(music, other, mode)
+            assert in_key_share(score, Key(other, major)) == pytest.approx(expected)
 
 
 def test_undefined_keys():
     drums, _ = piece([], drums=[36, 38])
     assert find_key(pitched_notes(drums)) is None
+    assert math.isnan(in_key_share(drums, Key(0, True)))
     assert math.isnan(in_key_share(piece([60])[0], None))
     assert math.isnan(in_key_share(Score(), Key(0, True)))
 
@@ -78,10 +57,7 @@ def test_keys_agree_with_music21(shift):
         )
     expected = part.analyze("key.krumhansl")
     key = find_key(notes)
-    tonic, mode = key.name.split()
-    classes = dict(zip("CDEFGAB", (0, 2, 4, 5, 7, 9, 11), strict=True))
-    assert classes[tonic[0]] + tonic.count("♯") - tonic.count("♭") == key.tonic
-    assert (key.tonic, mode) == (expected.tonic.pitchClass, expected.mode)
+    assert key == (expected.tonic.pitchClass, expected.mode == "major")
 
 
 def test_a_scale_has_a_letter_for_each_degree():

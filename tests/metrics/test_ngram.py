@@ -1,8 +1,6 @@
-import itertools
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,23 +34,6 @@ def test_losses_match_the_recursion(corpus, sequence):
         for i, token in enumerate(sequence)
     ]
     np.testing.assert_allclose(model.losses(sequence), expected, atol=1e-12)
-
-
-def test_small_case_by_hand():
-    model = InterpolatedTrigram(2).fit([[0, 0, 1]])
-    unigram = (2 + 2 * 1 / 2) / (3 + 2)  # 0 seen twice in three, two types, V = 2
-    bigram = (1 + 2 * unigram) / (2 + 2)  # after 0: one 0 and one 1
-    trigram = (0 + 1 * bigram) / (1 + 1)  # after 0 0: 1 alone
-    np.testing.assert_allclose(np.exp(-model.losses([0, 0, 0])), [unigram, bigram, trigram])
-
-
-@settings(max_examples=30)
-@given(corpus=corpora)
-def test_probabilities_sum_to_one(corpus):
-    model = InterpolatedTrigram(V).fit(corpus)
-    for context in itertools.product(range(V), repeat=2):
-        total = sum(math.exp(-model.losses([*context, token])[-1]) for token in range(V))
-        assert total == pytest.approx(1.0)
 
 
 def test_empty_corpus_is_uniform_and_large_vocabularies_are_supported():

@@ -43,15 +43,6 @@ def test_profiles_match_their_definitions(rows, tpb):
         np.testing.assert_allclose(got, expected / max(1, expected.sum()), atol=1e-12)
 
 
-@pytest.mark.parametrize("sixths", range(24))
-def test_times_on_a_bin_edge_belong_to_the_upper_bin(sixths):
-    edge = sixths * TPB // 6
-    assert cells(piano((edge, 0, 60)), "onset_duration") == {(sixths, 0): 1.0}
-    assert sixths == 0 or cells(piano((0, 9, 60), (edge, 9, 62)), "time_pitch") == {
-        (sixths, 22): 1.0
-    }
-
-
 def test_velocity_and_drum_profiles():
     drums = piano((0, 9, 36, 15), (TPB, 9, 38, 16), (TPB, 9, 38, 127), is_drum=True)
     third = pytest.approx(1 / 3)
@@ -67,24 +58,6 @@ def test_bars_follow_the_time_signature(numerator, denominator, onset_beats, exp
     score = piano((onset_beats * TPB, 9, 60))
     score.time_signatures = [TimeSignature(0, numerator, denominator)]
     assert cells(score, "onset_duration") == {(6 * expected_beat, 0): 1.0}
-
-
-def test_similarity_of_two_pieces_by_hand():
-    a = piano((0, TPB, 60), (TPB, TPB, 60))
-    b = piano((0, TPB, 72), (2 * TPB, TPB, 60))
-    assert style_similarity(a, b) == pytest.approx(0.5)  # one of two equal cells in common
-    assert style_similarity(a, a) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("profile", ["onset_duration", "time_pitch"])
-def test_similarity_ignores_resolution_transposition_and_bar_shifts(profile):
-    rng = np.random.default_rng(0)
-    rows = np.column_stack(
-        [rng.integers(0, 96, 40), rng.integers(1, 20, 40), rng.integers(40, 80, 40)]
-    )
-    a = piano(*rows.tolist(), tpb=12)
-    moved = rows * [40, 40, 1] + [4 * 480, 0, 7]
-    assert style_similarity(a, piano(*moved.tolist(), tpb=480), profile) == pytest.approx(1.0)
 
 
 def test_roles_without_notes_in_one_of_the_pieces_do_not_count():
@@ -126,17 +99,6 @@ def test_pitched_profiles_exclude_drums_and_the_drum_profile_has_only_drums():
         "onset_velocity": {"Piano", "Drums"},
         "onset_drum": {"Drums"},
     }
-
-
-def test_unknown_profiles_are_refused():
-    with pytest.raises(ValueError, match="profile=rhythm: expected one of onset_duration, "):
-        style_similarity(Score(), Score(), "rhythm")
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_pieces_without_common_tracks_are_nan(profile):
-    assert np.isnan(style_similarity(Score(), piano((0, 9, 60)), profile))
-    assert np.isnan(style_similarity(Score(), Score(), profile, (1, 4)))
 
 
 def chunks(music: Score, reference: Score, number: int) -> list[float]:
