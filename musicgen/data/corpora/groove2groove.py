@@ -28,8 +28,7 @@ ARCHIVE = Archive(
     "groove2groove-data-v1.0.0.tar.gz",
     f"{SOURCE}/files/groove2groove-data-v1.0.0.tar.gz?download=1",
     "CC BY-NC 4.0: not for commercial use",
-    236_114_569,
-    {"sha256": "b4ef60b8d0cf5c510868c1b10d560432a5412f809d47f51a092582158cb41c09"},
+    "b4ef60b8d0cf5c510868c1b10d560432a5412f809d47f51a092582158cb41c09",
 )
 PROGRAMS = {"Bass": 33, "Drums": None, "Guitar": 27, "Piano": 0, "Strings": 48}
 """The tracks of every accompaniment, with the General MIDI programs of missing ones."""

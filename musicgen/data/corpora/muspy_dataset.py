@@ -76,8 +76,7 @@ def archive_of(name: str) -> Archive:
         )
         raise ParameterError("download", "true", expected)
     (source,) = sources
-    digests = {key: source[key] for key in ("sha256", "md5") if source.get(key)}
-    return Archive(source["filename"], source["url"], info.license, source.get("size"), digests)
+    return Archive(source["filename"], source["url"], info.license, source.get("sha256"))
 
 
 def _files(name: str, root: Path) -> tuple[list[Path], Path]:

@@ -19,7 +19,7 @@ from musicgen.midi import TEMPO, Marker, Score, TimeSignature, read, sort_notes
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
 
 SOURCE = "the folder POP909 of the GitHub repository music-x-lab/POP909-Dataset"
-# GitHub builds it on request: there is no size or checksum to verify, only the zip's own CRCs.
+# GitHub builds it on request: there is no checksum to verify, only the zip's own CRCs.
 ARCHIVE = Archive(
     "POP909-Dataset-master.zip",
     "https://github.com/music-x-lab/POP909-Dataset/archive/refs/heads/master.zip",

@@ -93,7 +93,7 @@ def test_datasets_with_a_licence_can_be_downloaded_and_verified():
     licensed += ["maestro", "maestro-v1", "maestro-v2"]
     for name in licensed:
         archive = archive_of(name)
-        assert archive.digests
+        assert archive.sha256 or archive.url.startswith("https://zenodo.org/")
         assert "Creative Commons" in archive.licence
     for name in set(NAMES) - set(licensed):
         with pytest.raises(UserError, match="yourself if its terms allow it"):
