@@ -1,37 +1,29 @@
 """The copy head: against a loop over its definition, and in decoding against one parallel pass."""
 
-from functools import partial
-
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.batches import IGNORED, Batch
 from musicgen.models import Transformer
-from musicgen.position import NoPosition, RoPE
 from musicgen.training.tasks import LanguageModeling
+from tests.models.builders import VOCAB, small
 
-VOCAB, LENGTH, WINDOW, MAX_LAG = 11, 45, 20, 3
+LENGTH, WINDOW, MAX_LAG = 45, 20, 3
 CLASSES = [0, 0, *range(2, VOCAB)]
 
 
-def make_model(attention=SoftmaxAttention, position=NoPosition, **copy) -> Transformer:
-    torch.manual_seed(1)
+def make_model() -> Transformer:
     settings = {"heads": 2, "width": 8, "window": WINDOW, "max_lag": MAX_LAG}
-    settings = {**settings, **copy}
-    sizes = {"dim": 16, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "dropout": 0.0}
-    model = Transformer(
-        VOCAB, **sizes, position=position, attention=attention, match_classes=CLASSES, copy=settings
-    )
+    model = small(match_classes=CLASSES, copy=settings)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     head = model.copy_head
     torch.nn.init.normal_(head.lag_bias, std=1.5)
     for parameter in (head.match_steps, head.gate_steps):
         torch.nn.init.normal_(parameter, std=0.8)
-    return model.eval()
+    return model
 
 
 def random_input(batch: int = 2, length: int = LENGTH) -> tuple[Tensor, Tensor]:
@@ -113,21 +105,13 @@ def test_mixture_is_the_definition(monkeypatch, block):
     model = make_model()
     tokens, positions = random_input()
     with torch.no_grad():
-        found = model(tokens, positions=positions)
-        expected = torch.stack([naive(model, *row) for row in zip(tokens, positions, strict=True)])
-    torch.testing.assert_close(found.exp(), expected, atol=2e-6, rtol=2e-5)
-    torch.testing.assert_close(found.exp().sum(-1), torch.ones(2, LENGTH))
-
-
-def test_padding_is_not_copied():
-    model = make_model()
-    tokens, positions = random_input()
-    mask = torch.ones_like(tokens, dtype=torch.bool)
-    mask[1, :9] = False
-    with torch.no_grad():
-        found = model(tokens, positions=positions, key_mask=mask)[1, 9:]
-        expected = naive(model, tokens[1], positions[1], first=9)[9:]
-    torch.testing.assert_close(found.exp(), expected, atol=2e-6, rtol=2e-5)
+        for first in (0, 9):  # padding before it is not copied
+            mask = (torch.arange(LENGTH) >= first).expand(2, -1)
+            found = model(tokens, positions=positions, key_mask=mask)[:, first:].exp()
+            rows = zip(tokens, positions, strict=True)
+            expected = torch.stack([naive(model, *row, first=first)[first:] for row in rows])
+            torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-5)
+            torch.testing.assert_close(found.sum(-1), torch.ones(2, LENGTH - first))
 
 
 @pytest.mark.parametrize("block", [256, 7])
@@ -157,34 +141,6 @@ def test_loss_of_targets_is_that_of_all_log_probabilities_and_the_model_learns_i
         gradients.append([parameter.grad for parameter in model.parameters()])
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-4)
-
-
-def in_parts(model, tokens: Tensor, positions: Tensor, lengths: list[int], grad: bool) -> Tensor:
-    outputs, state, start = [], None, 0
-    for length in lengths:
-        part = slice(start, start + length)
-        logits, state = model.forward_with_state(
-            tokens[:, part], positions=positions[:, part], state=state, overwrite=not grad
-        )
-        outputs.append(logits)
-        start += length
-    return torch.cat(outputs, dim=1)
-
-
-@pytest.mark.parametrize("grad", [False, True])
-@pytest.mark.parametrize(
-    "lengths", [[1] * LENGTH, [30, *[1] * 15], [7, 1, 25, 1, 11]], ids=["steps", "prefill", "parts"]
-)
-@pytest.mark.parametrize(
-    "attention", [SoftmaxAttention, partial(LinearAttention, feature_map=FAVOR)]
-)
-def test_decoding_equals_one_pass(attention, lengths, grad):
-    model = make_model(attention, RoPE)
-    tokens, positions = random_input()
-    with torch.set_grad_enabled(grad):
-        expected = model(tokens, positions=positions)
-        found = in_parts(model, tokens, positions, lengths, grad)
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_only_the_last_token():

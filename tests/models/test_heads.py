@@ -1,4 +1,4 @@
-"""Classifiers: pooling, towers, padding, class tokens, input vectors."""
+"""Classifiers: pooling, towers, padding, class tokens, input vectors, batch normalisation."""
 
 from functools import partial
 
@@ -7,30 +7,21 @@ import torch
 
 from musicgen.attention import ELU, FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.errors import ParameterError
-from musicgen.models import ClassificationHead, Transformer
+from musicgen.models import ClassificationHead
+from musicgen.models.norm import BatchNorm
 from musicgen.position import ConvSPE, Learnable, NoPosition, RoPE, SineSPE
 from musicgen.random import NoiseKey
+from tests.models.builders import VOCAB, random_tokens, small
 
-KERNELS = {
-    "softmax": partial(SoftmaxAttention),
-    "elu": partial(LinearAttention, feature_map=partial(ELU)),
-    "favor": partial(LinearAttention, feature_map=partial(FAVOR)),
-}
-POSITIONS = {
-    "none": partial(NoPosition),
-    "learnable": partial(Learnable, max_length=16),
-    "rope": partial(RoPE),
-    "sine": partial(SineSPE, class_token=True),
-    "conv": partial(ConvSPE, filter_length=4, class_token=True),
-}
+elu, favor = (partial(LinearAttention, feature_map=m) for m in (ELU, FAVOR))
+learnable = partial(Learnable, max_length=16)
+sine = partial(SineSPE, class_token=True)
+conv = partial(ConvSPE, filter_length=4, class_token=True)
 
 
-def classifier(position="rope", kernel="softmax", pool="mean", **settings):
-    sizes = {"dim": 8, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "dropout": 0.0}
-    settings = {"vocab_size": 11, "causal": False, "init_std": 0.3, "num_outputs": 3} | settings
-    parts = {"position": POSITIONS[position], "attention": KERNELS[kernel]}
-    head = partial(ClassificationHead, pool=pool)
-    return Transformer(**parts, head=head, **sizes | settings).eval()
+def classifier(position=RoPE, attention=SoftmaxAttention, pool="mean", **settings):
+    settings = {"causal": False, "num_outputs": 3, "dim": 8, "num_heads": 2} | settings
+    return small(position, attention, head=partial(ClassificationHead, pool=pool), **settings)
 
 
 X = torch.arange(12.0).view(2, 3, 2)
@@ -64,48 +55,44 @@ def test_two_towers_are_concatenated():
 
 
 @pytest.mark.parametrize(
-    ("position", "kernel", "pool"),
+    ("position", "attention", "pool"),
     [
-        ("none", "softmax", "mean"),
-        ("rope", "elu", "last"),
-        ("learnable", "softmax", "class_token"),
-        ("sine", "favor", "class_token"),
-        ("conv", "elu", "class_token"),
+        (NoPosition, SoftmaxAttention, "mean"),
+        (RoPE, elu, "last"),
+        (learnable, SoftmaxAttention, "class_token"),
+        (sine, favor, "class_token"),
+        (conv, elu, "class_token"),
     ],
 )
-def test_padding_changes_nothing(position, kernel, pool):
-    model = classifier(position, kernel, pool)
-    tokens = torch.randint(1, 11, (2, 9), generator=torch.Generator().manual_seed(1))
-    noise = NoiseKey((3,))
+def test_padding_changes_nothing_and_a_class_token_comes_first(position, attention, pool):
+    model = classifier(position, attention, pool)
+    tokens, noise = random_tokens(2, 9), NoiseKey((3,))
     alone = model(tokens[:1, :5], noise=noise)
     mask = torch.ones(2, 9, dtype=torch.bool)
     mask[0, 5:] = False
     together = model(tokens, key_mask=mask, noise=noise)
     assert torch.allclose(together[:1], alone, atol=1e-5)
     assert not torch.allclose(model(tokens, noise=noise)[:1], alone, atol=1e-3)
+    if pool == "class_token":
+        hidden, _ = model.hidden(tokens, noise=noise)
+        assert hidden.shape == (2, 10, 8)
+        assert torch.allclose(model(tokens, noise=noise), model.head.layers(hidden[:, 0]))
+        together.sum().backward()
+        assert model.class_token.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("position", ["learnable", "sine", "conv"])
-def test_a_class_token_comes_first_and_learns(position):
-    model = classifier(position, "favor", "class_token")
-    tokens = torch.randint(11, (2, 6))
-    hidden, _ = model.hidden(tokens)
-    assert hidden.shape == (2, 7, 8)
-    assert torch.allclose(model(tokens), model.head.layers(hidden[:, 0]))
-    model(tokens).sum().backward()
-    assert model.class_token.grad.abs().sum() > 0
-
-
-def test_a_causal_model_has_no_class_token():
+def test_what_a_causal_model_has_not():
     with pytest.raises(ParameterError, match=r"head\.pool=class_token: expected last or mean"):
         classifier(pool="class_token", causal=True)
+    with pytest.raises(ParameterError, match="norm=batch: expected layer with causal=true"):
+        classifier(norm="batch", causal=True)
 
 
 def test_the_last_position_of_learned_ones_is_the_class_tokens():
-    model = classifier("learnable", pool="class_token")
-    model(torch.randint(11, (1, 15)))
+    model = classifier(learnable, pool="class_token")
+    model(random_tokens(1, 15))
     with pytest.raises(ParameterError, match="expected more than position 16"):
-        model(torch.randint(11, (1, 16)))
+        model(random_tokens(1, 16))
 
 
 def test_input_vectors_and_widths_of_attention():
@@ -121,7 +108,40 @@ def test_input_vectors_and_widths_of_attention():
 def test_activation():
     gelu, relu = classifier(activation="gelu"), classifier()
     relu.load_state_dict(gelu.state_dict())
-    tokens = torch.randint(11, (1, 4))
+    tokens = random_tokens(1, 4)
     assert not torch.allclose(gelu(tokens), relu(tokens))
     x = torch.randn(5)
     assert torch.allclose(gelu.layers[0].activation(x), x * (1 + torch.erf(x / 2**0.5)) / 2)
+
+
+LENGTHS = torch.tensor([5, 2, 7])
+SEEN = torch.arange(7) < LENGTHS[:, None]
+
+
+def test_tokens_but_not_padding_are_normalised():
+    x, norm = torch.randn(3, 7, 4) * 3 + 2, BatchNorm(4)
+    out = norm(x, SEEN)
+    seen = torch.cat([row[:n] for row, n in zip(x, LENGTHS.tolist(), strict=True)])
+    expected = (seen - seen.mean(0)) / (seen.var(0, unbiased=False) + 1e-5).sqrt()
+    assert torch.allclose(out[SEEN], expected, atol=1e-6)
+    assert (out[~SEEN] == 0).all()
+    assert torch.allclose(norm.norm.running_mean, 0.1 * seen.mean(0))
+    assert torch.equal(BatchNorm(4)(x, None), BatchNorm(4)(x, torch.ones_like(SEEN)))
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_padding_changes_nothing_in_training_and_after_it(norm_first):
+    tokens, other = torch.randint(VOCAB, (2, 3, 7))
+    padded = torch.where(SEEN, tokens, other)
+    losses = {}
+    for name, x in {"tokens": tokens, "padded": padded}.items():
+        trained = classifier(NoPosition, elu, norm="batch", norm_first=norm_first).train()
+        out = trained(x, key_mask=SEEN)
+        out.logsumexp(1).sum().backward()
+        gradients = [p.grad for p in trained.parameters()]
+        alone = trained.eval()(x[:1, :5])  # running statistics
+        losses[name] = [out, alone, *gradients]
+    for a, b in zip(*losses.values(), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+    whole = trained(x, key_mask=SEEN)
+    assert torch.allclose(whole[:1], alone, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Options of the model by hand: short convolution, normalised q and k, tied embeddings."""
+"""Options and inputs of the model by hand."""
 
 import copy
 from functools import partial
@@ -9,23 +9,15 @@ from torch import Tensor, nn
 
 from musicgen.attention import ELU, FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.errors import UserError
-from musicgen.models import Transformer, parameter_count
+from musicgen.models import parameter_count
 from musicgen.models.attention_weights import attention_weights
+from musicgen.models.inputs import CycleEmbedding, LaggedEmbedding, Seen, with_recent
 from musicgen.models.short_conv import ShortConvolution
-from musicgen.position import NoPosition
+from tests.models.builders import SIZES, VOCAB, random_tokens, small
 
-VOCAB, DIM, HEADS = 11, 12, 3
-
-
-def build(attention=None, **options) -> Transformer:
-    torch.manual_seed(0)
-    sizes = {"dim": DIM, "num_layers": 2, "num_heads": HEADS, "ff_dim": 16, "init_std": 0.3}
-    attention = attention or partial(LinearAttention, feature_map=ELU)
-    return Transformer(VOCAB, **sizes, position=NoPosition, attention=attention, **options).eval()
-
-
-def ids(length: int = 20) -> Tensor:
-    return torch.randint(VOCAB, (2, length), generator=torch.Generator().manual_seed(1))
+DIM, HEADS = SIZES["dim"], SIZES["num_heads"]
+TOKENS = random_tokens(2, 20)
+build = partial(small, attention=partial(LinearAttention, feature_map=ELU))
 
 
 def convolved(x: Tensor, weight: Tensor, mask: Tensor, left: int) -> Tensor:
@@ -50,8 +42,6 @@ def test_short_convolution_is_a_sum_of_neighbours(width, causal):
     expected = convolved(x, conv.weight, mask, width - 1 if causal else width // 2)
     out, _ = conv(x, mask, causal, None)
     torch.testing.assert_close(out, expected)
-    everything = torch.ones_like(mask)
-    torch.testing.assert_close(conv(x, everything, causal, None), conv(x, None, causal, None))
 
 
 @torch.no_grad()
@@ -59,21 +49,22 @@ def test_a_model_with_a_short_convolution_begins_as_one_without():
     plain, convolutional = build(), build(short_conv=4)
     missing = convolutional.load_state_dict(plain.state_dict(), strict=False).missing_keys
     assert missing == [f"layers.{i}.short_conv.weight" for i in range(2)]
-    torch.testing.assert_close(convolutional(ids()), plain(ids()), atol=0, rtol=0)
+    torch.testing.assert_close(convolutional(TOKENS), plain(TOKENS), atol=0, rtol=0)
     assert parameter_count(convolutional) - parameter_count(plain) == 2 * 4 * DIM
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "attention", [None, SoftmaxAttention, partial(LinearAttention, feature_map=FAVOR)]
+    "attention",
+    [SoftmaxAttention, *(partial(LinearAttention, feature_map=m) for m in (ELU, FAVOR))],
 )
 def test_normalised_queries_and_keys_have_the_length_of_their_scale(attention):
-    model = build(attention, qk_norm=True)
+    model = small(attention=attention, qk_norm=True)
     layer = model.layers[0]
     nn.init.uniform_(layer.q_norm.weight, 0.5, 2)
     seen: list[Tensor] = []
     layer.attention.register_forward_pre_hook(lambda _, args: seen.extend(args[:3]))
-    before = model(ids())
+    before = model(TOKENS)
     q, k, v = seen
     width = DIM // HEADS
     for x, scale in ((q, layer.q_norm.weight), (k, torch.ones(width))):
@@ -81,8 +72,8 @@ def test_normalised_queries_and_keys_have_the_length_of_their_scale(attention):
     assert (v.square().mean(-1) - 1).abs().max() > 0.1
     layer.qkv.weight[: 2 * DIM] *= 7  # of q and k
     layer.qkv.bias[: 2 * DIM] *= 7
-    torch.testing.assert_close(model(ids()), before, atol=1e-4, rtol=0)
-    assert parameter_count(model) - parameter_count(build(attention)) == 2 * 2 * width
+    torch.testing.assert_close(model(TOKENS), before, atol=1e-4, rtol=0)
+    assert parameter_count(model) - parameter_count(small(attention=attention)) == 2 * 2 * width
 
 
 def test_tied_embeddings_are_one_parameter():
@@ -96,7 +87,7 @@ def test_tied_embeddings_are_one_parameter():
     assert (plain.embedding_scale, tied.embedding_scale) == (DIM**0.5, 1)
     plain.embedding_scale = 1
     for model in (plain, tied):
-        model(ids()).square().mean().backward()
+        model(TOKENS).square().mean().backward()
     both = plain.embedding.weight.grad + plain.head.weight.grad
     torch.testing.assert_close(tied.embedding.weight.grad, both)
     for model in (copy.deepcopy(tied), tied.double()):
@@ -107,20 +98,45 @@ def test_tied_embeddings_are_one_parameter():
 @pytest.mark.parametrize("feature_map", [ELU, FAVOR])
 def test_attention_weights_contain_the_convolution_and_the_decay_by_token(feature_map):
     attention = partial(LinearAttention, feature_map=feature_map, decay="token")
-    model = build(attention, short_conv=4, qk_norm=True).double()
+    model = small(attention=attention, short_conv=4, qk_norm=True).double()
     for layer in model.layers:
         nn.init.normal_(layer.short_conv.weight)
     seen: list[tuple[Tensor, Tensor]] = []
     for layer in model.layers:
         layer.attention.register_forward_hook(lambda _, args, out: seen.append((args[2], out[0])))
-    model(ids())
-    matrices = attention_weights(model, ids(), layers=[0, 1])
+    model(TOKENS)
+    matrices = attention_weights(model, TOKENS, layers=[0, 1])
+    assert not any(module._forward_pre_hooks for module in model.modules())
     for weights, (v, out) in zip(matrices, seen[:2], strict=True):
         found = torch.einsum("bhnm,bmhv->bnhv", weights, v)
         torch.testing.assert_close(found, out, atol=1e-8, rtol=0)
 
 
-@pytest.mark.parametrize("wrong", [{"short_conv": 1}, {"qk_norm": "yes"}, {"norm": "group"}])
+@pytest.mark.parametrize("lag", [2, 5])
+def test_lagged_vectors_are_those_of_earlier_tokens(lag):
+    tokens = torch.tensor([[3, 0, 7, 7, 8, 1, 2]])
+    mask = torch.tensor([[True, False, *[True] * 5]])
+    rows = [8] * lag + [3, 8, 7, 7, 8, 1, 2]  # padding, and before the beginning: the last one
+    seen = Seen(tokens, torch.zeros(1, 7, 1), with_recent(tokens, mask, None, 5))
+    assert LaggedEmbedding(lag, 9, 4).read(seen).tolist() == [rows[:7]]
+
+
+def test_places_in_a_cycle_are_the_index_modulo_its_length():
+    positions = torch.tensor([[[0, 9], [4, 9], [7, 9]]])  # the first column is the index
+    seen = Seen(torch.zeros(1, 3), positions, None)
+    assert CycleEmbedding(3, 5).read(seen).tolist() == [[0, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"short_conv": 1},
+        {"qk_norm": "yes"},
+        {"norm": "group"},
+        {"lags": [0]},
+        {"lags": [4], "causal": False},
+    ],
+)
 def test_errors_name_the_option(wrong):
-    with pytest.raises(UserError, match=f"^{next(iter(wrong))}="):
-        build(**wrong)
+    with pytest.raises(UserError, match=f"^{next(iter(wrong))}"):
+        small(**wrong)
