@@ -97,11 +97,3 @@ def test_angles_of_any_integers_and_of_fractions():
         limit = torch.tensor(1e-6) + 1e-15 * positions.abs() * f.abs()
         assert (error.abs() <= limit).all()
         assert found.abs().max() < 2 * math.pi
-
-
-def test_gradients_are_those_of_the_product():
-    n = torch.tensor([3, 1000, 123_456])[:, None]
-    f = torch.rand(4, dtype=torch.float64).requires_grad_()
-    (found,) = torch.autograd.grad(angles_at([(n, f)]).cos().sum(), f)
-    (expected,) = torch.autograd.grad((2 * math.pi * n.double() * f).cos().sum(), f)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1)  # of 123,456 · 2π

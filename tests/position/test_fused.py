@@ -35,8 +35,7 @@ def gradients(num_realizations: int | None, rows: int, gated: bool) -> list[torc
 @pytest.mark.parametrize(
     ("backend", "num_realizations", "rows", "gated"),
     [
-        ("aot_eager", 8, 1, True),
-        ("aot_eager", None, 3, False),
+        ("aot_eager", None, 1, False),
         pytest.param("inductor", 8, 3, True, marks=pytest.mark.slow),
     ],
 )

@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -100,34 +99,3 @@ def test_decoding_computes_tables_rarely():
         code.logits.table(((-n, 0),))
     assert len(calls) < 12
     assert max(calls) <= 257
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("causal", [True, False])
-def test_a_term_may_have_both_an_encoding_and_a_bias(causal):
-    class Biased(TransformerXL):
-        def logit_term(self, layer):
-            return replace(super().logit_term(layer), bias=self.bias_of)
-
-        def bias_of(self, lags):
-            return torch.tensor([[1.0], [-2.0]]) * lags[:, 0].sin()
-
-    encoding, length = Biased(1, 2, 4, 8), 150
-    encoding.position_bias.normal_()
-    q, k, v = torch.randn(3, 2, length, 2, 4)
-    codes, _ = encoding(torch.arange(length)[None, :, None], noise=NOISE)
-    out, _ = SoftmaxAttention(4, 0.5, 2)(q, k, v, codes[0], AttentionMask(causal))
-    lags = torch.arange(length) - torch.arange(length)[:, None]  # key minus query
-    p = encoding.encodings(lags.reshape(-1, 1), 0).unflatten(0, (length, length))
-    p = p.unflatten(-1, (2, 4))  # [i, j, H, K]
-    bias = encoding.bias_of(lags.reshape(-1, 1)).unflatten(1, (length, length))
-    logits = torch.einsum("bihk,bjhk->bhij", q, k)
-    logits += torch.einsum("bihk,ijhk->bhij", q + encoding.position_bias[0], p)
-    logits = logits / 2 + bias
-    if causal:
-        logits = logits.masked_fill(lags > 0, -torch.inf)
-    expected = torch.einsum("bhij,bjhk->bihk", logits.softmax(-1), v)
-    torch.testing.assert_close(out, expected, atol=1e-5, rtol=0)
-    drawn = encoding.logit_bias(-lags[0])[:, 0]  # query minus key, of query 0
-    terms = torch.einsum("hk,jhk->hj", encoding.position_bias[0], p[0]) / 2 + bias[:, 0]
-    torch.testing.assert_close(drawn, terms, atol=1e-5, rtol=0)
