@@ -14,7 +14,8 @@ import pytest
 from musicgen.export.page import WORKER
 from musicgen.report.markup import asset
 
-needs_node = pytest.mark.skipif(not shutil.which("node"), reason="needs node")
+has_node = bool(shutil.which("node"))
+needs_node = pytest.mark.skipif(not has_node, reason="needs node")
 
 
 def run_worker(folder: Path, data: Any, body: str, names: Sequence[str] = WORKER) -> Any:

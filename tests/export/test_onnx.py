@@ -1,4 +1,4 @@
-"""Exported graphs, run by ONNX Runtime, against the model in torch."""
+"""Exported graphs, run by ONNX Runtime and, compiled, by node, against the model in torch."""
 
 from __future__ import annotations
 
@@ -11,28 +11,49 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from onnx import TensorProto, helper
 
 from musicgen.errors import UserError
 from musicgen.export.graph import NEW, step_graph
+from musicgen.export.javascript import compile_step
+from musicgen.export.page import with_half_weights
 from musicgen.export.step import RINGS, RecurrentStep
 from musicgen.tokenization.base import Tokenizer
 from tests.checkpoints.small_model import small_model
 from tests.contracts.pairs import MORE_HEADS, NOISE, PAIRS, TOKEN, build, pair, tokens
+from tests.export.javascript import has_node, run_worker
 
 EXPORTABLE = [each for each in PAIRS if each.attention != "softmax" and each.position != "conv_spe"]
 ROOT = Path(__file__).parents[2]
 # An export takes seconds. One pair has a ring and all options, the other noise and decay by token.
 QUICK = [pair("none", "favor", MORE_HEADS), pair("sine_spe", "favor", TOKEN)]
 TESTED = EXPORTABLE if "PAIRS" in os.environ else QUICK
+LENGTH = 70
+RUN = """
+    const arrays = data.buffers.map((buffer) => arrayOf(buffer, Uint8Array.from(data.bytes).buffer));
+    const step = (%s)(arrays);
+    return data.tokens.map((token, i) => {
+      arrays[data.inputs.tokens][0] = token;
+      arrays[data.inputs.positions].set(data.positions[i]);
+      step();
+      return [...arrays[data.inputs.logits]];
+    });
+"""
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("each", TESTED, ids=str)
-def test_a_graph_computes_the_logits_of_the_model(each):
-    model = build(each)
+def test_a_step_computes_the_logits_of_the_model(each, tmp_path):
+    model = with_half_weights(build(each))
     step = RecurrentStep(model, NOISE)
-    session = onnxruntime.InferenceSession(step_graph(step).SerializeToString())
-    ids, state = tokens(70, batch=3), None  # other rows than the graph was made with
+    graph = step_graph(step)
+    check_graph(model, step, onnxruntime.InferenceSession(graph.SerializeToString()))
+    if has_node:
+        check_javascript(model, step, graph, tmp_path)
+
+
+def check_graph(model, step, session):
+    ids, state = tokens(LENGTH, batch=3), None  # other rows than the graph was made with
     three = step.template.select(torch.zeros(3, dtype=torch.long))
     graph_state = {name: tensor.numpy() for name, tensor in three.tensors().items()}
     for n in range(ids.shape[1]):
@@ -55,6 +76,38 @@ def test_a_graph_computes_the_logits_of_the_model(each):
             graph_state["copied.lag_bias"] = state.lag_bias.numpy().copy()
             state.copied.temperature.fill_(0.6)
             graph_state["copied.temperature"] = state.copied.temperature.numpy().copy()
+
+
+def check_javascript(model, step, graph, folder):
+    state = {name: tensor.numpy() for name, tensor in step.template.tensors().items()}
+    compiled = compile_step(graph, state)
+    ids = tokens(LENGTH, batch=1)
+    positions = torch.arange(LENGTH)[:, None].expand(-1, model.num_position_columns)
+    data = {
+        "buffers": compiled.buffers,
+        "bytes": list(compiled.data),
+        "inputs": compiled.inputs,
+        "tokens": ids[0].tolist(),
+        "positions": positions.tolist(),
+    }
+    found = np.array(run_worker(folder, data, RUN % compiled.source))
+    expected, _ = model.forward_with_state(ids, positions=positions[None], noise=NOISE)
+    np.testing.assert_allclose(found, expected[0], atol=2e-4)
+
+
+def test_an_unknown_operation_is_refused_by_name():
+    given = [
+        helper.make_tensor_value_info("tokens", TensorProto.INT64, [1]),
+        helper.make_tensor_value_info("positions", TensorProto.INT64, [1, 1]),
+    ]
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1])
+    nodes = [
+        helper.make_node("Cast", ["tokens"], ["x"], to=TensorProto.FLOAT),
+        helper.make_node("Sinh", ["x"], ["logits"]),
+    ]
+    graph = helper.make_model(helper.make_graph(nodes, "step", given, [logits]))
+    with pytest.raises(UserError, match=r"^a page cannot run this model: .* operation Sinh$"):
+        compile_step(graph, {})
 
 
 @pytest.mark.parametrize(("position", "attention"), [("rope", "softmax"), ("conv_spe", "favor")])

@@ -1,4 +1,4 @@
-"""The page's tokenizers, grammars and MIDI files are those of Python."""
+"""The page's tokenizers, grammars, MIDI files, sampling and weights are those of Python."""
 
 import dataclasses
 
@@ -8,8 +8,9 @@ import torch
 
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.errors import UserError
-from musicgen.export.page import javascript_step, tokenizer_tables
+from musicgen.export.page import javascript_step, pack_weights, tokenizer_tables
 from musicgen.generation.prompts import make_prompt
+from musicgen.generation.sampling import SamplingParams, sample
 from musicgen.midi import Score, dumps, loads
 from musicgen.random import NoiseKey
 from musicgen.report.payload import chord_label
@@ -290,3 +291,39 @@ def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
             ids[:, last], positions=positions[:, last], noise=NoiseKey((0,)), state=state
         )
         np.testing.assert_allclose(found, expected[0, 0], atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"temperature": 0.7, "top_p": 0.9}, {"top_k": 4, "min_p": 0.1}, {"typical_p": 0.6}],
+)
+def test_tokens_are_drawn_alike(settings, tmp_path):
+    rng, params = np.random.default_rng(0), SamplingParams(**settings)
+    logits = np.log(rng.dirichlet(np.full(12, 0.5), 200))
+    allowed, uniform = rng.random((200, 12)) < 0.7, rng.random(200)
+    allowed[:, 0] = True
+    data = {
+        "logits": logits.tolist(),
+        "allowed": allowed.astype(int).tolist(),
+        "uniform": uniform.tolist(),
+        "params": dataclasses.asdict(params),
+    }
+    body = """
+        return data.logits.map((row, i) =>
+          sampleToken(row, data.allowed[i], data.params, data.uniform[i]));
+    """
+    rows = {"allowed": torch.from_numpy(allowed), "uniform": torch.from_numpy(uniform)}
+    expected = sample(torch.from_numpy(logits), params, **rows)
+    assert run_worker(tmp_path, data, body) == expected.tolist()
+
+
+def test_weights_are_unpacked_bit_for_bit(tmp_path):
+    halves = np.arange(1 << 16, dtype=np.uint16)  # all numbers of half precision
+    noise = np.random.default_rng(0).integers(0, 256, 1001, dtype=np.uint8)
+    parts = [halves.tobytes(), noise.tobytes(), b""]
+    body = """
+        return Promise.all(data.map(unpackWeights)).then((all) => all.map((each) => [...new Uint8Array(each)]));
+    """
+    found = run_worker(tmp_path, [*map(pack_weights, parts)], body, ["weights"])
+    assert [bytes(each)[: len(part)] for each, part in zip(found, parts, strict=True)] == parts
+    assert [len(each) for each in found] == [1 << 17, 1002, 0]
