@@ -16,7 +16,7 @@ from musicgen.evaluation.training_data import open_training_data
 from musicgen.midi import dumps
 from musicgen.tokenization import REMI
 from tests.conftest import ROOT
-from tests.data.listed import melody
+from tests.data.builders import melody
 
 LENGTH = 16
 

@@ -6,7 +6,7 @@ import csv
 
 from musicgen import load
 from musicgen.midi import write
-from tests.data.listed import melody
+from tests.data.builders import melody
 from tests.end_to_end.command_line import assert_one_line, succeed
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from musicgen.midi import dumps
-from tests.data.listed import melody
+from tests.data.builders import melody
 from tests.end_to_end.command_line import assert_one_line, succeed
 
 SCRIPT = "tests/end_to_end/prepare_script.py"

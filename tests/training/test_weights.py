@@ -39,7 +39,7 @@ from musicgen.training import tasks
 from musicgen.training.guard import GuardSteps
 from musicgen.training.module import TrainingModule
 from musicgen.training.tasks import LanguageModeling
-from tests.data.settings import MidiFolder, MusicDataModule
+from tests.data.builders import MidiFolder, MusicDataModule
 
 ROOT = Path(__file__).parents[2]
 STEPS, CLIP = 12, 0.5

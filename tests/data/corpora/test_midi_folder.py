@@ -1,11 +1,9 @@
-import os
-
 import pytest
 
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, dumps, notes_from
 from musicgen.tokenization import REMI
-from tests.data.settings import MidiFolder, encoded_corpus
+from tests.data.builders import MidiFolder, encoded_corpus
 
 SONG = dumps(Score(480, [Track("Piano", notes=notes_from([(0, 480, 60, 64)]))]))
 
@@ -48,17 +46,17 @@ def test_split_folders(folder):
     }
 
 
-@pytest.mark.parametrize(
-    ("group", "expected"),
-    [
-        ("^([^/]+)/", ["Ana", "Ana", "Bob"]),
-        ("^[^/]+", ["Ana", "Ana", "Bob"]),
-        (r"(?i)(blues)?\.mid$", ["Blues", ".mid", "blues"]),  # a group that does not match
-    ],
-)
-def test_groups_by_a_regular_expression(folder, group, expected):
-    corpus = folder("Ana/Blues.mid", "Ana/Waltz.mid", "Bob/blues.mid", group=group)
-    assert [piece.group for piece in corpus.pieces()] == expected
+def test_groups_by_a_regular_expression(folder):
+    files = "Ana/Blues.mid", "Ana/Waltz.mid", "Bob/blues.mid"
+    for group in ("^([^/]+)/", "^[^/]+"):
+        assert [piece.group for piece in folder(*files, group=group).pieces()] == [
+            "Ana",
+            "Ana",
+            "Bob",
+        ]
+    # A group that does not match.
+    corpus = folder(*files, group=r"(?i)(blues)?\.mid$")
+    assert [piece.group for piece in corpus.pieces()] == ["Blues", ".mid", "blues"]
 
 
 def test_invalid_settings(folder):
@@ -69,7 +67,7 @@ def test_invalid_settings(folder):
 
 
 def test_the_home_folder_is_found(monkeypatch, tmp_path):
-    monkeypatch.setitem(os.environ, "HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
     assert MidiFolder("~/midi").root == tmp_path / "midi"
     corpus = encoded_corpus(MidiFolder(tmp_path), REMI(), "~/cache")
     assert corpus.folder.parent == tmp_path / "cache"

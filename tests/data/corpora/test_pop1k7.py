@@ -3,7 +3,7 @@
 import numpy as np
 
 from musicgen.midi import TEMPO, Marker, Score, Track, notes_from, read, write
-from tests.data.settings import Pop1K7
+from tests.data.builders import Pop1K7
 
 BAR = 1920
 read_song = Pop1K7(".").read

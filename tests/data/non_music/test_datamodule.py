@@ -11,8 +11,7 @@ from musicgen.data.non_music import AAN, Example, ExampleCorpus
 from musicgen.data.non_music.base import MappedExamples
 from musicgen.data.non_music.datamodule import ShuffledExamples, collate
 from musicgen.errors import ParameterError
-from tests.data.listed import on_rank
-from tests.data.settings import ExampleDataModule
+from tests.data.builders import ExampleDataModule, on_rank
 
 
 class Images(ExampleCorpus):
@@ -37,17 +36,11 @@ def test_sequences_are_padded_and_masked():
     assert batch.positions.tolist() == [[[0], [1], [2]]]
     assert batch.num_targets == 2
     assert collate([Example((sequence(1, 2),), 0)] * 2).key_mask is None
-
-
-def test_towers_are_stacked():
     pairs = [Example((sequence(1), sequence(2, 3)), 0), Example((sequence(4), sequence(5)), 1)]
-    batch = collate(pairs)
+    batch = collate(pairs)  # all first sequences, then all second ones
     assert batch.tokens.tolist() == [[1, 0], [4, 0], [2, 3], [5, 0]]
     assert batch.key_mask.sum() == 5
     assert batch.targets.tolist() == [0, 1]
-
-
-def test_targets_of_tokens_are_padded():
     items = [Example((sequence(1, 2),), sequence(2, 3)), Example((sequence(4),), sequence(5))]
     assert collate(items).targets.tolist() == [[2, 3], [5, IGNORED]]
 
@@ -69,34 +62,31 @@ def test_two_coordinates_are_those_of_an_image(tmp_path):
         ExampleDataModule(AAN(tmp_path), length=2000, batch_size=2, coordinates=("index", "time"))
 
 
-def numbered(count, lengths=None):
-    def example(item):
-        return Example((sequence(*range(1 if lengths is None else lengths[item])),), int(item))
+class Numbered(list):
+    """Examples whose targets are their numbers; `lengths` are those of their sequences."""
 
-    class Numbered(list):
-        def __getitem__(self, item):
-            return example(item)
+    def __init__(self, lengths):
+        super().__init__(lengths)
+        self.lengths = np.array(lengths)
 
-    examples = Numbered(range(count))
-    if lengths is not None:
-        examples.lengths = np.array(lengths)
-    return examples
+    def __getitem__(self, item):
+        return Example((np.arange(self.lengths[item]),), int(item))
 
 
 def test_each_epoch_visits_all_examples_in_an_order_of_its_own():
-    stream = ShuffledExamples(numbered(10), seed=3, group=2)
+    stream = ShuffledExamples(Numbered([1] * 10), seed=3, group=2)
     items = [stream[i].target for i in range(30)]
     epochs = [items[:10], items[10:20], items[20:]]
     assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2]
     assert [stream[i].target for i in (25, 3)] == [items[25], items[3]]
-    other = ShuffledExamples(numbered(10), seed=4, group=2)
+    other = ShuffledExamples(Numbered([1] * 10), seed=4, group=2)
     assert [other[i].target for i in range(10)] != epochs[0]
 
 
 def test_batches_hold_sequences_of_similar_lengths():
     lengths = np.random.default_rng(0).integers(1, 100, 1000)
-    stream = ShuffledExamples(numbered(1000, lengths), seed=0, group=8)
+    stream = ShuffledExamples(Numbered(lengths), seed=0, group=8)
     items = np.array([stream[i].target for i in range(1000)])
     assert sorted(items) == list(range(1000))
     batches = lengths[items].reshape(-1, 8)

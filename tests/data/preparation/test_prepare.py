@@ -17,8 +17,8 @@ from musicgen.data.preparation.cache import split_groups
 from musicgen.errors import UserError
 from musicgen.midi import read, write
 from musicgen.tokenization import REMI, Groove2Groove
-from tests.data.listed import melody, write_melodies
-from tests.data.listed import prepare as prepare_with
+from tests.data.builders import melody, write_melodies
+from tests.data.builders import prepare as prepare_with
 
 prepare = partial(prepare_with, fractions=(0.1, 0.1))
 
@@ -67,9 +67,8 @@ def test_the_cache_contains_the_encoded_pieces(pieces, encode):
 def test_a_cache_is_reused_while_nothing_changes(pieces, encode, monkeypatch, capsys):
     first = encode(pieces)
     assert "6 pieces (4 train, 1 val, 1 test)" in capsys.readouterr().err
-    monkeypatch.setattr(
-        module, "build_cache", None
-    )  # a second build, or reading a file, would fail
+    # A second build, or reading a file, would fail.
+    monkeypatch.setattr(module, "build_cache", None)
     monkeypatch.setattr(module, "run_limited", None)
     assert encode(pieces, REMI()).folder == first.folder
     assert capsys.readouterr().err == ""
@@ -136,14 +135,11 @@ def test_unusable_pieces_are_reported_and_left_out(pieces, encode, tmp_path, cap
     assert cache.names == [f"{i}.mid" for i in range(6)]
     assert np.array_equal(cache[3], REMI().encode(melody(3, 11)))
     with (cache.folder / "report.csv").open(newline="") as file:
-        rows = {row["piece"]: row for row in csv.DictReader(file)}
-    assert list(rows) == [piece.name for piece in pieces]
-    reasons = {name: row["notes"] for name, row in rows.items() if row["kept"] == "False"}
-    assert reasons.keys() == {"cut, short.mid", "gone.mid"}
-    assert "cut short" in reasons["cut, short.mid"]
-    assert "No such file" in reasons["gone.mid"]
-    assert rows["2.mid"]["tokens"] == str(len(cache[2]))
-    assert "all 10 notes kept" in rows["2.mid"]["notes"]
+        rows = list(csv.DictReader(file))
+    assert [row["piece"] for row in rows] == [piece.name for piece in pieces]
+    assert [row["kept"] for row in rows] == ["True", "False", "False", *["True"] * 5]
+    assert rows[4]["tokens"] == str(len(cache[2]))
+    assert "all 10 notes kept" in rows[4]["notes"]
     shown = " ".join(capsys.readouterr().err.split())
     assert "left out: 2 of 8 pieces gone.mid: [Errno 2] No such file" in shown
     assert "cut, short.mid: cut short" in shown
@@ -185,13 +181,6 @@ def test_an_interrupted_preparation_continues(pieces, encode, tmp_path, monkeypa
     assert content(cache.folder) == content(fresh.folder)
 
 
-def fork(function, *args, **kwargs):
-    """Start a process that calls a function."""
-    process = multiprocessing.get_context("fork").Process(target=function, args=args, kwargs=kwargs)
-    process.start()
-    return process
-
-
 def slow_read(path):
     time.sleep(0.05)
     return read(path)
@@ -205,58 +194,43 @@ def num_stored(folder):
     return 0
 
 
-def wait_for_pieces(folder, process):
-    """Wait until an unfinished preparation has stored pieces."""
-    deadline = time.monotonic() + 30
-    while process.is_alive() and time.monotonic() < deadline:
-        if num_stored(folder):
-            return
-        time.sleep(0.002)
-
-
 def test_a_killed_preparation_ends_in_the_same_bytes(tmp_path, monkeypatch):
     pieces = write_melodies(tmp_path / "midi", 40)
-    expected = prepare(pieces, slow_read, REMI(), tmp_path / "whole").folder
+    expected = prepare(pieces, read, REMI(), tmp_path / "whole", prepare_workers=1)
     monkeypatch.setattr(module, "_COMMIT_SECONDS", 0.01)
-    rng = np.random.default_rng(0)
-    killed_with_pieces = 0
-    for folder in (tmp_path / str(i) for i in range(2)):
-        for attempt in range(3):
-            process = fork(prepare, pieces, slow_read, REMI(), folder, prepare_workers=2)
-            if attempt == 0:
-                wait_for_pieces(folder, process)
-            else:
-                process.join(rng.uniform(0, 0.6))
-            process.kill()
-            process.join()
-            killed_with_pieces += 0 < num_stored(folder) < 40
-        cache = prepare(pieces, slow_read, REMI(), folder).folder
-        assert content(cache) == content(expected)
-        assert finished(folder) == [cache]
-        assert not list(folder.rglob(".new"))
+    folder, killed_with_pieces = tmp_path / "killed", 0
+    for least in (1, 10, 20):
+        settings = {"prepare_workers": 2}
+        arguments = pieces, slow_read, REMI(), folder
+        fork = multiprocessing.get_context("fork")
+        process = fork.Process(target=prepare, args=arguments, kwargs=settings)
+        process.start()
+        deadline = time.monotonic() + 30
+        while num_stored(folder) < least and time.monotonic() < deadline:
+            time.sleep(0.002)
+        process.kill()
+        process.join()
+        killed_with_pieces += 0 < num_stored(folder) < 40
     assert killed_with_pieces > 1
-
-
-def prepare_twice(pieces, read, folder):
-    """Prepare in two threads at once."""
-    with ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(prepare, pieces, read, REMI(), folder) for _ in range(2)]
-        return [job.result() for job in jobs]
-
-
-def no_locks(lock, **settings):
-    raise NotImplementedError("a file system without locks")
+    cache = prepare(pieces, slow_read, REMI(), folder).folder
+    assert content(cache) == content(expected.folder)
+    assert finished(folder) == [cache]
+    assert not list(folder.rglob(".new"))
 
 
 def test_a_file_system_without_locks_is_refused(pieces, encode, monkeypatch):
+    def no_locks(lock, **settings):
+        raise NotImplementedError("a file system without locks")
+
     monkeypatch.setattr(module.FileLock, "acquire", no_locks)
     with pytest.raises(UserError, match=r"no locks; set loader\.cache_dir"):
         encode(pieces)
 
 
-def test_the_second_of_two_processes_waits_and_reuses_the_cache(pieces, tmp_path, capsys):
-    caches = prepare_twice(pieces, slow_read, tmp_path / "cache")
-    assert caches[0].folder == caches[1].folder
+def test_the_second_of_two_processes_waits_and_reuses_the_cache(pieces, encode, capsys):
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda _: encode(pieces, read=slow_read).folder, range(2))
+    assert one == other
     shown = capsys.readouterr().err
     assert "another process is working" in shown
     assert shown.count("6 pieces read") == 1
@@ -275,12 +249,12 @@ def read_folder(path):
 def test_files_in_the_folder_of_a_piece_affect_the_cache(tmp_path, encode):
     write(melody(0), tmp_path / "song" / "song.mid")
     (tmp_path / "song" / "folder").mkdir()
-    pieces = [Piece("song", tmp_path / "song", "song")]
-    (tmp_path / "song" / "chords.txt").write_text("C")
-    folder = encode(pieces, read=read_folder).folder
-    assert encode(pieces, read=read_folder).folder == folder
-    (tmp_path / "song" / "chords.txt").write_text("C D")
-    assert encode(pieces, read=read_folder).folder != folder
+    pieces, folders = [Piece("song", tmp_path / "song", "song")], []
+    for chords in ("C", "C", "C D"):
+        if not folders or chords != "C":
+            (tmp_path / "song" / "chords.txt").write_text(chords)
+        folders.append(encode(pieces, read=read_folder).folder)
+    assert folders[0] == folders[1] != folders[2]
 
 
 @pytest.mark.parametrize(
@@ -321,10 +295,8 @@ def test_a_hash_of_its_group_decides_the_split():
     assert len({*zip(artists, split(artists, (0.1, 0.2)), strict=True)}) == 20
 
 
-@pytest.mark.parametrize(
-    "fractions", [(1e-9, 1e-9), (0.05, 0.05), (0.6, 0.3), (0.3, 0.6), (0.98, 0.01)]
-)
-@pytest.mark.parametrize("num_groups", [0, 1, 2, 3, 11])
+@pytest.mark.parametrize("fractions", [(1e-9, 1e-9), (0.6, 0.3), (0.98, 0.01)])
+@pytest.mark.parametrize("num_groups", [0, 2, 3, 11])
 def test_each_split_has_a_group_from_three_on(num_groups, fractions):
     splits = split(range(num_groups), fractions)
     assert set(splits) == set(SPLITS) if num_groups > 2 else splits == ["train"] * num_groups
