@@ -7,7 +7,6 @@ from musicgen.checkpoints.building import build, check_targets
 from musicgen.checkpoints.content import (
     CONTENT_KEY,
     CheckpointContent,
-    decisive_settings,
     run_identity,
 )
 from musicgen.checkpoints.folders import write_folder
@@ -20,7 +19,6 @@ __all__ = [
     "CheckpointContent",
     "build",
     "check_targets",
-    "decisive_settings",
     "find_checkpoint",
     "load_for_resume",
     "load_initial",

@@ -96,11 +96,11 @@ def run_identity(config: Mapping[str, Any]) -> str:
     Args:
         config: of the run, as plain data.
     """
-    text = json.dumps(decisive_settings(config), sort_keys=True)
+    text = json.dumps(_decisive_settings(config), sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that a run's identity is computed from."""
     trainer, callbacks = (config.get(name) or {} for name in ("trainer", "callbacks"))
     decisive = {

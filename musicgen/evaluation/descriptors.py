@@ -69,7 +69,7 @@ def describe(score: Score, pair: Pair) -> dict[str, float]:
         "pitch_class_entropy_1": pitch_class_entropy(score, 1),
         "pitch_class_entropy_4": pitch_class_entropy(score, 4),
         **{f"structureness_{name}": value for name, value in structure.items()},
-        "notes_per_bar": score.num_notes / num_bars if score.num_notes else np.nan,
+        "notes_per_bar": score.num_notes / num_bars,
         "in_key_share": in_key_share(score, pair.key()),
         "bars_recalled": bars_recalled(bar_similarities(events[:, :3]), first),
         "chord_fit": chord_fit(score, chord_changes(score)),

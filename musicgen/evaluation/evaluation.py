@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -15,7 +16,7 @@ from musicgen.console import log, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
-from musicgen.evaluation.descriptors import bars_with_prompt
+from musicgen.evaluation.descriptors import describe
 from musicgen.evaluation.generated_files import KNOWN, STYLE_NAMES, file_names, write_manifest
 from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.originality import MAX_HELD_OUT, KnownPassages, known_passages
@@ -29,7 +30,7 @@ from musicgen.evaluation.position_loss import (
 )
 from musicgen.evaluation.prompt_files import SPLITS
 from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, Pair
-from musicgen.evaluation.runs import SAME_PIECES, load_runs, shorten
+from musicgen.evaluation.runs import SAME_PIECES, load_runs, name_runs
 from musicgen.evaluation.style import anchor_similarities, style_labels
 from musicgen.evaluation.training_data import open_training_data, piece_readers
 from musicgen.evaluation.verdict import (
@@ -41,7 +42,6 @@ from musicgen.evaluation.verdict import (
     NATS,
     ORIGINALS,
     RECALLED,
-    RECITED,
     TRAINING,
     TRIGRAM,
     judge,
@@ -53,13 +53,9 @@ from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
-from musicgen.metrics.bars import bar_similarities, bars_recalled
 from musicgen.metrics.differences import Values, holm, paired_difference, unpaired_difference
-from musicgen.metrics.key import in_key_share
-from musicgen.metrics.originality import PassageIndex, passage_notes
 from musicgen.metrics.part_writing import part_writing
 from musicgen.metrics.position_loss import loss_curve, unit_values
-from musicgen.metrics.scape import structureness
 from musicgen.metrics.style import style_similarity
 from musicgen.metrics.summary import CONFIDENCE, Summary, mean_of_valid
 from musicgen.midi import Score
@@ -78,6 +74,13 @@ FEW = 6  # pieces, with fewer of which no permutation test can reach p < .05
 TOKENS = 4  # in a continuation's bars, at most so many times as in those of the longest prompt
 KEPT = 0.95  # share of the notes that a tokenizer must represent
 _VOICES = ("out_of_range", "crossed", "parallel_fifths", "parallel_octaves", "melody_fit")
+MEASURES = {  # of `describe`, and of music in four voices, in words
+    "in_key_share": KEY_SHARE,
+    "notes_per_bar": DENSE,
+    "bars_recalled": RECALLED,
+    **{f"structureness_{x}": f"structureness, {x} segments" for x in ("short", "mid", "long")},
+    **{name: name.replace("_", " ") for name in _VOICES},
+}
 
 
 class Line(NamedTuple):
@@ -181,89 +184,76 @@ class Run:
             self.lines.append(Line(name, values, TRIGRAM, trigram))
 
     def measure_music(self, num_prompts: int, bars: int, out: Path) -> None:
-        """Continue held-out pieces, and training pieces; write the former to the folder `out`."""
-        prompts, others, seen = self._prompts(num_prompts)
+        """Continue held-out pieces, and write the continuations to the folder `out`."""
+        prompts = self._prompts(num_prompts)
         densest = max(len(prompt.tokens) for prompt in prompts) / PROMPT_BARS
         most = round(TOKENS * densest * bars)  # a model that has learned little ends no bar
         request = self.model.request(bars=bars, max_new_tokens=most, seed=self.seed)
-        done = _continue(self.model, [*prompts, *seen], request)
-        done, after_training = done[: len(prompts)], done[len(prompts) :]
-        known = known_passages(self.data, {c.prompt.name: c.new_score for c in done}, MAX_HELD_OUT)
-        self.shown = self._write(done, request, out, known)
-        wholes = {prompt.name: prompt.piece for prompt in (*prompts, *others, *seen)}
-        lines = _music_lines(done, wholes)
+        done = _continue(self.model, prompts, request)
+        lines = _music_lines(done)
         if self.start is not None:
-            before = _continue(self.start, prompts, request)
-            self._write(before, request, out.with_name("before"), None)
-            old = {line.measure: line.values for line in _music_lines(before, wholes)}
-            new = {line.measure: line.values for line in lines}
-            lines += [Line(name, new[name], BEFORE, old[name]) for name in new if name in old]
-        lines.append(Line(RECITED, _recited(after_training), HELD_OUT, _recited(done)))
+            old = {
+                x.measure: x.values for x in _music_lines(_continue(self.start, prompts, request))
+            }
+            lines += [
+                x._replace(beside=BEFORE, others=old[x.measure]) for x in lines if x.measure in old
+            ]
+        known = self._write(done, request, out)
         lengths, unheard = (
             {name: float(passage.num_notes) for name, passage in passages.items()}
             for passages in (known.passages, known.held_out)
         )
         lines.append(Line(KNOWN, lengths, HELD_OUT, unheard))
         self.lines += [x for x in lines if x.others and not np.isnan([*x.values.values()]).all()]
-        notes = np.array([(x.summary.notes_kept, x.summary.notes_read) for x in prompts]).sum(0)
-        if notes[0] < KEPT * notes[1]:
+        kept, read = np.sum([(x.summary.notes_kept, x.summary.notes_read) for x in prompts], axis=0)
+        if kept < KEPT * read:
             cure = "take another tokenizer= or task=, see docs/tokenizers.md"
-            share = f"{notes[0] / notes[1]:.0%}"
-            self.notices.append(f"The tokenizer keeps {share} of the notes: {cure}.")
+            self.notices.append(f"The tokenizer keeps {kept / read:.0%} of the notes: {cure}.")
         self.notices.append(
             f"Continuations are of {len(done)} prompts of {PROMPT_BARS} bars, {bars} bars and one "
             "each, none chosen among several."
         )
 
-    def _prompts(self, count: int) -> tuple[list[Prompt], list[Prompt], list[Prompt]]:
-        """Return the beginnings of the pieces, of other held-out pieces, and of training pieces.
+    def _prompts(self, count: int) -> list[Prompt]:
+        """Return the beginnings of some pieces.
 
         Raises:
             UserError: no piece is longer than a prompt, or no prompt short enough for the model.
         """
-        cache, longest = self.data.cache, self.model.model.position.max_length
-        chosen = evenly_spaced(self.pieces, count)
-        others = [i for i, x in enumerate(cache.splits) if x != "train" and i not in chosen]
-        seen = [i for i in cache.pieces("train") if i not in chosen]
-        found: list[list[Prompt]] = []
-        errors: list[str] = []
-        for some in (chosen, evenly_spaced(others, count), evenly_spaced(seen, count)):
-            found.append([])
-            for name, read in piece_readers(self.data, [cache.names[i] for i in some]).items():
-                try:
-                    prompt = self.model.prompt(read(), name, PROMPT_BARS)
-                except UserError as error:
-                    errors.append(f"left out: {error}")
-                    continue
-                fits = longest is None or len(prompt.tokens) < longest
-                if fits and prompt.piece.end > prompt.end_tick:
-                    found[-1].append(prompt)
+        longest = self.model.model.position.max_length
+        names = [self.data.cache.names[i] for i in evenly_spaced(self.pieces, count)]
+        prompts, errors = [], []
+        for name, read in piece_readers(self.data, names).items():
+            try:
+                prompt = self.model.prompt(read(), name, PROMPT_BARS)
+            except UserError as error:
+                errors.append(f"left out: {error}")
+                continue
+            fits = longest is None or len(prompt.tokens) < longest
+            if fits and prompt.piece.end > prompt.end_tick:
+                prompts.append(prompt)
         warn_of_first(errors, NUM_SKIPPED_SHOWN)
-        if not found[0]:
+        if not prompts:
             raise UserError(f"no held-out piece has more than {PROMPT_BARS} bars to continue")
-        return found[0], found[1], found[2]
+        return prompts
 
     def _write(
-        self,
-        done: Sequence[Continuation],
-        request: GenerationRequest,
-        out: Path,
-        known: KnownPassages | None,
-    ) -> list[ReportPiece]:
-        """Write continuations as generate.py does; return them as the page shows them."""
+        self, done: Sequence[Continuation], request: GenerationRequest, out: Path
+    ) -> KnownPassages:
+        """Write continuations as generate.py does; return what is known of them, by file."""
         names = file_names([c.prompt for c in done], 1)
         files = {names[id(c.prompt), c.sample]: (c, c.midi_file()) for c in done}
         for file, (_, (data, _, _)) in files.items():
             write_bytes(out / file, data)
+        music = {file: c.new_score for file, (c, _) in files.items()}
+        known = known_passages(self.data, music, MAX_HELD_OUT)
         settings = {"checkpoint": str(self.model.path), "bars": request.bars, "seed": request.seed}
+        settings |= asdict(request.sampling)
         references = self.split if self.split in SPLITS else None
         provenance = {"tokenizer": self.model.content.tokenizer, "references": references}
-        if known is not None:
-            by_file = {file: known.passages[c.prompt.name] for file, (c, _) in files.items()}
-            known = known._replace(passages=by_file)
-        settings |= asdict(request.sampling)
         shown = write_manifest(out, files, settings, provenance, [], known)
-        return [replace(x, midi_file=f"{out.name}/{x.midi_file}", metadata={}) for x in shown]
+        self.shown = [replace(x, midi_file=f"{out.name}/{x.midi_file}", metadata={}) for x in shown]
+        return known
 
 
 def evaluation(
@@ -284,7 +274,7 @@ def evaluation(
     for name, value in (("num_prompts", num_prompts), ("bars", bars), ("num_pieces", num_pieces)):
         check_int(name, value)
     models = load_runs(inputs, same_tokens=False)
-    names = _names([model.path for model in models])
+    names = [name for _, name in name_runs(models)]
     data = [open_training_data(model, inputs.root) for model in models]
     split, pieces = _common_pieces(data, inputs.split, names)
     # The same tokens of all runs, whatever the lengths that they were trained at.
@@ -301,7 +291,7 @@ def evaluation(
         {"run": name, **_row(line, inputs.seed)} for name, run in runs.items() for line in run.lines
     ]
     if len(runs) == 1:
-        title, judgements = f"Verdict on {names[0]}", judge(rows)
+        title, judgements = f"Verdict on {models[0].path}", judge(rows)
     else:
         title = f"Comparison of {', '.join(names)}"
         write_csv(rows, out / "evaluation_runs.csv")
@@ -344,14 +334,6 @@ def _held_out(data: EncodedCorpus, split: str) -> tuple[str, list[int]]:
     if pieces := sorted(data.cache.pieces("val") + data.cache.pieces("test")):
         return "validation and test", pieces
     return "train", data.cache.pieces("train")
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """Return short names: those of the runs' folders, or of other checkpoints."""
-    folders = [path.parent if path.name == "best.ckpt" else path for path in paths]
-    if len(folders) == 1:
-        folders = [Path(*folders[0].parts[-3:])]
-    return shorten([str(folder) for folder in folders])
 
 
 def _common_pieces(
@@ -410,16 +392,12 @@ def _continue(
     return [done[prompt.name] for prompt in prompts]
 
 
-def _music_lines(done: Sequence[Continuation], wholes: Mapping[str, Score]) -> list[Line]:
-    """Return what continuations are like, beside the music that follows their prompts.
-
-    Args:
-        wholes: the prompts' pieces and others by name, which may be unrelated ones.
-    """
+def _music_lines(done: Sequence[Continuation]) -> list[Line]:
+    """Return what continuations are like, beside the music that follows their prompts."""
     pairs = {c.prompt.name: _pair(c) for c in done}
     own = {name: pair.own_continuation() for name, pair in pairs.items()}
-    new = {name: _describe(pair, pair.continuation) for name, pair in pairs.items()}
-    old = {name: _describe(pair, own[name]) for name, pair in pairs.items()}
+    new = {name: _describe(pair.continuation, pair) for name, pair in pairs.items()}
+    old = {name: _describe(own[name], pair) for name, pair in pairs.items()}
     lines = []
     for measure in dict.fromkeys(key for found in new.values() for key in found):
         values, others = (
@@ -427,6 +405,7 @@ def _music_lines(done: Sequence[Continuation], wholes: Mapping[str, Score]) -> l
             for rows in (new, old)
         )
         lines.append(Line(measure, values, ORIGINALS, others))
+    wholes = {name: pair.reference for name, pair in pairs.items()}
     anchors = anchor_similarities(own.items(), style_labels(wholes), wholes.__getitem__)
     for profile, found in anchors.items():
         values = {
@@ -438,41 +417,16 @@ def _music_lines(done: Sequence[Continuation], wholes: Mapping[str, Score]) -> l
     return lines
 
 
-def _recited(done: Sequence[Continuation]) -> Values:
-    """Return the notes of the longest passage that a continuation shares with its prompt's piece.
-
-    What a piece repeats of its beginning is in it whether the model knows it or not: those of
-    training pieces are longer only if it does.
-    """
-    found = {}
-    for each in done:
-        index = PassageIndex({each.prompt.name: passage_notes(each.prompt.piece)})
-        passage = index.longest_passage(passage_notes(each.new_score))
-        found[each.prompt.name] = float(passage.num_notes) if passage else 0.0
-    return found
-
-
 def _pair(continuation: Continuation) -> Pair:
     prompt = continuation.prompt
     beats = prompt.end_tick / TICKS_PER_BEAT
     return Pair(prompt.name, prompt.name, continuation.new_score, prompt.piece, beats)
 
 
-def _describe(pair: Pair, score: Score) -> dict[str, float]:
-    """Return measures of a continuation of a pair's prompt, without those that it has not."""
-    events, first = bars_with_prompt(pair, score)
-    num_bars = len(score.bar_starts())
-    found = {
-        KEY_SHARE: in_key_share(score, pair.key()),
-        DENSE: score.num_notes / max(1, num_bars),
-        RECALLED: bars_recalled(bar_similarities(events[:, :3]), first),
-    }
-    structure = structureness(events, first + num_bars)
-    found |= {f"structureness, {name} segments": value for name, value in structure.items()}
-    if any(track.is_drum for track in score.tracks):
-        return found
-    try:
-        voices = part_writing(score)
-    except UserError:  # it is not in four voices
-        return found
-    return found | {name.replace("_", " "): voices[name] for name in _VOICES}
+def _describe(score: Score, pair: Pair) -> dict[str, float]:
+    """Return the measures of `MEASURES` that a pair's continuation, or the original's own, has."""
+    found = describe(score, pair)
+    if not any(track.is_drum for track in score.tracks):
+        with suppress(UserError):  # it is not in four voices
+            found |= part_writing(score)
+    return {words: found[name] for name, words in MEASURES.items() if name in found}

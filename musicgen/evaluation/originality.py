@@ -14,7 +14,7 @@ from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
 from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.references import read_continuation, read_manifest, source_checkpoint
+from musicgen.evaluation.references import read_continuation, read_manifest
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.originality import GRID, Notes, PassageIndex, passage_notes
@@ -37,7 +37,7 @@ def originality(inputs: Inputs, out: Path) -> list[TableRow]:
         raise UserError("metrics=originality needs generated=, a folder of MIDI files")
     folder = Path(inputs.generated).expanduser()
     manifest = read_manifest(folder)
-    model = load(source_checkpoint(inputs, manifest))
+    model = load(manifest.checkpoint or inputs.checkpoint)
     data = open_training_data(model, inputs.root)
     scores: dict[str, tuple[Score, int]] = {}
     for path in find_midi(folder):

@@ -51,20 +51,20 @@ def style(inputs: Inputs, out: Path, *, anchor_pieces: int) -> list[TableRow]:
         anchor_pieces: originals that the anchors are measured with; 0: no anchors.
     """
     check_int("anchor_pieces", anchor_pieces, minimum=0)
-    references, pairs = open_pairs(inputs, inputs.generated, "style")
+    originals, pairs = open_pairs(inputs, inputs.generated, "style")
     rows = [row for pair in track(pairs, "style") for row in piece_rows(pair)]
     first = {pair.name: pair for pair in reversed(pairs)}
     names = evenly_spaced(sorted(first), anchor_pieces)
 
     def original(name: str) -> Score | None:
         try:
-            return references.read(name)
+            return originals[name]()
         except UserError as error:
             warn(f"left out: {error}")
             return None
 
     own = [(name, first[name].own_continuation()) for name in names]
-    labels = style_labels(references.sources)
+    labels = style_labels(originals)
     anchors = anchor_similarities(track(own, "anchors"), labels, original, seed=inputs.seed)
     for profile, by_anchor in anchors.items():
         for anchor, values in by_anchor.items():
@@ -88,8 +88,8 @@ def style_over_time(inputs: Inputs, out: Path) -> list[TableRow]:
         raise UserError("metrics=style_over_time: give generated=DIR, or 'compare=[DIR1,DIR2]'")
     values: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for folder in folders:
-        references, pairs = open_pairs(inputs, folder, "style_over_time")
-        labels = style_labels(references.sources)
+        originals, pairs = open_pairs(inputs, folder, "style_over_time")
+        labels = style_labels(originals)
         for pair in track(pairs, Path(folder).name):
             point = labels[pair.name] or pair.name
             for row in piece_rows(pair):

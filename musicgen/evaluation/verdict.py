@@ -12,7 +12,6 @@ from musicgen.text import pluralize
 NATS, KEY_SHARE, RECALLED = "nats a note", "notes in key", "bars that return"
 DENSE, SHORT = "notes a bar", "structureness, short segments"
 VOICE_LEADING = ("parallel fifths", "parallel octaves")
-RECITED = "longest passage of its own piece, after training pieces"
 TRIGRAM, TRAINING, BEFORE = "trigram model", "training pieces", "weights before"
 ORIGINALS, HELD_OUT, CHANCE = "originals", "held-out pieces", "unrelated piece"
 
@@ -40,7 +39,6 @@ class Rule(NamedTuple):
 _TRAIN = "Train longer (trainer.max_steps=), or begin with a trained model: init=pop-piano-small"
 _LESS_TRAINING = "Take fewer steps or a lower learning rate"
 _COOLER, _WARMER = "A lower sampling.temperature", "A higher sampling.temperature"
-_COPIES = f"Train on more pieces, or for fewer steps. {_WARMER} helps too"
 
 RULES = (
     Rule("Has it learned the music?", NATS, TRIGRAM, "less", if_more=_TRAIN),
@@ -50,8 +48,10 @@ RULES = (
         *("Has it overfitted?", NATS, TRAINING, "same", 0.18, True),
         if_more="Give more pieces, or take a smaller model or more dropout (model.dropout=0.1)",
     ),
-    Rule("Does it copy?", KNOWN, HELD_OUT, "less", 0.5, True, if_more=_COPIES),
-    Rule("Does it recite a piece?", RECITED, HELD_OUT, "less", 0.5, True, if_more=_COPIES),
+    Rule(
+        *("Does it copy?", KNOWN, HELD_OUT, "less", 0.5, True),
+        if_more=f"Train on more pieces, or for fewer steps. {_WARMER} helps too",
+    ),
     Rule("Does it stay in key?", KEY_SHARE, ORIGINALS, "more", 0.03, if_less=_COOLER),
     *(
         Rule("Does it keep the style?", name, CHANCE, "more", if_less="Train on more such pieces")

@@ -98,7 +98,7 @@ def test_evaluate_refuses_a_piece_without_a_reference(here, workplace):
     arguments = ["generated=new", "references=originals"]
     refused = here(workplace, "evaluate.py", *arguments)
     assert_one_line(
-        refused, "b.mid: ", "no file named b in references=originals", "folder of the originals"
+        refused, "b.mid: ", "no file of the references is named b", "give references=DIR"
     )
     assert not (workplace / "evaluated").exists()
 
@@ -293,14 +293,22 @@ def test_predictions_averaged_over_keys(here, workplace):
 def test_runs_that_differ_in_their_seeds_are_one_row(here, workplace, monkeypatch):
     (run,) = workplace.glob("outputs/tiny/*")
     checkpoint = torch.load(run / "checkpoints/last.ckpt")
-    paths = []
+    config = checkpoint["musicgen"]["config"]
+    names = []
+
+    def store(name, *overrides):
+        folder = workplace / name
+        for part in ("checkpoints", ".hydra"):
+            (folder / part).mkdir(parents=True)
+        torch.save(checkpoint, folder / "checkpoints/last.ckpt")
+        (folder / ".hydra/overrides.yaml").write_text(json.dumps(["run_name=x", *overrides]))
+        names.append(name)
+
     for seed in (1, 2):
-        config = checkpoint["musicgen"]["config"]
         config["seed"] = config["loader"]["seed"] = seed
         config["loader"]["cache_dir"] += str(seed)
         checkpoint["state_dict"]["model.head.weight"][seed] *= 9
-        paths.append(workplace / f"seed {seed}.ckpt")
-        torch.save(checkpoint, paths[-1])
+        store(f"seed {seed}", "position=sine_spe", f"seed={seed}")
     position = {"_target_": "musicgen.position.NoPosition", "_partial_": True}
     checkpoint["musicgen"]["model"]["position"] = position
     config["model"]["position"] = position
@@ -312,13 +320,11 @@ def test_runs_that_differ_in_their_seeds_are_one_row(here, workplace, monkeypatc
     for name in [name for name in checkpoint["state_dict"] if "feature_map" in name]:
         del checkpoint["state_dict"][name]
     checkpoint["musicgen"]["identity"] = run_identity(config)
-    paths.append(workplace / "none.ckpt")
-    torch.save(checkpoint, paths[-1])
+    store("none", "position=none", "seed=2")
 
     monkeypatch.setenv("COLUMNS", "80")
-    listed = ",".join(path.name for path in paths)
     arguments = [
-        f"runs=[{listed}]",
+        f"runs=[{','.join(names)}]",
         "metric.position_loss.num_draws=2",
         "metric.position_loss.max_factor=4",
         "split=train",
@@ -336,13 +342,13 @@ def test_runs_that_differ_in_their_seeds_are_one_row(here, workplace, monkeypatc
         for row in csv.DictReader((workplace / "seeds/position_loss.csv").open())
     }
     assert len(rows) == 3 * 8  # two groups and the trigram model; ranges and units
-    pooled = rows["SineSPE", "extrapolated 4x"]
+    pooled = rows["position=sine_spe", "extrapolated 4x"]
     assert (pooled["seeds"], pooled["draws"]) == ("2", "2")
     content = json.loads((workplace / "seeds/position_loss.json").read_text())
     single = [
         next(row for row in run["rows"] if row["part"] == "extrapolated 4x")
         for run in content["runs"]
-        if run["run"] == "SineSPE"
+        if run["run"] == "position=sine_spe"
     ]
     assert [run["seed"] for run in content["runs"]] == [1, 2, 2]
     means = [row["mean"] for row in single]
@@ -351,13 +357,14 @@ def test_runs_that_differ_in_their_seeds_are_one_row(here, workplace, monkeypatc
     assert float(pooled["seed_std"]) == pytest.approx(np.std(means, ddof=1))
     deviation = np.sqrt(np.mean([row["draw_std"] ** 2 for row in single]))
     assert float(pooled["draw_std"]) == pytest.approx(deviation)
-    assert [each["run"] for each in content["curves"]] == ["SineSPE", "NoPosition", "trigram"]
+    groups = ["position=sine_spe", "position=none", "trigram"]
+    assert [each["run"] for each in content["curves"]] == groups
     curves = [run["loss"] for run in content["runs"][:2]]
     np.testing.assert_allclose(content["curves"][0]["loss"], np.mean(curves, 0))
     latex = (workplace / "seeds/position_loss.tex").read_text()
-    assert latex.count("\nSineSPE") == 1
+    assert latex.count("\nposition=sine\\_spe") == 1
     assert f"$\\pm$ {np.std(means, ddof=1):.3f} over seeds" in latex
 
-    twice = [*arguments[1:-1], "out=twice", f"runs=[{paths[0].name},{paths[0].name}]"]
+    twice = [*arguments[1:-1], "out=twice", "runs=[seed 1,seed 1]"]
     refused = here(workplace, "evaluate.py", "metrics=position_loss", *twice)
-    assert_one_line(refused, f"{paths[0].name} is given twice")
+    assert_one_line(refused, "seed 1 is given twice")

@@ -43,7 +43,8 @@ def rows_of(tmp_path, measure, inputs):
 
 def test_pieces_are_compared_with_their_originals(rows_of, capsys):
     five = piece(*((*chord, 40) for chord in (G, C)))
-    found = rows_of(piece(G, C), {"tune_0.mid": piece(C, RISE), "tune_1.mid": five})
+    prompts = [{"file": f"tune_{i}.mid", "prompt": "tune.mid"} for i in range(2)]
+    found = rows_of(piece(G, C), {"tune_0.mid": piece(C, RISE), "tune_1.mid": five}, *prompts)
     assert "left out: tune_1.mid: 5 tracks with notes" in capsys.readouterr().err
     assert {name for *_, name in found} == {"tune_0.mid"}
     assert found["generated", "parallel_fifths", "tune_0.mid"] == 50

@@ -2,90 +2,64 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from omegaconf import OmegaConf
+import pytest
+import yaml
 
-from musicgen.checkpoints import run_identity
 from musicgen.evaluation.runs import name_runs
 
 
-def settings(target: str = "SineSPE", seed: int = 1, lr: float = 0.1, **position: Any):
-    return {
-        "seed": seed,
-        "run_name": f"{target}_{seed}",
-        "loader": {"seed": seed, "cache_dir": f"cache{seed}", "length": 64, "num_workers": seed},
-        "model": {"dim": 8, "position": {"_target_": f"musicgen.position.{target}", **position}},
-        "optimizer": {"lr": lr},
-        "callbacks": {"best": {"dirpath": f"runs/{seed}"}, "redraw_features": {"seed": seed}},
-        "paths": {"output_dir": f"runs/{seed}"},
-    }
+@pytest.fixture
+def names(tmp_path):
+    """`names(["position=rope", "seed=1"], …)`: of runs that were trained with these arguments."""
+
+    def named(*overrides: list[str] | None, files: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+        runs: list[Any] = []
+        for number, given in enumerate(overrides):
+            folder = tmp_path / (files[number] if files else str(number))
+            path, seed = folder, None
+            if given is not None:
+                path = folder if folder.suffix else folder / "checkpoints/best.ckpt"
+                hydra = path.parents[1] / ".hydra"
+                hydra.mkdir(parents=True, exist_ok=True)
+                (hydra / "overrides.yaml").write_text(yaml.dump(given))
+                seed = next((int(x[5:]) for x in given if x.startswith("seed=")), 0)
+            settings = str([x for x in given or () if not x.startswith("seed=")])
+            content = SimpleNamespace(config={"seed": seed}, identity=settings)
+            runs.append(SimpleNamespace(path=Path(path), content=content))
+        return name_runs(runs)
+
+    return named
 
 
-def names(*configs: dict[str, Any], paths: list[str] | None = None):
-    contents: Any = [
-        SimpleNamespace(config=c, model=c["model"], identity=run_identity(c)) for c in configs
+def test_runs_that_differ_in_their_seeds_alone_are_a_group(names):
+    spe, rope = "position=sine_spe", "position=rope"
+    assert names(["data=a", spe, "seed=1"], ["data=a", rope], ["data=a", spe, "seed=2"]) == [
+        (spe, f"{spe}, seed 1"),
+        (rope, rope),
+        (spe, f"{spe}, seed 2"),
     ]
-    return name_runs(paths or [f"outputs/{i}" for i in range(len(configs))], contents)
-
-
-def test_runs_that_differ_in_their_seeds_alone_are_a_group():
-    found = names(settings(seed=1), settings("Sinusoidal"), settings(seed=2))
-    assert found == [
-        ("SineSPE", "SineSPE, seed 1"),
-        ("Sinusoidal", "Sinusoidal"),
-        ("SineSPE", "SineSPE, seed 2"),
-    ]
-    assert names(settings(seed=1), settings(seed=2)) == [
+    assert names(["seed=1", rope], [rope]) == [
         ("model", "model, seed 1"),
-        ("model", "model, seed 2"),
+        ("model", "model, seed 0"),
     ]
-    assert names(settings()) == [("model", "model")]
+    assert names([rope]) == [("model", "model")]
 
 
-def test_groups_are_named_by_what_differs():
-    gates = names(settings(gated=True), settings(gated=False), settings("ConvSPE", gated=True))
-    assert [group for group, _ in gates] == [
-        "SineSPE, gated=True",
-        "SineSPE, gated=False",
-        "ConvSPE",
-    ]
-    rates = names(settings(lr=0.1), settings(lr=0.2, seed=2))
-    assert [group for group, _ in rates] == ["lr=0.1", "lr=0.2"]
-    spans: list[Any] = [settings(), settings()]
-    spans[1]["model"]["span"] = {"_target_": "musicgen.attention.GaussianSpan", "max": 3}
-    assert [group for group, _ in names(*spans)] == ["span=None", "span=GaussianSpan"]
+def test_runs_that_arguments_do_not_tell_apart_are_named_by_their_folders(names):
+    rope = ["position=rope"]
+    assert names(rope, rope, files=("a", "b/c")) == [(x, x) for x in ("a", "b/c")]
+    files = ("a/checkpoints/best.ckpt", "a/checkpoints/last.ckpt")
+    assert names(rope, rope, files=files) == [(x, x) for x in ("best.ckpt", "last.ckpt")]
+    mixed = names(rope, rope, ["position=none"], files=(*files, "b"))
+    assert [name for name, _ in mixed] == ["a/best.ckpt", "a/last.ckpt", "position=none"]
+    assert names([], rope, files=("a", "b")) == [("a", "a"), ("position=rope", "position=rope")]
 
 
-def test_checkpoints_of_one_seed_are_named_by_their_files():
-    paths = ["outputs/a/checkpoints/best.ckpt", "outputs/a/checkpoints/last.ckpt"]
-    assert names(settings(), settings(), paths=paths) == [
-        (f, f) for f in ("best.ckpt", "last.ckpt")
-    ]
-    mixed = names(settings(), settings(), settings("ConvSPE"), paths=[*paths, "outputs/b"])
-    assert mixed == [
-        ("SineSPE, a/best.ckpt", "SineSPE, a/best.ckpt"),
-        ("SineSPE, a/last.ckpt", "SineSPE, a/last.ckpt"),
-        ("ConvSPE", "ConvSPE"),
-    ]
-
-
-def test_seeds_of_the_configuration_are_a_group(config):
-    configs = []
-    for seed in (1, 2):
-        cfg = config("train", f"seed={seed}", "debug=profile")
-        OmegaConf.update(cfg, "paths.output_dir", f"outputs/{seed}")
-        configs.append(OmegaConf.to_container(cfg, resolve=True))
-    assert names(*configs) == [("model", "model, seed 1"), ("model", "model, seed 2")]
-
-
-def test_published_models_are_named_by_their_own_configuration():
-    """Their folders hold neither a configuration of training nor an identity."""
-    loader = {"length": 64}
-    contents: Any = [
-        SimpleNamespace(config={"loader": loader}, model=settings(name)["model"], identity=None)
-        for name in ("SineSPE", "ConvSPE")
-    ]
-    assert name_runs(["a"], contents[:1]) == [("model", "model")]
-    assert name_runs(["a", "b"], contents) == [("SineSPE", "SineSPE"), ("ConvSPE", "ConvSPE")]
+def test_published_models_are_named_by_their_folders(names):
+    assert names(None) == [("model", "model")]
+    assert names(None, None, files=("a", "b")) == [("a", "a"), ("b", "b")]
+    assert names(["position=rope"], None, files=("a", "b")) == [("a", "a"), ("b", "b")]
