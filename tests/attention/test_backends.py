@@ -208,15 +208,6 @@ def test_fla_with_decay_is_not_trained_on_hopper_under_a_broken_triton(gpu, monk
     assert backends.select_backend("auto", gpu, DECAY) is backends.fla
 
 
-def test_rounding_follows_torchs_setting():
-    assert not backends._may_round()
-    torch.set_float32_matmul_precision("high")
-    try:
-        assert backends._may_round()
-    finally:
-        torch.set_float32_matmul_precision("highest")
-
-
 def test_backend_applies_to_training_only(monkeypatch):
     used = []
     monkeypatch.setitem(backends.BACKENDS, "fla", lambda *a: used.append("fla") or chunked(*a))

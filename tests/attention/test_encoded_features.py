@@ -126,31 +126,6 @@ def test_attention_maps_then_encodes_and_adds_the_decays(feature_map, causal):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("name", ["rope", "unitary", "permutation", "permute"])
-def test_random_features_of_encoded_queries_estimate_the_softmax_of_encoded_products(name, causal):
-    length = 40
-    favor = partial(FAVOR, num_features=20_000)
-    encoding = ENCODINGS[name](**SIZES)
-    attention = LinearAttention(
-        encoding.encoded_dim, encoding.logit_scale, HEADS, feature_map=favor, site=Site.QUERY_KEY
-    )
-    q, k, v = torch.randn(3, BATCH, length, HEADS, WIDTH)
-    q, k = 0.6 * q, 0.6 * k
-    code = encoding(torch.arange(length)[None, :, None])[0][0]
-    out, _ = attention(q, k, v, code, AttentionMask(causal))
-    encoded = code.encode(q, k)
-    logits = torch.einsum("bnhe,bmhe->bhnm", *encoded) * WIDTH**-0.5
-    n = torch.arange(length)
-    if causal:
-        logits = logits.masked_fill(n > n[:, None], -torch.inf)
-        if code.log_decay is not None:
-            logits = logits + code.log_decay[:, None, None] * (n[:, None] - n)
-    expected = torch.einsum("bhnm,bmhv->bnhv", logits.softmax(-1), v)
-    assert (out - expected).square().mean() < 1e-3 * v.square().mean()
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("log_features", [False, True])
 def test_normalisers_that_vanish_or_are_negative(log_features):
     """LRPE's normaliser (eq. 38) of two tokens half a turn apart, the first key x times as large."""

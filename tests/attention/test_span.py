@@ -10,7 +10,7 @@ from musicgen.attention import AttentionMask, GaussianSpan, LayerSpan, SoftmaxAt
 from musicgen.attention.softmax.pattern import BLOCK, AttentionPattern
 from musicgen.errors import UserError
 from musicgen.models import Transformer
-from musicgen.position import SIREN, LayerCode, NoPosition, SineSPE, TransformerXL
+from musicgen.position import SIREN, LayerCode, TransformerXL
 from musicgen.random import NoiseKey
 
 NOISE = NoiseKey((1,))
@@ -110,16 +110,9 @@ def compare(span, positions, *, position=None, causal, batch=2, key_mask=None):
         torch.testing.assert_close(ours, theirs, atol=5e-5 * max(1.0, float(size)), rtol=0)
 
 
-def siren(**options) -> SIREN:
-    return SIREN(1, HEADS, WIDTH, HEADS * WIDTH, **options)
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_softmax_attention_is_the_formula_under_both_masks(causal):
-    mask = torch.rand(2, 9) > 0.3
-    mask[:, 0] = True
-    compare(None, indices(9), causal=causal)
-    compare(None, indices(9), causal=causal, key_mask=mask)
+def padding(length: int, *rows: int) -> Tensor:
+    """Return the mask [B, L] of rows of so many tokens."""
+    return torch.arange(length) < torch.tensor(rows)[:, None]
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -131,30 +124,25 @@ def test_span_is_full_attention_under_a_mask(length, mode, causal):
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("window", [(3, 2), (2, 100)])
-def test_span_in_two_dimensions(window, causal):
-    size = (21, 17)
-    span = GaussianSpan(training_length=size)
-    span.sigma.data = torch.tensor([sigma(w, n) for w, n in zip(window, size, strict=True)])
-    span.update_window()
-    assert span.window == window
-    compare(span, raster(*size), causal=causal)
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_span_with_padding_and_without_a_threshold(causal):
-    mask = torch.ones(2, 300).bool()
-    mask[0, 180:] = False
+def test_masks_and_other_positions(causal):
+    mask = torch.rand(2, 9) > 0.3
+    mask[:, 0] = True
+    for some in (None, mask):
+        compare(None, indices(9), causal=causal, key_mask=some)
     for threshold in (0.1, None):
         span = GaussianSpan(training_length=300, threshold=threshold, sigma=sigma(20, 300))
-        compare(span, indices(300), causal=causal, key_mask=mask)
-
-
-def test_span_of_positions_that_are_not_consecutive_and_differ_between_rows():
-    time = torch.randint(0, 3, (2, 200)).cumsum(1)[..., None]
+        compare(span, indices(300), causal=causal, key_mask=padding(300, 180, 300))
+    # Not consecutive, and of other rows.
+    time = torch.randint(0, 3, (2, 200)).cumsum(1) + torch.tensor([[0], [1000]])
     span = GaussianSpan(training_length=200, sigma=sigma(15, 200))
-    compare(span, time, causal=True)
-    compare(span, time + torch.tensor([0, 1000])[:, None, None], causal=False)
+    compare(span, time[..., None], causal=causal)
+    size = (21, 17)
+    for window in ((3, 2), (2, 100)):
+        span = GaussianSpan(training_length=size)
+        span.sigma.data = torch.tensor([sigma(w, n) for w, n in zip(window, size, strict=True)])
+        span.update_window()
+        assert span.window == window
+        compare(span, raster(*size), causal=causal)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -163,8 +151,7 @@ def test_relative_encodings_are_the_four_terms(build, causal):
     position = build(1, HEADS, WIDTH, HEADS * WIDTH)
     for length in (2, 63, 150):
         compare(None, indices(length) + 3, position=position, causal=causal)
-    mask = torch.ones(2, 50).bool()
-    mask[1, 30:] = False
+    mask = padding(50, 50, 30)
     compare(None, indices(50), position=position, causal=causal, key_mask=mask)
     time = torch.randint(0, 3, (2, 150)).cumsum(1)[..., None]
     compare(None, time, position=position, causal=causal)
@@ -182,7 +169,7 @@ def test_relative_encoding_under_a_span(mode, causal):
 @pytest.mark.parametrize("causal", [True, False])
 def test_siren_and_span_in_two_dimensions(causal):
     size = (15, 12)
-    position = siren(training_length=size, coordinates=len(size))
+    position = SIREN(1, HEADS, WIDTH, 8, training_length=size, coordinates=2)
     compare(None, raster(*size), position=position, causal=causal)
     span = GaussianSpan(training_length=size, sigma=0.1)
     compare(span, raster(*size), position=position, causal=causal)
@@ -250,13 +237,10 @@ def test_sigma_of_zero_has_finite_gradients():
     assert span.sigma.grad.isfinite().all()
 
 
-@pytest.mark.parametrize(
-    "position", [NoPosition, SineSPE, TransformerXL, partial(SIREN, training_length=60)]
-)
 @torch.no_grad()
-def test_cache_is_trimmed_to_the_window_and_equals_the_parallel_form(position):
+def test_cache_is_trimmed_to_the_window_and_equals_the_parallel_form():
     span = partial(GaussianSpan, training_length=60, sigma=sigma(10, 60))
-    parts = {"position": position, "attention": SoftmaxAttention, "span": span}
+    parts = {"position": TransformerXL, "attention": SoftmaxAttention, "span": span}
     sizes = {"dim": 8, "num_layers": 2, "num_heads": 2, "ff_dim": 8, "init_std": 0.5}
     model = Transformer(20, **sizes, **parts).eval()
     ids = torch.randint(20, (2, 300))

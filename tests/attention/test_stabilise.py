@@ -59,41 +59,29 @@ def oracle(q, k, v, decay=None, mask=None, causal=True) -> Tensor:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("decay", DECAYS)
-@pytest.mark.parametrize("masked", [False, True])
-def test_outputs_and_gradients_equal_softmax_over_pairs(kind, decay, masked):
-    q, k, v = inputs(kind, 150)
+@pytest.mark.parametrize(
+    ("dtype", "masked"), [(torch.float64, False), (torch.float64, True), (torch.float32, False)]
+)
+def test_outputs_and_gradients_equal_softmax_over_pairs(kind, decay, dtype, masked):
+    tensors, rates = inputs(kind, 150, dtype), decays(decay, 150)
+    tensors += [] if rates is None else [rates.to(dtype, copy=True).requires_grad_()]
+    exact = [x.detach().double().requires_grad_() for x in tensors]
     mask = random_mask(150) if masked else None
     if masked:
         mask[0, :5] = False  # queries without keys
-    rates = decays(decay, 150)
-    wanted = (q, k, v) if rates is None else (q, k, v, rates.clone().requires_grad_())
-    rates = None if rates is None else wanted[3]
-    weights = torch.randn_like(v)
-    options = {"log_features": True, "log_decay": rates, "key_mask": mask}
-    results = []
-    for out in (oracle(q, k, v, rates, mask), causal_linear_attention(q, k, v, **options)[0]):
-        results.append((out, *torch.autograd.grad((out * weights).sum(), wanted)))
-    for expected, found in zip(*results, strict=True):
-        torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("decay", DECAYS)
-def test_single_precision_neither_overflows_nor_vanishes(kind, decay):
-    single = inputs(kind, 150, torch.float32)
-    rates = decays(decay, 150)
-    single += [] if rates is None else [rates.float().requires_grad_()]
-    exact = [x.detach().double().requires_grad_() for x in single]
-    rates = single[3] if single[3:] else None
-    out, _ = causal_linear_attention(*single[:3], log_features=True, log_decay=rates)
-    expected = oracle(*exact)
+    options = {"log_features": True, "log_decay": (*tensors, None)[3], "key_mask": mask}
+    out, _ = causal_linear_attention(*tensors[:3], **options)
+    expected = oracle(*exact[:3], (*exact, None)[3], mask)
     assert expected.abs().mean() > 0.1
-    torch.testing.assert_close(out.double(), expected, atol=1e-3, rtol=0)
-    weights = torch.randn_like(out)
-    found = torch.autograd.grad((out * weights).sum(), single)
+    weights = torch.randn_like(expected)
+    single = dtype == torch.float32
+    bounds = {"atol": 1e-3, "rtol": 0} if single else {"atol": 1e-9, "rtol": 1e-9}
+    torch.testing.assert_close(out.double(), expected, **bounds)
+    found = torch.autograd.grad((out * weights.to(dtype)).sum(), tensors)
     wanted = torch.autograd.grad((expected * weights).sum(), exact)
+    bounds = {"atol": 5e-3, "rtol": 5e-3} if single else bounds
     for x, y in zip(found, wanted, strict=True):
-        torch.testing.assert_close(x.double(), y, atol=5e-3, rtol=5e-3)
+        torch.testing.assert_close(x.double(), y, **bounds)
 
 
 @torch.no_grad()
