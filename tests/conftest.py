@@ -12,6 +12,8 @@ from hydra import compose, initialize_config_dir
 from hypothesis import settings
 from omegaconf import DictConfig, OmegaConf
 
+import musicgen.cli  # noqa: F401 (registers a resolver of conf/)
+
 if "PYTEST_XDIST_WORKER" in os.environ:  # several share the cores
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)

@@ -2,60 +2,27 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 import random
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from hydra.utils import instantiate
 
 from musicgen import load
-from musicgen.checkpoints import (
-    CONTENT_KEY,
-    CheckpointContent,
-    check_targets,
-    read_checkpoint,
-    rebuild,
-)
+from musicgen.checkpoints import CONTENT_KEY, check_targets, read_checkpoint, rebuild
 from musicgen.errors import UserError
-from musicgen.tokenization import REMI
-from tests.checkpoints.small_model import flip_a_bit
+from tests.checkpoints.small_model import FAVOR, MODEL, SPE, as_checkpoint, flip_a_bit, small_model
 
-SPE = {"_target_": "musicgen.position.SineSPE", "_partial_": True, "num_realizations": 4}
-MODEL = {
-    "_target_": "musicgen.models.Transformer",
-    "dim": 8,
-    "num_layers": 1,
-    "num_heads": 2,
-    "ff_dim": 8,
-    "position": SPE,
-    "attention": {
-        "_target_": "musicgen.attention.LinearAttention",
-        "_partial_": True,
-        "feature_map": {"_target_": "musicgen.attention.FAVOR", "_partial_": True},
-    },
-}
 INTERFACE = {"_target_": "musicgen.position.PositionalEncoding", "_partial_": True}
-TOKENIZER = {"_target_": "musicgen.tokenization.REMI", "max_transposition": 2}
 
 
 @pytest.fixture
 def checkpoint():
-    """A small checkpoint as plain data, and its model."""
-    vocabulary = REMI().vocabulary
-    model = instantiate(MODEL, vocab_size=len(vocabulary))
-    content = CheckpointContent(
-        model=MODEL,
-        tokenizer=TOKENIZER,
-        vocabulary=list(vocabulary.tokens),
-        vocabulary_hash=vocabulary.hash,
-        config={"loader": {"length": 16}, "sampling": {"temperature": 0.7}},
-    )
-    weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    return {"state_dict": weights, CONTENT_KEY: asdict(content)}, model
+    """A small checkpoint as plain data."""
+    model = small_model(position=SPE)
+    return as_checkpoint(model.model, model.content)
 
 
 def saved(data, folder: Path) -> Path:
@@ -64,20 +31,18 @@ def saved(data, folder: Path) -> Path:
     return path
 
 
-def test_model_and_tokenizer_are_rebuilt_from_the_file_alone(checkpoint, tmp_path):
-    data, model = checkpoint
-    path = saved(data, tmp_path)
+def test_model_and_tokenizer_are_rebuilt_from_the_file_alone(tmp_path):
+    model = small_model(position=SPE)
+    path = saved(as_checkpoint(model.model, replace(model.content, sampling=None)), tmp_path)
     loaded = load(path)
     ids = torch.randint(300, (1, 9))
-    assert torch.equal(loaded.model(ids), model.eval()(ids))
+    assert torch.equal(loaded.model(ids), model.model(ids))
     (tmp_path / "run/checkpoints").mkdir(parents=True)
     path.rename(tmp_path / "run/checkpoints/last.ckpt")
     assert torch.equal(load(tmp_path / "run").model(ids), loaded.model(ids))
     assert not loaded.model.training
-    assert torch.equal(
-        loaded.model.layers[0].attention.feature_map.omega,
-        model.layers[0].attention.feature_map.omega,
-    )
+    omegas = [m.layers[0].attention.feature_map.omega for m in (loaded.model, model.model)]
+    assert torch.equal(*omegas)
     assert loaded.tokenizer.max_transposition == 2
     assert loaded.training_length == 16
     assert loaded.sampling(top_p=0.5).temperature == 0.7
@@ -123,8 +88,7 @@ def test_pickled_code_is_refused_and_not_run(tmp_path):
 )
 @pytest.mark.parametrize("place", ["model", "position", "feature_map", "tokenizer"])
 def test_foreign_targets_are_refused(checkpoint, tmp_path, target, place):
-    data = copy.deepcopy(checkpoint[0])
-    content = data[CONTENT_KEY]
+    content = checkpoint[CONTENT_KEY]
     at = {
         "model": content["model"],
         "position": content["model"]["position"],
@@ -133,7 +97,7 @@ def test_foreign_targets_are_refused(checkpoint, tmp_path, target, place):
     }[place]
     at["_target_"] = target
     with pytest.raises(UserError, match="not a class of musicgen that belongs there; nothing was"):
-        rebuild(saved(data, tmp_path))
+        rebuild(saved(checkpoint, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -151,8 +115,7 @@ def test_other_ways_to_run_code_are_refused(config):
 
 
 def test_damaged_and_foreign_files_are_reported_by_name(checkpoint, tmp_path):
-    data, _ = checkpoint
-    whole, path = saved(data, tmp_path).read_bytes(), tmp_path / "other.ckpt"
+    whole, path = saved(checkpoint, tmp_path).read_bytes(), tmp_path / "other.ckpt"
     half = whole[: len(whole) // 2]
     for content in (b"hello", b"MThd\0\0\0\6", b"", b"PK\x03\x04 broken zip", half, whole[:-1]):
         path.write_bytes(content)
@@ -176,8 +139,7 @@ def test_damaged_and_foreign_files_are_reported_by_name(checkpoint, tmp_path):
     ids=str,
 )
 def test_odd_contents_are_refused(checkpoint, tmp_path, data, content, message):
-    plain, _ = checkpoint
-    odd = {**plain, CONTENT_KEY: {**plain[CONTENT_KEY], **content}, **data}
+    odd = {**checkpoint, CONTENT_KEY: {**checkpoint[CONTENT_KEY], **content}, **data}
     with pytest.raises(UserError, match=message):
         rebuild(saved(odd, tmp_path))
 
@@ -193,15 +155,13 @@ def test_odd_contents_are_refused(checkpoint, tmp_path, data, content, message):
         {"num_heads": 2**60},
         {"position": {**SPE, "num_realizations": 1_000_000}},
         {"position": {**SPE, "num_sines": 2**40}},
-        {"attention": {**MODEL["attention"], "feature_map": {
-            **MODEL["attention"]["feature_map"], "num_features": 2**40}}},
+        {"attention": {**MODEL["attention"], "feature_map": {**FAVOR, "num_features": 2**40}}},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_sizes_are_compared_before_a_model_takes_memory(checkpoint, tmp_path, monkeypatch, change):
-    data, _ = checkpoint
-    data = {**data, CONTENT_KEY: {**data[CONTENT_KEY], "model": {**MODEL, **change}}}
-    path = saved(data, tmp_path)
+    checkpoint[CONTENT_KEY]["model"] |= change
+    path = saved(checkpoint, tmp_path)
     made = torch.nn.Embedding.__init__
 
     def on_meta(self, *args, **kwargs):
@@ -214,19 +174,17 @@ def test_sizes_are_compared_before_a_model_takes_memory(checkpoint, tmp_path, mo
 
 
 def test_views_of_few_numbers_are_refused(checkpoint, tmp_path):
-    data, _ = checkpoint
     size = 10**6
-    data["state_dict"]["model.inputs.embedding.weight"] = torch.zeros(1).expand(size, size)
-    data[CONTENT_KEY]["model"] = {**MODEL, "dim": size}
-    path = saved(data, tmp_path)
+    checkpoint["state_dict"]["model.inputs.embedding.weight"] = torch.zeros(1).expand(size, size)
+    checkpoint[CONTENT_KEY]["model"]["dim"] = size
+    path = saved(checkpoint, tmp_path)
     assert path.stat().st_size < 1e6
     with pytest.raises(UserError, match="do not fit its configuration"):
         rebuild(path)
 
 
 def test_flipped_bits_are_detected(checkpoint, tmp_path):
-    data, _ = checkpoint
-    path = saved(data, tmp_path)
+    path = saved(checkpoint, tmp_path)
     whole, draw, refused = path.read_bytes(), random.Random(0), 0
     # Anywhere; and in the headers, where no checksum is.
     for within in [None] * 60 + [range(60)] * 60 + [range(len(whole) - 200, len(whole))] * 200:
@@ -239,7 +197,7 @@ def test_flipped_bits_are_detected(checkpoint, tmp_path):
             assert len(str(error).splitlines()) == 1  # noqa: PT017
             refused += 1
         else:  # for example in the padding
-            assert loaded[CONTENT_KEY] == data[CONTENT_KEY]
-            for name, tensor in data["state_dict"].items():
+            assert loaded[CONTENT_KEY] == checkpoint[CONTENT_KEY]
+            for name, tensor in checkpoint["state_dict"].items():
                 assert torch.equal(loaded["state_dict"][name], tensor)
     assert refused > 60

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,15 +13,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import musicgen
-from musicgen.checkpoints import build, find_checkpoint
+from musicgen.checkpoints import find_checkpoint
 from musicgen.checkpoints.card import _LICENCES, model_card
 from musicgen.checkpoints.folders import checksum
 from musicgen.data import corpora
 from musicgen.errors import UserError
 from musicgen.generation.model import MusicModel
-from musicgen.models import Transformer
 from musicgen.run_folders import record_start
-from tests.checkpoints.small_model import flip_a_bit, small_model
+from tests.checkpoints.small_model import SPE, flip_a_bit, small_model
 
 IDS = torch.arange(3, 40)[None]
 
@@ -49,16 +47,7 @@ def test_a_folder_gives_the_same_model(tmp_path, dtype, tolerance):
 
 @pytest.mark.parametrize("num_realizations", [7, None])
 def test_a_model_with_other_realizations_is_stored_with_its_settings(tmp_path, num_realizations):
-    model = small_model()
-    spe = {"_target_": "musicgen.position.SineSPE", "_partial_": True, "num_realizations": 4}
-    settings = {**model.content.model, "position": spe, "copy": {}}
-    content = replace(model.content, model=settings)
-    classes = model.tokenizer.match_classes
-    sizes = {"vocab_size": len(classes), "match_classes": classes}
-    built = build(content.model, Transformer, **sizes)
-    changed = MusicModel(built.eval(), model.tokenizer, content, model.path).with_realizations(
-        num_realizations
-    )
+    changed = small_model(position=SPE, copy={}).with_realizations(num_realizations)
     changed.save_pretrained(tmp_path)
     loaded = musicgen.load(tmp_path)
     assert loaded.model.position.num_realizations == num_realizations

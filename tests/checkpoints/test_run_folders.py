@@ -1,4 +1,4 @@
-"""The newest run is the one that started last."""
+"""The newest run is the one that started last; runs of other seeds have the same identity."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from musicgen import run_folders
-from musicgen.checkpoints import find_checkpoint
+from musicgen.checkpoints import find_checkpoint, run_identity
 from musicgen.errors import UserError
 from musicgen.run_folders import find_run, record_start
 
@@ -63,3 +64,22 @@ def test_auto_is_not_an_older_run_than_the_newest(outputs):
     for name in ("auto", str(newer), str(outputs)):
         with pytest.raises(UserError, match=r"holds no checkpoints/last\.ckpt"):
             find_run(name)
+
+
+SAME = ["seed=2", "paths.data_dir=/elsewhere", "trainer.log_every_n_steps=1", "logger=none"]
+OTHER = [
+    *("model.dim=64", "position=none", "optimizer.lr=0.1", "scheduler.warmup_steps=1"),
+    *("trainer.max_steps=7", "trainer.accumulate_grad_batches=2", "data.num_pieces=7"),
+    *("tokenizer.max_transposition=1", "init=other.ckpt", "callbacks=averaged"),
+    *("callbacks.redraw_features.probability=0.1",),
+]
+
+
+def identity(config, *overrides: str) -> str:
+    cfg = config("train", "paths.output_dir=out", *overrides)
+    return run_identity(OmegaConf.to_container(cfg, resolve=True))
+
+
+@pytest.mark.parametrize("override", SAME + OTHER)
+def test_settings_of_model_data_and_training_count_and_no_others(config, override):
+    assert (identity(config, override) == identity(config)) == (override in SAME)

@@ -8,9 +8,9 @@ import pytest
 import torch
 from hydra.utils import instantiate
 
-from musicgen.checkpoints import CONTENT_KEY, CheckpointContent, load_initial
+from musicgen.checkpoints import CheckpointContent, load_initial
 from musicgen.errors import UserError
-from tests.checkpoints.test_checkpoint import MODEL
+from tests.checkpoints.small_model import MODEL, as_checkpoint
 
 OLD, NEW = ["Bar", "Pitch_60", "Pitch_62"], ["Pitch_62", "Tempo_90", "Bar"]
 
@@ -23,9 +23,7 @@ def checkpoint(tokens: list[str], **options):
     """A checkpoint as plain data."""
     model = instantiate(MODEL, vocab_size=len(tokens) + 1, **options)  # PAD
     torch.nn.init.normal_(model.head.bias)
-    weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    plain = replace(content(tokens), model=MODEL | options).to_plain()
-    return {"state_dict": weights, CONTENT_KEY: plain}
+    return as_checkpoint(model, replace(content(tokens), model=MODEL | options))
 
 
 def test_rows_are_matched_by_name_and_new_ones_stay_initialised():
@@ -42,16 +40,6 @@ def test_rows_are_matched_by_name_and_new_ones_stay_initialised():
             assert torch.equal(tensor, torch.stack([old[2], initial[name][1], old[0], old[3]]))
         else:
             assert torch.equal(tensor, old), name
-
-
-def test_rows_of_a_copy_head_are_those_of_its_tokens():
-    options = {"copy": {"heads": 2, "coordinate": "index"}}
-    saved = checkpoint(OLD, **options)
-    model = instantiate(MODEL, vocab_size=len(NEW) + 1, **options)
-    new = model.copy_head.embedding.weight[1].clone()
-    load_initial(saved, replace(content(NEW), model=MODEL | options), model)
-    old = saved["state_dict"]["model.copy_head.embedding.weight"]
-    assert torch.equal(model.copy_head.embedding.weight, torch.stack([old[2], new, old[0], old[3]]))
 
 
 @pytest.mark.parametrize("before", [{}, {"copy": {"max_lag": 4, "coordinate": "index"}}])
@@ -79,15 +67,23 @@ def test_a_copy_head_that_is_not_wanted_is_left_out():
     assert load_initial(saved, content(OLD), model) == "without its copy head"
 
 
-def test_rows_of_tied_embeddings_serve_both_ends():
-    tied = {"tie_embeddings": True}
-    saved = checkpoint(OLD, **tied)
-    model = instantiate(MODEL, vocab_size=len(NEW) + 1, **tied)
-    new = model.embedding.weight[1].clone()
-    load_initial(saved, replace(content(NEW), model=MODEL | tied), model)
-    assert model.head.weight is model.embedding.weight
-    old = saved["state_dict"]["model.inputs.embedding.weight"]
-    assert torch.equal(model.head.weight, torch.stack([old[2], new, old[0], old[3]]))
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"tie_embeddings": True}, "inputs.embedding.weight"),
+        ({"copy": {"heads": 2, "coordinate": "index"}}, "copy_head.embedding.weight"),
+    ],
+)
+def test_rows_of_other_embeddings_are_those_of_their_tokens(options, name):
+    saved = checkpoint(OLD, **options)
+    model = instantiate(MODEL, vocab_size=len(NEW) + 1, **options)
+    new = model.state_dict()[name][1].clone()
+    load_initial(saved, replace(content(NEW), model=MODEL | options), model)
+    old = saved["state_dict"][f"model.{name}"]
+    expected = torch.stack([old[2], new, old[0], old[3]])
+    assert torch.equal(model.state_dict()[name], expected)
+    if "tie_embeddings" in options:
+        assert model.head.weight is model.embedding.weight
 
 
 def test_the_same_vocabulary_is_loaded_silently():
@@ -99,8 +95,8 @@ def test_the_same_vocabulary_is_loaded_silently():
 
 def test_other_models_and_damaged_weights_are_refused():
     model = instantiate(MODEL, vocab_size=len(NEW) + 1)
-    other = replace(content(NEW), model={**MODEL, "num_layers": 2})
-    with pytest.raises(UserError, match=r"its model has model.num_layers=1 \(not 2\)"):
+    other = replace(content(NEW), model={**MODEL, "num_layers": 3})
+    with pytest.raises(UserError, match=r"its model has model.num_layers=2 \(not 3\)"):
         load_initial(checkpoint(OLD), other, model)
     damaged = checkpoint(OLD)
     damaged["state_dict"]["model.head.weight"] = torch.zeros(2, 8)

@@ -4,79 +4,58 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
-import pytorch_lightning as pl
 from rich.progress import Progress
 
 from musicgen.training import clock
-from musicgen.training.schedules import warmup_cooldown
-from tests.training.conftest import assert_equal, saved
-from tests.training.test_training import rates
+from tests.training.conftest import assert_equal, runner, saved, stop
 
-CLOCK = (
-    "scheduler=warmup_cooldown",
-    "scheduler.warmup_steps=2",
-    "callbacks.clock.every=3",
-    "trainer.max_steps=5",
-)
-
-
-class Stop(pl.Callback):
-    """Interrupt a run before the step that follows a number of steps."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_train_batch_start(self, trainer: pl.Trainer, *args: object) -> None:
-        if trainer.global_step == self.step:
-            raise KeyboardInterrupt
+STEADY = ("scheduler=warmup_cooldown", "scheduler.warmup_steps=2")
+CLOCK = (*STEADY, "callbacks.clock.every=3", "trainer.max_steps=5", f"minutes={11 / 60}")
 
 
 def tick(monkeypatch, times):
     monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: float(next(times))))
 
 
-def test_the_rate_warms_up_stays_and_falls_to_zero():
-    found = rates(warmup_cooldown, 10, warmup_steps=2, max_steps=10, cooldown=0.4)
-    assert found == pytest.approx([1, 2, 2, 2, 2, 2, 2, 1.5, 1, 0.5])
-    assert rates(warmup_cooldown, 2, warmup_steps=0, max_steps=1, cooldown=0.4) == [2, 0]
-
-
-def test_the_clock_decides_the_steps_and_these_decide_the_weights(run, tmp_path, monkeypatch):
-    tick(monkeypatch, count())  # a second a step
-    shown = []
-    updated = Progress.update
+@pytest.fixture(scope="module")
+def whole(config, tmp_path_factory):
+    """The last checkpoint of a run with a second a step, and the totals that its bar showed."""
+    folder, shown, updated = tmp_path_factory.mktemp("clock"), [], Progress.update
 
     def update(self, *args, **given):
         shown.extend([given["total"]] if "total" in given else [])
         updated(self, *args, **given)
 
-    monkeypatch.setattr(Progress, "update", update)
-    run("clock", *CLOCK, f"minutes={11 / 60}")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        tick(monkeypatch, count())
+        monkeypatch.setattr(Progress, "update", update)
+        runner(config, folder)("whole", *CLOCK)
+    return saved(folder / "whole"), shown
+
+
+def test_the_clock_decides_the_steps_and_these_decide_the_weights(run, tmp_path, whole):
+    checkpoint, shown = whole
     # Of 12 steps, the rate stays for 7, which are more than 60% of the seconds; of 9, for 5.
-    assert saved(tmp_path / "clock")["global_step"] == shown[-1] == 9
-    run("again", *CLOCK[:2], "trainer.max_steps=9")
-    assert_equal(saved(tmp_path / "again"), saved(tmp_path / "clock"))
+    assert checkpoint["global_step"] == shown[-1] == 9
+    run("again", *STEADY, "trainer.max_steps=9")
+    assert_equal(saved(tmp_path / "again"), checkpoint)
 
 
 @pytest.mark.parametrize("step", [3, 6])  # before and after the clock decides
-def test_a_resumed_run_has_the_seconds_that_were_left(run, tmp_path, monkeypatch, step):
-    tick(monkeypatch, count())
-    run("whole", *CLOCK, f"minutes={11 / 60}")
-    stop = f"+callbacks.stop={{_target_:{__name__}.Stop,step:{step}}}"
+def test_a_resumed_run_has_the_seconds_that_were_left(run, tmp_path, monkeypatch, whole, step):
     tick(monkeypatch, count())
     with pytest.raises(KeyboardInterrupt):
-        run("run", *CLOCK, f"minutes={11 / 60}", stop)
+        run("run", *CLOCK, stop(step, "interrupt"))
     tick(monkeypatch, count(100))
-    last = tmp_path / "run/checkpoints/last.ckpt"
-    run("run", *CLOCK, f"minutes={11 / 60}", resume=last)
+    run("run", *CLOCK, resume=tmp_path / "run/checkpoints/last.ckpt")
     assert saved(tmp_path / "run")["global_step"] == 9
-    assert_equal(saved(tmp_path / "run"), saved(tmp_path / "whole"))
+    assert_equal(saved(tmp_path / "run"), whole[0])
 
 
 def test_a_machine_that_becomes_slower_stops_in_time(run, tmp_path, monkeypatch):
     tick(monkeypatch, iter([*range(8), 40]))
-    rows = run("clock", *CLOCK, f"minutes={11 / 60}")
+    rows = run("clock", *CLOCK)
     assert saved(tmp_path / "clock")["global_step"] == 8
     assert rows[7]["val/loss"]
-    run("again", *CLOCK[:2], "trainer.max_steps=8", "scheduler.max_steps=9")
+    run("again", *STEADY, "trainer.max_steps=8", "scheduler.max_steps=9")
     assert_equal(saved(tmp_path / "again"), saved(tmp_path / "clock"))

@@ -1,83 +1,124 @@
-"""The experiments have the published settings, and these reach what they set."""
+"""Experiments in conf/ have the published sizes, name themselves in their commands, and train."""
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
+import re
+from itertools import product
 
 import pytest
 from hydra.utils import instantiate
 
-from benchmarks.pretrained import MAX_MEGABYTES, MODELS
-from musicgen.cli.build import build_data
-from musicgen.models.transformer import parameter_count
+from musicgen.models import parameter_count
+from musicgen.package_data import CONF
+from tests.data.non_music.samples import SAMPLES
+from tests.training.conftest import runner
 
 
-def experiments(name):
-    paths = sorted((Path(__file__).parents[2] / "conf/experiment" / name).glob("*.yaml"))
-    return [p for p in paths if not p.stem.endswith("_base") and not p.stem.startswith("lra_")]
+def experiments(*folders: str) -> list[str]:
+    """Return the names of experiments in folders of conf/experiment, without what they share."""
+    paths = sorted(path for name in folders for path in (CONF / "experiment" / name).glob("*.yaml"))
+    return [f"{p.parent.name}/{p.stem}" for p in paths if not p.stem.endswith("_base")]
 
 
-@pytest.mark.parametrize("path", experiments("spe2021"), ids=lambda path: path.stem)
-def test_experiments_have_the_published_sizes(config, tmp_path, path):
+MUSIC = [name for name in experiments("spe2021") if "/lra_" not in name]
+
+
+@pytest.mark.parametrize("name", experiments("spe2021", "bench", "lrpe2023", "alfons2022"))
+def test_commands_name_the_experiment(name):
+    lines = (CONF / f"experiment/{name}.yaml").read_text().splitlines()
+    assert lines[1].startswith(f"# python train.py experiment={name}")
+
+
+@pytest.mark.parametrize("name", MUSIC)
+def test_models_of_spe_have_the_published_parts(config, name):
     """Liutkus et al. 2021, §3 and supplement C; their code."""
-    groove, ape = path.stem.startswith("groove"), path.stem == "pop_piano_ape"
-    command = path.read_text().splitlines()[1].removeprefix("# python train.py ").split()
-    choices = [w for w in command if w.startswith(("experiment=", "data="))]
-    assert command[: len(choices)] == choices
-    assert choices[0] == f"experiment=spe2021/{path.stem}"
-    cfg = config("train", *choices, "trainer=gpu", f"data.root={tmp_path}")
-    epochs, pieces, batch = (24, 5522, 10) if groove else (160 if ape else 140, 1572, 4)
-    assert cfg.trainer.max_steps == epochs * math.ceil(pieces / batch)
-    tokenizer = instantiate(cfg.tokenizer, _convert_="all")
-    num_tokens = 794 if groove else 360
-    assert len(tokenizer.vocabulary.tokens) == num_tokens
-    data = build_data(cfg, tokenizer)
-    assert (data.length, data.batch_size) == (512 if groove else 2048, batch)
-    assert data.skip_beginning == (0.25 if groove else 0)
-    # In the model, at a width that is quick to build.
+    cfg = config("train", f"experiment={name}")
+    num_tokens = len(instantiate(cfg.tokenizer, _convert_="all").vocabulary.tokens)
+    assert num_tokens == (794 if "groove" in name else 360)
+    # At a width that is quick to build.
     model = instantiate(cfg.model, vocab_size=num_tokens + 1, dim=32, ff_dim=8, num_layers=1)
-    (layer,) = model.layers
-    assert (model.dropout.p, layer.dropout.p) == (0.1, 0.0 if ape else 0.1)
-    if "spe" in path.stem:
-        assert (model.position.gate is None) == ("ungated" in path.stem)
+    dropout = model.dropout.p, model.layers[0].dropout.p
+    assert dropout == (0.1, 0.0 if name.endswith("pop_piano_ape") else 0.1)
+    if "_spe" in name:
+        assert (model.position.gate is None) == ("ungated" in name)
         assert model.position.num_realizations == 64
 
 
-@pytest.mark.parametrize("path", experiments("bench"), ids=lambda path: path.stem)
-def test_models_of_the_jsb_chorales_are_small_and_read_whole_pieces(config, tmp_path, path):
-    command = path.read_text().splitlines()[1].removeprefix("# python train.py ").split()
-    assert command[0] == f"experiment=bench/{path.stem}"
-    frames = [[60, 60, 55, 48]] * 640  # the longest chorale
-    content = {"train": [frames, frames[:50]], "valid": [frames]}
-    root = tmp_path / "Jsb16thSeparated.json"
-    root.write_text(json.dumps(content))
-    cfg = config("train", command[0], f"data.root={root}", f"paths.data_dir={tmp_path}")
-    tokenizer = instantiate(cfg.tokenizer, _convert_="all")
-    model = instantiate(cfg.model, vocab_size=len(tokenizer.vocabulary))
-    assert parameter_count(model) <= 4_000_000
-    data = build_data(cfg, tokenizer)
-    (batch,) = data.val_dataloader()
-    assert batch.tokens.shape == (1, 1 + 4 * 640)
-    assert batch.targets[0, -1] == tokenizer.vocabulary.id("EOS")
-    assert cfg.model.cycles == [4, 16, 64]
+# Of experiments that are not music: the made sample, and methods of the paper, some on each task.
+NOT_MUSIC = {
+    "lrpe2023/wikitext103": ("language_modeling", "sinusoidal"),
+    "lrpe2023/bidirectional": ("masked_language_modeling", "sine_spe"),
+    "lrpe2023/lra_text": ("text", "lrpe_permutation"),
+    "lrpe2023/lra_listops": ("listops", "lrpe_orthogonal model.position.mixed=true"),
+    "lrpe2023/lra_retrieval": ("retrieval", "lrpe_unitary model.position.angles=linear"),
+    "lrpe2023/lra_pathfinder": ("pathfinder", "lrpe_orthogonal model.position.basis=identity"),
+    "lrpe2023/lra_image": ("image", "rope"),
+    "alfons2022/cifar10_1d": ("cifar10_1d", "transformer_xl"),
+    "alfons2022/cifar10_2d": (
+        "cifar10_2d",
+        "siren span=gaussian model.span.training_length=[32,32] model.span.threshold=null",
+    ),
+}
 
 
-def test_the_protocol_of_groove_continuations(config):
-    cfg = config("generate", "protocol=spe2021_groove")
-    assert (cfg.prompt, cfg.prompt_bars, cfg.bars) == ("test", 2, None)
-    assert (
-        cfg.length_factor * config("train", "experiment=spe2021/groove_ape").loader.length == 1024
-    )
+def test_every_experiment_is_listed():
+    assert sorted(NOT_MUSIC) == sorted(experiments("lrpe2023", "alfons2022"))
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_shipped_models_are_small_and_compose_their_data(config, name):
-    cfg = config("train", f"experiment=pretrained/{name.replace('-', '_')}")
-    tokenizer = instantiate(cfg.tokenizer, _convert_="all")
-    model = instantiate(cfg.model, vocab_size=len(tokenizer.vocabulary))
-    assert 2 * parameter_count(model) / 1e6 < MAX_MEGABYTES  # two bytes a weight
-    assert cfg.data._target_.endswith("ComposedCorpus")
-    assert cfg.data.kind == MODELS[name]
-    assert tokenizer.name == {"pop": "remi", "groove": "groove2groove"}[cfg.data.kind]
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if "cifar10" in n else ()) for n in NOT_MUSIC],
+)
+def test_experiments_train_on_made_samples(config, tmp_path, name):
+    task, method = NOT_MUSIC[name]
+    overrides = [f"experiment={name}", *f"position={method}".split(), "model.num_layers=1"]
+    overrides += ["model.ff_dim=16", "loader.batch_size=2", "trainer.max_steps=1", "test=true"]
+    overrides += ["trainer.val_check_interval=1", "+trainer.limit_val_batches=1"]
+    overrides += ["+trainer.limit_test_batches=1", "trainer.log_every_n_steps=1"]
+    if task == "listops":
+        overrides += ["data.num_train=40", "data.num_val=8", "data.num_test=8"]
+        overrides += ["data.min_length=16", "loader.length=40"]
+    else:
+        overrides.append(f"data.root={SAMPLES[task](tmp_path / 'sample')}")
+    if "modeling" in task:
+        overrides += ["loader.length=8", "model.dim=32", "model.num_heads=4"]
+    if task in ("image", "cifar10_1d", "cifar10_2d"):
+        overrides.append("data.num_val=4")
+    if task in ("text", "retrieval"):
+        overrides.append("loader.length=40")
+    rows = runner(config, tmp_path, base=())("run", *overrides)
+    metrics = {key: float(value) for row in rows.values() for key, value in row.items()}
+    assert math.isfinite(metrics["train/loss"])
+    for stage in ("val", "test"):
+        if "modeling" in task:
+            perplexity = math.exp(metrics[f"{stage}/loss"])
+            assert metrics[f"{stage}/perplexity"] == pytest.approx(perplexity, rel=1e-5)
+        else:
+            assert 0 <= metrics[f"{stage}/accuracy"] <= 1
+    assert not any("note" in name for name in metrics)
+
+
+# Liutkus et al. 2021, supplement, table 3: APE, sineSPE, convSPE.
+PARAMETERS = {
+    "listops": (19_982_858, 20_078_090, 20_117_002),
+    "text": (3_486_722, 3_518_466, 3_553_282),
+    "retrieval": (1_087_618, 1_103_490, 1_120_898),
+    "image": (248_458, 119_242, 133_706),
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameter_counts_of_the_long_range_arena(config, name):
+    text = (CONF / f"experiment/spe2021/lra_{name}.yaml").read_text(encoding="utf-8")
+    (first,) = re.findall(r"^# python train\.py (.*) METHOD KERNEL$", text, re.M)
+    methods = re.findall(r"^#   (position=.*)$", text, re.M)
+    kernels = re.findall(r"^#   (attention=.*)$", text, re.M)
+    assert (len(methods), len(kernels)) == (3, 2)
+    for (method, expected), kernel in product(zip(methods, PARAMETERS[name], strict=True), kernels):
+        cfg = config("train", *first.split(), *method.split(), *kernel.split())
+        corpus = instantiate(cfg.data)
+        model = instantiate(cfg.model, vocab_size=corpus.vocab_size, num_outputs=corpus.num_outputs)
+        assert parameter_count(model) == expected, (method, kernel)
+        if model.position.max_length is not None:
+            assert model.position.max_length == cfg.loader.length + 1

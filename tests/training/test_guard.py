@@ -34,10 +34,9 @@ def poison(monkeypatch):
     return poison
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_step_is_skipped(run, tmp_path, poison, capsys, value):
+def test_a_step_is_skipped(run, tmp_path, poison, capsys):
     run("before", *CALM, "trainer.max_steps=2", "trainer.accumulate_grad_batches=2")
-    poison(value, [5])
+    poison(math.inf, [5])
     settings = (*CALM, "trainer.accumulate_grad_batches=2", "callbacks.guard.limit=2")
     rows = run("run", *settings, "trainer.max_steps=3")
     last = saved(tmp_path / "run")
@@ -73,7 +72,7 @@ class Overflow(pl.Callback):
             pl_module.model.head.weight.data[0, 0] = math.inf
 
 
-@pytest.mark.parametrize("every", [1, 2, 3])
+@pytest.mark.parametrize("every", [1, 3])
 def test_weights_that_are_not_finite_are_never_saved(run, tmp_path, every):
     settings = (*CALM, "trainer.val_check_interval=2", f"callbacks.last.every={every}")
     overflow = f"+callbacks.overflow={{_target_:{__name__}.Overflow}}"

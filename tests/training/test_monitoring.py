@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from musicgen.midi import read
+from musicgen.training.monitoring.cost import LogCost
 from tests.training.conftest import assert_equal, saved
 
 SAMPLES = ("callbacks.samples.every=1", "callbacks.samples.bars=2")
@@ -22,6 +26,29 @@ def test_gates_and_decays_are_logged_as_they_are_learned(run, tmp_path):
         assert float(rows[5][f"decay/layer{layer}"]) == pytest.approx(float(rates.mean()), rel=1e-5)
         assert rows[0][f"gate/layer{layer}"] != rows[5][f"gate/layer{layer}"]
     assert not any("gate" in key for key in run("none", *STEPS, "position=none")[5])
+
+
+def test_costs_count_steps_and_earlier_sessions():
+    callback, logged = LogCost(every=2), {}
+    module = SimpleNamespace(device=torch.device("cpu"))
+    module.log = lambda name, value, **_: logged.setdefault(name, []).append(value)
+    batch = SimpleNamespace(tokens=torch.zeros(2, 8))
+    for micro_batch in range(16):  # four per step
+        trainer = SimpleNamespace(global_step=(micro_batch + 1) // 4, world_size=3)
+        callback.on_train_batch_start(trainer, module, batch, micro_batch)
+        callback.on_train_batch_end(trainer, module, None, batch, micro_batch)
+    assert [len(values) for values in logged.values()] == [2] * 3  # after steps 2 and 4
+    assert logged["train/tokens"] == [384, 768]
+    resumed = LogCost(every=1)
+    resumed.load_state_dict(callback.state_dict() | {"seconds": 3600, "cpu_seconds": 7200})
+    resumed.on_train_start(trainer, module)
+    resumed.on_train_batch_start()
+    resumed.on_train_batch_end(trainer, module, None, batch, 0)
+    assert resumed.state_dict()["tokens"] == 768 + 48
+    resumed.on_validation_epoch_end(trainer, module)
+    assert 1 < logged["train/hours"][0] < 1.1
+    assert 2 < logged["train/cpu_hours"][0] < 2.1
+    assert 0.1 < logged["train/gigabytes"][0] < 100
 
 
 def test_samples_are_written_and_change_nothing(run, tmp_path):
@@ -93,12 +120,3 @@ def test_wandb_offline_keeps_its_run_on_resume(run, tmp_path, monkeypatch):
         assert name in content
     images = list((tmp_path / "run/wandb").glob("offline-run-*/files/media/images/*.png"))
     assert len(images) == 3  # the resumed run begins with the validation of step 3
-
-
-def test_a_profile_shows_where_a_step_spends_its_time(run, tmp_path):
-    run("run", "debug=profile", "trainer.max_steps=5", "trainer.val_check_interval=5")
-    table = (tmp_path / "run/fit-profile.txt").read_text()
-    assert "run_training_batch" in table
-    assert "aten::" in table
-    (trace,) = (tmp_path / "run").glob("*.pt.trace.json")
-    assert "aten::addmm" in trace.read_text()

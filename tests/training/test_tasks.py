@@ -13,40 +13,25 @@ from musicgen import load
 from musicgen.attention import SoftmaxAttention
 from musicgen.batches import IGNORED, Batch
 from musicgen.errors import ParameterError, UserError
-from musicgen.models import ClassificationHead, Transformer
+from musicgen.models import ClassificationHead
 from musicgen.position import RoPE
 from musicgen.random import NoiseKey
 from musicgen.training.module import TrainingModule
 from musicgen.training.tasks import Classification, LanguageModeling, MaskedLanguageModeling
-from tests.training.conftest import runner, saved
+from tests.training.conftest import runner, saved, small_transformer
 
 TINY = (
-    "model.dim=16",
-    "model.num_layers=1",
-    "model.num_heads=2",
-    "model.ff_dim=16",
-    "loader.batch_size=2",
-    "trainer.max_steps=3",
-    "trainer.val_check_interval=2",
-    "trainer.log_every_n_steps=1",
-    "+trainer.limit_val_batches=2",
-    "+trainer.limit_test_batches=2",
+    *("model.dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
+    *("loader.batch_size=2", "trainer.max_steps=3", "trainer.val_check_interval=2"),
+    *("trainer.log_every_n_steps=1", "+trainer.limit_val_batches=2"),
 )
 LISTOPS = ("task=listops", "data.num_train=40", "data.num_val=8", "data.num_test=8")
 
 
 @pytest.fixture
 def run(config, tmp_path):
-    """Train in a folder `name`; return what metrics.csv holds, by name."""
-
-    def run(name, *overrides, base=TINY, resume=None):
-        columns = {}
-        for row in runner(config, tmp_path, base)(name, *overrides, resume=resume).values():
-            for key, value in row.items():
-                columns.setdefault(key, []).append(float(value))
-        return columns
-
-    return run
+    """Train in a folder `name` of the test's own; return the metrics by step."""
+    return runner(config, tmp_path, TINY)
 
 
 def test_listops_resumes_and_generates_no_music(run, tmp_path):
@@ -54,20 +39,9 @@ def test_listops_resumes_and_generates_no_music(run, tmp_path):
     whole = run("whole", *settings, "trainer.max_steps=4")
     run("part", *settings, "trainer.max_steps=2")
     rest = run("part", *settings, "trainer.max_steps=4", resume=last)
-    assert rest["train/loss"][-1] == pytest.approx(whole["train/loss"][-1], rel=1e-5)
+    assert rest[3]["train/loss"] == whole[3]["train/loss"]
     with pytest.raises(UserError, match="a model of ListOps, not of music"):
         load(tmp_path / "whole/checkpoints/last.ckpt")
-
-
-def test_listops_learns(run):
-    metrics = run(
-        "run",
-        *("task=listops", "data.num_train=200", "loader.length=12", "data.min_length=5"),
-        *("data.num_val=50", "data.num_test=50", "loader.batch_size=50", "model.dim=32"),
-        *("position=rope", "attention=softmax", "optimizer.lr=0.01", "trainer.max_steps=60"),
-        *("scheduler.warmup_steps=5", "trainer.val_check_interval=60"),
-    )
-    assert sum(metrics["train/loss"][:5]) / 5 > sum(metrics["train/loss"][-5:]) / 5 + 0.3
 
 
 def test_batch_norm_counts_the_batches_of_training_alone(run, tmp_path):
@@ -97,21 +71,9 @@ def test_wrong_combinations_are_refused(run, overrides, message):
         run("run", *overrides)
 
 
-def model(*, causal, head=None, num_outputs=None):
-    return Transformer(
-        vocab_size=12,
-        dim=8,
-        num_layers=1,
-        num_heads=2,
-        ff_dim=8,
-        dropout=0.0,
-        causal=causal,
-        init_std=0.3,
-        position=partial(RoPE),
-        attention=partial(SoftmaxAttention),
-        head=head,
-        num_outputs=num_outputs,
-    )
+model = partial(
+    small_transformer, 12, position=RoPE, attention=SoftmaxAttention, num_layers=1, init_std=0.3
+)
 
 
 def test_masking():
@@ -139,7 +101,7 @@ def test_masking():
 
 @torch.no_grad()
 def test_accuracy_counts_correct_classes():
-    classifier = model(causal=False, head=partial(ClassificationHead), num_outputs=4)
+    classifier = model(causal=False, head=ClassificationHead, num_outputs=4)
     tokens = torch.randint(12, (6, 5))
     batch = Batch(tokens, torch.tensor([0, 1, 2, 3, 0, 1]), torch.arange(5)[None, :, None])
     losses, sums = Classification().evaluate(classifier, batch, None)

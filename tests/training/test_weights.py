@@ -23,23 +23,14 @@ from torch.nn import functional as F
 from musicgen.attention import ELU, FAVOR, LinearAttention, ReLU, SoftmaxAttention
 from musicgen.checkpoints import CheckpointContent
 from musicgen.midi import Score, Track, notes_from, write
-from musicgen.models import Transformer
-from musicgen.position import (
-    ALiBi,
-    Learnable,
-    NoPosition,
-    PermuteFormer,
-    RoPE,
-    SineSPE,
-    Sinusoidal,
-    TransformerXL,
-)
+from musicgen.position import Learnable, NoPosition, RoPE, SineSPE, TransformerXL
 from musicgen.tokenization import REMI
 from musicgen.training import tasks
 from musicgen.training.guard import GuardSteps
 from musicgen.training.module import TrainingModule
 from musicgen.training.tasks import LanguageModeling
 from tests.data.builders import MidiFolder, MusicDataModule
+from tests.training.conftest import small_transformer
 
 ROOT = Path(__file__).parents[2]
 STEPS, CLIP = 12, 0.5
@@ -47,11 +38,8 @@ QUIET: dict[str, Any] = {"logger": False, "enable_checkpointing": False}
 QUIET |= {"enable_progress_bar": False, "enable_model_summary": False}
 POSITIONS = {  # without noise, which differs between processes
     "none": (NoPosition, ELU),
-    "sinusoidal": (Sinusoidal, ReLU),
-    "learnable": (partial(Learnable, max_length=64), ELU),
+    "learnable": (partial(Learnable, max_length=64), ReLU),
     "rope": (RoPE, ELU),
-    "permute": (PermuteFormer, ReLU),
-    "alibi": (ALiBi, None),
     "transformer_xl": (TransformerXL, None),
 }
 
@@ -68,16 +56,9 @@ def write_corpus(folder: Path) -> None:
 def build(position=NoPosition, feature_map=ELU) -> TrainingModule:
     torch.manual_seed(0)
     attention: Any = partial(LinearAttention, feature_map=feature_map)
-    model = Transformer(
-        len(REMI().vocabulary),
-        dim=16,
-        num_layers=2,
-        num_heads=2,
-        ff_dim=16,
-        dropout=0.0,
-        position=position,
-        attention=SoftmaxAttention if feature_map is None else attention,
-    )
+    if feature_map is None:
+        attention = SoftmaxAttention
+    model = small_transformer(len(REMI().vocabulary), position=position, attention=attention)
     content = CheckpointContent({}, {}, [], "", {})
 
     def optimizer(model):
@@ -87,14 +68,16 @@ def build(position=NoPosition, feature_map=ELU) -> TrainingModule:
     return TrainingModule(model, LanguageModeling(), optimizer, constant, content, seed=0)
 
 
+def datamodule(folder: Path, **settings: Any) -> Any:
+    settings |= {"length": 64, "test_fraction": 0, "num_workers": 0}
+    return MusicDataModule(MidiFolder(folder / "midi"), REMI(), cache_dir=folder / "c", **settings)
+
+
 def fit(folder: Path, batch_size: int, module: TrainingModule | None = None, **kwargs) -> dict:
     """Train for a few steps; return the weights and the losses."""
     module = module or build()
-    corpus = MidiFolder(folder / "midi")
     epoch = 4 * kwargs.get("accumulate_grad_batches", 1)  # of as many steps
-    settings: dict[str, Any] = {"batch_size": batch_size, "batches_per_epoch": epoch}
-    settings |= {"length": 64, "val_fraction": 0.02, "test_fraction": 0, "num_workers": 0}
-    data = MusicDataModule(corpus, REMI(), cache_dir=folder / "cache", **settings)
+    data = datamodule(folder, batch_size=batch_size, batches_per_epoch=epoch, val_fraction=0.02)
     losses: list[float] = []
     norms: list[float] = []
 
@@ -201,13 +184,9 @@ def test_two_processes_train_like_one(folder, one_process, tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_the_validation_loss_is_total_nats_over_total_tokens(folder):
     module = build()
-    corpus = MidiFolder(folder / "midi")
-    options = {"length": 64, "val_fraction": 0.5, "test_fraction": 0}
     losses, per_note, nats, tokens, note_nats, notes = [], [], 0.0, 0, 0.0, 0
     for batch_size in (1, 3, 7, 100):
-        data = MusicDataModule(
-            corpus, REMI(), cache_dir=folder / "c", batch_size=batch_size, **options
-        )
+        data = datamodule(folder, batch_size=batch_size, val_fraction=0.5)
         trainer = pl.Trainer(accelerator="cpu", **QUIET)
         (found,) = trainer.validate(module, datamodule=data, verbose=False)
         losses.append(found["val/loss"])
@@ -227,17 +206,16 @@ def test_the_validation_loss_is_total_nats_over_total_tokens(folder):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_each_validation_batch_has_noise_of_its_own_the_same_every_time(folder, monkeypatch):
+def test_each_batch_has_noise_of_its_own_and_validations_have_the_same(folder, monkeypatch):
     module = build(partial(SineSPE, num_realizations=8), FAVOR)
-    keys = []
-    compute = tasks._logits
-    monkeypatch.setattr(
-        tasks,
-        "_logits",
-        lambda model, batch, noise: keys.append(noise.seed) or compute(model, batch, noise),
-    )
-    options = {"batch_size": 2, "length": 64, "val_fraction": 0.2}
-    data = MusicDataModule(MidiFolder(folder / "midi"), REMI(), cache_dir=folder / "d", **options)
+    keys, compute = [], tasks._logits
+
+    def logits(model, batch, noise, **options):
+        keys.append(noise.seed)
+        return compute(model, batch, noise, **options)
+
+    monkeypatch.setattr(tasks, "_logits", logits)
+    data = datamodule(folder, batch_size=2, val_fraction=0.2)
     trainer = pl.Trainer(accelerator="cpu", **QUIET)
     first, again = (trainer.validate(module, data, verbose=False)[0]["val/loss"] for _ in range(2))
     half = len(keys) // 2
@@ -245,3 +223,7 @@ def test_each_validation_batch_has_noise_of_its_own_the_same_every_time(folder, 
     assert len({*keys}) == half
     assert keys[:half] == keys[half:]
     assert first == again
+    keys.clear()
+    options = {"accelerator": "cpu", "max_steps": 3, "accumulate_grad_batches": 2}
+    pl.Trainer(**options, limit_val_batches=0, num_sanity_val_steps=0, **QUIET).fit(module, data)
+    assert len({*keys}) == len(keys) == 6  # of each step, and of each batch in it
