@@ -46,7 +46,7 @@ def listed(corpus):
     return corpus.pieces() if isinstance(corpus, Corpus) else corpus.split("train", 1024)
 
 
-# Of muspy's, one without and one with a licence; then one of MusicXML files and one of ABC files.
+# Of muspy's, one without and one with a licence; then one of MusicXML files.
 @pytest.mark.parametrize("name", [*FETCHED, "muspy_dataset jsb", "muspy_dataset maestro"])
 @pytest.mark.parametrize("there", ["nothing", "empty folder", "other files"])
 def test_a_missing_corpus_is_one_line_with_its_folder_and_the_cure(tmp_path, name, there):
@@ -66,9 +66,7 @@ def test_a_missing_corpus_is_one_line_with_its_folder_and_the_cure(tmp_path, nam
         assert any(cure in message for cure in cures)
 
 
-@pytest.mark.parametrize(
-    "name", [*FETCHED, "composer", "muspy_dataset wikifonia", "muspy_dataset nmd"]
-)
+@pytest.mark.parametrize("name", [*FETCHED, "composer", "muspy_dataset wikifonia"])
 @pytest.mark.parametrize("download", [False, True])
 def test_other_midi_files_are_refused_and_left_alone(tmp_path, name, download):
     if download and name not in ("pop909", "groove2groove"):

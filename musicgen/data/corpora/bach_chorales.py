@@ -14,12 +14,6 @@ from musicgen.midi import Score
 from musicgen.tokenization.chorale.frames import NUM_VOICES, VOICES, find_voice
 
 
-def read_split() -> dict[str, list[str]]:
-    """Return the names of the files of each split, which `benchmarks/chorale_split.py` wrote."""
-    text = (files("musicgen.data.corpora") / "bach_chorales.json").read_text("utf-8")
-    return {split: names.split() for split, names in json.loads(text).items()}
-
-
 class BachChorales(Music21Corpus):
     """The 407 chorales with one soprano, alto, tenor and bass; instruments are left out.
 
@@ -31,10 +25,12 @@ class BachChorales(Music21Corpus):
         super().__init__("bach")
 
     def pieces(self) -> list[Piece]:
+        # `benchmarks/chorale_split.py` wrote the names of the files of each split.
+        text = (files("musicgen.data.corpora") / "bach_chorales.json").read_text("utf-8")
         return [
             Piece(name := Path(file).stem, self.root / file, name, split)
-            for split, files_of_split in read_split().items()
-            for file in files_of_split
+            for split, names in json.loads(text).items()
+            for file in names.split()
         ]
 
     def read(self, path: Path) -> Score:

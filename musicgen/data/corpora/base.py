@@ -45,18 +45,28 @@ class Corpus(ABC):
 
     A corpus implements `read`, or `read_piece` if a file holds several pieces.
 
+    Args:
+        exclude: names of pieces that `kept` leaves out, or a file with them, one a line.
+
     Attributes:
         in_package: whether a Python package contains it, so that it has no setting `root`.
     """
 
     in_package: ClassVar[bool] = False
 
-    def __init__(self, root: str | Path) -> None:
-        self.root = Path(root).expanduser()
+    def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None = None) -> None:
+        self.root, self.excluded = Path(root).expanduser(), read_names(exclude)
 
     @abstractmethod
     def pieces(self) -> list[Piece]:
         """List the pieces; if the corpus is missing, raise a ValueError that says how to get it."""
+
+    def kept(self, pieces: list[Piece]) -> list[Piece]:
+        """Return the pieces that are not excluded; raise ParameterError if one is unknown."""
+        if unknown := self.excluded - {piece.name for piece in pieces}:
+            some = f", such as {pieces[0].name}" if pieces else ""
+            raise ParameterError("exclude", min(unknown), f"expected the name of a piece{some}")
+        return [piece for piece in pieces if piece.name not in self.excluded]
 
     def read_piece(self, piece: Piece) -> Score:
         """Read a piece; raise a ValueError if it cannot be read."""
@@ -78,25 +88,16 @@ class Corpus(ABC):
         return ""
 
 
-def read_names(exclude: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of pieces to leave out: a list, or those in a file, one a line."""
+def read_names(exclude: str | Sequence[str] | None) -> set[str]:
+    """Return the names in a list, or in a file, one a line."""
     if not isinstance(exclude, str):
-        return tuple(exclude or ())
+        return set(exclude or ())
     path = Path(exclude).expanduser()
     if not path.is_file():
         expected = "expected a file with names of pieces, one a line, or a list of names"
         raise ParameterError("exclude", exclude, expected)
     lines = os.fsdecode(path.read_bytes()).split("\n")
-    return tuple(name for line in lines if (name := line.removesuffix("\r")))
-
-
-def without(pieces: list[Piece], excluded: Sequence[str]) -> list[Piece]:
-    """Return the pieces whose names are not excluded; raise ParameterError if one is unknown."""
-    left_out = set(excluded)
-    if unknown := left_out - {piece.name for piece in pieces}:
-        some = f", such as {pieces[0].name}" if pieces else ""
-        raise ParameterError("exclude", min(unknown), f"expected the name of a piece{some}")
-    return [piece for piece in pieces if piece.name not in left_out]
+    return {name for line in lines if (name := line.removesuffix("\r"))}
 
 
 def evenly_spaced(items: Sequence[T], count: int | None) -> list[T]:

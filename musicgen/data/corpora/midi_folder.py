@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece, read_names, without
+from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece
 from musicgen.errors import ParameterError
 from musicgen.midi import Score, midi_below, read
 
@@ -27,8 +27,7 @@ class MidiFolder(Corpus):
     def __init__(
         self, root: str | Path, *, group: str | None, exclude: str | Sequence[str] | None
     ) -> None:
-        super().__init__(root)
-        self.excluded = read_names(exclude)
+        super().__init__(root, exclude=exclude)
         self.group = re.compile(group) if group else None
 
     def pieces(self) -> list[Piece]:
@@ -37,7 +36,7 @@ class MidiFolder(Corpus):
             name = path.relative_to(self.root).as_posix()
             top = name.split("/")[0].lower() if "/" in name else ""
             pieces.append(Piece(name, str(path), self._group_of(name), SPLIT_NAMES.get(top)))
-        return without(pieces, self.excluded)
+        return self.kept(pieces)
 
     def _group_of(self, name: str) -> str:
         if self.group is None:

@@ -12,14 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from musicgen.data.corpora.base import (
-    Corpus,
-    Piece,
-    missing_corpus,
-    pieces_below,
-    read_names,
-    without,
-)
+from musicgen.data.corpora.base import Corpus, Piece, missing_corpus, pieces_below
 from musicgen.midi import Score, find_midi, read
 from musicgen.tokenization.chords.symbols import chord_index
 
@@ -36,8 +29,7 @@ class Pop1K7(Corpus):
     """
 
     def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None) -> None:
-        super().__init__(root)
-        self.excluded = read_names(exclude)
+        super().__init__(root, exclude=exclude)
 
     def pieces(self) -> list[Piece]:
         folder = self.root
@@ -46,7 +38,7 @@ class Pop1K7(Corpus):
         if not folder.is_dir():
             expected = f"the folder {FOLDER} of Pop1K7"
             raise missing_corpus(self.root, expected, f"unpack {SOURCE} here")
-        return without(pieces_below(folder, find_midi(folder)), self.excluded)
+        return self.kept(pieces_below(folder, find_midi(folder)))
 
     def read(self, path: Path) -> Score:
         """Read one song, from the bar in which its first note sounds.

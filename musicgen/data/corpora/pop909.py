@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.data.corpora.base import Corpus, Piece, missing_corpus, read_names, without
+from musicgen.data.corpora.base import Corpus, Piece, missing_corpus
 from musicgen.data.corpora.download import Archive, download_archive
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Marker, Score, TimeSignature, read, sort_notes
@@ -56,8 +56,7 @@ class POP909(Corpus):
     def __init__(
         self, root: str | Path, *, download: bool, exclude: str | Sequence[str] | None
     ) -> None:
-        super().__init__(root)
-        self.excluded = read_names(exclude)
+        super().__init__(root, exclude=exclude)
         self.download = download
 
     def pieces(self) -> list[Piece]:
@@ -68,8 +67,7 @@ class POP909(Corpus):
             expected = f"song folders with NNN.mid, {BEATS_FILE} and {CHORDS_FILE}"
             cure = f"set download=true, or put {SOURCE} here"
             raise missing_corpus(self.root, expected, cure)
-        pieces = [Piece(song.name, song, song.name) for song in songs]
-        return without(pieces, self.excluded)
+        return self.kept([Piece(song.name, song, song.name) for song in songs])
 
     def read(self, path: Path) -> Score:
         """Read one song as a 4/4 score of 480 ticks a beat, from the annotated beats.

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,20 +31,17 @@ class Example(NamedTuple):
     target: int | NDArray[np.int64]
 
 
-class Examples(Protocol):
-    """The examples of one split, in random access."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> Example: ...
-
-
 @dataclass(frozen=True)
-class MappedExamples(Generic[Item]):
-    """One example from each item."""
+class Examples(Generic[Item]):
+    """The examples of one split, in random access: one from each item.
+
+    Attributes:
+        lengths: of the sequences, if batches are to hold similar ones. [num_examples]
+    """
 
     items: Sequence[Item]
     example: Callable[[Item], Example]
+    lengths: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.items)
@@ -71,7 +68,7 @@ class ExampleCorpus(ABC):
     """One line for whom the files are missing."""
 
     @abstractmethod
-    def split(self, name: SplitName, length: int) -> Examples:
+    def split(self, name: SplitName, length: int) -> Examples[Any]:
         """Return the examples of a split; sequences are cut to `length` tokens.
 
         Raises:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
+from musicgen.data.non_music.base import Example, ExampleCorpus, Examples, SplitName
 from musicgen.errors import UserError
 from musicgen.validation import check_choice, check_int
 
@@ -59,7 +59,7 @@ class CIFAR10(ExampleCorpus):
         self.vocab_size = 256 if colours == "grey" else None
         self.input_dim = None if colours == "grey" else 3
 
-    def split(self, name: SplitName, length: int) -> MappedExamples[int]:
+    def split(self, name: SplitName, length: int) -> Examples[int]:
         """Return the images of a split; `length` holds all pixels."""
         self.check_holds_image(length)
         files = ("test_batch",) if name == "test" else _TRAIN_FILES
@@ -77,7 +77,7 @@ class CIFAR10(ExampleCorpus):
                 return Example((np.rint(colours @ _LUMA).astype(np.int64),), int(labels[item]))
             return Example(((colours / 127.5 - 1).astype(np.float32),), int(labels[item]))
 
-        return MappedExamples(items, example)  # type: ignore[arg-type]  # an array of items
+        return Examples(items, example)  # type: ignore[arg-type]  # an array of items
 
 
 @cache

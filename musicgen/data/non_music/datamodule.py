@@ -44,7 +44,7 @@ class ExampleDataModule(StreamDataModule):
         """Read or generate the examples, in one process."""
         self.split("train")
 
-    def split(self, name: SplitName) -> Examples:
+    def split(self, name: SplitName) -> Examples[Any]:
         """Return the examples of a split."""
         return self.corpus.split(name, self.length)
 
@@ -76,7 +76,7 @@ class ShuffledExamples(Dataset):
             them needs little padding.
     """
 
-    def __init__(self, examples: Examples, seed: int, group: int) -> None:
+    def __init__(self, examples: Examples[Any], seed: int, group: int) -> None:
         self.examples, self.seed, self.group = examples, seed, group
         self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
 
@@ -89,7 +89,7 @@ class ShuffledExamples(Dataset):
 
     def _draw(self, rng: np.random.Generator) -> NDArray[np.int64]:
         order = rng.permutation(len(self.examples))
-        lengths = getattr(self.examples, "lengths", None)
+        lengths = self.examples.lengths
         size = _GROUPS * self.group
         if lengths is None or self.group == 1:
             return order

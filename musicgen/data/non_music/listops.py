@@ -9,9 +9,8 @@ from random import Random
 from statistics import median
 
 import numpy as np
-from numpy.typing import NDArray
 
-from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
+from musicgen.data.non_music.base import Example, ExampleCorpus, Examples, SplitName
 from musicgen.errors import ParameterError
 from musicgen.files import write_bytes
 
@@ -56,14 +55,16 @@ class ListOps(ExampleCorpus):
         self.root, self.sizes = Path(root).expanduser(), (num_train, num_val, num_test)
         self.limits, self.corpus_seed = (min_length, max_length, max_depth, max_args), corpus_seed
 
-    def split(self, name: SplitName, length: int) -> Expressions:
+    def split(self, name: SplitName, length: int) -> Examples[tuple[bytes, int]]:
         """Return the expressions of a split; raise ParameterError if `length` is less than one."""
         if length < self.limits[1]:
             expected = f"expected max_length={self.limits[1]} or more: a part has another value"
             raise ParameterError("length", length, expected)
         ends = np.cumsum(self.sizes)
         i = ("train", "val", "test").index(name)
-        return Expressions(self._expressions[ends[i] - self.sizes[i] : ends[i]], _example)
+        expressions = self._expressions[ends[i] - self.sizes[i] : ends[i]]
+        lengths = np.array([len(text) for text, _ in expressions])
+        return Examples(expressions, _example, lengths)
 
     @cached_property
     def _expressions(self) -> list[tuple[bytes, int]]:
@@ -74,15 +75,6 @@ class ListOps(ExampleCorpus):
             made = generate(sum(self.sizes), self.corpus_seed, *self.limits)
             write_bytes(path, b"\0".join(text + bytes([value + 1]) for text, value in made.items()))
         return [(line[:-1], line[-1] - 1) for line in path.read_bytes().split(b"\0")]
-
-
-class Expressions(MappedExamples[tuple[bytes, int]]):
-    """Expressions as examples."""
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each."""
-        return np.array([len(text) for text, _ in self.items])
 
 
 def _example(expression: tuple[bytes, int]) -> Example:

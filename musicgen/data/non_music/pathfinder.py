@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
+from musicgen.data.non_music.base import Example, ExampleCorpus, Examples, SplitName
 from musicgen.errors import ParameterError, UserError
 from musicgen.validation import check_choice
 
@@ -52,12 +52,12 @@ class Pathfinder(ExampleCorpus):
         self.folder = self.root / _FOLDERS[difficulty]
         self.grid = (side, side)
 
-    def split(self, name: SplitName, length: int) -> MappedExamples[tuple[Path, int]]:
+    def split(self, name: SplitName, length: int) -> Examples[tuple[Path, int]]:
         """Return the images of a split; `length` holds all pixels."""
         self.check_holds_image(length)
         order = np.random.default_rng(self.split_seed).permutation(len(self._labelled))
         start, stop = (round(share * len(order)) for share in _SPLITS[name])
-        return MappedExamples([self._labelled[i] for i in order[start:stop]], self._example)
+        return Examples([self._labelled[i] for i in order[start:stop]], self._example)
 
     @cached_property
     def _labelled(self) -> list[tuple[Path, int]]:

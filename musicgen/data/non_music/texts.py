@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
+from musicgen.data.non_music.base import Example, ExampleCorpus, Examples, SplitName
 from musicgen.errors import UserError
 from musicgen.validation import check_float
 
@@ -40,7 +41,7 @@ class IMDb(ExampleCorpus):
         self.root = Path(root).expanduser()
         self.val_fraction, self.split_seed = val_fraction, split_seed
 
-    def split(self, name: SplitName, length: int) -> MappedExamples[tuple[Path, int]]:
+    def split(self, name: SplitName, length: int) -> Examples[tuple[Path, int]]:
         """Return the reviews of a split, the first `length` bytes of each."""
         from_test = name == "test" or (name == "val" and not self.val_fraction)
         files = self._files(self.root / ("test" if from_test else "train"))
@@ -57,7 +58,7 @@ class IMDb(ExampleCorpus):
             path, label = item
             return Example((byte_ids(path.read_bytes()[:length]),), label)
 
-        return MappedExamples(files, example)
+        return Examples(files, example)
 
     def _files(self, folder: Path) -> list[tuple[Path, int]]:
         return [
@@ -89,32 +90,24 @@ class AAN(ExampleCorpus):
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root).expanduser()
 
-    def split(self, name: SplitName, length: int) -> Pairs:
-        """Return the pairs of a split, the first `length` bytes of each text."""
-        return Pairs(self.existing(self.root / self.files[name]), length)
-
-
-class Pairs:
-    """The lines of a file of pairs, read one by one."""
-
-    def __init__(self, path: Path, length: int) -> None:
-        self.path, self.length = path, length
+    def split(self, name: SplitName, length: int) -> Examples[tuple[int, int]]:
+        """Return the pairs of a split, read one by one, the first `length` bytes of each text."""
+        path = self.existing(self.root / self.files[name])
         with path.open("rb") as file:
-            sizes = np.fromiter((len(line) for line in file), np.int64)
-        self._starts: NDArray[np.int64] = np.cumsum(sizes) - sizes
+            starts = [0, *accumulate(len(line) for line in file)]
 
-    def __len__(self) -> int:
-        return len(self._starts)
+        def example(item: tuple[int, int]) -> Example:
+            line, start = item
+            with path.open("rb") as file:
+                file.seek(start)
+                columns = file.readline().rstrip(b"\r\n").split(b"\t", _COLUMNS - 1)
+            if len(columns) != _COLUMNS or columns[0] not in (b"0", b"1", b"0.0", b"1.0"):
+                expected = "expected label (0 or 1), two ids and two texts, separated by tabs"
+                raise UserError(f"{path}, line {line}: {expected}")
+            texts = tuple(byte_ids(text[:length]) for text in columns[3:])
+            return Example(texts, int(float(columns[0])))
 
-    def __getitem__(self, index: int) -> Example:
-        with self.path.open("rb") as file:
-            file.seek(int(self._starts[index]))
-            columns = file.readline().rstrip(b"\r\n").split(b"\t", _COLUMNS - 1)
-        if len(columns) != _COLUMNS or columns[0] not in (b"0", b"1", b"0.0", b"1.0"):
-            expected = "expected label (0 or 1), two ids and two texts, separated by tabs"
-            raise UserError(f"{self.path}, line {index + 1}: {expected}")
-        texts = tuple(byte_ids(text[: self.length]) for text in columns[3:])
-        return Example(texts, int(float(columns[0])))
+        return Examples([*enumerate(starts[:-1], 1)], example)
 
 
 def byte_ids(text: bytes) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.console import log
-from musicgen.data.non_music.base import Example, ExampleCorpus, MappedExamples, SplitName
+from musicgen.data.non_music.base import Example, ExampleCorpus, Examples, SplitName
 from musicgen.errors import UserError
 from musicgen.files import atomic_path, write_text
 
@@ -65,7 +65,7 @@ class WikiText(ExampleCorpus):
     def num_outputs(self) -> int:  # type: ignore[override]
         return self.vocab_size
 
-    def split(self, name: SplitName, length: int) -> MappedExamples[int]:
+    def split(self, name: SplitName, length: int) -> Examples[int]:
         """Return windows of `length` words, each with the word that follows as its target."""
         ids = self._ids(name)
         if len(ids) < 2:
@@ -75,7 +75,7 @@ class WikiText(ExampleCorpus):
             window = ids[start : start + length + 1].astype(np.int64)
             return Example((window[:-1],), window[1:])
 
-        return MappedExamples(range(0, len(ids) - 1, length), example)
+        return Examples(range(0, len(ids) - 1, length), example)
 
     def _ids(self, name: SplitName) -> NDArray[np.int32]:
         """Return the ids of a split's words, encoded on first use, without reading the file."""

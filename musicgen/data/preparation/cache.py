@@ -112,14 +112,17 @@ def build_cache(
         why = f"{pieces[0].path}: {first.skipped}" if first else "there is none"
         raise UserError(f"none of {len(pieces)} pieces can be used; the first: {why}")
     (folder / NAMES).write_text(json.dumps([pieces[i].name for i in kept]))
-    originals = _originals(_map(folder / _SKETCHES, np.uint64, -1, SKETCH_SIZE), pieces, kept)
+    # The first piece, by name, of the same music; pieces without another are their own.
+    by_name = sorted(kept, key=lambda i: pieces[i].name)
+    sketches = _map(folder / _SKETCHES, np.uint64, -1, SKETCH_SIZE)
+    originals = dict(zip(by_name, find_duplicates(sketches, by_name), strict=True))
     (folder / _SKETCHES).unlink()
-    grouped = [replace(pieces[i], group=pieces[originals.get(i, i)].group) for i in kept]
+    grouped = [replace(pieces[i], group=pieces[originals[i]].group) for i in kept]
     splits, duplicate_of = [""] * len(pieces), [""] * len(pieces)
     for i, split in zip(kept, split_groups(grouped, fractions), strict=True):
         splits[i], rows["split"][i] = split, SPLITS.index(split)
     for i, original in originals.items():
-        duplicate_of[i] = pieces[original].name
+        duplicate_of[i] = pieces[original].name if original != i else ""
     np.save(folder / INDEX, rows[kept])
     return write_report(folder, records(), splits, duplicate_of)
 
@@ -140,15 +143,6 @@ def _write_arrays(
             yield 0, piece.record.bar_length, piece.record.num_tokens, piece.record.num_bars
 
 
-def _originals(
-    sketches: NDArray[np.uint64], pieces: Sequence[Piece], kept: Sequence[int]
-) -> dict[int, int]:
-    """Return the first piece, by name, of the same music, for each one that is not the first."""
-    by_name = sorted(kept, key=lambda i: pieces[i].name)
-    first_of = find_duplicates(sketches, by_name)
-    return {i: first for i, first in zip(by_name, first_of, strict=True) if i != first}
-
-
 def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> list[str]:
     """Return a split for each piece: its own, or the one given by a hash of its group's name.
 
@@ -156,8 +150,9 @@ def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> lis
     no training piece becomes a held-out one. Only in a corpus so small that a split would be empty
     is a group moved: of three or more groups, each split gets one, unless its fraction is 0.
     """
-    groups = (piece.group for piece in pieces if piece.split is None)
-    shares = np.fromiter((_hash(group) / 2**64 for group in groups), float)
+    groups = (os.fsencode(piece.group) for piece in pieces if piece.split is None)
+    hashes = (hashlib.blake2b(group, digest_size=8).digest() for group in groups)
+    shares = np.fromiter((int.from_bytes(each) / 2**64 for each in hashes), float)
     val, test = fractions
     names = "val", "test", "train"
     splits = np.digitize(shares, (val, val + test))
@@ -170,8 +165,3 @@ def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> lis
                 splits[shares == order[group]] = names.index(split)
     chosen = iter(splits)
     return [piece.split or names[next(chosen)] for piece in pieces]
-
-
-def _hash(name: str) -> int:
-    """Hash a name to 64 bits."""
-    return int.from_bytes(hashlib.blake2b(os.fsencode(name), digest_size=8).digest())

@@ -12,28 +12,17 @@ from musicgen.midi import Score, Track, dumps, notes_from, write
 from musicgen.tokenization import REMI
 from tests.data.builders import MuspyDataset, encoded_corpus
 
-TUNES = b"""% two tunes
-X:1
-T:First
-M:4/4
-L:1/4
-K:C
-CDEF|GABc|
-
-X:2
-T:Second \xe9
-M:4/4
-L:1/4
-K:G
-GABc|d4|
-"""
 NOTES = notes_from([(i * 100, 100, 60 + i, 64) for i in range(8)])
 SONG = Score(100, [Track("Soprano", notes=NOTES)])
 
 
 def test_names_are_those_of_muspy_and_with_a_licence_can_be_downloaded():
     found = {muspy.get_dataset(name) for name in NAMES}
-    assert found == set(muspy.list_datasets()) - {muspy.Music21Dataset}  # data=music21_corpus
+    others = {muspy.Music21Dataset}  # data=music21_corpus
+    # As their readers fail with a music21 of version 10 or newer.
+    others |= {muspy.EssenFolkSongDatabase, muspy.HaydnOp20Dataset}
+    others |= {muspy.NottinghamDatabase}
+    assert found == set(muspy.list_datasets()) - others
     licensed = ["emopia", "lmd", "lmd-aligned", "lmd-matched"]
     licensed += ["maestro", "maestro-v1", "maestro-v2"]
     for name in licensed:
@@ -72,25 +61,6 @@ def test_preparation_end_to_end(tmp_path):
     assert "4.mid,False" in report
     assert "muspy cannot read it" in report
     assert prepare("lmd").folder != cache.folder
-
-
-def test_tunes_of_one_abc_file_are_pieces(tmp_path):
-    (tmp_path / "nmd" / "old").mkdir(parents=True)
-    (tmp_path / "nmd" / "reels.abc").write_bytes(TUNES)
-    (tmp_path / "nmd" / "old" / "reels.abc").write_bytes(b"%\n" + TUNES)
-    corpus = MuspyDataset(name="nmd", root=tmp_path / "nmd")
-    pieces = corpus.pieces()
-    assert [p.name for p in pieces] == [
-        *("old/reels-0001.abc", "old/reels-0002.abc", "reels-0001.abc", "reels-0002.abc")
-    ]
-    first, second = (p.path.read_text(encoding="utf-8") for p in pieces[2:])
-    assert first.startswith("X:1\nT:First")
-    assert first.rstrip().endswith("GABc|")
-    assert second.startswith("X:2\nT:Second")
-    assert second.endswith("GABc|d4|\n")
-    written = pieces[0].path.stat().st_mtime_ns
-    assert corpus.pieces() == pieces
-    assert pieces[0].path.stat().st_mtime_ns == written
 
 
 def test_download(tmp_path, monkeypatch):

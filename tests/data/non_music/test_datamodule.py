@@ -8,7 +8,7 @@ import torch
 
 from musicgen.batches import IGNORED
 from musicgen.data.non_music import AAN, Example, ExampleCorpus
-from musicgen.data.non_music.base import MappedExamples
+from musicgen.data.non_music.base import Examples
 from musicgen.data.non_music.datamodule import ShuffledExamples, collate
 from musicgen.errors import ParameterError
 from tests.data.builders import ExampleDataModule, on_rank
@@ -21,7 +21,7 @@ class Images(ExampleCorpus):
 
     def split(self, name, length):
         numbers = range(20) if name == "train" else range(4)
-        return MappedExamples(numbers, lambda i: Example((np.full(16, i),), i))
+        return Examples(numbers, lambda i: Example((np.full(16, i),), i))
 
 
 def sequence(*ids):
