@@ -164,15 +164,11 @@ def test_relative_encoding_under_a_span(mode, causal):
         position = build(1, HEADS, WIDTH, HEADS * WIDTH)
         span = GaussianSpan(training_length=400, mode=mode, sigma=sigma(30, 400))
         compare(span, indices(400), position=position, causal=causal, batch=1)
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_siren_and_span_in_two_dimensions(causal):
     size = (15, 12)
-    position = SIREN(1, HEADS, WIDTH, 8, training_length=size, coordinates=2)
-    compare(None, raster(*size), position=position, causal=causal)
-    span = GaussianSpan(training_length=size, sigma=0.1)
-    compare(span, raster(*size), position=position, causal=causal)
+    span = GaussianSpan(training_length=size, mode=mode, sigma=0.1)
+    siren = SIREN(1, HEADS, WIDTH, 8, training_length=size, coordinates=2)
+    for both in (None, span):
+        compare(both, raster(*size), position=siren, causal=causal)
     # One in one dimension, the other in two.
     compare(span, raster(*size), position=TransformerXL(1, HEADS, WIDTH, 8), causal=causal)
 

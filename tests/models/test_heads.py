@@ -105,15 +105,6 @@ def test_input_vectors_and_widths_of_attention():
         classifier(attention_dim=7)
 
 
-def test_activation():
-    gelu, relu = classifier(activation="gelu"), classifier()
-    relu.load_state_dict(gelu.state_dict())
-    tokens = random_tokens(1, 4)
-    assert not torch.allclose(gelu(tokens), relu(tokens))
-    x = torch.randn(5)
-    assert torch.allclose(gelu.layers[0].activation(x), x * (1 + torch.erf(x / 2**0.5)) / 2)
-
-
 LENGTHS = torch.tensor([5, 2, 7])
 SEEN = torch.arange(7) < LENGTHS[:, None]
 

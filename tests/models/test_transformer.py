@@ -74,14 +74,16 @@ def test_invalid_sites_name_the_cure(position, attention, message):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_layers_equal_torchs(norm_first):
-    model = small(norm_first=norm_first).train()
+@pytest.mark.parametrize(("norm_first", "activation"), [(False, "relu"), (True, "gelu")])
+def test_layers_equal_torchs(norm_first, activation):
+    model = small(norm_first=norm_first, activation=activation).train()
     for parameter in model.parameters():
         parameter.normal_(std=0.3)
     x = model.embedding(torch.tensor([[1, 5, 3, 8, 8]])) * 12**0.5
     for layer in model.layers:
-        theirs = nn.TransformerEncoderLayer(12, 3, 16, 0.0, batch_first=True, norm_first=norm_first)
+        theirs = nn.TransformerEncoderLayer(
+            12, 3, 16, 0.0, activation, batch_first=True, norm_first=norm_first
+        )
         for to, own in (
             (theirs.self_attn.in_proj_weight, layer.qkv.weight),
             (theirs.self_attn.in_proj_bias, layer.qkv.bias),

@@ -1,18 +1,75 @@
+"""The coordinates that encodings read, encodings of absolute positions, and noise."""
+
 import math
 
 import pytest
 import torch
 
-from musicgen.errors import UserError
-from musicgen.position import Learnable, Sinusoidal
+from musicgen.errors import ParameterError, UserError
+from musicgen.position import (
+    ALiBi,
+    ConvSPE,
+    Learnable,
+    PermutationLRPE,
+    RoPE,
+    SineSPE,
+    Sinusoidal,
+)
 from musicgen.random import NoiseKey
 
-SIZES = {"num_layers": 1, "num_heads": 1, "width": 6, "model_dim": 6}
+SIZES = {"num_layers": 2, "num_heads": 5, "width": 6, "model_dim": 30}
+OF_ONE_HEAD = {"num_layers": 1, "num_heads": 1, "width": 6, "model_dim": 6}
+NOISE = NoiseKey((3,))
+
+
+def test_a_table_of_too_many_lags_is_refused():
+    positions = torch.arange(20)[None, :, None].expand(-1, -1, 3)
+    codes, _ = ALiBi(**SIZES, coordinates=["index", "pitch"])(positions, noise=NOISE)
+    bounds = ((-600, 600), (0, 0), (-600, 600))
+    with pytest.raises(UserError, match=r"table of all lags: 1,442,401 .*Use fewer coordinates"):
+        codes[0].logits.table(bounds)
+    assert codes[0].logits.table(((-600, 600), (0, 0), (-99, 99))).values.shape[1] == 1201 * 199
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "columns", "names"),
+    [
+        ("index", (0,), ("index",)),
+        (["index"], (0,), ("index",)),
+        ("beat", (2,), ("index", "time", "beat")),
+        (2, (0, 1), ("index", "time")),
+        (["chord", "time", "bar"], (2, 1, 3), ("index", "time", "chord", "bar")),
+    ],
+)
+def test_columns_begin_with_index_and_time(coordinates, columns, names):
+    encoding = SineSPE(**SIZES, coordinates=coordinates)
+    assert (encoding.columns, encoding.coordinate_names) == (columns, names)
+    assert encoding.num_columns == len(names)
+
+
+@pytest.mark.parametrize("wrong", [[], ["index", "index"], 0, None])
+def test_invalid_coordinates(wrong):
+    with pytest.raises(ParameterError, match=r"coordinates=.*: expected a name, a list of "):
+        RoPE(**SIZES, coordinates=wrong)
+
+
+def test_encodings_that_cannot_take_several_name_those_that_can():
+    with pytest.raises(ParameterError, match=r"expected index or time .*rope takes several"):
+        PermutationLRPE(**SIZES, coordinates=["index", "beat"])
+    with pytest.raises(ParameterError, match=r"expected index, time .*sine_spe takes any"):
+        ConvSPE(**SIZES, coordinates=["index", "beat"])
+
+
+def test_each_coordinate_has_an_angle():
+    four = ["index", "time", "bar", "beat"]
+    RoPE(**SIZES, coordinates=four[:3])
+    with pytest.raises(ParameterError, match=r"4 coordinates: expected at most 3, .* width 6"):
+        RoPE(**SIZES, coordinates=four)
 
 
 def test_sinusoidal_is_the_papers_formula():
     # Vaswani et al. 2017, §3.5: PE(n, 2i) = sin(n / 10000^(2i/D)), PE(n, 2i + 1) = cos(…).
-    code = Sinusoidal(**SIZES).embed(torch.zeros(1, 2, 6), torch.tensor([[[3], [1000]]]))
+    code = Sinusoidal(**OF_ONE_HEAD).embed(torch.zeros(1, 2, 6), torch.tensor([[[3], [1000]]]))
     for row, n in enumerate((3, 1000)):
         for i in range(3):
             angle = n / 10000 ** (2 * i / 6)
@@ -21,7 +78,7 @@ def test_sinusoidal_is_the_papers_formula():
 
 
 def test_learnable_adds_its_row_and_ends_at_its_length():
-    position = Learnable(**SIZES, max_length=4)
+    position = Learnable(**OF_ONE_HEAD, max_length=4)
     out = position.embed(torch.ones(1, 2, 6), torch.tensor([[[3], [0]]]))
     torch.testing.assert_close(out[0], 1 + position.table[[3, 0]])
     with pytest.raises(

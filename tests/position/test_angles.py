@@ -45,22 +45,13 @@ def of_lrpe(cls):
     return both
 
 
-def of_sine_spe(dims: int):
-    def both(n: Tensor) -> tuple[Tensor, Tensor]:
-        spe = SineSPE(**SIZES, coordinates=dims)
-        a, gain = spe.frequency.double()[0], F.softplus(spe.gain[0].double())
-        f = a.sigmoid()[None] / 2
-        if dims == 2:
-            f = ((a - 6).sigmoid() - (-a - 6).sigmoid()) / 2
-        positions = torch.cat((n, n + 123)[:dims], dim=-1)
-        angle = 2 * math.pi * torch.einsum("lp,phkj->hljk", positions.double(), f)
-        gain, phase = gain.mT[:, None], spe.phase[0].double().mT[:, None]
-        expected = [
-            torch.cat((gain * x.cos(), gain * x.sin()), dim=-2) for x in (angle + phase, angle)
-        ]
-        return torch.cat(spe.sines(0).omega(positions[None])), torch.stack(expected)
-
-    return both
+def of_sine_spe(n: Tensor) -> tuple[Tensor, Tensor]:
+    spe = SineSPE(**SIZES)
+    f, gain = spe.frequency.double()[0].sigmoid() / 2, F.softplus(spe.gain[0].double())
+    angle = 2 * math.pi * torch.einsum("lp,hkj->hljk", n.double(), f)
+    gain, phase = gain.mT[:, None], spe.phase[0].double().mT[:, None]
+    expected = [torch.cat((gain * x.cos(), gain * x.sin()), dim=-2) for x in (angle + phase, angle)]
+    return torch.cat(spe.sines(0).omega(n[None])), torch.stack(expected)
 
 
 ENCODINGS = {
@@ -68,8 +59,7 @@ ENCODINGS = {
     "rope": of_rope,
     "lrpe_unitary": of_lrpe(UnitaryLRPE),
     "lrpe_orthogonal": of_lrpe(OrthogonalLRPE),
-    "sine_spe": of_sine_spe(1),
-    "sine_spe in two dimensions": of_sine_spe(2),
+    "sine_spe": of_sine_spe,
 }
 
 

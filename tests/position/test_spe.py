@@ -33,42 +33,37 @@ def products(spe, q, k, layer: int, draws: int = 1) -> torch.Tensor:
     """Return the mean over draws of q̂·k̂, scaled as in attention but for K^-½: [H, L, L]."""
     total = 0.0
     for draw in range(draws):
-        codes, _ = spe(POSITIONS[None], noise=NoiseKey((draw,)))
+        codes, _ = spe(POSITIONS[None, -q.shape[1] :], noise=NoiseKey((draw,)))
         q_hat, k_hat = codes[layer].encode(q, k)
         total = total + torch.einsum("blhe,bmhe->hlm", q_hat, k_hat)
     return total * (spe.logit_scale * spe.width**0.5 / draws)
 
 
-def expected(spe, q, k, layer: int, own: torch.Tensor) -> torch.Tensor:
+def expected(spe, q, k, layer: int, own: torch.Tensor | None) -> torch.Tensor:
     """Return Σ_d q_d k_d P_d(x − y), [H, L, L], with the class token's row and column `own`."""
     kernel = spe.kernel(LAGS.flatten(0, 1), layer=layer).unflatten(-1, LAGS.shape[:2])
-    kernel = torch.cat((own[1][..., 1:, None], kernel), dim=-1)
-    kernel = torch.cat((own[0][..., None, :], kernel), dim=-2)  # [H, K, L, L]
+    if own is not None:
+        kernel = torch.cat((own[1][..., 1:, None], kernel), dim=-1)
+        kernel = torch.cat((own[0][..., None, :], kernel), dim=-2)  # [H, K, L, L]
     return torch.einsum("lhd,mhd,hdlm->hlm", q[0], k[0], kernel)
 
 
-def own_products(spe, layer: int) -> torch.Tensor:
+def own_products(spe, layer: int) -> torch.Tensor | None:
     """Return the expected kernel between the class token and all tokens: [2, H, K, L]."""
+    if not spe.class_token:
+        return None
     if spe.gate is not None:
         return spe.gate[layer].sigmoid()[None, :, :, None].expand(2, -1, -1, len(POSITIONS))
     code = layer % spe.num_codes
     kernels = []
     for side in ("k", "q"):  # the class token's queries meet keys, and its keys queries
-        if isinstance(spe, ConvSPE):
-            w, taps = spe.class_code[code], getattr(spe, f"filter_{side}")[code]
-            other = torch.zeros(2, 3, len(POSITIONS))
-            for n, (row, column) in enumerate(POSITIONS[1:].tolist()):
-                shared = w[..., row:, column:] * taps[..., : 4 - row, : 4 - column]
-                other[..., n + 1] = shared.sum((-1, -2))
-            itself = w.square().sum((-1, -2))
-        else:
-            f, phase, gain = spe.sines(code)[:3]
-            w = spe.class_code[code].mT  # [H, K, 2K']
-            angle = 2 * math.pi * torch.einsum("phkj,lp->lhkj", f.float(), POSITIONS.float())
-            angle = angle + phase if side == "q" else angle
-            omega = torch.cat((gain * angle.cos(), gain * angle.sin()), dim=-1)
-            other = (omega * w).sum(-1).permute(1, 2, 0) / w.shape[-1]
-            itself = w.square().sum(-1) / w.shape[-1]
+        f, phase, gain = spe.sines(code)[:3]
+        w = spe.class_code[code].mT  # [H, K, 2K']
+        angle = 2 * math.pi * torch.einsum("phkj,lp->lhkj", f.float(), POSITIONS.float())
+        angle = angle + phase if side == "q" else angle
+        omega = torch.cat((gain * angle.cos(), gain * angle.sin()), dim=-1)
+        other = (omega * w).sum(-1).permute(1, 2, 0) / w.shape[-1]
+        itself = w.square().sum(-1) / w.shape[-1]
         kernels.append(torch.cat((itself[..., None], other[..., 1:]), dim=-1))
     return torch.stack(kernels)
 
@@ -90,8 +85,9 @@ def test_products_of_the_exact_limit_equal_the_kernel(gated, shared):
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("build", [sine, conv])
 def test_mean_over_draws_approaches_the_kernel(build, gated):
-    spe = build(num_realizations=512, gated=gated, class_token=True)
-    q, k = torch.randn(2, 1, len(POSITIONS), 2, 3)
+    class_token = gated or build is sine
+    spe = build(num_realizations=512, gated=gated, class_token=class_token)
+    q, k = torch.randn(2, 1, 20 + class_token, 2, 3)
     right = expected(spe, q, k, 1, own_products(spe, 1))
     errors = [(products(spe, q, k, 1, draws) - right).square().mean().sqrt() for draws in (1, 16)]
     assert errors[1] < 0.08 * right.square().mean().sqrt()
