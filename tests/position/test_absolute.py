@@ -1,7 +1,5 @@
 """The coordinates that encodings read, encodings of absolute positions, and noise."""
 
-import math
-
 import pytest
 import torch
 
@@ -13,7 +11,6 @@ from musicgen.position import (
     PermutationLRPE,
     RoPE,
     SineSPE,
-    Sinusoidal,
 )
 from musicgen.random import NoiseKey
 
@@ -65,16 +62,6 @@ def test_each_coordinate_has_an_angle():
     RoPE(**SIZES, coordinates=four[:3])
     with pytest.raises(ParameterError, match=r"4 coordinates: expected at most 3, .* width 6"):
         RoPE(**SIZES, coordinates=four)
-
-
-def test_sinusoidal_is_the_papers_formula():
-    # Vaswani et al. 2017, §3.5: PE(n, 2i) = sin(n / 10000^(2i/D)), PE(n, 2i + 1) = cos(…).
-    code = Sinusoidal(**OF_ONE_HEAD).embed(torch.zeros(1, 2, 6), torch.tensor([[[3], [1000]]]))
-    for row, n in enumerate((3, 1000)):
-        for i in range(3):
-            angle = n / 10000 ** (2 * i / 6)
-            assert code[0, row, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-4)
-            assert code[0, row, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-4)
 
 
 def test_learnable_adds_its_row_and_ends_at_its_length():

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from musicgen.position import OrthogonalLRPE, RoPE, SineSPE, UnitaryLRPE
-from musicgen.position.absolute import sinusoids
+from musicgen.position import OrthogonalLRPE, RoPE, SineSPE, Sinusoidal, UnitaryLRPE
 from musicgen.position.angles import angles_at
 
 SIZES = {"num_layers": 1, "num_heads": 2, "width": 16, "model_dim": 32}
@@ -20,12 +19,15 @@ def geometric(width: int) -> Tensor:
 
 
 def of_sinusoids(n: Tensor) -> tuple[Tensor, Tensor]:
+    """Vaswani et al. 2017, §3.5: PE(n, 2i) = sin(n / 10000^(2i/D)), PE(n, 2i + 1) = cos(…)."""
     angle = n.double() * geometric(64)
     expected = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
-    return sinusoids(n, 64), expected
+    zeros = torch.zeros(1, len(n), 64)
+    return Sinusoidal(1, 2, 32, 64).embed(zeros, n[None])[0], expected
 
 
 def of_rope(n: Tensor) -> tuple[Tensor, Tensor]:
+    """Su et al. 2021, eq. 15: rotations of adjacent pairs by θ_i = 10000^(−2(i − 1)/d)."""
     x = torch.randn(1, len(n), 2, 16)
     code = RoPE(**SIZES)(n[None])[0][0]
     rotation = torch.polar(torch.ones(()).double(), n.double() * geometric(16))

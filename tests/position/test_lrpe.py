@@ -1,4 +1,4 @@
-"""LRPE against the matrices of its paper (Qin et al. 2023, §3.2.1), RoPE and PermuteFormer."""
+"""LRPE against the matrices of its paper (Qin et al. 2023, §3.2.1), and PermuteFormer."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from musicgen.attention import causal_linear_attention
-from musicgen.position import OrthogonalLRPE, PermutationLRPE, PermuteFormer, RoPE, UnitaryLRPE
+from musicgen.position import OrthogonalLRPE, PermutationLRPE, PermuteFormer, UnitaryLRPE
 from musicgen.position.rotary.lrpe import Householder
 from musicgen.random import NoiseKey
 
@@ -128,21 +128,6 @@ def test_matrices_equal_the_papers(kind, options):
             expected = expected.to(dtype) @ basis.to(dtype)
             found = matrices(encoding, s, layer)
             torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
-
-
-@torch.no_grad()
-def test_rope_equals_the_papers_rotation():
-    # Su et al. 2021, eq. 15: the exponential of the generator of all pairs' rotations, θ_i =
-    # 10000^(−2(i − 1)/d).
-    theta = 10000.0 ** (-torch.arange(0, WIDTH, 2, dtype=torch.float64) / WIDTH)
-    blocks = [torch.tensor([[0, -angle], [angle, 0]]) for angle in theta]
-    generator = torch.block_diag(*blocks).double()
-    rope = RoPE(**SIZES).double()
-    assert not list(rope.parameters())
-    x = torch.randn(4, HEADS, WIDTH, dtype=torch.float64)
-    for s in (0, 1, 50):
-        expected = x @ torch.matrix_exp(s * generator).mT
-        torch.testing.assert_close(encoded(rope, x, s), expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("cls", [UnitaryLRPE, OrthogonalLRPE, PermutationLRPE])
