@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
@@ -20,6 +20,7 @@ Ids = Tensor | IntArray
 """Token ids, or musical times, on the CPU."""
 
 NEVER = 2**61  # may be doubled
+_MASKS = 128  # of a prompt at a time
 
 
 @dataclass
@@ -90,8 +91,11 @@ class Grammar(ABC, Generic[S]):
         """Return the tokens that only move the time, at most to `until` [B]. -> [B, V]."""
 
     @abstractmethod
-    def _advance(self, state: S, ids: IntArray) -> tuple[IntArray, Mapping[str, Any]]:
-        """Return the musical time after ids [B], and the changed fields that `S` adds."""
+    def _advance(self, state: S, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
+        """Return the musical time after each of the ids [L, B], and the fields that `S` adds.
+
+        Each [L, B, ...]; fields that no token changes are left out.
+        """
 
     @abstractmethod
     def tables(self) -> dict[str, Any]:
@@ -102,16 +106,17 @@ class Grammar(ABC, Generic[S]):
 
         After a token that is not allowed the state is undefined, but nothing is raised.
         """
-        ids = np.asarray(tokens)
+        after = self._after(state, np.asarray(tokens)[None])
+        return type(state)(**vars(state) | {name: values[0] for name, values in after.items()})
+
+    def _after(self, state: S, ids: IntArray) -> dict[str, Any]:
+        """Return the fields that change, after each of the ids [L, B]. [L, B, ...] each."""
         time, changed = self._advance(state, ids)
-        index = state.positions[:, 0] + (ids != self.pad)
-        return replace(
-            state,
-            positions=np.stack([index, time], axis=1),
-            finished=state.finished | (ids == self.eos),
-            last=ids,
-            **changed,
-        )
+        positions = np.empty((*ids.shape, 2), np.int64)
+        positions[..., 0] = state.positions[:, 0] + (ids != self.pad).cumsum(axis=0)
+        positions[..., 1] = time
+        finished = state.finished | np.logical_or.accumulate(ids == self.eos)
+        return changed | {"positions": positions, "finished": finished, "last": ids}
 
     def _initial_fields(self, num_rows: int) -> dict[str, Any]:
         """Return the fields of `GrammarState` before any token."""
@@ -148,11 +153,22 @@ class Grammar(ABC, Generic[S]):
 
     def _walk(self, rows: Ids) -> tuple[BoolArray, S]:
         """Return whether each token [B, L] was allowed [B, L], and the state after the last."""
-        state, legal = self._initial_state(len(rows)), []
-        for ids in np.asarray(rows).T:
-            legal.append(self.allowed(state).numpy()[np.arange(len(ids)), ids])
-            state = self.advance(state, ids)
-        return np.array(legal, bool).reshape(-1, len(rows)).T, state
+        ids, num_rows = np.asarray(rows).T, len(rows)
+        state, legal = self._initial_state(num_rows), [np.empty((0, num_rows), bool)]
+        block = max(1, _MASKS // max(1, num_rows))
+        for part in (ids[at : at + block] for at in range(0, len(ids), block)):
+            after, count = self._after(state, part), len(part)
+            states = {  # before the first of these tokens, and after each
+                name: np.concatenate([value[None], after[name]])
+                if name in after
+                else np.repeat(value[None], count + 1, axis=0)
+                for name, value in vars(state).items()
+            }
+            before = {n: x[:-1].reshape(part.size, *x.shape[2:]) for n, x in states.items()}
+            mask = self.allowed(type(state)(**before)).numpy()
+            legal.append(mask[np.arange(part.size), part.ravel()].reshape(part.shape))
+            state = type(state)(**{name: values[-1] for name, values in states.items()})
+        return np.concatenate(legal).T, state
 
     def hold(self, state: S, *, tempo: bool, metre: bool) -> S:
         """Return a state from which all continuations keep the tempo, or the metre, of their row.
@@ -242,6 +258,21 @@ class Grammar(ABC, Generic[S]):
             mask[state.finished] = False
             mask[:, self.pad] = state.finished
         return torch.from_numpy(mask)
+
+
+def latest(before: NDArray[Any], is_new: BoolArray, values: NDArray[Any]) -> NDArray[Any]:
+    """Return the values that are in force after each of L tokens, [L, B, ...].
+
+    Args:
+        before: in force before the first token. [B, ...]
+        is_new: which tokens change them, to `values`, which may be broadcast. [L, B, ...]
+    """
+    if len(is_new) == 1:
+        return np.where(is_new, values, before)
+    number = np.arange(1, len(is_new) + 1).reshape(-1, *[1] * before.ndim)
+    at = np.maximum.accumulate(np.where(is_new, number, 0))
+    known = np.concatenate([before[None], np.broadcast_to(values, is_new.shape)])
+    return np.take_along_axis(known, at, axis=0)
 
 
 def padded(rows: Sequence[IntArray], value: int) -> IntArray:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from musicgen.tokenization.chorale.frames import NUM_VOICES
-from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState
+from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, latest
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
 
 LEAD = 16
@@ -170,17 +170,20 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         is_silence = np.arange(len(self.vocabulary)) == self._slices["Silence"].start
         return is_silence | (state.positions[:, 0] // NUM_VOICES >= until)[:, None]
 
-    def _advance(self, state: ChoraleState, ids: IntArray) -> tuple[IntArray, Mapping[str, Any]]:
-        index = state.positions[:, 0] + (ids != self.pad)
-        header = np.where(self._is_header[ids], ids, state.header)
+    def _advance(self, state: ChoraleState, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
+        index = state.positions[:, 0] + (ids != self.pad).cumsum(axis=0)
+        header = latest(state.header, self._is_header[ids], ids)
         frame, voice = np.divmod(index - 1, NUM_VOICES)
         leads = self.arrangements.leading[header, voice] & (index > 0)
-        before = state.sounding & (voice != self._first[header])  # in this frame
         pitch = self._pitch[ids]
-        stops = leads & self._is_empty[ids]
+        sounds = pitch >= 0
+        tells = leads & (sounds | (voice == self._first[header]))  # the first of a frame, or a note
+        stops = np.where(leads & self._is_empty[ids], frame, NEVER)
+        recent = np.concatenate([state.recent.T, pitch])
+        window = np.arange(1, len(ids) + 1)[:, None] + np.arange(_RECENT)
         return self.arrangements.times(header, index, ids == self.eos), {
-            "sounding": np.where(leads, (pitch >= 0) | before, state.sounding),
+            "sounding": latest(state.sounding, tells, sounds),
             "header": header,
-            "end": np.minimum(state.end, np.where(stops, frame, NEVER)),
-            "recent": np.concatenate([state.recent[:, 1:], pitch[:, None]], axis=1),
+            "end": np.minimum(state.end, np.minimum.accumulate(stops)),
+            "recent": recent[window].swapaxes(1, 2),
         }

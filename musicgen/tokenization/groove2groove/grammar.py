@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from musicgen.errors import ParameterError
-from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, Ids
+from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, Ids, latest
 from musicgen.tokenization.groove2groove.note_events import NUM_KEYS, STEPS_PER_BEAT
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
 
@@ -119,13 +119,18 @@ class GrooveGrammar(Grammar[GrooveState]):
         closes = (tokens >= self.num_voices) & (tokens < 2 * self.num_voices) & (next_end <= time)
         return within(tokens, self.shifts) & (ready | (tokens == self.longest_shift)) | closes
 
-    def _advance(self, state: GrooveState, ids: IntArray) -> tuple[IntArray, Mapping[str, Any]]:
-        time = np.where(within(ids, self.shifts), self._arrival(state.time, ids), state.time)
-        rows = (ids < 2 * self.num_voices).nonzero()[0]
-        is_off, voice = np.divmod(ids[rows], self.num_voices)
-        end = np.minimum(time[rows] + self.max_durations[voice], state.limit[rows])
-        ends = state.ends.copy()
-        ends[rows, voice] = np.where(is_off, 0, end)
+    def _advance(self, state: GrooveState, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
+        shift, (beat, tick) = within(ids, self.shifts), np.divmod(state.time, STEPS_PER_BEAT)
+        beats, ticks = np.divmod(ids - self.shifts.start + 1, STEPS_PER_BEAT)
+        beat = beat + np.where(shift, beats, 0).cumsum(axis=0)
+        time = beat * STEPS_PER_BEAT + latest(tick, shift, ticks)
+        is_off, voice = np.divmod(ids, self.num_voices)
+        end = np.where(is_off, 0, np.minimum(time + self.max_durations[voice], state.limit))
+        ends, before = np.empty((len(ids), *state.ends.shape), np.int64), state.ends
+        for now, is_event, voices, until in zip(ends, is_off < 2, voice, end, strict=True):
+            now[:] = before
+            now[is_event, voices[is_event]] = until[is_event]
+            before = now
         return time, {"ends": ends}
 
     def _next_end(self, state: GrooveState) -> tuple[IntArray, IntArray]:

@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, Ids, padded
+from musicgen.tokenization.grammar import (
+    NEVER,
+    BoolArray,
+    Grammar,
+    GrammarState,
+    Ids,
+    latest,
+    padded,
+)
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
 
 CLOSING = {"Beat", "Bar", "EOS"}
@@ -168,31 +176,33 @@ class REMIGrammar(Grammar[REMIState]):
         arrives = state.bar_start[:, None] + self._rank >= until[:, None]
         return (self._family == self._numbers["Bar"]) | (is_beat & arrives)
 
-    def _advance(self, state: REMIState, ids: IntArray) -> tuple[IntArray, Mapping[str, Any]]:
+    def _advance(self, state: REMIState, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
         family, rank = self._family[ids], self._rank[ids]
         bar, beat, pitch, tempo, chord, duration = (
             family == self._numbers[name]
             for name in ("Bar", "Beat", "Pitch", "Tempo", "Chord", "Duration")
         )
-        bar_start = np.where(bar, state.bar_end, state.bar_start)
-        time = np.where(beat, bar_start + rank, np.where(bar, bar_start, state.time))
-        last_pitch = np.where(pitch, rank, np.where(bar | beat, -1, state.pitch))
-        ends = state.ends
-        rows = (duration & (last_pitch >= 0)).nonzero()[0]
-        if len(rows):
-            ends = ends.copy()
-            ends[rows, last_pitch[rows]] = 2 * time[rows] + rank[rows] + 1
-        length = self.bar_lengths[np.where(bar, rank, 0)]
-        return time, {
-            "num_bars": state.num_bars + bar,
+        length = np.where(bar, self.bar_lengths[np.where(bar, rank, 0)], 0)
+        bar_end = state.bar_end + length.cumsum(axis=0)
+        bar_start = latest(state.bar_start, bar, bar_end - length)
+        time = latest(state.time, bar | beat, bar_start + np.where(beat, rank, 0))
+        last_pitch = latest(state.pitch, bar | beat | pitch, np.where(pitch, rank, -1))
+        changed = {
+            "num_bars": state.num_bars + bar.cumsum(axis=0),
             "bar_start": bar_start,
-            "bar_end": np.where(bar, bar_start + length, state.bar_end),
+            "bar_end": bar_end,
             "pitch": last_pitch,
-            "ends": ends,
-            "tempo": np.where(tempo, rank, state.tempo),
-            "chord": np.where(chord, rank, state.chord),
-            "metre": np.where(bar, rank, state.metre),
+            "tempo": latest(state.tempo, tempo, rank),
+            "chord": latest(state.chord, chord, rank),
+            "metre": latest(state.metre, bar, rank),
         }
+        at = (duration & (last_pitch >= 0)).nonzero()
+        if len(at[0]):
+            ends = np.array([state.ends] * len(ids))
+            ends[(*at, last_pitch[at])] = 2 * time[at] + rank[at] + 1
+            # A pitch begins where its last note has ended.
+            changed["ends"] = np.maximum.accumulate(ends)
+        return time, changed
 
 
 def _next_chord(state: REMIState) -> tuple[IntArray, IntArray]:
