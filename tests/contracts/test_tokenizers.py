@@ -153,7 +153,12 @@ def test_rows_are_independent_states_are_kept_and_finished_rows_take_pad(tokeniz
         assert all(np.array_equal(getattr(after, name), x) for name, x in vars(stacked).items())
         assert torch.equal(grammar.allowed(after), grammar.allowed(stacked))
     assert all(np.array_equal(before[name], value) for name, value in vars(state).items())
+    by_steps = grammar.start(rows[:, :0])
+    for tokens in rows.T:
+        by_steps = grammar.advance(by_steps, tokens)
     state = grammar.start(rows)
+    for name in vars(state).keys() - {"chords"}:  # which a whole prompt decides
+        assert np.array_equal(getattr(state, name), getattr(by_steps, name))
     assert state.finished.all()
     for end in (0, NEVER):
         assert (

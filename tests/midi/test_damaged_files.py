@@ -34,25 +34,17 @@ GOOD = midi(NOTE + END)
 BROKEN = {
     "nothing": (b"", "empty"),
     "text": (b"<html>404</html>", "no MThd"),
-    "RIFF": (b"RIFF" + GOOD, "no MThd"),
-    "only a header's name": (b"MThd", "no MThd"),
     "header too short": (midi(NOTE + END, header_length=5), "broken"),
     "header too long": (midi(NOTE + END, header_length=2**31), "past the end|broken"),
     "division 0": (midi(NOTE + END, division=0), "0 ticks"),
     "SMPTE": (midi(NOTE + END, division=0xE728), "Division|SMPTE"),
     "format 5": (midi(NOTE + END, form=5), "format"),
     "track too long": (GOOD[:18] + b"\0\0\0\x0d" + GOOD[22:], "ends 1 bytes past"),
-    "track far too long": (GOOD[:18] + b"\xff\xff\xff\xff" + GOOD[22:], "past the end"),
-    "track too short": (GOOD[:18] + b"\0\0\0\x06" + GOOD[22:], "broken"),
     "no status at all": (midi(b"\x00\x3c\x50" + NOTE + END), "broken"),
-    "unknown status": (midi(b"\x00\xf4" + NOTE + END), "broken"),
     "5 bytes of time": (midi(b"\x81\x80\x80\x80\x00\x90\x3c\x50" + NOTE + END), "4 bytes"),
-    "9 bytes of time": (midi(b"\xff" * 8 + b"\x00\x90\x3c\x50" + NOTE + END), "4 bytes"),
     "5 bytes of length": (midi(NOTE + b"\x00\xff\x01\x81\x80\x80\x80\x00" + END), "4 bytes"),
-    "5 bytes of SysEx": (midi(b"\x00\xf0\x81\x80\x80\x80\x00" + NOTE + END), "4 bytes"),
     "text past the end": (midi(NOTE + b"\x00\xff\x01\x7fabc"), "broken"),
     "time past 2^31": (midi((LONGEST + b"\x90\x3c\x00") * 9 + NOTE + END), r"2\^31"),
-    "time past 2^32": (midi((LONGEST + b"\x90\x3c\x00") * 17 + NOTE + END), r"2\^31"),
     "tempo past 2^31": (
         midi((LONGEST + b"\xff\x01\x00") * 9 + b"\x00\xff\x51\x03\x07\xa1\x20" + END),
         r"2\^31",
@@ -65,10 +57,6 @@ for channel in (0, 15):  # past the end of the last channel is outside of the pa
     BROKEN |= {
         f"pitch past 127, {channel}": (midi(on + b"\xbc\x50" + off + b"\xbc\x40" + END), "pitch"),
         f"its end alone, {channel}": (midi(off + b"\xff\x40" + END), "pitch"),
-        f"after a program change, {channel}": (
-            midi(b"\x00\xc0\x05\x00\x06" + on + b"\xbc\x50" + END),
-            "pitch",
-        ),
         # The running status still applies; the emoji makes the track suspicious.
         f"after a meta event, {channel}": (
             midi(on + b"\x3c\x50\x00\xff\x06\x04\xf0\x9f\x8e\xb5\x60\x3c\x00" + off + b"\xbc\x00"),
@@ -122,7 +110,6 @@ def test_files_with_harmless_errors_are_read():
         assert [track.notes.tolist() for track in score.tracks] == [notes]
         assert len(score.tempos) == len(score.time_signatures) == 0
     assert loads(GOOD + b"MTrk\x00\x00") == loads(GOOD)
-    assert loads(GOOD + b"\x00" * 100) == loads(GOOD)
     assert loads(GOOD + b"XFIH\x00\x00\x00\x04\xff\xff\xff\xff") == loads(GOOD)
 
 
@@ -176,7 +163,7 @@ MUTATIONS = textwrap.dedent("""
     bases = [dumps(compose_pop(0, 0).clip(0, 7680)), dumps(compose_groove(0, "funk", 0, 0))]
     tokenizers = REMI(), Groove2Groove()
     refused = 0
-    for seed in range(800):
+    for seed in range(400):
         rng = np.random.default_rng(seed)
         data = bytearray(bases[seed % 2])
         for _ in range(rng.integers(1, 9)):
@@ -193,9 +180,9 @@ MUTATIONS = textwrap.dedent("""
             continue
         assert all(n["velocity"].max(initial=0) < 128 for n in (t.notes for t in score.tracks))
         assert len(score.bar_starts()) < 100_000
-        for tokenizer in tokenizers if seed < 100 else ():
+        for tokenizer in tokenizers if seed < 50 else ():
             tokenizer.encode(score)
-    assert 100 < refused < 700, refused
+    assert 50 < refused < 350, refused
 """)
 
 

@@ -87,10 +87,6 @@ def piece():
     )
 
 
-def test_events_at_one_tick_keep_their_order():
-    assert loads(dumps(piece())) == piece()
-
-
 def test_equal_scores_give_equal_bytes():
     rng = np.random.default_rng(0)
     for _ in range(50):

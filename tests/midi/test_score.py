@@ -156,15 +156,6 @@ def test_equality_compares_every_part(score):
     assert track != 1
 
 
-def test_repr_is_one_line():
-    score = Score(480, [Track(notes=notes_from([(0, 480, 60, 64), (4800, 480, 62, 64)]))])
-    assert repr(score) == "Score(1 track, 2 notes, 3 bars, 4/4)"
-    score.time_signatures = [TimeSignature(0, 3, 4)]
-    score.tempos = np.array([(0, 96.5)], dtype=TEMPO)
-    assert repr(score) == "Score(1 track, 2 notes, 4 bars, 3/4, 96.5 bpm)"
-    assert repr(Score()) == "Score(0 tracks, 0 notes, 0 bars, 4/4)"
-
-
 def test_metre_end_and_seconds(score):
     assert [score.metre_at(tick)[1:] for tick in (0, 299, 300, 4800)] == [
         *((3, 4), (3, 4), (4, 4), (2, 4)),

@@ -25,8 +25,8 @@ def closing_bias(tokenizer):
     return torch.tensor([bias.get(family, 0.0) for family in families])
 
 
-def random_walk(tokenizer, num_rows, steps, seed):
-    """Random walks under the grammar: `steps` tokens without EOS, then on to EOS.
+def random_walk(tokenizer, num_rows, steps, seed, state=None):
+    """Random walks under the grammar, from a state on: `steps` tokens without EOS, then to EOS.
 
     Returns:
         Tokens [num_rows, L], and the grammar state's positions after each [num_rows, L, 2].
@@ -38,7 +38,8 @@ def random_walk(tokenizer, num_rows, steps, seed):
     preference = 3 * torch.randn(num_rows, size, generator=random)
     preference += 3 * (closing_bias(tokenizer) > 0) * torch.rand(num_rows, 1, generator=random)
     bias = closing_bias(tokenizer)
-    state = grammar.start(torch.empty(num_rows, 0, dtype=torch.long))
+    if state is None:
+        state = grammar.start(torch.empty(num_rows, 0, dtype=torch.long))
     state = grammar.between(state, end=NEVER)
     columns, positions = [], []
     while not state.finished.all():
@@ -65,15 +66,3 @@ def random_crop(tokenizer, tokens, rng, length, bar_length, *, augment):
     bar = int(rng.integers(len(starts))) if len(starts) else 0
     rng = rng if augment else None
     return tokenizer.crop(tokens, starts[bar:], length, bar_length=bar_length, rng=rng)
-
-
-@pytest.fixture(scope="session")
-def crop():
-    """`crop(tokenizer, tokens, rng, length, bar_length, augment=...)`: see `random_crop`."""
-    return random_crop
-
-
-@pytest.fixture(scope="session")
-def walk():
-    """`walk(tokenizer, num_rows, steps, seed)`: see `random_walk`."""
-    return random_walk

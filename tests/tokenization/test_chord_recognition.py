@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from musicgen.composer import compose_pop
 from musicgen.errors import UserError
-from musicgen.midi import Marker, Score, TimeSignature, Track, notes_from
+from musicgen.midi import Marker, Score, Track, notes_from
 from musicgen.tokenization.chords.recognition import (
-    _beats,
     _best_path,
-    _sounding,
     recognise_chords,
     with_chords,
 )
@@ -77,52 +75,6 @@ def test_drums_and_empty_scores_have_no_chords():
     assert recognise_chords(replace(score, tracks=[drums, *score.tracks])) == [Marker(0, "G_7")]
 
 
-@pytest.mark.parametrize(
-    ("metre", "bar", "beats"),
-    [((3, 4), 3, [0, 1, 2]), ((6, 8), 3, [0, 1.5]), ((5, 8), 2.5, [0, 0.5, 1, 1.5, 2])],
-)
-def test_beats_and_bars_are_the_time_signatures(metre, bar, beats):
-    score = piece([(0, int(2 * bar * BEAT), 60, 64)], time_signatures=[TimeSignature(0, *metre)])
-    edges, cost = _beats(score)
-    expected = [beat * BEAT for b in (0, bar) for beat in np.add(beats, b)]
-    assert edges.tolist() == [*expected, 2 * bar * BEAT]
-    assert cost.tolist() == cost[: len(beats)].tolist() * 2
-    assert cost[0] < cost[1 : len(beats)].min()
-
-
-def test_a_change_of_metre_begins_a_bar():
-    metres = [TimeSignature(0, 4, 4), TimeSignature(6 * BEAT, 3, 4)]
-    edges, cost = _beats(piece([(0, 12 * BEAT, 60, 64)], time_signatures=metres))
-    bars = edges[:-1][cost == cost.min()]
-    assert [tick / BEAT for tick in bars] == [0, 4, 6, 9]
-    assert (np.diff(edges) > 0).all()
-
-
-notes = st.lists(
-    st.tuples(st.integers(0, 4000), st.integers(1, 4000), st.integers(0, 127), st.integers(1, 127)),
-    min_size=1,
-    max_size=12,
-)
-
-
-@given(notes)
-@settings(max_examples=60)
-def test_sounding_equals_plain_loops(rows):
-    edges = np.array([0, 480, 720, 1200, 2000, 3000, 4000, 9000])
-    expected = np.zeros((7, 132))  # eleven octaves
-    for beat, (start, end) in enumerate(itertools.pairwise(edges)):
-        for onset, duration, pitch, _ in rows:
-            overlap = min(end, onset + duration) - max(start, onset)
-            expected[beat, pitch] += max(0, overlap) / (end - start)
-    sounding, lowest = _sounding(notes_from(rows), edges)
-    np.testing.assert_allclose(
-        sounding, np.minimum(expected, 1)[:, lowest : lowest + sounding.shape[1]], atol=1e-9
-    )
-    pitches = [pitch for *_, pitch, _ in rows]
-    assert lowest <= min(pitches)
-    assert max(pitches) < lowest + sounding.shape[1]
-
-
 @given(st.integers(1, 5), st.integers(2, 4), st.integers(0, 2**32))
 @settings(max_examples=60)
 def test_the_path_is_optimal(num_beats, num_states, seed):
@@ -135,40 +87,6 @@ def test_the_path_is_optimal(num_beats, num_states, seed):
 
     best = max(itertools.product(range(num_states), repeat=num_beats), key=total)
     assert _best_path(fits, cost).tolist() == list(best)
-
-
-@given(st.integers(0, 2**20), st.integers(-6, 6))
-@settings(max_examples=15)
-def test_transposed_music_has_transposed_chords(seed, shift):
-    # Below C5, so that the weight of high notes plays no part. Off the grid and ending together, so
-    # that no two sequences of chords are equally good.
-    rng = np.random.default_rng(seed)
-    rows = [
-        (int(onset), int(min(length, 32 * 240 - onset)), int(pitch), 64)
-        for onset, length, pitch in zip(
-            rng.integers(0, 32 * 240, 60),
-            rng.integers(240, 8 * 240, 60),
-            rng.integers(30, 60, 60),
-            strict=True,
-        )
-    ]
-    plain = recognise_chords(piece(rows))
-    moved = recognise_chords(piece([(o, d, p + shift, v) for o, d, p, v in rows]))
-    transposed = [
-        c if c == NO_CHORD else (c + shift * len(QUALITIES)) % NO_CHORD
-        for c in (chord_index(m.text) for m in plain)
-    ]
-    assert [m.tick for m in plain] == [m.tick for m in moved]
-    found = [chord_index(m.text) for m in moved]
-    assert [pitch_classes(c) for c in transposed] == [pitch_classes(c) for c in found]
-
-
-def pitch_classes(chord):
-    """Pitch classes of a chord's index: symmetric chords have several roots."""
-    if chord == NO_CHORD:
-        return frozenset()
-    root, quality = divmod(chord, len(QUALITIES))
-    return frozenset((root + interval) % 12 for interval in INTERVALS[QUALITIES[quality]])
 
 
 def test_chords_of_composed_pieces_are_recognised():

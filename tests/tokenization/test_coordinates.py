@@ -8,12 +8,6 @@ from musicgen.tokenization import REMI, Chorale, Groove2Groove, frozen_tokenizer
 from musicgen.tokenization.chords.symbols import CHORDS, NO_CHORD, ROOTS, chord_number
 
 NAMES = ("index", "time", "bar", "beat", "pitch", "chord")
-TOKENIZERS = {
-    "remi": REMI(),
-    "remi_metres": REMI(time_signatures=["4/4", "3/4", "7/8"]),
-    "groove2groove": Groove2Groove(),
-    "chorale": Chorale(),
-}
 
 
 def ids(tokenizer, names):
@@ -21,7 +15,7 @@ def ids(tokenizer, names):
 
 
 def test_coordinates_of_remi_by_hand():
-    remi = TOKENIZERS["remi_metres"]
+    remi = REMI(time_signatures=["4/4", "3/4", "7/8"])
     tokens = ids(
         remi,
         "Bar_3/4 Beat_2 Chord_C_M Pitch_60 Velocity_60 Duration_1 Beat_8 Pitch_67 Velocity_60 "
@@ -40,7 +34,7 @@ def test_coordinates_of_remi_by_hand():
 
 
 def test_coordinates_of_groove2groove_by_hand():
-    groove = TOKENIZERS["groove2groove"]
+    groove = Groove2Groove()
     tokens = ids(
         groove,
         "BOS NoteOn_Drums_36 NoteOn_Piano_60 TimeShift_1_0 NoteOff_Drums_36 NoteOn_Bass_40 "

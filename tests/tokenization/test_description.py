@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -18,17 +16,11 @@ SCORE = Score(
     [TimeSignature(0, 3, 4)],
     [Marker(0, "Bb_m7"), Marker(36, "N_N_N")],
 )
-ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("my music") / "Señor, (a & b) = 1.mid"
-    write(SCORE, path)
-    return str(path)
-
-
-def test_lines_of_bars_beats_and_tokens(file, tmp_path):
+def test_lines_of_bars_beats_and_tokens(tmp_path):
+    file = str(tmp_path / "Señor, (a & b) = 1.mid")
+    write(SCORE, file)
     head, *lines = describe_file(file, "remi_metres")
     assert head == "Señor, (a & b) = 1.mid: 22 tokens of remi_metres; 1 note of drums dropped"
     assert lines == [
@@ -54,10 +46,7 @@ def test_lines_of_bars_beats_and_tokens(file, tmp_path):
     ("path", "tokenizer", "message"),
     [
         ("no such, file.mid", "remi", r"no such, file\.mid: cannot be read .*; give a MIDI file"),
-        (str(ROOT), "remi", "cannot be read"),
-        (__file__, "remi", "not a MIDI file"),
         ("a.mid", "bach", "tokenizer=bach: expected one of chorale, .*groove2groove"),
-        ("a.mid", "bach.json", r"bach\.json: cannot be read"),
     ],
 )
 def test_errors_are_one_line(path, tokenizer, message):

@@ -1,8 +1,6 @@
 import numpy as np
 import pytest
-import torch
 
-from musicgen.errors import ParameterError
 from musicgen.midi import Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import REMI
 from musicgen.tokenization.base import Losses
@@ -80,44 +78,3 @@ def test_the_bar_from_which_a_metre_applies(rows, metres, rules):
     assert np.array_equal(np.diff(starts), own.lengths[indices])
     assert starts[0] == 0
     assert [rule for rule in losses.summary().rules if "chord" not in rule] == rules
-
-
-@pytest.mark.parametrize(
-    "given", [[], ["4/4", "4/4"], ["7/32"], ["4"], ["4/3"], ["0/4"], ["4/4 "], [4], ["100/4"]]
-)
-def test_invalid_metres_raise(given):
-    with pytest.raises(ParameterError, match=r"^time_signatures=.*: expected"):
-        REMI(time_signatures=given)
-
-
-def test_no_beat_begins_where_nothing_could_follow():
-    """If every pitch sounds and there is no tempo or chord to change, only time can pass."""
-    remi = REMI(
-        time_signatures=("2/4", "3/4"),
-        pitch_range=(60, 60),
-        velocity_bins=(64, 64, 1),
-        tempo_bins=None,
-        chords=False,
-        max_bars=3,
-    )
-    grammar = remi.grammar()
-
-    def followers(text):
-        rows = torch.tensor([[remi.vocabulary.id(name) for name in text.split()]])
-        allowed = grammar.allowed(grammar.start(rows))[0].nonzero()[:, 0].tolist()
-        return {remi.vocabulary.token(token) for token in allowed}
-
-    note = "Pitch_60 Velocity_64"
-    bars = {"Bar_2/4", "Bar_3/4"}
-    # Sounding until step 16; the bars are of 8 or 12 steps.
-    start = f"Bar_2/4 Beat_0 {note} Duration_16"
-    assert followers(start) == {*bars, "EOS"}
-    assert followers(f"{start} Bar_2/4") == bars
-    assert followers(f"{start} Bar_3/4") == {*bars, "Beat_8", "Beat_9", "Beat_10", "Beat_11"}
-    # Until step 23: not the next bar reaches it, but the one after.
-    assert followers(f"Bar_2/4 Beat_7 {note} Duration_16") == {*bars, "EOS"}
-    late = f"Bar_2/4 Bar_2/4 Beat_7 {note} Duration_9"  # until step 24: too late for 2/4
-    assert followers(late) == {"Bar_3/4", "EOS"}
-    assert followers(f"{late} Bar_3/4") == {f"Beat_{step}" for step in range(8, 12)}
-    later = f"Bar_2/4 Bar_2/4 Beat_7 {note} Duration_13"  # until step 28: no bar reaches it
-    assert followers(later) == {"EOS"}

@@ -9,7 +9,7 @@ from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import METRES, REMI, Groove2Groove
 from musicgen.tokenization.chords.progression import parse_chord, parse_progression, schedule
 from musicgen.tokenization.chords.symbols import CHORDS
-from musicgen.tokenization.grammar import NEVER
+from tests.tokenization.conftest import random_walk
 
 SPELLINGS = {
     "M": "C CM Cmaj C6 C69 C6/9 Cadd9 C(add9) C5 C2 C/E C6/E",
@@ -61,7 +61,7 @@ def test_progressions(text, bars):
     ("text", "symbol"),
     [
         ("C H7", "H7"), ("% C", "%"), ("/ C", "/"), ("c", "c"), ("C-Am", "C-Am"), ("C/x", "C/x"),
-        ("Cm7b", "Cm7b"), ("Cmaj7sus9", "Cmaj7sus9"), ("|: C :|", ":"), ("| |", "| |"), ("", ""),
+        ("Cmaj7sus9", "Cmaj7sus9"), ("| |", "| |"), ("", ""),
     ],
 )  # fmt: skip
 def test_what_is_no_progression_is_named(text, symbol):
@@ -101,7 +101,7 @@ def beginning(tokenizer, metre):
 )
 def test_each_chord_comes_at_its_time_and_no_other(tokenizer, metre, bar, hold, closes):
     """Random walks behind a bar: from its end on the chords are those of a progression."""
-    rng, size = np.random.default_rng(bar + 2 * hold + closes), len(tokenizer.vocabulary)
+    rng = np.random.default_rng(bar + 2 * hold + closes)
     prompt = beginning(tokenizer, metre)
     progressions, num_bars = [], 4
     for number in range(24):
@@ -115,28 +115,11 @@ def test_each_chord_comes_at_its_time_and_no_other(tokenizer, metre, bar, hold, 
     state = grammar.harmonise(state, progressions)
     if closes:
         state = grammar.close(state, torch.full((len(progressions),), (1 + num_bars) * bar))
-    random = torch.Generator().manual_seed(0)
-    preference = 2 * torch.randn(len(progressions), size, generator=random)
-    state = grammar.between(state, end=NEVER)
-    columns, soon_ends = [], torch.zeros(size)
-    for name, bonus in {"Bar": 4.0, "Beat": 3.0, "EOS": 9.0}.items():
-        ids = tokenizer.families[name]
-        soon_ends[ids.start : ids.stop] = bonus
-    while not state.finished.all():
-        if len(columns) > 100:
-            state = grammar.between(state)
-        allowed = grammar.allowed(state)
-        assert allowed.any(dim=1).all()
-        logits = preference + torch.randn(preference.shape, generator=random)
-        logits += soon_ends * (len(columns) > 100)
-        token = logits.masked_fill(~allowed, -torch.inf).argmax(dim=1)
-        state = grammar.advance(state, token)
-        columns.append(token)
-        assert len(columns) < 3000
+    walked, _ = random_walk(tokenizer, len(progressions), 100, seed=0, state=state)
     num_chords = 0
-    rows = zip(torch.stack(columns, dim=1), progressions, state.bar_end.tolist(), strict=True)
-    for row, progression, end in rows:
-        tokens = torch.cat([prompt, row[row != tokenizer.vocabulary.pad_id]]).numpy()
+    for row, progression in zip(walked, progressions, strict=True):
+        tokens = np.concatenate([prompt, row[row != tokenizer.vocabulary.pad_id]])
+        end = grammar.start(tokens[None]).bar_end
         assert np.array_equal(tokenizer.encode(tokenizer.decode(tokens)), tokens)
         is_chord = np.isin(tokens, tokenizer.families["Chord"])
         found = np.stack([tokenizer.times(tokens), tokens - tokenizer.families["Chord"].start])

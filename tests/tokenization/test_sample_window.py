@@ -3,6 +3,7 @@ import pytest
 
 from musicgen.midi import Score, Track, notes_from
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
+from tests.tokenization.conftest import random_crop
 
 NAMES = ["Bass", "Drums", "Guitar", "Piano", "Strings"]
 BARS = 12
@@ -37,13 +38,6 @@ def rows_of(tokenizer, tokens):
     ]
 
 
-@each_tokenizer
-def test_pieces_without_notes(crop, tokenizer):
-    empty, rng = tokenizer.encode(Score()), np.random.default_rng(0)
-    for augment in (False, True):
-        assert np.array_equal(crop(tokenizer, empty, rng, 9, 16, augment=augment), empty)
-
-
 @pytest.mark.parametrize(
     ("tokenizer", "bar_length"), [(REMI(), 16), (Groove2Groove(), 48), (Groove2Groove(), 42)]
 )
@@ -60,7 +54,7 @@ def test_without_augmentation_a_crop_is_the_music_from_its_bar_on(tokenizer, bar
         assert np.array_equal(short, whole[:150])
 
 
-def test_transposition_moves_pitches_and_chords_alike(crop):
+def test_transposition_moves_pitches_and_chords_alike():
     remi = REMI(max_transposition=6)
     vocabulary = remi.vocabulary
     words = "Bar Beat_0 Chord_A_m7 Pitch_23 Velocity_60 Duration_4 Pitch_60 Velocity_60 Duration_4"
@@ -77,37 +71,21 @@ def test_transposition_moves_pitches_and_chords_alike(crop):
     rng = np.random.default_rng(0)
     seen = []
     while len(seen) < 300:
-        window = crop(remi, tokens, rng, 99, 16, augment=True)
+        window = random_crop(remi, tokens, rng, 99, 16, augment=True)
         if len(window) == len(tokens):
             seen.append(" ".join(vocabulary.token(i) for i in window))
     assert set(seen) == expected
     assert max(map(seen.count, expected)) < 3 * min(map(seen.count, expected))
 
 
-def test_groove_transposition_keeps_drums(crop):
-    groove = Groove2Groove(max_transposition=5, drop_track_probability=0, skip_bar_probability=0)
-    notes = notes_from([(0, 12, 40, 80), (0, 12, 125, 80)])
-    drums = notes_from([(0, 12, 36, 80)])
-    score = Score(12, [Track("Bass", notes=notes), Track("Drums", is_drum=True, notes=drums)])
-    rng = np.random.default_rng(0)
-    tokens = groove.encode(score)
-    seen = set()
-    for _ in range(200):
-        window = crop(groove, tokens, rng, 99, 48, augment=True)
-        seen.add(tuple(rows_of(groove, window)))
-    assert seen == {
-        (("Bass", 0, 40 + s), ("Bass", 0, 125 + s), ("Drums", 0, 36)) for s in range(-5, 3)
-    }
-
-
-def test_dropping_leaves_at_least_one_instrument(crop):
+def test_dropping_leaves_at_least_one_instrument():
     chord = [Track(name, notes=notes_from([(0, 12, 60, 80)])) for name in NAMES]
     tokens = Groove2Groove().encode(Score(12, chord))
     rng = np.random.default_rng(0)
 
     def tracks(probability):
         groove = Groove2Groove(drop_track_probability=probability, skip_bar_probability=0)
-        window = crop(groove, tokens, rng, 10_000, 48, augment=True)
+        window = random_crop(groove, tokens, rng, 10_000, 48, augment=True)
         return {name for name, _, _ in rows_of(groove, window)}
 
     kept = [tracks(1.0) for _ in range(100)]
@@ -117,29 +95,15 @@ def test_dropping_leaves_at_least_one_instrument(crop):
     assert 3.2 < np.mean([len(tracks(0.3)) for _ in range(200)]) < 3.8
 
 
-def test_skipping_cuts_whole_bars_out(crop):
+def test_skipping_cuts_whole_bars_out():
     settings = {"max_transposition": 0, "drop_track_probability": 0}
-    groove = Groove2Groove(**settings, skip_bar_probability=1)
-    tokens = groove.encode(random_score(10))
-    rows = rows_of(groove, tokens)
-    rng = np.random.default_rng(0)
-    for _ in range(40):
-        window = crop(groove, tokens, rng, 10_000, 48, augment=True)
-        got = rows_of(groove, window)  # all but the drawn bar is skipped
-        assert any(
-            got == [(t, onset - 48 * b, p) for t, onset, p in rows if onset // 48 == b]
-            for b in range(BARS + 1)
-        )
-        score = groove.decode(window)
-        assert score.end <= 4 * 480, "notes end at the cut"
-
     # A note across a cut becomes shorter; the later bars move up.
     groove = Groove2Groove(**settings, skip_bar_probability=0.5)
     notes = notes_from([(0, 144, 40, 80), (60, 12, 60, 80), (97, 12, 61, 80)])
     tokens = groove.encode(Score(12, [Track("Bass", notes=notes)]))
-    seen = set()
+    rng, seen = np.random.default_rng(0), set()
     for _ in range(200):
-        window = crop(groove, tokens, rng, 99, 48, augment=True)
+        window = random_crop(groove, tokens, rng, 99, 48, augment=True)
         (bass, *_) = groove.decode(window).tracks
         seen.add(tuple((o // 40, d // 40, p) for o, d, p, _ in bass.notes.tolist()))
     from_first_bar = {rows for rows in seen if rows[0][2] == 40}
@@ -151,12 +115,12 @@ def test_skipping_cuts_whole_bars_out(crop):
     }
 
 
-def test_skipping_never_removes_all_notes(crop):
+def test_skipping_never_removes_all_notes():
     groove = Groove2Groove(skip_bar_probability=1, drop_track_probability=0, max_transposition=0)
     notes = notes_from([(100, 12, 40, 80)])
     tokens = groove.encode(Score(12, [Track("Bass", notes=notes)]))
     rng = np.random.default_rng(0)
-    windows = [crop(groove, tokens, rng, 99, 48, augment=True) for _ in range(50)]
+    windows = [random_crop(groove, tokens, rng, 99, 48, augment=True) for _ in range(50)]
     onsets = {onset for window in windows for _, onset, _ in rows_of(groove, window)}
     assert onsets == {100, 52, 4}
     assert all(len(rows_of(groove, window)) == 1 for window in windows)

@@ -15,6 +15,7 @@ from musicgen.tokenization import (
     Vocabulary,
     frozen_tokenizers,
 )
+from musicgen.tokenization.vocabulary import save_json
 
 FROZEN = Path(__file__).parents[2] / "tokenizers"
 FILES = {  # SHA-256 of tokenizers/NAME/vocab.json
@@ -42,17 +43,8 @@ def test_ids_are_those_of_the_frozen_files(name, tmp_path):
     vocabulary = frozen_tokenizers()[name].vocabulary
     assert list(vocabulary.tokens) == content["tokens"]
     assert vocabulary.hash == content["hash"]
-    vocabulary.save(tmp_path / "vocab.json")
+    save_json(vocabulary.to_json(), tmp_path / "vocab.json")
     assert (tmp_path / "vocab.json").read_bytes() == (FROZEN / name / "vocab.json").read_bytes()
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_families_partition_the_ids(name):
-    tokenizer = frozen_tokenizers()[name]
-    ids = [i for family in tokenizer.families.values() for i in family]
-    assert sorted(ids) == list(range(len(tokenizer.vocabulary.tokens)))
-    for family, own in tokenizer.families.items():
-        assert all(tokenizer.vocabulary.token(i).partition("_")[0] == family for i in own)
 
 
 def test_each_frozen_vocabulary_is_a_choice_on_the_command_line():
@@ -78,16 +70,19 @@ def test_ids_names_and_pad():
     assert vocabulary.hash != Vocabulary(("b", "a")).hash
 
 
+NO_METRES = [[], ["4/4", "4/4"], ["7/32"], ["4"], ["4/3"], ["0/4"], ["4/4 "], [4], ["100/4"]]
+
+
 def test_files_that_are_no_tokenizer_are_named(tmp_path):
     path = tmp_path / "mine.json"
     REMI(velocity_bins=(64, 64, 1)).save(path)
     text = path.read_text()
     whole = json.loads(text)
-    for damaged in (text[: len(text) // 2], "", "[" * 100_000, "MThd", b"\xff\xfe\x00"):
-        path.write_bytes(damaged if isinstance(damaged, bytes) else damaged.encode())
+    for damaged in (text[: len(text) // 2].encode(), b"[" * 100_000, b"\xff\xfe\x00"):
+        path.write_bytes(damaged)
         with pytest.raises(UserError, match=r"mine\.json: not JSON"):
             Tokenizer.load(path)
-    for other in ([], 5, None, {}, whole["vocabulary"], whole | {"tokenizer": "octuple"}):
+    for other in ([], {}, whole | {"tokenizer": "octuple"}):
         path.write_text(json.dumps(other))
         with pytest.raises(UserError, match=r"mine\.json: not a tokenizer"):
             Tokenizer.load(path)
@@ -96,17 +91,12 @@ def test_files_that_are_no_tokenizer_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"settings": {"bells": 3}},
-        {"settings": {**REMI().settings(), "pitch_range": [0, 127]}},
-        {"settings": []},
-        {"settings": {"positions_per_beat": 7}},
-    ],
+    ("settings", "message"),
+    [({"bells": 3}, "another version"), ({"pitch_range": [0, 127]}, "another vocabulary")],
 )
-def test_a_tokenizer_of_another_version_raises(change):
-    with pytest.raises(UserError, match=r"expected|another version|another vocabulary"):
-        Tokenizer.from_json(REMI().to_json() | change)
+def test_a_tokenizer_of_another_version_raises(settings, message):
+    with pytest.raises(UserError, match=message):
+        Tokenizer.from_json(REMI().to_json() | {"settings": settings})
 
 
 def test_tokenizers_from_before_the_maximum_length_of_notes_load():
@@ -116,32 +106,21 @@ def test_tokenizers_from_before_the_maximum_length_of_notes_load():
     assert Tokenizer.from_json(content).settings() == Groove2Groove().settings()
 
 
-def test_augmentation_does_not_change_the_vocabulary():
-    assert REMI(max_transposition=0).vocabulary.hash == REMI().vocabulary.hash
-    quiet = Groove2Groove(max_transposition=0, drop_track_probability=0, skip_bar_probability=0)
-    assert quiet.vocabulary.hash == Groove2Groove().vocabulary.hash
-
-
 @pytest.mark.parametrize(
     "build",
     [
         lambda: REMI(positions_per_beat=7),
         lambda: REMI(velocity_bins=(40, 87, 2)),
         lambda: REMI(pitch_range=(21, 128)),
-        lambda: REMI(pitch_range=(21,)),
         lambda: REMI(velocity_bins=(0, 127, 1)),  # 0 would be a note off
         lambda: REMI(tempo_bins=(1, 200, 1)),  # slower than MIDI can store
         lambda: REMI(max_bars=0),
-        lambda: REMI(max_transposition=-1),
-        lambda: Chorale(max_beats=0),
+        *(lambda names=names: REMI(time_signatures=names) for names in NO_METRES),
         lambda: Chorale(max_transposition=-1),
-        lambda: Groove2Groove(max_beats=0),
-        lambda: Groove2Groove(max_note_beats=0),
         lambda: Groove2Groove(max_drum_beats=1.5),
         lambda: Groove2Groove(skip_bar_probability=1.5),
         lambda: Groove2Groove(tracks=[{"name": "Bass", "program": 128}]),
         lambda: Groove2Groove(tracks=[{"name": "Bass", "takes": [[39, 32]]}]),
-        lambda: Groove2Groove(tracks=[]),
         lambda: Groove2Groove(tracks=[{"name": "Bass"}, {"name": "bass "}]),
     ],
 )
