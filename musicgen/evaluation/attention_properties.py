@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from musicgen.console import log
 from musicgen.errors import ParameterError
 from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.runs import compared_models
+from musicgen.evaluation.runs import load_runs, name_runs
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.metrics.attention_invariance import invariance_rows
 from musicgen.models.attention_weights import attention_weights, identical_token_weights
@@ -51,14 +51,14 @@ def attention_properties(
     check_int("num_tokens", num_tokens, none_means="all")
     check_int("length", length, none_means="1.25 times the training length")
     check_int("map_length", map_length)
-    models = compared_models(inputs, "trained")
-    data = open_training_data(models[0].model, inputs.root)
+    models = load_runs(inputs)
+    data = open_training_data(models[0], inputs.root)
     piece = data.split(inputs.split)[0]
     ids = data.cache[piece][:map_length]
     noise = NoiseKey((inputs.seed, RandomStream.EVALUATION))
     rows: list[TableRow] = []
-    for number, compared in enumerate(models):
-        model, network = compared.model, copy.deepcopy(compared.model.model).cpu().double()
+    for number, (model, (_, name)) in enumerate(zip(models, name_runs(models), strict=True)):
+        network = copy.deepcopy(model.model).cpu().double()
         existing = range(len(network.layers))
         chosen = list(existing if layers is None else layers)
         if not chosen or not set(chosen) <= set(existing):
@@ -71,7 +71,7 @@ def attention_properties(
         log(f"{count} sequences of {reach:,} copies of a token")
         probe = identical_token_weights(network, tokens, reach, noise, layers=chosen).numpy()
         rows += [
-            {"run": compared.name, "layer": layer, **row}
+            {"run": name, "layer": layer, **row}
             for layer, matrices in zip(chosen, probe, strict=True)
             for row in invariance_rows(matrices, trained)
         ]
@@ -80,8 +80,8 @@ def attention_properties(
             network, torch.from_numpy(ids)[None], layers=chosen, positions=positions, noise=noise
         )[:, 0].numpy()
         suffix = f"_{number}" if len(models) > 1 else ""
-        for name, weights in (("identical_tokens", probe), ("maps", maps)):
-            path = out / f"attention_{name}{suffix}.png"
+        for kind, weights in (("identical_tokens", probe), ("maps", maps)):
+            path = out / f"attention_{kind}{suffix}.png"
             plot_attention(weights, path, layers=chosen, training_length=trained)
     return rows
 

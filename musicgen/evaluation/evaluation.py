@@ -70,9 +70,7 @@ MAX_FACTOR = 2  # longest position, as a multiple of the training length
 MAX_SHOWN = 12  # pieces on the page of several runs
 PROMPT_BARS = 4
 FEW_HELD_OUT = 12  # pieces; of fewer, validation pieces are used beside test pieces
-FEW = 6  # pieces, with fewer of which no permutation test can reach p < .05
 TOKENS = 4  # in a continuation's bars, at most so many times as in those of the longest prompt
-KEPT = 0.95  # share of the notes that a tokenizer must represent
 _VOICES = ("out_of_range", "crossed", "parallel_fifths", "parallel_octaves", "melody_fit")
 MEASURES = {  # of `describe`, and of music in four voices, in words
     "in_key_share": KEY_SHARE,
@@ -97,7 +95,7 @@ class Run:
     """A run, and what was measured of it.
 
     Attributes:
-        split: the name of that of the pieces, see `_held_out`.
+        split: the name of that of the pieces, see `_held_out_pieces`.
         names: of the pieces; those of several runs may be the ones that all have.
         losses, trigram_losses: of the model, and of a trigram model, on held-out pieces.
         shown: its continuations as a page shows them.
@@ -125,8 +123,6 @@ class Run:
             self.notices.append(
                 "Too few pieces differ to hold any out: it cannot be told what was learned."
             )
-        elif len(self.pieces) < FEW:
-            self.notices.append(f"{pluralize(len(self.pieces), 'held-out pieces')} tell little.")
 
     def _start(self) -> MusicModel | None:
         """Return the model that the run began with, if it is here and has the same vocabulary."""
@@ -205,10 +201,6 @@ class Run:
         )
         lines.append(Line(KNOWN, lengths, HELD_OUT, unheard))
         self.lines += [x for x in lines if x.others and not np.isnan([*x.values.values()]).all()]
-        kept, read = np.sum([(x.summary.notes_kept, x.summary.notes_read) for x in prompts], axis=0)
-        if kept < KEPT * read:
-            cure = "take another tokenizer= or task=, see docs/tokenizers.md"
-            self.notices.append(f"The tokenizer keeps {kept / read:.0%} of the notes: {cure}.")
         self.notices.append(
             f"Continuations are of {len(done)} prompts of {PROMPT_BARS} bars, {bars} bars and one "
             "each, none chosen among several."
@@ -276,7 +268,7 @@ def evaluation(
     models = load_runs(inputs, same_tokens=False)
     names = [name for _, name in name_runs(models)]
     data = [open_training_data(model, inputs.root) for model in models]
-    split, pieces = _common_pieces(data, inputs.split, names)
+    split, pieces = _held_out_pieces(data, inputs.split, names)
     # The same tokens of all runs, whatever the lengths that they were trained at.
     length = min(furthest(model, MAX_FACTOR) for model in models)
     trained = min(model.training_length for model in models)
@@ -297,15 +289,14 @@ def evaluation(
         write_csv(rows, out / "evaluation_runs.csv")
         rows = _differences(runs, inputs.seed)
         judgements = judge_differences(rows, 1 - CONFIDENCE)
-    bucket = max(1, models[0].training_length // 16)
     losses = {name: run.losses for name, run in runs.items()}
     losses[TRIGRAM] = runs[names[0]].trigram_losses
+    plot, length = out / "position_loss.png", models[0].training_length
     curves = [
-        {"run": name, "R": None, **loss_curve(each, bucket)._asdict()}
+        {"run": name, "R": None, **loss_curve(each, max(1, length // 16))._asdict()}
         for name, each in losses.items()
     ]
-    plot = out / "position_loss.png"
-    plot_loss_curves(curves, plot, training_length=models[0].training_length)
+    plot_loss_curves(curves, plot, training_length=length)
     notices = [*dict.fromkeys(notice for run in runs.values() for notice in run.notices)]
     shown = [
         replace(piece, title=f"{piece.title} ({name})") if len(runs) > 1 else piece
@@ -324,32 +315,30 @@ def evaluation(
     return rows
 
 
-def _held_out(data: EncodedCorpus, split: str) -> tuple[str, list[int]]:
-    """Return the name of a split and its pieces; of few, those of both that are held out.
-
-    It is `train` if there are no others.
-    """
-    if len(pieces := data.cache.pieces(split)) >= FEW_HELD_OUT:
-        return split, pieces
-    if pieces := sorted(data.cache.pieces("val") + data.cache.pieces("test")):
-        return "validation and test", pieces
-    return "train", data.cache.pieces("train")
-
-
-def _common_pieces(
+def _held_out_pieces(
     data: Sequence[EncodedCorpus], split: str, names: Sequence[str]
 ) -> tuple[str, list[str]]:
-    """Return the held-out pieces that all runs have, by name, and their split.
+    """Return the held-out pieces that all runs have, by name, and the name of their split.
+
+    If a split has few, they are those of both that are held out; if these have none, `train`.
 
     Raises:
         UserError: the runs have no held-out piece in common.
     """
-    found = [_held_out(corpus, split) for corpus in data]
-    pieces = [[corpus.cache.names[i] for i in x[1]] for corpus, x in zip(data, found, strict=True)]
+    found, pieces = set(), []
+    for cache in (corpus.cache for corpus in data):
+        both = sorted(cache.pieces("val") + cache.pieces("test"))
+        indices, name = both, "validation and test"
+        if len(own := cache.pieces(split)) >= FEW_HELD_OUT:
+            indices, name = own, split
+        elif not both:
+            indices, name = cache.pieces("train"), "train"
+        found.add(name)
+        pieces.append([cache.names[i] for i in indices])
     common = [name for name in pieces[0] if all(name in others for others in pieces)]
-    if not common or len({each for each, _ in found}) > 1:
+    if not common or len(found) > 1:
         raise UserError(f"{' and '.join(names)} have other splits; {SAME_PIECES}")
-    return found[0][0], common
+    return found.pop(), common
 
 
 def _row(line: Line, seed: int) -> TableRow:
@@ -362,9 +351,8 @@ def _row(line: Line, seed: int) -> TableRow:
         found = Summary.of(values.values(), seed=seed)
         row |= {f"{prefix}{name}": getattr(found, name) for name in ("n", "mean", "low", "high")}
         row.setdefault("beside", line.beside)
-    difference = compare(line.values, line.others, seed=seed)
-    row |= {"difference": difference.mean, "difference_low": difference.low}
-    return row | {"difference_high": difference.high}
+    _, mean, low, high, _ = compare(line.values, line.others, seed=seed)
+    return row | {"difference": mean, "difference_low": low, "difference_high": high}
 
 
 def _differences(runs: Mapping[str, Run], seed: int) -> list[TableRow]:
@@ -394,7 +382,10 @@ def _continue(
 
 def _music_lines(done: Sequence[Continuation]) -> list[Line]:
     """Return what continuations are like, beside the music that follows their prompts."""
-    pairs = {c.prompt.name: _pair(c) for c in done}
+    pairs = {
+        p.name: Pair(p.name, p.name, each.new_score, p.piece, p.end_tick / TICKS_PER_BEAT)
+        for each, p in ((each, each.prompt) for each in done)
+    }
     own = {name: pair.own_continuation() for name, pair in pairs.items()}
     new = {name: _describe(pair.continuation, pair) for name, pair in pairs.items()}
     old = {name: _describe(own[name], pair) for name, pair in pairs.items()}
@@ -415,12 +406,6 @@ def _music_lines(done: Sequence[Continuation]) -> list[Line]:
         others = dict(zip(pairs, found["chance"], strict=True))
         lines.append(Line(STYLE_NAMES[f"style, {profile}"], values, CHANCE, others))
     return lines
-
-
-def _pair(continuation: Continuation) -> Pair:
-    prompt = continuation.prompt
-    beats = prompt.end_tick / TICKS_PER_BEAT
-    return Pair(prompt.name, prompt.name, continuation.new_score, prompt.piece, beats)
 
 
 def _describe(score: Score, pair: Pair) -> dict[str, float]:

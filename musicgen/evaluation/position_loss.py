@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from musicgen.console import log, track
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.runs import compared_models
+from musicgen.evaluation.runs import load_runs, name_runs
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.bars import bar_similarities, new_and_returning_bars
@@ -30,15 +30,10 @@ from musicgen.metrics.position_loss import (
     unit_values,
 )
 from musicgen.models import Transformer
+from musicgen.position import SPE
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.figures import save_figure
-from musicgen.report.tables import (
-    TableRow,
-    pivot,
-    without_empty_columns,
-    write_json,
-    write_latex,
-)
+from musicgen.report.tables import TableRow, readable, write_json, write_latex
 from musicgen.text import pluralize
 from musicgen.validation import check_float, check_int
 
@@ -88,33 +83,35 @@ def position_loss(
     check_int("num_draws", num_draws)
     check_int("transpositions", transpositions, minimum=0)
     check_float("max_factor", max_factor, minimum=1)
-    compared = compared_models(inputs, num_realizations)
-    data = open_training_data(compared[0].model, inputs.root)
+    models, numbers = load_runs(inputs), num_realizations
+    compared = [
+        (path, *names, model if R == "trained" else model.with_realizations(R, seed=inputs.seed))
+        for path, model, names in zip(inputs.checkpoints, models, name_runs(models), strict=True)
+        for R in (numbers if isinstance(numbers, list) else [numbers])
+    ]
+    data = open_training_data(models[0], inputs.root)
     indices = data.split(inputs.split)[: inputs.max_pieces]
-    lengths = [furthest(each.model, max_factor) for each in compared]
+    lengths = [furthest(model, max_factor) for *_, model in compared]
     count = pluralize(len(indices), f"pieces of {inputs.split}")
     averaged = f", each in {2 * transpositions + 1} keys" if transpositions else ""
     log(f"{count}, up to {max(lengths):,} tokens{averaged}")
     settings = {"num_draws": num_draws, "transpositions": transpositions}
-    runs = []
-    for each, length in zip(compared, lengths, strict=True):
-        model = each.model
-        losses = piece_losses(model, data, indices, length, inputs.seed, each.name, **settings)
-        runs.append(Result(each.run, each.realizations, losses, model.training_length, length))
-    losses = trigram_losses(data, indices, lengths[0], transpositions)
-    first = runs[0]._replace(run=TRIGRAM, R=None, losses=losses)
-    results = [*_pooled(runs), first]
+    bucket = max(1, models[0].training_length // 16)
     parts = partial(_rows, data=data, indices=indices, seed=inputs.seed)
+    runs, each_run = [], []
+    for (path, group, name, model), length in zip(compared, lengths, strict=True):
+        losses = piece_losses(model, data, indices, length, inputs.seed, name, **settings)
+        position = model.model.position
+        spe = (position.num_realizations or "exact") if isinstance(position, SPE) else None
+        runs.append(Result(group, spe, losses, model.training_length, length))
+        names = {"checkpoint": path, "name": name, "seed": model.content.config.get("seed")}
+        each_run.append({**names, **_curve(runs[-1], bucket), "rows": parts(runs[-1])})
+    losses = trigram_losses(data, indices, lengths[0], transpositions)
+    results = [*_pooled(runs), runs[0]._replace(run=TRIGRAM, R=None, losses=losses)]
     rows = [row for result in results for row in parts(result)]
-    bucket = max(1, first.training_length // 16)
     curves = [_curve(result, bucket) for result in results]
-    plot_loss_curves(curves, out / "position_loss.png", training_length=first.training_length)
-    write_latex(_published_form(rows), out / "position_loss.tex")
-    each_run = []
-    for each, run in zip(compared, runs, strict=True):
-        names = {"checkpoint": each.checkpoint, "name": each.name}
-        seed = each.model.content.config.get("seed")
-        each_run.append({**names, "seed": seed, **_curve(run, bucket), "rows": parts(run)})
+    plot_loss_curves(curves, out / "position_loss.png", training_length=runs[0].training_length)
+    write_latex(readable(rows), out / "position_loss.tex")
     write_json({"rows": rows, "curves": curves, "runs": each_run}, out / "position_loss.json")
     return rows
 
@@ -186,9 +183,7 @@ def _pooled(runs: Sequence[Result]) -> list[Result]:
     for run in runs:
         groups.setdefault((run.run, run.R), []).append(run)
     return [
-        group[0]._replace(
-            losses=[np.stack(piece) for piece in zip(*(run.losses for run in group), strict=True)]
-        )
+        group[0]._replace(losses=[*map(np.stack, zip(*(x.losses for x in group), strict=True))])
         for group in groups.values()
     ]
 
@@ -244,22 +239,6 @@ def _curve(result: Result, bucket: int) -> TableRow:
     """Return the loss by position: plain lists, with the names of the result."""
     curve = loss_curve(result.losses, bucket)._asdict()
     return {"run": result.run, "R": result.R, **{name: x.tolist() for name, x in curve.items()}}
-
-
-def _published_form(rows: list[TableRow]) -> list[TableRow]:
-    """Return a row for each group, with mean, interval and deviations of each part."""
-
-    def cell(row: TableRow) -> str:
-        text = f"{row['mean']:.3f}"
-        if row["n"] > 1:
-            text += f" [{row['low']:.3f}, {row['high']:.3f}]"
-        if row["draws"] > 1:
-            text += f" ± {row['draw_std']:.3f}"
-        if row["seeds"] > 1:
-            text += f" ± {row['seed_std']:.3f} over seeds"
-        return text
-
-    return without_empty_columns(pivot(rows, ("run", "R", "seeds"), "part", cell))
 
 
 def plot_loss_curves(

@@ -1,12 +1,8 @@
-"""The runs that a measure compares, each with the numbers of realizations that are asked.
-
-Runs of one setting, with different seeds, form a group.
-"""
+"""The runs that a measure compares, and their names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +13,9 @@ from musicgen.console import log
 from musicgen.errors import UserError
 from musicgen.evaluation.inputs import Inputs
 from musicgen.generation.model import MusicModel
-from musicgen.position import SPE
 from musicgen.run_folders import OVERRIDES
 
 SAME_PIECES = "compare runs with the same held-out pieces"
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A model to compare with others."""
-
-    model: MusicModel
-    checkpoint: str  # its path
-    run: str  # the same for runs that differ in their seeds alone
-    name: str  # of the run alone
-    realizations: int | str | None  # SPE's R in evaluation, or `exact`; None without
 
 
 def load_runs(inputs: Inputs, *, same_tokens: bool = True) -> list[MusicModel]:
@@ -64,22 +48,6 @@ def load_runs(inputs: Inputs, *, same_tokens: bool = True) -> list[MusicModel]:
                 f"{inputs.checkpoints[0]}; {SAME_PIECES}"
             )
     return runs
-
-
-def compared_models(inputs: Inputs, num_realizations: Any) -> list[Compared]:
-    """Return the models to compare: each of `load_runs` with each number of realizations of SPE."""
-    runs = load_runs(inputs)
-    numbers = num_realizations if isinstance(num_realizations, list) else [num_realizations]
-    compared = []
-    for path, run, names in zip(inputs.checkpoints, runs, name_runs(runs), strict=True):
-        for number in numbers:
-            model = run
-            if number != "trained":
-                model = run.with_realizations(number, seed=inputs.seed)
-            position = model.model.position
-            spe = (position.num_realizations or "exact") if isinstance(position, SPE) else None
-            compared.append(Compared(model, path, *names, spe))
-    return compared
 
 
 def name_runs(runs: Sequence[MusicModel]) -> list[tuple[str, str]]:

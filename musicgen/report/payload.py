@@ -57,14 +57,6 @@ def tempo_map(score: Score) -> list[list[float]]:
     ]
 
 
-def meters(score: Score) -> list[list[Any]]:
-    """Return time signatures as [tick, ticks per beat, label]; the first is at tick 0."""
-    return [
-        [s.tick, score.ticks_per_beat * 4 / s.denominator, f"{s.numerator}/{s.denominator}"]
-        for s in score.metres()
-    ]
-
-
 def score_payload(score: Score, prompt_end: int, marks: Sequence[Mark] = ()) -> dict[str, Any]:
     """Return the piece as JSON-ready data: times in ticks.
 
@@ -88,7 +80,11 @@ def score_payload(score: Score, prompt_end: int, marks: Sequence[Mark] = ()) -> 
         "end": max(score.end, prompt_end),
         "promptEnd": prompt_end,
         "tempo": tempo_map(score),
-        "meters": meters(score),
+        # Tick, ticks per beat, label; the first is at tick 0.
+        "meters": [
+            [s.tick, score.ticks_per_beat * 4 / s.denominator, f"{s.numerator}/{s.denominator}"]
+            for s in score.metres()
+        ],
         "bars": np.diff(score.bar_starts(), prepend=0).tolist(),
         "markers": [[int(tick), chord_label(text)] for tick, text in score.markers],
         "marks": [list(mark) for mark in marks],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ IN_FILES = ("skipped", "std", "draws", "seeds")
 """Columns of CSV files that a terminal does not show."""
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-_LATEX["±"] = r"$\pm$"
 _LATEX |= {character: "\\" + character for character in "&%$#_{}"}
 
 
@@ -65,11 +64,8 @@ def write_latex(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
         return "".join(_LATEX.get(character, character) for character in text)
 
     columns = _columns(rows)
-    lines: list[Sequence[object]] = [
-        columns,
-        *([row.get(name) for name in columns] for row in rows),
-    ]
-    head, *body = (" & ".join(map(cell, line)) + r" \\" for line in lines)
+    lines = [dict(zip(columns, columns, strict=True)), *rows]
+    head, *body = (" & ".join(cell(x.get(name)) for name in columns) + r" \\" for x in lines)
     rules = [rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}", r"\toprule", head, r"\midrule"]
     ends = [r"\bottomrule", r"\end{tabular}", ""]
     write_text(path, "\n".join([*rules, *body, *ends]))
@@ -149,21 +145,6 @@ def interval(mean: float, low: float, high: float) -> str:
     digits = 1 if abs(mean) >= 10 else 3
     text = f"{mean:z.{digits}f}"
     return text if low != low else f"{text} ({low:z.{digits}f} to {high:z.{digits}f})"
-
-
-def pivot(
-    rows: Iterable[TableRow], index: Sequence[str], columns: str, value: Callable[[TableRow], Any]
-) -> list[TableRow]:
-    """Return a row for each combination of the columns `index`, with a column for each `columns`.
-
-    Args:
-        value: what stands in a cell.
-    """
-    table: dict[tuple[Any, ...], TableRow] = {}
-    for row in rows:
-        names = {name: row[name] for name in index}
-        table.setdefault(tuple(names.values()), names)[row[columns]] = value(row)
-    return list(table.values())
 
 
 def without_empty_columns(rows: Sequence[TableRow]) -> list[TableRow]:

@@ -1,9 +1,11 @@
-"""evaluate.py's style measure: pairs, reading through the tokenizer, and the report's figures."""
+"""Style: pairs, reading through the tokenizer, the report's figures, parts, anchors by hand."""
 
 from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import get_args
 
@@ -15,11 +17,11 @@ from musicgen.composer import compose_groove, compose_pop
 from musicgen.errors import UserError
 from musicgen.evaluation.generated_files import write_manifest
 from musicgen.evaluation.references import find_original, open_pairs, read_manifest
-from musicgen.evaluation.style import ANCHORS, PARTS
+from musicgen.evaluation.style import ANCHORS, PARTS, anchor_similarities, style_labels
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation, KeepPrompt
 from musicgen.generation.prompts import make_prompt
-from musicgen.metrics.style import PROFILES
+from musicgen.metrics.style import PROFILES, style_similarity
 from musicgen.midi import Score, TimeSignature, Track, loads, notes_from, write
 from musicgen.report.tables import summarise
 from musicgen.tokenization.base import Tokenizer
@@ -73,12 +75,7 @@ def hands() -> Score:
 
 
 def generate(
-    folder: Path,
-    originals: Path,
-    config: dict,
-    score: Score,
-    bars: int = 2,
-    keep_prompt: KeepPrompt = "original",
+    folder: Path, originals: Path, config: dict, score: Score, keep_prompt: KeepPrompt = "original"
 ) -> dict:
     """Write a folder as generate.py does; return the manifest's rows by file.
 
@@ -87,19 +84,15 @@ def generate(
     write(score, originals / "piece.mid")
     tokenizer = build(config, Tokenizer)
     data = (originals / "piece.mid").read_bytes()
-    prompt = make_prompt(tokenizer, loads(data), "piece.mid", bars, data)
+    prompt = make_prompt(tokenizer, loads(data), "piece.mid", 2, data)
     done = {}
     for sample, moved in enumerate((0, 480)):
-        notes = [t.notes.copy() for t in prompt.piece.tracks]
-        for each in notes:
-            each["onset"] += moved * (each["onset"] >= prompt.end_tick)
-        tracks = [
-            Track(t.name, t.program, t.is_drum, n)
-            for t, n in zip(prompt.piece.tracks, notes, strict=True)
-        ]
-        piece = prompt.piece
-        whole = Score(480, tracks, piece.tempos, piece.time_signatures, piece.markers)
-        tokens = tokenizer.encode(whole)
+        tracks = []
+        for track in prompt.piece.tracks:
+            notes = track.notes.copy()
+            notes["onset"] += moved * (notes["onset"] >= prompt.end_tick)
+            tracks.append(replace(track, notes=notes))
+        tokens = tokenizer.encode(replace(prompt.piece, tracks=tracks))
         decoded = tokenizer.decode(tokens)
         decoded.time_signatures = decoded.time_signatures or prompt.score.time_signatures
         file = f"piece_{sample}.mid"
@@ -181,19 +174,6 @@ def test_pieces_without_a_partner_are_listed_with_reasons(tmp_path, inputs, meas
     assert "2 pieces of 5 in" in said
 
 
-def test_a_folder_without_any_partner_is_refused_in_one_line(tmp_path, inputs, measure):
-    write(hands(), tmp_path / "old/song1.mid")
-    write(hands(), tmp_path / "new/song10.mid")
-    write(hands(), tmp_path / "new/song11.mid")
-    given = inputs(generated=str(tmp_path / "new"), references=str(tmp_path / "old"))
-    with pytest.raises(UserError) as error:
-        measure("style")(given, tmp_path)
-    message = str(error.value)
-    assert "song10.mid: no file of the references is named song10 (1 of 2)" in message
-    assert "give references=DIR, a folder whose files have the names" in message
-    assert "\n" not in message
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -241,3 +221,92 @@ def test_descriptors_of_the_own_continuation_are_the_originals(tmp_path, inputs,
         else:
             assert float(own[name]) == pytest.approx(row["originals"])
             assert (float(own[name]) + float(moved[name])) / 2 == pytest.approx(row["generated"])
+
+
+def test_each_style_of_each_folder_by_hand(tmp_path, inputs, measure):
+    originals, other = {}, compose_groove(seed=5, family="funk", style=0, song=0)
+    for style, song in product((0, 1), (0, 1)):
+        score = originals[style, song] = compose_groove(0, "rock", style, song)
+        for folder, music in (("R", score), ("A", score), ("B", other)):
+            write(music, tmp_path / folder / f"rock/style{style}/s{style}{song}.mid")
+    folders = [str(tmp_path / "A"), str(tmp_path / "B")]
+    style_over_time = measure("style_over_time")
+    given = inputs(compare=folders, references=str(tmp_path / "R"))
+    rows = style_over_time(given, tmp_path)
+    points = {(p["generated"], p["profile"], p["piece"], p["part"]): p["value"] for p in rows}
+    for folder, music in zip(folders, (originals, dict.fromkeys(originals, other)), strict=True):
+        for style, part in product((0, 1), range(4)):
+            found = [
+                style_similarity(music[key], originals[key], "time_pitch", (part, 4))
+                for key in ((style, 0), (style, 1))
+            ]
+            point = points[folder, "time_pitch", f"rock/style{style}", PARTS[part]]
+            assert point == pytest.approx(np.mean(found))
+    # The other music is less alike.
+    for style, part in product(("rock/style0", "rock/style1"), PARTS):
+        own, moved = (points[folder, "onset_duration", style, part] for folder in folders)
+        assert own > moved
+    assert (tmp_path / "style_over_time.png").stat().st_size > 10_000
+    with pytest.raises(UserError, match="give generated=DIR"):
+        style_over_time(inputs(), tmp_path)
+
+
+def test_a_part_without_notes_is_na_and_keeps_its_place(tmp_path, inputs, measure):
+    score = compose_groove(seed=0, family="rock", style=0, song=0)
+    write(score, tmp_path / "R/song.mid")
+    quarter, tracks = score.end // 4, []
+    for track in score.tracks:
+        part = track.notes["onset"] // quarter
+        tracks.append(replace(track, notes=track.notes[(part < 1) | (part >= 3)]))
+    write(replace(score, tracks=tracks), tmp_path / "A/song.mid")
+    style_over_time = measure("style_over_time")
+    given = inputs(generated=str(tmp_path / "A"), references=str(tmp_path / "R"))
+    rows = style_over_time(given, tmp_path)
+    values = [row["value"] for row in rows if row["profile"] == "onset_duration"]
+    assert [row["part"] for row in rows] == [*PARTS] * 4
+    assert np.isnan(values).tolist() == [False, True, True, False]
+
+
+LABELS = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "none": ""}
+
+
+def beats(*onsets: int) -> Score:
+    """A piano piece with a short note at each beat."""
+    return Score(480, [Track(notes=notes_from([(480 * beat, 60, 60, 64) for beat in onsets]))])
+
+
+def test_values_by_hand():
+    pieces = {
+        "a1": beats(0, 1),  # cosine with the part {0}: √½
+        "a2": beats(0),  # 1
+        "b1": beats(0, 1, 2, 3),  # 1/2
+        "b2": beats(1),  # 0
+        "none": Score(),  # left out: no note
+    }
+    found = anchor_similarities([("a1", beats(0)), ("none", beats(0))], LABELS, pieces.get)
+    values = found["onset_duration"]
+    assert values["same song"] == pytest.approx([0.5**0.5, np.nan], nan_ok=True)
+    # A piece without a style is compared with all others.
+    assert values["chance"] == pytest.approx([1 / 4, (0.5**0.5 + 1 + 1 / 2 + 0) / 4])
+
+
+def test_pieces_without_partners_are_nan():
+    labels = {"x": "s"}
+    found = anchor_similarities([("x", beats(0))], labels, lambda name: beats(0))
+    assert np.isnan([values[0] for values in found["time_pitch"].values()]).all()
+    found = anchor_similarities([("x", beats(0))], labels, lambda name: None)
+    assert np.isnan([values[0] for values in found["onset_duration"].values()]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("maj001.ROCK_a.mid", "ROCK_a"),
+        ("midi/s1.casio-blues_Blues.MID", "casio-blues_Blues"),
+        ("song.mid", ""),
+        ("funk/song.mid", "funk"),
+        ("rock/soft/song.mid", "rock/soft"),
+    ],
+)
+def test_labels_from_names(name, expected):
+    assert style_labels([name]) == {name: expected}

@@ -32,6 +32,8 @@ class Page(HTMLParser):
         self.open = ("", {})
         self.feed(text)
         self.close()
+        texts = [text for given, text in self.scripts if given.get("type") == "application/json"]
+        self.payloads = [json.loads(text) for text in texts]
 
     def handle_starttag(self, tag, attrs):
         self.open = (tag, dict(attrs))
@@ -48,24 +50,21 @@ class Page(HTMLParser):
         elif data.strip():
             self.text.append(data.strip())
 
-    def named(self, tag: str) -> list[dict]:
-        return [attributes for name, attributes in self.elements if name == tag]
+    def named(self, tag: str, **attributes: str) -> list[dict]:
+        """The attributes of the elements of a tag that have these."""
+        return [a for name, a in self.elements if name == tag and a.items() >= attributes.items()]
 
-    @property
-    def payloads(self) -> list[dict]:
-        return [json.loads(t) for a, t in self.scripts if a.get("type") == "application/json"]
+    def downloads(self) -> list[str]:
+        return [a["href"] for a in self.named("a") if "download" in a]
+
+
+LEAD = [(0, 480, 60, 90), (1_920, 480, 64, 70)]
+DRUMS = [(0, 1, 36, 100), (2_000, 1, 38, 100), (2_100, 1, 42, 9)]
 
 
 def score(**changes) -> Score:
-    settings = {
-        "tracks": [
-            Track("Lead", 0, False, notes_from([(0, 480, 60, 90), (1_920, 480, 64, 70)])),
-            Track(
-                "", 0, True, notes_from([(0, 1, 36, 100), (2_000, 1, 38, 100), (2_100, 1, 42, 9)])
-            ),
-        ]
-    }
-    return Score(**(settings | changes))
+    tracks = [Track("Lead", 0, False, notes_from(LEAD)), Track("", 0, True, notes_from(DRUMS))]
+    return Score(**({"tracks": tracks} | changes))
 
 
 def piece(title="song.mid", **fields):
@@ -77,20 +76,14 @@ def page(*pieces, title="Title", metadata=None, notices=()) -> Page:
     return Page(render_report(title=title, pieces=pieces, metadata=metadata or {}, notices=notices))
 
 
-def test_page_loads_no_external_resources():
+def test_page_loads_nothing_and_allows_only_the_inlined_style_and_script():
     text = render_report(title="t", pieces=[piece(), piece("b")], metadata={"a": 1})
     assert not re.search(r"https?:|//[a-z0-9-]+\.[a-z]|@import|url\(", text, re.IGNORECASE)
     parsed = Page(text)
+    links = {"link": {"data:,"}, "a": {"song.mid", "#piece-0", "#piece-1"}}
     for tag, attributes in parsed.elements:
-        assert "src" not in attributes
-        assert "srcset" not in attributes
-        if "href" in attributes:
-            expected = {"link": ("data:,",), "a": ("song.mid", "#piece-0", "#piece-1")}[tag]
-            assert attributes["href"] in expected
-
-
-def test_content_security_policy_allows_only_the_inlined_style_and_script():
-    parsed = page(piece())
+        assert not attributes.keys() & {"src", "srcset"}
+        assert "href" not in attributes or attributes["href"] in links[tag]
     [policy] = [m["content"] for m in parsed.named("meta") if "http-equiv" in m]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
@@ -102,15 +95,9 @@ def test_content_security_policy_allows_only_the_inlined_style_and_script():
 
 def test_html_in_text_is_escaped():
     music = score(tracks=[Track(HOSTILE, 0, False)], markers=[Marker(0, HOSTILE)])
-    hostile = piece(
-        HOSTILE,
-        score=music,
-        midi_file=HOSTILE,
-        measures={HOSTILE: HOSTILE},
-        notices=[HOSTILE],
-        metadata={HOSTILE: HOSTILE},
-    )
-    parsed = page(hostile, hostile, title=HOSTILE, metadata={HOSTILE: HOSTILE}, notices=[HOSTILE])
+    both = {"metadata": {HOSTILE: HOSTILE}, "notices": [HOSTILE]}
+    texts = {"midi_file": HOSTILE, "measures": {HOSTILE: HOSTILE}, **both}
+    parsed = page(*[piece(HOSTILE, score=music, **texts)] * 2, title=HOSTILE, **both)
     assert len(parsed.scripts) == 3
     assert not parsed.named("img")
     assert parsed.payloads[0]["markers"] == [[0, HOSTILE]]
@@ -126,11 +113,9 @@ def test_html_in_text_is_escaped():
     ["My Song (1).mid", "Señor.mid", "a,b&c.mid", "javascript:alert(1)", "50%#1?.mid", "d/e.mid"],
 )
 def test_links_are_quoted_paths(name):
-    [link] = [a for a in page(piece(midi_file=name)).named("a") if "download" in a]
-    assert ":" not in link["href"]
-    assert "?" not in link["href"]
-    assert "#" not in link["href"]
-    assert unquote(link["href"]) == name
+    [link] = page(piece(midi_file=name)).downloads()
+    assert not {*":?#"} & {*link}
+    assert unquote(link) == name
 
 
 def test_names_with_invalid_unicode(tmp_path):
@@ -143,15 +128,12 @@ def test_names_with_invalid_unicode(tmp_path):
 
 
 def test_pieces_keep_their_order_and_ids():
-    parsed = page(
-        *(piece(f"{i}.mid", midi_file=f"{i}.mid", metadata={"Tokens": i}) for i in range(5))
-    )
+    parsed = page(*(piece(f"{i}.mid", midi_file=f"{i}.mid") for i in range(5)))
     assert [a["id"] for a in parsed.named("article")] == [f"piece-{i}" for i in range(5)]
     ids = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     links = [a["href"] for a in parsed.named("a") if "href" in a]
-    assert links[:5] == [f"#piece-{i}" for i in range(5)]
-    assert links[5:] == [f"{i}.mid" for i in range(5)]
+    assert links == [f"#piece-{i}" for i in range(5)] + [f"{i}.mid" for i in range(5)]
     assert len(parsed.payloads) == 5
     assert parsed.payloads[0]["promptEnd"] == 1_920
     assert "2 bars, 5 notes" in parsed.text
@@ -160,46 +142,29 @@ def test_pieces_keep_their_order_and_ids():
 
 
 def test_many_notices_are_folded_with_their_number():
-    few = page(piece(), notices=["one", "two"])
-    assert not [a for a in few.named("details") if a.get("class") == "notice"]
+    assert not page(piece(), notices=["one", "two"]).named("details", **{"class": "notice"})
     many = page(piece(), notices=[f"notice {i % 12}" for i in range(24)])
-    assert len([a for a in many.named("details") if a.get("class") == "notice"]) == 1
+    assert len(many.named("details", **{"class": "notice"})) == 1
     # One paragraph is for browsers without JavaScript.
-    assert len([a for a in many.named("p") if a.get("class") == "notice"]) == 1
+    assert len(many.named("p", **{"class": "notice"})) == 1
     assert "24 notices" in many.text
     assert many.text.count("notice 7") == 1
 
 
-def test_a_jump_to_the_continuation_needs_a_prompt():
-    assert [a for a in page(piece()).named("button") if a.get("class") == "jump"]
-    assert not [a for a in page(piece(prompt_end=0)).named("button") if a.get("class") == "jump"]
-
-
-def test_audio_files_are_linked_beside_midi():
-    links = [a for a in page(piece(audio_file="a b.wav")).named("a") if "download" in a]
-    assert [a["href"] for a in links] == ["song.mid", "a%20b.wav"]
+def test_prompts_have_a_jump_to_the_continuation_and_audio_files_a_link():
+    assert page(piece()).named("button", **{"class": "jump"})
+    assert not page(piece(prompt_end=0)).named("button", **{"class": "jump"})
+    assert page(piece(audio_file="a b.wav")).downloads() == ["song.mid", "a%20b.wav"]
 
 
 def test_metadata_values_are_readable():
-    metadata = {
-        "seed": 1234567890123,
-        "top_p": 0.9,
-        "similarity": 0.123456,
-        "speed": np.float32(12345.678),
-        "count": np.int64(7),
-        "missing": None,
-        "undefined": float("nan"),
-        "tiny": 1.5e-7,
-        "infinite": float("inf"),
-        "gated": True,
-        "keep": ("drums", "bass"),
+    values = {
+        **{1234567890123: "1234567890123", 0.9: "0.9", 0.123456: "0.1235", None: "n/a"},
+        **{np.float32(12345.678): "12346", np.int64(7): "7", float("nan"): "n/a"},
+        **{1.5e-7: "1.5e-07", float("inf"): "inf", True: "True", ("drums", 8): "[drums,8]"},
     }
-    text = page(piece(), metadata=metadata).text
-    values = [text[text.index(label) + 1] for label in metadata]
-    assert values == [
-        *("1234567890123", "0.9", "0.1235", "12346", "7"),
-        *("n/a", "n/a", "1.5e-07", "inf", "True", "[drums,bass]"),
-    ]
+    text = page(piece(), metadata={f"value {i}": x for i, x in enumerate(values)}).text
+    assert [text[text.index(f"value {i}") + 1] for i in range(11)] == [*values.values()]
 
 
 def test_empty_music_and_no_pieces():
@@ -220,8 +185,7 @@ def test_every_control_has_an_accessible_name():
 @pytest.mark.skipif(not shutil.which("node"), reason="needs node")
 def test_script_decodes_the_score(tmp_path: Path):
     """Run the page's decoder in node: notes, seconds and bars are those of the Score."""
-    tempos = np.array([(0, 60.0), (1_920, 120.0)], TEMPO)
-    music = score(tempos=tempos)
+    music = score(tempos=np.array([(0, 60.0), (1_920, 120.0)], TEMPO))
     parsed = page(piece(score=music))
     [script] = [text for attributes, text in parsed.scripts if not attributes]
     # Without pieces, the script only defines its classes.
@@ -238,16 +202,13 @@ def test_script_decodes_the_score(tmp_path: Path):
         ["node", str(tmp_path / "page.js")], capture_output=True, text=True, check=True, timeout=30
     )
     result = json.loads(run.stdout)
-    found = [
-        (n["track"], n["onset"], n["pitch"], n["velocity"], n["drum"]) for n in result["notes"]
-    ]
-    assert [note["given"] for note in result["notes"]] == [True, True, False, False, False]
-    assert found == [
-        (0, 0, 60, 90, False),
-        (1, 0, 36, 100, True),
-        (0, 1_920, 64, 70, False),
-        (1, 2_000, 38, 100, True),
-        (1, 2_100, 42, 9, True),
+    columns = ("track", "onset", "pitch", "velocity", "drum", "given")
+    assert [tuple(note[name] for name in columns) for note in result["notes"]] == [
+        (0, 0, 60, 90, False, True),
+        (1, 0, 36, 100, True, True),
+        (0, 1_920, 64, 70, False, False),
+        (1, 2_000, 38, 100, True, False),
+        (1, 2_100, 42, 9, True, False),
     ]
     # One second a beat in the first bar, half a second after it.
     assert [n["start"] for n in result["notes"][:3]] == pytest.approx([0, 0, 4])

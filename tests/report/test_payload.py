@@ -59,37 +59,24 @@ def test_tempo_map_agrees_with_mido(changes):
     assert tempo_map(Score(ticks_per_beat=100)) == [[0, 0.0, 0.005]]
 
 
-def test_bars_beats_and_signatures():
-    score = Score(
-        ticks_per_beat=480,
-        tracks=[Track(notes=notes_from([(0, 6_000, 60, 90)]))],
-        time_signatures=[TimeSignature(1_920, 3, 4), TimeSignature(4_800, 6, 8)],
-    )
-    payload = score_payload(score, 1_920)
+def test_bars_beats_signatures_and_the_end():
+    notes = notes_from([(0, 6_000, 60, 90)])
+    metres = [TimeSignature(1_920, 3, 4), TimeSignature(4_800, 6, 8)]
+    payload = score_payload(Score(480, [Track(notes=notes)], time_signatures=metres), 1_920)
     assert np.cumsum(payload["bars"]).tolist() == [0, 1_920, 3_360, 4_800]
     assert payload["meters"] == [[0, 480, "4/4"], [1_920, 480, "3/4"], [4_800, 240, "6/8"]]
-    assert payload["promptEnd"] == 1_920
-
-
-def test_end_covers_prompts_that_end_after_the_last_note():
-    score = Score(tracks=[Track(notes=notes_from([(0, 100, 60, 90)]))])
-    assert score_payload(score, 1_920)["end"] == 1_920
+    assert (payload["promptEnd"], payload["end"]) == (1_920, 6_000)
+    short = Score(tracks=[Track(notes=notes_from([(0, 100, 60, 90)]))])
+    assert score_payload(short, 1_920)["end"] == 1_920  # the prompt ends after the last note
     assert score_payload(Score(), 0)["end"] == 0
 
 
 @pytest.mark.parametrize(
     ("text", "label"),
     [
-        ("A_M7_E", "Amaj7/E"),
-        ("C_M_C", "C"),
-        ("F#_m_F#", "F#m"),
-        ("B_/o7", "Bm7♭5"),
-        ("N_N", "N.C."),
-        ("N_N_N", "N.C."),
-        ("Verse 2", "Verse 2"),
-        ("take_m_1", "take_m_1"),
-        ("_M_", "_M_"),
-        ("", ""),
+        *(("A_M7_E", "Amaj7/E"), ("C_M_C", "C"), ("F#_m_F#", "F#m"), ("B_/o7", "Bm7♭5")),
+        *(("N_N", "N.C."), ("N_N_N", "N.C."), ("Verse 2", "Verse 2"), ("take_m_1", "take_m_1")),
+        *(("_M_", "_M_"), ("", "")),
     ],
 )
 def test_chord_labels(text, label):

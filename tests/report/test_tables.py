@@ -8,7 +8,6 @@ from rich.console import Console
 
 from musicgen.report.tables import (
     as_table,
-    pivot,
     readable,
     summarise,
     write_csv,
@@ -74,7 +73,6 @@ def test_rows_by_piece_are_summarised_by_all_other_columns():
     assert 1 <= x["low"] < x["high"] <= 3
     assert (y["part"], y["n"], y["skipped"], y["mean"]) == ("y", 1, 1, 5.0)
     assert summarise([x, y]) == [x, y]  # that is a table already
-    assert pivot([x, y], (), "part", lambda row: row["mean"]) == [{"x": 2.0, "y": 5.0}]
 
 
 def test_a_terminal_shows_intervals_in_one_column():
