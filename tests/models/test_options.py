@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from musicgen.attention import ELU, FAVOR, LinearAttention, SoftmaxAttention
-from musicgen.errors import UserError
 from musicgen.models import parameter_count
 from musicgen.models.attention_weights import attention_weights
 from musicgen.models.inputs import CycleEmbedding, LaggedEmbedding, Seen, with_recent
@@ -125,18 +124,3 @@ def test_places_in_a_cycle_are_the_index_modulo_its_length():
     positions = torch.tensor([[[0, 9], [4, 9], [7, 9]]])  # the first column is the index
     seen = Seen(torch.zeros(1, 3), positions, None)
     assert CycleEmbedding(3, 5).read(seen).tolist() == [[0, 1, 1]]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"short_conv": 1},
-        {"qk_norm": "yes"},
-        {"norm": "group"},
-        {"lags": [0]},
-        {"lags": [4], "causal": False},
-    ],
-)
-def test_errors_name_the_option(wrong):
-    with pytest.raises(UserError, match=f"^{next(iter(wrong))}"):
-        small(**wrong)

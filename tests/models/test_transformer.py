@@ -7,9 +7,8 @@ from torch import nn
 
 from musicgen.attention import ELU, FAVOR, GaussianSpan, LinearAttention, ReLU, SoftmaxAttention
 from musicgen.errors import UserError
-from musicgen.models import check_compatible, parameter_count
+from musicgen.models import ClassificationHead, check_compatible, parameter_count
 from musicgen.position import (
-    NoPosition,
     PermuteFormer,
     RoPE,
     SineSPE,
@@ -32,13 +31,6 @@ def test_parameters_of_the_published_models(config, method, count):
 favor, elu, relu = (partial(LinearAttention, feature_map=m) for m in (FAVOR, ELU, ReLU))
 
 
-@pytest.mark.parametrize("decay", ["head", "token"])
-def test_decay_has_no_direction_without_causality(decay):
-    expected = rf"^attention\.decay={decay}: expected none with causal=false"
-    with pytest.raises(UserError, match=expected):
-        check_compatible(NoPosition, partial(favor, decay=decay), causal=False)
-
-
 @pytest.mark.parametrize("position", [RoPE, PermuteFormer])
 def test_encodings_act_at_their_usual_site_or_the_chosen_one(position):
     assert check_compatible(TransformerXL, SoftmaxAttention) == Site.LOGIT
@@ -50,27 +42,6 @@ def test_encodings_act_at_their_usual_site_or_the_chosen_one(position):
         chosen = partial(position, site=str(site))
         assert {check_compatible(chosen, a) for a in (narrow, elu)} == {site}
     assert check_compatible(partial(position, site=None), favor) == Site.QUERY_KEY
-
-
-@pytest.mark.parametrize(
-    ("position", "attention", "message"),
-    [
-        (
-            partial(RoPE, site="feature"),
-            SoftmaxAttention,
-            r"^position.site=feature: expected query_key with attention=softmax, "
-            r"or attention=elu or favor or relu$",
-        ),
-        (
-            partial(RoPE, normaliser="encoded"),
-            SoftmaxAttention,
-            r"^position.normaliser=encoded: .* position.site=feature with attention=elu or favor",
-        ),
-    ],
-)
-def test_invalid_sites_name_the_cure(position, attention, message):
-    with pytest.raises(UserError, match=message):
-        check_compatible(position, attention)
 
 
 @torch.no_grad()
@@ -128,21 +99,47 @@ def test_a_step_writes_into_the_state_it_is_given_only_if_it_may():
     assert torch.equal(found, expected)
 
 
-def test_errors_of_parts_name_the_part():
-    odd = partial(LinearAttention, feature_map=partial(FAVOR, num_features=7))
-    wrong = {
-        "position.coordinates": {"position": partial(SineSPE, coordinates=["beat", "beat"])},
-        "attention.feature_map.num_features": {"attention": odd},
-        "span.sigma": {"span": partial(GaussianSpan, training_length=9, sigma=0)},
-    }
-    for name, part in wrong.items():
-        with pytest.raises(UserError, match=f"^{name}=.*: expected "):
-            small(**part)
-
-
 def test_position_columns_are_those_of_the_encoding_or_the_span():
     time = partial(SineSPE, coordinates="time")
     span = partial(GaussianSpan, training_length=[9, 9, 9])
     assert small().num_position_columns == 1
     assert small(time).num_position_columns == 2
     assert small(span=span).num_position_columns == 3
+
+
+ODD = partial(LinearAttention, feature_map=partial(FAVOR, num_features=7))
+CLASS_TOKEN = partial(ClassificationHead, pool="class_token")
+WRONG = {
+    r"attention\.decay=head: expected none with causal=false": {
+        "attention": partial(favor, decay="head"),
+        "causal": False,
+    },
+    r"attention\.decay=token: expected none with causal=false": {
+        "attention": partial(favor, decay="token"),
+        "causal": False,
+    },
+    r"position.site=feature: expected query_key with attention=softmax, or attention=elu or favor "
+    r"or relu$": {"position": partial(RoPE, site="feature")},
+    r"position.normaliser=encoded: .* position.site=feature with attention=elu or favor": {
+        "position": partial(RoPE, normaliser="encoded")
+    },
+    "norm=batch: expected layer with causal=true": {"norm": "batch"},
+    r"head\.pool=class_token: expected last or mean": {"head": CLASS_TOKEN, "num_outputs": 3},
+    "position.coordinates=.*: expected ": {
+        "position": partial(SineSPE, coordinates=["beat", "beat"])
+    },
+    "attention.feature_map.num_features=.*: expected ": {"attention": ODD},
+    "span.sigma=.*: expected ": {"span": partial(GaussianSpan, training_length=9, sigma=0)},
+    "num_heads=3: expected a divisor of attention_dim=7": {"attention_dim": 7},
+    "short_conv=": {"short_conv": 1},
+    "qk_norm=": {"qk_norm": "yes"},
+    "norm=": {"norm": "group"},
+    "lags=0": {"lags": [0]},
+    "lags": {"lags": [4], "causal": False},
+}
+
+
+@pytest.mark.parametrize(("message", "settings"), WRONG.items())
+def test_settings_that_cannot_be_name_themselves_and_the_cure(message, settings):
+    with pytest.raises(UserError, match=f"^{message}"):
+        small(**settings)
