@@ -18,7 +18,7 @@ def load(checkpoint: str | Path) -> MusicModel:
         checkpoint: a .ckpt, a run's folder (its best), `latest`, the newest below `outputs/`, a
             folder of `save_pretrained`, a model of the package such as `pop-piano-small`, or a
             model of the Hugging Face Hub, `hf://USER/NAME`. Without a run, `latest` is a model
-            of the package, which a message says, as it does of a run of a few steps.
+            of the package.
 
     Beside other busy programs, torch's waiting threads slow each other down: call
     `torch.set_num_threads(1)`, or set OMP_WAIT_POLICY=passive in the environment before Python
@@ -28,19 +28,12 @@ def load(checkpoint: str | Path) -> MusicModel:
         UserError: the file is missing, or not a checkpoint of musicgen.
     """
     # Here, so that `import musicgen` alone does not import torch, nor a path that is missing.
-    from musicgen.run_folders import describe_latest, find_checkpoint
+    from musicgen.run_folders import find_checkpoint
 
     path = find_checkpoint(str(checkpoint))
     from musicgen.generation.model import load as load_model
 
-    model = load_model(path)
-    if str(checkpoint) == "latest":
-        from musicgen.console import warn
-
-        content = model.content
-        if line := describe_latest(path, content.steps, begun=bool(content.config.get("init"))):
-            warn(line)
-    return model
+    return load_model(path)
 
 
 def train(*settings: str) -> MusicModel:

@@ -22,7 +22,6 @@ LOCK = ".lock"  # held by the process that writes in a folder
 LAST = Path("checkpoints", "last.ckpt")  # of a run's folder
 _ROOT = Path("outputs")
 _FOLDER = "config.json"  # of a model that `save_pretrained` wrote
-FEW_STEPS = 100  # with fewer, a run without `init` has not learned what a bar is
 _DEFAULT = "pop-piano-small"  # of the models of the package
 
 
@@ -120,23 +119,6 @@ def find_checkpoint(name: str, setting: str = "checkpoint") -> Path:
     known = ", ".join(["latest", *models])
     raise UserError(
         f"{setting}={name}: no such file or folder; give a .ckpt, a run's folder, or {known}"
-    )
-
-
-def describe_latest(path: Path, steps: int, *, begun: bool) -> str | None:
-    """Return a line for the user if `latest` is a model of the package, or has learned little.
-
-    Args:
-        steps: that the run took.
-        begun: whether it began with the weights of another.
-    """
-    if path.parent == PRETRAINED:
-        return f"no run below outputs/: {path.name}, which comes with the package, takes its place"
-    if steps >= FEW_STEPS or begun:
-        return None
-    return (
-        f"{path}, the latest run, took {steps:,} steps only: train for longer, or take "
-        f"checkpoint={_DEFAULT}, which comes with the package"
     )
 
 

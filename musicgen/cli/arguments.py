@@ -1,20 +1,30 @@
-"""Arguments as Hydra's grammar wants them: paths are quoted, and may be given alone."""
+"""Arguments as Hydra's grammar wants them: quoted paths, paths alone, and those of `resume=RUN`."""
 
 from __future__ import annotations
 
+import re
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from musicgen.errors import UserError
+import yaml
+from hydra.core.hydra_config import HydraConfig
 
-PATHS = frozenset(
-    {
-        *("prompt", "checkpoint", "out", "generated", "references", "soundfont", "chords", "keep"),
-        *("init", "resume", "data.root", "data.group", "data.exclude", "loader.cache_dir"),
-        *("paths.data_dir", "paths.output_dir"),
-    }
+from musicgen.console import warn
+from musicgen.errors import UserError
+from musicgen.package_data import CONF, choices
+from musicgen.run_folders import LAST, OVERRIDES, find_run
+
+# Settings whose values may hold commas, brackets and ampersands, which Hydra's grammar rejects.
+_QUOTED = re.compile(
+    "(prompt|checkpoint|out|generated|references|soundfont|chords|keep|init|resume|loader.cache_dir"
+    "|data.(root|group|exclude)|paths.(data|output)_dir)"
 )
-"""Settings whose values may hold commas, brackets and ampersands, which Hydra's grammar rejects."""
+# Settings that name a place to read from or to write to.
+_PLACES = re.compile(
+    r"(path|dir|folder|filename|root)$|^init$|^logger\.\w+\.(name|version)$|^data\.download$"
+)
 
 
 def override_key(argument: str) -> str:
@@ -30,7 +40,8 @@ def quoted_paths(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         key, _, value = argument.partition("=")
         is_list = key in ("data.exclude", "keep") and value.startswith("[")
-        texts.append(f"{key}={quoted(value)}" if key in PATHS and not is_list else argument)
+        is_path = _QUOTED.fullmatch(key) and not is_list
+        texts.append(f"{key}={quoted(value)}" if is_path else argument)
     return texts
 
 
@@ -50,17 +61,94 @@ def named_values(arguments: Sequence[str], one: str, several: str) -> list[str]:
     Args:
         one, several: the key of one path, and that of a list of them.
     """
-    flags = [argument.startswith("-") for argument in arguments]
     paths = [
         argument
-        for argument, is_flag, follows_flag in zip(arguments, flags, [False, *flags], strict=False)
-        if not is_flag and not follows_flag
+        for argument, before in zip(arguments, ["", *arguments], strict=False)
+        if not argument.startswith("-") and not before.startswith("-")
         if not override_key(argument) or Path(argument).exists()
     ]
     if not paths:
         return list(arguments)
     if {one, several} & set(map(override_key, arguments)):
         raise UserError(f"{paths[0]}: give paths either alone or with {one}=, not both")
-    value = quoted(paths[0]) if len(paths) == 1 else f"[{','.join(map(quoted, paths))}]"
-    key = one if len(paths) == 1 else several
-    return [*(argument for argument in arguments if argument not in paths), f"{key}={value}"]
+    others = [argument for argument in arguments if argument not in paths]
+    if len(paths) == 1:
+        return [*others, f"{one}={quoted(paths[0])}"]
+    return [*others, f"{several}=[{','.join(map(quoted, paths))}]"]
+
+
+def resumed_arguments(arguments: Sequence[str]) -> list[str]:
+    """Replace `resume=RUN` by the run's own arguments, its folder and its last checkpoint.
+
+    The folder may be a stranger's: places and objects are those of this machine's defaults and of
+    the command line.
+    """
+    given = {override_key(argument): argument.partition("=")[2] for argument in arguments}
+    name = given.pop("resume", "").strip("'\"")
+    if name in ("", "null"):
+        return list(arguments)
+    if "hparams_search" in given or {"-m", "--multirun"} & {*arguments}:
+        raise UserError("resume continues one run: give one job's folder of the sweep, without -m")
+    if given.get("init", "null") not in ("", "null"):
+        raise UserError("give either resume, for a run that goes on, or init, for a new one")
+    folder = find_run(name)
+    for path in folder.rglob("*"):
+        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+            raise UserError(f"{path}: a link out of the run's folder; remove it")
+    stored = [each for each in _stored(folder / OVERRIDES) if override_key(each) not in given]
+    if (places := _not_taken(stored)) and "hydra.run.dir" not in given:  # Lightning's processes
+        warn(f"not taken from {folder}, give it again if it matters: {', '.join(places)}")
+    return [
+        *filter(_is_plain, stored),
+        *(argument for argument in arguments if override_key(argument) != "resume"),
+        f"resume={quoted(str(folder / LAST))}",
+        f"hydra.run.dir={quoted(str(folder))}",
+    ]
+
+
+def given_overrides() -> list[str]:
+    """Return the job's overrides, the last one of each setting, that make a run of its own."""
+    overrides = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    given = {override_key(override): override for override in overrides}
+    return [override for key, override in given.items() if key not in ("resume", "hparams_search")]
+
+
+def resume_command(folder: Path) -> str:
+    """Return the command that continues a run, with what is not taken from its folder."""
+    arguments = [str(folder), *_not_taken(given_overrides())]
+    return f"{command('train')} resume={shlex.join(arguments)}"
+
+
+def command(name: str) -> str:
+    """Return how the user would call another command: a script, or an installed entry point."""
+    return f"python {name}.py" if sys.argv[0].endswith(".py") else f"musicgen-{name}"
+
+
+def _stored(path: Path) -> list[str]:
+    """Read the arguments that a run's folder stores."""
+    try:
+        texts = yaml.safe_load(path.read_text(encoding="utf-8")) or []
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("not a list of texts")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: the run's arguments cannot be read: {error}") from None
+    return list(texts)
+
+
+def _not_taken(overrides: Sequence[str]) -> list[str]:
+    """Return what is not taken from a run's folder, but what a resumed run does without."""
+    unused = ("init", "paths.output_dir")
+    return [each for each in overrides if not _is_plain(each) and override_key(each) not in unused]
+
+
+def _is_plain(override: str) -> bool:
+    """Return whether an override is a choice that conf/ has, or a value that is no place or object.
+
+    Objects, which may be of any class, are dictionaries; resolvers may read anything.
+    """
+    key, value = override_key(override), override.partition("=")[2].strip("'\" ")
+    if not re.fullmatch(r"[a-z]\w*([./][a-z]\w*)*", key) or key.startswith(("hydra", "resume")):
+        return False
+    if (CONF / key).is_dir():
+        return value in ("", "null", *choices(key))
+    return not (_PLACES.search(key) or "{" in value)

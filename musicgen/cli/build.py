@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
-from musicgen.checkpoints import CheckpointContent, run_identity
-from musicgen.cli.starting import load_source, read_source
+from musicgen.checkpoints import (
+    CheckpointContent,
+    check_targets,
+    find_checkpoint,
+    load_for_resume,
+    load_initial,
+    read_checkpoint,
+    run_identity,
+)
+from musicgen.cli.arguments import given_overrides, override_key
 from musicgen.data.corpora import Corpus
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.non_music import ExampleCorpus
 from musicgen.data.non_music.datamodule import ExampleDataModule
-from musicgen.errors import ParameterError, UserError, parameter_of
+from musicgen.errors import UserError, errors_name, parameter_of
 from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
 from musicgen.training.module import TrainingModule
 
+_GROUPS = ("position", "attention", "span")
+_SECTIONS = ("model", "tokenizer", "sampling", "loader")
 
-class Training(NamedTuple):
-    """A module and its data, and what to tell the user about what it begins with."""
-
-    module: TrainingModule
-    data: MusicDataModule | ExampleDataModule
-    notes: list[str]
+DataModule = MusicDataModule | ExampleDataModule
 
 
-def build_training(cfg: DictConfig) -> Training:
-    """Build the module and the data; load what the run continues or begins from."""
-    source = read_source(cfg)
+def build_training(cfg: DictConfig) -> tuple[TrainingModule, DataModule, list[str]]:
+    """Build the module and its data; load, and describe in lines, the weights of a first run."""
+    path = Path(cfg.resume) if cfg.resume else None
+    if path is None and cfg.init is not None:
+        path = find_checkpoint(cfg.init, setting="init")
+    checkpoint: Any = None if path is None else read_checkpoint(path)
+    with errors_name(path or ""):
+        source = CheckpointContent.from_plain(checkpoint) if path else None
+        if source is not None:
+            adopt_settings(cfg, source)
+            cfg.init = source.config.get("init") if cfg.resume else str(path)  # for the record
     is_music = cfg.get("tokenizer") is not None
     tokenizer, model, data = build_music(cfg) if is_music else build_examples(cfg)
     config: Any = OmegaConf.to_container(cfg, resolve=True)
@@ -43,34 +56,32 @@ def build_training(cfg: DictConfig) -> Training:
         config=config,
         identity=run_identity(config),
     )
-    task, optimizer, scheduler = (
-        instantiate(cfg[name]) for name in ("task", "optimizer", "scheduler")
-    )
-    module = TrainingModule(model, task, optimizer, scheduler, content, cfg.seed)
+    parts = {name: instantiate(cfg[name]) for name in ("task", "optimizer", "scheduler")}
+    module = TrainingModule(model, **parts, content=content, seed=cfg.seed)
     notes = []
-    if source is not None:
-        notes = load_source(source, model, content, resume=cfg.resume is not None)
+    if path is not None and source is not None:
+        with errors_name(path):
+            if cfg.resume is None:
+                notes = [f"begins with the weights of {source.describe(path)}"]
+                notes += filter(None, [load_initial(checkpoint, content, model)])
+            else:
+                notes = [f"continues {source.describe(path)}"]
+                if changed := load_for_resume(checkpoint, content, model):
+                    notes.append(f"from step {source.steps:,} on: {', '.join(changed)}")
     model.recompute = cfg.recompute
     if cfg.compile:
         for layer in model.layers:
             layer.compile()
-    return Training(module, data, notes)
+    return module, data, notes
 
 
 def build_music(cfg: DictConfig) -> tuple[Tokenizer, Transformer, MusicDataModule]:
     """Build the tokenizer, the model and the data of a task that is music."""
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
-    model: Transformer = instantiate(
-        cfg.model,
-        vocab_size=len(tokenizer.vocabulary),
-        match_classes=tokenizer.match_classes,
-    )
+    sizes = {"vocab_size": len(tokenizer.vocabulary), "match_classes": tokenizer.match_classes}
+    model: Transformer = instantiate(cfg.model, **sizes)
     with parameter_of("model.position"):
         tokenizer.check_coordinates(model.coordinate_names)
-        max_length = model.position.max_length
-        if max_length is not None and max_length < cfg.loader.length:
-            expected = f"expected at least loader.length={cfg.loader.length}"
-            raise ParameterError("max_length", max_length, expected)
     return tokenizer, model, build_data(cfg, tokenizer, model.coordinate_names)
 
 
@@ -80,11 +91,9 @@ def build_data(
     """Build the corpus of `data`, and the data module of `loader` that has it."""
     corpus = instantiate(cfg.data, _convert_="all")
     if not isinstance(corpus, Corpus):
-        raise UserError(
-            f"{type(corpus).__name__} is not music; choose its task, such as task=listops"
-        )
-    build = partial(instantiate, cfg.loader, corpus=corpus, _convert_="all")
-    data: MusicDataModule = build(tokenizer=tokenizer, coordinates=coordinates)
+        raise UserError(f"{type(corpus).__name__} is not music; choose its task, as task=listops")
+    parts = {"corpus": corpus, "tokenizer": tokenizer, "coordinates": coordinates}
+    data: MusicDataModule = instantiate(cfg.loader, **parts, _convert_="all")
     return data
 
 
@@ -103,3 +112,39 @@ def build_examples(cfg: DictConfig) -> tuple[None, Transformer, ExampleDataModul
         )
     data = instantiate(cfg.loader, corpus=corpus, coordinates=names, _convert_="all")
     return None, model, data
+
+
+def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
+    """Take `model`, `tokenizer`, `sampling` and `loader.length` from a checkpoint.
+
+    What the command line sets stays. The checkpoint may come from an untrusted source.
+    """
+    saved: Any = {"model": content.model, "tokenizer": content.tokenizer}
+    saved["sampling"] = content.config.get("sampling") or OmegaConf.to_container(cfg.sampling)
+    check_targets(saved)
+    loader = content.config.get("loader") or {}
+    saved["loader"] = {"length": loader.get("length", cfg.loader.length)}
+    here = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True))
+    adopted: Any = OmegaConf.create(saved)
+    for name in _given_settings(cfg):
+        OmegaConf.update(adopted, name, OmegaConf.select(here, name), merge=False)
+    with open_dict(cfg):
+        cfg.loader.length = adopted.loader.length
+        for section in ("model", "tokenizer", "sampling"):
+            cfg[section] = adopted[section]
+
+
+def _given_settings(cfg: DictConfig) -> Iterator[str]:
+    """Yield which of these settings the command line sets, directly or through a group."""
+    for override in given_overrides():
+        name = override_key(override)
+        if name == "task":
+            yield from ("tokenizer", "sampling")
+        elif name == "model":
+            yield from (f"model.{key}" for key in cfg.model if key not in _GROUPS)
+        elif name == "experiment" and cfg.optimizer.get("train") is not None:
+            yield from ("model.copy", "loader.length")  # it trains a part that it adds
+        elif name in _GROUPS:
+            yield f"model.{name}"
+        elif name.partition(".")[0] in _SECTIONS:
+            yield name

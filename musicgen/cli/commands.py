@@ -1,55 +1,96 @@
-"""The four commands.
-
-The checkpoints that the arguments name are looked for first, before libraries that take seconds to
-import.
-"""
+"""The four commands: Hydra around the function `main` of a module, imported when it is needed."""
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
+import math
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-from musicgen.cli.command import command
-from musicgen.console import log
-from musicgen.run_folders import find_checkpoint
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, read_write
 
-
-@command("train")
-def train(cfg: DictConfig) -> float | None:
-    """Train a model; return the best validation loss, if any, for sweeps."""
-    if cfg.init is not None:
-        find_checkpoint(str(cfg.init), setting="init")
-    from musicgen.cli.train import main
-
-    return main(cfg)
-
-
-@command("generate")
-def generate(cfg: DictConfig) -> None:
-    """Continue prompts."""
-    find_checkpoint(str(cfg.checkpoint))
-    from musicgen.cli.generate import main
-
-    main(cfg)
+from musicgen.cli.arguments import given_overrides, named_values, quoted_paths, resumed_arguments
+from musicgen.cli.errors import USER_ERROR, one_line_errors
+from musicgen.files import remove_if_empty
+from musicgen.package_data import CONF
+from musicgen.run_folders import job_id, run_id
 
 
-@command("evaluate")
-def evaluate(cfg: DictConfig) -> None:
-    """Measure music or models."""
-    if cfg.metrics is None and not (cfg.generated or cfg.references or cfg.compare):
-        for run in [cfg.checkpoint] if cfg.runs is None else cfg.runs:
-            find_checkpoint(str(run), setting="checkpoint" if cfg.runs is None else "runs")
-    from musicgen.cli.evaluate import main
+def run(name: str) -> None:
+    """Run `main` of musicgen.cli.NAME with conf/NAME.yaml and the arguments of the process.
 
-    main(cfg)
+    A `UserError`, or arguments that make no configuration, end the process with one line and status
+    2, Ctrl-C and SIGTERM with one line and status 130; other exceptions show their traceback. A
+    sweep goes on after a `UserError`, and ends with status 2.
+    """
+    failed: list[Path] = []  # folders of a sweep's jobs
+
+    def job(cfg: DictConfig) -> Any:
+        folder = Path(HydraConfig.get().runtime.output_dir)  # Hydra has made it
+        ours = nullcontext() if folder == Path.cwd() else remove_if_empty(folder)
+        try:
+            with ours, one_line_errors(name), isolated_job():
+                return import_module(f"musicgen.cli.{name}").main(cfg)
+        except SystemExit as stop:
+            if stop.code != USER_ERROR or HydraConfig.get().mode != RunMode.MULTIRUN:
+                raise
+            failed.append(folder)
+            return math.inf  # a score that a search avoids
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, and prints none
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    OmegaConf.register_new_resolver("run_id", run_id, replace=True)
+    OmegaConf.register_new_resolver("job_id", job_id, replace=True)
+    with one_line_errors(name):
+        arguments = quoted_paths(sys.argv[1:])
+        if name == "generate":
+            arguments = named_values(arguments, "prompt", "prompt")
+        elif name == "evaluate":
+            arguments = named_values(arguments, "checkpoint", "runs")
+        elif name == "train":
+            arguments = resumed_arguments(arguments)
+        sys.argv[1:] = arguments
+        hydra.main(str(CONF), name, version_base="1.3")(job)()
+    if failed:
+        sys.exit(USER_ERROR)
 
 
-@command("prepare")
-def prepare(cfg: DictConfig) -> None:
-    """Encode a corpus without training."""
-    from hydra.utils import instantiate
+@contextmanager
+def isolated_job() -> Iterator[None]:
+    """Keep the jobs of a sweep apart where they start processes, as DDP does.
 
-    from musicgen.data.preparation import EncodedCorpus
+    Lightning starts them with this process's arguments and `hydra.run.dir`, which are the sweep's,
+    and leaves its process group and the variables that describe it to the next job.
+    """
+    hydra_config: Any = HydraConfig.get()
+    if hydra_config.mode != RunMode.MULTIRUN:
+        yield
+        return
+    sys.argv[1:] = given_overrides()
+    with read_write(hydra_config):
+        hydra_config.run.dir = hydra_config.runtime.output_dir
+    environment = dict(os.environ)
+    try:
+        yield
+    finally:
+        distributed = sys.modules.get("torch.distributed")  # None: it failed before it started any
+        if distributed is not None and distributed.is_initialized():
+            distributed.destroy_process_group()
+        if "wandb" in sys.modules:  # else the next job logs to this one's run
+            sys.modules["wandb"].finish()
+        os.environ.clear()
+        os.environ.update(environment)
 
-    tokenizer = instantiate(cfg.tokenizer, _convert_="all")
-    corpus = EncodedCorpus.of(instantiate(cfg.data, _convert_="all"), tokenizer, cfg.loader)
-    log(f"ready: {len(corpus.cache)} pieces in {corpus.cache.folder}")
+
+train, generate, evaluate, prepare = (
+    partial(run, name) for name in ("train", "generate", "evaluate", "prepare")
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from musicgen.cli.output import find_device, make_folder, set_up_cpu
+from musicgen.cli.output import make_folder, set_up_cpu
 from musicgen.console import log, stdout
 from musicgen.errors import ParameterError
 from musicgen.evaluation.inputs import Inputs
@@ -19,17 +20,19 @@ from musicgen.metrics.summary import CONFIDENCE
 from musicgen.report.tables import TableRow, as_table, readable, summarise, write_csv
 from musicgen.validation import check_choice
 
-LEGEND = (
-    f"n: pieces; in brackets: {CONFIDENCE:.0%} confidence intervals of means over pieces "
-    "(bootstrap); docs/evaluating.md says what the columns mean"
-)
+LEGEND = f"n: pieces; in brackets: {CONFIDENCE:.0%} confidence intervals of means over pieces"
 
 
 def main(cfg: DictConfig) -> None:
     """Compute each measure, print its table, and write it as CSV with its plot below `out`."""
     set_up_cpu()
     given: Any = OmegaConf.to_container(cfg, resolve=True)
-    names, inputs = _chosen(given), read_inputs(given)
+    of_files = given["generated"] or given["references"]
+    names = given["metrics"] or ("style" if of_files else "evaluation")
+    names = names if isinstance(names, list) else [names]
+    for name in names:
+        check_choice("metrics", name, given["metric"])
+    inputs = read_inputs(given)
     out = make_folder(cfg.out, "evaluated")
     with remove_if_empty(out.parent) if cfg.out is None else nullcontext(), remove_if_empty(out):
         for name in names:
@@ -59,25 +62,7 @@ def run_measure(name: str, settings: dict[str, Any], inputs: Inputs, out: Path) 
     return table
 
 
-def _chosen(given: dict[str, Any]) -> list[str]:
-    """Return the names of the measures that are asked for."""
-    names = given["metrics"]
-    if names is None:
-        names = "style" if given["generated"] or given["references"] else "evaluation"
-    names = names if isinstance(names, list) else [names]
-    if not names:
-        raise ParameterError("metrics", "[]", f"expected some of {', '.join(given['metric'])}")
-    for name in names:
-        check_choice("metrics", name, given["metric"])
-    return names
-
-
 def read_inputs(given: dict[str, Any]) -> Inputs:
     """Return the settings that measures share, of a configuration as plain data."""
-    names = ("generated", "references", "compare", "checkpoint", "runs", "split", "max_pieces")
-    return Inputs(
-        **{name: given[name] for name in names},
-        root=given["data"]["root"],
-        device=find_device(given["device"]),
-        seed=given["seed"],
-    )
+    names = [each.name for each in fields(Inputs) if each.name != "root"]
+    return Inputs(**{name: given[name] for name in names}, root=given["data"]["root"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -12,19 +11,12 @@ from typing import Any, get_args
 from omegaconf import DictConfig, OmegaConf
 
 from musicgen import load
-from musicgen.cli.output import find_device, make_folder, set_up_cpu
+from musicgen.cli.output import make_folder, set_up_cpu
 from musicgen.console import log, progress_bar, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
-from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError, parameter_of
-from musicgen.evaluation.generated_files import (
-    audio_name,
-    cut_short,
-    file_names,
-    report_title,
-    write_manifest,
-)
-from musicgen.evaluation.originality import known_music, known_passages
+from musicgen.evaluation import generated_files
+from musicgen.evaluation.originality import KnownPassages, known_music, known_passages
 from musicgen.evaluation.prompt_files import SPLITS, absolute_prompts, prompt_files
 from musicgen.evaluation.references import MANIFEST
 from musicgen.evaluation.training_data import held_out_pieces, open_training_data
@@ -34,7 +26,7 @@ from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
-from musicgen.midi import Score, loads
+from musicgen.midi import loads
 from musicgen.midi.audio import Soundfont
 from musicgen.models import parameter_count
 from musicgen.report import render_report
@@ -53,7 +45,7 @@ def main(cfg: DictConfig) -> None:
     check_int("num_prompts", cfg.num_prompts, none_means="all")
     check_choice("keep_prompt", cfg.keep_prompt, get_args(KeepPrompt))
     check_choice("originality", cfg.originality, ("auto", True, False))
-    model = load(cfg.checkpoint).to(find_device(cfg.device))
+    model = load(cfg.checkpoint).to(cfg.device)
     log(model.content.describe(model.path))
     request = build_request(model, cfg)
     soundfont = None if cfg.soundfont is None else Soundfont(str(cfg.soundfont))
@@ -61,7 +53,7 @@ def main(cfg: DictConfig) -> None:
     known = known_music(model, cfg.originality, cfg.data.root)
     rows = min(request.batch_size, request.num_samples * len(prompts))
     set_up_cpu(decoded=rows * parameter_count(model.model))
-    names = file_names(prompts, request.num_samples)
+    names = generated_files.file_names(prompts, request.num_samples)
     done: dict[str, Written] = {}
     out = make_folder(cfg.out, "generated")
     with remove_if_empty(out):
@@ -77,67 +69,59 @@ def main(cfg: DictConfig) -> None:
                 for piece in sampler.continuations(prompts):
                     name = names[id(piece.prompt), piece.sample]
                     done[name] = piece, piece.midi_file(cfg.keep_prompt)
-                    data, _, _ = done[name][1]
-                    write_bytes(out / name, data)
+                    write_bytes(out / name, done[name][1][0])
                     if soundfont:
-                        soundfont.write_wav(loads(data), out / audio_name(name))
+                        audio = out / generated_files.audio_name(name)
+                        soundfont.write_wav(loads(done[name][1][0]), audio)
                     progress.update(bar, description=f"{len(done)} of {len(names)} pieces")
         finally:  # also if the command is stopped
             if done:
+                pieces = {name: done[name] for name in names.values() if name in done}
+                music = {name: piece.new_score for name, (piece, _) in pieces.items()}
+                passages = None if known is None else known_passages(known, music, 0)
                 seconds = time.monotonic() - start
-                in_order = {name: done[name] for name in names.values() if name in done}
-                report(cfg, model, request, in_order, notices, known, out, seconds)
+                write_report(cfg, model, request, pieces, notices, passages, out, seconds)
 
 
-def report(
+def write_report(
     cfg: DictConfig,
     model: MusicModel,
     request: GenerationRequest,
     done: dict[str, Written],
     notices: list[str],
-    known: EncodedCorpus | None,
+    passages: KnownPassages | None,
     out: Path,
     seconds: float,
 ) -> None:
     """Write the manifest and the page of the pieces by file name, and log how many there are."""
     pieces = [continuation for continuation, _ in done.values()]
     new_tokens = sum(piece.num_new_tokens for piece in pieces)
-    settings = {
-        "checkpoint": str(model.path),
-        **{name: value for name, value in asdict(request).items() if name != "sampling"},
-        **asdict(request.sampling),
-        "training length": model.training_length,
-        "new tokens": new_tokens,
-        "tokens/s": round(new_tokens / seconds, 1),
-    }
-    more = [cut_short(model, request.bars, pieces)]
-    more += [notice for _, (_, _, notice) in done.values()]
+    settings = {"checkpoint": str(model.path), **asdict(request)}
+    settings |= settings.pop("sampling")
+    settings["training length"] = model.training_length
+    more = [written[2] for _, written in done.values()]
+    more.append(generated_files.cut_short(model, request.bars, pieces))
     more = [*filter(None, dict.fromkeys(more))]
     warn_of_first(more, NUM_NOTICES_SHOWN, MORE_NOTICES)
     notices = [*notices, *more]
-    references = absolute_prompts(cfg.prompt)
-    provenance = {"tokenizer": model.content.tokenizer, "references": references}
-    music = {name: continuation.new_score for name, (continuation, _) in done.items()}
-    originality = None if known is None else known_passages(known, music, 0)
-    shown = write_manifest(out, done, settings, provenance, notices, originality)
+    sources = {"tokenizer": model.content.tokenizer, "references": absolute_prompts(cfg.prompt)}
+    shown = generated_files.write_manifest(out, done, settings, sources, notices, passages)
     if cfg.report:
         others = [n for n in notices if not any(n in piece.notices for piece in shown)]
-        title = report_title(pieces)
+        title = generated_files.report_title(pieces)
         page = render_report(title=title, pieces=shown, metadata=settings, notices=others)
         write_text(out / REPORT, page)
     count = f"{pluralize(len(pieces), 'pieces')}, {pluralize(new_tokens, 'tokens')} added"
-    log(f"{count}, {settings['tokens/s']:,} a second")
+    log(f"{count}, {new_tokens / seconds:,.1f} a second")
     log(f"in {out}" + (f"; open {out / REPORT}" if cfg.report else ""))
 
 
 def build_request(model: MusicModel, cfg: DictConfig) -> GenerationRequest:
     """Return the request of a configuration, whose keys are its options."""
-    with parameter_of("sampling"):
-        given: Any = OmegaConf.to_container(cfg.sampling)
-        sampling = model.sampling(**given)
-    names = {"length_factor", *(each.name for each in fields(GenerationRequest))} - {"sampling"}
-    names &= {*cfg}
     options: Any = OmegaConf.to_container(cfg)
+    with parameter_of("sampling"):
+        sampling = model.sampling(**options.pop("sampling"))
+    names = {"length_factor", *(each.name for each in fields(GenerationRequest))} & options.keys()
     return model.request(**{name: options[name] for name in names}, sampling=sampling)
 
 
@@ -147,9 +131,8 @@ def read_prompts(
     """Return the prompts, and notices of what was left out of them, which are printed."""
     if cfg.prompt is None:
         return [model.prompt(None, request=request)], []
-    sources: Mapping[str, Callable[[], Score | Path]]
     if cfg.prompt in SPLITS:
-        sources = held_out_pieces(open_training_data(model, cfg.data.root), cfg.prompt)
+        sources: Any = held_out_pieces(open_training_data(model, cfg.data.root), cfg.prompt)
     else:
         sources = {name: partial(Path, path) for name, path in prompt_files(cfg.prompt).items()}
     prompts, errors, prompt_bars = [], [], cfg.prompt_bars
@@ -161,10 +144,8 @@ def read_prompts(
         except UserError as error:
             errors.append(str(error))
     if not prompts:
-        others = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        raise UserError(f"nothing to continue: {errors[0]}{others}")
-    left_out = [f"left out: {error}" for error in errors]
-    lost = [prompt.notice for prompt in prompts if prompt.notice]
-    for notices in left_out, lost:
-        warn_of_first(notices, NUM_NOTICES_SHOWN, MORE_NOTICES)
-    return prompts, left_out + lost
+        raise UserError(f"nothing to continue: {errors[0]}")
+    notices = [f"left out: {error}" for error in errors]
+    notices += [prompt.notice for prompt in prompts if prompt.notice]
+    warn_of_first(notices, NUM_NOTICES_SHOWN, MORE_NOTICES)
+    return prompts, notices

@@ -8,6 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeGuard
 
+import torch
+
 from musicgen.checkpoints import (
     CheckpointContent,
     find_checkpoint,
@@ -33,7 +35,7 @@ from musicgen.midi import Score, as_score, read_with_data
 from musicgen.models import Transformer
 from musicgen.tokenization.base import IntArray, Tokenizer
 from musicgen.tokenization.chords.recognition import with_chords
-from musicgen.validation import check_float
+from musicgen.validation import check_choice, check_float
 
 
 class MusicModel:
@@ -48,7 +50,12 @@ class MusicModel:
         return f"MusicModel({self.content.describe(self.path.name)})"
 
     def to(self, device: str) -> MusicModel:
-        self.model.to(device)
+        """Move it to a torch device; `auto` is the fastest here."""
+        devices = ["cpu"]
+        devices += ["mps"] if torch.backends.mps.is_available() else []
+        devices += ["cuda"] if torch.cuda.is_available() else []
+        check_choice("device", str(device).partition(":")[0], ["auto", *devices])
+        self.model.to(devices[-1] if device == "auto" else device)
         return self
 
     def with_realizations(self, num_realizations: int | None, *, seed: int = 0) -> MusicModel:

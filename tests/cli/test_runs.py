@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from musicgen.errors import UserError
-from musicgen.run_folders import describe_latest, job_id, run_id
+from musicgen.run_folders import job_id, run_id
 
 
 def test_a_run_is_named_by_its_folder():
@@ -36,13 +34,3 @@ def test_torchrun_must_name_its_job(monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # its default
     with pytest.raises(UserError, match="--rdzv-id=NAME or --standalone"):
         job_id("now")
-
-
-def test_latest_names_a_finished_model_if_the_run_took_few_steps():
-    path = Path("outputs/default/run/checkpoints/best.ckpt")
-    line = describe_latest(path, 2, begun=False)
-    assert line is not None
-    assert "took 2 steps only" in line
-    assert "checkpoint=pop-piano-small" in line
-    assert describe_latest(path, 1000, begun=False) is None
-    assert describe_latest(path, 2, begun=True) is None  # those of a trained model

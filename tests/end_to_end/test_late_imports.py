@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from musicgen.composer import compose_pop
 from musicgen.midi import write
 from tests.end_to_end.command_line import ROOT
@@ -43,20 +41,11 @@ def test_help_imports_no_slow_library(tmp_path):
     assert "optimizer: adam, adamw, muon" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["generate", "checkpoint=missing"], "checkpoint=missing: no such file"),
-        (["evaluate", "checkpoint=missing"], "checkpoint=missing: no such file"),
-        (["train", "resume=missing", "lr=1"], "resume=missing"),
-    ],
-)
-def test_errors_in_arguments_come_before_slow_imports(tmp_path, arguments, message):
-    done, imported = run(tmp_path, *arguments)
+def test_a_missing_run_is_named_before_slow_imports(tmp_path):
+    done, imported = run(tmp_path, "train", "resume=missing", "lr=1")
     assert (done.returncode, imported) == (2, set())
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ")
-    assert message in line
+    assert line.startswith("error: resume=missing")
     assert not list(tmp_path.glob("outputs/*/*"))
 
 

@@ -32,7 +32,7 @@ def test_train_writes_a_run_folder(workplace):
 def test_resume_continues_in_the_same_folder(here, workplace):
     before = set((workplace / "outputs/tiny").iterdir())
     done = succeed(here(workplace, "train.py", "resume=auto", "trainer.max_steps=6"))
-    assert re.search(r"^6 steps in \S+ s, validation loss \S+ nats a token$", done.stderr, re.M)
+    assert re.search(r"^6 steps in \S+ s$", done.stderr, re.M)
     assert "next: python generate.py checkpoint=" in done.stderr
     assert set((workplace / "outputs/tiny").iterdir()) == before
     (run,) = before
@@ -100,7 +100,7 @@ def test_a_run_without_a_checkpoint_starts_again(here, workplace):
     arguments = [*TINY, "run_name=cut", "trainer.max_steps=2"]
     run = workplace / "outputs/cut/run"
     in_folder = f"hydra.run.dir={run}"
-    death = AtHook(0, "on_train_batch_end")
+    death = AtHook(1, "on_after_backward")
     assert train(workplace, *arguments, in_folder, death=death) == -signal.SIGKILL
     assert not list(run.glob("checkpoints/*"))
     refused = here(workplace, "train.py", "resume=auto")

@@ -1,0 +1,16 @@
+"""Encode a corpus without training: musicgen-prepare [data=midi_folder data.root=/my/midi]."""
+
+from __future__ import annotations
+
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from musicgen.console import log
+from musicgen.data.preparation import EncodedCorpus
+
+
+def main(cfg: DictConfig) -> None:
+    """Encode the corpus of `data` with the tokenizer, into the cache of `loader`."""
+    tokenizer = instantiate(cfg.tokenizer, _convert_="all")
+    corpus = EncodedCorpus.of(instantiate(cfg.data, _convert_="all"), tokenizer, cfg.loader)
+    log(f"ready: {len(corpus.cache)} pieces in {corpus.cache.folder}")
