@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten
 
 from tests.end_to_end.command_line import ROOT
 
@@ -105,32 +106,24 @@ class FillDisk:
         SaveLast.on_train_batch_start = fill_and_start  # type: ignore[method-assign]
 
 
-def start(
-    folder: Path, *arguments: str, death: Any = None, environment: dict[str, str] | None = None
-) -> Any:
-    """Start `train.py` in a folder; standard error is appended to `stderr` there."""
-    args = (folder, arguments, death, environment or {})
-    process = _FORKS.Process(target=_train, args=args)
+def train(folder: Path, *arguments: str, death: Any = None) -> int:
+    """Run `train.py` in a folder; return its status, below 0 for the signal that ended it.
+
+    Standard error is appended to `stderr` there.
+    """
+    process: Any = _FORKS.Process(target=_train, args=(folder, arguments, death))
     process.start()
-    return process
-
-
-def train(folder: Path, *arguments: str, death: Any = None, **kwargs: Any) -> int:
-    """Run `train.py`; return its status, below 0 for the signal that ended it."""
-    process = start(folder, *arguments, death=death, **kwargs)
     process.join(240)
     assert process.exitcode is not None
-    return process.exitcode
+    return int(process.exitcode)
 
 
-def _train(
-    folder: Path, arguments: tuple[str, ...], death: Any, environment: dict[str, str]
-) -> None:
+def _train(folder: Path, arguments: tuple[str, ...], death: Any) -> None:
     from musicgen.cli.commands import train
 
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
-    os.environ.update({"OMP_NUM_THREADS": "1", **environment})
+    os.environ["OMP_NUM_THREADS"] = "1"
     os.environ.pop("HYDRA_FULL_ERROR", None)
     torch.set_num_threads(1)
     with Path("stderr").open("ab") as file:
@@ -164,18 +157,10 @@ def assert_same_run(found: Path, expected: Path) -> None:
 
 
 def assert_same(found: Any, expected: Any, where: str) -> None:
-    if isinstance(expected, torch.Tensor):
-        assert torch.equal(found, expected), where
-    elif isinstance(expected, dict):
-        assert found.keys() == expected.keys(), where
-        for key in expected:
-            assert_same(found[key], expected[key], f"{where}.{key}")
-    elif isinstance(expected, list | tuple):
-        assert len(found) == len(expected), where
-        for i, pair in enumerate(zip(found, expected, strict=True)):
-            assert_same(*pair, f"{where}[{i}]")
-    else:
-        assert found == expected, where
+    (ours, form), (theirs, other_form) = (tree_flatten(tree) for tree in (found, expected))
+    assert form == other_form, where
+    for x, y in zip(ours, theirs, strict=True):
+        assert torch.equal(x, y) if isinstance(x, torch.Tensor) else x == y, where
 
 
 def losses(run: Path) -> list[list[str]]:

@@ -39,13 +39,6 @@ def test_report_says_what_was_continued_and_links_audio(run, workplace):
     assert "rhythm like the original&#x27;s" in page
 
 
-def test_without_a_prompt_the_report_says_so(run, workplace):
-    succeed(run("generate.py", "bars=1", "num_samples=2", "out=nothing"))
-    page = (workplace / "nothing/report.html").read_text()
-    assert "<h1>2 pieces from nothing</h1>" in page
-    assert '.wav"' not in page
-
-
 def test_missing_soundfont_is_one_line(run):
     done = run(*GENERATE, "soundfont=no.sf2", "out=silent")
     assert_one_line(done, "no.sf2", "a .sf2 file")

@@ -48,11 +48,11 @@ def test_a_sweep_goes_on_after_an_impossible_combination_and_keeps_other_runs(he
 
 @needs_optuna
 def test_a_search_finds_the_best_and_goes_on_after_an_impossible_combination(here, workplace):
-    arguments = [*OPTUNA, "hydra.sweeper.n_trials=3"]
+    arguments = [*OPTUNA, "hydra.sweeper.n_trials=2"]
     succeed(here(workplace, "train.py", *arguments, "hydra.sweep.dir=search"))
     found = yaml.safe_load((workplace / "search/optimization_results.yaml").read_text())
     assert set(found["best_params"]) == {"optimizer.lr", "model.dropout"}
-    runs = [workplace / f"search/{job}/checkpoints/best.ckpt" for job in range(3)]
+    runs = [workplace / f"search/{job}/checkpoints/best.ckpt" for job in range(2)]
     states = [torch.load(run, weights_only=True)["callbacks"].values() for run in runs]
     scores = [
         float(x["best_model_score"]) for state in states for x in state if "best_model_score" in x
@@ -61,9 +61,7 @@ def test_a_search_finds_the_best_and_goes_on_after_an_impossible_combination(her
     impossible = [*arguments, "data.num_pieces=1e-30", "hydra.sweep.dir=impossible"]
     done = here(workplace, "train.py", *impossible)
     assert done.returncode == 2
-    assert done.stderr.count("error: data.num_pieces=1e-30: expected") == 3
-    # A run of the search is one like any other.
-    succeed(here(workplace, "train.py", "resume=search/2", "trainer.max_steps=6"))
+    assert done.stderr.count("error: data.num_pieces=1e-30: expected") == 2
 
 
 @pytest.mark.parametrize(
