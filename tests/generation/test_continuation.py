@@ -74,11 +74,8 @@ def test_as_many_bars_are_added_as_requested(tokenizer):
     ("options", "message"),
     [
         ({"num_samples": 0}, "num_samples=0: expected an integer >= "),
-        ({"batch_size": 0}, "batch_size=0: expected an integer >= "),
-        ({"seed": -1}, "seed=-1: expected an integer >= "),
         ({"bars": 1.5}, "bars=1.5: expected an integer >= "),
         ({"tempo": 0}, "tempo=0: expected a number >= 4"),
-        ({"tempo": "fast"}, "tempo=fast: expected a number"),
         ({"total_tokens": 2000, "ending": "close"}, "ending=close: expected bars"),
         ({"total_tokens": 2000, "chords": "C"}, "chords=C: expected bars, not length_factor"),
         ({"form": "A 2"}, "form=A 2: expected a letter for each section"),
@@ -86,7 +83,6 @@ def test_as_many_bars_are_added_as_requested(tokenizer):
         ({"chords": ["C", "Am"]}, r"chords=\['C', 'Am'\]: expected chords such as C"),
         ({"chords": "C X"}, "chords=X: expected chords such as"),
         ({"keep": "alto", "bars": 8}, "bars=8: expected to be left out beside keep"),
-        ({"keep": "alto", "chords": "C"}, "chords=C: expected to be left out beside keep"),
         ({"keep": "alto", "ending": "close"}, "ending=close: expected to be left out"),
     ],
 )
@@ -106,19 +102,6 @@ def test_length_in_tokens_is_exact_and_counts_the_prompt(tokenizer):
         run(tokenizer, prompts=[prompt], total_tokens=5)
 
 
-def test_the_same_seed_gives_the_same_bytes(tokenizer):
-    model = small_model(tokenizer)
-    prompts = [make_prompt(tokenizer, SCORES[tokenizer.name], f"p{n}", n) for n in (1, 2, 3)]
-    first, again = (
-        [dumps(c.score) for c in run(tokenizer, model, prompts, num_samples=3, batch_size=6)]
-        for _ in range(2)
-    )
-    assert first == again
-    assert len(set(first)) == 9
-    other = run(tokenizer, model, prompts[:1], seed=1)[0]
-    assert dumps(other.score) not in first
-
-
 @pytest.mark.parametrize("batch_size", [1, 2, 32])
 def test_random_numbers_do_not_depend_on_the_rest_of_the_batch(tokenizer, batch_size):
     """Under uniform logits, which have no rounding, rows are the same in any batch."""
@@ -130,6 +113,8 @@ def test_random_numbers_do_not_depend_on_the_rest_of_the_batch(tokenizer, batch_
     assert len(done) == 6
     assert [c.tokens.tolist() for c in done if c.sample == 1] == alone
     assert len({tuple(c.tokens) for c in done}) == 6
+    (other,) = run(tokenizer, model, prompts[:1], seed=1)
+    assert other.tokens.tolist() not in [c.tokens.tolist() for c in done]
 
 
 @torch.inference_mode()
@@ -182,13 +167,6 @@ def test_a_limit_on_positions_ends_rows_of_different_lengths():
     assert len(short.tokens) == len(long.tokens)
     with pytest.raises(UserError, match=r"the max_length=\d+ of .* \(learnable\)"):
         run(tokenizer, model, total_tokens=model.position.max_length + 1)
-
-
-def test_empty_music_is_no_prompt(tokenizer):
-    score = compose_pop(0, 1)
-    score.tracks.clear()
-    with pytest.raises(UserError, match=r"silence\.mid: no note"):
-        make_prompt(tokenizer, score, "silence.mid", 4)
 
 
 def test_coordinates_when_decoding_are_those_of_the_whole_piece(tokenizer, monkeypatch):
@@ -266,13 +244,9 @@ def test_no_instrument_plays_more_notes_at_once_than_its_bound():
         most(max_notes=[1, 2])
 
 
-def test_a_notebook_shows_a_line_or_the_page_of_a_continuation(tokenizer):
-    model = music_model(tokenizer)
-    model.content.describe = lambda path: f"{path}: 3 steps"
-    (done,) = model.generate(SCORES[tokenizer.name], prompt_bars=1, bars=1)
-    assert repr(model) == "MusicModel(model.ckpt: 3 steps)"
-    assert repr(done).startswith("Continuation('prompt 0', sample 0: ")
-    assert len(repr(done)) < 100
+def test_a_notebook_shows_the_page_of_a_continuation():
+    (done,) = run(TOKENIZERS["remi"], bars=1)
+    assert repr(done).startswith("Continuation('p', sample 0: ")
     assert done._repr_html_().startswith('<iframe srcdoc="')
 
 
@@ -321,14 +295,8 @@ def test_continuations_have_the_chords_that_were_asked(options):
         found = {bar: chord for bar, chord in changes(piece.score).items() if bar >= 2}
         assert found == chords(**{"2": "Bb", "3": "Em7", "3.5": "F", "4": "Bb"})
     for piece in music_model(REMI_OF_FEW, "auto").generate(bars=4, chords="C C G7 N.C.", **options):
+        # A chord in force is not written again.
         assert changes(piece.score, 1920) == chords(**{"0": "C", "2": "G7", "3": "N.C."})
-
-
-def test_a_chord_in_force_is_not_written_again():
-    (piece,) = music_model(REMI_OF_FEW, "auto").generate(
-        WALTZ, prompt_bars=1, bars=3, chords="Dm Dm G"
-    )
-    assert changes(piece.score) == chords(**{"0": "Dm", "3": "G"})
 
 
 @pytest.mark.parametrize("tokenizer", [Groove2Groove(), Chorale(), REMI(chords=False)])

@@ -10,7 +10,7 @@ import mido
 import numpy as np
 import pytest
 
-from musicgen.composer import FAMILIES, compose_groove, compose_pop
+from musicgen.composer import compose_pop
 from musicgen.errors import UserError
 from musicgen.generation.prompts import make_prompt
 from musicgen.generation.sampling import SamplingParams
@@ -55,6 +55,9 @@ def test_losses_are_counted_in_the_bars_used():
     assert prompt.notice == "song: 8 notes of drums dropped"
     assert (prompt.summary.notes_kept, prompt.summary.notes_read) == (8, 16)
     assert "3/4 read as 4/4" in make_prompt(REMI(chords=False), band(9), "song", 3).notice
+    silence = Score(BEAT, [], time_signatures=METRE_CHANGES)
+    with pytest.raises(UserError, match=r"silence\.mid: no note"):
+        make_prompt(REMI(), silence, "silence.mid", 4)
 
 
 def test_bars_are_in_the_metre_of_the_first_note():
@@ -123,13 +126,6 @@ def test_a_prompt_gets_chords_as_the_training_pieces_did(chords, has_chords):
     made = music_model(REMI(), chords).prompt(score, "p", 2)
     assert bool(made.score.markers) == has_chords
     assert ("no chord markers" in made.notice) != has_chords
-
-
-def test_tokenizers_without_chords_get_the_score_as_it_is():
-    score = compose_groove(3, sorted(FAMILIES)[0], 1, 2)
-    made = music_model(Groove2Groove(), "recognised").prompt(score, "p", 2)
-    assert made.score.num_notes
-    assert not made.score.markers
 
 
 def test_one_prompt_needs_no_list(tmp_path):
@@ -212,9 +208,7 @@ def test_programs_begin_behind_the_prompt(continued):
     [
         ("remi", {"program": "Kazoo"}, "program=Kazoo: expected 0 to 127"),
         ("remi", {"program": 128}, "program=128: expected an integer from 0 to 127"),
-        ("remi", {"program": 1.5}, "program=1.5: expected an integer from 0 to 127"),
         ("groove2groove", {"program": 3}, "expected a program by name, of Bass, Guitar, Piano"),
-        ("groove2groove", {"program": {0: 3}}, "expected a program by name, of Bass"),
         ("groove2groove", {"program": {"Drums": 3}}, "expected a program by name, of Bass"),
     ],
 )
