@@ -15,14 +15,12 @@ def load(checkpoint: str | Path) -> MusicModel:
     """Load a trained model, with its `.tokenizer` and `.generate(prompts, …)`.
 
     Args:
-        checkpoint: a .ckpt, a run's folder (its best), `latest`, the newest below `outputs/`, a
-            folder of `save_pretrained`, a model of the package such as `pop-piano-small`, or a
-            model of the Hugging Face Hub, `hf://USER/NAME`. Without a run, `latest` is a model
-            of the package.
+        checkpoint: a .ckpt, a run's folder (its best), `latest`, the newest below `outputs/` or
+            else a model of the package, a folder of `save_pretrained`, a model of the package such
+            as `pop-piano-small`, or one of the Hugging Face Hub, `hf://USER/NAME`.
 
     Beside other busy programs, torch's waiting threads slow each other down: call
-    `torch.set_num_threads(1)`, or set OMP_WAIT_POLICY=passive in the environment before Python
-    starts. The commands choose the number of threads themselves.
+    `torch.set_num_threads(1)`, or set OMP_WAIT_POLICY=passive before Python starts.
 
     Raises:
         UserError: the file is missing, or not a checkpoint of musicgen.

@@ -35,7 +35,7 @@ DataModule = MusicDataModule | ExampleDataModule
 
 
 def build_training(cfg: DictConfig) -> tuple[TrainingModule, DataModule, list[str]]:
-    """Build the module and its data; load, and describe in lines, the weights of a first run."""
+    """Build the module and its data; load what the run starts from, and describe that in lines."""
     path = Path(cfg.resume) if cfg.resume else None
     if path is None and cfg.init is not None:
         path = find_checkpoint(cfg.init, setting="init")
