@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.command_line import SHORT, TINY, call, call_here
+from tests.end_to_end.command_line import SHORT, TINY, call_here
+from tests.end_to_end.deaths import train
 
 SPE = ("position=sine_spe", "attention=favor")  # one kernel, by SPE
 
@@ -24,8 +25,8 @@ def _heed_ctrl_c() -> None:
 def trained(tmp_path_factory) -> Path:
     """A folder with a run in `outputs/tiny`."""
     folder = tmp_path_factory.mktemp("trained")
-    done = call(folder, "train.py", *TINY, *SHORT, *SPE, "run_name=tiny")
-    assert done.returncode == 0, done.stderr
+    assert train(folder, *TINY, *SHORT, *SPE, "run_name=tiny") == 0, (folder / "stderr").read_text()
+    (folder / "stderr").unlink()
     return folder
 
 

@@ -57,7 +57,7 @@ DEATHS = [
     ("spe", InWrite(3, 0.4)),
     ("averaged", InWrite(4, None)),
 ]
-STOPS = [("spe", signal.SIGTERM), ("averaged", signal.SIGUSR1)]
+STOPS = [("spe", signal.SIGTERM), ("averaged", signal.SIGUSR1), ("muon", signal.SIGINT)]
 
 
 @pytest.mark.slow
@@ -77,6 +77,7 @@ def test_a_stopped_run_saves_its_step(uninterrupted, tmp_path, kind, number):
     data, death = data_of(uninterrupted[kind]), AtHook(5, "on_after_backward", number)
     assert train(tmp_path, *arguments(kind, data), death=death) == 130
     stderr = (tmp_path / "stderr").read_text()
+    assert "Traceback" not in stderr
     (command,) = re.findall("^to continue: python train.py (.*)$", stderr, re.M)
     last = torch.load(tmp_path / "outputs/run/checkpoints/last.ckpt", weights_only=True)
     assert last["global_step"] == death.step + 1

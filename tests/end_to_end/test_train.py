@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +14,7 @@ from filelock import FileLock
 from musicgen import load
 from musicgen.composer import compose_pop
 from musicgen.midi import write
-from tests.end_to_end.command_line import ROOT, SHORT, TINY, assert_one_line, succeed
+from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, succeed
 from tests.end_to_end.deaths import AtHook, train
 
 
@@ -181,26 +177,3 @@ def test_a_copy_head_is_trained_beside_the_weights_of_a_run(here, workplace):
     done = succeed(here(workplace, "train.py", f"init={run}", *data, "train=false"))
     assert "copy head" not in done.stderr
     shutil.rmtree(workplace / "outputs/head")
-
-
-def test_ctrl_c_saves_and_resume_continues(here, tmp_path):
-    """In a process of its own; test_survival.py has the other signals."""
-    steps = ("trainer.max_steps=100000", "trainer.val_check_interval=20")
-    command = [sys.executable, str(ROOT / "train.py"), *TINY, *steps]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
-    )
-    found: list[Path] = []
-    while not found and process.poll() is None:  # until it trains
-        found = list(tmp_path.glob("outputs/default/*/checkpoints/last.ckpt"))
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130, stderr
-    assert "Traceback" not in stderr
-    assert "to continue: python train.py resume=" in stderr
-    saved = torch.load(found[0], weights_only=True)["global_step"]
-    assert saved > 20
-    done = succeed(here(tmp_path, "train.py", "resume=auto", f"trainer.max_steps={saved + 1}"))
-    assert f"{saved + 1} steps" in done.stderr
