@@ -1,4 +1,4 @@
-"""Descriptors of continuations and of their originals."""
+"""Descriptors of continuations and of their originals, and their writing in four voices."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from musicgen.console import track
+from musicgen.console import track, warn_of_first
+from musicgen.errors import UserError
 from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.references import Pair, open_pairs
+from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, Pair, open_pairs
 from musicgen.metrics.bars import Events, bar_notes, bar_similarities, bars_recalled, join_bars
 from musicgen.metrics.descriptors import (
     chord_fit,
@@ -18,6 +19,7 @@ from musicgen.metrics.descriptors import (
     pitch_class_entropy,
 )
 from musicgen.metrics.key import in_key_share
+from musicgen.metrics.part_writing import part_writing as four_voices
 from musicgen.metrics.scape import structureness
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score
@@ -50,6 +52,31 @@ def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
         overlap, divergence = distribution_distance(new, old)
         count = int((~np.isnan(new)).sum())
         rows.append({"descriptor": name, "n": count, **means, "overlap": overlap, "KL": divergence})
+    return rows
+
+
+def part_writing(inputs: Inputs, out: Path) -> list[TableRow]:
+    """Measure the writing of pieces in four voices, and of as much music of their originals.
+
+    See `musicgen.metrics.part_writing`. Parallels are counted per 100 beats; all others are shares.
+    """
+    _, pairs = open_pairs(inputs, inputs.generated, "part_writing")
+    rows: list[TableRow] = []
+    left_out = []
+    for pair in pairs:
+        try:
+            own, new = map(four_voices, (pair.own_continuation(), pair.continuation))
+        except UserError as error:
+            left_out.append(f"left out: {pair.file}: {error}")
+            continue
+        for kind, measures in (("generated", new), ("originals", own)):
+            rows += [
+                {"pieces": kind, "measure": name, "piece": pair.file, "value": value}
+                for name, value in measures.items()
+            ]
+    warn_of_first(left_out, NUM_SKIPPED_SHOWN)
+    if not rows:
+        raise UserError("metrics=part_writing needs pieces in four voices, four tracks each")
     return rows
 
 

@@ -69,7 +69,7 @@ def write_manifest(
     rows, shown = [], []
     for file, (continuation, (data, prompt_end, _)) in pieces.items():
         score, prompt = loads(data), continuation.prompt
-        row, marks = describe(continuation, score), []
+        row, marks = piece_row(continuation, score), []
         if originality:
             known = originality.passages[file]
             row |= {KNOWN: known.num_notes, SOURCE: known.words}
@@ -99,7 +99,7 @@ def write_manifest(
     return shown
 
 
-def describe(continuation: Continuation, written: Score) -> dict[str, Any]:
+def piece_row(continuation: Continuation, written: Score) -> dict[str, Any]:
     """Return a piece's row in the manifest and the report.
 
     The style similarities to the prompt's whole piece are those of evaluate.py, without profiles

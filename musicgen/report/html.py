@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from string import Template
 from typing import Any
@@ -30,9 +30,6 @@ from musicgen.text import pluralize
 SCRIPTS = ("score.js", "synth.js", "colours.js", "roll.js", "player.js", "report.js")
 NUM_COLOURS = 8  # --track-0 … --track-7 in style.css
 NUM_NOTICES_SHOWN = 2  # more are folded
-
-Sentence = tuple[str, str, str, str]
-"""Of a verdict: a question, its answer, the figures, and what to do, perhaps nothing."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +107,7 @@ def _piece(index: int, piece: ReportPiece) -> str:
 
 
 def _legend_entry(number: int, track: Track) -> str:
-    kind = role(track)
-    name = track.name.strip()
+    kind, name = role(track), track.name.strip()
     label = text(name or kind)
     detail = pluralize(len(track.notes), "notes")
     if name and kind.casefold() not in name.casefold():
@@ -149,7 +145,7 @@ def _contents_table(pieces: Sequence[ReportPiece]) -> str:
 
 
 def verdict_section(
-    sentences: Sequence[Sentence],
+    sentences: Iterable[tuple[str, str, str, str]],
     rows: Sequence[Mapping[str, Any]],
     plot: bytes,
     notes: Sequence[str],
@@ -157,6 +153,7 @@ def verdict_section(
     """Return a verdict as HTML, above the music.
 
     Args:
+        sentences: a question, its answer, the figures, and what to do, perhaps nothing.
         rows: of the table, folded.
         plot: a PNG file: the loss by position, folded with it.
         notes: what was measured, in small print.

@@ -26,8 +26,7 @@ def render_page(
         template, scripts, styles: names of files in `page/`.
         fields: the template's other fields, as HTML.
     """
-    style = "\n".join(asset(name) for name in styles)
-    script = "\n".join(asset(name) for name in scripts)
+    style, script = ("\n".join(map(asset, names)) for names in (styles, scripts))
     return Template(asset(template)).substitute(
         fields,
         style=style,

@@ -62,7 +62,7 @@ def score_payload(score: Score, prompt_end: int, marks: Sequence[Mark] = ()) -> 
 
     Onsets and bar starts are differences, which have fewer digits.
     """
-    tracks = list[dict[str, Any]]()
+    tracks = []
     for track in score.tracks:
         # The player schedules notes in the order of their onsets.
         notes = track.notes[np.argsort(track.notes["onset"], kind="stable")]

@@ -80,8 +80,7 @@ def as_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> Tab
         # Text, because file names may contain rich's markup.
         return Text(f"{value:z.4f}" if isinstance(value, float) else printable(str(value)))
 
-    columns = _columns(rows)
-    table = Table(title=title)
+    columns, table = _columns(rows), Table(title=title)
     for name in columns:
         numeric = all(isinstance(row.get(name, 0), int | float) for row in rows)
         table.add_column(Text(name), justify="right" if numeric else "left")
