@@ -58,7 +58,9 @@ def write_report(
     if apart:
         where = f"{len(apart)} of them in another split than the original, as the corpus has it"
     pairs = [f"{name} = {original}" for name, original in apart or (row[:2] for row in duplicates)]
-    found = f"{len(duplicates)}, {where}: {_first(pairs)}" if pairs else "none"
+    named_pairs = ", ".join(pairs[:_NUM_NAMED])
+    more = f" and {len(pairs) - _NUM_NAMED} more" if len(pairs) > _NUM_NAMED else ""
+    found = f"{len(duplicates)}, {where}: {named_pairs}{more}" if pairs else "none"
     lines.append(f"duplicates: {found}")
     if left_out:
         lines.append(f"left out: {len(left_out)} of {len(splits)} pieces")
@@ -66,9 +68,3 @@ def write_report(
         if len(left_out) > _NUM_NAMED:
             lines.append(f"  and {len(left_out) - _NUM_NAMED} more")
     return lines
-
-
-def _first(names: Sequence[str]) -> str:
-    """Join the first names, and say how many more there are."""
-    more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
-    return ", ".join(names[:_NUM_NAMED]) + more

@@ -145,7 +145,7 @@ def test_batches_are_the_same_under_any_number_of_workers(folder):
     alone = batches(0)
     assert len(alone) == 6
     assert all(map(torch.equal, batches(1), alone))
-    for num_workers in (0, 3):
+    for num_workers in (0, 2):
         ranks = [batches(num_workers, rank, 2) for rank in range(2)]
         assert all(map(torch.equal, map(torch.cat, zip(*ranks, strict=True)), alone))
         rest = batches(num_workers, seen=4)
