@@ -1,8 +1,7 @@
 """Models. This package knows nothing of music, Hydra or Lightning."""
 
 from musicgen.models.compatibility import check_compatible
-from musicgen.models.heads import ClassificationHead
 from musicgen.models.state import ModelState
-from musicgen.models.transformer import Transformer, parameter_count
+from musicgen.models.transformer import ClassificationHead, Transformer, parameter_count
 
 __all__ = ["ClassificationHead", "ModelState", "Transformer", "check_compatible", "parameter_count"]

@@ -14,20 +14,65 @@ from torch.utils.checkpoint import checkpoint
 from musicgen.attention import Attention, AttentionMask, GaussianSpan
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models.compatibility import check_compatible
-from musicgen.models.copy_head import CopyHead
-from musicgen.models.heads import ClassificationHead
+from musicgen.models.copy_head import CopyHead, CopyState
 from musicgen.models.inputs import Seen, TokenEmbedding, build_inputs, with_recent
-from musicgen.models.layer import Layer, LayerSettings
-from musicgen.models.norm import NORMS
+from musicgen.models.layer import NORMS, Layer, LayerSettings
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
 from musicgen.random import NoiseKey
-from musicgen.validation import check_bool
+from musicgen.validation import check_bool, check_choice
 
 
 def parameter_count(model: nn.Module) -> int:
     """Return the number of trainable parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+class ClassificationHead(nn.Module):
+    """Pool a sequence, or several that make one example, and classify it with a small network.
+
+    Args:
+        dim: model width D.
+        num_outputs: classes C.
+        pool: the vector that stands for a sequence: that of a learned token before it, which the
+            model adds (Devlin et al. 2019); of its first or last token; or the mean of its tokens.
+        hidden: widths of the hidden layers, with ReLU; none: a linear classifier.
+        num_towers: sequences of an example, whose vectors are concatenated. They are rows of one
+            batch, all first ones first.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_outputs: int,
+        *,
+        pool: str = "mean",
+        hidden: Sequence[int] = (),
+        num_towers: int = 1,
+    ) -> None:
+        super().__init__()
+        check_choice("pool", pool, ("class_token", "first", "last", "mean"))
+        self.pool, self.num_towers, width = pool, num_towers, num_towers * dim
+        layers: list[nn.Module] = []
+        for size in hidden:
+            layers += [nn.Linear(width, size), nn.ReLU()]
+            width = size
+        self.layers = nn.Sequential(*layers, nn.Linear(width, num_outputs))
+
+    def forward(self, x: Tensor, key_mask: Tensor | None = None) -> Tensor:
+        """Return class logits: [B, L, D], and [B, L] false at padding -> [B / num_towers, C]."""
+        towers = self._pooled(x, key_mask).chunk(self.num_towers)
+        return self.layers(torch.cat(towers, dim=-1))
+
+    def _pooled(self, x: Tensor, key_mask: Tensor | None) -> Tensor:
+        if self.pool in ("class_token", "first"):
+            return x[:, 0]
+        if key_mask is None:
+            return x[:, -1] if self.pool == "last" else x.mean(1)
+        if self.pool == "mean":
+            return (x * key_mask[..., None]).sum(1) / key_mask.sum(1, keepdim=True)
+        last = key_mask.shape[1] - 1 - key_mask.flip(1).int().argmax(1)
+        return x[torch.arange(len(x), device=x.device), last]
 
 
 class Transformer(nn.Module):
@@ -200,13 +245,8 @@ class Transformer(nn.Module):
         x, _ = self.hidden(tokens, positions=positions, key_mask=key_mask, noise=noise)
         if isinstance(self.head, ClassificationHead):
             return self.head(x, key_mask)
-        logits = self.head(x)
-        if self.copy_head is not None:
-            options = {"targets": targets, "key_mask": key_mask}
-            bars = self._positions(tokens, positions, None)[..., self.copy_column]
-            start = self._start(tokens, None)
-            logits, _ = self.copy_head(logits, x, tokens, bars, start, **options)
-        return logits
+        options = {"targets": targets, "key_mask": key_mask}
+        return self._with_copies(self.head(x), x, tokens, positions, None, **options)[0]
 
     def forward_with_state(
         self,
@@ -232,13 +272,9 @@ class Transformer(nn.Module):
         )
         assert after is not None
         logits = self.head(x[:, -1:] if last else x)
-        if self.copy_head is not None:
-            options |= {"key_mask": key_mask, "state": None if state is None else state.copied}
-            bars = self._positions(tokens, positions, state)[..., self.copy_column]
-            start = self._start(tokens, state)
-            logits, copied = self.copy_head(logits, x, tokens, bars, start, **options)
-            after = replace(after, copied=copied)
-        return logits, after
+        options["key_mask"] = key_mask
+        logits, copied = self._with_copies(logits, x, tokens, positions, state, **options)
+        return logits, replace(after, copied=copied)
 
     def hidden(
         self,
@@ -301,6 +337,22 @@ class Transformer(nn.Module):
             recent = recent[:, -self.longest_lag :].clone()
         length = self._start(tokens, state) + tokens.shape[1]
         return x, ModelState(layer_states, position_state, length, recent=recent)
+
+    def _with_copies(
+        self,
+        logits: Tensor,
+        x: Tensor,
+        tokens: Tensor,
+        positions: Tensor | None,
+        state: ModelState | None,
+        **options: Any,
+    ) -> tuple[Tensor, CopyState | None]:
+        """Return what a copy head, if there is one, makes of logits, and its state."""
+        if self.copy_head is None:
+            return logits, None
+        bars = self._positions(tokens, positions, state)[..., self.copy_column]
+        options["state"] = None if state is None else state.copied
+        return self.copy_head(logits, x, tokens, bars, self._start(tokens, state), **options)
 
     def _start(self, tokens: Tensor, state: ModelState | None) -> Tensor:
         """Return the number of tokens before these: [B]."""

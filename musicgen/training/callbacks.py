@@ -1,4 +1,4 @@
-"""What changes beside the weights: random features, windows of spans, notes that sound at once."""
+"""What a training changes and learns besides weights: averages, features, spans, gates, notes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
-from torch import nn
+from pytorch_lightning.callbacks import WeightAveraging
+from pytorch_lightning.strategies import FSDPStrategy, ModelParallelStrategy
+from torch import Tensor, nn
 
-from musicgen.attention import FeatureMap, GaussianSpan
+from musicgen.attention import FeatureMap, GaussianSpan, LinearAttention
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.preparation import EncodedCorpus
+from musicgen.position import SPE
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization import Groove2Groove
 from musicgen.training.module import TrainingModule
@@ -66,6 +69,77 @@ class UpdateSpanWindow(pl.Callback):
         for layer, span in enumerate(update_windows(pl_module)):
             for dim, window in enumerate(span.window or ()):
                 pl_module.log(f"span/layer{layer}_dim{dim}", float(window), rank_zero_only=True)
+
+
+class AverageWeights(WeightAveraging):
+    """Lightning's averaging, exponential, with its first steps weighted evenly.
+
+    Checkpoints hold the average as their weights, and the trained weights, which a resumed run
+    continues from, as `current_model_state`. Buffers, such as random features, are not averaged.
+
+    Args:
+        ema_decay: the average after step t is d times the one before plus 1 - d times the weights,
+            with d = min(ema_decay, (1 + t) / (10 + t)), so that a short run forgets its initial
+            weights.
+    """
+
+    def __init__(self, ema_decay: float) -> None:
+        def average(averaged: Tensor, weights: Tensor, step: Tensor) -> Tensor:
+            weight = (9 / (10 + step)).clamp(min=1 - ema_decay)
+            return averaged.lerp(weights, weight.to(averaged.dtype))
+
+        super().__init__(use_buffers=False, avg_fn=average)
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        self._device = trainer.strategy.root_device  # to which the model moves later
+        super().setup(trainer, pl_module, stage)
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_validation_epoch_start(trainer, pl_module)
+        update_windows(pl_module)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_validation_epoch_end(trainer, pl_module)
+        update_windows(pl_module)
+
+    def on_train_end(self, *args: Any) -> None:
+        """Keep the trained weights for the callbacks that save or validate at the end."""
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if stage == "fit":
+            super().on_train_end(trainer, pl_module)
+
+
+class LogLearned(pl.Callback):
+    """Log each layer's gate of SPE and decay of linear attention every `every` steps.
+
+    `gate/layerN` is the mean over heads and dimensions of δ, the constant's share in SPE's kernel
+    (Liutkus et al. 2021, eqs. 23–25). `decay/layerN` is the mean over heads of the rate −log γ per
+    token; of a decay by token, of its factor exp(ρ). Spans are logged by `UpdateSpanWindow`.
+    Weights that are spread over devices are left out.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+
+    @torch.no_grad()
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
+    ) -> None:
+        if trainer.global_step % self.every or shards_weights(trainer):
+            return
+        modules = list(pl_module.modules())
+        gates = [m.gate for m in modules if isinstance(m, SPE) and m.gate is not None]
+        values = {f"gate/layer{i}": g.sigmoid() for gate in gates for i, g in enumerate(gate)}
+        decays = [m.decay for m in modules if isinstance(m, LinearAttention)]
+        values |= {f"decay/layer{i}": d.exp() for i, d in enumerate(decays) if d is not None}
+        for name, value in values.items():
+            pl_module.log(name, float(value.mean()), rank_zero_only=True)
+
+
+def shards_weights(trainer: pl.Trainer) -> bool:
+    """Return whether no process holds the whole model."""
+    return isinstance(trainer.strategy, FSDPStrategy | ModelParallelStrategy)
 
 
 class LearnMaxNotes(pl.Callback):

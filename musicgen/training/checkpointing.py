@@ -134,14 +134,11 @@ class SaveLast(pl.Callback):
         self._stopped = stop
 
     def on_train_batch_start(self, *args: Any) -> None:
-        self._end_if_stopped()
-
-    def on_validation_start(self, *args: Any) -> None:
-        self._end_if_stopped()
-
-    def _end_if_stopped(self) -> None:
         if self._stopped:  # the step that was saved has been logged since
             raise KeyboardInterrupt
+
+    def on_validation_start(self, *args: Any) -> None:
+        self.on_train_batch_start(*args)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._step != self._saved_step:  # the run ended by epochs or by time

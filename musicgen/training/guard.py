@@ -1,4 +1,4 @@
-"""What ends a training in one line: losses and weights that are not finite, too little memory."""
+"""What ends a training in one line: losses that are not finite, too little memory."""
 
 from __future__ import annotations
 
@@ -9,22 +9,12 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import FSDPStrategy
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
 from musicgen.console import warn
 from musicgen.errors import UserError
-
-
-def check_weights(model: nn.Module) -> None:
-    """Raise `UserError` if a weight is NaN or infinite."""
-    for name, parameter in model.named_parameters():
-        if not bool(parameter.isfinite().all()):
-            raise UserError(
-                f"the weights became NaN or infinite ({name}), and are not saved: a lower "
-                "optimizer.lr or trainer.gradient_clip_val helps; an earlier last.ckpt is unchanged"
-            )
 
 
 @contextmanager

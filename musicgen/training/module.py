@@ -19,7 +19,6 @@ from musicgen.checkpoints import CONTENT_KEY, CheckpointContent
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.training.guard import check_weights
 from musicgen.training.tasks import Task
 
 
@@ -166,7 +165,13 @@ class TrainingModule(pl.LightningModule):
         Raises:
             UserError: a weight is NaN or infinite; no checkpoint is written over a good one.
         """
-        check_weights(self)
+        for name, parameter in self.named_parameters():
+            if not bool(parameter.isfinite().all()):
+                raise UserError(
+                    f"the weights became NaN or infinite ({name}), and are not saved: a lower "
+                    "optimizer.lr or trainer.gradient_clip_val helps; an earlier last.ckpt is "
+                    "unchanged"
+                )
         checkpoint[CONTENT_KEY] = self.content.to_plain()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

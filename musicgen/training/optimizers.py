@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -94,7 +94,12 @@ class MuonAdamW(Optimizer):
     ) -> None:
         check_float("lr", lr, above=0)
         groups = parameter_groups(model, adamw_lr, train=train)
-        maps = dict(linear_maps(model))
+        maps = {  # of each weight, how many maps are fused in it
+            module.weight: Layer.NUM_FUSED.get(name, 1)
+            for layer in model.layers
+            for name, module in layer.named_modules()
+            if isinstance(module, nn.Linear)
+        }
         matrices = [p for p in groups[0]["params"] if p in maps]
         groups[0]["params"] = [p for p in groups[0]["params"] if p not in maps]
         self._num_maps = [maps[p] for p in matrices]
@@ -152,11 +157,3 @@ def orthogonalize(matrix: Tensor) -> Tensor:
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.T if tall else x
-
-
-def linear_maps(model: Transformer) -> Iterator[tuple[Tensor, int]]:
-    """Yield the weight of each linear map in the layers, and how many maps are fused in it."""
-    for layer in model.layers:
-        for name, module in layer.named_modules():
-            if isinstance(module, nn.Linear):
-                yield module.weight, Layer.NUM_FUSED.get(name, 1)

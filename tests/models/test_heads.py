@@ -8,7 +8,7 @@ import torch
 from musicgen.attention import ELU, FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.errors import ParameterError
 from musicgen.models import ClassificationHead
-from musicgen.models.norm import BatchNorm
+from musicgen.models.layer import BatchNorm
 from musicgen.position import ConvSPE, Learnable, NoPosition, RoPE, SineSPE
 from musicgen.random import NoiseKey
 from tests.models.builders import VOCAB, random_tokens, small

@@ -14,7 +14,7 @@ from pytorch_lightning.demos.boring_classes import BoringModel, RandomDataset
 from torch.utils.data import DataLoader
 
 from musicgen.errors import UserError
-from musicgen.training.averaging import AverageWeights
+from musicgen.training.callbacks import AverageWeights
 from musicgen.training.checkpointing import AtomicCheckpointIO, validates_next
 
 

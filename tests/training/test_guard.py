@@ -49,19 +49,12 @@ def test_a_step_is_skipped(run, tmp_path, poison, capsys):
 
 
 def test_training_stops_after_some_in_a_row_with_finite_weights(run, tmp_path, poison):
-    run("before", *CALM, "trainer.max_steps=2")
-    poison(math.nan, range(2, 99))
-    with pytest.raises(UserError, match=r"^step 5: .*NaN or infinite in 3 steps in a row"):
+    poison(math.nan, {1, 2, *range(4, 99)})  # two in a row do not stop it
+    with pytest.raises(UserError, match=r"^step 7: .*NaN or infinite in 3 steps in a row"):
         run("run", *CALM, "trainer.max_steps=20")
     last = saved(tmp_path / "run")
-    assert last["global_step"] == 3
-    assert_equal(last, saved(tmp_path / "before"))
-
-
-def test_skipped_steps_with_others_between_do_not_stop(run, tmp_path, poison):
-    poison(math.nan, {1, 2, 4, 5})
-    run("run", *CALM, "trainer.max_steps=7")
-    assert saved(tmp_path / "run")["global_step"] == 7
+    assert last["global_step"] == 6
+    assert all(tensor.isfinite().all() for tensor in last["state_dict"].values())
 
 
 class Overflow(pl.Callback):

@@ -1,7 +1,9 @@
-"""What a training shows of itself: learned values, samples, TensorBoard, W&B, speed."""
+"""What a training shows of itself: learned values, samples, TensorBoard, W&B, speed, metrics.csv."""
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,10 +11,11 @@ import torch
 
 from musicgen.midi import read
 from musicgen.training.monitoring.cost import LogCost
+from musicgen.training.monitoring.logger import CSVLogger
 from tests.training.conftest import assert_equal, saved
 
 SAMPLES = ("callbacks.samples.every=1", "callbacks.samples.bars=2")
-STEPS = ("trainer.max_steps=6",)
+STEPS = ("trainer.max_steps=4", "trainer.val_check_interval=2")
 SPE = ("position=sine_spe", "attention=favor", "optimizer=adam")
 
 
@@ -22,10 +25,9 @@ def test_gates_and_decays_are_logged_as_they_are_learned(run, tmp_path):
     for layer in range(2):
         gate = 1 / (1 + (-last["model.position.gate"][layer].double()).exp())  # δ
         rates = last[f"model.layers.{layer}.attention.decay"].double().exp()  # −log γ
-        assert float(rows[5][f"gate/layer{layer}"]) == pytest.approx(float(gate.mean()), rel=1e-5)
-        assert float(rows[5][f"decay/layer{layer}"]) == pytest.approx(float(rates.mean()), rel=1e-5)
-        assert rows[0][f"gate/layer{layer}"] != rows[5][f"gate/layer{layer}"]
-    assert not any("gate" in key for key in run("none", *STEPS, "position=none")[5])
+        assert float(rows[3][f"gate/layer{layer}"]) == pytest.approx(float(gate.mean()), rel=1e-5)
+        assert float(rows[3][f"decay/layer{layer}"]) == pytest.approx(float(rates.mean()), rel=1e-5)
+        assert rows[0][f"gate/layer{layer}"] != rows[3][f"gate/layer{layer}"]
 
 
 def test_costs_count_steps_and_earlier_sessions():
@@ -53,34 +55,33 @@ def test_costs_count_steps_and_earlier_sessions():
 
 def test_samples_are_written_and_change_nothing(run, tmp_path):
     plain, sampled = run("plain", *STEPS), run("sampled", *STEPS, *SAMPLES)
-    for step in range(6):
+    for step in range(4):
         assert plain[step]["train/loss"] == sampled[step]["train/loss"]
     assert_equal(saved(tmp_path / "sampled"), saved(tmp_path / "plain"))
     folder = tmp_path / "sampled/samples"
-    assert {path.name for path in folder.iterdir()} == {
-        *("step_3.mid", "step_3.png", "step_6.mid", "step_6.png")
-    }
-    assert (folder / "step_3.png").read_bytes().startswith(b"\x89PNG")
-    score = read(folder / "step_3.mid")
+    files = {"step_2.mid", "step_2.png", "step_4.mid", "step_4.png"}
+    assert {path.name for path in folder.iterdir()} == files
+    assert (folder / "step_2.png").read_bytes().startswith(b"\x89PNG")
+    score = read(folder / "step_2.mid")
     bars = [bar for bar in score.bar_starts() if bar < score.end]
     assert 4 < len(bars) <= 7  # four of the prompt, two new ones, and what sounds past their end
     assert not (tmp_path / "plain/samples").exists()
 
 
 def test_a_resumed_run_samples_after_the_same_validations(run, tmp_path):
-    every = "callbacks.samples.every=2"
-    run("run", "trainer.max_steps=9", every, "callbacks.samples.bars=1")
-    assert {path.stem for path in (tmp_path / "run/samples").iterdir()} == {"step_6"}
+    every = ("trainer.val_check_interval=1", "callbacks.samples.every=2")
+    run("run", "trainer.max_steps=3", *every, "callbacks.samples.bars=1")
+    assert {path.stem for path in (tmp_path / "run/samples").iterdir()} == {"step_2"}
     last = tmp_path / "run/checkpoints/last.ckpt"
-    run("run", "trainer.max_steps=12", every, "callbacks.samples.bars=1", resume=last)
-    assert {path.stem for path in (tmp_path / "run/samples").iterdir()} == {"step_6", "step_12"}
+    run("run", "trainer.max_steps=4", *every, "callbacks.samples.bars=1", resume=last)
+    assert {path.stem for path in (tmp_path / "run/samples").iterdir()} == {"step_2", "step_4"}
 
 
 def test_a_sample_that_fails_does_not_end_the_training(run, tmp_path, capsys):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/samples").write_text("a file where the folder would be")
     run("run", *STEPS, *SAMPLES)
-    assert "no sample at step 3: " in capsys.readouterr().err
+    assert "no sample at step 2: " in capsys.readouterr().err
     assert (tmp_path / "run/checkpoints/last.ckpt").is_file()
 
 
@@ -93,14 +94,11 @@ def test_tensorboard_shows_curves_and_samples(run, tmp_path):
     events.Reload()
     tags = events.Tags()
     assert set(tags["images"]) == {"sample"}
-    assert [image.step for image in events.Images("sample")] == [3, 6]
+    assert [image.step for image in events.Images("sample")] == [2, 4]
     assert events.Images("sample")[0].encoded_image_string.startswith(b"\x89PNG")
     losses = {event.step: event.value for event in events.Scalars("train/loss")}
-    assert losses == pytest.approx({step: float(rows[step]["train/loss"]) for step in range(6)})
-    assert {
-        *("val/loss", "lr-Adam", "train/tokens_per_second", "train/gradient_norm"),
-        *("gate/layer0", "gate/layer1"),
-    } <= set(tags["scalars"])
+    assert losses == pytest.approx({step: float(rows[step]["train/loss"]) for step in range(4)})
+    assert {"val/loss", "lr-Adam", "train/gradient_norm", "gate/layer1"} <= set(tags["scalars"])
 
 
 def test_wandb_offline_keeps_its_run_on_resume(run, tmp_path, monkeypatch):
@@ -109,8 +107,8 @@ def test_wandb_offline_keeps_its_run_on_resume(run, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_SILENT", "true")
     import wandb
 
-    for steps, resume in ((3, None), (6, tmp_path / "run/checkpoints/last.ckpt")):
-        overrides = (f"trainer.max_steps={steps}", "logger=wandb", "logger.wandb.id=mine")
+    for steps, resume in ((2, None), (4, tmp_path / "run/checkpoints/last.ckpt")):
+        overrides = (*STEPS, f"trainer.max_steps={steps}", "logger=wandb", "logger.wandb.id=mine")
         run("run", *overrides, *SPE, *SAMPLES, resume=resume)
         wandb.finish()
     files = sorted((tmp_path / "run/wandb").glob("offline-run-*/run-*.wandb"))
@@ -119,4 +117,31 @@ def test_wandb_offline_keeps_its_run_on_resume(run, tmp_path, monkeypatch):
     for name in (b"train/loss", b"train/gradient_norm", b"gate/layer0", b"sample"):
         assert name in content
     images = list((tmp_path / "run/wandb").glob("offline-run-*/files/media/images/*.png"))
-    assert len(images) == 3  # the resumed run begins with the validation of step 3
+    assert len(images) == 3  # the resumed run begins with the validation of step 2
+
+
+def log(folder: Path, *rows: tuple[int, dict[str, float]]) -> list[tuple[int, str]]:
+    """Log rows in a session of their own; return step and column of every value in the file."""
+    logger = CSVLogger(folder, name="", version="")
+    for step, values in rows:
+        logger.log_metrics(values, step)
+    logger.save()
+    with (folder / "metrics.csv").open(newline="") as file:
+        found = [{k: v for k, v in row.items() if v} for row in csv.DictReader(file)]
+    return [(int(row.pop("step")), *row) for row in found]  # type: ignore[misc]
+
+
+def test_a_resumed_run_repeats_no_rows(tmp_path):
+    train = [(step, {"train/loss": 1.0}) for step in range(4)]
+    validation = (1, {"val/loss": 1.0})
+    log(tmp_path, *train[:2], validation, *train[2:])
+    # Killed after step 4; the checkpoint is that of step 2, whose validation comes first.
+    with (tmp_path / "metrics.csv").open("ab") as file:
+        file.write(b"0,1.0,2,3,4\n\xff\n4")
+    first = [(0, "train/loss"), (1, "train/loss"), (1, "val/loss")]
+    assert log(tmp_path, validation, train[2]) == [*first, (2, "train/loss")]
+    # Without a validation, the rows of the first step are replaced, with new columns too.
+    new = (2, {"lr": 0.5})
+    assert log(tmp_path, new, train[2]) == [*first, (2, "lr"), (2, "train/loss")]
+    # A test alone keeps all rows.
+    assert log(tmp_path, (0, {"test/loss": 1.0}))[-2:] == [(2, "train/loss"), (0, "test/loss")]

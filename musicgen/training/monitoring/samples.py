@@ -14,11 +14,9 @@ from musicgen.data.loading import MusicDataModule
 from musicgen.errors import UserError
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
-from musicgen.generation.prompts import empty_prompt, make_prompt
-from musicgen.generation.sampler import Sampler
 from musicgen.report.figures import plot_piano_roll
+from musicgen.training.callbacks import shards_weights
 from musicgen.training.module import TrainingModule
-from musicgen.training.monitoring.learned import shards_weights
 
 _MAX_TOKENS_PER_BAR = 128  # a model that has learned little may never end a bar
 _NAME = "sample"  # of the image in loggers
@@ -68,14 +66,12 @@ class LogSamples(pl.Callback):
         # A copy, as tensors that are made while sampling must not reach the training.
         network = copy.deepcopy(module.model).float().eval()
         model = MusicModel(network, data.tokenizer, module.content, self.folder)
+        pieces = data.encoded.cache.pieces("val")
+        prompt = data.tokenizer.decode(data.encoded.cache[pieces[0]]) if pieces else None
+        options: dict[str, Any] = {"prompt_bars": self.prompt_bars, "seed": self.seed}
         most = self.bars * _MAX_TOKENS_PER_BAR
-        request = model.request(bars=self.bars, max_new_tokens=most, seed=self.seed, engine="eager")
-        prompt = empty_prompt(data.tokenizer)
-        if pieces := data.encoded.cache.pieces("val"):
-            score = data.tokenizer.decode(data.encoded.cache[pieces[0]])
-            prompt = make_prompt(data.tokenizer, score, "validation piece", self.prompt_bars)
-        (piece,) = Sampler(network, data.tokenizer, request).continuations([prompt])
-        return piece
+        options |= {"bars": self.bars, "max_new_tokens": most, "engine": "eager"}
+        return model.generate(prompt, **options)[0]
 
     def _write(self, piece: Continuation, trainer: pl.Trainer) -> None:
         step = trainer.global_step
