@@ -61,9 +61,6 @@ class Vocabulary:
     def to_json(self) -> dict[str, Any]:
         return {"version": _VERSION, "hash": self.hash, "tokens": list(self.tokens)}
 
-    def save(self, path: str | Path) -> None:
-        save_json(self.to_json(), path)
-
 
 def number_tokens(families: Mapping[str, Sequence[str]]) -> tuple[Vocabulary, dict[str, range]]:
     """Number the tokens of families one after the other; return the ids of each family, too."""

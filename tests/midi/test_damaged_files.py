@@ -34,21 +34,14 @@ GOOD = midi(NOTE + END)
 BROKEN = {
     "nothing": (b"", "empty"),
     "text": (b"<html>404</html>", "no MThd"),
-    "header too short": (midi(NOTE + END, header_length=5), "broken"),
     "header too long": (midi(NOTE + END, header_length=2**31), "past the end|broken"),
     "division 0": (midi(NOTE + END, division=0), "0 ticks"),
     "SMPTE": (midi(NOTE + END, division=0xE728), "Division|SMPTE"),
     "format 5": (midi(NOTE + END, form=5), "format"),
     "track too long": (GOOD[:18] + b"\0\0\0\x0d" + GOOD[22:], "ends 1 bytes past"),
-    "no status at all": (midi(b"\x00\x3c\x50" + NOTE + END), "broken"),
     "5 bytes of time": (midi(b"\x81\x80\x80\x80\x00\x90\x3c\x50" + NOTE + END), "4 bytes"),
-    "5 bytes of length": (midi(NOTE + b"\x00\xff\x01\x81\x80\x80\x80\x00" + END), "4 bytes"),
     "text past the end": (midi(NOTE + b"\x00\xff\x01\x7fabc"), "broken"),
     "time past 2^31": (midi((LONGEST + b"\x90\x3c\x00") * 9 + NOTE + END), r"2\^31"),
-    "tempo past 2^31": (
-        midi((LONGEST + b"\xff\x01\x00") * 9 + b"\x00\xff\x51\x03\x07\xa1\x20" + END),
-        r"2\^31",
-    ),
     "velocity past 127": (midi(b"\x00\x90\x3c\xd0\x60\x80\x3c\x40" + END), "velocity past 127"),
     "an escape after a note": (midi(NOTE + b"\x00\xf7\x94\xf1\x4c\x6d\x9f\xc1"), "not supported"),
 }
@@ -124,12 +117,6 @@ ORDINARY = (
 )
 
 
-def test_ordinary_tracks_are_not_walked(monkeypatch):
-    """Where adjacent high bits are those of tempi, texts and long times, one search is enough."""
-    monkeypatch.setattr(damaged_files, "find_events", None)
-    assert damaged_files.check_chunks(midi(ORDINARY, ORDINARY)) == midi(ORDINARY, ORDINARY)
-
-
 def test_ordinary_tracks_are_found_only_where_the_walk_finds_no_damage(monkeypatch):
     def verdict(data):
         try:
@@ -160,7 +147,8 @@ MUTATIONS = textwrap.dedent("""
     from musicgen.midi import dumps, loads
     from musicgen.tokenization import REMI, Groove2Groove
 
-    bases = [dumps(compose_pop(0, 0).clip(0, 7680)), dumps(compose_groove(0, "funk", 0, 0))]
+    pieces = compose_pop(0, 0), compose_groove(0, "funk", 0, 0)
+    bases = [dumps(piece.clip(0, 7680)) for piece in pieces]
     tokenizers = REMI(), Groove2Groove()
     refused = 0
     for seed in range(400):

@@ -9,7 +9,7 @@ import muspy
 import numpy as np
 import pretty_midi
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from musicgen.errors import UserError
@@ -66,7 +66,6 @@ def scores(draw):
     )
 
 
-@settings(max_examples=150)
 @given(scores())
 def test_reading_inverts_writing(score):
     assert loads(dumps(score)) == score
@@ -126,14 +125,6 @@ def test_tempi_are_rounded_to_a_microsecond_per_beat_and_to_the_slowest_of_the_f
     score = Score(tempos=np.array([(0, 121.0), (5, 33.3), (6, 3.5), (9, 3.6)], TEMPO))
     written = loads(dumps(score)).tempos["bpm"]
     np.testing.assert_allclose(written, [121, 33.3, 60e6 / (2**24 - 1), 3.6], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "row", [(2**28 - 1, 1, 60, 80), (0, 1, 128, 80), (0, 1, -1, 80), (0, 1, 60, 128)]
-)
-def test_what_the_format_cannot_hold(row):
-    with pytest.raises(AssertionError):
-        dumps(Score(tracks=[Track(notes=notes_from([row]))]))
 
 
 def test_other_libraries_read_our_files():

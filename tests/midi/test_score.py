@@ -14,7 +14,6 @@ from musicgen.midi import (
     Track,
     notes_by_role,
     notes_from,
-    pitch_name,
     role,
     sort_notes,
 )
@@ -52,19 +51,6 @@ def test_clip_moves_tempo_metre_and_marker_to_its_beginning(score):
     # A fermata before a clip does not apply to it.
     markers = [Marker(0, "C_M_C"), Marker(480, FERMATA), Marker(960, FERMATA)]
     assert Score(markers=markers).clip(500, 1000).markers == [(0, "C_M_C"), (460, FERMATA)]
-
-
-def test_clip_before_the_first_event_has_no_events():
-    score = Score(
-        tempos=np.array([(100, 90)], TEMPO),
-        time_signatures=[TimeSignature(100, 3, 4)],
-        markers=[Marker(100, "A")],
-    )
-    clip = score.clip(40, 200)
-    assert clip.tempos.tolist() == [(60, 90)]
-    assert clip.time_signatures == [(60, 3, 4)]
-    assert clip.markers == [(60, "A")]
-    assert score.clip(40, 100) == Score()
 
 
 def test_clip_does_not_change_the_original(score):
@@ -191,7 +177,3 @@ def test_notes_of_one_role_are_joined():
         "Piano": [5, 3],
         "Bass": [0],
     }
-
-
-def test_pitch_names():
-    assert [pitch_name(pitch) for pitch in (0, 60, 61, 127)] == ["C-1", "C4", "C#4", "G9"]

@@ -21,7 +21,7 @@ from musicgen.validation import check_choice
 
 ChordSource = Literal["auto", "markers", "recognised", "none"]
 
-# These constants were tuned on a part of POP909; benchmarks/chord_agreement.py measures them.
+# These constants were tuned on a part of POP909.
 # Weights of the parts of a beat's sound: tones of the chord (1), its seventh, and other tones.
 _SEVENTH, _OUTSIDE = 0.7, -0.55
 # Weights of the lowest note, which indicates the root.
