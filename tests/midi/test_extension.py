@@ -7,7 +7,7 @@ import io
 import mido
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musicgen.errors import UserError
@@ -116,6 +116,7 @@ def moved(notes, semitones):
 
 
 @given(st.permutations([30, 50, 70, 90]), st.integers(-5, 5), st.booleans())
+@settings(max_examples=40)
 def test_parts_in_registers_of_their_own_keep_them(registers, shift, at_once):
     """Also if notes of all begin together, and in other registers nearby."""
     parts = [
