@@ -88,7 +88,9 @@ def test_a_prompt_file_is_kept_or_written_as_the_model_saw_it(here, workplace):
         assert (len(score.tracks) > 1) == is_original
         assert piece["prompt end"] == 8 * score.ticks_per_beat
         shown, _, all_notes = piece["notes shown to the model"].split()
-        assert 0 < int(shown) < int(all_notes) == read(source).num_notes
+        assert (
+            int(all_notes) == read(source).clip(0, piece["prompt end"]).num_notes > int(shown) > 0
+        )
 
 
 def test_generate_warns_about_pieces_cut_short_by_the_position_limit(here, tmp_path):

@@ -84,7 +84,7 @@ def test_missing_plugins_are_named(here, tmp_path, arguments, plugin, name):
 @pytest.mark.parametrize("sweep", ["-m", "hparams_search=optuna"])
 def test_a_sweep_does_not_resume_a_run(here, workplace, sweep):
     done = here(workplace, "train.py", "resume=auto", sweep)
-    assert_one_line(done, "resume continues one run", "folder of one of the sweep's jobs")
+    assert_one_line(done, "resume continues one run", "one job's folder of the sweep")
 
 
 def test_each_run_of_a_sweep_is_a_wandb_run_of_its_own(here, workplace, monkeypatch):
