@@ -36,7 +36,6 @@ from musicgen.validation import check_choice, check_int
 REPORT = "report.html"
 NUM_NOTICES_SHOWN, MORE_NOTICES = 3, f"more like these, in {MANIFEST}"
 PROMPT_BARS = 4
-
 Written = tuple[Continuation, tuple[bytes, int, str]]  # see `Continuation.midi_file`
 
 
@@ -68,11 +67,12 @@ def main(cfg: DictConfig) -> None:
                 sampler = Sampler(model.model, model.tokenizer, request, on_step=on_step, warn=warn)
                 for piece in sampler.continuations(prompts):
                     name = names[id(piece.prompt), piece.sample]
-                    done[name] = piece, piece.midi_file(cfg.keep_prompt)
-                    write_bytes(out / name, done[name][1][0])
+                    written = piece.midi_file(cfg.keep_prompt)
+                    write_bytes(out / name, written[0])
+                    done[name] = piece, written
                     if soundfont:
                         audio = out / generated_files.audio_name(name)
-                        soundfont.write_wav(loads(done[name][1][0]), audio)
+                        soundfont.write_wav(loads(written[0]), audio)
                     progress.update(bar, description=f"{len(done)} of {len(names)} pieces")
         finally:  # also if the command is stopped
             if done:
