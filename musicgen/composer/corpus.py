@@ -33,11 +33,6 @@ def compose_corpus(root: Path, *, kind: Kind, num_pieces: int, seed: int) -> lis
     each, then the next three styles: a larger corpus has more styles, and contains every smaller
     one. Bands are `band-0007/band-0007_1.mid`, in styles that are invented; three songs each.
 
-    Args:
-        root: created if missing.
-        num_pieces: >= 1.
-        seed: >= 0.
-
     Returns:
         The files in order of composition.
     """
@@ -66,16 +61,15 @@ def _plan(kind: Kind, seed: int, num_pieces: int) -> Iterator[tuple[str, Callabl
     for index in range(num_pieces):
         if kind == "pop":
             yield f"pop_{index:04d}.mid", partial(compose_pop, seed, index)
-            continue
-        if kind == "bands":
+        elif kind == "bands":
             band, song = divmod(index, SONGS_PER_BAND)
             name = f"band-{band:04d}"
             yield f"{name}/{name}_{song}.mid", partial(compose_band, seed, band, song)
-            continue
-        turn, number = divmod(index, len(FAMILIES))
-        turn, style = divmod(turn, STYLES_AT_A_TIME)
-        block, song = divmod(turn, SONGS_PER_STYLE)
-        style += STYLES_AT_A_TIME * block
-        family = [*FAMILIES][number]
-        name = f"{family}/{family}-{style:02d}_{song}.mid"
-        yield name, partial(compose_groove, seed, family, style, song)
+        else:
+            turn, number = divmod(index, len(FAMILIES))
+            turn, style = divmod(turn, STYLES_AT_A_TIME)
+            block, song = divmod(turn, SONGS_PER_STYLE)
+            style += STYLES_AT_A_TIME * block
+            family = [*FAMILIES][number]
+            name = f"{family}/{family}-{style:02d}_{song}.mid"
+            yield name, partial(compose_groove, seed, family, style, song)

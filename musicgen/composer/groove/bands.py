@@ -22,17 +22,12 @@ _INVENTED = 0.7  # of the bands; the others play a known family
 _STROKES = {"bass": "1113578a", "piano": "cccc0123", "guitar": "cccc0123", "strings": "ccc0123"}
 _PLAYS = {"bass": 1.0, "piano": 0.8, "guitar": 0.6, "strings": 0.6}  # share of the bands
 _BEAT = 12  # steps
-_LOWEST, _HIGHEST = 24, 100
 
 
 def compose_band(seed: int, band: int, song: int) -> Score:
     """Compose a song of 24–32 bars for Bass, Drums, Piano, Guitar and Strings.
 
-    Songs of a band share style, touch and timing.
-
-    Args:
-        seed: seed of the corpus, >= 0.
-        band, song: numbers >= 0.
+    Songs of a band share style, touch and timing. All numbers are >= 0.
     """
     rng = generator("band", seed, band)
     family = _invent(rng) if chance(rng, _INVENTED) else pick(rng, tuple(FAMILIES.values()))
@@ -115,7 +110,7 @@ def _touch(rng: np.random.Generator, rows: IntArray, part: int) -> IntArray:
     }
     rows[:, 1] = np.maximum(1, touches[pick(rng, [*touches])])
     pitch = rows[:, 2] + pick(rng, (0, 0, 0, -12, 12))
-    if ((pitch >= _LOWEST) & (pitch <= _HIGHEST)).all():
+    if np.array_equal(pitch, pitch.clip(24, 100)):
         rows[:, 2] = pitch
     if part > 0 and chance(rng, 0.25):
         rows = np.concatenate([rows, rows + np.array([0, 0, 12, 0])])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from musicgen.composer.groove.patterns import Family
 
 _PADS = ("c---------------", "c-------c-------", "")
-_BACKBEAT = ("....X.......X...", "....X.......X..o", "....X..o....X...")
 _FOUR = ("X...X...X...X...",)
 _POP = ("I V vi IV", "vi IV I V", "I vi IV V", "I IV V IV", "i bVI bIII bVII", "i bVII bVI bVII")
 _SOUL = (
@@ -73,7 +72,7 @@ FAMILIES: dict[str, Family] = {
         tempo=(80, 108),
         drums={
             "kick": ("X.....x.X.......", "X......xX.......", "X..x....X..x...."),
-            "snare": _BACKBEAT,
+            "snare": ("....X.......X...", "....X.......X..o", "....X..o....X..."),
             "hat": ("x.x.x.x.x.x.x.x.", "x.xxx.x.x.xxx.x."),
             "tambourine": ("", "....x.......x...", "x.x.x.x.x.x.x.x."),
         },

@@ -47,12 +47,8 @@ def compose_groove(seed: int, family: str, style: int, song: int) -> Score:
     """Compose a song of 24–32 bars for Bass, Drums, Piano, Guitar and Strings.
 
     All onsets and lengths lie on twelfths of a beat. Songs of a style share patterns, fills and
-    instruments and differ in key, tempo, progression and form; styles share a family's parameters.
-
-    Args:
-        seed: seed of the corpus, >= 0.
-        family: a key of `FAMILIES`.
-        style, song: numbers >= 0.
+    instruments and differ in key, tempo, progression and form; styles share the parameters of a
+    family, a key of `FAMILIES`. All numbers are >= 0.
     """
     return compose_song(FAMILIES[family], seed, family, style, song)
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from musicgen.composer.draw import chance, pick
 
-MIN_BARS, MAX_BARS = 24, 64
-
 
 @dataclass(frozen=True)
 class Section:
@@ -47,7 +45,7 @@ def draw_form(rng: np.random.Generator) -> list[Section]:
             "outro": pick(rng, {2: 1, 4: 3}),
         }
         kinds = _kinds(rng)
-        if MIN_BARS <= sum(lengths[kind] for kind in kinds) <= MAX_BARS:
+        if 24 <= sum(lengths[kind] for kind in kinds) <= 64:
             break
     lifted = chance(rng, 0.12) and kinds.count("chorus") > 1
     last_chorus = max((i for i, kind in enumerate(kinds) if kind == "chorus"), default=len(kinds))

@@ -26,7 +26,6 @@ from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track
 
 _STEP = TICKS_PER_BEAT // 4
 _SOFTEST, _LOUDEST = 40, 86
-_SLOWEST, _FASTEST, _TEMPO_STEP = 32, 224, 3
 _RITARDANDO = (0.96, 0.91, 0.85, 0.76)  # factor of the tempo for each half of the last two bars
 
 # Typical tempi of each feel; a song varies one of them.
@@ -35,44 +34,6 @@ _TEMPI = {
     "sixteenth": (62, 70, 78, 88),
     "swing": (92, 108, 126, 150),
 }
-
-
-@dataclass(frozen=True)
-class _Touch:
-    """Dynamics and articulation, constant throughout a piece."""
-
-    metre: tuple[int, ...]  # velocity added on each step of a bar
-    arch: int  # velocity added in the middle of a phrase
-    lead: int  # velocity of the melody above the accompaniment
-    slope: float  # velocity per semitone above the melody's middle
-    release: int  # steps of silence after a long melody note
-
-    @classmethod
-    def draw(cls, rng: np.random.Generator) -> _Touch:
-        weight, weak = pick(rng, (2, 4, 6)), pick(rng, (0, 2, 4))
-        metre = tuple(
-            weight if step == 0
-            else weight // 2 if step == 8
-            else 0 if step % 4 == 0
-            else -weak if step % 2 == 0
-            else -weak - 2
-            for step in range(BAR)
-        )  # fmt: skip
-        return cls(
-            metre,
-            arch=pick(rng, (0, 4, 6, 8)),
-            lead=pick(rng, (6, 8, 10, 12)),
-            slope=pick(rng, (0.0, 0.25)),
-            release=pick(rng, (0, 1, 1, 2)),
-        )
-
-    def velocity(self, section: Section, onset: int, extra: float) -> int:
-        """Return an even velocity of 40–86 for an onset in a section."""
-        position = (onset % (4 * BAR)) / (4 * BAR)
-        base = 48 + 22 * ENERGY[section.kind] + min(section.turn, 2)
-        swell = self.arch * 4 * position * (1 - position)
-        loud = base + swell + self.metre[onset % BAR] + extra
-        return int(np.clip(2 * round(loud / 2), _SOFTEST, _LOUDEST))
 
 
 @dataclass(frozen=True)
@@ -96,7 +57,19 @@ class _Song:
         self.bpm = pick(rng, _TEMPI[self.feel]) + int(rng.integers(-6, 7))
         self.writer = MotifWriter(rng, self.feel)
         self.sevenths = draw_sevenths(rng)
-        self.touch = _Touch.draw(rng)
+        weight, weak = pick(rng, (2, 4, 6)), pick(rng, (0, 2, 4))
+        self.metre = tuple(  # velocity added on each step of a bar
+            weight if step == 0
+            else weight // 2 if step == 8
+            else 0 if step % 4 == 0
+            else -weak if step % 2 == 0
+            else -weak - 2
+            for step in range(BAR)
+        )  # fmt: skip
+        self.arch = pick(rng, (0, 4, 6, 8))  # velocity added in the middle of a phrase
+        self.lead = pick(rng, (6, 8, 10, 12))  # velocity of the melody above the accompaniment
+        self.slope = pick(rng, (0.0, 0.25))  # velocity per semitone above the melody's middle
+        self.release = pick(rng, (0, 1, 1, 2))  # steps of silence after a long melody note
         self.low = 62 + int(rng.integers(0, 5))
         self.sings_intro = chance(rng, 0.3)
         self.walking = pick(rng, (0.2, 0.5, 0.8))
@@ -127,16 +100,20 @@ class _Song:
             textures = draw_texture(rng, min(ENERGY[section.kind] + 0.15, 1), self.feel)
         return replace(material, motifs=motifs, textures=textures)
 
+    def velocity(self, section: Section, onset: int, extra: float) -> int:
+        """Return an even velocity of 40–86 for an onset in a section."""
+        position = (onset % (4 * BAR)) / (4 * BAR)
+        base = 48 + 22 * ENERGY[section.kind] + min(section.turn, 2)
+        swell = self.arch * 4 * position * (1 - position)
+        loud = base + swell + self.metre[onset % BAR] + extra
+        return int(np.clip(2 * round(loud / 2), _SOFTEST, _LOUDEST))
+
 
 def compose_pop(seed: int, index: int) -> Score:
     """Compose piece number `index` of a pop-piano corpus.
 
     One track "Piano" in 4/4 on the sixteenth grid, 24–64 bars, velocities 40–86 (even), tempi
-    32–224 bpm, chord markers such as `A_M7_E` where the chord changes.
-
-    Args:
-        seed: seed of the corpus, >= 0.
-        index: number of the piece, >= 0.
+    32–224 bpm, chord markers such as `A_M7_E` where the chord changes. Both numbers are >= 0.
     """
     rng = generator("pop", seed, index)
     song = _Song(rng)
@@ -174,18 +151,17 @@ def _section(
     """Return (onset, length, pitch, velocity) rows and (onset, chord) rows, in steps."""
     scale = replace(song.scale, tonic=(song.scale.tonic + section.shift) % 12)
     harmony = realise(material.bars, scale.tonic, song.sevenths)
-    touch = song.touch
     rows = [
-        (onset, length, pitch, touch.velocity(section, onset, accent - 4))
+        (onset, length, pitch, song.velocity(section, onset, accent - 4))
         for onset, length, pitch, accent in play(material.textures, harmony)
     ]
     if section.kind != "intro" or song.sings_intro:
         low, high = song.low, song.low + 21
         middle = low + 9 + material.height + section.shift
         melody = realise_melody(material.motifs, harmony, scale, middle=middle, low=low, high=high)
-        for note in shorten_before_next(melody, touch.release):
-            extra = touch.lead + touch.slope * (note.pitch - middle)
-            velocity = touch.velocity(section, note.onset, extra)
+        for note in shorten_before_next(melody, song.release):
+            extra = song.lead + song.slope * (note.pitch - middle)
+            velocity = song.velocity(section, note.onset, extra)
             rows.append((*note, velocity))
             if (below := _double(note, material.doubling, harmony, scale)) is not None:
                 rows.append((*note[:2], below, max(velocity - 6, _SOFTEST)))
@@ -220,6 +196,5 @@ def _tempi(song: _Song, section: Section, last: bool) -> list[tuple[int, float]]
 
 
 def _on_grid(bpm: float) -> float:
-    """Return the nearest tempo of the REMI vocabulary."""
-    nearest_step = _SLOWEST + _TEMPO_STEP * round((bpm - _SLOWEST) / _TEMPO_STEP)
-    return float(np.clip(nearest_step, _SLOWEST, _FASTEST))
+    """Return the nearest tempo of the REMI vocabulary, which has every third from 32 on."""
+    return 32.0 + 3 * round((bpm - 32) / 3)
