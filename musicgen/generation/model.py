@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 
@@ -31,7 +31,8 @@ from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
 from musicgen.hub import upload
-from musicgen.midi import Score, as_score, read_with_data
+from musicgen.midi import as_score
+from musicgen.midi.io import read_with_data
 from musicgen.models import Transformer
 from musicgen.tokenization.base import IntArray, Tokenizer
 from musicgen.tokenization.chords.recognition import with_chords
@@ -147,7 +148,7 @@ class MusicModel:
 
     def prompt(
         self,
-        music: Score | str | Path | Any,
+        music: Any,
         name: str | None = None,
         prompt_bars: int | None = None,
         request: GenerationRequest | None = None,
@@ -169,8 +170,9 @@ class MusicModel:
         if music is None:
             prompt = empty_prompt(self.tokenizer, request.tempo)
         else:
-            score, data = read_with_data(music) if is_path(music) else (as_score(music), None)
-            name = name or (Path(music).name if is_path(music) else "prompt")
+            is_path = isinstance(music, str | Path)
+            score, data = read_with_data(music) if is_path else (as_score(music), None)
+            name = name or (Path(music).name if is_path else "prompt")
             if self.tokenizer.chords:
                 score = with_chords(score, self.content.config["loader"]["chords"])
             if request.keep:
@@ -257,15 +259,13 @@ class MusicModel:
         if isinstance(prompts, str) or not isinstance(prompts, Sequence):
             prompts = [prompts]
         made = [
-            self.prompt(each, None if is_path(each) else f"prompt {i}", prompt_bars, request)
+            self.prompt(
+                each, None if isinstance(each, str | Path) else f"prompt {i}", prompt_bars, request
+            )
             for i, each in enumerate(prompts)
         ]
         done = Sampler(self.model, self.tokenizer, request).continuations(made)
         return sorted(done, key=lambda each: (made.index(each.prompt), each.sample))
-
-
-def is_path(prompt: Any) -> TypeGuard[str | Path]:
-    return isinstance(prompt, str | Path)
 
 
 def load(checkpoint: str | Path) -> MusicModel:

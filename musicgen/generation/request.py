@@ -11,7 +11,7 @@ from musicgen.errors import ParameterError, UserError
 from musicgen.generation.engines import ENGINES
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.sampling import SamplingParams
-from musicgen.midi import program_number
+from musicgen.midi.roles import program_number
 from musicgen.models import Transformer
 from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, Tokenizer
 from musicgen.tokenization.chords.progression import parse_progression
@@ -77,13 +77,20 @@ class GenerationRequest:
         given = self.keep.split(",") if isinstance(self.keep, str) else self.keep
         given = given if isinstance(given, Iterable) else [given]
         object.__setattr__(self, "keep", tuple(str(name).strip() for name in given))
-        self._check_combinations()
+        for name, is_asked in ("chords", self.progression), ("ending", self.ending == "close"):
+            if is_asked and self.total_tokens is not None:
+                expected = "expected bars, not length_factor, beside it"
+                raise ParameterError(name, getattr(self, name), expected)
+        names = "bars", "total_tokens", "max_new_tokens", "form", "tempo", "program", "chords"
+        for name, default in {"ending": "open", **dict.fromkeys(names)}.items():
+            if self.keep and getattr(self, name) != default:
+                expected = "expected to be left out beside keep, where the piece decides it"
+                raise ParameterError(name, getattr(self, name), expected)
         if self.bars is None and self.total_tokens is None and not self.keep:
             object.__setattr__(self, "bars", 16)
         check_int("bars", self.bars, none_means="")
-        check_bool("allow_end", self.allow_end)
-        check_bool("hold_tempo", self.hold_tempo)
-        check_bool("hold_metre", self.hold_metre)
+        for name in "allow_end", "hold_tempo", "hold_metre":
+            check_bool(name, getattr(self, name))
         check_float("tempo", self.tempo, 4, maximum=1000, none_means="the prompt's")
         check_int("max_new_tokens", self.max_new_tokens, none_means="no limit")
         check_int("num_samples", self.num_samples)
@@ -117,18 +124,6 @@ class GenerationRequest:
     def progression(self) -> list[list[int]] | None:
         """The chords of each bar that is added, as `parse_progression` returns them."""
         return None if self.chords is None else parse_progression(self.chords)
-
-    def _check_combinations(self) -> None:
-        needs_bars = ("chords", self.progression), ("ending", self.ending == "close")
-        for name, is_asked in needs_bars:
-            if is_asked and self.total_tokens is not None:
-                expected = "expected bars, not length_factor, beside it"
-                raise ParameterError(name, getattr(self, name), expected)
-        names = "bars", "total_tokens", "max_new_tokens", "form", "tempo", "program", "chords"
-        for name, default in {"ending": "open", **dict.fromkeys(names)}.items():
-            if self.keep and getattr(self, name) != default:
-                expected = "expected to be left out beside keep, where the piece decides it"
-                raise ParameterError(name, getattr(self, name), expected)
 
     def end_time(self, prompt: Prompt) -> int | None:
         """Return the musical time at which a continuation ends; None if tokens end it."""

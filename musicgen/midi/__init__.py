@@ -6,9 +6,7 @@ from musicgen.midi.io import (
     dumps,
     find_midi,
     loads,
-    midi_below,
     read,
-    read_with_data,
     without_suffix,
     write,
 )
@@ -16,7 +14,6 @@ from musicgen.midi.roles import (
     DRUMS,
     notes_by_role,
     pitched_notes,
-    program_number,
     role,
 )
 from musicgen.midi.score import (
@@ -50,14 +47,11 @@ __all__ = [
     "extend",
     "find_midi",
     "loads",
-    "midi_below",
     "notes_by_role",
     "notes_from",
     "pitch_name",
     "pitched_notes",
-    "program_number",
     "read",
-    "read_with_data",
     "role",
     "sort_notes",
     "without_suffix",

@@ -68,9 +68,8 @@ class _FileTrack:
     notes: defaultdict[int, list[tuple[int, int, int, int]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    held: dict[tuple[int, int], int] = field(
-        default_factory=dict
-    )  # by channel and pedal; -1: wheel
+    # Ticks of pedals and wheels that are not at rest, by channel and pedal; -1: wheel.
+    held: dict[tuple[int, int], int] = field(default_factory=dict)
     after: list[TimedEvent] = field(default_factory=list)
 
     def add(self, tick: int, order: int, event: Iterable[int]) -> None:
@@ -97,11 +96,6 @@ class _Part(NamedTuple):
 
     file_track: _FileTrack
     channel: int
-
-    def as_track(self, programs: dict[int, int]) -> Track:
-        own = self.file_track.programs
-        program = own.get(self.channel, programs.get(self.channel, 0))
-        return Track(self.file_track.name, program, self.channel == DRUM_CHANNEL)
 
 
 def extend(
@@ -247,12 +241,9 @@ def _moved(music: Score, end: int, ticks_per_beat: int) -> Score:
         tracks.append(replace(track, notes=notes))
     tempos = music.tempos.copy()
     tempos["tick"] = move(tempos["tick"])
-
-    def move_events(events: Sequence[Any]) -> list[Any]:
-        return [event._replace(tick=int(move(np.array(event.tick)))) for event in events]
-
-    signatures, markers = move_events(music.time_signatures), move_events(music.markers)
-    return Score(ticks_per_beat, tracks, tempos, signatures, markers)
+    events: Iterable[list[Any]] = (music.time_signatures, music.markers)
+    moved = ([e._replace(tick=int(move(np.array(e.tick)))) for e in each] for each in events)
+    return Score(ticks_per_beat, tracks, tempos, *moved)
 
 
 def _place(
@@ -265,7 +256,10 @@ def _place(
     """Return the tracks that have notes, with the parts that the notes are added to."""
     programs = {c: program for track in file_tracks for c, program in track.programs.items()}
     parts = [_Part(track, channel) for track in file_tracks for channel in sorted(track.channels)]
-    roles = [find_track(part.as_track(programs)) for part in parts]
+    roles = [
+        find_track(Track(track.name, (programs | track.programs).get(c, 0), c == DRUM_CHANNEL))
+        for track, c in parts
+    ]
     found: dict[int, list[_Part]] = {}
     for index, track in enumerate(tracks):
         matches = [part for part, role in zip(parts, roles, strict=True) if role == index]
@@ -296,8 +290,7 @@ def _place(
             found[index] = [_Part(new, channel)]
         elif index in new_programs:
             for file_track, channel in found[index]:
-                change = 0xC0 | channel, new_programs[index]
-                file_track.add(end, _OTHER, change)
+                file_track.add(end, _OTHER, (0xC0 | channel, new_programs[index]))
         known = [np.array(part.file_track.notes[part.channel], NOTE) for part in found[index]]
         part_of = find_parts(track.notes, known) if len(known) > 1 else np.zeros(len(track.notes))
         for number, part in enumerate(found[index]):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import symusic
@@ -27,10 +27,6 @@ from musicgen.midi.score import (
     Track,
     sort_notes,
 )
-
-if TYPE_CHECKING:
-    import miditoolkit
-    import muspy
 
 MIDI_SUFFIXES = frozenset({".mid", ".midi"})
 _SLOWEST = 60e6 / (2**24 - 1)  # beats a minute of the longest beat in the format
@@ -114,22 +110,18 @@ def dumps(score: Score) -> bytes:
 
 def find_midi(folder: str | Path) -> list[Path]:
     """Return all MIDI files below `folder`, sorted by path; raise `UserError` if there is none."""
-    return list(midi_below(folder))
-
-
-def midi_below(folder: str | Path) -> Iterator[Path]:
-    """Find them as `find_midi` does, one at a time."""
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; give one that holds .mid or .midi files")
-    empty = True
-    for path in _walk(folder):
+    found = [
+        path
+        for path in _walk(folder)
         # macOS creates `._name.mid` resource forks beside the real files.
-        if path.suffix.lower() in MIDI_SUFFIXES and path.name[0] != "." and path.is_file():
-            empty = False
-            yield path
-    if empty:
+        if path.suffix.lower() in MIDI_SUFFIXES and path.name[0] != "." and path.is_file()
+    ]
+    if not found:
         raise UserError(f"{folder}: holds no .mid or .midi file; give a folder that does")
+    return found
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -150,8 +142,8 @@ def without_suffix(name: str) -> str:
     return str(path.with_suffix("")) if path.suffix.lower() in MIDI_SUFFIXES else name
 
 
-def as_score(music: Score | str | Path | miditoolkit.MidiFile | muspy.Music | Any) -> Score:
-    """Convert a path, a miditoolkit `MidiFile` or a muspy `Music` to a `Score`."""
+def as_score(music: Any) -> Score:
+    """Convert a `Score`, a path, a miditoolkit `MidiFile` or a muspy `Music` to a `Score`."""
     if isinstance(music, Score):
         return music
     if isinstance(music, str | Path):
@@ -215,7 +207,7 @@ def _open_durations(notes: NoteArray, others: NoteArray, longest: int) -> NDArra
     return np.where(is_released, release - (notes["pitch"] << 32) - notes["onset"], at_end)
 
 
-def _from_miditoolkit(midi: miditoolkit.MidiFile) -> Score:
+def _from_miditoolkit(midi: Any) -> Score:
     return _build(
         midi.ticks_per_beat,
         [
@@ -228,7 +220,7 @@ def _from_miditoolkit(midi: miditoolkit.MidiFile) -> Score:
     )
 
 
-def _from_muspy(music: muspy.Music) -> Score:
+def _from_muspy(music: Any) -> Score:
     return _build(
         music.resolution,
         [

@@ -12,23 +12,10 @@ from musicgen.validation import check_int
 
 DRUMS = "Drums"
 PROGRAM_FAMILIES = (
-    "Piano",
-    "Chromatic percussion",
-    "Organ",
-    "Guitar",
-    "Bass",
-    "Strings",
-    "Ensemble",
-    "Brass",
-    "Reed",
-    "Pipe",
-    "Synth lead",
-    "Synth pad",
-    "Synth effects",
-    "Ethnic",
-    "Percussive",
+    "Piano", "Chromatic percussion", "Organ", "Guitar", "Bass", "Strings", "Ensemble", "Brass",
+    "Reed", "Pipe", "Synth lead", "Synth pad", "Synth effects", "Ethnic", "Percussive",
     "Sound effects",
-)
+)  # fmt: skip
 """General MIDI's families of eight programs each, in the order of the programs."""
 
 

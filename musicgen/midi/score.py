@@ -20,7 +20,6 @@ TEMPO = np.dtype([("tick", "i8"), ("bpm", "f8")])
 PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 
 NoteArray = NDArray[np.void]
-TempoArray = NDArray[np.void]
 
 
 class Marker(NamedTuple):
@@ -86,7 +85,7 @@ class Score:
 
     ticks_per_beat: int = 480
     tracks: list[Track] = field(default_factory=list)
-    tempos: TempoArray = field(default_factory=lambda: np.empty(0, TEMPO))
+    tempos: NDArray[np.void] = field(default_factory=lambda: np.empty(0, TEMPO))
     time_signatures: list[TimeSignature] = field(default_factory=list)
     markers: list[Marker] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)

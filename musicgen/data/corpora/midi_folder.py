@@ -8,7 +8,7 @@ from pathlib import Path
 
 from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece
 from musicgen.errors import ParameterError
-from musicgen.midi import Score, midi_below, read
+from musicgen.midi import Score, find_midi, read
 
 
 class MidiFolder(Corpus):
@@ -32,7 +32,7 @@ class MidiFolder(Corpus):
 
     def pieces(self) -> list[Piece]:
         pieces = []
-        for path in midi_below(self.root):
+        for path in find_midi(self.root):
             name = path.relative_to(self.root).as_posix()
             top = name.split("/")[0].lower() if "/" in name else ""
             pieces.append(Piece(name, str(path), self._group_of(name), SPLIT_NAMES.get(top)))
