@@ -24,14 +24,13 @@ def lag_biases(model: Transformer, request: GenerationRequest) -> Tensor | None:
     Raises:
         UserError: the request needs such a head.
     """
-    form, by_lag = request.form, lag_bias(model, request.sampling)
-    head = model.copy_head
+    form, head, by_lag = request.form, model.copy_head, lag_bias(model, request.sampling)
     if head is None or head.coordinate != "bar":
-        if form is None and by_lag is None:
-            return None
-        expected = "expected null: the model has no copy head that knows bars (model.copy)"
-        name, value = ("lag_bias", by_lag) if form is None else ("form", form)
-        raise ParameterError(name, value, expected)
+        for name, value in ("form", form), ("lag_bias", by_lag):
+            if value is not None:
+                expected = "expected null: the model has no copy head that knows bars (model.copy)"
+                raise ParameterError(name, value, expected)
+        return None
     biases = torch.zeros(1, head.max_lag + 1)
     if form is not None:
         biases = form_biases(form, request.section_bars, head.max_lag)
@@ -55,11 +54,7 @@ def form_biases(form: str, section_bars: int, max_lag: int) -> Tensor:
     """Return the bias of each lag in each bar of a form, [N, max_lag + 1].
 
     It favours the bars at the same place of earlier sections of the same letter, and is against
-    bars of sections of other letters. The form begins again when it ends.
-
-    Args:
-        form: a letter for each section.
-        section_bars: bars in a section.
+    bars of sections of other letters. The form, a letter for each section, begins again.
     """
     num_bars = len(form) * section_bars
     letters = torch.tensor([ord(letter) for letter in form]).repeat_interleave(section_bars)

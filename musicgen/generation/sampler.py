@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,6 @@ from musicgen.models import ModelState, Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import IntArray, Tokenizer
 from musicgen.tokenization.grammar import NEVER, Grammar, GrammarState
-
-_BLOCK = 256
-"""Random numbers that a row draws at a time."""
 
 
 @dataclass(eq=False)
@@ -94,24 +91,18 @@ class Sampler:
         Raises:
             UserError: a prompt is not grammatical, or is too long for the request or the model.
         """
-        rows = [
-            self.row(prompt, number)
-            for prompt in prompts
-            for number in range(self.request.num_samples)
-        ]
-        for first in range(0, len(rows), self.request.batch_size):
-            for ended in self.steps(rows[first : first + self.request.batch_size]):
+        request = self.request
+        rows = []
+        for prompt, number in product(prompts, range(request.num_samples)):
+            limit = request.num_new_tokens(prompt, self.model)
+            numbers = _uniform_numbers(NoiseKey((request.seed, RandomStream.SAMPLING, number)))
+            end = None if request.ending == "close" else request.end_time(prompt)
+            rows.append(Row(prompt, number, limit, numbers, end))
+        for first in range(0, len(rows), request.batch_size):
+            for ended in self.steps(rows[first : first + request.batch_size]):
                 for row in ended:
                     score = decode(self.tokenizer, row.all_tokens, row.prompt)
                     yield Continuation(row.prompt, row.sample, row.all_tokens, score)
-
-    def row(self, prompt: Prompt, number: int) -> Row:
-        """Return a sample of a prompt before its first token."""
-        request = self.request
-        limit = request.num_new_tokens(prompt, self.model)
-        numbers = _uniform_numbers(NoiseKey((request.seed, RandomStream.SAMPLING, number)))
-        end = None if request.ending == "close" else request.end_time(prompt)
-        return Row(prompt, number, limit, numbers, end)
 
     @torch.inference_mode()
     def steps(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
@@ -206,4 +197,4 @@ def _uniform_numbers(key: NoiseKey) -> Iterator[float]:
     """Yield numbers in [0, 1)."""
     generator = key.generator()
     while True:
-        yield from torch.rand(_BLOCK, generator=generator).tolist()
+        yield from torch.rand(256, generator=generator).tolist()  # one at a time takes longer

@@ -44,16 +44,15 @@ def make_engine(
     layer = model.layers[0]
     assert isinstance(layer, Layer)
     weight = next(model.parameters())
-    device, fixed_state = weight.device.type, layer.attention.has_fixed_state
+    supported = weight.device.type == "cpu" and weight.dtype == torch.float32
     if engine == "onnx":
-        if device != "cpu" or weight.dtype != torch.float32:
+        if not supported:
             raise ParameterError("engine", engine, "expected auto: it is for fp32 on a CPU")
         return OnnxEngine(model, noise)
-    if engine == "eager" or not fixed_state:
+    if engine == "eager" or not layer.attention.has_fixed_state:
         return Engine(model, noise)
-    if device == "cuda":
+    if weight.device.type == "cuda":
         return CudaGraphEngine(model, noise, warn)
-    supported = device == "cpu" and weight.dtype == torch.float32
     if supported and model.position.has_fixed_state and all(map(find_spec, _PACKAGES)):
         return OnnxEngine(model, noise, NUM_STEPS_TO_EXPORT, warn)
     return Engine(model, noise)

@@ -57,7 +57,7 @@ class BoundState:
         self._positions = np.empty(shapes["positions"], np.int64)
         self._logits = np.empty(shapes["logits"], np.float32)
         now = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        now["tokens"] = self._tokens
+        now |= {"tokens": self._tokens, "positions": self._positions, "logits": self._logits}
         then = now | {k: np.empty_like(x) for k, x in now.items() if NEW + k in shapes}
         self._rings = [
             (now[name].swapaxes(1, axis), source)  # [B, W, ...]
@@ -76,11 +76,11 @@ class BoundState:
 
         binding = self.session.io_binding()
         for each in self.session.get_inputs():
-            array = self._positions if each.name == "positions" else now[each.name]
-            binding.bind_ortvalue_input(each.name, OrtValue.ortvalue_from_numpy(array))
+            value = OrtValue.ortvalue_from_numpy(now[each.name])
+            binding.bind_ortvalue_input(each.name, value)
         for each in self.session.get_outputs():
-            array = self._logits if each.name == "logits" else then[each.name.removeprefix(NEW)]
-            binding.bind_ortvalue_output(each.name, OrtValue.ortvalue_from_numpy(array))
+            value = OrtValue.ortvalue_from_numpy(then[each.name.removeprefix(NEW)])
+            binding.bind_ortvalue_output(each.name, value)
         return binding
 
     def step(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -160,8 +160,7 @@ class OnnxEngine(Engine):
     def _find_session(self) -> onnxruntime.InferenceSession | None:
         self._num_steps += 1
         try:
-            path = find_graph(self.graph_step) if self._num_steps == 1 else None
-            if path is not None:
+            if self._num_steps == 1 and (path := find_graph(self.graph_step)) is not None:
                 return start_session(self.graph_step, path.read_bytes())
             if self._num_steps == self.num_eager_steps + 1:
                 return start_session(self.graph_step, make_graph(self.graph_step))
