@@ -12,7 +12,6 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +22,6 @@ from musicgen.export.step import RecurrentStep
 from musicgen.files import write_bytes
 from musicgen.package_data import PRETRAINED
 from musicgen.random import NoiseKey
-
-if TYPE_CHECKING:
-    import onnx
 
 SHIPPED = Path(__file__).parent / "graphs"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "musicgen-symbolic"
@@ -41,30 +37,25 @@ def find_graph(step: RecurrentStep) -> Path | None:
 def make_graph(step: RecurrentStep, path: Path | None = None) -> bytes:
     """Make a step's graph and keep it, by default in the cache, if that can be written."""
     graph = step_graph(step, fold=False)
+    from onnx.helper import make_tensor_value_info
+    from onnxscript.optimizer import optimize
+
     for array in graph.graph.initializer:  # all of them are weights
         array.ClearField("raw_data")
         array.data_location = array.EXTERNAL
         array.external_data.add(key="location", value="weights")
-    data: bytes = _folded(graph).SerializeToString()
-    with suppress(OSError):
-        write_bytes(path or _paths(step)[-1], data)
-    return data
-
-
-def _folded(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a graph in which what depends neither on inputs nor on weights is computed."""
-    from onnx.helper import make_tensor_value_info
-    from onnxscript.optimizer import optimize
-
+    # Compute what depends neither on inputs nor on weights, which to the optimizer are inputs.
     own, weights = graph.graph, [*graph.graph.initializer]
     num_inputs = len(own.input)
-    # To the optimizer, weights are inputs.
     own.input.extend(make_tensor_value_info(x.name, x.data_type, x.dims) for x in weights)
     del own.initializer[:]
     graph = optimize(graph)
     del graph.graph.input[num_inputs:]
     graph.graph.initializer.extend(weights)
-    return graph
+    data: bytes = graph.SerializeToString()
+    with suppress(OSError):
+        write_bytes(path or _paths(step)[-1], data)
+    return data
 
 
 def named_tensors(step: RecurrentStep) -> dict[str, Tensor]:
@@ -95,15 +86,13 @@ def architecture(model: nn.Module) -> str:
     return hashlib.sha256(plain.encode()).hexdigest()[:32]
 
 
-def _settings(module: nn.Module) -> dict[str, Any]:
-    def plain(value: Any) -> Any:
-        if value is None or isinstance(value, Tensor | nn.Module):
-            return None
-        return getattr(value, "__qualname__", None) or repr(value)  # functions without addresses
-
-    public = {k: v for k, v in vars(module).items() if not k.startswith("_") and k != "training"}
-    described = {name: plain(value) for name, value in public.items() if value is not False}
-    return {name: value for name, value in described.items() if value is not None}
+def _settings(module: nn.Module) -> dict[str, str]:
+    return {
+        name: getattr(value, "__qualname__", None) or repr(value)  # functions without addresses
+        for name, value in vars(module).items()
+        if not (name.startswith("_") or name == "training" or value is None or value is False)
+        and not isinstance(value, Tensor | nn.Module)
+    }
 
 
 @functools.cache

@@ -71,14 +71,11 @@ def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep back what torch says about packages and shapes that no step has."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)

@@ -67,6 +67,8 @@ REDUCTIONS = {
     "ReduceMean": ("0", "s+={0}", "s/{n}"),
     "ReduceSum": ("0", "s+={0}", "s"),
 }
+# The maximum m of a row, and s = Σ exp(x − m) of its elements x.
+_EXPONENTIALS = "let m=-Infinity,s=0;EACH m=Math.max(m,a[i+j]);EACH s+=Math.exp(a[i+j]-m);"
 RESHAPES = {"Identity", "Reshape", "Squeeze", "Unsqueeze"}
 # Characters of typed arrays by dtype; constants are also stored in half precision, h.
 CODES = {"float32": "f", "float64": "d", "int64": "d", "int32": "i", "bool": "b"}
@@ -138,16 +140,13 @@ class _Expression:
     text: str
     views: list[_View] = field(default_factory=list)
 
-    def of(self, operands: Sequence[str]) -> str:
-        return self.text.format(*operands)
-
 
 def _combine(template: str, parts: Sequence[_Expression]) -> _Expression:
     """Return the expression that applies a template to others."""
     texts: list[str] = []
     views: list[_View] = []
     for part in parts:
-        texts.append(part.of([f"{{{len(views) + i}}}" for i in range(len(part.views))]))
+        texts.append(part.text.format(*(f"{{{len(views) + i}}}" for i in range(len(part.views)))))
         views += part.views
     return _Expression(template.format(*texts), views)
 
@@ -249,10 +248,7 @@ class _Compiler:
     # Values
 
     def _new(self, shape: Sequence[int], dtype: Any, array: Array | None = None) -> _View:
-        code = CODES.get(np.dtype(dtype).name)
-        if code is None:
-            raise UserError(f"a page cannot hold numbers of type {np.dtype(dtype).name}")
-        self.buffers.append((code, math.prod(shape), array))
+        self.buffers.append((CODES[np.dtype(dtype).name], math.prod(shape), array))
         return _View(len(self.buffers) - 1, np.empty(shape, np.int8))
 
     def _expression(self, name: str, shape: Sequence[int]) -> _Expression:
@@ -279,13 +275,9 @@ class _Compiler:
     def _dense(self, name: str) -> _View:
         """Return a value that fills a buffer of its own."""
         view = self._view(name)
-        whole = view.layout.size == self.buffers[view.buffer][1]
+        fills = view.layout.size == self.buffers[view.buffer][1] and view.layout.flags.c_contiguous
         given = view.buffer in (*self.inputs.values(), *self.states.values())
-        return (
-            self._copy(view, name)
-            if given or not (whole and view.layout.flags.c_contiguous)
-            else view
-        )
+        return view if fills and not given else self._copy(view, name)
 
     def _copy(self, view: _View, name: str) -> _View:
         copy = self._new(self.arrays[name].shape, self.arrays[name].dtype)
@@ -298,8 +290,7 @@ class _Compiler:
         return view
 
     def _constant(self, node: onnx.NodeProto, index: int) -> Array:
-        if node.input[index] not in self.constants:
-            raise UserError(f"a page cannot run this model: a {node.op_type} of it is not constant")
+        assert node.input[index] in self.constants
         return self.arrays[node.input[index]]
 
     # Loops
@@ -316,7 +307,7 @@ class _Compiler:
 
     def _assign(self, out: _View, value: _Expression) -> None:
         def body(at: str, *places: str) -> str:
-            return f"o[{at}]={value.of(_elements(places))};"
+            return f"o[{at}]={value.text.format(*_elements(places))};"
 
         self._emit([out, *value.views], body)
 
@@ -328,9 +319,9 @@ class _Compiler:
         kind = node.op_type
         attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
         if kind in ELEMENTWISE:
-            self._elementwise(node, attributes)
+            self._elementwise(node)
         elif kind in REDUCTIONS:
-            self._reduce(node, attributes)
+            self._reduce(node)
         elif kind in RESHAPES:
             self._reshape(node)
         elif (emit := getattr(self, f"_{kind.lower()}", None)) is not None:
@@ -338,21 +329,21 @@ class _Compiler:
         else:
             raise UserError(f"a page cannot run this model: its graph has the operation {kind}")
 
-    def _elementwise(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> None:
-        name, kind = node.output[0], node.op_type
-        shape = self.arrays[name].shape
-        parts = [self._expression(given, shape) if given else None for given in node.input]
-        if kind == "Clip":
-            bounds = (_Expression("-Infinity"), _Expression("Infinity"))
-            parts = [parts[0], *((*parts[1:], None, None)[i] or bounds[i] for i in (0, 1))]
-        template, terms = self._template(node, attributes), [each for each in parts if each]
-        while kind in ("Max", "Min") and len(terms) > 2:
-            terms[:2] = [_combine(template, terms[:2])]
-        self.values[name] = value = _combine(template, terms)
+    def _elementwise(self, node: onnx.NodeProto) -> None:
+        name = node.output[0]
+        shape, given = self.arrays[name].shape, [*node.input]
+        if node.op_type == "Clip":  # either bound may be missing
+            given += [""] * (3 - len(given))
+        bounds = "", "-Infinity", "Infinity"
+        parts = [
+            self._expression(each, shape) if each else _Expression(bound)
+            for each, bound in zip(given, bounds, strict=False)
+        ]
+        self.values[name] = value = _combine(self._template(node), parts)
         if self.uses[name] > 1 or len(value.views) > _MAX_VIEWS:
             self._view(name)
 
-    def _template(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> str:
+    def _template(self, node: onnx.NodeProto) -> str:
         """Return the text of an operation on the types of its operands."""
         kind, source = node.op_type, self.arrays[node.input[0]].dtype
         to = self.arrays[node.output[0]].dtype
@@ -362,8 +353,6 @@ class _Compiler:
             if to.kind == "i" and source.kind == "f":
                 return "Math.trunc({0})"
             return "Math.fround({0})" if to == np.float32 else "{0}"
-        if kind == "Mod" and attributes.get("fmod"):
-            return "({0}%{1})"
         if kind == "Div" and to.kind == "i":
             return "Math.trunc({0}/{1})"
         if to == np.int32 and kind in ("Add", "Mul", "Sub"):
@@ -374,12 +363,9 @@ class _Compiler:
                 return "square({0})"
         return ELEMENTWISE[kind]
 
-    def _reduce(self, node: onnx.NodeProto, attributes: Mapping[str, Any]) -> None:
+    def _reduce(self, node: onnx.NodeProto) -> None:
         shape = self.arrays[node.input[0]].shape
-        axes = attributes.get("axes") or range(len(shape))
-        if len(node.input) > 1 and node.input[1]:
-            axes = self._constant(node, 1).tolist()
-        axes = [axis % len(shape) for axis in axes]
+        axes = [axis % len(shape) for axis in self._constant(node, 1).tolist()]
         kept = [axis for axis in range(len(shape)) if axis not in axes]
         source = self._expression(node.input[0], shape)
         views = [view.moved(lambda x: x.transpose(kept + axes)) for view in source.views]
@@ -394,7 +380,7 @@ class _Compiler:
 
         def body(at: str, *starts: str) -> str:
             def element(*places: str) -> str:
-                return f"{add.format(source.of(_elements(places)))};"
+                return f"{add.format(source.text.format(*_elements(places)))};"
 
             parts = [view[inner].layout for view in source.views]
             loop = _loops(parts, starts, element, counter="j")
@@ -405,8 +391,7 @@ class _Compiler:
 
     def _einsum(self, node: onnx.NodeProto, equation: bytes) -> None:
         terms, result = equation.decode().replace(" ", "").split("->")
-        if "." in terms:
-            raise UserError("a page cannot run this model: its graph has an Einsum of any shapes")
+        assert "." not in terms
         letters = [*result, *sorted({*terms} - {*result, ","})]
         views = [self._view(name) for name in node.input]
         sizes: dict[str, int] = {}
@@ -426,11 +411,10 @@ class _Compiler:
         source = _Expression(product, operands)
         self._fold(node.output[0], source, len(result), "ReduceSum")
 
-    def _dft(self, node: onnx.NodeProto, inverse: int = 0, onesided: int = 0) -> None:
+    def _dft(self, node: onnx.NodeProto, inverse: int, onesided: int) -> None:
         given, made = (self.arrays[name].shape for name in (node.input[0], node.output[0]))
-        axis = self._constant(node, 2).item() % len(given) if len(node.input) > 2 else -2
-        if inverse or given != (*made[:-1], 1) or axis not in (-2, len(given) - 2):
-            raise UserError("a page cannot run this model: its graph has a DFT of another kind")
+        axis = self._constant(node, 2).item() % len(given)
+        assert (inverse, onesided, given[-1], axis) == (0, 0, 1, len(given) - 2)
         length = given[-2]
         steps = np.arange(length)
         waves = np.exp(-2j * np.pi / length * np.outer(steps, steps))
@@ -452,20 +436,18 @@ class _Compiler:
 
     def _expand(self, node: onnx.NodeProto) -> None:
         shape = self.arrays[node.output[0]].shape
-        view = self._view(node.input[0])
-        self.values[node.output[0]] = view.broadcast(shape)
+        self.values[node.output[0]] = self._view(node.input[0]).broadcast(shape)
 
     def _slice(self, node: onnx.NodeProto) -> None:
         given = [self._constant(node, i).tolist() for i in range(1, len(node.input))]
-        axes = given[2] if len(given) > 2 else range(len(given[0]))
-        steps = given[3] if len(given) > 3 else [1] * len(given[0])
+        starts, ends, axes, steps = given if len(given) == 4 else [*given, [1] * len(given[0])]
         index = [slice(None)] * self.arrays[node.input[0]].ndim
-        for axis, first, last, step in zip(axes, given[0], given[1], steps, strict=True):
+        for axis, first, last, step in zip(axes, starts, ends, steps, strict=True):
             # Backwards, −1 of numpy would be the last; the end is far below.
             index[axis] = slice(first, None if last < -(2**31) else last, step)
         self.values[node.output[0]] = self._view(node.input[0])[tuple(index)]
 
-    def _split(self, node: onnx.NodeProto, axis: int = 0, **_: Any) -> None:
+    def _split(self, node: onnx.NodeProto, axis: int, **_: Any) -> None:
         view, first = self._view(node.input[0]), 0
         index: list[Any] = [slice(None)] * view.layout.ndim
         for name in node.output:
@@ -485,13 +467,12 @@ class _Compiler:
                 self._assign(part, self._expression(name, shape))
             first += shape[axis]
 
-    def _pad(self, node: onnx.NodeProto, mode: bytes = b"constant") -> None:
+    def _pad(self, node: onnx.NodeProto, mode: bytes) -> None:
         pads, shape = self._constant(node, 1), self.arrays[node.input[0]].shape
-        if mode != b"constant" or len(node.input) > 3 or (pads < 0).any():
-            raise UserError("a page cannot run this model: its graph has a Pad of another kind")
+        assert (mode, len(node.input)) == (b"constant", 2)
+        assert (pads >= 0).all()
         out, source = self._output(node), self._expression(node.input[0], shape)
-        value = self._constant(node, 2).item() if len(node.input) > 2 and node.input[2] else 0
-        self._assign(out, _Expression(_literal(value)))
+        self._assign(out, _Expression("0"))
         starts = pads[: len(shape)].tolist()
         index = tuple(slice(a, a + n) for a, n in zip(starts, shape, strict=True))
         self._assign(out[index], source)
@@ -503,9 +484,8 @@ class _Compiler:
             # Stored with the elements of a sum next to each other.
             stored = self._new(right.shape[::-1], right.dtype, right.T)
             self.values[name] = stored.moved(np.transpose)
+        assert min(left.ndim, right.ndim) > 1
         out = self._output(node)
-        if left.ndim == 1 or right.ndim == 1:
-            raise UserError("a page cannot run this model: its graph has a MatMul of vectors")
         batch = out.layout.shape[:-2]
         a = self._view(node.input[0]).broadcast((*batch, *left.shape[-2:]))
         b = self._view(name).broadcast((*batch, *right.shape[-2:]))
@@ -532,81 +512,60 @@ class _Compiler:
         rows_b = b[..., None, 0, 0].broadcast((*batch, num))
         self._emit([out[..., 0], a[..., 0], rows_b], body)
 
-    def _rows(self, node: onnx.NodeProto, axis: int, body: Callable[..., str]) -> None:
-        """Emit `body(out, source, n)` for each row along an axis.
+    def _rows(self, node: onnx.NodeProto, axis: int, body: str, *weights: int) -> None:
+        """Emit a body for each row of the last axis, from a[i+j] to o[i+j].
 
-        It takes functions from an index in the row to an element, as text, and the row's length.
+        In it, EACH is a loop over j, and LENGTH that of the row.
         """
-        out, source = (
-            view.moved(lambda x: np.moveaxis(x, axis, -1))
-            for view in (self._output(node), self._view(node.input[0]))
-        )
-        steps = out.layout.strides[-1], source.layout.strides[-1]
-        length = out.layout.shape[-1]
+        out, source = self._output(node), self._dense(node.input[0])
+        assert axis in (-1, out.layout.ndim - 1)
+        size, length = out.layout.size, str(out.layout.shape[-1])
+        body = body.replace("EACH ", "for(let j=0;j<LENGTH;j++)").replace("LENGTH", length)
+        text = f"for(let i=0;i<{size};i+={length}){{{body}}}"
+        self._call(text, out.buffer, source.buffer, *weights)
 
-        def row(at: str, x: str) -> str:
-            return body(f"o[{at}+j*{steps[0]}]", f"a[{x}+j*{steps[1]}]", length)
+    def _softmax(self, node: onnx.NodeProto, axis: int) -> None:
+        self._rows(node, axis, f"{_EXPONENTIALS}EACH o[i+j]=Math.exp(a[i+j]-m)/s;")
 
-        self._emit([out[..., 0], source[..., 0]], row)
-
-    def _softmax(self, node: onnx.NodeProto, axis: int = -1) -> None:
-        self._normalise(node, axis, "", "Math.exp({x}-m)/s")
-
-    def _logsoftmax(self, node: onnx.NodeProto, axis: int = -1) -> None:
-        self._normalise(node, axis, "s=m+Math.log(s);", "{x}-s")
-
-    def _normalise(self, node: onnx.NodeProto, axis: int, after_sum: str, result: str) -> None:
-        """Emit `result` of the elements x of rows with maximum m and s = Σ exp(x − m)."""
-
-        def body(out: str, x: str, length: int) -> str:
-            each = f"for(let j=0;j<{length};j++)"
-            return (
-                f"let m=-Infinity,s=0;{each}m=Math.max(m,{x});"
-                f"{each}s+=Math.exp({x}-m);{after_sum}{each}{out}={result.format(x=x)};"
-            )
-
-        self._rows(node, axis, body)
+    def _logsoftmax(self, node: onnx.NodeProto, axis: int) -> None:
+        self._rows(node, axis, f"{_EXPONENTIALS}s=m+Math.log(s);EACH o[i+j]=a[i+j]-s;")
 
     def _layernormalization(
-        self, node: onnx.NodeProto, axis: int = -1, epsilon: float = 1e-5, **_: Any
+        self, node: onnx.NodeProto, axis: int, epsilon: float, **_: Any
     ) -> None:
-        if axis not in (-1, self.arrays[node.input[0]].ndim - 1):
-            raise UserError("a page cannot run this model: it normalises several dimensions")
-        weights = [self._view(name) for name in node.input[1:]]
+        weights = [self._view(name).buffer for name in node.input[1:]]
         scale = "*b[j]" + ("+c[j]" if len(weights) > 1 else "")
-        out, source = self._output(node), self._dense(node.input[0])
-        size, length = out.layout.size, out.layout.shape[-1]
-        each = f"for(let j=0;j<{length};j++)"
-        self._call(
-            f"for(let i=0;i<{size};i+={length}){{let m=0,s=0;{each}m+=a[i+j];m/={length};"
-            f"{each}s+=square(a[i+j]-m);s=1/Math.sqrt(s/{length}+{epsilon!r});"
-            f"{each}o[i+j]=(a[i+j]-m)*s{scale};}}",
-            *(view.buffer for view in (out, source, *weights)),
+        body = (
+            "let m=0,s=0;EACH m+=a[i+j];m/=LENGTH;EACH s+=square(a[i+j]-m);"
+            f"s=1/Math.sqrt(s/LENGTH+{epsilon!r});EACH o[i+j]=(a[i+j]-m)*s{scale};"
         )
+        self._rows(node, axis, body, *weights)
 
-    def _gather(self, node: onnx.NodeProto, axis: int = 0) -> None:
+    def _gather(self, node: onnx.NodeProto, axis: int) -> None:
         data, indices = self._view(node.input[0]), self.arrays[node.input[1]]
         axis %= data.layout.ndim
         before = (slice(None),) * axis
         if node.input[1] in self.constants and indices.ndim == 0:
-            at = int(indices)
-            self.values[node.output[0]] = data[(*before, at, ...)]
+            self.values[node.output[0]] = data[(*before, int(indices), ...)]
             return
         out, dims = self._output(node), (None,) * indices.ndim
-        shape, length = out.layout.shape, data.layout.shape[axis]
+        shape = out.layout.shape
         after = data.layout.ndim - axis - 1
         rows = data[(*before, 0, ...)][(*before, *dims)].broadcast(shape)
         places = self._view(node.input[1])[(..., *(None,) * after)].broadcast(shape)
-        step = data.layout.strides[axis]
+        self._take(out, rows, places, data, axis)
+
+    def _take(self, out: _View, rows: _View, indices: _View, data: _View, axis: int) -> None:
+        """Emit what is at the indices along an axis of the data, from rows at index 0."""
+        step, length = data.layout.strides[axis], data.layout.shape[axis]
 
         def body(at: str, x: str, index: str) -> str:
             return f"o[{at}]=a[{x}+from(b[{index}],{length})*{step}];"
 
-        self._emit([out, rows, places], body)
+        self._emit([out, rows, indices], body)
 
-    def _gathernd(self, node: onnx.NodeProto, batch_dims: int = 0) -> None:
-        if batch_dims:
-            raise UserError("a page cannot run this model: its graph has a GatherND of batches")
+    def _gathernd(self, node: onnx.NodeProto, batch_dims: int) -> None:
+        assert not batch_dims
         out, data, given = self._output(node), *map(self._view, node.input)
         shape, count = out.layout.shape, given.layout.shape[-1]
         steps, lengths = data.layout.strides[:count], data.layout.shape[:count]
@@ -621,40 +580,21 @@ class _Compiler:
 
         self._emit([out, rows, *indices], body)
 
-    def _gatherelements(self, node: onnx.NodeProto, axis: int = 0) -> None:
+    def _gatherelements(self, node: onnx.NodeProto, axis: int) -> None:
         out, data, indices = self._output(node), *map(self._view, node.input)
-        first = _corner(data, indices.layout.shape, axis)
-        step, length = data.layout.strides[axis], data.layout.shape[axis]
+        self._take(out, _corner(data, indices.layout.shape, axis), indices, data, axis)
 
-        def body(at: str, x: str, index: str) -> str:
-            return f"o[{at}]=a[{x}+from(b[{index}],{length})*{step}];"
-
-        self._emit([out, first, indices], body)
-
-    def _scatterelements(
-        self, node: onnx.NodeProto, axis: int = 0, reduction: bytes = b"none"
-    ) -> None:
-        out, updates, indices = (
-            self._copied(node),
-            self._view(node.input[2]),
-            self._view(node.input[1]),
-        )
+    def _scatterelements(self, node: onnx.NodeProto, axis: int, reduction: bytes) -> None:
+        assert reduction == b"add"
+        out, indices, updates = self._output(node), *map(self._view, node.input[1:])
+        self._assign(out, self._expression(node.input[0], out.layout.shape))
         first = _corner(out, indices.layout.shape, axis)
         step, length = out.layout.strides[axis], out.layout.shape[axis]
 
         def body(at: str, x: str, index: str) -> str:
-            return f"o[{at}+from(b[{index}],{length})*{step}]{_UPDATES[reduction]}a[{x}];"
+            return f"o[{at}+from(b[{index}],{length})*{step}]+=a[{x}];"
 
         self._emit([first, updates, indices], body)
-
-    def _copied(self, node: onnx.NodeProto) -> _View:
-        """Return an output that begins as a copy of the first input."""
-        out = self._output(node)
-        self._assign(out, self._expression(node.input[0], out.layout.shape))
-        return out
-
-
-_UPDATES = {b"none": "=", b"add": "+="}
 
 
 def _corner(view: _View, shape: Sequence[int], axis: int) -> _View:

@@ -43,6 +43,7 @@ SCRIPTS = (
     *("composer/recorder.js", "composer/keyboard.js", "composer/live.js", "composer/page.js"),
     *("composer/weights.js", "composer/start.js"),
 )
+HOLD = '<label class="check"><input type="checkbox" id="hold-{0}" checked> hold the {0}</label>'
 
 
 def save_page(
@@ -81,7 +82,7 @@ def save_page(
         title=text(path.stem),
         about=text(f"{content.describe('A model')}, {millions:.1f} million parameters"),
         temperature=str(sampling["temperature"]),
-        holds="\n".join(_checkbox(name) for name, has in holds.items() if has),
+        holds="\n".join(HOLD.format(name) for name, has in holds.items() if has),
         content=embedded_json(data),
         worker=f"{scripts}\nconst compileStep = {step.source};",
         weights=pack_weights(step.data),
@@ -94,11 +95,6 @@ def pack_weights(data: bytes) -> str:
     pairs = np.frombuffer(data + bytes(len(data) % 2), np.uint8).reshape(-1, 2)
     # High bytes of floats repeat, low ones hardly do.
     return base64.b64encode(zlib.compress(pairs.T.tobytes(), 9)).decode()
-
-
-def _checkbox(name: str) -> str:
-    box = f'<input type="checkbox" id="hold-{name}" checked>'
-    return f'<label class="check">{box} hold the {name}</label>'
 
 
 def with_half_weights(model: Transformer) -> Transformer:
@@ -152,7 +148,7 @@ def _remi_tables(tokenizer: REMI, chord_source: str) -> dict[str, Any]:
         "pitches": bins(tokenizer.pitches),
         "velocities": bins(tokenizer.velocities),
         "tempi": bins(tokenizer.tempi),
-        "tracks": [_track("Piano", 0, is_drum=False)],
+        "tracks": [_track("Piano", 0)],
         "chords": tokenizer.chords,
         "chordSource": chord_source,
         "chordNames": CHORDS,
@@ -165,12 +161,12 @@ def _chorale_tables(tokenizer: Chorale) -> dict[str, Any]:
     voices = tokenizer.decode(tokenizer.start_tokens()).tracks
     return {
         "pitches": {"start": PITCHES[0], "size": len(PITCHES)},
-        "tracks": [_track(voice.name, voice.program, is_drum=False) for voice in voices],
+        "tracks": [_track(voice.name, voice.program) for voice in voices],
         "lead": LEAD,
         "leading": LEADING if tokenizer.families["Lead"] else [],
     }
 
 
-def _track(name: str, program: int, *, is_drum: bool) -> dict[str, Any]:
-    track = Track(name, program, is_drum)
-    return {"name": name, "program": program, "isDrum": is_drum, "voice": track_voice(track)}
+def _track(name: str, program: int) -> dict[str, Any]:
+    voice = track_voice(Track(name, program))
+    return {"name": name, "program": program, "isDrum": False, "voice": voice}

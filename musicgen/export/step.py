@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from musicgen.attention import LinearAttention
 from musicgen.errors import UserError
@@ -87,8 +86,7 @@ class RecurrentStep(nn.Module):
             ring = _CopiedRing if writes_rings else _ReadRing
             self.template = replace(self.template, copied=ring(*copied))
         self.noise = nn.Module()
-        drawn: list[Tensor] = []
-        _map(self.template.position, drawn.append)
+        drawn = [x for x in tree_leaves(self.template.position) if isinstance(x, Tensor)]
         for i, tensor in enumerate(drawn):
             self.noise.register_buffer(str(i), tensor)
 
@@ -96,7 +94,7 @@ class RecurrentStep(nn.Module):
         self, tokens: Tensor, positions: Tensor, state: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         drawn = self.noise.buffers()
-        noise = _map(self.template.position, lambda _: next(drawn))
+        noise = tree_map_only(Tensor, lambda _: next(drawn), self.template.position)
         logits, after = self.model.forward_with_state(
             tokens[:, None],
             positions=positions[:, None],
@@ -125,13 +123,3 @@ def first_state(model: Transformer, key: NoiseKey) -> ModelState:
     if "copied.temperature" in empty:
         empty["copied.temperature"].fill_(1)
     return after.replaced(empty)
-
-
-def _map(tree: Any, function: Callable[[Tensor], Any]) -> Any:
-    """Apply a function to the tensors in lists and tuples; keep what else is in them."""
-    if isinstance(tree, Tensor):
-        return function(tree)
-    if not isinstance(tree, list | tuple):
-        return tree
-    parts = [_map(part, function) for part in tree]
-    return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
