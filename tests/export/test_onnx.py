@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from onnx import TensorProto, helper
+from onnx import parser
 
 from musicgen.errors import UserError
 from musicgen.export.graph import NEW, step_graph
@@ -96,16 +96,11 @@ def check_javascript(model, step, graph, folder):
 
 
 def test_an_unknown_operation_is_refused_by_name():
-    given = [
-        helper.make_tensor_value_info("tokens", TensorProto.INT64, [1]),
-        helper.make_tensor_value_info("positions", TensorProto.INT64, [1, 1]),
-    ]
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1])
-    nodes = [
-        helper.make_node("Cast", ["tokens"], ["x"], to=TensorProto.FLOAT),
-        helper.make_node("Sinh", ["x"], ["logits"]),
-    ]
-    graph = helper.make_model(helper.make_graph(nodes, "step", given, [logits]))
+    graph = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 18]>
+        step (int64[1] tokens, int64[1, 1] positions) => (float[1] logits)
+        { x = Cast <to = 1> (tokens) logits = Sinh (x) }"""
+    )
     with pytest.raises(UserError, match=r"^a page cannot run this model: .* operation Sinh$"):
         compile_step(graph, {})
 

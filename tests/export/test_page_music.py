@@ -1,6 +1,8 @@
 """The page's tokenizers, grammars, MIDI files, sampling and weights are those of Python."""
 
 import dataclasses
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +34,12 @@ TOKENIZERS = {
     "chorale short": Chorale(max_beats=12),
 }
 pytestmark = needs_node
-make = "new TOKENIZERS[data.tables.name](data.tables)"
+
+
+def run_tokenizer(folder: Path, name: str, body: str, **data: Any) -> Any:
+    """Return what a function of data, in the scope of a tokenizer of the page, returns."""
+    body = f"const tokenizer = new TOKENIZERS[data.tables.name](data.tables); {body}"
+    return run_worker(folder, data | {"tables": tokenizer_tables(TOKENIZERS[name])}, body)
 
 
 def pieces(kind: str) -> list[Score]:
@@ -90,25 +97,23 @@ def test_masks_and_coordinates_of_random_walks(name, tmp_path):
     tokenizer, rng = TOKENIZERS[name], np.random.default_rng(0)
     walks = [random_walk(tokenizer, rng, number) for number in range(10)]
     assert sum(len(walk["tokens"]) for walk in walks) > 700
-    data = {"tables": tokenizer_tables(tokenizer), "walks": walks}
-    body = f"""
-        const tokenizer = {make};
-        return data.walks.map((walk) => {{
+    body = """
+        return data.walks.map((walk) => {
           const grammar = tokenizer.grammar();
           const places = new Coordinates(tokenizer, walk.names, 3 * tokenizer.stepsPerBeat);
           grammar.hold(walk.tempo, walk.metre);
           grammar.forbidParallels(walk.avoidParallels);
           if (walk.limit) grammar.limit = Math.min(grammar.limit, walk.limit);
           const mask = new Uint8Array(tokenizer.size);
-          return walk.tokens.map((token) => {{
+          return walk.tokens.map((token) => {
             grammar.allowed(mask, walk);
             const allowed = [...mask.keys()].filter((i) => mask[i]);
             grammar.advance(token);
-            return {{ allowed, place: places.next(token, grammar) }};
-          }});
-        }});
+            return { allowed, place: places.next(token, grammar) };
+          });
+        });
     """
-    for walk, steps in zip(walks, run_worker(tmp_path, data, body), strict=True):
+    for walk, steps in zip(walks, run_tokenizer(tmp_path, name, body, walks=walks), strict=True):
         for i, step in enumerate(steps):
             assert step["allowed"] == walk["masks"][i], (i, walk["tokens"][: i + 1])
         assert [step["place"] for step in steps] == walk["places"]
@@ -132,22 +137,18 @@ def test_pieces_are_encoded_and_decoded_alike(name, tmp_path):
     # Without chords, which the page then recognises; from another bar and at another resolution.
     scores += [dataclasses.replace(score, markers=[]) for score in scores[:2]]
     scores.append(loads(dumps(scores[0].clip(4 * 1920 + 100, scores[0].end))))
-    data = {
-        "tables": tokenizer_tables(tokenizer),
-        "files": [list(dumps(score)) for score in scores],
-    }
-    body = f"""
-        const tokenizer = {make};
-        return data.files.map((bytes) => {{
+    files = [list(dumps(score)) for score in scores]
+    body = """
+        return data.files.map((bytes) => {
           const score = readMidi(Uint8Array.from(bytes));
           const tokens = tokenizer.encode(score);
           const prompt = makePrompt(tokenizer, score, 3);
           const again = readMidi(writeMidi(tokenizer.decode(tokens)));
-          return {{ score, tokens, prompt, decoded: tokenizer.decode(tokens), again }};
-        }});
+          return { score, tokens, prompt, decoded: tokenizer.decode(tokens), again };
+        });
     """
-    found = run_worker(tmp_path, data, body)
-    for bytes_, result in zip(data["files"], found, strict=True):
+    found = run_tokenizer(tmp_path, name, body, files=files)
+    for bytes_, result in zip(files, found, strict=True):
         score = loads(bytes(bytes_))
         read = result["score"]
         assert plain(score)["tracks"] == [sorted(t["notes"]) for t in read["tracks"]]
@@ -171,26 +172,24 @@ def test_pieces_are_encoded_and_decoded_alike(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["remi", "chorale"])
 def test_damaged_files_are_read_or_refused_in_one_line(name, tmp_path):
-    tokenizer, rng = TOKENIZERS[name], np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     good = np.frombuffer(dumps(pieces(name)[0].clip(0, 8 * 1920)), np.uint8)
     files = [list(data) for data, _ in BROKEN.values()]
     for _ in range(150):
         damaged = good[: rng.integers(20, 2 * len(good))].copy()
         damaged[rng.integers(12, len(damaged), 3)] = rng.integers(0, 256, 3)
         files.append(damaged.tolist())
-    body = f"""
-        const tokenizer = {make};
-        return data.files.map((bytes) => {{
-          try {{
+    body = """
+        return data.files.map((bytes) => {
+          try {
             const prompt = makePrompt(tokenizer, readMidi(Uint8Array.from(bytes)), 8);
             return prompt.tokens.length > 0;
-          }} catch (error) {{
-            return error instanceof UserError ? error.message : `crash: ${{error.stack}}`;
-          }}
-        }});
+          } catch (error) {
+            return error instanceof UserError ? error.message : `crash: ${error.stack}`;
+          }
+        });
     """
-    data = {"tables": tokenizer_tables(tokenizer), "files": files}
-    found = run_worker(tmp_path, data, body)
+    found = run_tokenizer(tmp_path, name, body, files=files)
     for (kind, _), answer in zip(BROKEN.items(), found, strict=False):
         assert isinstance(answer, str), kind
     errors = [answer for answer in found if answer is not True]
@@ -210,25 +209,24 @@ def test_a_melody_is_harmonised_in_the_order_that_models_have_learned(tmp_path):
     melody[10:14] = SILENCE
     frames = np.full((60, 4), SILENCE)
     frames[:, 2] = melody  # the only voice, wherever it is
-    data = {"tables": tokenizer_tables(tokenizer), "file": list(dumps(score_of_frames(frames)))}
     # In place of a model: all tokens are equally probable. The second time it is interrupted.
-    body = f"""
-        const tokenizer = {make};
+    body = """
         const fed = [];
         const logits = new Float32Array(tokenizer.size);
-        const model = {{ tokenizer, logits, split: (params) => [1, params], rewind() {{ fed.length = 0; this.grammar = tokenizer.grammar(); }},
-          feed(token) {{ fed.push(token); this.grammar.advance(token); }} }};
+        const model = { tokenizer, logits, split: (params) => [1, params], rewind() { fed.length = 0; this.grammar = tokenizer.grammar(); },
+          feed(token) { fed.push(token); this.grammar.advance(token); } };
         const composer = new Composer(model);
         composer.begin(makePrompt(tokenizer, readMidi(Uint8Array.from(data.file)), 99));
-        const params = {{ temperature: 1, top_p: 1, min_p: 0, typical_p: 1, top_k: null }};
-        for (const _ of composer.harmonise({{ seed: 1, params }})) ;
+        const params = { temperature: 1, top_p: 1, min_p: 0, typical_p: 1, top_k: null };
+        for (const _ of composer.harmonise({ seed: 1, params })) ;
         const [ahead, whole] = [[...fed], composer.tokens];
-        const again = composer.harmonise({{ seed: 2, params }});
+        const again = composer.harmonise({ seed: 2, params });
         for (let i = 0; i < 150; i++) again.next();
         again.return();
-        return {{ ahead, whole, interrupted: composer.tokens, end: composer.endTime }};
+        return { ahead, whole, interrupted: composer.tokens, end: composer.endTime };
     """
-    found = run_worker(tmp_path, data, body)
+    file = list(dumps(score_of_frames(frames)))
+    found = run_tokenizer(tmp_path, "chorale", body, file=file)
     ahead, whole, part = (np.array(found[name]) for name in ("ahead", "whole", "interrupted"))
     assert tokenizer.grammar().accepts(torch.from_numpy(ahead)[None]).all()
     assert tokenizer.vocabulary.token(int(ahead[0])) == "Lead_Soprano"
@@ -256,7 +254,6 @@ def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
     step = javascript_step(model)
     layout = {"buffers": step.buffers, "inputs": step.inputs, "states": step.states}
     data = {
-        "tables": tokenizer_tables(tokenizer),
         "step": {**layout, "coordinates": model.coordinate_names},
         "bytes": list(step.data),
         "tokens": tokens.tolist(),
@@ -264,7 +261,7 @@ def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
     # The last tokens at several temperatures: after others, alone, and after going back.
     body = f"""
         const bytes = Uint8Array.from(data.bytes).buffer;
-        const model = new Model(data.step, {step.source}, bytes, {make});
+        const model = new Model(data.step, {step.source}, bytes, tokenizer);
         const read = (tokens, temperature) => {{
           for (let i = model.rewind(tokens, 16, temperature); i < tokens.length; i++) model.feed(tokens[i]);
           return [...model.logits];
@@ -275,7 +272,7 @@ def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
         found.push(read(data.tokens.slice(0, 48), 2), read(data.tokens, drawn));
         return {{ found, filters, greedy: model.split({{ temperature: 0 }}) }};
     """
-    answer = run_worker(tmp_path, data, body)
+    answer = run_tokenizer(tmp_path, "remi", body, **data)
     assert answer["filters"] == {"temperature": 1, "top_p": 0.9}
     assert answer["greedy"] == [1, {"temperature": 0}]
     positions = torch.from_numpy(tokenizer.coordinates(tokens, model.coordinate_names))[None]
@@ -302,19 +299,14 @@ def test_tokens_are_drawn_alike(settings, tmp_path):
     logits = np.log(rng.dirichlet(np.full(12, 0.5), 200))
     allowed, uniform = rng.random((200, 12)) < 0.7, rng.random(200)
     allowed[:, 0] = True
-    data = {
-        "logits": logits.tolist(),
-        "allowed": allowed.astype(int).tolist(),
-        "uniform": uniform.tolist(),
-        "params": dataclasses.asdict(params),
-    }
+    drawn = [x.tolist() for x in (logits, allowed.astype(int), uniform)]
     body = """
-        return data.logits.map((row, i) =>
-          sampleToken(row, data.allowed[i], data.params, data.uniform[i]));
+        const [logits, allowed, uniform, params] = data;
+        return logits.map((row, i) => sampleToken(row, allowed[i], params, uniform[i]));
     """
     rows = {"allowed": torch.from_numpy(allowed), "uniform": torch.from_numpy(uniform)}
     expected = sample(torch.from_numpy(logits), params, **rows)
-    assert run_worker(tmp_path, data, body) == expected.tolist()
+    assert run_worker(tmp_path, [*drawn, dataclasses.asdict(params)], body) == expected.tolist()
 
 
 def test_weights_are_unpacked_bit_for_bit(tmp_path):
