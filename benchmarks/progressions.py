@@ -24,7 +24,7 @@ import numpy as np
 import musicgen
 from benchmarks import measure
 from musicgen.composer import compose_corpus
-from musicgen.metrics.key import find_scale
+from musicgen.metrics.key import Key, in_key_share
 from musicgen.midi import Marker, Score, pitched_notes, read
 from musicgen.tokenization.chords.progression import parse_progression
 from musicgen.tokenization.chords.recognition import recognise_chords
@@ -80,7 +80,8 @@ def rows(root: Path | None) -> Iterator[dict[str, Any]]:
 def in_c(path: Path) -> Score:
     """Return a piece in 4/4, moved the nearest way to the scale of C or its relative minor."""
     score = replace(read(path), time_signatures=[])
-    semitones = (6 - find_scale(score)) % 12 - 6
+    root = max(range(12), key=lambda root: in_key_share(score, Key(root, True)))
+    semitones = (6 - root) % 12 - 6
     for track in score.tracks:
         track.notes["pitch"] += 0 if track.is_drum else semitones
     moved = ROOTS[semitones:] + ROOTS[:semitones]

@@ -10,7 +10,7 @@ from musicgen.console import track, warn_of_first
 from musicgen.errors import UserError
 from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, Pair, open_pairs
-from musicgen.metrics.bars import Events, bar_notes, bar_similarities, bars_recalled, join_bars
+from musicgen.metrics.bars import bar_notes, bar_similarities, bars_recalled
 from musicgen.metrics.descriptors import (
     chord_fit,
     distribution_distance,
@@ -87,8 +87,11 @@ def describe(score: Score, pair: Pair) -> dict[str, float]:
     windows of 1 and 4 bars, and structureness; the shares of the notes in the prompt's key and in
     their chord, and of the bars that return. Bars may return to those of the prompt.
     """
-    events, first = bars_with_prompt(pair, score)
+    prompt, first = pair.prompt()
     num_bars = len(score.bar_starts())
+    new = bar_notes(score)
+    new[:, 0] += first
+    events = np.concatenate([bar_notes(prompt), new])
     structure = structureness(events, first + num_bars)
     return {
         **muspy_descriptors(score),
@@ -103,20 +106,12 @@ def describe(score: Score, pair: Pair) -> dict[str, float]:
     }
 
 
-def bars_with_prompt(pair: Pair, score: Score) -> tuple[Events, int]:
-    """Return the bars of a prompt and the music behind it, and the number of the prompt's."""
-    prompt, num_bars = pair.prompt()
-    return join_bars(bar_notes(prompt), num_bars, bar_notes(score)), num_bars
-
-
 def chord_changes(score: Score) -> list[tuple[int, frozenset[int]]]:
     """Return the chords by the markers of a score, recognised if it has none: see `chord_fit`."""
     changes = []
     for tick, text in with_chords(score, "auto").markers:
-        if (index := chord_index(text)) == NO_CHORD:
-            changes.append((tick, frozenset[int]()))
-        elif index is not None:
+        if (index := chord_index(text)) is not None:
             root, quality = divmod(index, len(QUALITIES))
-            tones = frozenset((root + step) % 12 for step in INTERVALS[QUALITIES[quality]])
-            changes.append((tick, tones))
+            steps = () if index == NO_CHORD else INTERVALS[QUALITIES[quality]]
+            changes.append((tick, frozenset((root + step) % 12 for step in steps)))
     return changes

@@ -293,7 +293,7 @@ def evaluation(
     losses[TRIGRAM] = runs[names[0]].trigram_losses
     plot, length = out / "position_loss.png", models[0].training_length
     curves = [
-        {"run": name, "R": None, **loss_curve(each, max(1, length // 16))._asdict()}
+        {"run": name, "R": None, **loss_curve(each, max(1, length // 16))}
         for name, each in losses.items()
     ]
     plot_loss_curves(curves, plot, training_length=length)

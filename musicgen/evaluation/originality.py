@@ -17,10 +17,9 @@ from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import read_continuation, read_manifest
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
-from musicgen.metrics.originality import GRID, Notes, PassageIndex, passage_notes
+from musicgen.metrics.originality import GRID, Notes, Passage, PassageIndex, passage_notes
 from musicgen.midi import Score, find_midi, read
 from musicgen.report.tables import TableRow, write_csv
-from musicgen.text import pluralize
 
 MAX_HELD_OUT = 100  # pieces that a report compares with
 MAX_TOKENS = 20_000_000  # of a training set that is searched without being asked for: 10 seconds
@@ -67,34 +66,11 @@ def originality(inputs: Inputs, out: Path) -> list[TableRow]:
     ]
 
 
-class KnownPassage(NamedTuple):
-    """The longest passage that a piece shares with the training set; 0 notes without one."""
-
-    num_notes: int
-    num_own: int  # notes of the piece
-    first_beat: float = 0  # of the piece, where the passage's first and its last note begin
-    last_beat: float = 0
-    source: str = ""  # the first training piece that has it
-    source_bar: int = 0  # from 1, in which it begins there
-    transposition: int = 0  # semitones from the source to the piece
-    num_sources: int = 0  # training pieces that have it
-
-    @property
-    def words(self) -> str:
-        """Where it is from."""
-        if not self.num_notes:
-            return "none"
-        shift = self.transposition
-        key = f"{pluralize(abs(shift), 'semitones')} {'higher' if shift > 0 else 'lower'}"
-        text = f"{self.source} from bar {self.source_bar}, {key if shift else 'in its key'}"
-        return text + f", and in {self.num_sources - 1:,} more" * (self.num_sources > 1)
-
-
 class KnownPassages(NamedTuple):
     """The known passages of pieces and of held-out pieces, by name."""
 
-    passages: Mapping[str, KnownPassage]
-    held_out: Mapping[str, KnownPassage]
+    passages: Mapping[str, Passage]
+    held_out: Mapping[str, Passage]
     size: int  # median number of notes of the pieces, to which the held-out ones are cut
 
 
@@ -112,28 +88,17 @@ def known_passages(
     def notes_of(piece: int) -> Notes:
         return passage_notes(tokenizer.decode(cache[piece]))
 
-    index = PassageIndex({cache.names[i]: notes_of(i) for i in data.split("train")})
-
-    def find(notes: Notes) -> KnownPassage:
-        passage = index.longest_passage(notes)
-        if passage is None:
-            return KnownPassage(0, len(notes))
-        piece = cache.names.index(passage.source)
+    def bar_at(name: str, onset: int) -> int:
+        piece = cache.names.index(name)
         bars = tokenizer.bar_starts(cache[piece], cache.bar_lengths[piece])
-        step = passage.source_onset * tokenizer.steps_per_beat / GRID
-        bar = int(np.searchsorted(bars, step, side="right"))
-        return KnownPassage(
-            passage.num_notes,
-            len(notes),
-            passage.onset / GRID,
-            passage.last_onset / GRID,
-            passage.source,
-            bar,
-            passage.transposition,
-            passage.num_sources,
-        )
+        step = onset * tokenizer.steps_per_beat / GRID
+        return int(np.searchsorted(bars, step, side="right"))
 
-    passages = {name: find(passage_notes(scores[name])) for name in track(list(scores), "passages")}
+    index = PassageIndex({cache.names[i]: notes_of(i) for i in data.split("train")}, bar_at)
+    passages = {
+        name: index.longest_passage(passage_notes(scores[name]))
+        for name in track(list(scores), "passages")
+    }
     size = int(np.median([passage.num_own for passage in passages.values()]))
     held_out = {}
     pieces = [i for i, split in enumerate(cache.splits) if split != "train"]
@@ -141,7 +106,7 @@ def known_passages(
         notes = notes_of(i)
         # From the middle. More notes have longer passages: compare music of equal size.
         middle = notes[max(0, len(notes) - size) // 2 :][:size]
-        held_out[cache.names[i]] = find(middle)
+        held_out[cache.names[i]] = index.longest_passage(middle)
     return KnownPassages(passages, held_out, size)
 
 

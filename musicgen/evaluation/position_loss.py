@@ -158,8 +158,8 @@ def trigram_losses(
     data: EncodedCorpus, indices: Sequence[int], length: int, transpositions: int = 0
 ) -> Losses:
     """Return the losses of a trigram model of the training pieces, up to a position."""
-    trigram = InterpolatedTrigram(len(data.tokenizer.vocabulary))
-    trigram.fit([data.cache[i] for i in data.split("train")])
+    training = [data.cache[i] for i in data.split("train")]
+    trigram = InterpolatedTrigram(len(data.tokenizer.vocabulary), training)
     return [
         mean_prediction_losses(
             [trigram.losses(piece)[None, 1:] for piece in _in_keys(data, i, length, transpositions)]
@@ -237,7 +237,7 @@ def in_units(
 
 def _curve(result: Result, bucket: int) -> TableRow:
     """Return the loss by position: plain lists, with the names of the result."""
-    curve = loss_curve(result.losses, bucket)._asdict()
+    curve = loss_curve(result.losses, bucket)
     return {"run": result.run, "R": result.R, **{name: x.tolist() for name, x in curve.items()}}
 
 
@@ -247,7 +247,7 @@ def plot_loss_curves(
     """Plot loss curves and mark the training length.
 
     Args:
-        curves: with `run`, `R` (None: it is not in the legend), and those of `LossCurve`.
+        curves: with `run`, `R` (None: it is not in the legend), and those of `loss_curve`.
     """
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()

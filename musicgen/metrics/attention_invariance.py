@@ -93,13 +93,8 @@ def invariance_rows(attention: FloatArray, training_length: int) -> list[dict[st
 def half_width(size: FloatArray) -> FloatArray:
     """Compute the lag at which the size |p| of a kernel has fallen to half of |p(0)|.
 
-    It is interpolated linearly; infinite if there is none, NaN if p(0) = 0.
-
-    Args:
-        size: at the lags 0, 1, …. [..., N]
-
-    Returns:
-        [...].
+    It is interpolated linearly; infinite if there is none, NaN if p(0) = 0. [..., N] -> [...], of
+    sizes at the lags 0, 1, …
     """
     half = size[..., :1] / 2
     fallen = size <= half

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.metrics.summary import mean_of_valid
-from musicgen.midi import NoteArray, Score, pitched_notes
+from musicgen.midi import Score, pitched_notes
 
 STEPS_PER_BEAT = 4
 """Grid on which bars are compared: sixteenth notes."""
@@ -15,34 +15,19 @@ ALIKE = 0.8
 MIN_LAG = 4
 """Bars between a bar and its return, at least: what repeats sooner is a pattern."""
 
-IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 Events = NDArray[np.int64]
 """A bar, from 0, and numbers that say what begins there, a row for each event: [N, 1 + columns]."""
 
 
-def bars_and_steps(score: Score, notes: NoteArray) -> tuple[IntArray, IntArray]:
-    """Return the bar of each note, and its onset in the bar in sixteenths. [N], [N]"""
-    starts = score.bar_starts()
-    bar = np.searchsorted(starts, notes["onset"], side="right") - 1
-    step = np.rint((notes["onset"] - starts[bar]) * STEPS_PER_BEAT / score.ticks_per_beat)
-    return bar, step.astype(np.int64)
-
-
 def bar_notes(score: Score) -> Events:
     """Return bar, step, pitch and duration of the pitched notes, times in sixteenths: [N, 4]."""
-    notes = pitched_notes(score)
-    duration = np.rint(notes["duration"] * STEPS_PER_BEAT / score.ticks_per_beat)
-    columns = (*bars_and_steps(score, notes), notes["pitch"], duration.astype(np.int64))
-    return np.stack(columns, axis=1)
-
-
-def join_bars(prompt: Events, num_bars: int, events: Events) -> Events:
-    """Return the events of a prompt of `num_bars` and those of the music after it."""
-    after = events.copy()
-    after[:, 0] += num_bars
-    return np.concatenate([prompt, after])
+    notes, starts = pitched_notes(score), score.bar_starts()
+    bar = np.searchsorted(starts, notes["onset"], side="right") - 1
+    ticks = np.stack((notes["onset"] - starts[bar], notes["duration"]))
+    step, duration = np.rint(ticks * STEPS_PER_BEAT / score.ticks_per_beat).astype(np.int64)
+    return np.stack((bar, step, notes["pitch"], duration), axis=1)
 
 
 def bar_similarities(events: Events, num_bars: int | None = None) -> FloatArray:

@@ -37,10 +37,7 @@ def muspy_descriptors(score: Score) -> dict[str, float]:
 
     tracks = []
     for track in score.tracks:
-        rows = track.notes.tolist()
-        notes = [
-            muspy.Note(onset, pitch, length, velocity) for onset, length, pitch, velocity in rows
-        ]
+        notes = [muspy.Note(t, p, d, v) for t, d, p, v in track.notes.tolist()]
         tracks.append(muspy.Track(track.program, track.is_drum, notes=notes))
     music = muspy.Music(resolution=score.ticks_per_beat, tracks=tracks)
     bar = 4 * score.ticks_per_beat

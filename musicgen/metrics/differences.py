@@ -6,7 +6,7 @@ Values of the same pieces are paired by name. The tests are of differences of me
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,7 +45,6 @@ def paired_difference(first: Values, second: Values, *, seed: int = 0) -> Differ
             (valid,),
             np.mean,
             permutation_type="samples",
-            vectorized=True,
             n_resamples=NUM_PERMUTATIONS,
             rng=np.random.default_rng(seed),
         ).pvalue
@@ -61,12 +60,13 @@ def unpaired_difference(first: Values, second: Values, *, seed: int = 0) -> Diff
         return Difference(n, mean, np.nan, np.nan, np.nan)
     from scipy.stats import bootstrap  # slow to import
 
-    def statistic(a: Any, b: Any, axis: int) -> Any:
-        return a.mean(axis=axis) - b.mean(axis=axis)
-
-    rng = np.random.default_rng(seed)
-    options: Any = {"method": "percentile", "confidence_level": CONFIDENCE, "rng": rng}
-    low, high = bootstrap(valid, statistic, **options).confidence_interval
+    low, high = bootstrap(
+        valid,
+        lambda a, b, axis: a.mean(axis) - b.mean(axis),
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
     return Difference(n, mean, float(low), float(high), np.nan)
 
 

@@ -9,17 +9,15 @@ import numpy as np
 from musicgen.midi import NoteArray, Score, pitched_notes
 
 _SCALE = {True: (0, 2, 4, 5, 7, 9, 11), False: (0, 2, 3, 5, 7, 8, 10)}  # major, natural minor
-_SCALES = np.array([np.isin(np.arange(12), np.add(_SCALE[True], root) % 12) for root in range(12)])
 # Probe-tone ratings of the pitch classes from the tonic on (Krumhansl & Kessler 1982).
 _PROFILES = {
     True: (6.35, 2.23, 3.48, 2.33, 4.38, 4.09, 2.52, 5.19, 2.39, 3.66, 2.29, 2.88),
     False: (6.33, 2.68, 3.52, 5.38, 2.60, 3.53, 2.54, 4.75, 3.98, 2.69, 3.34, 3.17),
 }
 _TONICS = {
-    True: ("C", "D♭", "D", "E♭", "E", "F", "F♯", "G", "A♭", "A", "B♭", "B"),
-    False: ("C", "C♯", "D", "E♭", "E", "F", "F♯", "G", "G♯", "A", "B♭", "B"),
+    True: ("C", "Db", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B"),
+    False: ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "G#", "A", "Bb", "B"),
 }
-
 # From F flat to B sharp.
 _FIFTHS = [note + sign for sign in ("b", "", "#") for note in "FCGDAEB"]
 
@@ -29,11 +27,6 @@ class Key(NamedTuple):
 
     tonic: int
     major: bool
-
-    @property
-    def name(self) -> str:
-        """Its name, such as `E♭ minor`."""
-        return f"{_TONICS[self.major][self.tonic]} {'major' if self.major else 'minor'}"
 
     @property
     def scale(self) -> tuple[int, ...]:
@@ -47,8 +40,7 @@ class Key(NamedTuple):
         They reach from three fifths below the tonic of the key's signature to eight above, without
         double accidentals.
         """
-        name = _TONICS[self.major][self.tonic].replace("♭", "b").replace("♯", "#")
-        lowest = _FIFTHS.index(name) - (3 if self.major else 6)
+        lowest = _FIFTHS.index(_TONICS[self.major][self.tonic]) - (3 if self.major else 6)
         lowest = min(max(0, lowest), len(_FIFTHS) - 12)
         nearest = _FIFTHS[lowest : lowest + 12]
         return tuple(sorted(nearest, key=lambda note: 7 * (_FIFTHS.index(note) - 8) % 12))
@@ -76,13 +68,3 @@ def in_key_share(score: Score, key: Key | None) -> float:
     if key is None or not len(notes):
         return np.nan
     return float(np.isin(notes["pitch"] % 12, key.scale).mean())
-
-
-def find_scale(score: Score) -> int:
-    """Return the root 0-11 of the major scale that holds most notes; the lowest of equals.
-
-    A natural minor scale has the notes of its relative major scale. The share that it holds is
-    muspy's `scale_consistency` (Mogren 2016, "C-RNN-GAN").
-    """
-    counts = np.bincount(pitched_notes(score)["pitch"] % 12, minlength=12)
-    return int(np.argmax(_SCALES @ counts))

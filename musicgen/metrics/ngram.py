@@ -19,26 +19,24 @@ class InterpolatedTrigram:
 
     c(h) and t(h) count the tokens and the distinct tokens seen after the context h; h' is h without
     its oldest token (Witten & Bell 1991, method C; Chen & Goodman 1999, section 2.4).
+
+    Args:
+        sequences: the tokens to count, [length] each.
     """
 
-    def __init__(self, vocab_size: int) -> None:
+    def __init__(self, vocab_size: int, sequences: Sequence[ArrayLike]) -> None:
         # Three tokens are packed into one int64.
         assert 0 < vocab_size**ORDER < 2**63, f"vocab_size={vocab_size}"
         self.vocab_size = vocab_size
+        arrays = [np.asarray(sequence, np.int64) for sequence in sequences]
         # By order: the sorted distinct n-grams and a bound above them, and the number of
         # occurrences before each.
         self._orders: list[tuple[IntArray, IntArray]] = []
-
-    def fit(self, sequences: Sequence[ArrayLike]) -> InterpolatedTrigram:
-        """Count the n-grams within token sequences, each [length]."""
-        arrays = [np.asarray(sequence, np.int64) for sequence in sequences]
-        self._orders = []
         for order in range(1, ORDER + 1):
             packed = [self._pack(tokens, order) for tokens in arrays]
             together = np.concatenate([np.empty(0, np.int64), *packed])
             ngrams, counts = np.unique(together, return_counts=True)
             self._orders.append((np.append(ngrams, 2**63 - 1), np.append(0, counts.cumsum())))
-        return self
 
     def losses(self, sequence: ArrayLike) -> NDArray[np.float64]:
         """Compute −log p of every token [length] given the two before it, in nats.

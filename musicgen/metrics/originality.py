@@ -11,13 +11,14 @@ Passages are found in a suffix array (Manber & Myers 1993), built by prefix doub
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.midi import Score, pitched_notes
+from musicgen.text import pluralize
 
 GRID = 24  # grid steps in a quarter note
 
@@ -28,18 +29,27 @@ Notes = NDArray[np.int64]
 """Onset in grid steps and pitch of each note, by onset and then pitch: [N, 2]."""
 
 
-@dataclass(frozen=True)
-class Passage:
-    """A passage that occurs in the collection; times are in grid steps."""
+class Passage(NamedTuple):
+    """The longest passage of a piece that occurs in the collection."""
 
-    first: int  # index of its first note
-    num_notes: int  # two or more
-    onset: int  # of its first note
-    last_onset: int
-    source: str  # name of the first piece that has it
-    source_onset: int  # where it begins there
-    transposition: int  # semitones from the source to the passage
-    num_sources: int  # pieces that have it
+    num_notes: int  # two or more; 0 if there is none
+    num_own: int  # notes of the piece
+    first_beat: float = 0  # of the piece, where the passage's first and its last note begin
+    last_beat: float = 0
+    source: str = ""  # name of the first piece that has it
+    source_bar: int = 0  # from 1, in which it begins there
+    transposition: int = 0  # semitones from the source to the piece
+    num_sources: int = 0  # pieces that have it
+
+    @property
+    def words(self) -> str:
+        """Where it is from."""
+        if not self.num_notes:
+            return "none"
+        shift = self.transposition
+        key = f"{pluralize(abs(shift), 'semitones')} {'higher' if shift > 0 else 'lower'}"
+        text = f"{self.source} from bar {self.source_bar}, {key if shift else 'in its key'}"
+        return text + f", and in {self.num_sources - 1:,} more" * (self.num_sources > 1)
 
 
 def passage_notes(score: Score) -> Notes:
@@ -50,10 +60,14 @@ def passage_notes(score: Score) -> Notes:
 
 
 class PassageIndex:
-    """The passages of a collection of pieces, by name."""
+    """The passages of a collection of pieces, by name.
 
-    def __init__(self, pieces: Mapping[str, Notes]) -> None:
-        self.names = list(pieces)
+    Args:
+        bar_at: returns the bar, from 1, at an onset in grid steps of a piece.
+    """
+
+    def __init__(self, pieces: Mapping[str, Notes], bar_at: Callable[[str, int], int]) -> None:
+        self.names, self.bar_at = list(pieces), bar_at
         self._notes = np.concatenate([np.empty((0, 2), np.int64), *pieces.values()])
         lengths = [len(notes) for notes in pieces.values()]
         self._starts = np.append(0, np.cumsum(lengths)).astype(np.int64)
@@ -64,11 +78,8 @@ class PassageIndex:
         self._suffixes = suffix_array(text, max(lengths, default=0))
         self._text = text.astype(_SYMBOL).tobytes()
 
-    def longest_passage(self, notes: Notes) -> Passage | None:
-        """Return the longest passage of `notes` in the collection, of equal ones the first.
-
-        None if not even two notes in a row occur in it.
-        """
+    def longest_passage(self, notes: Notes) -> Passage:
+        """Return the longest passage of `notes` in the collection, of equal ones the first."""
         steps = _steps(notes)
         symbols = np.searchsorted(self._alphabet, steps)
         known = np.append(self._alphabet, -1)[symbols] == steps
@@ -81,19 +92,19 @@ class PassageIndex:
             ):
                 length, first = length + 1, start
         if not length:
-            return None
+            return Passage(0, len(notes))
         places = self._places(query[size * first : size * (first + length)])
         pieces = np.searchsorted(self._starts, places, side="right") - 1
-        onset, pitch = notes[first].tolist()
+        source = self.names[int(pieces.min())]
         source_onset, source_pitch = self._notes[places.min()].tolist()
         return Passage(
-            first=first,
             num_notes=length + 1,
-            onset=onset,
-            last_onset=int(notes[first + length, 0]),
-            source=self.names[int(pieces.min())],
-            source_onset=source_onset,
-            transposition=pitch - source_pitch,
+            num_own=len(notes),
+            first_beat=int(notes[first, 0]) / GRID,
+            last_beat=int(notes[first + length, 0]) / GRID,
+            source=source,
+            source_bar=self.bar_at(source, source_onset),
+            transposition=int(notes[first, 1]) - source_pitch,
             num_sources=len(np.unique(pieces)),
         )
 
@@ -112,10 +123,10 @@ def suffix_array(text: NDArray[np.integer], length: int) -> NDArray[np.int64]:
     """Return where the suffixes of a text begin, in lexicographic order.
 
     Args:
-        text: symbols, at least 0. [N]
+        text: symbols 0, 1, …, of which each occurs. [N]
         length: suffixes are compared up to at least this many symbols.
     """
-    rank = np.unique(text, return_inverse=True)[1] + 1
+    rank = text + 1
     order = np.argsort(rank, kind="stable")
     compared = 1
     while compared < length and rank.max(initial=0) < len(text):

@@ -50,13 +50,12 @@ def part_writing(score: Score) -> dict[str, float]:
     moves = np.zeros_like(sounds)
     moves[1:] = (pitches[1:] != pitches[:-1]) & sounds[1:] & sounds[:-1]
     crossed = np.zeros(len(pitches), bool)
-    parallels = dict.fromkeys((_UNISON, _FIFTH), 0)
+    parallels = np.zeros(12, np.int64)  # by interval
     for high, low in combinations(range(NUM_VOICES), 2):
         gap = pitches[:, high] - pitches[:, low]
         interval = np.abs(gap) % 12
         kept = moves[1:, high] & moves[1:, low] & (interval[1:] == interval[:-1])
-        for kind in parallels:
-            parallels[kind] += int((kept & (interval[1:] == kind)).sum())
+        parallels += np.bincount(interval[1:][kept], minlength=12)
         crossed |= (gap < 0) & sounds[:, high] & sounds[:, low]
 
     outside = [
@@ -65,12 +64,13 @@ def part_writing(score: Score) -> dict[str, float]:
     ]
     melody = np.unique(voices[0].notes["onset"]) / score.ticks_per_beat
     begins = np.searchsorted(edges, melody, side="right") - 1
+    sung = [frozenset((row[row != SILENT] % 12).tolist()) for row in pitches[begins]]
     return {
         "out_of_range": float(np.concatenate(outside).mean()),
         "crossed": float(crossed @ lengths / beats),
         "parallel_fifths": 100 * parallels[_FIFTH] / beats,
         "parallel_octaves": 100 * parallels[_UNISON] / beats,
-        "melody_fit": float(np.mean([_is_chord(pitches[i]) for i in begins])),
+        "melody_fit": float(np.mean([tones in _CHORDS for tones in sung])),
     }
 
 
@@ -102,8 +102,3 @@ def _voices(score: Score) -> list[Track]:
     if len(voices) != NUM_VOICES:
         raise UserError(f"{len(voices)} tracks with notes; four-part writing needs {NUM_VOICES}")
     return sorted(voices, key=lambda track: -track.notes["pitch"].mean())
-
-
-def _is_chord(pitches: IntArray) -> bool:
-    """Return whether pitches are in a triad, or are a seventh chord, perhaps without its fifth."""
-    return frozenset((pitches[pitches != SILENT] % 12).tolist()) in _CHORDS

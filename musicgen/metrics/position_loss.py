@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,6 @@ from numpy.typing import NDArray
 from musicgen.metrics.summary import Summary, mean_of_valid
 
 FloatArray = NDArray[np.floating]
-
-
-class LossCurve(NamedTuple):
-    """Loss by bucket of target positions: [num_buckets] each."""
-
-    position: NDArray[np.float64]  # the middle of the bucket
-    loss: NDArray[np.float64]  # mean over the bucket's targets in nats; NaN without targets
-    num_targets: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -80,12 +72,15 @@ def mean_prediction_losses(losses: Sequence[FloatArray]) -> NDArray[np.float64]:
     return np.log(count) - np.logaddexp.reduce(log_p, axis=0)
 
 
-def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> LossCurve:
+def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, NDArray[Any]]:
     """Compute the mean loss over all pieces in each bucket of `bucket` positions.
 
     Args:
         losses: one array [length], [draws, length] or [seeds, draws, length] for each piece, in
             nats: entry n belongs to the target at position n. NaN marks padding.
+
+    Returns:
+        `position`, the middle of each bucket; `loss`, NaN without targets; `num_targets`.
     """
     pieces = [piece.reshape(-1, piece.shape[-1]).mean(0) for piece in losses]
     loss = np.concatenate([np.empty(0), *pieces])
@@ -96,7 +91,8 @@ def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> LossCurve:
     total = np.bincount(index[valid], weights=loss[valid], minlength=num_buckets)
     mean = np.full(num_buckets, np.nan)
     np.divide(total, count, out=mean, where=count > 0)
-    return LossCurve(bucket * (np.arange(num_buckets, dtype=np.float64) + 0.5), mean, count)
+    middle = bucket * (np.arange(num_buckets, dtype=np.float64) + 0.5)
+    return {"position": middle, "loss": mean, "num_targets": count}
 
 
 def length_summaries(
@@ -119,14 +115,11 @@ def length_summaries(
         f"extrapolated {factor:g}x": (training_length, round(factor * training_length))
         for factor in factors
     }
-    pieces = _by_seed_and_draw(losses)
+    pieces = [np.array(piece, ndmin=3) for piece in losses]
     summaries = {}
     for name, (start, end) in ranges.items():
-        # [pieces, seeds, draws]
-        means = np.array(
-            [np.apply_along_axis(mean_of_valid, -1, piece[..., start:end]) for piece in pieces]
-        )
-        summaries[name] = LossSummary.of_runs(means, seed=seed)
+        means = [np.apply_along_axis(mean_of_valid, -1, piece[..., start:end]) for piece in pieces]
+        summaries[name] = LossSummary.of_runs(np.array(means), seed=seed)
     return summaries
 
 
@@ -143,15 +136,9 @@ def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> NDArray[
     Returns:
         [pieces, seeds, draws]
     """
-    pieces = _by_seed_and_draw(losses)
-    nats = np.array([np.nansum(piece, axis=-1) for piece in pieces])
+    nats = np.array([np.nansum(np.array(piece, ndmin=3), axis=-1) for piece in losses])
     units = np.array(counts, dtype=np.float64)[:, None, None]
     if not units.sum():
         return np.full_like(nats, np.nan)
     ratio = nats.sum(0) / units.sum()
     return ratio + (nats - ratio * units) / units.mean()
-
-
-def _by_seed_and_draw(losses: Sequence[FloatArray]) -> list[FloatArray]:
-    """Return the losses of each piece as [seeds, draws, length]."""
-    return [piece.reshape((1,) * (3 - piece.ndim) + piece.shape) for piece in losses]

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import DRUMS, NoteArray, Score, notes_by_role, sort_notes
-from musicgen.validation import check_choice
 
 Profile = Literal["onset_duration", "time_pitch", "onset_velocity", "onset_drum"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
@@ -34,20 +33,9 @@ Profiles = Mapping[str, FloatArray]
 """Histograms by role."""
 
 
-def style_similarity(
-    music: Score,
-    reference: Score,
-    profile: Profile = "onset_duration",
-    chunk: tuple[int, int] = (0, 1),
-) -> float:
-    """Compute the mean similarity of the roles that both have, in [0, 1]; NaN without any.
-
-    Args:
-        chunk: of `music`, see `style_profiles`.
-    """
-    return mean_similarity(
-        style_profiles(music, profile, chunk), style_profiles(reference, profile)
-    )
+def style_similarity(music: Score, reference: Score, profile: Profile = "onset_duration") -> float:
+    """Compute the mean similarity of the roles that both have, in [0, 1]; NaN without any."""
+    return mean_similarity(style_profiles(music, profile), style_profiles(reference, profile))
 
 
 def style_profiles(
@@ -73,7 +61,6 @@ def style_profiles(
         chunk: `(k, n)` includes only the k-th (from 0) of n equally long chunks of the piece. A
             note belongs to the chunk [start, end) of its onset, and keeps its position in the bar.
     """
-    check_choice("profile", profile, PROFILES)
     profiles: dict[str, FloatArray] = {}
     edges = [-(-k * music.end // chunk[1]) for k in (chunk[0], chunk[0] + 1)]  # rounded up
     for name, notes in notes_by_role(music).items():
@@ -95,12 +82,9 @@ def role_similarities(profiles: Profiles, reference: Profiles) -> dict[str, floa
     It is NaN if either music lacks the role or its histogram is empty: MIDI files do not
     distinguish empty tracks from missing ones.
     """
-    return {
-        name: _cosine(profiles[name], reference[name])
-        if name in profiles and name in reference
-        else np.nan
-        for name in sorted(profiles.keys() | reference.keys())
-    }
+    names, nothing = sorted(profiles.keys() | reference.keys()), np.zeros(1)
+    pairs = ((profiles.get(name, nothing), reference.get(name, nothing)) for name in names)
+    return {name: _cosine(*pair) for name, pair in zip(names, pairs, strict=True)}
 
 
 def mean_similarity(profiles: Profiles, reference: Profiles) -> float:

@@ -256,8 +256,8 @@ def test_predictions_averaged_over_keys(here, workplace):
         ]
         expected = -np.log(p).mean(0)[flags].mean() if flags.any() else np.nan
         assert float(row["mean"] or "nan") == pytest.approx(expected, rel=1e-5, nan_ok=True)
-    trigram = InterpolatedTrigram(len(model.tokenizer.vocabulary))
-    trigram.fit([data.cache[i] for i in data.split("train")])
+    training = [data.cache[i] for i in data.split("train")]
+    trigram = InterpolatedTrigram(len(model.tokenizer.vocabulary), training)
     moved = [model.tokenizer.transpose(tokens, shift) for shift in (-1, 0, 1)]
     p = np.mean([np.exp(-trigram.losses(piece)[1:]) for piece in moved], axis=0)
     (row,) = [row for row in rows if (row["run"], row["part"]) == ("trigram", "trained")]

@@ -15,7 +15,7 @@ LAGS = np.arange(1 - N, 2 * N)
 
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
 def test_plot_loss_curves(tmp_path, suffix, magic):
-    curve = loss_curve([np.linspace(3, 1, 500)])._asdict()
+    curve = loss_curve([np.linspace(3, 1, 500)])
     path = tmp_path / f"loss{suffix}"
     curves = [{"run": "model", "R": 4, **curve}, {"run": "trigram", "R": None, **curve}]
     plot_loss_curves(curves, path, training_length=256)

@@ -21,7 +21,7 @@ from musicgen.evaluation.style import ANCHORS, PARTS, anchor_similarities, style
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation, KeepPrompt
 from musicgen.generation.prompts import make_prompt
-from musicgen.metrics.style import PROFILES, style_similarity
+from musicgen.metrics.style import PROFILES, mean_similarity, style_profiles
 from musicgen.midi import Score, TimeSignature, Track, loads, notes_from, write
 from musicgen.report.tables import summarise
 from musicgen.tokenization.base import Tokenizer
@@ -237,7 +237,10 @@ def test_each_style_of_each_folder_by_hand(tmp_path, inputs, measure):
     for folder, music in zip(folders, (originals, dict.fromkeys(originals, other)), strict=True):
         for style, part in product((0, 1), range(4)):
             found = [
-                style_similarity(music[key], originals[key], "time_pitch", (part, 4))
+                mean_similarity(
+                    style_profiles(music[key], "time_pitch", (part, 4)),
+                    style_profiles(originals[key], "time_pitch"),
+                )
                 for key in ((style, 0), (style, 1))
             ]
             point = points[folder, "time_pitch", f"rock/style{style}", PARTS[part]]

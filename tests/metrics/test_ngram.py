@@ -28,7 +28,7 @@ def witten_bell(corpus, history, token):
 @settings(max_examples=60)
 @given(corpus=corpora, sequence=st.lists(st.integers(0, V - 1), max_size=8))
 def test_losses_match_the_recursion(corpus, sequence):
-    model = InterpolatedTrigram(V).fit(corpus)
+    model = InterpolatedTrigram(V, corpus)
     expected = [
         -math.log(witten_bell(corpus, sequence[max(0, i - 2) : i], token))
         for i, token in enumerate(sequence)
@@ -37,6 +37,6 @@ def test_losses_match_the_recursion(corpus, sequence):
 
 
 def test_empty_corpus_is_uniform_and_large_vocabularies_are_supported():
-    np.testing.assert_allclose(InterpolatedTrigram(50).fit([]).losses([3, 4, 5]), math.log(50))
+    np.testing.assert_allclose(InterpolatedTrigram(50, []).losses([3, 4, 5]), math.log(50))
     top = np.array([2_000_000 - 1] * 5, dtype=np.uint32)
-    assert np.isfinite(InterpolatedTrigram(2_000_000).fit([top]).losses(top)).all()
+    assert np.isfinite(InterpolatedTrigram(2_000_000, [top]).losses(top)).all()

@@ -41,20 +41,21 @@ def test_passages_against_brute_force(pieces, notes):
         if relative(piece[start : start + length]) == relative(notes[first : first + length])
     ]
     named = {str(number): piece for number, piece in enumerate(pieces)}
-    passage = PassageIndex(named).longest_passage(notes)
+    index = PassageIndex(named, lambda name, onset: 10 * int(name) + onset)
+    passage = index.longest_passage(notes)
     if not found:
-        assert passage is None
+        assert passage == Passage(0, len(notes))
         return
     # The longest, of those the first, in the first piece that has it.
     length, first, number, start = min(found)
     (onset, pitch), (source_onset, source_pitch) = notes[first], pieces[number][start]
     assert passage == Passage(
-        first=first,
         num_notes=-length,
-        onset=onset,
-        last_onset=notes[first - length - 1, 0],
+        num_own=len(notes),
+        first_beat=onset / 24,
+        last_beat=notes[first - length - 1, 0] / 24,
         source=str(number),
-        source_onset=source_onset,
+        source_bar=10 * number + source_onset,
         transposition=pitch - source_pitch,
         num_sources=len({place[2] for place in found if place[:2] == (length, first)}),
     )

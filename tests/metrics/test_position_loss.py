@@ -18,9 +18,9 @@ def test_curve_by_hand():
     curve = loss_curve(
         [np.array([NAN, 2.0, 4.0, 6.0, NAN, NAN, NAN]), np.array([1.0, 1.0, 2.0])], bucket=2
     )
-    np.testing.assert_array_equal(curve.position, [1, 3, 5, 7])
-    np.testing.assert_array_equal(curve.num_targets, [3, 3, 0, 0])
-    np.testing.assert_allclose(curve.loss, [4 / 3, 4, NAN, NAN])
+    np.testing.assert_array_equal(curve["position"], [1, 3, 5, 7])
+    np.testing.assert_array_equal(curve["num_targets"], [3, 3, 0, 0])
+    np.testing.assert_allclose(curve["loss"], [4 / 3, 4, NAN, NAN])
 
 
 def test_summaries_by_hand():
@@ -50,7 +50,9 @@ def test_seeds_by_hand():
     assert trained.seeds == trained.draws == 2
     assert trained.seed_std == pytest.approx((7 - 3.25) / math.sqrt(2))
     assert trained.draw_std == pytest.approx(math.sqrt((2.5**2 / 2 + 2**2 / 2) / 2))
-    np.testing.assert_allclose(loss_curve([first, second], bucket=2).loss, [(4.5 + 6.5 + 4.75) / 3])
+    np.testing.assert_allclose(
+        loss_curve([first, second], bucket=2)["loss"], [(4.5 + 6.5 + 4.75) / 3]
+    )
 
 
 def test_mean_predictions_by_hand():
