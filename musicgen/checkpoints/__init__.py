@@ -4,11 +4,7 @@ Neither Hydra nor Lightning is imported here.
 """
 
 from musicgen.checkpoints.building import build, check_targets
-from musicgen.checkpoints.content import (
-    CONTENT_KEY,
-    CheckpointContent,
-    run_identity,
-)
+from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent, run_identity
 from musicgen.checkpoints.folders import write_folder
 from musicgen.checkpoints.reading import read_checkpoint, rebuild, with_realizations
 from musicgen.checkpoints.starting import load_for_resume, load_initial

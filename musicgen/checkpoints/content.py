@@ -18,9 +18,8 @@ FORMAT_VERSION = 3
 _SECTIONS = ("model", "tokenizer", "data", "loader", "task", "optimizer", "scheduler")
 _TRAINER = ("max_steps", "max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision")
 _CALLBACKS = ("weight_averaging", "redraw_features")  # which change the weights
-_LEFT_OUT = {
-    *("seed", "val_seed", "root", "cache_dir", "download", "num_workers", "prepare_workers"),
-}
+_LEFT_OUT = {"seed", "val_seed", "root", "cache_dir", "download"}
+_LEFT_OUT |= {"num_workers", "prepare_workers"}
 
 
 @dataclass(frozen=True)
@@ -96,19 +95,14 @@ def run_identity(config: Mapping[str, Any]) -> str:
     Args:
         config: of the run, as plain data.
     """
-    text = json.dumps(_decisive_settings(config), sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def _decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that a run's identity is computed from."""
     trainer, callbacks = (config.get(name) or {} for name in ("trainer", "callbacks"))
     decisive = {
         **{name: config.get(name) for name in (*_SECTIONS, "init")},
         **{f"trainer.{name}": trainer.get(name) for name in _TRAINER},
         **{f"callbacks.{name}": callbacks.get(name) for name in _CALLBACKS},
     }
-    return {name: without(value, _LEFT_OUT) for name, value in decisive.items()}
+    text = json.dumps(without(decisive, _LEFT_OUT), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def without(config: Any, left_out: Set[str]) -> Any:

@@ -16,19 +16,41 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from musicgen.checkpoints.building import build
-from musicgen.checkpoints.card import CARD, model_card
-from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent, without
+from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent, class_name, without
 from musicgen.errors import UserError
 from musicgen.files import atomic_path, write_text
+from musicgen.text import markdown
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.vocabulary import load_json, save_json
 from musicgen.validation import check_choice
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
-_ENTRIES = ("format_version", "model", "sampling", "config")  # of config.json
+CARD = "README.md"  # with the front matter that the Hub reads
+_ENTRIES = ("identity", "format_version", "model", "sampling", "config")  # of config.json
 _DTYPES = ("float32", "float16", "bfloat16")
 _SECTIONS = ("data", "loader", "sampling")  # of a run's configuration, that generation reads
 _PATHS = frozenset({"root", "cache_dir"})  # settings that are paths
+_LICENCES = {  # of corpora, see data/README.md
+    "ComposedCorpus": "music of this project's own seeded composer, MIT like the project",
+    "BachChorales": "chorales by J. S. Bach, in the public domain, from files that state no terms",
+    "JSBChorales": "chorales by J. S. Bach, in the public domain; the data set states no licence",
+    "POP909": "the annotations are under MIT; the songs are commercial ones",
+    "Pop1K7": "transcribed covers of commercial songs; no licence is stated",
+    "Groove2GrooveMIDI": "CC BY-NC 4.0, which allows no commercial use",
+}
+_UNKNOWN = "its licence is not recorded here: publish the model only if you know it"
+_TEXT = """\
+---
+library_name: musicgen-symbolic
+tags: [music, symbolic-music, midi]
+---
+# A symbolic-music model
+
+`pip install musicgen-symbolic`, then `musicgen.load("FOLDER").generate("song.mid", bars=16)`.
+
+{table}
+It learned from {data}.
+"""
 
 
 def write_folder(
@@ -47,7 +69,7 @@ def write_folder(
     stored = {name: _stored(name, tensor, dtype) for name, tensor in weights.items()}
     sections = {name: content.config[name] for name in _SECTIONS if name in content.config}
     plain = {
-        **{name: getattr(content, name) for name in ("steps", "identity", *_ENTRIES)},
+        **{name: getattr(content, name) for name in ("steps", *_ENTRIES)},
         "config": without(sections, _PATHS),
         "sha256": checksum(stored),
     }
@@ -59,6 +81,25 @@ def write_folder(
         num_weights = sum(tensor.numel() for tensor in weights.values())
         write_text(folder / CARD, model_card(content, num_weights))
     save_json(plain, folder / CONFIG)  # the last file: with it, the folder is a model
+
+
+def model_card(content: CheckpointContent, num_weights: int) -> str:
+    """Describe a model in Markdown: a table, and what it learned from."""
+    model = content.model
+    parts = model["attention"], model["attention"].get("feature_map")
+    attention = " with ".join(filter(None, map(class_name, parts)))
+    rows = {
+        "weights": f"{num_weights:,}",
+        "layers × width": f"{model['num_layers']} × {model['dim']}",
+        "attention": attention + (", and a copy head" if model.get("copy") is not None else ""),
+        "position": class_name(model["position"]),
+        "tokenizer": f"{class_name(content.tokenizer)}, {len(content.vocabulary):,} tokens",
+        "training": f"{content.steps:,} steps on windows of {content.config['loader']['length']:,}"
+        " tokens",
+    }
+    corpus = class_name(content.config.get("data")) or "a corpus"
+    table = markdown([{"": name, " ": value} for name, value in rows.items()])
+    return _TEXT.format(table=table, data=f"{corpus}: {_LICENCES.get(corpus, _UNKNOWN)}")
 
 
 def _stored(name: str, tensor: Tensor, dtype: str) -> Tensor:
@@ -84,7 +125,6 @@ def read_folder(folder: Path) -> dict[str, Any]:
     try:
         content = {
             **{name: plain[name] for name in _ENTRIES},
-            "identity": plain.get("identity", ""),
             "tokenizer": {
                 "_target_": f"{kind.__module__}.{kind.__qualname__}",
                 **tokenizer.settings(),

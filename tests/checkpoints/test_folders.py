@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import musicgen
 from musicgen.checkpoints import find_checkpoint
-from musicgen.checkpoints.card import _LICENCES, model_card
-from musicgen.checkpoints.folders import checksum
+from musicgen.checkpoints.folders import _LICENCES, checksum, model_card
 from musicgen.data import corpora
 from musicgen.errors import UserError
 from musicgen.generation.model import MusicModel
