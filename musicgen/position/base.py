@@ -54,15 +54,14 @@ class LayerCode:
     Attributes:
         keeps_sign: encoding keeps positive features positive.
         encodes_normaliser: linear attention computes its normaliser from encoded features, else
-            from those before encoding, which are positive. None: from encoded ones if they are
-            positive.
+            from those before encoding, which are positive.
         log_decay: [H], at most 0: linear attention also weights the pair (n, m) of tokens by
             exp(log_decay · (n − m)). Causal only; None: no decay.
         logits: the term of the logits, for encodings that act at `Site.LOGIT`.
     """
 
     keeps_sign: bool = True
-    encodes_normaliser: bool | None = None
+    encodes_normaliser: bool = True
     log_decay: Tensor | None = None
     logits: LayerLogits | None = None
 

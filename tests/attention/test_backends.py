@@ -43,7 +43,7 @@ def problem(length: int, log_features: bool = False, device: str = "cpu") -> dic
 class Mixing(LayerCode):
     """Makes features signed, so that the normaliser is of the features before encoding."""
 
-    keeps_sign = False
+    keeps_sign = encodes_normaliser = False
 
     def __init__(self) -> None:
         self.matrix = torch.randn(16, 16)

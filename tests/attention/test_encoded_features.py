@@ -54,8 +54,7 @@ def oracle(q, k, v, code, log_features, decay=None, mask=None, causal=True) -> T
     if log_features:
         q, k = q.exp(), k.exp()
     encoded = code.encode(q, k)
-    of_encoded = code.keeps_sign if code.encodes_normaliser is None else code.encodes_normaliser
-    norm = encoded if of_encoded else (q, k)
+    norm = encoded if code.encodes_normaliser else (q, k)
     n = torch.arange(q.shape[1])
     weight = torch.ones(len(n), len(n), dtype=torch.float64)
     if causal:

@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.torch_version import TorchVersion
 
 from musicgen.attention.linear.chunked import chunked
-from musicgen.attention.linear.decay import by_token
 from musicgen.attention.linear.state import LinearState, ProductInputs, normaliser, segments
 from musicgen.errors import ParameterError
 from musicgen.validation import check_choice
@@ -53,7 +52,7 @@ def fla(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
 
     log_decay, rescale_points = inputs.log_decay, inputs.rescale_points
     # One gate per token: the gate per head, which it also takes, gets no gradient.
-    gate = None if log_decay is None else by_token(log_decay.float(), inputs.q)
+    gate = None if log_decay is None else log_decay.float().expand(inputs.q.shape[:3])
     if gate is not None and rescale_points:  # the factors contain the decay, but no gradient
         contained = gate.new_zeros(gate.shape[1], 1).index_fill_(
             0, torch.tensor(list(rescale_points), device=gate.device), 1

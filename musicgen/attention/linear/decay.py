@@ -10,11 +10,6 @@ import torch
 from torch import Tensor
 
 
-def by_token(log_decay: Tensor, like: Tensor) -> Tensor:
-    """Return a decay as one by token, without a copy: -> [B, L, H], as of `like` [B, L, H, ·]."""
-    return log_decay.expand(like.shape[:3])
-
-
 def pair_log_decay(log_decay: Tensor) -> Tensor:
     """Sum the decays of the tokens after m up to n: [.., T] -> [.., T, T]; only n ≥ m has meaning.
 

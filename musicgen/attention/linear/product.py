@@ -140,13 +140,9 @@ def encode_features(
     """Encode features; return also the normaliser's features if they differ."""
     if code is None:
         return q, k, None
-    return *code.encode(q, k), None if _encodes_normaliser(code) else (q, k)
+    return *code.encode(q, k), None if code.encodes_normaliser else (q, k)
 
 
 def may_vanish(code: LayerCode | None) -> bool:
     """Return whether the normaliser may be near zero though features are not."""
-    return code is not None and _encodes_normaliser(code) and not code.keeps_sign
-
-
-def _encodes_normaliser(code: LayerCode) -> bool:
-    return code.keeps_sign if code.encodes_normaliser is None else code.encodes_normaliser
+    return code is not None and code.encodes_normaliser and not code.keeps_sign

@@ -16,7 +16,6 @@ A positional encoding of features mixes them. Then all features of a head have o
 import torch
 from torch import Tensor
 
-from musicgen.attention.linear.decay import by_token
 from musicgen.attention.linear.state import LinearState, RescalePoints
 
 TOLERANCE = 30.0
@@ -62,7 +61,7 @@ def stabilise(
         rescale_points, before = {}, first
         for n, scale in scales.items():
             if scale is not before:
-                decay = 0 if log_decay is None else by_token(log_decay, k)[:, n, :, None]
+                decay = 0 if log_decay is None else log_decay.expand(k.shape[:3])[:, n, :, None]
                 rescale_points[n] = (before - scale + decay).exp()
             before = scale
         shift = torch.stack(list(scales.values()), dim=1)  # [B, S, H, E|1]
@@ -129,7 +128,7 @@ def _scales(
         # the running maximum of what is left without them.
         decay = keys.new_zeros(())
         if log_decay is not None:
-            rates = by_token(log_decay, k)[:, start : start + _BLOCK, :, None]
+            rates = log_decay.expand(k.shape[:3])[:, start : start + _BLOCK, :, None]
             decay = rates.clamp(min=-_LARGEST_DECAY).cumsum(1)
         sums = torch.maximum((keys - decay).cummax(1).values, log_sums[:, None]) + decay
         log_sums = sums[:, -1]

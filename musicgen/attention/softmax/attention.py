@@ -11,7 +11,6 @@ from musicgen.attention.softmax.blockwise import blockwise_attention
 from musicgen.attention.softmax.pattern import AttentionPattern
 from musicgen.attention.softmax.state import SoftmaxState
 from musicgen.position.base import LayerCode, Site
-from musicgen.position.logit.term import LayerLogits
 
 
 class SoftmaxAttention(Attention):
@@ -41,9 +40,9 @@ class SoftmaxAttention(Attention):
         assert state is None or key_mask is None, "a prefill has no padding"
         q, k = code.encode(q, k)
         q, k = q.to(v.dtype), k.to(v.dtype)
-        # Number of coordinates of the lags that logits depend on.
+        # Number of coordinates, from the first on, of the lags that logits depend on.
         span_dims = 0 if span is None else len(span.decay)
-        num_dims = max(span_dims, 0 if logits is None else logits.num_columns)
+        num_dims = max(span_dims, 0 if logits is None else 1 + max(logits.columns))
         source = span or logits
         positions = k.new_empty(1, k.shape[1], 0) if source is None else source.positions
         k_positions = positions
@@ -61,7 +60,7 @@ class SoftmaxAttention(Attention):
             pattern = AttentionPattern(
                 positions, k_positions, last_key, key_mask, span, num_dims, same_tokens=fresh
             )
-            out = self._explicit(q, k, v, pattern, logits)
+            out = blockwise_attention(q, k, v, pattern, self.logit_scale, logits)
         else:
             visible = None
             if causal and not (fresh and key_mask is None):
@@ -73,16 +72,3 @@ class SoftmaxAttention(Attention):
             masks: Any = {"attn_mask": visible, "is_causal": causal and visible is None}
             out = F.scaled_dot_product_attention(q, k, v, **masks, scale=self.logit_scale)
         return out.transpose(1, 2), state if return_state else None
-
-    def _explicit(
-        self, q: Tensor, k: Tensor, v: Tensor, pattern: AttentionPattern, logits: LayerLogits | None
-    ) -> Tensor:
-        """Attend with logits that torch's fused attention does not form: -> [B, H, L, V]."""
-        position_query = table = None
-        if logits is not None:
-            position_query = logits.term.position_query(q, self.logit_scale).transpose(1, 2)
-            q = logits.term.content_query(q)
-            table = logits.table(pattern.lag_bounds())
-        q = (q * self.logit_scale).transpose(1, 2)
-        k, v = k.transpose(1, 2), v.transpose(1, 2)
-        return blockwise_attention(q, k, v, pattern, position_query, table)

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from musicgen.attention.softmax.pattern import BLOCK, AttentionPattern, Index
-from musicgen.position.logit.term import LagTable
+from musicgen.position.logit.term import LagTable, LayerLogits
 
 
 def blockwise_attention(
@@ -21,26 +21,29 @@ def blockwise_attention(
     k: Tensor,
     v: Tensor,
     pattern: AttentionPattern,
-    position_query: Tensor | None = None,
-    table: LagTable | None = None,
+    logit_scale: float,
+    layer_logits: LayerLogits | None,
 ) -> Tensor:
-    """Compute softmax(logits) v, with logits q·k + position_query·table(x) of a pair at lag x.
+    """Compute softmax(logits) v, with the logits of a `LogitTerm`, or logit_scale q·k without.
 
     Under a span the logits are multiplied by its Gaussian, or the Gaussian's logarithm is added.
 
     Args:
-        q, k, v: [B, H, Lq, K], [B, H, Lk, K] and [B, H, Lk, V], the queries scaled.
+        q, k, v: [B, Lq, H, K], [B, Lk, H, K] and [B, Lk, H, V].
         pattern: visible pairs. Queries that see nothing give 0.
-        position_query: [B, H, Lq, K'], scaled, with `table`.
 
     Returns:
         [B, H, Lq, V].
     """
-    values = None
-    if table is not None:
+    position_query = table = values = None
+    if layer_logits is not None:
+        position_query = layer_logits.term.position_query(q, logit_scale).transpose(1, 2)
+        q = layer_logits.term.content_query(q)
+        table = layer_logits.table(pattern.lag_bounds())
         # Rows for the lags of a block that are outside of the table: they are masked.
         padding = (0, 0, BLOCK + 1, BLOCK + 1) if pattern.consecutive else (0, 0)
         values = F.pad(table.values.to(q.dtype), padding)
+    q, k, v = (q * logit_scale).transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     plan = _Plan(pattern, table, list(pattern.blocks()))
     if len(plan.blocks) > 1:  # so that no block is copied
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()

@@ -23,8 +23,6 @@ class SIREN(RelativeEncoding):
             time, or semitones of pitch.
         depth: layers of the network, the last of them linear.
         omega_first, omega: ω of the first layer's sines, and of the other layers'.
-
-    The other arguments are `PositionalEncoding`'s.
     """
 
     name = "siren"

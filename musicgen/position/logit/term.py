@@ -81,11 +81,6 @@ class LayerLogits:
     columns: tuple[int, ...]  # of positions that are read
     cache: list[LagTable]  # the last table computed for this sequence
 
-    @property
-    def num_columns(self) -> int:
-        """Number of coordinates, from the first on, that contain all that are read."""
-        return 1 + max(self.columns)
-
     def table(self, column_bounds: LagBounds) -> LagTable:
         """Return the values of all lags within bounds, or the cached table if it has them."""
         bounds = tuple(column_bounds[column] for column in self.columns)

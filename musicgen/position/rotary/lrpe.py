@@ -43,8 +43,6 @@ class LRPE(PositionalEncoding):
             its sign is kept, and 1e-6 is added to its magnitude. None: `encoded` where features
             stay positive, else `unencoded`.
 
-    `coordinates` are `PositionalEncoding`'s.
-
     Raises:
         ValueError: `basis` is not one of `bases`, or `normaliser` none of the words above.
     """
@@ -71,8 +69,8 @@ class LRPE(PositionalEncoding):
         check_bool("learned_basis", learned_basis)
         self.num_codes = 1 if shared else self.num_layers
         self.shares_kernel = shared
-        self.encodes_normaliser = None if normaliser is None else normaliser == "encoded"
         self.keeps_sign = self.keeps_sign and basis in ("identity", "odd_even")
+        self.encodes_normaliser = normaliser == "encoded" if normaliser else self.keeps_sign
         sizes = self.num_codes, self.num_heads, self.width
         fixed = {"identity": identity, "odd_even": odd_even, "fourier": fourier}
         self.basis = fixed[basis] if basis in fixed else Householder(*sizes, learned=learned_basis)

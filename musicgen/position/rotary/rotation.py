@@ -28,8 +28,6 @@ class Rotation(LRPE):
             `harmonic`, (π/2)/(t + 1).
         mixed: rotate by the first half of the angles alone, rounded up, as if there were no more;
             the other features stay as they are: the identity part of eq. 23.
-
-    The other arguments are `LRPE`'s.
     """
 
     features_per_angle: ClassVar[int] = 1  # there are M / features_per_angle angles, or half

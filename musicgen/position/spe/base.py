@@ -32,8 +32,6 @@ class SPE(PositionalEncoding):
             read. If gated, the code of such a token is the gate's ε: its expected products are
             δ q·k. If ungated, it is a learned code, made of the same noise as the codes of
             positions.
-
-    `coordinates` are `PositionalEncoding`'s.
     """
 
     sites = frozenset({Site.QUERY_KEY})

@@ -31,8 +31,6 @@ class ConvSPE(SPE):
         filter_length: P, the taps of a filter in each dimension. The kernel is zero where the lag
             in any dimension is at least P.
 
-    The other arguments are `SPE`'s.
-
     Raises:
         ValueError: `num_realizations` is None; `coordinates` are neither one name nor a grid of up
             to three dimensions.

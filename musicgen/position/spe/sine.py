@@ -38,8 +38,6 @@ class SineSPE(SPE):
 
     Args:
         num_sines: K', the sines in each dimension's kernel.
-
-    The other arguments are `SPE`'s.
     """
 
     name = "sine_spe"
@@ -106,10 +104,8 @@ class SineSPE(SPE):
             gates = self.gates(noise, device)
             return [ExactSineCode(g, exact[i % len(exact)]) for i, g in enumerate(gates)], None
         if state is None:
-            state = (
-                [self.draw_noise(noise, code, device) for code in codes],
-                self.gates(noise, device),
-            )
+            draws = [self.draw_noise(noise, code, device) for code in codes]
+            state = draws, self.gates(noise, device)
         draws, gates = state
         omegas = [Omega.of(positions, code_sines) for code_sines in sines]
         return [
