@@ -4,6 +4,7 @@ from musicgen.attention.base import Attention, AttentionMask, FeatureMap
 from musicgen.attention.linear.attention import LinearAttention
 from musicgen.attention.linear.feature_maps import ELU, FAVOR, ReLU
 from musicgen.attention.linear.product import causal_linear_attention
+from musicgen.attention.linear.state import LinearState
 from musicgen.attention.softmax.attention import SoftmaxAttention
 from musicgen.attention.span import GaussianSpan, LayerSpan
 
@@ -16,6 +17,7 @@ __all__ = [
     "GaussianSpan",
     "LayerSpan",
     "LinearAttention",
+    "LinearState",
     "ReLU",
     "SoftmaxAttention",
     "causal_linear_attention",

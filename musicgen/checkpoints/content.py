@@ -67,9 +67,7 @@ class CheckpointContent:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the data that a checkpoint stores under `CONTENT_KEY`."""
-        plain = asdict(self)
-        del plain["steps"]
-        return plain
+        return {name: value for name, value in asdict(self).items() if name != "steps"}
 
     def describe(self, path: str | Path) -> str:
         """Say in one line which checkpoint this is: its file, steps, corpus and tokenizer."""

@@ -67,19 +67,17 @@ def identical_token_weights(
     coordinates of a position count tokens.
 
     Args:
-        model: in evaluation mode, in fp64 for exact ties of weights.
+        model: on the CPU, in evaluation mode, in fp64 for exact ties of weights.
         noise: key of the draws, each of which folds in the token's id.
         layers: their numbers, from 0.
 
     Returns:
         [layers, H, length, length].
     """
-    device = next(model.parameters()).device
-    positions = torch.arange(length, device=device)[None, :, None]
-    positions = positions.expand(-1, -1, model.num_position_columns)
+    positions = torch.arange(length)[None, :, None].expand(-1, -1, model.num_position_columns)
     total: Any = 0
     for token in token_ids:
-        tokens, key = torch.full((1, length), token, device=device), noise.fold(token)
+        tokens, key = torch.full((1, length), token), noise.fold(token)
         weights = attention_weights(model, tokens, layers=layers, positions=positions, noise=key)
         total = total + weights[:, 0] / len(token_ids)
     return total

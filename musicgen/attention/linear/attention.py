@@ -85,10 +85,8 @@ class LinearAttention(Attention):
     ) -> tuple[Tensor, LinearState | None]:
         phi_q, phi_k, feature_code = self.features(q, k, code)
         options: dict[str, Any] = {"code": feature_code}
-        key_options: Any = {
-            "log_features": self.feature_map.log_features,
-            "key_mask": mask.key_mask,
-        }
+        log_features = self.feature_map.log_features
+        key_options: Any = {"log_features": log_features, "key_mask": mask.key_mask}
         if not mask.causal:
             return bidirectional_linear_attention(phi_q, phi_k, v, **options, **key_options), None
         options["log_decay"] = self.total_decay(code, mask, token_decay)

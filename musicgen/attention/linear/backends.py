@@ -100,11 +100,7 @@ def fast_transformers(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
     return _normalised(product, inputs)
 
 
-BACKENDS: dict[str, Backend] = {
-    "chunked": chunked,
-    "fast_transformers": fast_transformers,
-    "fla": fla,
-}
+BACKENDS = {"chunked": chunked, "fast_transformers": fast_transformers, "fla": fla}
 
 
 def _normalised(

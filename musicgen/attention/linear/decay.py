@@ -10,15 +10,6 @@ import torch
 from torch import Tensor
 
 
-def pair_log_decay(log_decay: Tensor) -> Tensor:
-    """Sum the decays of the tokens after m up to n: [.., T] -> [.., T, T]; only n ≥ m has meaning.
-
-    As differences of cumulative sums, in fp64, as large sums cancel.
-    """
-    sums = log_decay.to(precise(log_decay)).cumsum(-1)
-    return (sums[..., :, None] - sums[..., None, :]).to(log_decay.dtype)
-
-
 def precise(x: Tensor) -> torch.dtype:
     """Return the dtype for sums that cancel: fp64, which Apple's GPUs do not have."""
     return torch.float32 if x.device.type == "mps" else torch.float64
@@ -43,7 +34,9 @@ def chunk_decay(log_decay: Tensor, rescaled: bool) -> tuple[Tensor, DecayFactors
         log_decay: [B·H, T].
         rescaled: the chunk begins at a rescale point.
     """
-    within = pair_log_decay(log_decay).exp_().tril_()  # [B·H, T, T]
+    sums = log_decay.to(precise(log_decay)).cumsum(-1)
+    within = (sums[:, :, None] - sums[:, None, :]).to(log_decay.dtype)
+    within = within.exp_().tril_()  # [B·H, T, T]
     # All but the first token's decay, and that one where it is not contained.
     from_start = within[..., :1]
     if not rescaled:
