@@ -17,8 +17,7 @@ from musicgen.tokenization.chords.progression import schedule
 from musicgen.tokenization.chords.symbols import CHORDS, spelled
 from musicgen.validation import check_int
 
-FROM_NOTHING = "from nothing"
-"""The name of the prompt of pieces without one."""
+FROM_NOTHING = "from nothing"  # the name of the prompt of pieces without one
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,8 +124,7 @@ def make_prompt(
     piece = with_frame(piece, _frame(tokenizer, from_start))
     end = own_tick(start_time + end_time)
     if data is not None and last == final:
-        latest = max(int(t.notes["onset"].max(initial=0)) for t in score.tracks)
-        bars_after = -(-max(0, latest + 1 - end) // own_tick(last_bar))
+        bars_after = -(-max(0, int(score.notes["onset"].max()) + 1 - end) // own_tick(last_bar))
         end = own_tick(start_time + end_time + bars_after * last_bar)
     return Prompt(
         name=name,

@@ -109,7 +109,8 @@ class Sampler:
         """Draw one more token for each row a step; yield the rows that have ended with it."""
         names, next_coordinates = self.model.coordinate_names, self.tokenizer.next_coordinates
         # Only the model is on the device: grammar and sampling are small and in fp64.
-        grammar, prompts = self.tokenizer.grammar(), list(dict.fromkeys(row.prompt for row in rows))
+        grammar = self.tokenizer.grammar()
+        prompts = sorted(dict.fromkeys(row.prompt for row in rows), key=lambda p: len(p.tokens))
         of_row = torch.tensor([prompts.index(row.prompt) for row in rows])
         state = self._grammar_state(grammar, prompts).select(of_row)
         logits, model_state, positions = self.prefill(prompts, of_row)
@@ -159,21 +160,18 @@ class Sampler:
     def prefill(self, prompts: Sequence[Prompt], rows: Tensor) -> tuple[Tensor, ModelState, Tensor]:
         """Return logits [B, V], the state and positions [B, P] after the prompts at `rows` [B].
 
-        Prompts of equal length go through the model together.
+        Prompts are sorted by length; those of equal length go through the model together.
         """
         tokenizer, names, device = self.tokenizer, self.model.coordinate_names, self.engine.device
-        by_length = sorted(prompts, key=lambda prompt: len(prompt.tokens))
-        rows = torch.tensor([by_length.index(prompt) for prompt in prompts])[rows]
         outputs = []
-        for _, group in groupby(by_length, lambda prompt: len(prompt.tokens)):
+        for _, group in groupby(prompts, lambda p: len(p.tokens)):
             pairs = [
                 (p.tokens, tokenizer.coordinates(p.tokens, names, bar_length=p.bar_length))
                 for p in group
             ]
             ids, positions = (torch.from_numpy(np.stack(each)) for each in zip(*pairs, strict=True))
-            outputs.append(
-                (*self.engine.prefill(ids.to(device), positions.to(device)), positions[:, -1])
-            )
+            after = self.engine.prefill(ids.to(device), positions.to(device))
+            outputs.append((*after, positions[:, -1]))
         first, states, last = zip(*outputs, strict=True)
         logits = torch.cat(first).cpu()[rows]
         state = ModelState.cat(list(states)).select(rows.to(device))

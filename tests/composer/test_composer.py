@@ -194,10 +194,7 @@ def test_styles_of_a_family_resemble_each_other():
 
 
 def test_larger_corpora_begin_with_smaller_ones_and_have_more_styles(tmp_path):
-    few, many = (
-        2 * len(FAMILIES),
-        15 * len(FAMILIES) + 1,
-    )  # three styles of five songs, and one song
+    few, many = 2 * len(FAMILIES), 15 * len(FAMILIES) + 1  # three styles of five songs, and one
     paths, more = (
         compose_corpus(tmp_path / str(count), kind="groove", num_pieces=count, seed=0)
         for count in (few, many)

@@ -20,11 +20,9 @@ from musicgen.random import NoiseKey
 if TYPE_CHECKING:
     import onnxruntime
 
-NUM_STEPS_TO_EXPORT = 1000
-"""Steps that save about as long as making a graph takes."""
-
+NUM_STEPS_TO_EXPORT = 1000  # which save about as long as making a graph takes
+# Slots of a copy head's ring at first; twice as many whenever they are full, up to its window.
 NUM_SLOTS = 256
-"""Slots of a copy head's ring at first; twice as many whenever they are full, up to its window."""
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -144,8 +142,7 @@ class OnnxEngine(Engine):
         self._session: onnxruntime.InferenceSession | None = None
 
     def step(self, tokens: Tensor, positions: Tensor, state: Any) -> tuple[Tensor, Any]:
-        if self._session is None:
-            self._session = self._find_session()
+        self._session = self._session or self._find_session()
         if self._session is None:
             return super().step(tokens, positions, state)
         if isinstance(state, ModelState):
