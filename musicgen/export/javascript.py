@@ -49,7 +49,6 @@ ELEMENTWISE = {
     "Pow": "({0}**{1})",
     "Reciprocal": "(1/{0})",
     "Relu": "Math.max({0},0)",
-    "Sigmoid": "(1/(1+Math.exp(-{0})))",
     "Sin": "Math.sin({0})",
     "Softplus": "softplus({0})",
     "Sqrt": "Math.sqrt({0})",
