@@ -17,9 +17,8 @@ from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError, parameter_of
 from musicgen.evaluation import generated_files
 from musicgen.evaluation.originality import KnownPassages, known_music, known_passages
-from musicgen.evaluation.prompt_files import SPLITS, absolute_prompts, prompt_files
-from musicgen.evaluation.references import MANIFEST
-from musicgen.evaluation.training_data import held_out_pieces, open_training_data
+from musicgen.evaluation.references import MANIFEST, SPLITS, absolute_prompts, prompt_files
+from musicgen.evaluation.training_data import open_training_data, piece_readers
 from musicgen.files import remove_if_empty, write_bytes, write_text
 from musicgen.generation.continuation import Continuation, KeepPrompt
 from musicgen.generation.model import MusicModel
@@ -71,7 +70,7 @@ def main(cfg: DictConfig) -> None:
                     write_bytes(out / name, written[0])
                     done[name] = piece, written
                     if soundfont:
-                        audio = out / generated_files.audio_name(name)
+                        audio = (out / name).with_suffix(".wav")
                         soundfont.write_wav(loads(written[0]), audio)
                     progress.update(bar, description=f"{len(done)} of {len(names)} pieces")
         finally:  # also if the command is stopped
@@ -132,7 +131,8 @@ def read_prompts(
     if cfg.prompt is None:
         return [model.prompt(None, request=request)], []
     if cfg.prompt in SPLITS:
-        sources: Any = held_out_pieces(open_training_data(model, cfg.data.root), cfg.prompt)
+        data = open_training_data(model, cfg.data.root)
+        sources: Any = piece_readers(data, data.split(cfg.prompt))
     else:
         sources = {name: partial(Path, path) for name, path in prompt_files(cfg.prompt).items()}
     prompts, errors, prompt_bars = [], [], cfg.prompt_bars

@@ -15,14 +15,13 @@ from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import FROM_NOTHING, Prompt
-from musicgen.metrics.style import PROFILES, mean_similarity, style_profiles
+from musicgen.metrics.style import PROFILES, style_similarity
 from musicgen.midi import Score, loads, without_suffix
 from musicgen.report import Mark, ReportPiece
 from musicgen.text import pluralize
 from musicgen.tokenization.base import TICKS_PER_BEAT
 
 MAX_STEM_BYTES = 200  # of a file's name: most file systems allow 255 in all
-NUM_NAMES = 2  # of prompts in the report's title
 STYLE_NAMES = {  # of the columns of a piece's row, in a musician's words
     "style, onset_duration": "rhythm like the original's",
     "style, time_pitch": "melody and harmony like the original's",
@@ -47,11 +46,6 @@ def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[int, int],
     return names
 
 
-def audio_name(file: str) -> str:
-    """Return the name of the WAV file beside a MIDI file."""
-    return f"{Path(file).stem}.wav"
-
-
 def write_manifest(
     out: Path,
     pieces: dict[str, tuple[Continuation, tuple[bytes, int, str]]],
@@ -69,7 +63,7 @@ def write_manifest(
     rows, shown = [], []
     for file, (continuation, (data, prompt_end, _)) in pieces.items():
         score, prompt = loads(data), continuation.prompt
-        row, marks = piece_row(continuation, score), []
+        row, marks = _row(continuation, score), []
         if originality:
             known = originality.passages[file]
             row |= {KNOWN: known.num_notes, SOURCE: known.words}
@@ -79,7 +73,8 @@ def write_manifest(
                 marks.append(Mark(first, last, f"{known.num_notes} notes as in {known.source}"))
         ends = {"prompt end": prompt_end, "prompt beats": prompt.end_tick / TICKS_PER_BEAT}
         rows.append({"file": file, **ends, **row})
-        audio, kind = audio_name(file), "continuation" if prompt.end_tick else "piece"
+        audio = Path(file).with_suffix(".wav").name
+        kind = "continuation" if prompt.end_tick else "piece"
         measured = (*STYLE_NAMES, KNOWN, SOURCE)
         shown.append(
             ReportPiece(
@@ -99,11 +94,10 @@ def write_manifest(
     return shown
 
 
-def piece_row(continuation: Continuation, written: Score) -> dict[str, Any]:
+def _row(continuation: Continuation, written: Score) -> dict[str, Any]:
     """Return a piece's row in the manifest and the report.
 
-    The style similarities to the prompt's whole piece are those of evaluate.py, without profiles
-    of which that has nothing.
+    The style similarities to the prompt's whole piece are those of evaluate.py.
     """
     prompt, new = continuation.prompt, continuation.new_score
     last_onset = max((int(t.notes["onset"].max(initial=0)) for t in written.tracks), default=0)
@@ -116,28 +110,23 @@ def piece_row(continuation: Continuation, written: Score) -> dict[str, Any]:
         "bars": int(np.searchsorted(written.bar_starts(), last_onset, side="right")),
     }
     if prompt.end_time:
-        row["notes shown to the model"] = (
-            f"{prompt.summary.notes_kept:,} of {prompt.summary.notes_read:,}"
-        )
-    if prompt.score.num_notes:
-        for profile in PROFILES:
-            target = style_profiles(prompt.piece, profile)
-            if any(histogram.any() for histogram in target.values()):
-                similarity = mean_similarity(style_profiles(new, profile), target)
-                row[f"style, {profile}"] = None if np.isnan(similarity) else similarity
+        kept, given = prompt.summary.notes_kept, prompt.summary.notes_read
+        row["notes shown to the model"] = f"{kept:,} of {given:,}"
+    for profile in PROFILES if prompt.score.num_notes else ():
+        similarity = style_similarity(new, prompt.piece, profile)
+        if not np.isnan(similarity):
+            row[f"style, {profile}"] = similarity
     return row
 
 
 def report_title(continuations: list[Continuation]) -> str:
     """Say what was continued: the prompts' names, or how many there are."""
     names = list(dict.fromkeys(without_suffix(c.prompt.name) for c in continuations))
-    from_beginning = all(c.prompt.end_tick == 0 for c in continuations)
-    count = pluralize(len(continuations), "pieces" if from_beginning else "continuations")
+    kind = "continuations" if any(c.prompt.end_tick for c in continuations) else "pieces"
+    count = pluralize(len(continuations), kind)
     if names == [FROM_NOTHING]:
         return f"{count} {FROM_NOTHING}"
-    if len(names) > NUM_NAMES:
-        return f"{count} of {len(names)} pieces"
-    return f"{count} of {' and '.join(names)}"
+    return f"{count} of {' and '.join(names) if len(names) <= 2 else f'{len(names)} pieces'}"
 
 
 def cut_short(model: MusicModel, bars: int | None, continuations: list[Continuation]) -> str:

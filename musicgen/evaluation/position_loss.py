@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,21 +39,6 @@ from musicgen.validation import check_float, check_int
 Losses = list[NDArray[np.float64]]  # of pieces: [draws, L] of a run, [seeds, draws, L] of a group
 TRIGRAM = "trigram"
 UNITS = ("note", "bar", "token of new bars", "token of returning bars")
-
-
-class Result(NamedTuple):
-    """The losses of a run, or of several that differ in their seeds alone.
-
-    Attributes:
-        R: SPE's realizations in evaluation, or `exact`; None without.
-        length: the furthest position.
-    """
-
-    run: str
-    R: int | str | None
-    losses: Losses
-    training_length: int
-    length: int
 
 
 def position_loss(
@@ -91,26 +75,42 @@ def position_loss(
     ]
     data = open_training_data(models[0], inputs.root)
     indices = data.split(inputs.split)[: inputs.max_pieces]
-    lengths = [furthest(model, max_factor) for *_, model in compared]
     count = pluralize(len(indices), f"pieces of {inputs.split}")
     averaged = f", each in {2 * transpositions + 1} keys" if transpositions else ""
-    log(f"{count}, up to {max(lengths):,} tokens{averaged}")
+    log(f"{count}, up to {max_factor:g} times the training length{averaged}")
     settings = {"num_draws": num_draws, "transpositions": transpositions}
-    bucket = max(1, models[0].training_length // 16)
-    parts = partial(_rows, data=data, indices=indices, seed=inputs.seed)
-    runs, each_run = [], []
-    for (path, group, name, model), length in zip(compared, lengths, strict=True):
+    rows, curves, each_run = [], [], []
+    groups: dict[tuple[str, Any], tuple[MusicModel, list[Losses]]] = {}
+
+    def summary(group: str, number: Any, losses: Losses, model: MusicModel) -> list[TableRow]:
+        """Return the curve of a group, and then its rows."""
+        trained, length = model.training_length, furthest(model, max_factor)
+        factors = [factor for factor in (1.5, 2.0, 4.0) if factor * trained <= length]
+        parts = length_summaries(losses, trained, factors, seed=inputs.seed)
+        for unit in UNITS:
+            values = unit_values(*in_units(losses, data, indices, length, unit))
+            parts[f"nats per {unit}"] = LossSummary.of_runs(values, seed=inputs.seed)
+        columns = curve_of(losses, trained), *({"part": k, **asdict(x)} for k, x in parts.items())
+        return [{"run": group, "R": number, **each} for each in columns]
+
+    for path, group, name, model in compared:
+        length = furthest(model, max_factor)
         losses = piece_losses(model, data, indices, length, inputs.seed, name, **settings)
         position = model.model.position
-        spe = (position.num_realizations or "exact") if isinstance(position, SPE) else None
-        runs.append(Result(group, spe, losses, model.training_length, length))
+        number = (position.num_realizations or "exact") if isinstance(position, SPE) else None
+        groups.setdefault((group, number), (model, []))[1].append(losses)
+        curve, *parts = summary(group, number, losses, model)
         names = {"checkpoint": path, "name": name, "seed": model.content.config.get("seed")}
-        each_run.append({**names, **_curve(runs[-1], bucket), "rows": parts(runs[-1])})
-    losses = trigram_losses(data, indices, lengths[0], transpositions)
-    results = [*_pooled(runs), runs[0]._replace(run=TRIGRAM, R=None, losses=losses)]
-    rows = [row for result in results for row in parts(result)]
-    curves = [_curve(result, bucket) for result in results]
-    plot_loss_curves(curves, out / "position_loss.png", training_length=runs[0].training_length)
+        each_run.append({**names, **curve, "rows": parts})
+    losses = trigram_losses(data, indices, furthest(models[0], max_factor), transpositions)
+    groups[TRIGRAM, None] = models[0], [losses]
+    for (group, number), (model, members) in groups.items():
+        losses = [np.stack(seeds) for seeds in zip(*members, strict=True)]
+        curve, *parts = summary(group, number, losses, model)
+        curves.append(curve)
+        rows += parts
+    plot = out / "position_loss.png"
+    plot_loss_curves(curves, plot, training_length=models[0].training_length)
     write_latex(readable(rows), out / "position_loss.tex")
     write_json({"rows": rows, "curves": curves, "runs": each_run}, out / "position_loss.json")
     return rows
@@ -170,34 +170,10 @@ def trigram_losses(
 
 def _in_keys(
     data: EncodedCorpus, index: int, length: int, transpositions: int
-) -> Iterator[NDArray[np.int64]]:
-    """Yield the beginning of a piece, then its transpositions."""
-    piece = data.cache[index][: length + 1]
-    for semitones in sorted(range(-transpositions, transpositions + 1), key=abs):
-        yield data.tokenizer.transpose(piece, semitones)
-
-
-def _pooled(runs: Sequence[Result]) -> list[Result]:
-    """Return the losses of runs that differ in their seeds alone: [seeds, draws, L] a piece."""
-    groups: dict[tuple[Any, Any], list[Result]] = {}
-    for run in runs:
-        groups.setdefault((run.run, run.R), []).append(run)
-    return [
-        group[0]._replace(losses=[*map(np.stack, zip(*(x.losses for x in group), strict=True))])
-        for group in groups.values()
-    ]
-
-
-def _rows(result: Result, data: EncodedCorpus, indices: Sequence[int], seed: int) -> list[TableRow]:
-    """Return a row for each range of positions, and for each unit of all tokens that are read."""
-    length, trained = result.length, result.training_length
-    factors = [factor for factor in (1.5, 2.0, 4.0) if factor * trained <= length]
-    parts = length_summaries(result.losses, trained, factors, seed=seed)
-    for unit in UNITS:
-        values = unit_values(*in_units(result.losses, data, indices, length, unit))
-        parts[f"nats per {unit}"] = LossSummary.of_runs(values, seed=seed)
-    names = {"run": result.run, "R": result.R}
-    return [{**names, "part": part, **asdict(summary)} for part, summary in parts.items()]
+) -> list[NDArray[np.int64]]:
+    """Return the beginning of a piece, and its transpositions."""
+    piece, shifts = data.cache[index][: length + 1], range(-transpositions, transpositions + 1)
+    return [data.tokenizer.transpose(piece, semitones) for semitones in sorted(shifts, key=abs)]
 
 
 def in_units(
@@ -235,10 +211,10 @@ def in_units(
     return kept, counts
 
 
-def _curve(result: Result, bucket: int) -> TableRow:
-    """Return the loss by position: plain lists, with the names of the result."""
-    curve = loss_curve(result.losses, bucket)
-    return {"run": result.run, "R": result.R, **{name: x.tolist() for name, x in curve.items()}}
+def curve_of(losses: Losses, trained: int) -> TableRow:
+    """Return `loss_curve` as plain lists; `trained` is the training length."""
+    curve = loss_curve(losses, max(1, trained // 16))
+    return {name: x.tolist() for name, x in curve.items()}
 
 
 def plot_loss_curves(
@@ -247,12 +223,12 @@ def plot_loss_curves(
     """Plot loss curves and mark the training length.
 
     Args:
-        curves: with `run`, `R` (None: it is not in the legend), and those of `loss_curve`.
+        curves: with `run`, perhaps `R`, which the legend names, and the values of `loss_curve`.
     """
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
     for curve in curves:
-        label = curve["run"] if curve["R"] is None else f"{curve['run']}, R = {curve['R']}"
+        label = curve["run"] + (f", R = {curve['R']}" if curve.get("R") else "")
         axes.plot(curve["position"], curve["loss"], label=label)
     axes.axvline(training_length, color="grey", linestyle="--", label="training length")
     axes.set(xlabel="position", ylabel="cross-entropy (nats)")

@@ -1,10 +1,11 @@
-"""Pair generated pieces with the pieces that their prompts were taken from."""
+"""The files of prompts, and pairs of generated pieces with the pieces of their prompts."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
@@ -15,8 +16,7 @@ from musicgen.checkpoints import build
 from musicgen.console import log, warn_of_first
 from musicgen.errors import UserError, errors_name
 from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.prompt_files import SPLITS, prompt_files
-from musicgen.evaluation.training_data import held_out_pieces, open_training_data
+from musicgen.evaluation.training_data import open_training_data, piece_readers
 from musicgen.generation.prompts import FROM_NOTHING, make_prompt, on_grid
 from musicgen.metrics.key import Key, find_key
 from musicgen.midi import Score, find_midi, pitched_notes, read, without_suffix
@@ -26,6 +26,7 @@ from musicgen.tokenization.base import Tokenizer
 MANIFEST = "generation.json"
 """What generate.py writes about its MIDI files, beside them."""
 
+SPLITS = ("val", "test")
 NUM_SKIPPED_SHOWN = 5
 
 Originals = Mapping[str, Callable[[], Score]]
@@ -88,8 +89,7 @@ def read_manifest(folder: Path) -> Manifest:
         pieces = {row["file"]: row for row in content["pieces"]}
         config, references = content.get("tokenizer"), content.get("references")
         checkpoint = content.get("settings", {}).get("checkpoint")
-        if checkpoint is not None and not Path(checkpoint).exists():
-            checkpoint = None
+        checkpoint = checkpoint if checkpoint and Path(checkpoint).exists() else None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path} is damaged; remove it, or generate again") from None
     with errors_name(path):
@@ -109,33 +109,27 @@ def open_originals(inputs: Inputs, manifest: Manifest) -> Originals:
         raise UserError("give the folder of the originals: references=DIR (or val or test)")
     if place in SPLITS:
         data = open_training_data(load(manifest.checkpoint or inputs.checkpoint), inputs.root)
-        sources = held_out_pieces(data, str(place))
+        sources = piece_readers(data, data.split(str(place)))
     else:
         sources = {name: partial(read, path) for name, path in prompt_files(place).items()}
-    if (tokenizer := manifest.tokenizer) is None:
-        return {name: cache(source) for name, source in sources.items()}
 
-    def quantized(name: str) -> Score:
-        return make_prompt(tokenizer, sources[name](), name, None).piece
+    def original(name: str) -> Score:
+        score, tokenizer = sources[name](), manifest.tokenizer
+        return score if tokenizer is None else make_prompt(tokenizer, score, name, None).piece
 
-    return {name: cache(partial(quantized, name)) for name in sources}
+    return {name: cache(partial(original, name)) for name in sources}
 
 
-def find_original(file: str, names: Sequence[str]) -> str:
-    """Return the name that is a file's: of several in other folders, the one in the same.
-
-    Args:
-        names: of the originals with the file's name, but for its folder and suffix.
+def find_original(file: str, names: Iterable[str]) -> str:
+    """Return the name of a file's original: the file's own, else the one that has its stem.
 
     Raises:
-        UserError: there is none, or none in the same folder.
+        UserError: no name has the stem, or several have it.
     """
-    if len(names) > 1:
-        equal = [name for name in names if without_suffix(name) == without_suffix(file)]
-        names = [file] if file in equal else equal
-    if len(names) != 1:
+    found = [file] if file in names else [name for name in names if _stem(name) == _stem(file)]
+    if len(found) != 1:
         raise UserError(f"no file of the references is named {_stem(file)}")
-    return names[0]
+    return found[0]
 
 
 def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Originals, list[Pair]]:
@@ -149,9 +143,6 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
     folder = Path(generated).expanduser()
     manifest = read_manifest(folder)
     originals = open_originals(inputs, manifest)
-    by_stem = defaultdict(list)
-    for name in originals:
-        by_stem[_stem(name)].append(name)
     pairs: list[Pair] = []
     skipped: list[str] = []
     for path in find_midi(folder):
@@ -161,7 +152,7 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
         try:
             if prompt == FROM_NOTHING:
                 raise UserError("generated without a prompt")
-            score, name = read(path), find_original(prompt, by_stem[_stem(prompt)])
+            score, name = read(path), find_original(prompt, originals)
             reference = originals[name]()
         except UserError as error:
             skipped.append(f"{file}: {str(error).removeprefix(f'{path}: ')}")
@@ -174,9 +165,8 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
             "folder whose files have the names of the generated ones"
         )
     warn_of_first([f"left out: {reason}" for reason in skipped], NUM_SKIPPED_SHOWN)
-    how = "as they are" if manifest.tokenizer is None else "both on the tokenizer's grid"
     total = len(pairs) + len(skipped)
-    log(f"{pluralize(len(pairs), 'pieces')} of {total} in {folder}, with their originals, {how}")
+    log(f"{pluralize(len(pairs), 'pieces')} of {total} in {folder}, with their originals")
     return originals, pairs
 
 
@@ -189,3 +179,32 @@ def read_continuation(score: Score, prompt_end: int, tokenizer: Tokenizer | None
 def _stem(name: str) -> str:
     """Return the name of a file without its folder and its MIDI suffix."""
     return without_suffix(PurePosixPath(name).name)
+
+
+def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
+    """Return the MIDI files of a file or folder, or of several, by names that are unique.
+
+    Raises:
+        UserError: a file or folder is missing, or a folder holds no MIDI file.
+    """
+    found: list[tuple[str, Path]] = []
+    for given in [prompt] if isinstance(prompt, str) else prompt:
+        path = Path(given).expanduser()
+        if path.is_dir():
+            found += [(file.relative_to(path).as_posix(), file) for file in find_midi(path)]
+        elif path.exists():
+            found.append((path.name, path))
+        else:
+            raise UserError(f"{path}: cannot be read (no such file or folder)")
+    count = Counter(name for name, _ in found)
+    unique = {name if count[name] == 1 else path.as_posix(): path for name, path in found}
+    # File names need not be UTF-8.
+    return {os.fsencode(k).decode(errors="replace"): path for k, path in unique.items()}
+
+
+def absolute_prompts(prompt: str | Sequence[str] | None) -> str | list[str] | None:
+    """Return what `prompt_files` takes with absolute paths; a split and None as they are."""
+    if prompt is None or prompt in SPLITS:
+        return prompt
+    names = [prompt] if isinstance(prompt, str) else prompt
+    return [str(Path(name).expanduser().absolute()) for name in names]

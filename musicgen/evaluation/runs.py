@@ -28,24 +28,25 @@ def load_runs(inputs: Inputs, *, same_tokens: bool = True) -> list[MusicModel]:
         UserError: runs have other corpora than the first, or one is given twice.
     """
     runs: list[MusicModel] = []
-    kinds: list[list[Any]] = []
     for path in inputs.checkpoints:
         run = load(path).to(inputs.device)
         log(run.content.describe(run.path))
         if run.path.resolve() in [each.path.resolve() for each in runs]:
             raise UserError(f"runs: {path} is given twice; give each run once")
         runs.append(run)
-        loader = run.content.config["loader"]
-        tokens = [loader.get(key) for key in ("val_fraction", "test_fraction", "chords")]
-        kinds.append([run.content.vocabulary_hash, *tokens] if same_tokens else [])
-    corpora = [dict(run.content.config["data"]) for run in runs]
-    if inputs.root is not None or not all("root" in x for x in corpora):  # as in published models
-        corpora = [{**corpus, "root": None} for corpus in corpora]
-    for path, corpus, kind in zip(inputs.checkpoints, corpora, kinds, strict=True):
-        if (corpus, kind) != (corpora[0], kinds[0]):
+    configs = [run.content.config for run in runs]
+    # Published models have no root.
+    moved = inputs.root is not None or not all("root" in config["data"] for config in configs)
+    kinds: list[list[Any]] = []
+    for run, config in zip(runs, configs, strict=True):
+        kinds.append([{**config["data"], "root": None if moved else config["data"]["root"]}])
+        if same_tokens:
+            loader = (config["loader"].get(x) for x in ("val_fraction", "test_fraction", "chords"))
+            kinds[-1] += [run.content.vocabulary_hash, *loader]
+        if kinds[-1] != kinds[0]:
             raise UserError(
-                f"runs: {path} was trained with another vocabulary, corpus or split than "
-                f"{inputs.checkpoints[0]}; {SAME_PIECES}"
+                f"runs: {run.path} was trained with another vocabulary, corpus or split than "
+                f"{runs[0].path}; {SAME_PIECES}"
             )
     return runs
 

@@ -66,12 +66,7 @@ def _is_ours(folder: Path, content: str = "*") -> bool:
     return (here / folder).resolve().is_relative_to(here) or any(folder.glob(content))
 
 
-def held_out_pieces(data: EncodedCorpus, split: str) -> dict[str, Callable[[], Score]]:
-    """Return functions that read the pieces of `val` or `test`, by name."""
-    return piece_readers(data, [data.cache.names[i] for i in data.split(split)])
-
-
-def piece_readers(data: EncodedCorpus, names: Sequence[str]) -> dict[str, Callable[[], Score]]:
-    """Return functions that read pieces, by name."""
-    pieces = {piece.name: piece for piece in data.corpus.pieces()}
-    return {name: partial(data.corpus.read_piece, pieces[name]) for name in names}
+def piece_readers(data: EncodedCorpus, pieces: Sequence[int]) -> dict[str, Callable[[], Score]]:
+    """Return functions that read pieces of the cache, by name."""
+    names, by_name = data.cache.names, {piece.name: piece for piece in data.corpus.pieces()}
+    return {names[i]: partial(data.corpus.read_piece, by_name[names[i]]) for i in pieces}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from musicgen.evaluation.generated_files import KNOWN, STYLE_NAMES
+from musicgen.metrics.summary import CONFIDENCE
 from musicgen.report.tables import TableRow, interval
 from musicgen.text import pluralize
 
@@ -122,15 +123,14 @@ def _answer(rule: Rule, row: TableRow) -> tuple[str, str]:
     return f"not told apart from the {rule.beside} by so few pieces", ""
 
 
-def judge_differences(rows: Sequence[TableRow], level: float) -> list[Judgement]:
+def judge_differences(rows: Sequence[TableRow]) -> list[Judgement]:
     """Say which differences between runs are larger than chance; add `answer` to the rows.
 
     Args:
         rows: with `measure`, `first`, `second`, `first_mean`, `second_mean`, and what
             `paired_difference` returns, `p` corrected.
-        level: below which a p value counts.
     """
-    judgements = []
+    judgements, level = [], 1 - CONFIDENCE
     for row in rows:
         row["answer"] = "not told apart"
         if not row["p"] < level:

@@ -148,7 +148,6 @@ def verdict_section(
     sentences: Iterable[tuple[str, str, str, str]],
     rows: Sequence[Mapping[str, Any]],
     plot: bytes,
-    notes: Sequence[str],
 ) -> str:
     """Return a verdict as HTML, above the music.
 
@@ -156,7 +155,6 @@ def verdict_section(
         sentences: a question, its answer, the figures, and what to do, perhaps nothing.
         rows: of the table, folded.
         plot: a PNG file: the loss by position, folded with it.
-        notes: what was measured, in small print.
     """
     entries = "\n".join(
         f"<div><dt>{text(question)}</dt><dd><strong>{text(answer)}.</strong> "
@@ -172,9 +170,8 @@ def verdict_section(
         f'<p><img src="data:image/png;base64,{image}" '
         'alt="Loss by position in nats a token, with the training length"></p>'
     )
-    small = "".join(f"<p><small>{text(note)}</small></p>" for note in notes)
     return (
-        f'<section class="verdict" aria-label="Verdict"><dl>\n{entries}\n</dl>{small}'
+        f'<section class="verdict" aria-label="Verdict"><dl>\n{entries}\n</dl>'
         f"{fold('All figures', figures)}</section>"
     )
 

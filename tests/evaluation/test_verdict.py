@@ -87,7 +87,7 @@ def test_differences_larger_than_chance():
         {"measure": name, **names, "difference": d, "low": d, "high": d, "p": p}
         for name, d, p in figures
     ]
-    first, others = judge_differences(rows, 0.05)
+    first, others = judge_differences(rows)
     assert (first.question, first.answer) == ("Nats a note:", "better in B than in A")
     assert first.figures.startswith("1.8 and 2, a difference of -0.200")
     assert others.answer == "2 differences of 3 may be chance"
