@@ -304,10 +304,10 @@ def _differences(lines: Mapping[str, Sequence[Line]], seed: int) -> list[TableRo
         for measure in (name for name in values[first] if name in values[second]):
             old, new = values[first][measure], values[second][measure]
             n, mean, low, high, p = paired_difference(new, old, seed=seed)
-            names = {"measure": measure, "first": first, "second": second, "n": n}
-            means = (mean_of_valid(np.array([*found.values()])) for found in (old, new))
-            names |= zip(("first_mean", "second_mean"), means, strict=True)
-            rows.append({**names, "difference": mean, "low": low, "high": high, "p": p})
+            row = {"measure": measure, "first": first, "second": second, "n": n}
+            row["first_mean"] = mean_of_valid(np.array([*old.values()]))
+            row["second_mean"] = mean_of_valid(np.array([*new.values()]))
+            rows.append({**row, "difference": mean, "low": low, "high": high, "p": p})
     corrected = holm([row["p"] for row in rows])
     return [{**row, "p": p} for row, p in zip(rows, corrected, strict=True)]
 

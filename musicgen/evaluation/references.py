@@ -126,9 +126,12 @@ def find_original(file: str, names: Iterable[str]) -> str:
     Raises:
         UserError: no name has the stem, or several have it.
     """
-    found = [file] if file in names else [name for name in names if _stem(name) == _stem(file)]
+    stem = without_suffix(PurePosixPath(file).name)
+    if file in names:
+        return file
+    found = [name for name in names if without_suffix(PurePosixPath(name).name) == stem]
     if len(found) != 1:
-        raise UserError(f"no file of the references is named {_stem(file)}")
+        raise UserError(f"no file of the references is named {stem}")
     return found[0]
 
 
@@ -165,8 +168,7 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
             "folder whose files have the names of the generated ones"
         )
     warn_of_first([f"left out: {reason}" for reason in skipped], NUM_SKIPPED_SHOWN)
-    total = len(pairs) + len(skipped)
-    log(f"{pluralize(len(pairs), 'pieces')} of {total} in {folder}, with their originals")
+    log(f"{pluralize(len(pairs), 'pieces')} of {len(pairs) + len(skipped)} in {folder}")
     return originals, pairs
 
 
@@ -174,11 +176,6 @@ def read_continuation(score: Score, prompt_end: int, tokenizer: Tokenizer | None
     """Return the music of a file after its prompt, on the tokenizer's grid if it is known."""
     continuation = score.clip(prompt_end, score.end + 1)
     return continuation if tokenizer is None else on_grid(tokenizer, continuation)
-
-
-def _stem(name: str) -> str:
-    """Return the name of a file without its folder and its MIDI suffix."""
-    return without_suffix(PurePosixPath(name).name)
 
 
 def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
@@ -199,7 +196,7 @@ def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
     count = Counter(name for name, _ in found)
     unique = {name if count[name] == 1 else path.as_posix(): path for name, path in found}
     # File names need not be UTF-8.
-    return {os.fsencode(k).decode(errors="replace"): path for k, path in unique.items()}
+    return {os.fsencode(k).decode(errors="backslashreplace"): path for k, path in unique.items()}
 
 
 def absolute_prompts(prompt: str | Sequence[str] | None) -> str | list[str] | None:

@@ -63,10 +63,8 @@ def name_runs(runs: Sequence[MusicModel]) -> list[tuple[str, str]]:
     if all(file.is_file() for file in files):  # published models have none
         given = [list(map(str, OmegaConf.load(file))) for file in files]
     common = set(given[0]).intersection(*given)
-    labels = [
-        ", ".join(x for x in each if x not in common and not x.startswith("seed="))
-        for each in given
-    ]
+    common |= {x for each in given for x in each if x.startswith("seed=")}
+    labels = [", ".join(x for x in each if x not in common) for each in given]
     names = []
     for run, label, folder in zip(runs, labels, _short_paths(runs), strict=True):
         members = [x.content for x, other in zip(runs, labels, strict=True) if other == label]
