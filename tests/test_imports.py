@@ -43,7 +43,7 @@ def dependency_table() -> tuple[dict[str, set[str]], dict[tuple[str, ...], int]]
         names, size, others = re.fullmatch(r"(.+?) +(\d+) +<-(.*)", line).groups()
         group = tuple(name.strip() for name in names.split(","))
         lines[group] = int(size)
-        imported |= dict.fromkeys(group, set(re.findall(r"[\w.]+", others)))
+        imported |= {name: set(re.findall(r"[\w.]+", others)) for name in group}
     everything = set(imported)
     return {
         name: everything - {name} if "all" in others else others
