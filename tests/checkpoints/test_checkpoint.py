@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+import musicgen.models
 from musicgen import load
 from musicgen.checkpoints import CONTENT_KEY, check_targets, read_checkpoint, rebuild
 from musicgen.errors import UserError
+from musicgen.models import Transformer
 from tests.checkpoints.small_model import FAVOR, MODEL, SPE, as_checkpoint, flip_a_bit, small_model
 
 INTERFACE = {"_target_": "musicgen.position.PositionalEncoding", "_partial_": True}
@@ -98,6 +100,14 @@ def test_foreign_targets_are_refused(checkpoint, tmp_path, target, place):
     at["_target_"] = target
     with pytest.raises(UserError, match="not a class of musicgen that belongs there; nothing was"):
         rebuild(saved(checkpoint, tmp_path))
+
+
+def test_a_subclass_that_is_defined_elsewhere_is_refused(monkeypatch):
+    """Importing a module of musicgen may bring classes that others have derived from ours."""
+    mine = type("Mine", (Transformer,), {"__module__": "elsewhere"})
+    monkeypatch.setattr(musicgen.models, "Mine", mine, raising=False)
+    with pytest.raises(UserError, match="not a class of musicgen that belongs there"):
+        check_targets({"_target_": "musicgen.models.Mine"})
 
 
 @pytest.mark.parametrize(
