@@ -101,26 +101,28 @@ def judge(rows: Iterable[TableRow]) -> list[Judgement]:
         row = known.get((rule.measure, rule.beside))
         if row is None or row["difference_low"] != row["difference_low"]:
             continue
-        row["answer"], advice = _answer(rule, row)
+        answer, more, advice = _answer(rule, row)
+        row["answer"] = answer
         own = interval(row["mean"], row["low"], row["high"])
         other = interval(row["beside_mean"], row["beside_low"], row["beside_high"])
         figures = f"{rule.measure} {own}, {rule.beside} {other}"
-        judgements.append(Judgement(rule.question, row["answer"], figures, advice))
+        judgements.append(Judgement(rule.question, f"{answer}{more}", figures, advice))
     return judgements
 
 
-def _answer(rule: Rule, row: TableRow) -> tuple[str, str]:
+def _answer(rule: Rule, row: TableRow) -> tuple[str, str, str]:
+    """Return an answer, what follows it in a sentence, and what to do."""
     margin = rule.margin * (row["beside_mean"] if rule.relative else 1)
     low, high = row["difference_low"], row["difference_high"]
     if low > margin or high < -margin:
         side = "more" if low > margin else "less"
         if side == rule.wanted:
-            return f"better than the {rule.beside}", ""
+            return "better", f" than the {rule.beside}", ""
         advice = rule.if_more if side == "more" else rule.if_less
-        return f"worse: {side} than the {rule.beside}", advice
+        return "worse", f": {side} than the {rule.beside}", advice
     if -margin <= low and high <= margin:
-        return f"as the {rule.beside}", ""
-    return f"not told apart from the {rule.beside} by so few pieces", ""
+        return f"as the {rule.beside}", "", ""
+    return "not told apart", f" from the {rule.beside} by so few pieces", ""
 
 
 def judge_differences(rows: Sequence[TableRow]) -> list[Judgement]:

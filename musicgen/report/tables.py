@@ -20,7 +20,7 @@ from musicgen.text import csv_cell, printable
 TableRow = dict[str, Any]
 """A row of a measure's table: values by column, where possible `run`, `piece`, `part`, `value`."""
 
-IN_FILES = ("skipped", "std", "draws", "seeds")
+IN_FILES = ("skipped", "std", "draws", "seeds", "beside_n")
 """Columns of CSV files that a terminal does not show."""
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -120,8 +120,8 @@ def summarise(rows: Sequence[TableRow], *, seed: int = 0) -> list[TableRow]:
 def readable(rows: Iterable[TableRow]) -> list[TableRow]:
     """Return rows for a terminal: means with their intervals in one column, no empty columns.
 
-    Columns of `IN_FILES` are left out. The interval of `mean` is `low` and `high`; that of
-    `NAME_mean`, or of `NAME` without one, is `NAME_low` and `NAME_high`.
+    Columns of `IN_FILES` are left out, and the name of a single run. The interval of `mean` is
+    `low` and `high`; that of `NAME_mean`, or of `NAME` without one, `NAME_low` and `NAME_high`.
     """
     table = []
     for row in rows:
@@ -134,7 +134,9 @@ def readable(rows: Iterable[TableRow]) -> list[TableRow]:
             row = {**row, name: interval(row[name], row[low], row[high])}
         hidden = {*IN_FILES, *(end for pair in ends.values() for end in pair)}
         table.append({name: each for name, each in row.items() if name not in hidden})
-    return without_empty_columns(table)
+    table = without_empty_columns(table)
+    alone = len(table) > 1 and len({row.get("run") for row in table}) == 1
+    return [{k: x for k, x in row.items() if k != "run"} for row in table] if alone else table
 
 
 def interval(mean: float, low: float, high: float) -> str:

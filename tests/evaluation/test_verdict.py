@@ -68,7 +68,7 @@ def row(measure, mean, beside, other, width=0.01):
 )
 def test_each_rule(given, answer, advice):
     (found,) = judge([given])
-    assert given["answer"] == found.answer
+    assert found.answer.startswith(given["answer"])
     assert found.answer.startswith(answer)
     assert f"{given['mean']:.{1 if given['mean'] >= 10 else 3}f} (" in found.figures
     assert advice in found.advice
