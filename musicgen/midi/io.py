@@ -20,6 +20,7 @@ from musicgen.midi.damaged_files import UNCLOSED, check_chunks, close_notes
 from musicgen.midi.score import (
     NOTE,
     TEMPO,
+    KeySignature,
     Marker,
     NoteArray,
     Score,
@@ -103,6 +104,8 @@ def dumps(score: Score) -> bytes:
         out.tempos.append(symusic.Tempo(tick, qpm=max(bpm, _SLOWEST)))
     for signature in score.time_signatures:
         out.time_signatures.append(symusic.TimeSignature(*signature))
+    for tick, fifths in score.key_signatures:
+        out.key_signatures.append(symusic.KeySignature(tick, fifths, 0))
     for marker in score.markers:
         out.markers.append(symusic.TextMeta(marker.tick, marker.text))
     return out.dumps_midi()
@@ -183,6 +186,7 @@ def _from_symusic(parsed: Any, unclosed: float = math.inf) -> Score:
         ((t.time, t.qpm) for t in parsed.tempos),
         parsed.time_signatures,
         ((m.time, m.text) for m in parsed.markers),
+        ((k.time, k.key) for k in parsed.key_signatures),
     )
     num_signatures = len(parsed.time_signatures)
     repairs = {
@@ -217,6 +221,7 @@ def _from_miditoolkit(midi: Any) -> Score:
         ((t.time, t.tempo) for t in midi.tempo_changes),
         midi.time_signature_changes,
         ((m.time, m.text) for m in midi.markers),
+        ((k.time, _fifths(k.key_number)) for k in midi.key_signature_changes),
     )
 
 
@@ -230,7 +235,18 @@ def _from_muspy(music: Any) -> Score:
         ((t.time, t.qpm) for t in music.tempos),
         music.time_signatures,
         ((a.time, str(a.annotation)) for a in music.annotations),
+        (
+            (k.time, _fifths(k.root + 12 * (k.mode == "minor")) if k.fifths is None else k.fifths)
+            for k in music.key_signatures
+            if k.fifths is not None or k.root is not None
+        ),
     )
+
+
+def _fifths(key_number: int) -> int:
+    """Return the sharps of a key by miditoolkit's number: C major is 0, C minor 12."""
+    major = key_number if key_number < 12 else key_number + 3
+    return (major * 7 + 6) % 12 - 6
 
 
 def _track(track: Any, notes: list[tuple[int, int, int, int]]) -> Track:
@@ -243,6 +259,7 @@ def _build(
     tempos: Iterable[tuple[int, float]],
     signatures: Iterable[Any],
     markers: Iterable[tuple[int, str]],
+    keys: Iterable[tuple[int, int]],
 ) -> Score:
     """Build a Score without impossible events, sorted by tick; the order at one tick is kept."""
     by_tick = itemgetter(0)
@@ -253,4 +270,13 @@ def _build(
     valid = (s for s in signatures if s.numerator > 1 and 0 < s.denominator <= 64)
     metres = [TimeSignature(s.time, s.numerator, s.denominator) for s in valid]
     sorted_markers = sorted((Marker(*marker) for marker in markers), key=by_tick)
-    return Score(ticks_per_beat, tracks, tempo_array, sorted(metres, key=by_tick), sorted_markers)
+    return Score(
+        ticks_per_beat,
+        tracks,
+        tempo_array,
+        sorted(metres, key=by_tick),
+        sorted_markers,
+        key_signatures=sorted(
+            (KeySignature(*key) for key in keys if -7 <= key[1] <= 7), key=by_tick
+        ),
+    )

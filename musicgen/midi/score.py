@@ -39,6 +39,13 @@ class TimeSignature(NamedTuple):
     denominator: int
 
 
+class KeySignature(NamedTuple):
+    """A key signature: sharps, or as a negative number flats, from -7 to 7."""
+
+    tick: int
+    fifths: int
+
+
 def pitch_name(pitch: int) -> str:
     """Return the name of a MIDI pitch; 60 is C4."""
     return f"{PITCH_CLASSES[pitch % 12]}{pitch // 12 - 1}"
@@ -80,6 +87,7 @@ class Score:
         ticks_per_beat: ticks in a quarter note.
         tempos: `TEMPO` array; empty if the source has none (120 bpm by default).
         time_signatures: empty if the source has none (4/4 by default).
+        key_signatures: empty if the source has none.
         repairs: changes made while reading a damaged file, in words; ignored by ==.
     """
 
@@ -89,6 +97,7 @@ class Score:
     time_signatures: list[TimeSignature] = field(default_factory=list)
     markers: list[Marker] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
+    key_signatures: list[KeySignature] = field(default_factory=list)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Score):
@@ -166,8 +175,8 @@ class Score:
     def clip(self, start: int, end: int) -> Score:
         """Return the notes that begin in the ticks [start, end), moved to tick 0.
 
-        Tempo, time signature and the last marker at `start`, unless it is a fermata before, apply
-        from tick 0. Notes that sound past `end` keep their duration.
+        Tempo, time and key signature and the last marker at `start`, unless it is a fermata before,
+        apply from tick 0. Notes that sound past `end` keep their duration.
         """
 
         def clip_events(events: list[Any]) -> list[Any]:
@@ -188,5 +197,10 @@ class Score:
         signatures = clip_events(self.time_signatures)
         markers = clip_events([m for m in self.markers if m.text != FERMATA or m.tick >= start])
         return replace(
-            self, tracks=tracks, tempos=tempos, time_signatures=signatures, markers=markers
+            self,
+            tracks=tracks,
+            tempos=tempos,
+            time_signatures=signatures,
+            markers=markers,
+            key_signatures=clip_events(self.key_signatures),
         )
