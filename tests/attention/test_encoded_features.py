@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from musicgen.attention import ELU, FAVOR, AttentionMask, LinearAttention, causal_linear_attention
+from musicgen.attention import causal_linear_attention
 from musicgen.attention.linear.product import bidirectional_linear_attention, linear_attention_step
 from musicgen.position import (
     LayerCode,
@@ -15,7 +15,6 @@ from musicgen.position import (
     PermutationLRPE,
     PermuteFormer,
     RoPE,
-    Site,
     UnitaryLRPE,
 )
 from tests.attention.inputs import BATCH, DECAY, HEADS, VALUES, WIDTH, random_mask
@@ -101,27 +100,6 @@ def test_single_precision_is_enough_for_exponents_beyond_its_range(name, decay):
     out, _ = causal_linear_attention(q, k, v, log_features=True, log_decay=decay, code=code)
     expected = oracle(*(x.double() for x in (q, k, v)), code, True, decay)
     torch.testing.assert_close(out.double(), expected, atol=1e-3, rtol=1e-3)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("feature_map", [ELU, partial(FAVOR, num_features=WIDTH)])
-@pytest.mark.parametrize("causal", [True, False])
-def test_attention_maps_then_encodes_and_adds_the_decays(feature_map, causal):
-    attention = LinearAttention(
-        WIDTH, WIDTH**-0.5, HEADS, feature_map=feature_map, site=Site.FEATURE,
-        decay="head" if causal else "none"
-    )  # fmt: skip
-    q, k, v = torch.randn(3, BATCH, 30, HEADS, WIDTH)
-    code = code_at("permute", torch.arange(30))
-    mask = random_mask(30)
-    out, _ = attention(q, k, v, code, AttentionMask(causal, mask))
-    phi_q, phi_k, after = attention.features(q, k, code)
-    assert after is code
-    phi_q, phi_k = phi_q.double(), phi_k.double()
-    decay = (code.log_decay + attention.log_decay).double() if causal else None
-    log_features = attention.feature_map.log_features
-    expected = oracle(phi_q, phi_k, v.double(), code, log_features, decay, mask, causal)
-    torch.testing.assert_close(out.double(), expected, atol=1e-4, rtol=0)
 
 
 @torch.no_grad()

@@ -79,10 +79,6 @@ def test_linear_attention_has_no_span(attention):
         check_compatible(NoPosition, instantiate(load("attention", attention)), GaussianSpan)
 
 
-def test_pairs_are_tested_as_they_go_together():
-    assert {(p, a) for p, a, _ in PAIRS} | {*REFUSED} == {*product(POSITIONS, ATTENTIONS)}
-
-
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_shapes_alone_can_be_built(pair):
     expected = {name: tensor.shape for name, tensor in build(pair).state_dict().items()}

@@ -14,7 +14,6 @@ from musicgen.position import NoPosition, SineSPE
 from musicgen.random import NoiseKey
 
 SIZES = {"dim": 16, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "init_std": 0.3}
-TARGET = "musicgen.{}"
 
 
 def build(position, attention):

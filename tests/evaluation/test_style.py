@@ -23,7 +23,6 @@ from musicgen.generation.continuation import Continuation, KeepPrompt
 from musicgen.generation.prompts import make_prompt
 from musicgen.metrics.style import PROFILES, mean_similarity, style_profiles
 from musicgen.midi import Score, TimeSignature, Track, loads, notes_from, write
-from musicgen.report.tables import summarise
 from musicgen.tokenization.base import Tokenizer
 
 REMI = {"_target_": "musicgen.tokenization.REMI"}
@@ -191,23 +190,6 @@ def test_foreign_manifests_are_checked(tmp_path, change, message):
     assert "generation.json" in str(error.value)
 
 
-def test_copies_reach_what_anchors_of_the_own_song_do(tmp_path, inputs, measure):
-    for style_name in "funk", "rock":
-        for song in range(2):
-            for folder in "old", "new":
-                score = compose_groove(0, style_name, 0, song)
-                write(score, tmp_path / folder / style_name / f"{song}.mid")
-    style = measure("style")
-    given = inputs(generated=str(tmp_path / "new"), references=str(tmp_path / "old"))
-    rows = summarise(style(given, tmp_path))
-    assert rows[0].items() >= {"profile": "onset_duration", "part": "all", "n": 4}.items()
-    means = {(row["profile"], row["part"]): row["mean"] for row in rows}
-    for profile in "onset_duration", "onset_drum":
-        anchors = [means[profile, anchor] for anchor in ANCHORS]
-        assert anchors[0] < anchors[1] == means[profile, "all"] == pytest.approx(1)
-        assert {(profile, part) for part in PARTS} <= means.keys()
-
-
 def test_descriptors_of_the_own_continuation_are_the_originals(tmp_path, inputs, measure):
     generate(tmp_path / "new", tmp_path / "old", REMI, hands())
     table = measure("descriptors")(inputs(generated=str(tmp_path / "new")), tmp_path)
@@ -291,14 +273,6 @@ def test_values_by_hand():
     assert values["same song"] == pytest.approx([0.5**0.5, np.nan], nan_ok=True)
     # A piece without a style is compared with all others.
     assert values["chance"] == pytest.approx([1 / 4, (0.5**0.5 + 1 + 1 / 2 + 0) / 4])
-
-
-def test_pieces_without_partners_are_nan():
-    labels = {"x": "s"}
-    found = anchor_similarities([("x", beats(0))], labels, lambda name: beats(0))
-    assert np.isnan([values[0] for values in found["time_pitch"].values()]).all()
-    found = anchor_similarities([("x", beats(0))], labels, lambda name: None)
-    assert np.isnan([values[0] for values in found["onset_duration"].values()]).all()
 
 
 @pytest.mark.parametrize(

@@ -95,25 +95,26 @@ def test_first_bars_of_the_other_voices_are_kept_on_request():
     assert file.tracks[0] == score.tracks[0]
 
 
+CHORDS = Score(96, [Track("Piano", notes=notes_from([(0, 9, 60, 64), (0, 9, 64, 64)]))])
+ALTO = Score(96, [Track("Alto", notes=notes_from([(0, 9, 60, 64)])), Track("Soprano")])
+
+
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("score", "options", "words"),
     [
-        ({"keep": "flute"}, "keep=flute: expected one to three of Soprano, Alto, Tenor, Bass"),
-        ({"keep": "soprano", "prompt_bars": 5}, "nothing is left to write"),
+        (
+            song(),
+            {"keep": "flute"},
+            "keep=flute: expected one to three of Soprano, Alto, Tenor, Bass",
+        ),
+        (song(), {"keep": "soprano", "prompt_bars": 5}, "nothing is left to write"),
+        (CHORDS, {"keep": "soprano,bass"}, "1 tracks that are not voices"),
+        (ALTO, {"keep": "soprano"}, "no note of soprano, which is to be kept"),
     ],
 )
-def test_what_cannot_be_written_is_one_line(options, words):
+def test_what_cannot_be_written_is_one_line(score, options, words):
     with pytest.raises(UserError, match=words):
-        write(song(), **options)
-
-
-def test_pieces_that_are_no_voices_are_one_line():
-    chords = Score(96, [Track("Piano", notes=notes_from([(0, 9, 60, 64), (0, 9, 64, 64)]))])
-    with pytest.raises(UserError, match="1 tracks that are not voices"):
-        write(chords, keep="soprano,bass")
-    alto = Score(96, [Track("Alto", notes=notes_from([(0, 9, 60, 64)])), Track("Soprano")])
-    with pytest.raises(UserError, match="no note of soprano, which is to be kept"):
-        write(alto, keep="soprano")
+        write(score, **options)
 
 
 @pytest.mark.parametrize("tokenizer", [Chorale(), REMI(), Groove2Groove()], ids=lambda t: t.name)

@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musicgen.metrics.bars import (
-    bar_notes,
-    bar_similarities,
-    bars_recalled,
-    new_and_returning_bars,
-)
+from musicgen.metrics.bars import bar_notes, bar_similarities, bars_recalled, new_and_returning_bars
 from musicgen.midi import Score, TimeSignature, Track
 from tests.metrics import builders
 

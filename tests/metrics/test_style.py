@@ -86,15 +86,6 @@ def test_tracks_match_by_role_and_never_by_name():
     assert np.isnan(style_similarity(a, b))
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_tracks_of_one_role_are_one_part(profile):
-    is_drum = profile == "onset_drum"
-    together = piano((0, 9, 60, 10), (TPB, 9, 62, 90), is_drum=is_drum)
-    apart = piano((0, 9, 60, 10), name="left", is_drum=is_drum)
-    apart.tracks += piano((TPB, 9, 62, 90), name="right", is_drum=is_drum).tracks
-    assert cells(apart, profile) == cells(together, profile) != {}
-
-
 def test_pitched_profiles_exclude_drums_and_the_drum_profile_has_only_drums():
     score = piano((0, 9, 60))
     score.tracks += piano((0, 9, 36), name="Drums", is_drum=True).tracks

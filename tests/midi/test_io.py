@@ -196,14 +196,6 @@ def test_other_libraries_are_imported_only_when_used():
     assert found.strip() == "set()"
 
 
-def test_write_creates_folders_and_no_other_files(tmp_path):
-    path = tmp_path / "new" / "Señor, (1) & co.mid"
-    write(piece(), path)
-    write(piece(), path)
-    assert read(path) == piece()
-    assert list(path.parent.iterdir()) == [path]
-
-
 def test_unreadable_paths_name_the_file(tmp_path):
     for path, reason in [(tmp_path / "gone.mid", "No such file"), (tmp_path, "directory")]:
         with pytest.raises(UserError, match=reason) as caught:

@@ -124,24 +124,6 @@ def test_equality_ignores_the_order_of_notes():
     ]
 
 
-def test_equality_compares_every_part(score):
-    others = [
-        replace(score, ticks_per_beat=240),
-        replace(score, tracks=score.tracks[:1]),
-        replace(score, tracks=score.tracks[::-1]),
-        replace(score, tempos=score.tempos[:-1]),
-        replace(score, time_signatures=[]),
-        replace(score, markers=[*score.markers[:-1], Marker(481, "E_M_E")]),
-    ]
-    track = score.tracks[0]
-    for change in ({"name": "P"}, {"program": 0}, {"is_drum": True}, {"notes": track.notes[1:]}):
-        others.append(replace(score, tracks=[replace(track, **change), score.tracks[1]]))
-    assert all(other != score for other in others)
-    assert replace(score) == score
-    assert score != 1
-    assert track != 1
-
-
 def test_metre_end_and_seconds(score):
     assert [score.metre_at(tick)[1:] for tick in (0, 299, 300, 4800)] == [
         *((3, 4), (3, 4), (4, 4), (2, 4)),

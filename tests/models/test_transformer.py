@@ -8,13 +8,7 @@ from torch import nn
 from musicgen.attention import ELU, FAVOR, GaussianSpan, LinearAttention, ReLU, SoftmaxAttention
 from musicgen.errors import UserError
 from musicgen.models import ClassificationHead, check_compatible, parameter_count
-from musicgen.position import (
-    PermuteFormer,
-    RoPE,
-    SineSPE,
-    Site,
-    TransformerXL,
-)
+from musicgen.position import PermuteFormer, RoPE, SineSPE, Site, TransformerXL
 from tests.models.builders import random_tokens, small
 
 # Published for a vocabulary of 333 (Liutkus et al. 2021, music models).
@@ -99,23 +93,11 @@ def test_a_step_writes_into_the_state_it_is_given_only_if_it_may():
     assert torch.equal(found, expected)
 
 
-def test_position_columns_are_those_of_the_encoding_or_the_span():
-    time = partial(SineSPE, coordinates="time")
-    span = partial(GaussianSpan, training_length=[9, 9, 9])
-    assert small().num_position_columns == 1
-    assert small(time).num_position_columns == 2
-    assert small(span=span).num_position_columns == 3
-
-
 ODD = partial(LinearAttention, feature_map=partial(FAVOR, num_features=7))
 CLASS_TOKEN = partial(ClassificationHead, pool="class_token")
 WRONG = {
     r"attention\.decay=head: expected none with causal=false": {
         "attention": partial(favor, decay="head"),
-        "causal": False,
-    },
-    r"attention\.decay=token: expected none with causal=false": {
-        "attention": partial(favor, decay="token"),
         "causal": False,
     },
     r"position.site=feature: expected query_key with attention=softmax, or attention=elu or favor "

@@ -4,14 +4,7 @@ import pytest
 import torch
 
 from musicgen.errors import ParameterError, UserError
-from musicgen.position import (
-    ALiBi,
-    ConvSPE,
-    Learnable,
-    PermutationLRPE,
-    RoPE,
-    SineSPE,
-)
+from musicgen.position import ALiBi, ConvSPE, Learnable, PermutationLRPE, RoPE, SineSPE
 from musicgen.random import NoiseKey
 
 SIZES = {"num_layers": 2, "num_heads": 5, "width": 6, "model_dim": 30}
@@ -44,24 +37,22 @@ def test_columns_begin_with_index_and_time(coordinates, columns, names):
     assert encoding.num_columns == len(names)
 
 
-@pytest.mark.parametrize("wrong", [[], ["index", "index"], 0, None])
-def test_invalid_coordinates(wrong):
-    with pytest.raises(ParameterError, match=r"coordinates=.*: expected a name, a list of "):
-        RoPE(**SIZES, coordinates=wrong)
+FOUR = ["index", "time", "bar", "beat"]
 
 
-def test_encodings_that_cannot_take_several_name_those_that_can():
-    with pytest.raises(ParameterError, match=r"expected index or time .*rope takes several"):
-        PermutationLRPE(**SIZES, coordinates=["index", "beat"])
-    with pytest.raises(ParameterError, match=r"expected index, time .*sine_spe takes any"):
-        ConvSPE(**SIZES, coordinates=["index", "beat"])
-
-
-def test_each_coordinate_has_an_angle():
-    four = ["index", "time", "bar", "beat"]
-    RoPE(**SIZES, coordinates=four[:3])
-    with pytest.raises(ParameterError, match=r"4 coordinates: expected at most 3, .* width 6"):
-        RoPE(**SIZES, coordinates=four)
+@pytest.mark.parametrize(
+    ("encoding", "wrong", "message"),
+    [
+        *((RoPE, x, "expected a name, a list of ") for x in ([], ["index", "index"], 0, None)),
+        (PermutationLRPE, ["index", "beat"], "expected index or time .*rope takes several"),
+        (ConvSPE, ["index", "beat"], "expected index, time .*sine_spe takes any"),
+        (RoPE, FOUR, "expected at most 3, .* width 6"),  # an angle for each
+    ],
+)
+def test_coordinates_that_an_encoding_cannot_take(encoding, wrong, message):
+    RoPE(**SIZES, coordinates=FOUR[:3])
+    with pytest.raises(ParameterError, match=rf"coordinates.*: {message}"):
+        encoding(**SIZES, coordinates=wrong)
 
 
 def test_learnable_adds_its_row_and_ends_at_its_length():

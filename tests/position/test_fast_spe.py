@@ -150,25 +150,6 @@ def test_a_backward_that_skips_the_parameters_leaves_nothing_for_the_next(kind, 
         torch.testing.assert_close(again, grad, msg=name)
 
 
-@pytest.mark.parametrize("spe", [SineSPE, ConvSPE])
-def test_products_run_in_bf16_under_autocast_and_stay_close(spe):
-    torch.manual_seed(3)
-    spe = spe(num_layers=2, num_heads=2, width=16, model_dim=32, num_realizations=16)
-    positions, noise = torch.arange(300)[None, :, None], NoiseKey((4,))
-    q, k = torch.randn(2, 1, 300, 2, 16)
-    results = []
-    for enabled in (False, True):
-        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            codes, _ = spe(positions, noise=noise)
-            encoded = [code.encode(q, k) for code in codes]
-        assert encoded[0][0].dtype == (torch.bfloat16 if enabled else torch.float32)
-        out = torch.stack([torch.stack(pair).float() for pair in encoded])
-        grads = torch.autograd.grad(out.square().sum(), list(spe.parameters()))
-        results.append((out.detach(), *grads))
-    for exact, rounded in zip(*results, strict=True):
-        assert (rounded - exact).norm() < 0.02 * exact.norm()
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_parts_of_many_blocks_have_the_codes_of_the_whole(dims):

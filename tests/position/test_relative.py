@@ -86,16 +86,3 @@ def test_a_lag_is_computed_once_and_causally_only_the_past():
         codes, _ = siren(positions, noise=NOISE)
         SoftmaxAttention(4, 0.5, 2)(q, q, q, codes[0], AttentionMask(causal))
         assert [lags[:, 0].tolist() for lags in asked] == [list(expected)]
-
-
-def test_decoding_computes_tables_rarely():
-    encoding = TransformerXL(1, 2, 4, 8)
-    calls = []
-    encodings = encoding.encodings
-    encoding.encodings = lambda lags, layer: calls.append(len(lags)) or encodings(lags, layer)
-    code, state = None, None
-    for n in range(200):
-        (code,), state = encoding(torch.tensor([[[n]]]), noise=NOISE, state=state)
-        code.logits.table(((-n, 0),))
-    assert len(calls) < 12
-    assert max(calls) <= 257

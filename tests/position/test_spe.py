@@ -187,13 +187,3 @@ def test_gate_noise_is_drawn_per_layer_and_shared_by_q_and_k():
     first, second = (code.encode(x, x) for code in codes)
     torch.testing.assert_close(first[0], first[1])
     assert not torch.allclose(first[0], second[0])
-
-
-def test_shared_codes_exist_once():
-    positions = torch.arange(9)[None, :, None]
-    codes, _ = ConvSPE(**OF_ONE_HEAD, filter_length=4)(positions, noise=NoiseKey((1,)))
-    assert codes[0].codes is codes[1].codes
-    apart, _ = ConvSPE(**OF_ONE_HEAD, filter_length=4, shared=False)(
-        positions, noise=NoiseKey((1,))
-    )
-    assert not torch.equal(apart[0].codes.q, apart[1].codes.q)

@@ -141,22 +141,6 @@ def test_pieces_keep_their_order_and_ids():
     assert not page(piece()).named("nav")
 
 
-def test_many_notices_are_folded_with_their_number():
-    assert not page(piece(), notices=["one", "two"]).named("details", **{"class": "notice"})
-    many = page(piece(), notices=[f"notice {i % 12}" for i in range(24)])
-    assert len(many.named("details", **{"class": "notice"})) == 1
-    # One paragraph is for browsers without JavaScript.
-    assert len(many.named("p", **{"class": "notice"})) == 1
-    assert "24 notices" in many.text
-    assert many.text.count("notice 7") == 1
-
-
-def test_prompts_have_a_jump_to_the_continuation_and_audio_files_a_link():
-    assert page(piece()).named("button", **{"class": "jump"})
-    assert not page(piece(prompt_end=0)).named("button", **{"class": "jump"})
-    assert page(piece(audio_file="a b.wav")).downloads() == ["song.mid", "a%20b.wav"]
-
-
 def test_metadata_values_are_readable():
     values = {
         **{1234567890123: "1234567890123", 0.9: "0.9", 0.123456: "0.1235", None: "n/a"},

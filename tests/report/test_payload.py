@@ -82,12 +82,3 @@ def test_bars_beats_signatures_and_the_end():
 def test_chord_labels(text, label):
     assert chord_label(text) == label
     assert score_payload(Score(markers=[Marker(5, text)]), 0)["markers"] == [[5, label]]
-
-
-@pytest.mark.parametrize(
-    ("program", "voice"),
-    [(0, "piano"), (24, "guitar"), (39, "bass"), (48, "strings"), (73, "other"), (127, "other")],
-)
-def test_voices(program, voice):
-    score = Score(tracks=[Track(program=program), Track(program=program, is_drum=True)])
-    assert [track["voice"] for track in score_payload(score, 0)["tracks"]] == [voice, "drums"]

@@ -6,14 +6,7 @@ import math
 import pytest
 from rich.console import Console
 
-from musicgen.report.tables import (
-    as_table,
-    readable,
-    summarise,
-    write_csv,
-    write_json,
-    write_latex,
-)
+from musicgen.report.tables import as_table, readable, summarise, write_csv, write_json, write_latex
 
 ROWS = [
     {"piece": "a,b [x].mid", "loss": 1.25},

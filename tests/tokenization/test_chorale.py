@@ -43,7 +43,6 @@ def test_tokens_by_hand():
     assert (summary.notes_read, summary.notes_kept) == (7, 7)
     assert chorale.decode(tokens) == SCORE == score_of_frames(np.array(FRAMES))
     assert chorale.times(tokens).tolist() == [0] * 5 + [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4 + [5]
-    assert chorale.coordinates(tokens, ("index", "time"))[:, 0].tolist() == list(range(22))
     assert [*chorale.describe(tokens[:3], 16)] == ["   1 1        BOS Pitch_72 Pitch_67"]
 
 
@@ -240,8 +239,3 @@ def test_training_crops_are_arranged_as_often_as_asked():
             kinds.append(int(window[0]) in leading_chorale.families["Lead"])
     assert abs(sum(kinds) - 50) < 15
     assert np.array_equal(chorale.arrange(tokens, rng, len(tokens), 16), tokens)
-
-
-def test_without_leading_voices_the_vocabulary_is_as_in_the_literature():
-    assert Chorale().settings() == {"max_beats": 16384, "max_transposition": 6}
-    assert leading_chorale.vocabulary.tokens[:91] == Chorale().vocabulary.tokens

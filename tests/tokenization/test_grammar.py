@@ -10,7 +10,6 @@ from tests.contracts.test_tokenizers import TINY
 from tests.tokenization.conftest import random_walk
 
 remi, groove, chorale = REMI(), Groove2Groove(), Chorale()
-TINY_REMI, TINY_GROOVE = TINY["tiny remi"], TINY["tiny groove"]
 
 
 def ids(tokenizer, text):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from musicgen.midi import Score, TimeSignature, Track, notes_from
+from musicgen.midi import Score, Track, notes_from
 from musicgen.tokenization import Groove2Groove
 
 groove = Groove2Groove()
@@ -68,13 +68,6 @@ def test_tracks_are_assigned_to_instruments(track, instrument):
     assert summary.notes_kept == len(playing)
 
 
-def test_empty_scores():
-    for score in (Score(), Score(tracks=[Track("Bass")])):
-        assert groove.encode(score).tolist() == [1305, 1304]
-        assert groove.decode(groove.encode(score)) == decoded()
-    assert groove.decode(np.empty(0, np.int64)) == decoded()
-
-
 def test_a_long_gap_is_cut_off():
     notes = notes_from([(0, 200_000_000, 40, 60), (200_000_000, 10, 60, 60)])
     unlimited = Groove2Groove(max_note_beats=None)
@@ -104,14 +97,6 @@ def test_notes_are_cut_at_their_maximum_length():
     assert unlimited.vocabulary.hash == groove.vocabulary.hash
 
 
-def test_bar_length_follows_the_first_time_signature():
-    signatures = {(4, 4): 48, (3, 4): 36, (7, 8): 42, (2, 2): 48, (1, 64): 1}
-    for (top, bottom), steps in signatures.items():
-        score = Score(time_signatures=[TimeSignature(0, top, bottom), TimeSignature(9, 5, 4)])
-        assert groove.bar_length(score) == steps
-    assert groove.bar_length(Score()) == 48
-
-
 def test_decode_takes_prefixes_and_padding(names):
     score = decoded(Bass=[(0, 12, 40)], Piano=[(0, 30, 60), (12, 18, 64)])
     tokens = groove.encode(score)
@@ -127,6 +112,3 @@ def test_decode_takes_prefixes_and_padding(names):
     assert groove.decode(tokens[:7]) == score
     pad = groove.vocabulary.pad_id
     assert groove.decode(np.concatenate([[pad], tokens, [pad, pad], tokens])) == score
-    assert groove.coordinates(tokens, ("index", "time")).tolist() == [
-        [i, time] for i, time in enumerate([0, 0, 0, 12, 12, 12, 30, 30, 30, 30])
-    ]

@@ -6,7 +6,7 @@ import torch
 
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from
-from musicgen.tokenization import METRES, REMI, Groove2Groove
+from musicgen.tokenization import METRES, REMI
 from musicgen.tokenization.chords.progression import parse_chord, parse_progression, schedule
 from musicgen.tokenization.chords.symbols import CHORDS
 from tests.tokenization.conftest import random_walk
@@ -133,10 +133,3 @@ def test_each_chord_comes_at_its_time_and_no_other(tokenizer, metre, bar, hold, 
         assert all(step >= end for step, _ in expected[len(written) :]), "none is passed"
         num_chords += len(written)
     assert num_chords > 30
-
-
-def test_sequences_without_chords_have_no_progression():
-    grammar = Groove2Groove().grammar()
-    state = grammar.start(torch.tensor([[grammar.bos]]))
-    assert grammar.harmonise(state, [np.array([[0, 3]])]) is state
-    assert grammar.hold(state, tempo=True, metre=True) is state

@@ -7,14 +7,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from musicgen.errors import ParameterError, UserError
-from musicgen.tokenization import (
-    REMI,
-    Chorale,
-    Groove2Groove,
-    Tokenizer,
-    Vocabulary,
-    frozen_tokenizers,
-)
+from musicgen.tokenization import REMI, Chorale, Groove2Groove, Tokenizer, frozen_tokenizers
 from musicgen.tokenization.vocabulary import save_json
 
 FROZEN = Path(__file__).parents[2] / "tokenizers"
@@ -56,18 +49,6 @@ def test_each_frozen_vocabulary_is_a_choice_on_the_command_line():
         assert configured.settings() == tokenizer.settings()
     for kind in (REMI, Groove2Groove, Chorale):
         assert kind().settings() == named[kind.name].settings()
-
-
-def test_ids_names_and_pad():
-    vocabulary = Vocabulary(("a", "b"))
-    assert (len(vocabulary), vocabulary.pad_id) == (3, 2)
-    assert [vocabulary.token(i) for i in range(3)] == ["a", "b", "PAD"]
-    assert [vocabulary.id(token) for token in ("a", "b", "PAD")] == [0, 1, 2]
-    with pytest.raises(IndexError):
-        vocabulary.token(3)
-    canonical = b'{"tokens":["a","b"],"version":1}'
-    assert vocabulary.hash == hashlib.sha256(canonical).hexdigest()
-    assert vocabulary.hash != Vocabulary(("b", "a")).hash
 
 
 NO_METRES = [[], ["4/4", "4/4"], ["7/32"], ["4"], ["4/3"], ["0/4"], ["4/4 "], [4], ["100/4"]]
