@@ -21,15 +21,6 @@ def test_the_temporary_file_lies_beside_the_final_one_and_keeps_the_suffix(tmp_p
         assert not (tmp_path / "x.npy").exists()
 
 
-def test_who_reads_the_older_file_reads_it_to_the_end(tmp_path):
-    path = tmp_path / "x.txt"
-    write_text(path, "old")
-    with path.open() as older:
-        write_text(path, "new")
-        assert older.read() == "old"
-    assert path.read_text() == "new"
-
-
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_exception_leaves_the_older_file(tmp_path, error):
     path = tmp_path / "x.txt"

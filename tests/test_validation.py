@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 import pickle
 
-import numpy as np
 import pytest
 
 from musicgen.errors import ParameterError, parameter_of
@@ -14,17 +13,6 @@ def refusal(check, *args, **kwargs) -> str:
     with pytest.raises(ParameterError) as caught:
         check(*args, **kwargs)
     return str(caught.value)
-
-
-def test_valid_values_pass():
-    check_int("x", 1)
-    check_int("x", np.int64(0), 0)
-    check_int("x", None, none_means="all")
-    check_float("x", 0)
-    check_float("x", np.float32(0.5), above=0, maximum=0.5)
-    check_float("x", None, none_means="")
-    check_bool("x", False)
-    check_choice("x", "a", ["a", "b"])
 
 
 @pytest.mark.parametrize("value", ["abc", 0, -32, 1.0, True])

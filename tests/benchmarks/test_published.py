@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import shlex
 
 import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
-from scipy import stats
 
 from benchmarks import published
 from benchmarks.published import Figure, as_text, find_runs, treatments
@@ -49,27 +47,10 @@ def test_every_evaluation_composes(config, arguments):
     assert config("evaluate", *(x for x in shlex.split(arguments) if "=" in x))
 
 
-def test_the_rows_are_those_of_the_papers_tables():
+def test_each_figure_stands_once_and_the_thesis_has_its_seeds():
     tables = {}
     for row in ROWS:
         tables.setdefault((row["paper"], row["table"]), []).append(row)
-    counts = {key: len(rows) for key, rows in tables.items()}
-    assert counts == {
-        ("spe2021", "1"): 6 * 4,
-        ("spe2021", "3"): 2 * 3 * 4,  # for both kernels
-        ("spe2021", "4"): 6 * 4,
-        ("spe2021", "5"): 5 * 3,
-        ("spe2021", "6"): 5 * 2,
-        ("spe2021", "C.2"): 3 * 2,
-        ("lrpe2023", "1"): 7,
-        ("lrpe2023", "2"): 8 * 2,
-        ("lrpe2023", "4"): 6 * 6,
-        ("lrpe2023", "5"): 3 * 3,
-        ("lrpe2023", "6"): 7,
-        ("alfons2022", "5"): 2 * 3 + 2,
-        ("alfons2022", "6"): 2 * (2 * 3 + 2),
-        ("alfons2022", "7"): 2 * (2 * 3 + 2),
-    }
     for row in tables["alfons2022", "5"]:
         seeds = {job.seed for group in treatments(row["command"]) for job in group}
         assert seeds == {9188, 2755, 361, 1321, 833}
@@ -122,69 +103,6 @@ def test_runs_are_found_by_their_configuration(tmp_path):
     assert list(lines) == [("Linear Transformer-ReLU, sineSPE", "test accuracy, %")]
     assert len(missing) == 5
     assert row["command"] not in missing
-
-
-def test_welchs_test_of_the_thesis(tmp_path):
-    rows = rows_of("alfons2022", "5")
-    baseline, siren = treatments(rows[-1]["command"])
-    scores = [0.75, 0.76, 0.74, 0.75, 0.76], [0.72, 0.75, 0.70, 0.71, 0.74]
-    for group, values in zip((baseline, siren), scores, strict=True):
-        for job, value in zip(group, values, strict=True):
-            folder = tmp_path / f"{job.overrides[-1]}-{job.seed}"
-            make_run(folder, job, **{"val/accuracy": [value, value - 0.1]})
-    lines, missing = ours(rows, tmp_path)
-    assert not missing
-    name = "SIREN against Transformer-XL"
-    p = stats.ttest_ind(scores[1], scores[0], equal_var=False).pvalue
-    assert float(lines[name, "p-value"]["ours"]) == pytest.approx(p, abs=1e-4)
-    assert lines[name, "effect"]["ours"] == "-0.0280"
-    assert lines["SIREN", "validation accuracy, max"]["ours"] == "0.7500"
-    assert lines["SIREN", "validation accuracy, standard deviation"]["ours"] == "0.0207"
-    assert lines[name, "p-value"]["runs"] == "10 of 10"
-
-
-def test_losses_come_from_evaluations(tmp_path):
-    rows = rows_of("spe2021", "6", row="convSPE") + rows_of("spe2021", "5", row="convSPE")
-    ((job,),) = treatments(rows[0]["command"])
-    columns = {"val/loss": [2, 1], "train/hours": [1, 2], "train/gigabytes": [3, 4]}
-    make_run(tmp_path / "run", job, epoch=[0, 1], **columns)
-    checkpoint = str(tmp_path / "run/checkpoints/best.ckpt")
-    loss = {"part": "trained", "mean": 1.75, "std": 0.125}
-    runs = [{"checkpoint": checkpoint, "rows": [loss]}]
-    (tmp_path / "position_loss.json").write_text(json.dumps({"runs": runs}))
-    lines, missing = ours(rows, tmp_path)
-    found = {metric: line["ours"] for (_, metric), line in lines.items()}
-    assert found == {
-        "cross-entropy, trained": "1.7500 ± 0.1250",
-        "epochs": "2.0000",
-        "hours": "2.0000",
-        "GB": "4.0000",
-    }
-    assert len(missing) == 1  # of the figure that was not computed
-
-
-def test_parameters_need_no_run(tmp_path):
-    rows = rows_of("spe2021", "3", task="Image")
-    lines, missing = ours(rows, tmp_path)
-    assert not missing
-    assert all(line["ours"] == line["published"] for line in lines.values())
-    assert len(lines) == 6
-
-
-@pytest.mark.slow
-def test_the_command_prints_tables_and_what_is_missing(tmp_path, monkeypatch, capsys):
-    arguments = [f"--outputs={tmp_path}", f"--evaluated={tmp_path}", f"--csv={tmp_path}/table.csv"]
-    monkeypatch.setattr("sys.argv", ["published", "lrpe2023", *arguments])
-    (row,) = rows_of("lrpe2023", "2", row="RoPE", metric="test perplexity")
-    make_run(tmp_path / "run", treatments(row["command"])[0][0], **{"test/perplexity": [30]})
-    published.main()
-    shown = capsys.readouterr().out
-    assert all(text in shown for text in ("lrpe2023, table 2", "33.15 ± 0.22", "30.00"))
-    total = len({row["command"] for row in ROWS if row["paper"] == "lrpe2023"})
-    assert f"not run, {total} of {total} commands:" in shown  # nor the validation of this one
-    with (tmp_path / "table.csv").open() as file:
-        (line,) = csv.DictReader(file)
-    assert (line["published"], line["ours"], line["runs"]) == ("33.15 ± 0.22", "30.00", "1 of 5")
 
 
 def test_figures_are_shown_with_four_digits():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import musicgen
 from musicgen.checkpoints import find_checkpoint
-from musicgen.checkpoints.folders import _LICENCES, checksum, model_card
+from musicgen.checkpoints.folders import _LICENCES, checksum
 from musicgen.data import corpora
 from musicgen.errors import UserError
 from musicgen.generation.model import MusicModel
@@ -56,12 +57,8 @@ def test_a_model_with_other_realizations_is_stored_with_its_settings(tmp_path, n
     assert torch.equal(loaded.model(IDS, positions=positions), expected)
 
 
-def test_half_precision_halves_the_file_and_refuses_what_it_cannot_hold(tmp_path):
+def test_half_precision_refuses_what_it_cannot_hold(tmp_path):
     model = small_model()
-    for dtype in ("float32", "float16"):
-        model.save_pretrained(tmp_path / dtype, dtype=dtype)
-    sizes = [(tmp_path / d / "model.safetensors").stat().st_size for d in ("float32", "float16")]
-    assert sizes[1] < 0.7 * sizes[0]
     with torch.no_grad():
         model.model.head.bias[0] = 1e5
     with pytest.raises(UserError, match=r"head\.bias has weights beyond the range of float16"):
@@ -173,9 +170,7 @@ def test_the_hub_gets_and_gives_the_same_files(tmp_path, monkeypatch):
     hub, calls = tmp_path / "hub", []
 
     def upload_folder(*, repo_id, folder_path, commit_message):
-        (hub / repo_id).parent.mkdir(parents=True)
-        Path(folder_path).rename(hub / repo_id)
-        Path(folder_path).mkdir()  # removed by its owner
+        shutil.copytree(folder_path, hub / repo_id)
         return f"https://hub/{repo_id}/commit/1"
 
     def snapshot_download(repo_id, *, revision, allow_patterns):
@@ -200,29 +195,6 @@ def test_the_hub_gets_and_gives_the_same_files(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UserError, match=r"pip install musicgen-symbolic\[hub\]"):
         musicgen.load("hf://me/mine")
-
-
-def test_the_export_command(tmp_path, monkeypatch, capsys):
-    from musicgen.pretrained.__main__ import main
-
-    small_model().save_pretrained(tmp_path / "a")
-    main([str(tmp_path / "a"), str(tmp_path / "b")])
-    assert "MB; musicgen.load(" in capsys.readouterr().err
-    weights = load_file(tmp_path / "b/model.safetensors")
-    assert weights["inputs.embedding.weight"].dtype == torch.float16
-    with pytest.raises(SystemExit, match=r"error: checkpoint=\S+: no such file"):
-        main([str(tmp_path / "c"), str(tmp_path / "d")])
-
-
-def test_a_card_has_the_model_and_what_it_learned_from():
-    card = model_card(small_model().content, 1234)
-    assert card.startswith("---\nlibrary_name: musicgen-symbolic\n")
-    assert "| weights | 1,234 |\n" in card
-    assert "| layers × width | 2 × 8 |\n" in card
-    assert "| training | 300 steps on windows of 16 tokens |\n" in card
-    assert card.endswith(
-        "MidiFolder: its licence is not recorded here: publish the model only if you know it.\n"
-    )
 
 
 def test_licences_are_those_of_corpora():

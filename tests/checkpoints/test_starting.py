@@ -26,20 +26,26 @@ def checkpoint(tokens: list[str], **options):
     return as_checkpoint(model, replace(content(tokens), model=MODEL | options))
 
 
-def test_rows_are_matched_by_name_and_new_ones_stay_initialised():
-    saved = checkpoint(OLD)
-    model = instantiate(MODEL, vocab_size=len(NEW) + 1)
+BY_TOKEN = {"inputs.embedding.weight", "head.weight", "head.bias", "copy_head.embedding.weight"}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"tie_embeddings": True}, {"copy": {"heads": 2, "coordinate": "index"}}]
+)
+def test_rows_are_matched_by_name_and_new_ones_stay_initialised(options):
+    saved = checkpoint(OLD, **options)
+    model = instantiate(MODEL, vocab_size=len(NEW) + 1, **options)
     initial = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     note = "1 token initialised (Tempo_90); 1 token left out (Pitch_60)"
-    assert load_initial(saved, content(NEW), model) == note
-    after = model.state_dict()
-    for name, tensor in after.items():
+    assert load_initial(saved, replace(content(NEW), model=MODEL | options), model) == note
+    for name, tensor in model.state_dict().items():
         old = saved["state_dict"][f"model.{name}"]
-        if name in ("inputs.embedding.weight", "head.weight", "head.bias"):
+        if name in BY_TOKEN:
             # Pitch_62, Tempo_90, Bar, PAD
             assert torch.equal(tensor, torch.stack([old[2], initial[name][1], old[0], old[3]]))
         else:
             assert torch.equal(tensor, old), name
+    assert (model.head.weight is model.embedding.weight) == ("tie_embeddings" in options)
 
 
 @pytest.mark.parametrize("before", [{}, {"copy": {"max_lag": 4, "coordinate": "index"}}])
@@ -65,25 +71,6 @@ def test_a_copy_head_that_is_not_wanted_is_left_out():
     model = instantiate(MODEL, vocab_size=len(OLD) + 1)
     saved = checkpoint(OLD, copy={"coordinate": "index"})
     assert load_initial(saved, content(OLD), model) == "without its copy head"
-
-
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [
-        ({"tie_embeddings": True}, "inputs.embedding.weight"),
-        ({"copy": {"heads": 2, "coordinate": "index"}}, "copy_head.embedding.weight"),
-    ],
-)
-def test_rows_of_other_embeddings_are_those_of_their_tokens(options, name):
-    saved = checkpoint(OLD, **options)
-    model = instantiate(MODEL, vocab_size=len(NEW) + 1, **options)
-    new = model.state_dict()[name][1].clone()
-    load_initial(saved, replace(content(NEW), model=MODEL | options), model)
-    old = saved["state_dict"][f"model.{name}"]
-    expected = torch.stack([old[2], new, old[0], old[3]])
-    assert torch.equal(model.state_dict()[name], expected)
-    if "tie_embeddings" in options:
-        assert model.head.weight is model.embedding.weight
 
 
 def test_the_same_vocabulary_is_loaded_silently():

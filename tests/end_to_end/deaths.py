@@ -8,7 +8,6 @@ import os
 import pathlib
 import signal
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,29 +80,6 @@ class InWrite:
             return replace(path, target)
 
         torch.save, pathlib.Path.replace = save_and_die, die_and_rename  # type: ignore[assignment]
-
-
-@dataclass(frozen=True)
-class FillDisk:
-    """Fill the disk of a folder with a file `ballast` at the beginning of a step."""
-
-    step: int
-    folder: Path
-
-    def arm(self) -> None:
-        from musicgen.training.checkpointing import SaveLast
-
-        start_batch = SaveLast.on_train_batch_start
-
-        def fill_and_start(callback: Any, trainer: Any, *args: Any) -> None:
-            if trainer.global_step == self.step:
-                ballast = (self.folder / "ballast").open("wb", buffering=0)
-                with ballast, suppress(OSError):
-                    while True:
-                        ballast.write(bytes(4096))
-            start_batch(callback, trainer, *args)
-
-        SaveLast.on_train_batch_start = fill_and_start  # type: ignore[method-assign]
 
 
 def train(folder: Path, *arguments: str, death: Any = None) -> int:

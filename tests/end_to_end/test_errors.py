@@ -13,12 +13,7 @@ from musicgen.cli.commands import run
 from tests.end_to_end.command_line import TINY, assert_one_line, call
 
 ERRORS = {
-    "unknown key": (
-        ["train.py", "model.depth=3"],
-        ["model.depth: no such setting; did you mean model."],
-    ),
     "key misspelt": (["train.py", "model.demi=3", "-m"], ["did you mean model.dim?"]),
-    "group misspelt": (["train.py", "positon=rope"], ["did you mean position?"]),
     "group of another script": (["generate.py", "data=pop909"], ["did you mean data.root?"]),
     "sharded muon": (
         ["train.py", "+trainer.strategy=fsdp"],
@@ -33,27 +28,17 @@ ERRORS = {
         ["evaluate.py", "metrics=position_loss,style"],
         ["metrics=position_loss,style", "To use it as a list, use key=[value1,value2]"],
     ),
-    "key of another choice": (
-        ["train.py", "position=sinusoidal", "model.position.coordinates=time"],
-        ["Could not override 'model.position.coordinates'"],
-    ),
     "unknown group choice": (
         ["train.py", "position=transformer"],
         ["error: position=transformer: expected one of alibi, ", "sine_spe"],
     ),
-    "missing runs": (["evaluate.py", "a", "b"], ["checkpoint=a: no such file or folder"]),
     "coordinate that no token tells": (
         ["train.py", "tokenizer=groove2groove", "model.position.coordinates=[index,chord]"],
         ["error: model.position.coordinates=chord: expected some of index, time, bar, beat, pitch"],
     ),
-    "causal": (["train.py", "attention=favor", "model.causal=false"], ["model.causal=False"]),
     "positions too few": (
         ["train.py", *TINY, "position=learnable", "model.position.max_length=8"],
         ["max_length=8: expected more than position 63; train with a larger max_length"],
-    ),
-    "no such folder": (
-        ["train.py", "data=midi_folder", "data.root=no/such"],
-        ["no/such", "folder"],
     ),
     "folder missing": (
         ["train.py", "data=midi_folder"],
@@ -63,27 +48,12 @@ ERRORS = {
         ["train.py", "data=midi_folder", "data.root=broken"],
         ["none of 1", "cut short"],
     ),
-    "no regular expression": (
-        ["train.py", "data=midi_folder", "data.root=mine", "data.group=^("],
-        ["error: ^(: not a regular expression"],
-    ),
-    "no POP909": (["train.py", "data=pop909"], ["POP909", "GitHub"]),
     "own files without data=midi_folder": (
         ["train.py", "data.root=mine"],
         ["mine: holds other files (song.mid)", "data=midi_folder data.root=mine"],
     ),
     "nothing to resume": (["train.py", "resume=auto"], ["train.py"]),
-    "no such run": (["train.py", "resume=no/such"], ["no/such", "resume=auto"]),
     "nothing trained": (["generate.py"], ["python train.py"]),
-    "not a checkpoint": (
-        ["generate.py", "checkpoint=text.ckpt"],
-        ["text.ckpt", "not a checkpoint"],
-    ),
-    "nothing to evaluate": (["evaluate.py"], ["python train.py"]),
-    "unknown metric": (
-        ["evaluate.py", "metrics=beauty"],
-        ["beauty", "style, style_over_time, descriptors"],
-    ),
     "invalid factor": (
         ["evaluate.py", "metrics=position_loss", "metric.position_loss.max_factor=-1"],
         ["metric.position_loss.max_factor=-1: expected a number >= 1"],
@@ -93,10 +63,8 @@ ERRORS = {
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_errors_are_one_line(here, tmp_path, error, monkeypatch):
-    (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/x.mid").write_bytes(b"MThd\0\0\0\6\0\1\0\1\1\xe0MTrk\0\0\xff\xff")
-    (tmp_path / "text.ckpt").write_text("hello")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/song.mid").touch()
     (script, *arguments), parts = ERRORS[error]

@@ -72,27 +72,6 @@ def test_generate_warns_about_notes_that_the_vocabulary_drops(here, workplace):
     assert len(notices) == 5
 
 
-def test_a_prompt_file_is_kept_or_written_as_the_model_saw_it(here, workplace):
-    """A file whose tracks are separate pieces cannot be kept; figures are of the file."""
-    source = workplace / "kept/band.mid"
-    write(compose_groove(0, "bossa", 0, 0), source)
-    data = source.read_bytes()
-    (workplace / "kept/separate.mid").write_bytes(data[:8] + b"\0\2" + data[10:])  # format 2
-    arguments = ["prompt=kept", "prompt_bars=2", "bars=1", "out=from kept"]
-    done = succeed(here(workplace, "generate.py", *arguments))
-    line = "separate.mid: written as the model saw it, since its tracks are separate pieces"
-    assert done.stderr.count(line) == 1
-    manifest = json.loads((workplace / "from kept/generation.json").read_text())
-    for piece, is_original in zip(manifest["pieces"], (True, False), strict=True):
-        score = read(workplace / "from kept" / piece["file"])
-        assert (len(score.tracks) > 1) == is_original
-        assert piece["prompt end"] == 8 * score.ticks_per_beat
-        shown, _, all_notes = piece["notes shown to the model"].split()
-        assert (
-            int(all_notes) == read(source).clip(0, piece["prompt end"]).num_notes > int(shown) > 0
-        )
-
-
 def test_generate_warns_about_pieces_cut_short_by_the_position_limit(here, tmp_path):
     arguments = ["train.py", *TINY, *SHORT, "run_name=short", "position=learnable"]
     arguments += ["model.position.max_length=64", "trainer.max_steps=1"]
@@ -134,26 +113,14 @@ def test_a_moved_run_folder_and_a_published_model_are_checkpoints(here, workplac
     for name in ("moved, (here)", "mine"):
         succeed(here(workplace, "generate.py", f"checkpoint={name}", *held_out, f"out=of {name}"))
         assert len(list((workplace / f"of {name}").glob("pop_*_0.mid"))) == 1
-    data = [setting for setting in TINY if setting.startswith("data.")]
-    done = succeed(here(workplace, "train.py", "init=mine", *data, *SHORT, "run_name=tuned"))
-    assert "begins with the weights of mine: 4 steps on ComposedCorpus" in done.stderr
-    shutil.rmtree(workplace / "outputs/tuned")
 
 
 def test_generate_errors_are_one_line(here, workplace):
     (workplace / "bad.mid").write_bytes(b"hello")
     for arguments, parts in (
         (["prompt=bad.mid"], ["bad.mid", "not a MIDI file"]),
-        (["prompt=missing.mid"], ["missing.mid", "cannot be read"]),
-        (["bars=0"], ["bars=0"]),
         (["bars=2", "length_factor=2"], ["bars", "length_factor"]),
         (["sampling.temperature=hot"], ["sampling.temperature=hot: expected a number >= 0"]),
-        (["device=tpu"], ["device=tpu", "cpu"]),
-        (["num_prompts=0"], ["num_prompts=0"]),
-        (["keep_prompt=both"], ["keep_prompt=both: expected one of original, tokens"]),
-        (["ending=close", "length_factor=2"], ["ending=close: expected bars"]),
-        (["sampling.min_p=2"], ["sampling.min_p=2: expected a number >= 0 and <= 1"]),
-        (["out=bad.mid"], ["bad.mid", "cannot be created", "give another folder"]),
     ):
         assert_one_line(here(workplace, "generate.py", *arguments), *parts)
     assert not list(workplace.glob("generated/20*"))

@@ -10,7 +10,7 @@ import pytest
 
 from musicgen.composer import compose_pop
 from musicgen.midi import write
-from tests.end_to_end.command_line import assert_one_line, call_here, succeed
+from tests.end_to_end.command_line import call_here, succeed
 from tests.midi.test_audio import soundfont_bytes
 
 
@@ -37,11 +37,6 @@ def test_report_says_what_was_continued_and_links_audio(run, workplace):
     assert ">song 1, continuation 2</h2>" in page
     assert 'href="song%201_1.wav"' in page
     assert "rhythm like the original&#x27;s" in page
-
-
-def test_missing_soundfont_is_one_line(run):
-    done = run(*GENERATE, "soundfont=no.sf2", "out=silent")
-    assert_one_line(done, "no.sf2", "a .sf2 file")
 
 
 def test_copied_music_is_found_with_its_source(run, workplace):

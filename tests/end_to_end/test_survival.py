@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.end_to_end.command_line import TINY
-from tests.end_to_end.deaths import AtHook, FillDisk, InWrite, assert_same_run, train
+from tests.end_to_end.deaths import AtHook, InWrite, assert_same_run, train
 
 STEPS = 12
 SHORT = (
@@ -83,21 +83,3 @@ def test_a_stopped_run_saves_its_step(uninterrupted, tmp_path, kind, number):
     assert last["global_step"] == death.step + 1
     assert train(tmp_path, *shlex.split(command)) == 0
     assert_same_run(tmp_path / "outputs/run", uninterrupted[kind])
-
-
-@pytest.mark.slow
-def test_a_full_disk_is_one_line_and_loses_nothing(uninterrupted, tmp_path, small_disk):
-    data, full = data_of(uninterrupted["spe"]), FillDisk(6, small_disk)
-    output = f"paths.output_dir={small_disk}/run"
-    run = [*arguments("spe", data), output, f"hydra.run.dir={small_disk}/run"]
-    assert train(tmp_path, *run, death=full) == 2
-    stderr = (tmp_path / "stderr").read_text().splitlines()
-    (line,) = (line for line in stderr if line.startswith("error: "))
-    assert "No space left on device" in line
-    assert not any(line.startswith(("Traceback", "Exception")) for line in stderr)
-    last = small_disk / "run/checkpoints/last.ckpt"
-    assert torch.load(last, weights_only=True)["global_step"] == 4
-    (small_disk / "ballast").unlink()
-    rest = resume(data, f"{small_disk}/run")
-    assert train(tmp_path, *rest) == 0, (tmp_path / "stderr").read_text()
-    assert_same_run(small_disk / "run", uninterrupted["spe"])

@@ -18,13 +18,6 @@ from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, succeed
 from tests.end_to_end.deaths import AtHook, train
 
 
-def test_train_writes_a_run_folder(workplace):
-    (run,) = (workplace / "outputs/tiny").iterdir()
-    assert {path.name for path in run.iterdir()} >= {"checkpoints", "config.yaml", "metrics.csv"}
-    names = {path.name for path in (run / "checkpoints").iterdir()}
-    assert names == {"best.ckpt", "last.ckpt"}
-
-
 def test_resume_continues_in_the_same_folder(here, workplace):
     before = set((workplace / "outputs/tiny").iterdir())
     done = succeed(here(workplace, "train.py", "resume=auto", "trainer.max_steps=6"))
@@ -64,18 +57,6 @@ def test_a_refused_resume_changes_nothing(here, workplace):
         assert contents(run) == before
 
 
-def test_a_damaged_run_is_not_resumed(here, workplace, tmp_path):
-    (run,) = (workplace / "outputs/tiny").iterdir()
-    shutil.copytree(run, tmp_path / "run")
-    last = tmp_path / "run/checkpoints/last.ckpt"
-    last.write_bytes(last.read_bytes()[:20_000])
-    before = contents(tmp_path)
-    done = here(workplace, "train.py", f"resume={tmp_path}/run")
-    assert_one_line(done, "last.ckpt", "or a damaged one")
-    assert "to continue" not in done.stderr
-    assert contents(tmp_path) == before
-
-
 @pytest.mark.parametrize(
     "arguments", [["model.num_heads=3"], ["loader.limits.min_notes=1000000", *TINY]]
 )
@@ -113,19 +94,6 @@ def test_two_processes_do_not_resume_one_run(here, workplace):
     assert contents(run) == before
 
 
-def test_settings_of_the_optimizer_change_on_resume(here, workplace):
-    (run,) = (workplace / "outputs/tiny").iterdir()
-    shutil.copytree(run, workplace / "retuned")
-    step = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["global_step"]
-    arguments = ["resume=retuned", "optimizer.lr=1e-3", f"trainer.max_steps={step + 1}"]
-    done = succeed(here(workplace, "train.py", *arguments))
-    assert re.search(r"^continues retuned/checkpoints/last.ckpt: \d steps on ", done.stderr, re.M)
-    assert f"from step {step} on: optimizer.lr=0.001 (was 0.02), " in done.stderr
-    assert "lr: 0.001" in (workplace / "retuned/config.yaml").read_text()
-    refused = here(workplace, "train.py", "resume=retuned", "optimizer=adamw")
-    assert_one_line(refused, "the run has optimizer=MuonAdamW (not adamw)", "with init=")
-
-
 def test_init_begins_a_new_run_from_another_ones_weights(here, workplace):
     (first,) = (workplace / "outputs/tiny").iterdir()
     before = contents(first)
@@ -151,10 +119,6 @@ def test_init_begins_a_new_run_from_another_ones_weights(here, workplace):
     resumed = load(second / "checkpoints/last.ckpt").content
     assert resumed.model == new.model
     assert resumed.config["init"] == new.config["init"] == f"{first}/checkpoints/best.ckpt"
-    done = here(workplace, "train.py", f"init={first}", "model.dim=128")
-    assert_one_line(done, "its model has model.dim=16 (not 128)")
-    done = here(workplace, "train.py", "init=no/such")
-    assert_one_line(done, "init=no/such: no such file or folder")
     shutil.rmtree(second)
 
 
@@ -162,18 +126,11 @@ def test_a_copy_head_is_trained_beside_the_weights_of_a_run(here, workplace):
     (base,) = (workplace / "outputs/tiny").iterdir()
     data = [setting for setting in TINY if setting.startswith("data.")]
     begun = ["experiment=pretrained/copy_head", f"init={base}", *data, *SHORT, "run_name=head"]
-    done = here(workplace, "train.py", *begun, "optimizer.train=copy_haed")
-    assert_one_line(done, "optimizer.train=copy_haed: it matches no parameter's name; they begin")
     done = succeed(here(workplace, "train.py", *begun))
     assert done.stderr.count("a new copy head") == 1
     run = max((workplace / "outputs/head").iterdir())
     before, after = (load(x).model.state_dict() for x in (base, run))
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
     assert {name.split(".")[0] for name in after.keys() - before.keys()} == {"copy_head"}
-    content = load(run).content
-    assert {**content.model, "copy": None} == load(base).content.model
-    assert content.config["loader"]["length"] == 2048
-    # Another run goes on with this head.
-    done = succeed(here(workplace, "train.py", f"init={run}", *data, "train=false"))
-    assert "copy head" not in done.stderr
+    assert {**load(run).content.model, "copy": None} == load(base).content.model
     shutil.rmtree(workplace / "outputs/head")

@@ -11,12 +11,6 @@ NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
 MAX_BYTES = 200_000
 
 
-def read(path):
-    notebook = nbformat.read(path, as_version=4)
-    nbformat.validate(notebook)
-    return notebook, [cell for cell in notebook.cells if cell.cell_type == "code"]
-
-
 def check_outputs(cells):
     for number, cell in enumerate(cells, 1):
         assert cell.execution_count == number
@@ -31,21 +25,14 @@ def printed(cells):
     return ["".join(out.get("text", "") for out in cell.outputs) for cell in cells]
 
 
-def test_there_are_notebooks():
-    assert NOTEBOOKS
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_stored_outputs_are_complete_and_small(path):
-    _, cells = read(path)
+def test_notebooks_run_and_print_what_is_stored(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     check_outputs(cells)
     assert all(cell.metadata == {} for cell in cells)  # no times of execution
     assert path.stat().st_size < MAX_BYTES
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebooks_run_and_print_what_is_stored(path):
-    notebook, cells = read(path)
     stored = printed(cells)
     for cell in cells:
         cell.outputs = []

@@ -24,12 +24,6 @@ def experiments(*folders: str) -> list[str]:
 MUSIC = [name for name in experiments("spe2021") if "/lra_" not in name]
 
 
-@pytest.mark.parametrize("name", experiments("spe2021", "bench", "lrpe2023", "alfons2022"))
-def test_commands_name_the_experiment(name):
-    lines = (CONF / f"experiment/{name}.yaml").read_text().splitlines()
-    assert f"experiment={name}" in lines[1].removeprefix("# python train.py ").split()
-
-
 @pytest.mark.parametrize("name", MUSIC)
 def test_models_of_spe_have_the_published_parts(config, name):
     """Liutkus et al. 2021, §3 and supplement C; their code."""

@@ -109,15 +109,11 @@ def test_wandb_offline_keeps_its_run_on_resume(run, tmp_path, monkeypatch):
 
     for steps, resume in ((2, None), (4, tmp_path / "run/checkpoints/last.ckpt")):
         overrides = (*STEPS, f"trainer.max_steps={steps}", "logger=wandb", "logger.wandb.id=mine")
-        run("run", *overrides, *SPE, *SAMPLES, resume=resume)
+        run("run", *overrides, *SPE, resume=resume)
         wandb.finish()
     files = sorted((tmp_path / "run/wandb").glob("offline-run-*/run-*.wandb"))
     assert [path.name for path in files] == ["run-mine.wandb"] * 2
-    content = files[0].read_bytes()
-    for name in (b"train/loss", b"train/gradient_norm", b"gate/layer0", b"sample"):
-        assert name in content
-    images = list((tmp_path / "run/wandb").glob("offline-run-*/files/media/images/*.png"))
-    assert len(images) == 3  # the resumed run begins with the validation of step 2
+    assert b"gate/layer0" in files[0].read_bytes()
 
 
 def log(folder: Path, *rows: tuple[int, dict[str, float]]) -> list[tuple[int, str]]:

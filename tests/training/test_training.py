@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from musicgen import load
 from musicgen.attention import FAVOR
-from musicgen.training import tasks
 from musicgen.training.callbacks import RedrawFeatures
 from musicgen.training.checkpointing import SaveLast
 from tests.training.conftest import assert_equal, saved
@@ -43,23 +40,6 @@ def test_runs_shorter_than_the_validation_interval_are_validated_at_the_end(run,
     assert [saved(tmp_path / "run", name)["global_step"] for name in ("best", "last")] == [2, 2]
 
 
-def test_window_follows_the_learned_span(run, tmp_path):
-    rows = run(
-        "span",
-        *("position=siren", "attention=softmax", "span=gaussian", "model.span.sigma=0.1"),
-        *("optimizer.adamw_lr=0.05", "scheduler.warmup_steps=1", "trainer.max_steps=6"),
-    )
-    key = "span/layer0_dim0"
-    windows = [int(float(rows[step][key])) for step in range(6)]
-    sigma = saved(tmp_path / "span")["state_dict"]["model.layers.0.span.sigma"]
-    reach = abs(float(sigma)) * math.sqrt(-2 * math.log(0.1)) * 31
-    assert windows[-1] == math.ceil(reach)
-    assert windows[-1] != windows[0]
-    # Loading the checkpoint restores the window.
-    loaded = load(tmp_path / "span/checkpoints/last.ckpt").model
-    assert loaded.layers[0].span.window == (windows[-1],)
-
-
 def test_saves_are_between_steps_when_gradients_are_accumulated(tmp_path):
     saves = []
     save = SaveLast(str(tmp_path / "last.ckpt"), every=2)
@@ -72,24 +52,6 @@ def test_saves_are_between_steps_when_gradients_are_accumulated(tmp_path):
         save.on_train_batch_end(trainer, None, None, None, batch)
     save.teardown(trainer, None, "fit")
     assert saves == [1, 2, 4, 5]  # the first, as a validation within the second may save the best
-
-
-def test_overfit_trains_and_validates_on_one_batch(run, monkeypatch):
-    seen = []
-
-    compute = tasks._logits
-
-    def logits(model, batch, noise):
-        seen.append((model.training, batch.tokens.tolist()))
-        return compute(model, batch, noise)
-
-    monkeypatch.setattr(tasks, "_logits", logits)
-    short = ("trainer.max_steps=5", "trainer.val_check_interval=2")
-    rows = run("run", "debug=overfit", *short)
-    assert [training for training, _ in seen] == [True, True, False, True, True, False, True]
-    assert all(tokens == seen[0][1] for _, tokens in seen)
-    # Before the update of step 2, the loss in training differs by noise and dropout alone.
-    assert float(rows[1]["val/loss"]) == pytest.approx(float(rows[2]["train/loss"]), rel=0.05)
 
 
 def test_redraw_frequency():
@@ -119,22 +81,3 @@ def test_grooves_teach_how_many_notes_sound_at_once(run, tmp_path):
     assert len(sampling["max_notes"]) == 5
     assert all(1 <= number <= 12 for number in sampling["max_notes"])
     assert max(sampling["max_notes"]) > 2
-
-
-def test_runs_without_validation_pieces(run, tmp_path, capsys):
-    rows = run("run", "loader.val_fraction=0", "trainer.max_steps=3")
-    shown = capsys.readouterr().err
-    assert "(5 train, 0 val, 1 test)" in shown
-    assert "no val pieces among 6: all pieces are used" in shown
-    assert float(rows[2]["val/loss"]) > 0
-
-
-def test_bf16_accumulation_and_recomputation_go_together(run, tmp_path):
-    plain = run("plain", "trainer.max_steps=3", "trainer.accumulate_grad_batches=2")
-    options = ("trainer.precision=bf16-mixed", "recompute=true")
-    rows = run("bf16", "trainer.max_steps=3", "trainer.accumulate_grad_batches=2", *options)
-    for step in range(3):
-        loss = float(plain[step]["train/loss"])
-        assert float(rows[step]["train/loss"]) == pytest.approx(loss, rel=0.01)
-    weights = saved(tmp_path / "bf16")["state_dict"].values()
-    assert all(t.dtype == torch.float32 for t in weights if t.is_floating_point())

@@ -1,8 +1,5 @@
 import pickle
 
-import pytest
-
-from musicgen.errors import UserError
 from tests.data.builders import ComposedCorpus
 
 
@@ -16,13 +13,3 @@ def test_grooves_of_one_family_and_pop_pieces_are_groups(tmp_path):
     tracks = {track.name for piece in grooves for track in corpus.read(piece.path).tracks}
     assert tracks == {"Bass", "Drums", "Guitar", "Piano", "Strings"}
     assert ComposedCorpus(tmp_path, num_pieces=6).pieces() == songs, "both lie side by side"
-
-
-@pytest.mark.parametrize("name", ["my song.mid", "notes.txt"])
-def test_nothing_is_composed_among_other_files(tmp_path, name):
-    root = tmp_path / "my music"
-    root.mkdir()
-    (root / name).touch()
-    with pytest.raises(UserError, match="holds other files") as refusal:
-        ComposedCorpus(root, num_pieces=3).pieces()
-    assert f"data=midi_folder 'data.root={root}'" in str(refusal.value)

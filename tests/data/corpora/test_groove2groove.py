@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from musicgen.data.corpora import SPLITS, groove2groove
+from musicgen.data.corpora import SPLITS
 from musicgen.data.corpora.groove2groove import split_families
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from, write
@@ -115,18 +115,6 @@ def test_settings_and_names_of_files_that_are_refused(tmp_path):
     make_song(tmp_path / "midi/train/fixed/song.mid")
     with pytest.raises(UserError, match=r"song\.mid: expected a name such as"):
         corpus(tmp_path).pieces()
-
-
-def test_download_requests_the_published_archive(tmp_path, monkeypatch):
-    asked = []
-
-    def download_archive(archive, folder, *, only):
-        asked.append((archive.name, only))
-        make_corpus(folder, ["A", "B", "C", "D"])
-
-    monkeypatch.setattr(groove2groove, "download_archive", download_archive)
-    assert corpus(tmp_path, download=True).pieces()
-    assert asked == [("groove2groove-data-v1.0.0.tar.gz", "*/midi/*/fixed/*")]
 
 
 def test_trios_are_bass_drums_and_a_drawn_track(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from musicgen.data.corpora import JSBChorales
 from musicgen.errors import UserError
-from musicgen.tokenization import REMI, Chorale
+from musicgen.tokenization import Chorale
 from tests.data.builders import encoded_corpus
 
 FIRST = [[72, 67, 64, 48], [72, 67, 64, -1], [74, 67, 62, 50]]
@@ -57,22 +57,13 @@ def test_the_encoded_corpus_has_four_tokens_a_frame(tmp_path, content):
     path = write(tmp_path / "my.json", content)
     tokenizer = Chorale()
     data = encoded_corpus(JSBChorales(path), tokenizer, tmp_path / "cache", prepare_workers=1)
-    assert [data.split(name) for name in ("train", "val", "test")] == [
-        [0, 1, 2, 3, 4],
-        [5, 6],
-        [7],
-    ]
     for index, frames in enumerate([*content["train"], *content["valid"], *content["test"]]):
         names = [tokenizer.vocabulary.token(int(token)) for token in data.cache[index]]
         pitches = ["Silence" if p < 0 else f"Pitch_{p}" for frame in frames for p in frame]
         assert names == ["BOS", *pitches, "EOS"]
-    # Other tokenizers read the same notes.
-    remi = encoded_corpus(JSBChorales(path), REMI(), tmp_path / "cache", prepare_workers=1)
-    assert len(remi.cache) == 8
     del content["test"]
     write(path, content)
     data = encoded_corpus(JSBChorales(path), tokenizer, tmp_path / "cache", prepare_workers=1)
-    assert len(data.split("val")) == 2
     with pytest.raises(UserError, match=r"my\.json: has no test pieces.*Jsb16thSeparated\.json"):
         data.split("test")
 
@@ -108,11 +99,9 @@ def test_other_json_raises_one_clear_line(tmp_path, content):
         JSBChorales(path).pieces()
 
 
-@pytest.mark.parametrize(
-    ("name", "data"), [("a.json", b"[1"), ("a.json.xz", b"\xfd7zXZ\x00broken")]
-)
-def test_damaged_files_raise(tmp_path, data, name):
-    path = tmp_path / name
+@pytest.mark.parametrize("data", [b"[1", b"\xfd7zXZ\x00broken"])
+def test_damaged_files_raise(tmp_path, data):
+    path = tmp_path / ("a.json" if data[:1] == b"[" else "a.json.xz")
     path.write_bytes(data)
     with pytest.raises(UserError, match="not JSON, or not complete"):
         JSBChorales(path).pieces()

@@ -101,17 +101,21 @@ def test_tempi_of_the_file_only_convert_its_ticks(tmp_path, tempos, expected):
     assert played(read_song(folder)) == expected
 
 
-def test_short_bars_are_padded_and_long_ones_split(tmp_path):
-    # Bars of 2, 6 and 4 beats: the beats 0-1 | 2-5, 6-7 | 8-11.
-    notes = at(0, 1, 2, 5, 6, 7, 8)
-    score = read_song(make_song(tmp_path, notes, bars=(2, 6, 4, 4, 4)))
-    assert [onset for onset, *_ in played(score)] == [0, 1, 4, 7, 8, 9, 12]
-    assert {duration for _, duration, _ in played(score)} == {1}
-
-
-def test_a_note_just_before_a_short_bars_end_belongs_to_the_next(tmp_path):
-    score = read_song(make_song(tmp_path, at(0, 1.5, 1.95, 6), bars=(2, 4, 4, 4)))
-    assert [onset for onset, *_ in played(score)] == pytest.approx([0, 1.5, 3.95, 8], abs=0.01)
+@pytest.mark.parametrize(
+    ("onsets", "bars", "expected"),
+    [
+        # Bars of 2, 6 and 4 beats: the beats 0-1 | 2-5, 6-7 | 8-11.
+        ((0, 1, 2, 5, 6, 7, 8), (2, 6, 4, 4, 4), [0, 1, 4, 7, 8, 9, 12]),
+        # Just before a short bar's end, a note belongs to the next.
+        ((0, 1.5, 1.95, 6), (2, 4, 4, 4), [0, 1.5, 3.95, 8]),
+        # After the last beat.
+        ((0, 21.5), (4, 4), [0, 21.5]),
+    ],
+)
+def test_short_bars_are_padded_and_long_ones_split(tmp_path, onsets, bars, expected):
+    found = played(read_song(make_song(tmp_path, at(*onsets), bars=bars)))
+    assert [onset for onset, *_ in found] == pytest.approx(expected, abs=0.01)
+    assert [duration for _, duration, _ in found] == pytest.approx([1] * len(found), abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -133,11 +137,6 @@ def test_the_first_note_is_in_the_first_bar(tmp_path, pickup, first, expected):
     assert onsets[0] == expected
     # The last is on a downbeat.
     assert onsets[1] % 4 == 0
-
-
-def test_notes_after_the_last_beat(tmp_path):
-    score = read_song(make_song(tmp_path, at(0, 21.5), bars=(4, 4)))
-    assert played(score) == [(0, 1, 60), (21.5, 1, 61)]
 
 
 def test_chords_are_at_their_changes_with_the_names_of_remi(tmp_path):

@@ -106,23 +106,6 @@ def test_random_windows_are_full_and_uniform_over_their_bars():
     assert end == pytest.approx(4000 / 16 + expected, abs=100)
 
 
-@pytest.mark.parametrize("name", ["remi", "groove2groove"])
-def test_late_positions_are_trained_as_often_as_early_ones(name):
-    if name == "remi":
-        pieces = Pieces(REMI(), [compose_pop(1, i) for i in range(8)])
-    else:
-        grooves = [compose_groove(1, family, 0, 0) for family in list(FAMILIES)[:8]]
-        pieces = Pieces(Groove2Groove(), grooves)
-    length = min(map(len, pieces.tokens)) // 3
-    stream = TrainingWindows(pieces, list(range(8)), pieces.tokenizer, length, 0)
-    sizes = np.array([len(stream[item]) for item in range(800)])
-    assert (sizes <= length / 2).mean() < 0.005
-    trained = (sizes[:, None] > np.arange(1, length + 1)).mean(0)  # windows with each target
-    assert trained[0] == 1
-    assert trained[-1] > 0.84
-    assert np.array_split(trained, 8)[-1].mean() > 0.93
-
-
 def test_windows_from_the_beginning_may_skip_groups_of_four_bars():
     remi = REMI(max_transposition=0)
     pieces = Pieces(remi, [compose_pop(3, 0), compose_pop(3, 1).clip(0, 7 * 4 * 480)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from musicgen.batches import IGNORED
 from musicgen.data.non_music import AAN, Example, ExampleCorpus
@@ -43,15 +42,6 @@ def test_sequences_are_padded_and_masked():
     assert batch.targets.tolist() == [0, 1]
     items = [Example((sequence(1, 2),), sequence(2, 3)), Example((sequence(4),), sequence(5))]
     assert collate(items).targets.tolist() == [[2, 3], [5, IGNORED]]
-
-
-def test_vectors_and_grids():
-    batch = collate([Example((np.ones((6, 3), np.float32),), 0)], grid=(2, 3))
-    assert batch.tokens.shape == (1, 6, 3)
-    assert batch.tokens.dtype == torch.float32
-    rows, columns = batch.positions[0].T.tolist()
-    assert rows == [0, 0, 0, 1, 1, 1]
-    assert columns == [0, 1, 2, 0, 1, 2]
 
 
 def test_two_coordinates_are_those_of_an_image(tmp_path):

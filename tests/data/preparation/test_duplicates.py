@@ -107,9 +107,3 @@ def test_duplicates_share_the_split_of_the_first_by_name(tmp_path, capsys):
     assert "duplicates: 12, in the splits of their originals: b" in capsys.readouterr().err
     report = (cache.folder / "report.csv").read_text()
     assert all(f",a{i}.mid," in report for i in range(12))
-    # A corpus keeps its own splits, and the summary says so.
-    own = [Piece(p.name, p.path, p.name, "test" if p == pieces[1] else "train") for p in pieces[:3]]
-    assert prepare(own, read, REMI(), tmp_path / "own").splits == ["train", "test", "train"]
-    shown = " ".join(capsys.readouterr().err.split())
-    where = "1, 1 of them in another split than the original, as the corpus has it: b0.mid = a0.mid"
-    assert f"duplicates: {where}" in shown

@@ -23,18 +23,6 @@ def test_the_table_has_a_row_per_piece_and_the_lines_add_up(tmp_path):
     with (tmp_path / "report.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["piece"] for row in rows] == ["a.mid", "b.mid", "c.mid", "'=d.mid"]
-    assert rows[0] == {
-        "piece": "a.mid",
-        "kept": "True",
-        "split": "train",
-        "tokens": "100",
-        "bars": "4",
-        "notes_read": "30",
-        "notes_kept": "28",
-        "duplicate_of": "",
-        "notes": "2 notes doubling another dropped",
-    }
-    assert rows[1]["notes"] == RECORDS[1].skipped
     assert rows[3]["duplicate_of"] == "a.mid"
 
 
