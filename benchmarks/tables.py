@@ -170,15 +170,6 @@ def every_encoding(lines: Sequence[Sequence[str]]) -> list[Row]:
     ]
 
 
-def some_encodings(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """LABEL | ATTENTION | ENTRY: a few encodings on both corpora."""
-    losses = {name: encodings(corpus) for corpus, name in CORPORA.items()}
-    return [
-        {"": label} | {name: found[attention, entry] for name, found in losses.items()}
-        for label, attention, entry in lines
-    ]
-
-
 def yardstick(lines: Sequence[Sequence[str]]) -> list[Row]:
     """LABEL | ROW: nats a note on the chorales by one model, or a cited figure."""
     rows = result("jsb_best")["rows"]
@@ -210,8 +201,7 @@ def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
     return table
 
 
-KINDS = (compared, composing_pages, exact_spe, race, every_encoding, some_encodings)
-KINDS += (yardstick, in_key)
+KINDS = (compared, composing_pages, exact_spe, race, every_encoding, yardstick, in_key)
 TABLES = {kind.__name__: kind for kind in KINDS}
 
 
