@@ -24,7 +24,6 @@ MAY_IMPORT_MIDI_LIBRARIES = {
     "musicgen.midi.roles": {"pretty_midi"},
     "musicgen.midi.io": MIDI_LIBRARIES,
     "musicgen.midi.audio": {"symusic"},
-    "musicgen.data.corpora.muspy_dataset": {"muspy"},
     "musicgen.metrics.descriptors": {"muspy"},  # its metrics
 }
 

@@ -25,14 +25,13 @@ from musicgen.metrics.position_loss import (
     LossSummary,
     length_summaries,
     loss_curve,
-    mean_prediction_losses,
     unit_values,
 )
 from musicgen.models import Transformer
 from musicgen.position import SPE
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.figures import save_figure
-from musicgen.report.tables import TableRow, readable, write_json, write_latex
+from musicgen.report.tables import TableRow, write_json
 from musicgen.text import pluralize
 from musicgen.validation import check_float, check_int
 
@@ -46,7 +45,6 @@ def position_loss(
     out: Path,
     *,
     num_draws: int,
-    transpositions: int,
     num_realizations: Any,
     max_factor: float,
 ) -> list[TableRow]:
@@ -54,18 +52,15 @@ def position_loss(
 
     Each piece has noise of its own in each draw. Runs that differ in their seeds alone are one row:
     their mean, with the deviation over seeds. The trigram model is interpolated (Witten-Bell) and
-    fitted on the training pieces. The table is also written as LaTeX, and with the loss by
-    position, and that of each run, as JSON (Liutkus et al. 2021, figures 3 and 14, table 6).
+    fitted on the training pieces. The table is also written as JSON, with the loss by position and
+    that of each run (Liutkus et al. 2021, figures 3 and 14, table 6).
 
     Args:
         num_draws: of the noise of an encoding that has any.
-        transpositions: averages the predictions over each piece transposed by up to so many
-            semitones either way, at 2n + 1 times the cost.
         num_realizations: SPE's R: `trained`, a number, None (the exact limit), or a list of these.
         max_factor: the longest position, as a multiple of the training length.
     """
     check_int("num_draws", num_draws)
-    check_int("transpositions", transpositions, minimum=0)
     check_float("max_factor", max_factor, minimum=1)
     models, numbers = load_runs(inputs), num_realizations
     compared = [
@@ -76,9 +71,7 @@ def position_loss(
     data = open_training_data(models[0], inputs.root)
     indices = data.split(inputs.split)[: inputs.max_pieces]
     count = pluralize(len(indices), f"pieces of {inputs.split}")
-    averaged = f", each in {2 * transpositions + 1} keys" if transpositions else ""
-    log(f"{count}, up to {max_factor:g} times the training length{averaged}")
-    settings = {"num_draws": num_draws, "transpositions": transpositions}
+    log(f"{count}, up to {max_factor:g} times the training length")
     rows, curves, each_run = [], [], []
     groups: dict[tuple[str, Any], tuple[MusicModel, list[Losses]]] = {}
 
@@ -95,14 +88,14 @@ def position_loss(
 
     for path, group, name, model in compared:
         length = furthest(model, max_factor)
-        losses = piece_losses(model, data, indices, length, inputs.seed, name, **settings)
+        losses = piece_losses(model, data, indices, length, inputs.seed, name, num_draws)
         position = model.model.position
         number = (position.num_realizations or "exact") if isinstance(position, SPE) else None
         groups.setdefault((group, number), (model, []))[1].append(losses)
         curve, *parts = summary(group, number, losses, model)
         names = {"checkpoint": path, "name": name, "seed": model.content.config.get("seed")}
         each_run.append({**names, **curve, "rows": parts})
-    losses = trigram_losses(data, indices, furthest(models[0], max_factor), transpositions)
+    losses = trigram_losses(data, indices, furthest(models[0], max_factor))
     groups[TRIGRAM, None] = models[0], [losses]
     for (group, number), (model, members) in groups.items():
         losses = [np.stack(seeds) for seeds in zip(*members, strict=True)]
@@ -111,7 +104,6 @@ def position_loss(
         rows += parts
     plot = out / "position_loss.png"
     plot_loss_curves(curves, plot, training_length=models[0].training_length)
-    write_latex(readable(rows), out / "position_loss.tex")
     write_json({"rows": rows, "curves": curves, "runs": each_run}, out / "position_loss.json")
     return rows
 
@@ -129,51 +121,29 @@ def piece_losses(
     length: int,
     seed: int,
     name: str,
-    *,
     num_draws: int = 1,
-    transpositions: int = 0,
 ) -> Losses:
     """Return a model's losses on pieces of a cache up to a position.
 
     Args:
         name: of the progress bar.
-        num_draws, transpositions: see `position_loss`.
+        num_draws: see `position_loss`.
     """
     losses: Losses = []
     for i in track(indices, name):
-        noise, predictions = NoiseKey((seed, RandomStream.EVALUATION, i)), []
-        for piece in _in_keys(data, i, length, transpositions):
-            if len(piece) < 2:  # its first pitch is out of range: nothing is predicted
-                predictions.append(np.zeros((1, 0)))
-                continue
-            where = model.positions(piece, data.cache.bar_lengths[i])
-            predictions.append(
-                position_losses(model.model, piece, noise, positions=where, num_draws=num_draws)
-            )
-        losses.append(mean_prediction_losses(predictions))
+        noise, piece = NoiseKey((seed, RandomStream.EVALUATION, i)), data.cache[i][: length + 1]
+        where = model.positions(piece, data.cache.bar_lengths[i])
+        losses.append(
+            position_losses(model.model, piece, noise, positions=where, num_draws=num_draws)
+        )
     return losses
 
 
-def trigram_losses(
-    data: EncodedCorpus, indices: Sequence[int], length: int, transpositions: int = 0
-) -> Losses:
+def trigram_losses(data: EncodedCorpus, indices: Sequence[int], length: int) -> Losses:
     """Return the losses of a trigram model of the training pieces, up to a position."""
     training = [data.cache[i] for i in data.split("train")]
     trigram = InterpolatedTrigram(len(data.tokenizer.vocabulary), training)
-    return [
-        mean_prediction_losses(
-            [trigram.losses(piece)[None, 1:] for piece in _in_keys(data, i, length, transpositions)]
-        )
-        for i in indices
-    ]
-
-
-def _in_keys(
-    data: EncodedCorpus, index: int, length: int, transpositions: int
-) -> list[NDArray[np.int64]]:
-    """Return the beginning of a piece, and its transpositions."""
-    piece, shifts = data.cache[index][: length + 1], range(-transpositions, transpositions + 1)
-    return [data.tokenizer.transpose(piece, semitones) for semitones in sorted(shifts, key=abs)]
+    return [trigram.losses(data.cache[i][: length + 1])[None, 1:] for i in indices]
 
 
 def in_units(

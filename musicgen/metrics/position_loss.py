@@ -53,25 +53,6 @@ class LossSummary(Summary):
         )
 
 
-def mean_prediction_losses(losses: Sequence[FloatArray]) -> NDArray[np.float64]:
-    """Compute the losses of the mean of several predictive distributions of the same targets.
-
-    Args:
-        losses: those of each distribution in nats, [draws, length]. A shorter one gives the first
-            target that it lacks no probability, and counts no longer after it.
-
-    Returns:
-        [draws, the greatest length]
-    """
-    length = max(each.shape[-1] for each in losses)
-    log_p = np.full((len(losses), len(losses[0]), length), -np.inf)
-    count = np.zeros(length, np.int64)
-    for row, each in zip(log_p, losses, strict=True):
-        row[:, : each.shape[-1]] = -each
-        count[: each.shape[-1] + 1] += 1
-    return np.log(count) - np.logaddexp.reduce(log_p, axis=0)
-
-
 def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, NDArray[Any]]:
     """Compute the mean loss over all pieces in each bucket of `bucket` positions.
 

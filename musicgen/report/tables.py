@@ -23,9 +23,6 @@ TableRow = dict[str, Any]
 IN_FILES = ("skipped", "std", "draws", "seeds", "beside_n")
 """Columns of CSV files that a terminal does not show."""
 
-_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-_LATEX |= {character: "\\" + character for character in "&%$#_{}"}
-
 
 def write_csv(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
     """Write rows as CSV, atomically. Columns are the rows' keys in order of appearance.
@@ -52,23 +49,6 @@ def write_json(content: Any, path: str | Path) -> None:
         return None if _missing(value) else value
 
     write_text(path, json.dumps(plain(content), indent=1, ensure_ascii=False) + "\n")
-
-
-def write_latex(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
-    """Write rows as a LaTeX tabular with booktabs' rules, atomically: floats with 3 decimals."""
-
-    def cell(value: object) -> str:
-        if _missing(value):
-            return "n/a"
-        text = f"{value:z.3f}" if isinstance(value, float) else str(value)
-        return "".join(_LATEX.get(character, character) for character in text)
-
-    columns = _columns(rows)
-    lines = [dict(zip(columns, columns, strict=True)), *rows]
-    head, *body = (" & ".join(cell(x.get(name)) for name in columns) + r" \\" for x in lines)
-    rules = [rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}", r"\toprule", head, r"\midrule"]
-    ends = [r"\bottomrule", r"\end{tabular}", ""]
-    write_text(path, "\n".join([*rules, *body, *ends]))
 
 
 def as_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> Table:

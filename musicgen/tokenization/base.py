@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from inspect import signature
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -136,20 +133,6 @@ class Tokenizer(TokenCoordinates):
         _, numerator, denominator = score.metre_at(score.start)
         return max(1, 4 * self.steps_per_beat * numerator // denominator)
 
-    def describe(self, tokens: IntArray, bar_length: int) -> Iterator[str]:
-        """Yield a line for each moment: bar and beat, which count from 1, and the tokens' names.
-
-        A beat is a quarter. Without bars among the ids [L], each has `bar_length` grid steps.
-        """
-        bars = self.bar_starts(tokens, bar_length)
-        names = map(self.vocabulary.token, np.asarray(tokens).tolist())
-        pairs = zip(self.times(tokens).tolist(), names, strict=True)
-        for time, moment in groupby(pairs, key=itemgetter(0)):
-            bar = int(np.searchsorted(bars, time, side="right"))
-            beat, part = divmod(Fraction(time - int(bars[bar - 1]), self.steps_per_beat), 1)
-            mixed = f"{beat + 1}+{part}" if part else f"{beat + 1}"
-            yield f"{bar:4} {mixed:8} {' '.join(name for _, name in moment)}"
-
     @abstractmethod
     def find_track(self, track: Track) -> int | None:
         """Return the index of the decoded track that a Score's track becomes, if any.
@@ -265,21 +248,10 @@ class Tokenizer(TokenCoordinates):
         if len(present):
             down = min(down, int(present.min()))
             up = min(up, int(self._pitch_ranks.max() - present.max()))
-        return self._move(window, int(rng.integers(-down, up + 1)))
+        return self.transpose(window, int(rng.integers(-down, up + 1)))
 
     def transpose(self, tokens: IntArray, semitones: int) -> IntArray:
-        """Return ids with their pitches and chords moved, up to the first pitch out of range.
-
-        [L] -> [<= L]
-        """
-        ranks = self._pitch_ranks[tokens]
-        moved = ranks + semitones
-        outside = (ranks >= 0) & ((moved < 0) | (moved > self._pitch_ranks.max()))
-        end = outside.argmax() if outside.any() else len(tokens)
-        return self._move(tokens[:end], semitones)
-
-    def _move(self, tokens: IntArray, semitones: int) -> IntArray:
-        """Return ids with their pitches, which stay in range, and chords moved by semitones."""
+        """Return ids with pitches, which must stay in range, and chords moved by semitones."""
         table = np.arange(len(self.vocabulary)) + semitones * (self._pitch_ranks >= 0)
         if chords := self.families.get("Chord"):
             moved = (np.arange(NO_CHORD) + semitones * len(QUALITIES)) % NO_CHORD

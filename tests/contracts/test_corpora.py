@@ -18,7 +18,7 @@ SPECIAL = {"composer", "listops"}  # made on first use
 IN_PACKAGE = {"bach_chorales", "music21_corpus"}
 OWN = {"seed": 0, "loader": {"length": 1024}}
 NAMES = sorted(path.stem for path in (CONF / "data").glob("*.yaml"))
-FETCHED = sorted({*NAMES} - SPECIAL - IN_PACKAGE - {"muspy_dataset"})
+FETCHED = sorted({*NAMES} - SPECIAL - IN_PACKAGE)
 
 
 def settings(file, **changed):
@@ -30,9 +30,6 @@ def settings(file, **changed):
 
 
 def make(name, root, **changed):
-    name, _, dataset = name.partition(" ")
-    if name == "muspy_dataset":
-        changed["name"] = dataset
     if name == "composer":
         changed["kind"] = "pop"
     cfg = settings(name, root=str(root), **changed)
@@ -46,8 +43,7 @@ def listed(corpus):
     return corpus.pieces() if isinstance(corpus, Corpus) else corpus.split("train", 1024)
 
 
-# Of muspy's, one without and one with a licence; then one of MusicXML files.
-@pytest.mark.parametrize("name", [*FETCHED, "muspy_dataset jsb", "muspy_dataset maestro"])
+@pytest.mark.parametrize("name", FETCHED)
 @pytest.mark.parametrize("there", ["nothing", "empty folder", "other files"])
 def test_a_missing_corpus_is_one_line_with_its_folder_and_the_cure(tmp_path, name, there):
     root = tmp_path / "my corpus"
@@ -62,11 +58,11 @@ def test_a_missing_corpus_is_one_line_with_its_folder_and_the_cure(tmp_path, nam
     assert "\n" not in message
     if name != "midi_folder":
         assert "data.root=" in message
-        cures = ("download", "unpack", "get them from", "put ")
+        cures = ("download", "unpack", "put ")
         assert any(cure in message for cure in cures)
 
 
-@pytest.mark.parametrize("name", [*FETCHED, "composer", "muspy_dataset wikifonia"])
+@pytest.mark.parametrize("name", [*FETCHED, "composer"])
 @pytest.mark.parametrize("download", [False, True])
 def test_other_midi_files_are_refused_and_left_alone(tmp_path, name, download):
     if download and name not in ("pop909", "groove2groove"):

@@ -39,7 +39,6 @@ Pop1K7 = maker("data/pop1k7.yaml")
 ComposedCorpus = maker("data/composer.yaml", kind="pop")
 Groove2GrooveMIDI = maker("data/groove2groove.yaml")
 MidiFolder = maker("data/midi_folder.yaml")
-MuspyDataset = maker("data/muspy_dataset.yaml")
 MusicDataModule = maker("loader/music.yaml", seed=0)
 ExampleDataModule = maker("loader/examples.yaml", seed=0)
 

@@ -7,7 +7,6 @@ from musicgen.metrics.position_loss import (
     LossSummary,
     length_summaries,
     loss_curve,
-    mean_prediction_losses,
     unit_values,
 )
 
@@ -53,16 +52,6 @@ def test_seeds_by_hand():
     np.testing.assert_allclose(
         loss_curve([first, second], bucket=2)["loss"], [(4.5 + 6.5 + 4.75) / 3]
     )
-
-
-def test_mean_predictions_by_hand():
-    whole = -np.log([[0.5, 0.25, 0.5, 0.5], [0.5, 0.5, 0.5, 0.5]])
-    second = -np.log([[0.25, 0.75], [1.0, 1.0]])  # the third target is impossible
-    never = np.zeros((2, 0))
-    losses = mean_prediction_losses([whole, second, never])
-    expected = [[0.75 / 3, 1.0 / 2, 0.5 / 2, 0.5], [1.5 / 3, 1.5 / 2, 0.5 / 2, 0.5]]
-    np.testing.assert_allclose(np.exp(-losses), expected)
-    np.testing.assert_array_equal(mean_prediction_losses([whole]), whole)
 
 
 def test_nats_per_unit_by_hand():

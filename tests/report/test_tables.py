@@ -6,7 +6,7 @@ import math
 import pytest
 from rich.console import Console
 
-from musicgen.report.tables import as_table, readable, summarise, write_csv, write_json, write_latex
+from musicgen.report.tables import as_table, readable, summarise, write_csv, write_json
 
 ROWS = [
     {"piece": "a,b [x].mid", "loss": 1.25},
@@ -23,22 +23,6 @@ def test_csv_round_trip(tmp_path):
             {"piece": 'Señor "é".mid', "loss": "", "n": "3"},
         ]
     assert [p.name for p in path.parent.iterdir()] == ["table.csv"]
-
-
-def test_latex_by_hand(tmp_path):
-    rows = [{"run": "a_b, 95%", "loss": 1.23456}, {"run": "c", "n": 3}, {"run": "d", "loss": -1e-9}]
-    write_latex(rows, tmp_path / "t.tex")
-    assert (tmp_path / "t.tex").read_text().splitlines() == [
-        r"\begin{tabular}{lrr}",
-        r"\toprule",
-        r"run & loss & n \\",
-        r"\midrule",
-        r"a\_b, 95\% & 1.235 & n/a \\",
-        r"c & n/a & 3 \\",
-        r"d & 0.000 & n/a \\",  # without a sign
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
 
 
 def test_json_has_null_for_missing_values(tmp_path):

@@ -136,11 +136,3 @@ def test_transposed_tokens_are_those_of_transposed_music(tokenizer, semitones):
         for track, onset, pitch in rows_of(tokenizer, tokens)
     ]
     assert np.array_equal(tokenizer.transpose(moved, -semitones), tokens)
-
-
-@each_tokenizer
-def test_transposition_ends_before_the_first_pitch_out_of_range(tokenizer):
-    tokens = tokenizer.encode(random_score(3))
-    moved = tokenizer.transpose(tokens, 60)
-    assert 0 < len(moved) < len(tokens)
-    assert np.array_equal(tokenizer.transpose(moved, -60), tokens[: len(moved)])
