@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from musicgen.position import ConvSPE, LayerCode, PositionalEncoding, SineSPE
 from musicgen.position.angles import to_fp64
-from musicgen.position.spe.conv_noise import BLOCK_SIDES
+from musicgen.position.spe.conv_noise import BLOCK_SIDE
 from musicgen.random import NoiseKey, RandomStream
 
 
@@ -80,21 +80,19 @@ def sine(spe: SineSPE, x: Tensor, noise: NoiseKey, code: int) -> list[Tensor]:
 
 def conv(spe: ConvSPE, x: Tensor, noise: NoiseKey, code: int) -> list[Tensor]:
     """q̄ = Φ_q * z and k̄ = Φ_k * z, one filter per head and dimension (eq. 22)."""
-    dims, taps, side = x.shape[-1], spe.filter_length, BLOCK_SIDES[x.shape[-1] - 1]
-    grid = [-(-(int(n) + taps) // side) for n in x.amax((0, 1))]
-    z = x.new_empty(spe.num_heads, spe.width, *(side * n for n in grid), spe.encoded_dim).float()
-    for head, block in product(range(spe.num_heads), product(*map(range, grid))):
-        key = noise.fold(RandomStream.SPE_CODE, code, head, *block)
-        part: list[Any] = [slice(side * b, side * (b + 1)) for b in block]
-        shape = spe.width, *(side,) * dims, spe.encoded_dim
-        z[head, :, *part] = key.normal(*shape, device=x.device) * spe.code_scale
-    correlate = (F.conv1d, F.conv2d, F.conv3d)[dims - 1]
+    num_blocks = -(-(int(x.max()) + spe.filter_length) // BLOCK_SIDE)
+    shape = spe.width, BLOCK_SIDE, spe.encoded_dim
+    z = x.new_empty(spe.num_heads, spe.width, num_blocks * BLOCK_SIDE, spe.encoded_dim).float()
+    for head, block in product(range(spe.num_heads), range(num_blocks)):
+        key = noise.fold(RandomStream.SPE_CODE, code, head, block)
+        part = slice(BLOCK_SIDE * block, BLOCK_SIDE * (block + 1))
+        z[head, :, part] = key.normal(*shape, device=x.device) * spe.code_scale
 
     def filtered(filters: Tensor, x: Tensor) -> Tensor:
-        """Return the code at x: filters [H, K, *F], x [1|B, L, P] -> [1|B, L, H, K, R]."""
+        """Return the code at x: filters [H, K, F], x [1|B, L, 1] -> [1|B, L, H, K, R]."""
         weight = filters.flatten(0, 1)[:, None]
-        everywhere: Any = correlate(z.flatten(0, 1).movedim(-1, 0), weight, groups=len(weight))
-        at_x: Tensor = everywhere[:, :, *x.unbind(-1)]  # [R, H·K, 1|B, L]
+        everywhere = F.conv1d(z.flatten(0, 1).movedim(-1, 0), weight, groups=len(weight))
+        at_x: Tensor = everywhere[:, :, x[..., 0]]  # [R, H·K, 1|B, L]
         return at_x.permute(2, 3, 1, 0).unflatten(2, filters.shape[:2])
 
     bars = [filtered(phi[code], x.clamp(min=0)) for phi in (spe.filter_q, spe.filter_k)]

@@ -26,7 +26,7 @@ def sine(**settings) -> SineSPE:
 
 def conv(**settings) -> ConvSPE:
     torch.manual_seed(1)
-    return ConvSPE(**SIZES, **{"filter_length": 4, "coordinates": 2} | settings)
+    return ConvSPE(**SIZES, **{"filter_length": 4} | settings)
 
 
 def products(spe, q, k, layer: int, draws: int = 1) -> torch.Tensor:
@@ -41,7 +41,8 @@ def products(spe, q, k, layer: int, draws: int = 1) -> torch.Tensor:
 
 def expected(spe, q, k, layer: int, own: torch.Tensor | None) -> torch.Tensor:
     """Return Σ_d q_d k_d P_d(x − y), [H, L, L], with the class token's row and column `own`."""
-    kernel = spe.kernel(LAGS.flatten(0, 1), layer=layer).unflatten(-1, LAGS.shape[:2])
+    lags = LAGS[..., : spe.num_dims].flatten(0, 1)
+    kernel = spe.kernel(lags, layer=layer).unflatten(-1, LAGS.shape[:2])
     if own is not None:
         kernel = torch.cat((own[1][..., 1:, None], kernel), dim=-1)
         kernel = torch.cat((own[0][..., None, :], kernel), dim=-2)  # [H, K, L, L]
@@ -109,17 +110,15 @@ def test_sine_kernel_equals_the_papers_formula(dims, lags):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("dims", [1, 2, 3])
-def test_conv_kernel_equals_the_sum_over_pairs_of_taps(dims):
-    spe = conv(gated=False, coordinates=dims if dims > 1 else "index")
-    by_hand = torch.zeros(2, 3, *[11] * dims)
-    for p, shifted in product(product(range(4), repeat=dims), repeat=2):
-        lag = tuple(b - a + 5 for a, b in zip(p, shifted, strict=True))
-        by_hand[:, :, *lag] += spe.filter_q[(0, ..., *p)] * spe.filter_k[(0, ..., *shifted)]
-    lags = torch.cartesian_prod(*[torch.arange(-5, 6)] * dims).view(-1, dims)
-    kernel = spe.kernel(lags[:, 0] if dims == 1 else lags)
-    torch.testing.assert_close(kernel, by_hand.flatten(2), atol=1e-6, rtol=1e-5)
-    assert kernel[..., (lags.abs() > 3).any(-1)].abs().max() == 0
+def test_conv_kernel_equals_the_sum_over_pairs_of_taps():
+    spe = conv(gated=False)
+    by_hand = torch.zeros(2, 3, 11)
+    for p, shifted in product(range(4), repeat=2):
+        by_hand[..., shifted - p + 5] += spe.filter_q[0, ..., p] * spe.filter_k[0, ..., shifted]
+    lags = torch.arange(-5, 6)
+    kernel = spe.kernel(lags)
+    torch.testing.assert_close(kernel, by_hand, atol=1e-6, rtol=1e-5)
+    assert kernel[..., lags.abs() > 3].abs().max() == 0
 
 
 def test_frequencies_are_initialised_as_in_one_dimension_with_random_signs():
@@ -140,18 +139,13 @@ def test_frequencies_are_initialised_as_in_one_dimension_with_random_signs():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    ("length", "lags"),
-    [(32, [-40, -32, -16, 0, 8, 16, 31, 32]), (8, [[0, 0], [4, 0], [-4, 2], [8, 0], [0, -8]])],
-)
-def test_conv_kernel_is_initialised_as_a_triangle_or_pyramid(length, lags):
+def test_conv_kernel_is_initialised_as_a_triangle():
     # E[Φ_q] E[Φ_k] = (½)² / (P/2), and P − |τ| taps overlap: ½ at lag 0, 0 from lag P on.
     torch.manual_seed(4)
-    lags = torch.tensor(lags)
+    lags = torch.tensor([-40, -32, -16, 0, 8, 16, 31, 32])
     sizes = {"num_layers": 1, "num_heads": 8, "width": 64, "model_dim": 512}
-    spe = ConvSPE(**sizes, filter_length=length, coordinates=lags.dim())
-    mean = spe.kernel(lags).mean((0, 1))
-    expected = 0.5 * (1 - lags.view(len(mean), -1).abs() / length).clamp(min=0).prod(-1)
+    mean = ConvSPE(**sizes, filter_length=32).kernel(lags).mean((0, 1))
+    expected = 0.5 * (1 - lags.abs() / 32).clamp(min=0)
     torch.testing.assert_close(mean, expected, atol=0.01, rtol=0)
     assert (mean[expected == 0] == 0).all()
 
