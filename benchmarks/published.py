@@ -218,12 +218,6 @@ def figure(metric: str, groups: Sequence[Sequence[Run]], evaluated: Path) -> Fig
     if metric == "mean test accuracy, %":  # of several tasks
         found = [figure("test accuracy, %", [group], evaluated) for group in groups]
         return Figure(statistics.mean(x.value for x in found)) if all(found) else None
-    if metric == "relative speed":
-        speeds = [
-            statistics.median(x for run in group for x in run.values("train/tokens_per_second"))
-            for group in groups
-        ]
-        return Figure(speeds[-1] / speeds[0])
     if metric.startswith("cross-entropy, "):
         return _position_loss(groups[0][0], metric.removeprefix("cross-entropy, "), evaluated)
     raise ValueError(f"unknown metric: {metric}")
@@ -285,7 +279,7 @@ _OF_GROUPS: dict[str, Callable[..., float]] = {
     "p-value": _p_value,
 }
 # Of several groups; others are of the first alone.
-OF_ALL = frozenset({"effect", "p-value", "relative speed", "mean test accuracy, %"})
+OF_ALL = frozenset({"effect", "p-value", "mean test accuracy, %"})
 
 
 def _over_seeds(values: Sequence[float]) -> Figure | None:

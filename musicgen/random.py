@@ -13,7 +13,6 @@ from torch import Tensor
 class RandomStream(IntEnum):
     """Ids of independent random streams under one seed."""
 
-    MASKED_TOKENS = -6
     EVALUATION = -4
     DROPOUT = -3
     SAMPLING = -2

@@ -12,7 +12,6 @@ import torch
 
 from musicgen.checkpoints import (
     CheckpointContent,
-    find_checkpoint,
     rebuild,
     with_realizations,
     write_folder,
@@ -66,11 +65,6 @@ class MusicModel:
         """
         changed = with_realizations(self.model, self.content, num_realizations, seed=seed)
         return MusicModel(changed[0], self.tokenizer, changed[1], self.path)
-
-    @classmethod
-    def from_pretrained(cls, name: str | Path) -> MusicModel:
-        """Load a folder that `save_pretrained` wrote, or whatever `musicgen.load` accepts."""
-        return load(find_checkpoint(str(name), setting="name"))
 
     def save_pretrained(self, folder: str | Path, *, dtype: str = "float32") -> None:
         """Write config.json, tokenizer.json, model.safetensors and a README.md to a folder.

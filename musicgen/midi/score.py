@@ -146,11 +146,6 @@ class Score:
         ends = (track.notes["onset"] + track.notes["duration"] for track in self.tracks)
         return int(max((end.max(initial=0) for end in ends), default=0))
 
-    @property
-    def seconds(self) -> float:
-        """When the last note ends."""
-        return float(self.seconds_at(self.end))
-
     def seconds_at(self, ticks: int | NDArray[np.int64]) -> NDArray[np.float64]:
         """Convert ticks to seconds, at the tempi; at 120 bpm before the first."""
         change = np.append(0, self.tempos["tick"])

@@ -63,7 +63,6 @@ class TrainingModule(pl.LightningModule):
         noise = NoiseKey((self.seed, self.trainer.global_step, micro_batch, self.global_rank))
         # Dropout draws from torch's global generator, which checkpoints do not store.
         torch.manual_seed(noise.fold(RandomStream.DROPOUT).seed)
-        batch = self.task.prepare(self.model, batch, noise)
         loss = self.task.loss(self.model, batch, noise)
         count = batch.num_targets.to(loss.dtype)
         if self._totals is None:  # the first micro-batch of a step
@@ -112,7 +111,6 @@ class TrainingModule(pl.LightningModule):
         if batch.num_targets:  # none on a process without a piece
             # Each batch has noise of its own, the same in every validation.
             noise = NoiseKey((self.seed, RandomStream.EVALUATION, self.global_rank, batch_idx))
-            batch = self.task.prepare(self.model, batch, noise)
             losses, sums = self.task.evaluate(self.model, batch, noise)
             totals = {"nats": losses.sum(), "tokens": batch.num_targets, **sums}
             self._sums.update({name: float(total) for name, total in totals.items()})

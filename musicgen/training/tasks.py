@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from musicgen.batches import IGNORED, Batch
 from musicgen.models import Transformer
-from musicgen.random import NoiseKey, RandomStream
+from musicgen.random import NoiseKey
 
 
 class Task:
@@ -25,10 +23,6 @@ class Task:
 
     causal: ClassVar[bool | None] = None
     means: ClassVar[tuple[str, ...]] = ()
-
-    def prepare(self, model: Transformer, batch: Batch, noise: NoiseKey) -> Batch:
-        """Return the batch to compute the loss of; random choices depend on the key alone."""
-        return batch
 
     def loss(self, model: Transformer, batch: Batch, noise: NoiseKey | None) -> Tensor:
         """Compute the mean cross-entropy in nats per target. []"""
@@ -60,41 +54,6 @@ class LanguageModeling(Task):
     def measures(self, loss: float) -> dict[str, float]:
         # Beyond e^700, which fp64 does not hold, the loss says as much.
         return {"perplexity": math.exp(min(loss, 700))} if self.perplexity else {}
-
-
-class MaskedLanguageModeling(LanguageModeling):
-    """Predict masked tokens from those on both sides (Devlin et al. 2019, §3.1).
-
-    Of the chosen tokens, four fifths are replaced by the mask token, a tenth by a random token, and
-    a tenth stays.
-
-    Args:
-        mask_id: of the mask token; tokens below it, such as padding, are not chosen.
-        probability: that a token is chosen.
-    """
-
-    causal = False
-
-    def __init__(
-        self, perplexity: bool = True, *, mask_id: int = 1, probability: float = 0.15
-    ) -> None:
-        super().__init__(perplexity)
-        self.mask_id, self.probability = mask_id, probability
-
-    def prepare(self, model: Transformer, batch: Batch, noise: NoiseKey) -> Batch:
-        """Mask tokens; a batch in which chance chooses none has its first token as target."""
-        tokens = batch.tokens
-        generator = noise.fold(RandomStream.MASKED_TOKENS).generator()
-        chosen, kind = (torch.rand(tokens.shape, generator=generator) for _ in range(2))
-        vocabulary = range(self.mask_id + 1, model.embedding.num_embeddings)
-        others = torch.randint(vocabulary.start, vocabulary.stop, tokens.shape, generator=generator)
-        chosen, kind, others = (x.to(tokens.device) for x in (chosen, kind, others))
-        masked = (chosen < self.probability) & (tokens > self.mask_id)
-        if not masked.any():
-            masked.view(-1)[0] = True
-        inputs = torch.where(masked & (kind < 0.8), self.mask_id, tokens)
-        inputs = torch.where(masked & (kind >= 0.9), others, inputs)
-        return replace(batch, tokens=inputs, targets=tokens.masked_fill(~masked, IGNORED))
 
 
 class Classification(Task):

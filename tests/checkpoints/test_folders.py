@@ -18,7 +18,6 @@ from musicgen.checkpoints import find_checkpoint
 from musicgen.checkpoints.folders import _LICENCES, checksum
 from musicgen.data import corpora
 from musicgen.errors import UserError
-from musicgen.generation.model import MusicModel
 from musicgen.run_folders import record_start
 from tests.checkpoints.small_model import SPE, flip_a_bit, small_model
 
@@ -39,7 +38,7 @@ def test_a_folder_gives_the_same_model(tmp_path, dtype, tolerance):
     assert (loaded.training_length, loaded.content.steps) == (16, 300)
     assert loaded.sampling().temperature == 0.9
     assert loaded.content.describe("mine") == "mine: 300 steps on MidiFolder, tokenizer REMI"
-    again = MusicModel.from_pretrained(tmp_path / "mine")
+    again = musicgen.load(tmp_path / "mine")
     again.save_pretrained(tmp_path / "again", dtype=dtype)
     for name in ("config.json", "tokenizer.json", "model.safetensors", "README.md"):
         assert (tmp_path / "mine" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()

@@ -42,7 +42,6 @@ def test_models_of_spe_have_the_published_parts(config, name):
 # Of experiments that are not music: the made sample, and methods of the paper, some on each task.
 NOT_MUSIC = {
     "lrpe2023/wikitext103": ("language_modeling", "sinusoidal"),
-    "lrpe2023/bidirectional": ("masked_language_modeling", "sine_spe"),
     "lrpe2023/lra_text": ("text", "lrpe_permutation"),
     "lrpe2023/lra_listops": ("listops", "lrpe_orthogonal model.position.mixed=true"),
     "lrpe2023/lra_retrieval": ("retrieval", "lrpe_unitary model.position.angles=linear"),

@@ -1,12 +1,15 @@
-"""The causal product on any device: quadratic within chunks of T tokens, recurrent between them."""
+"""The causal product on any device: quadratic within chunks of T tokens, recurrent between them.
 
-from typing import Any
+A log decay is [H], the same at all tokens, or [B, L, H]: that of each token on all earlier ones.
+The pair (n, m) is weighted by the exponential of the sum over the tokens after m up to n.
+"""
+
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from musicgen.attention.linear.decay import DecayFactors, chunk_decay, precise
 from musicgen.attention.linear.state import (
     LinearState,
     ProductInputs,
@@ -17,6 +20,18 @@ from musicgen.attention.linear.state import (
 
 # Numbers in a chunk that fit a CPU's cache.
 _CACHE_SIZE = 2**17
+
+
+class DecayFactors(NamedTuple):
+    """Decay between a chunk of T tokens and the tokens around it, at most 1.
+
+    At a rescale point, whose factor contains the first token's decay, those from before have none
+    of it.
+    """
+
+    from_start: Tensor  # [B·H, T, 1]: from the chunk before to token n
+    to_end: Tensor  # [B·H, T, 1]: from token m to the chunk's end
+    total: Tensor  # [B·H, 1, 1]: from the chunk before to this chunk's end
 
 
 def chunked(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
@@ -228,3 +243,25 @@ def _write(to: Tensor, rows: slice, chunk: slice, x: Tensor) -> None:
     """Write [B·H, T, ·] to a chunk of some rows of [B, L, H, ·]."""
     heads = to.size(2)  # from `shape`, torch 2.11 fails to compile it for a second length
     to[rows, chunk] = x.unflatten(0, (-1, heads)).transpose(1, 2)
+
+
+def precise(x: Tensor) -> torch.dtype:
+    """Return the dtype for sums that cancel: fp64, which Apple's GPUs do not have."""
+    return torch.float32 if x.device.type == "mps" else torch.float64
+
+
+def chunk_decay(log_decay: Tensor, rescaled: bool) -> tuple[Tensor, DecayFactors]:
+    """Return the weights of a chunk's pairs, 0 where m > n, and the decay around the chunk.
+
+    Args:
+        log_decay: [B·H, T].
+        rescaled: the chunk begins at a rescale point.
+    """
+    sums = log_decay.to(precise(log_decay)).cumsum(-1)
+    within = (sums[:, :, None] - sums[:, None, :]).to(log_decay.dtype)
+    within = within.exp_().tril_()  # [B·H, T, T]
+    # All but the first token's decay, and that one where it is not contained.
+    from_start = within[..., :1]
+    if not rescaled:
+        from_start = from_start * log_decay[:, :1, None].exp()
+    return within, DecayFactors(from_start, within[:, -1, :, None], from_start[:, -1:])

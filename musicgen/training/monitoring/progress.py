@@ -1,16 +1,104 @@
-"""Progress of a whole run in steps; Lightning's progress bars restart every epoch."""
+"""What training costs and how far it is: tokens per second, time and memory, and one bar of steps.
+
+Lightning's progress bars restart every epoch.
+"""
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.callbacks import ProgressBar
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from musicgen.batches import Batch
 from musicgen.console import log, progress_bar
 
 _SHOWN = {"train/loss": ", loss {:.3f}", "train/tokens_per_second": ", {:,.0f} tokens/s"}
+
+
+class LogCost(pl.Callback):
+    """Log tokens per second every `every` steps; with each validation hours and gigabytes so far.
+
+    Tokens are of all processes; `train/tokens_per_cpu_second` is per second of processor time, of
+    all threads, which other programs hardly change. The time of validations does not count for
+    either. Tokens and hours are summed over the sessions of a resumed run. Memory is the most so
+    far in this process: of tensors on a GPU, otherwise of the whole process.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self._tokens, self._step, self._start = 0, 0, _clocks()  # since the last log
+        self._session = _clocks()
+        self._before = {"tokens": 0.0, "seconds": 0.0, "cpu_seconds": 0.0}  # of earlier sessions
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._session = _clocks()
+
+    def on_train_batch_start(self, *args: Any) -> None:
+        if self._tokens == 0:
+            self._start = _clocks()
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Batch,
+        batch_idx: int,
+    ) -> None:
+        tokens = batch.tokens.shape[:2].numel()
+        self._tokens += tokens
+        self._before["tokens"] += tokens * trainer.world_size
+        if trainer.global_step == self._step:
+            return  # gradients are still being accumulated
+        self._step = trainer.global_step
+        if self._step % self.every == 0:
+            spent = {name: now - self._start[name] for name, now in _clocks().items()}
+            rates = {
+                "tokens_per_second": self._tokens * trainer.world_size / spent["seconds"],
+                "tokens_per_cpu_second": self._tokens / max(spent["cpu_seconds"], 1e-9),
+                "tokens": self._before["tokens"],
+            }
+            for name, value in rates.items():
+                pl_module.log(f"train/{name}", value, rank_zero_only=True)
+            self._tokens = 0
+
+    def on_validation_start(self, *args: Any) -> None:
+        self._tokens = 0
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        spent = self.state_dict()
+        pl_module.log("train/hours", spent["seconds"] / 3600, rank_zero_only=True)
+        pl_module.log("train/cpu_hours", spent["cpu_seconds"] / 3600, rank_zero_only=True)
+        if (memory := peak_memory(pl_module.device)) is not None:
+            pl_module.log("train/gigabytes", memory / 1e9, rank_zero_only=True)
+
+    def state_dict(self) -> dict[str, float]:
+        spent = {name: now - self._session[name] for name, now in _clocks().items()}
+        return {name: value + spent.get(name, 0) for name, value in self._before.items()}
+
+    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+        self._before |= state_dict
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """Return the most memory in bytes that was in use; None on a system that does not say."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024)
+
+
+def _clocks() -> dict[str, float]:
+    return {"seconds": time.perf_counter(), "cpu_seconds": time.process_time()}
 
 
 class RunProgress(ProgressBar):

@@ -75,5 +75,4 @@ SAMPLES = {
     "cifar10_1d": write_cifar10,
     "cifar10_2d": write_cifar10,
     "language_modeling": write_wikitext,
-    "masked_language_modeling": write_wikitext,
 }
