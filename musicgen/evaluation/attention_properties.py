@@ -23,8 +23,6 @@ from musicgen.report.figures import save_figure
 from musicgen.report.tables import TableRow
 from musicgen.validation import check_int
 
-PANEL = 1.7  # inches
-
 
 def attention_properties(
     inputs: Inputs,
@@ -106,7 +104,8 @@ def plot_attention(
         training_length: marked if it is below L.
     """
     num_layers, heads, length, _ = weights.shape
-    figure = Figure(figsize=(PANEL * heads + 0.6, PANEL * num_layers + 0.7), layout="constrained")
+    size = 1.7 * heads + 0.6, 1.7 * num_layers + 0.7  # inches
+    figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(num_layers, heads, sharex=True, sharey=True, squeeze=False)
     future = np.triu(np.ones((length, length), bool), 1)
     for (row, head), axes in np.ndenumerate(grid):

@@ -21,8 +21,6 @@ from musicgen.models.position_kernels import PositionKernel, kernel_axes, positi
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import TableRow, write_csv
 
-PANEL = (3.2, 1.6)  # inches
-
 
 def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list[TableRow]:
     """Measure how the positional encoding, spans and decays weigh a lag.
@@ -90,7 +88,7 @@ def plot_kernels(
             which is marked.
     """
     num_rows = max(len(kernel.profile) for kernel, *_ in drawings)
-    size = PANEL[0] * len(drawings) + 0.8, PANEL[1] * num_rows + 0.5
+    size = 3.2 * len(drawings) + 0.8, 1.6 * num_rows + 0.5  # inches
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(num_rows, len(drawings), squeeze=False)
     for panels, (kernel, coordinate, lags, length) in zip(grid.T, drawings, strict=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -29,7 +28,6 @@ from musicgen.generation.prompts import (
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
-from musicgen.hub import upload
 from musicgen.midi import as_score
 from musicgen.midi.io import read_with_data
 from musicgen.models import Transformer
@@ -105,26 +103,6 @@ class MusicModel:
         bias = lag_bias(self.model, sampling)  # the page does not know the usual one
         parts = self.model, self.tokenizer, self.content, Path(path)
         save_page(*parts, sampling=asdict(replace(sampling, lag_bias=bias)))
-
-    def push_to_hub(
-        self,
-        repo_id: str,
-        *,
-        dtype: str = "float32",
-        private: bool = False,
-        message: str = "Upload a model of musicgen",
-    ) -> str:
-        """Upload what `save_pretrained` writes to the Hugging Face Hub; return its address.
-
-        `musicgen.load("hf://" + repo_id)` loads it again. Needs the extra `hub`, and a token of
-        the Hub (`hf auth login`).
-
-        Args:
-            repo_id: `USER/NAME`; made if it is missing.
-        """
-        with TemporaryDirectory() as folder:
-            self.save_pretrained(folder, dtype=dtype)
-            return upload(Path(folder), repo_id, private=private, message=message)
 
     @property
     def training_length(self) -> int:

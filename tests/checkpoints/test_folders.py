@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -165,12 +164,8 @@ def test_models_of_the_package_are_found_by_name(registry, tmp_path):
     assert find_checkpoint("latest") == Path("outputs/mine/checkpoints/last.ckpt")
 
 
-def test_the_hub_gets_and_gives_the_same_files(tmp_path, monkeypatch):
+def test_a_model_of_the_hub_is_that_of_its_folder(tmp_path, monkeypatch):
     hub, calls = tmp_path / "hub", []
-
-    def upload_folder(*, repo_id, folder_path, commit_message):
-        shutil.copytree(folder_path, hub / repo_id)
-        return f"https://hub/{repo_id}/commit/1"
 
     def snapshot_download(repo_id, *, revision, allow_patterns):
         calls.append((repo_id, revision))
@@ -178,17 +173,13 @@ def test_the_hub_gets_and_gives_the_same_files(tmp_path, monkeypatch):
             raise OSError(f"\n404: no model {repo_id}\nmore")
         return str(hub / repo_id)
 
-    library = SimpleNamespace(
-        create_repo=lambda repo_id, **options: calls.append((repo_id, options)),
-        upload_folder=upload_folder,
-        snapshot_download=snapshot_download,
-    )
+    library = SimpleNamespace(snapshot_download=snapshot_download)
     monkeypatch.setitem(sys.modules, "huggingface_hub", library)
     model = small_model()
-    assert model.push_to_hub("me/mine", private=True) == "https://hub/me/mine/commit/1"
+    model.save_pretrained(hub / "me/mine")
     loaded = musicgen.load("hf://me/mine@v1")
     assert torch.equal(loaded.model(IDS), model.model(IDS))
-    assert calls == [("me/mine", {"private": True, "exist_ok": True}), ("me/mine", "v1")]
+    assert calls == [("me/mine", "v1")]
     with pytest.raises(UserError, match=r"^hf://me/other: 404: no model me/other$"):
         musicgen.load("hf://me/other")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
