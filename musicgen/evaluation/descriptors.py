@@ -12,7 +12,6 @@ from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, Pair, open_pairs
 from musicgen.metrics.bars import bar_notes, bar_similarities, bars_recalled
 from musicgen.metrics.descriptors import (
-    chord_fit,
     distribution_distance,
     grooving_similarity,
     muspy_descriptors,
@@ -24,8 +23,6 @@ from musicgen.metrics.scape import structureness
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score
 from musicgen.report.tables import TableRow, write_csv
-from musicgen.tokenization.chords.recognition import with_chords
-from musicgen.tokenization.chords.symbols import INTERVALS, NO_CHORD, QUALITIES, chord_index
 
 
 def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
@@ -84,8 +81,8 @@ def describe(score: Score, pair: Pair) -> dict[str, float]:
     """Describe the continuation of a pair, or the original's own.
 
     The descriptors are muspy's; MusDr's grooving similarity, entropies of the pitch classes in
-    windows of 1 and 4 bars, and structureness; the shares of the notes in the prompt's key and in
-    their chord, and of the bars that return. Bars may return to those of the prompt.
+    windows of 1 and 4 bars, and structureness; the shares of the notes in the prompt's key, and of
+    the bars that return. Bars may return to those of the prompt.
     """
     prompt, first = pair.prompt()
     num_bars = len(score.bar_starts())
@@ -102,16 +99,4 @@ def describe(score: Score, pair: Pair) -> dict[str, float]:
         "notes_per_bar": score.num_notes / num_bars,
         "in_key_share": in_key_share(score, pair.key()),
         "bars_recalled": bars_recalled(bar_similarities(events[:, :3]), first),
-        "chord_fit": chord_fit(score, chord_changes(score)),
     }
-
-
-def chord_changes(score: Score) -> list[tuple[int, frozenset[int]]]:
-    """Return the chords by the markers of a score, recognised if it has none: see `chord_fit`."""
-    changes = []
-    for tick, text in with_chords(score, "auto").markers:
-        if (index := chord_index(text)) is not None:
-            root, quality = divmod(index, len(QUALITIES))
-            steps = () if index == NO_CHORD else INTERVALS[QUALITIES[quality]]
-            changes.append((tick, frozenset((root + step) % 12 for step in steps)))
-    return changes

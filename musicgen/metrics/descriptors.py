@@ -5,13 +5,11 @@ Values that are undefined, such as those of drums in a piece without drums, are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score, pitched_notes
 
 FloatArray = NDArray[np.float64]
@@ -88,19 +86,6 @@ def pitch_class_entropy(score: Score, num_bars: int) -> float:
     sums = np.stack([np.convolve(column, window, "valid") for column in counts.T], axis=1)
     sums = sums[sums.sum(axis=1) > 0]
     return float(entropy(sums, base=2, axis=1).mean()) if len(sums) else np.nan
-
-
-def chord_fit(score: Score, chords: Sequence[tuple[int, frozenset[int]]]) -> float:
-    """Compute the share of the pitched notes under a chord that are its tones; NaN without any.
-
-    Args:
-        chords: by tick from which on it sounds, the pitch classes of each chord; none: no chord.
-    """
-    notes = pitched_notes(score)
-    index = np.searchsorted([tick for tick, _ in chords], notes["onset"], side="right") - 1
-    tones = [chords[i][1] if i >= 0 else frozenset[int]() for i in index.tolist()]
-    pairs = zip((notes["pitch"] % 12).tolist(), tones, strict=True)
-    return mean_of_valid(np.array([pitch in chord for pitch, chord in pairs if chord], float))
 
 
 def distribution_distance(generated: FloatArray, reference: FloatArray) -> tuple[float, float]:

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musicgen.metrics.descriptors import (
-    chord_fit,
     distribution_distance,
     grooving_similarity,
     muspy_descriptors,
@@ -67,15 +66,6 @@ def test_undefined_values_are_nan():
     assert np.isnan(grooving_similarity(Score()))
     for nothing in (Score(), piano((0, 36), is_drum=True)):
         assert np.isnan(pitch_class_entropy(nothing, 4))
-
-
-def test_notes_that_fit_their_chord():
-    score = piano((0, 59), (10, 60), (10, 62), (BAR, 65), (BAR + 10, 67), (2 * BAR, 60))
-    major, nothing = frozenset({0, 4, 7}), frozenset()
-    # B is before the first chord, and the last C under none; C fits, D does not; F and G do not.
-    chords = [(10, major), (BAR, frozenset({9, 0, 4})), (2 * BAR, nothing)]
-    assert chord_fit(score, chords) == 1 / 4
-    assert np.isnan(chord_fit(score, []))
 
 
 def test_overlap_of_known_densities():
