@@ -13,7 +13,6 @@ from filelock import FileLock, Timeout
 
 from musicgen.errors import UserError
 from musicgen.files import write_text
-from musicgen.hub import PREFIX, download
 from musicgen.package_data import PRETRAINED
 
 OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
@@ -21,6 +20,8 @@ RECORD = "run.json"  # when the run started
 LOCK = ".lock"  # held by the process that writes in a folder
 LAST = Path("checkpoints", "last.ckpt")  # of a run's folder
 _ROOT = Path("outputs")
+_HUB = "hf://"  # of a repository of the Hub, as in hf://user/name
+_FILES = ["config.json", "tokenizer.json", "model.safetensors"]
 _FOLDER = "config.json"  # of a model that `save_pretrained` wrote
 _DEFAULT = "pop-piano-small"  # of the models of the package
 
@@ -98,7 +99,7 @@ def find_checkpoint(name: str, setting: str = "checkpoint") -> Path:
             `hf://USER/NAME`, or a model of the package. `latest` is the run below outputs/ that
             started last, but of debug runs; without a run, a model of the package.
     """
-    if name.startswith(PREFIX):
+    if name.startswith(_HUB):
         return download(name)
     models = sorted(path.parent.name for path in PRETRAINED.glob(f"*/{_FOLDER}"))
     models.sort(key=lambda model: model != _DEFAULT)
@@ -147,3 +148,23 @@ def _runs() -> list[Path]:
     """Return the runs below outputs/, but those in its folder `debug`."""
     records = _ROOT.glob(f"**/{RECORD}")
     return [path.parent for path in records if path.relative_to(_ROOT).parts[0] != "debug"]
+
+
+def download(name: str) -> Path:
+    """Return the local folder of the model `hf://USER/NAME`, or `hf://USER/NAME@REVISION`.
+
+    Raises:
+        UserError: huggingface_hub is not installed, or the model cannot be had.
+    """
+    repo_id, _, revision = name.removeprefix(_HUB).partition("@")
+    try:
+        from huggingface_hub import snapshot_download
+    except ModuleNotFoundError:
+        raise UserError(
+            "the Hugging Face Hub needs huggingface_hub; run: pip install musicgen-symbolic[hub]"
+        ) from None
+    try:
+        return Path(snapshot_download(repo_id, revision=revision or None, allow_patterns=_FILES))
+    except Exception as error:  # its own, the network's and the disk's have no common class
+        lines = (line.strip() for line in str(error).splitlines() if line.strip())
+        raise UserError(f"{name}: {next(lines, repr(error))}") from None

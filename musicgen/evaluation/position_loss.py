@@ -20,8 +20,8 @@ from musicgen.evaluation.runs import load_runs, name_runs
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.bars import bar_similarities, new_and_returning_bars
-from musicgen.metrics.ngram import InterpolatedTrigram
 from musicgen.metrics.position_loss import (
+    InterpolatedTrigram,
     LossSummary,
     length_summaries,
     loss_curve,

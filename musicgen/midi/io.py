@@ -235,11 +235,7 @@ def _from_muspy(music: Any) -> Score:
         ((t.time, t.qpm) for t in music.tempos),
         music.time_signatures,
         ((a.time, str(a.annotation)) for a in music.annotations),
-        (
-            (k.time, _fifths(k.root + 12 * (k.mode == "minor")) if k.fifths is None else k.fifths)
-            for k in music.key_signatures
-            if k.fifths is not None or k.root is not None
-        ),
+        ((k.time, _fifths(k.root + 12 * (k.mode == "minor"))) for k in music.key_signatures),
     )
 
 

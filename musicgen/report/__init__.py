@@ -3,9 +3,4 @@
 from musicgen.report.html import ReportPiece, render_report, verdict_section
 from musicgen.report.payload import Mark
 
-__all__ = [
-    "Mark",
-    "ReportPiece",
-    "render_report",
-    "verdict_section",
-]
+__all__ = ["Mark", "ReportPiece", "render_report", "verdict_section"]

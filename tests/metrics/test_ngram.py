@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musicgen.metrics.ngram import InterpolatedTrigram
+from musicgen.metrics.position_loss import InterpolatedTrigram
 
 V = 4
 corpora = st.lists(st.lists(st.integers(0, V - 1), max_size=12), max_size=4)
