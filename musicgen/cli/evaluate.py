@@ -55,7 +55,7 @@ def run_measure(name: str, settings: dict[str, Any], inputs: Inputs, out: Path) 
             raise
         key = f"metric.{name}.{error.name}"
         raise ParameterError(key, error.value, error.expected) from None
-    table = summarise(rows, seed=inputs.seed)
+    table = summarise(rows)
     if table != rows:
         write_csv(rows, out / f"{name}_pieces.csv")
     write_csv(table, out / f"{name}.csv")

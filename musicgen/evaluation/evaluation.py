@@ -137,7 +137,7 @@ def evaluation(
         lines[name] += [x for x in (*new, known) if not np.isnan([*x.values.values()]).all()]
         several = f" ({name})" if len(models) > 1 else ""
         shown += [replace(x, title=x.title + several) for x in written]
-    rows = [{"run": name, **_row(x, inputs.seed)} for name, each in lines.items() for x in each]
+    rows = [{"run": name, **_row(x)} for name, each in lines.items() for x in each]
     title, judgements = f"Verdict on {models[0].path}", judge(rows)
     if len(models) > 1:
         shown = sorted(shown, key=lambda piece: piece.title)[:MAX_SHOWN]
@@ -283,16 +283,16 @@ def _write(
     return Line(KNOWN, lengths, HELD_OUT, others), shown
 
 
-def _row(line: Line, seed: int) -> TableRow:
+def _row(line: Line) -> TableRow:
     """Return the means of a measure and of what it stands beside, and their difference."""
     same_pieces = line.values.keys() == line.others.keys()
     compare = paired_difference if same_pieces else unpaired_difference
     row: TableRow = {"measure": line.measure}
     for prefix, values in (("", line.values), ("beside_", line.others)):
-        found = Summary.of(values.values(), seed=seed)
+        found = Summary.of(values.values())
         row |= {f"{prefix}{name}": getattr(found, name) for name in ("n", "mean", "low", "high")}
         row.setdefault("beside", line.beside)
-    _, mean, low, high, _ = compare(line.values, line.others, seed=seed)
+    _, mean, low, high, _ = compare(line.values, line.others)
     return row | {"difference": mean, "difference_low": low, "difference_high": high}
 
 

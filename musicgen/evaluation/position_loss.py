@@ -79,10 +79,10 @@ def position_loss(
         """Return the curve of a group, and then its rows."""
         trained, length = model.training_length, furthest(model, max_factor)
         factors = [factor for factor in (1.5, 2.0, 4.0) if factor * trained <= length]
-        parts = length_summaries(losses, trained, factors, seed=inputs.seed)
+        parts = length_summaries(losses, trained, factors)
         for unit in UNITS:
             values = unit_values(*in_units(losses, data, indices, length, unit))
-            parts[f"nats per {unit}"] = LossSummary.of_runs(values, seed=inputs.seed)
+            parts[f"nats per {unit}"] = LossSummary.of_runs(values)
         columns = curve_of(losses, trained), *({"part": k, **asdict(x)} for k, x in parts.items())
         return [{"run": group, "R": number, **each} for each in columns]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from musicgen.evaluation.generated_files import KNOWN, STYLE_NAMES
+from musicgen.metrics.differences import holm, least_p
 from musicgen.metrics.summary import CONFIDENCE
 from musicgen.report.tables import TableRow, interval
 from musicgen.text import pluralize
@@ -93,7 +96,8 @@ def judge(rows: Iterable[TableRow]) -> list[Judgement]:
 
     Args:
         rows: of `evaluation`: a measure, its mean and interval, what it stands beside and the
-            difference from that, with its interval. A single piece has none, and answers nothing.
+            difference from that, with its interval. A single piece and equal differences have
+            none, and answer nothing.
     """
     known = {(row["measure"], row["beside"]): row for row in rows}
     judgements = []
@@ -128,13 +132,16 @@ def _answer(rule: Rule, row: TableRow) -> tuple[str, str, str]:
 def judge_differences(rows: Sequence[TableRow]) -> list[Judgement]:
     """Say which differences between runs are larger than chance; add `answer` to the rows.
 
+    Of runs that do not differ, at most 5% of the comparisons name a difference.
+
     Args:
         rows: with `measure`, `first`, `second`, `first_mean`, `second_mean`, and what
             `paired_difference` returns, `p` corrected.
     """
     judgements, level = [], 1 - CONFIDENCE
-    for row in rows:
-        row["answer"] = "not told apart"
+    clearest = holm([least_p(row["n"]) for row in rows])
+    for row, least in zip(rows, clearest, strict=True):
+        row["answer"] = "not told apart" if least < level else "too few pieces"
         if not row["p"] < level:
             continue
         side = "more" if row["difference"] > 0 else "less"
@@ -146,8 +153,14 @@ def judge_differences(rows: Sequence[TableRow]) -> list[Judgement]:
         )
         answer = f"{row['answer']} in {row['second']} than in {row['first']}"
         judgements.append(Judgement(f"{row['measure'].capitalize()}:", answer, figures))
-    if others := len(rows) - len(judgements):
+    count = Counter(row["answer"] for row in rows)
+    figures = f"p ≥ {level:g} with Holm's correction for {len(rows)} comparisons"
+    if others := count["not told apart"]:
         answer = f"{pluralize(others, 'differences')} of {len(rows)} may be chance"
-        figures = f"p ≥ {level:g} with Holm's correction for {len(rows)} comparisons"
         judgements.append(Judgement("All others:", answer, figures))
+    if others := count["too few pieces"]:
+        answer = f"too few pieces to tell {others} of {len(rows)} from chance"
+        enough = math.floor(math.log2(len(rows) / level)) + 2
+        advice = f"Give {enough} pieces or more (metric.evaluation.num_prompts and num_pieces)"
+        judgements.append(Judgement("All others:", answer, f"{figures}, whatever they are", advice))
     return judgements

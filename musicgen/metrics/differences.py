@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from musicgen.metrics.summary import CONFIDENCE, Summary, mean_of_valid
+from musicgen.metrics.summary import Summary, mean_interval, mean_of_valid
 
 NUM_PERMUTATIONS = 9999
 
@@ -23,7 +23,7 @@ class Difference(NamedTuple):
 
     n: int  # pairs; of sets that are not paired, values of the smaller one
     mean: float
-    low: float  # of the bootstrap interval
+    low: float  # see `mean_interval`
     high: float
     p: float  # two-sided; NaN of sets that are not paired
 
@@ -36,7 +36,7 @@ def paired_difference(first: Values, second: Values, *, seed: int = 0) -> Differ
     """
     found = np.array([first[name] - second[name] for name in first.keys() & second.keys()])
     valid = np.sort(found[~np.isnan(found)])  # in an order that does not depend on hashes
-    summary = Summary.of(valid, seed=seed)
+    summary = Summary.of(valid)
     p = np.nan
     if summary.n > 1:
         from scipy.stats import permutation_test  # slow to import
@@ -51,23 +51,24 @@ def paired_difference(first: Values, second: Values, *, seed: int = 0) -> Differ
     return Difference(summary.n, summary.mean, summary.low, summary.high, float(p))
 
 
-def unpaired_difference(first: Values, second: Values, *, seed: int = 0) -> Difference:
-    """Compare the means of two sets of other pieces: the interval is the percentile bootstrap's."""
+def least_p(n: int) -> float:
+    """Return the p value of n pairs that all differ in one direction; NaN of fewer than two."""
+    return 2.0 ** (1 - n) if n > 1 else np.nan
+
+
+def unpaired_difference(first: Values, second: Values) -> Difference:
+    """Compare the means of two sets of other pieces, whose variances may differ (Welch 1947)."""
     sets = [np.fromiter(values.values(), float) for values in (first, second)]
     valid = [values[~np.isnan(values)] for values in sets]
     n, mean = min(map(len, valid)), mean_of_valid(valid[0]) - mean_of_valid(valid[1])
-    if n < 2:
-        return Difference(n, mean, np.nan, np.nan, np.nan)
-    from scipy.stats import bootstrap  # slow to import
-
-    low, high = bootstrap(
-        valid,
-        lambda a, b, axis: a.mean(axis) - b.mean(axis),
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return Difference(n, mean, float(low), float(high), np.nan)
+    low = high = np.nan
+    if n > 1 and any(map(np.ptp, valid)):
+        squares = [x.var(ddof=1) / len(x) for x in valid]
+        degrees = sum(squares) ** 2 / sum(
+            square**2 / (len(x) - 1) for square, x in zip(squares, valid, strict=True)
+        )
+        low, high = mean_interval(mean, np.sqrt(sum(squares)), degrees)
+    return Difference(n, mean, low, high, np.nan)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -37,17 +37,16 @@ class LossSummary(Summary):
     seed_std: float  # of the mean over pieces and draws, over seeds: divisor seeds - 1
 
     @classmethod
-    def of_runs(cls, values: FloatArray, *, seed: int = 0) -> LossSummary:
+    def of_runs(cls, values: FloatArray) -> LossSummary:
         """Summarise one value of each piece, seed and draw; NaN ones of pieces are skipped.
 
         Args:
             values: [pieces, seeds, draws].
-            seed: of the bootstrap interval.
         """
         over_pieces = np.apply_along_axis(mean_of_valid, 0, values)
         seeds, draws = over_pieces.shape
         return cls(
-            **asdict(Summary.of(values.mean((1, 2)), seed=seed)),
+            **asdict(Summary.of(values.mean((1, 2)))),
             draws=draws,
             draw_std=float(np.sqrt(over_pieces.var(1, ddof=1).mean())) if draws > 1 else np.nan,
             seeds=seeds,
@@ -82,8 +81,6 @@ def length_summaries(
     losses: Sequence[FloatArray],
     training_length: int,
     factors: Sequence[float] = (1.5, 2.0),
-    *,
-    seed: int = 0,
 ) -> dict[str, LossSummary]:
     """Summarise each piece's mean loss in ranges of positions: "trained", "extrapolated 1.5x", ….
 
@@ -92,7 +89,6 @@ def length_summaries(
     Args:
         losses: as for `loss_curve`.
         factors: for each factor f, one range from N to f·N of the training length N.
-        seed: of the bootstrap intervals.
     """
     ranges = {"trained": (0, training_length)} | {
         f"extrapolated {factor:g}x": (training_length, round(factor * training_length))
@@ -102,7 +98,7 @@ def length_summaries(
     summaries = {}
     for name, (start, end) in ranges.items():
         means = [np.apply_along_axis(mean_of_valid, -1, piece[..., start:end]) for piece in pieces]
-        summaries[name] = LossSummary.of_runs(np.array(means), seed=seed)
+        summaries[name] = LossSummary.of_runs(np.array(means))
     return summaries
 
 

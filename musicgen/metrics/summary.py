@@ -13,39 +13,41 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Summary:
-    """One measure over many pieces; statistics without enough values are NaN."""
+    """One measure over many pieces; statistics that these values do not tell are NaN."""
 
     n: int  # values, without NaN
     skipped: int  # NaN values, such as those of empty tracks
     mean: float
     std: float  # of the sample: divisor n - 1
-    low: float  # bootstrap interval of the mean
+    low: float  # see `mean_interval`
     high: float
 
     @classmethod
-    def of(cls, values: Iterable[float], *, seed: int = 0) -> Summary:
-        """Summarise `values`; NaN values are skipped and counted.
-
-        The interval is the percentile bootstrap (Efron & Tibshirani 1993, section 13.3). The same
-        values and seed give the same interval.
-        """
+    def of(cls, values: Iterable[float]) -> Summary:
+        """Summarise `values`; NaN values are skipped and counted."""
         array = np.fromiter(values, dtype=float)
         valid = array[~np.isnan(array)]
         n, skipped, mean = len(valid), len(array) - len(valid), mean_of_valid(array)
         if n < 2:
             return cls(n, skipped, mean, np.nan, np.nan, np.nan)
-        from scipy.stats import bootstrap  # takes most of a second to import
+        std = float(valid.std(ddof=1))
+        return cls(n, skipped, mean, std, *mean_interval(mean, std / np.sqrt(n), n - 1))
 
-        # The percentile method is defined on equal values; BCa divides by zero.
-        low, high = bootstrap(
-            (valid,),
-            np.mean,
-            confidence_level=CONFIDENCE,
-            method="percentile",
-            batch=1000,
-            rng=np.random.default_rng(seed),
-        ).confidence_interval
-        return cls(n, skipped, mean, float(valid.std(ddof=1)), float(low), float(high))
+
+def mean_interval(mean: float, error: float, degrees: float) -> tuple[float, float]:
+    """Return Student's t interval of a mean, or of a difference of means.
+
+    It holds the true mean of normal values in 95% of the cases, of skewed ones in fewer: 90% of
+    exponential values of 10 pieces, where bootstrap intervals do in 85%.
+
+    Args:
+        error: standard error of the mean. Zero, of equal values, tells nothing: the ends are NaN.
+        degrees: of freedom.
+    """
+    from scipy.special import stdtrit  # slow to import
+
+    half = float(stdtrit(degrees, (1 + CONFIDENCE) / 2) * error) or np.nan
+    return mean - half, mean + half
 
 
 def mean_of_valid(values: np.ndarray) -> float:

@@ -77,7 +77,7 @@ def _missing(value: object) -> bool:
     return value is None or value != value  # NaN
 
 
-def summarise(rows: Sequence[TableRow], *, seed: int = 0) -> list[TableRow]:
+def summarise(rows: Sequence[TableRow]) -> list[TableRow]:
     """Summarise the column `value` over pieces; rows without that column are returned as they are.
 
     Returns:
@@ -92,9 +92,7 @@ def summarise(rows: Sequence[TableRow], *, seed: int = 0) -> list[TableRow]:
         kept = {name: each for name, each in row.items() if name not in ("piece", "value")}
         names.setdefault(tuple(kept.items()), kept)
         groups.setdefault(tuple(kept.items()), []).append(row["value"])
-    return [
-        {**names[key], **asdict(Summary.of(values, seed=seed))} for key, values in groups.items()
-    ]
+    return [{**names[key], **asdict(Summary.of(values))} for key, values in groups.items()]
 
 
 def readable(rows: Iterable[TableRow]) -> list[TableRow]:

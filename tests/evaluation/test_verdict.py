@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from musicgen.evaluation.evaluation import Line, _row
 from musicgen.evaluation.generated_files import KNOWN
 from musicgen.evaluation.verdict import (
     BEFORE,
@@ -73,20 +75,66 @@ def test_each_rule(given, answer, advice):
     assert bool(advice) == bool(found.advice)
 
 
+@pytest.mark.parametrize(
+    ("measure", "beside", "margin"),  # of 10.0 beside it
+    [
+        (NATS, TRIGRAM, 0),
+        (NATS, BEFORE, 0),
+        (KEY_SHARE, BEFORE, 0.03),
+        (NATS, TRAINING, 1.8),
+        (KNOWN, HELD_OUT, 5),
+        (KEY_SHARE, ORIGINALS, 0.03),
+        (STYLE, CHANCE, 0),
+        (DENSE, ORIGINALS, 2),
+        (RECALLED, ORIGINALS, 0.05),
+        (SHORT, ORIGINALS, 0.1),
+        (VOICE_LEADING[0], ORIGINALS, 1),
+        (VOICE_LEADING[1], ORIGINALS, 1),
+    ],
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_margins_decide_the_words(measure, beside, margin, sign):
+    def answer(difference, width):
+        given = row(measure, 10 + sign * difference, beside, 10.0, width)
+        judge([given])
+        return given["answer"]
+
+    assert answer(margin + 0.002, 0.001) in ("better", "worse")
+    assert answer(margin, 0.001) == "not told apart"  # the interval has the margin in it
+    if margin:
+        assert answer(margin - 0.002, 0.001) == f"as the {beside}"
+        assert answer(0, margin + 0.001) == "not told apart"
+
+
+@pytest.mark.parametrize("num_held_out", [3, 6, 12])
+def test_music_as_any_other_is_hardly_ever_called_a_copy(num_held_out):
+    rng, worse = np.random.default_rng(0), 0
+    for _ in range(1000):  # a long tail of passages, of one distribution
+        passages = np.round(6 * rng.lognormal(0, 0.8, 12 + num_held_out))
+        pieces = dict(enumerate(passages))
+        others = {i: pieces.pop(i) for i in range(12, len(passages))}
+        found = _row(Line(KNOWN, pieces, HELD_OUT, others))
+        judge([found])
+        worse += found.get("answer") == "worse"
+    assert worse / 1000 <= 0.05
+
+
 def test_single_pieces_and_other_measures_answer_nothing():
     alone = row(NATS, 2.0, TRIGRAM, 3.0, width=float("nan"))
     assert judge([alone, row("structureness", 1.0, ORIGINALS, 0.0)]) == []
 
 
 def test_differences_larger_than_chance():
-    figures = (NATS, -0.2, 0.001), (KEY_SHARE, 0.1, 0.2), (RECALLED, 0.1, float("nan"))
+    figures = (NATS, -0.2, 0.001, 12), (KEY_SHARE, 0.1, 0.2, 7), (RECALLED, 0.1, 0.09, 5)
     names = {"first": "A", "second": "B", "first_mean": 2.0, "second_mean": 1.8}
     rows = [
-        {"measure": name, **names, "difference": d, "low": d, "high": d, "p": p}
-        for name, d, p in figures
+        {"measure": name, **names, "n": n, "difference": d, "low": d, "high": d, "p": p}
+        for name, d, p, n in figures
     ]
-    first, others = judge_differences(rows)
+    first, others, few = judge_differences(rows)
     assert (first.question, first.answer) == ("Nats a note:", "better in B than in A")
     assert first.figures.startswith("1.8 and 2, a difference of -0.200")
-    assert others.answer == "2 differences of 3 may be chance"
-    assert [row["answer"] for row in rows] == ["better", "not told apart", "not told apart"]
+    assert others.answer == "1 difference of 3 may be chance"
+    assert few.answer == "too few pieces to tell 1 of 3 from chance"
+    assert few.advice.startswith("Give 7 pieces or more")
+    assert [row["answer"] for row in rows] == ["better", "not told apart", "too few pieces"]

@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_1samp
 
 from musicgen.metrics.summary import Summary
 
@@ -20,6 +21,29 @@ def test_interval_matches_the_normal_approximation():
     assert summary.high == pytest.approx(values.mean() + half, abs=0.02)
 
 
+def test_interval_is_that_of_scipy():
+    values = [3.0, 1.0, 4.0, 1.5, 9.0]
+    found = ttest_1samp(values, 0).confidence_interval()
+    assert (Summary.of(values).low, Summary.of(values).high) == pytest.approx(tuple(found))
+
+
+@pytest.mark.parametrize("n", [6, 10, 12, 24])
+@pytest.mark.parametrize(
+    ("draw", "mean", "least"),
+    [
+        (lambda rng, size: rng.normal(size=size), 0, 0.94),
+        (lambda rng, size: rng.exponential(size=size), 1, 0.88),
+        (lambda rng, size: rng.random(size) < 0.1, 0.1, 0.98),  # of intervals that there are
+    ],
+    ids=["normal", "skewed", "rare"],
+)
+def test_intervals_hold_the_true_mean(draw, mean, least, n):
+    summaries = [Summary.of(values) for values in draw(np.random.default_rng(1), (3000, n))]
+    told = [x for x in summaries if not math.isnan(x.low)]
+    assert np.mean([x.low <= mean <= x.high for x in told]) >= least
+    assert all(x.std == 0 for x in summaries if math.isnan(x.low))
+
+
 def test_few_or_equal_values():
     empty = Summary.of([math.nan])
     assert (empty.n, empty.skipped) == (0, 1)
@@ -27,4 +51,6 @@ def test_few_or_equal_values():
     one = Summary.of([2.0])
     assert (one.n, one.mean) == (1, 2.0)
     assert np.isnan([one.std, one.low]).all()
-    assert Summary.of([2.0, 2.0, 2.0]) == Summary(3, 0, 2.0, 0.0, 2.0, 2.0)
+    equal = Summary.of([2.0, 2.0, 2.0])  # which do not tell how far others are
+    assert (equal.n, equal.mean, equal.std) == (3, 2.0, 0.0)
+    assert np.isnan([equal.low, equal.high]).all()
