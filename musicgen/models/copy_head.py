@@ -96,7 +96,7 @@ class CopyHead(nn.Module):
         heads: H.
         width: K of a query or key.
         window: W, tokens that can be copied from; the size of the state.
-        max_lag: bars that one can copy from, before its own.
+        max_lag: bars that one can copy from, before its own; not later ones, of voices that lead.
         coordinate: `bar`; or `index`, for tokens without bars: the window then has `max_lag` equal
             parts in place of bars.
         classes: of each token, [V]: those of one class are the same in a match; None: only equals.
@@ -242,8 +242,9 @@ class CopyHead(nn.Module):
             near = slice(max(0, first - self.window), block.stop)
             rows = slice(first - length + num_queries, block.stop - length + num_queries)
             behind = index[block, None] - index[near]
+            key_bar, bar = key_bars[:, None, near], bars[:, block, None]
             visible = (behind >= 1) & (behind <= self.window)
-            visible = visible & (key_bars[:, None, near] > bars[:, block, None] - num_lags)
+            visible = visible & (key_bar <= bar) & (key_bar > bar - num_lags)
             levels = _match_levels(classes, block, near).masked_fill(behind == self.window, 0)
             longest = levels.masked_fill(~visible, 0).amax(-1).int()  # [B, N]
             pairs = levels.nonzero().T
@@ -278,15 +279,14 @@ class CopyHead(nn.Module):
         state: CopyState,
     ) -> Tensor:
         """Compute log p [B, 1, V] of queries [B, H, 1, K] at the tokens [B, 1]; they see a ring."""
-        lag = (bars - state.bars).clamp(max=self.max_lag + 1)  # [B, W]
-        bias = F.pad(self.lag_bias, (0, 1), value=_HIDDEN)  # of keys which are not seen
+        # [B, W]; of keys which are not seen, in later bars or too far back: max_lag + 1
+        lag = (bars - state.bars).clamp(-1, self.max_lag + 1) % (self.max_lag + 2)
+        bias = F.pad(self.lag_bias, (0, 1), value=_HIDDEN)
         seen = state.matches * (lag <= self.max_lag)
         longest = self.levels[seen.amax(-1, keepdim=True)]
         match_scores = self.match_bias[:, self.levels]
-        scores = (q @ state.keys.mT).squeeze(2)
-        scores = (
-            scores + _look_up(bias, lag[:, None]) + _look_up(match_scores, state.matches[:, None])
-        )
+        scores = (q @ state.keys.mT).squeeze(2) + _look_up(bias, lag[:, None])
+        scores = scores + _look_up(match_scores, state.matches[:, None])
         total, weights = _softmax(scores)
         log_gates = self._log_gates(gates, total[..., None], index, longest)
         factor = F.pad(state.lag_bias, (0, 1)).exp().gather(1, lag)[:, None]

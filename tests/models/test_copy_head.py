@@ -66,7 +66,7 @@ def naive(
     classes = [CLASSES[token] for token in tokens.tolist()]
     expected = []
     for n in range(len(tokens)):
-        keys = [j for j in range(max(first, n - WINDOW), n) if bars[n] - bars[j] <= MAX_LAG]
+        keys = [j for j in range(max(first, n - WINDOW), n) if 0 <= bars[n] - bars[j] <= MAX_LAG]
         if not keys:
             expected.append(own[n])
             continue
@@ -154,6 +154,23 @@ def test_only_the_last_token():
         rest = tokens[:, 30:], positions[:, 30:]
         found, _ = model.forward_with_state(rest[0], positions=rest[1], last=True, state=state)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+@torch.inference_mode()
+def test_voices_that_lead_and_matches_as_old_as_the_window():
+    model = make_model()
+    tokens, positions = random_input()
+    tokens[:, WINDOW:] = tokens[:, : LENGTH - WINDOW]  # all since the oldest key comes again
+    positions[:, ::3, 2] += 1  # of each third token, as of a voice that is a bar ahead
+    assert (positions[:, 1:, 2] < positions[:, :-1, 2]).sum() > 20
+    found = model(tokens, positions=positions)
+    expected = torch.stack([naive(model, *row) for row in zip(tokens, positions, strict=True)])
+    torch.testing.assert_close(found.exp(), expected, atol=2e-6, rtol=2e-5)
+    for prefix in (1, WINDOW, WINDOW + 1, 2 * WINDOW):
+        _, state = model.forward_with_state(tokens[:, :prefix], positions=positions[:, :prefix])
+        rest = {"positions": positions[:, prefix:], "state": state}
+        steps, _ = model.forward_with_state(tokens[:, prefix:], **rest)
+        torch.testing.assert_close(steps, found[:, prefix:], atol=1e-5, rtol=1e-4)
 
 
 def test_the_sampler_multiplies_what_is_copied_at_a_lag_and_divides_the_models_own_logits():
