@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -58,13 +60,21 @@ def check_choice(name: str, value: Any, choices: Any) -> None:
     _check(value in list(choices), name, value, expected)
 
 
+def check_settings(name: str, settings: Mapping[str, Any], function: Callable[..., Any]) -> None:
+    """Raise unless a function takes the settings that a parameter holds, and needs no others."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(**settings)
+    except TypeError as error:
+        expected = f"expected {', '.join(signature.parameters)}: {error}"
+        raise ParameterError(name, dict(settings), expected) from None
+
+
 def _is(kind: type, value: Any) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _check(
-    valid: bool, name: str, value: Any, expected: str, none_means: str | None = None
-) -> None:
-    if not valid and (value is not None or none_means is None):
-        alternative = f", or None: {none_means}" if none_means else ""
+def _check(valid: bool, name: str, value: Any, expected: str, none: str | None = None) -> None:
+    if not valid and (value is not None or none is None):
+        alternative = f", or None: {none}" if none else ""
         raise ParameterError(name, value, expected + alternative)

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from musicgen.errors import ParameterError, parameter_of
-from musicgen.validation import check_bool, check_choice, check_float, check_int
+from musicgen.validation import check_bool, check_choice, check_float, check_int, check_settings
 
 
 def refusal(check, *args, **kwargs) -> str:
@@ -35,6 +35,16 @@ def test_messages_name_the_bounds_and_what_none_means():
     assert refusal(check_int, "n", None) == "n=None: expected an integer >= 1"
     assert refusal(check_bool, "report", "maybe") == "report=maybe: expected true or false"
     assert refusal(check_choice, "mode", 1, "ab") == "mode=1: expected one of a, b"
+
+
+def test_settings_in_a_dictionary():
+    def function(heads=2, *, width=24):
+        raise AssertionError
+
+    check_settings("copy", {"width": 8}, function)
+    assert refusal(check_settings, "copy", {"heds": 2}, function) == (
+        "copy={'heds': 2}: expected heads, width: got an unexpected keyword argument 'heds'"
+    )
 
 
 def test_a_parent_prefixes_its_parameters():

@@ -151,4 +151,7 @@ def _is_plain(override: str) -> bool:
         return False
     if (CONF / key).is_dir():
         return value in ("", "null", *choices(key))
+    if value[:1] + value[-1:] == "{}":  # settings of a part, such as model.copy={heads:2}
+        entries = filter(str.strip, value[1:-1].split(","))
+        return all(_is_plain(f"{key}.{entry.replace(':', '=', 1).strip()}") for entry in entries)
     return not (_PLACES.search(key) or "{" in value)

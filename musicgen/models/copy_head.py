@@ -145,7 +145,7 @@ class CopyHead(nn.Module):
     @property
     def match_bias(self) -> Tensor:
         """c, by the level of a match: [H, levels + 1]."""
-        return F.pad(self.match_steps, (1, 0)).cumsum(-1)
+        return at_least_fp32(F.pad(self.match_steps, (1, 0)))[0].cumsum(-1)
 
     @property
     def gate_bias(self) -> Tensor:
@@ -181,11 +181,11 @@ class CopyHead(nn.Module):
             overwrite: reuse the memory of `state`; without gradients only.
         """
         with torch.autocast(x.device.type, enabled=False):
-            x, logits = at_least_fp32(x, logits)
             before = None if state is None else state.embedded
             embedded, before = self.conv(self.embedding(tokens), key_mask, True, before)
             embedded = F.layer_norm(embedded, embedded.shape[-1:])
-            projected = self.projection(torch.cat((x, embedded), dim=-1))
+            seen = torch.cat((x, embedded), dim=-1).to(self.projection.weight.dtype)
+            logits, projected = at_least_fp32(logits, self.projection(seen))
             qk, gates = projected.split((2 * self.sizes[0], self.sizes[2]), dim=-1)
             qk = F.normalize(qk.unflatten(-1, (2 * self.heads, -1)), dim=-1)
             q, k = qk.transpose(1, 2).chunk(2, dim=1)  # [B, H, L, K]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from musicgen.models.layer import NORMS, Layer, LayerSettings
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
 from musicgen.random import NoiseKey
-from musicgen.validation import check_bool, check_choice
+from musicgen.validation import check_bool, check_choice, check_settings
 
 
 def parameter_count(model: nn.Module) -> int:
@@ -214,10 +214,11 @@ class Transformer(nn.Module):
         if not self.causal or not isinstance(self.embedding, TokenEmbedding):
             expected = "expected null: only a causal model of tokens predicts the next one"
             raise ParameterError("copy", dict(settings), expected)
+        sizes = self.dim, self.embedding.num_embeddings
+        build = partial(CopyHead, *sizes, classes=self.match_classes)
+        check_settings("copy", settings, build)
         with parameter_of("copy"):
-            self.copy_head = CopyHead(
-                self.dim, self.embedding.num_embeddings, classes=self.match_classes, **settings
-            )
+            self.copy_head = build(**settings)
         names, name = self.coordinate_names, self.copy_head.coordinate
         if name not in names:
             names = (*("index", "time"), *names[2:], name)

@@ -71,15 +71,15 @@ class UpdateSpanWindow(pl.Callback):
 
 
 class AverageWeights(WeightAveraging):
-    """Lightning's averaging, exponential, with its first steps weighted evenly.
+    """Lightning's averaging, exponential, with a shorter memory in the first steps.
 
     Checkpoints hold the average as their weights, and the trained weights, which a resumed run
     continues from, as `current_model_state`. Buffers, such as random features, are not averaged.
 
     Args:
-        ema_decay: the average after step t is d times the one before plus 1 - d times the weights,
-            with d = min(ema_decay, (1 + t) / (10 + t)), so that a short run forgets its initial
-            weights.
+        ema_decay: the average is the weights after the first step, t = 0, and then d times the one
+            before plus 1 - d times the weights, with d = min(ema_decay, (1 + t) / (10 + t)), so
+            that a short run forgets its initial weights.
     """
 
     def __init__(self, ema_decay: float) -> None:

@@ -65,10 +65,11 @@ class TrainingModule(pl.LightningModule):
         torch.manual_seed(noise.fold(RandomStream.DROPOUT).seed)
         loss = self.task.loss(self.model, batch, noise)
         count = batch.num_targets.to(loss.dtype)
+        totals = torch.stack((loss.detach() * count, count))
         if self._totals is None:  # the first micro-batch of a step
             self._unit = self._sum_over_ranks(count) / self.trainer.world_size
-            self._totals = torch.zeros(2, device=self.device)
-        self._totals += torch.stack((loss.detach() * count, count))
+            self._totals = torch.zeros_like(totals)
+        self._totals += totals
         return loss * (count / self._unit)
 
     def on_after_backward(self) -> None:

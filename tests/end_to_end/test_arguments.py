@@ -73,6 +73,8 @@ def test_resume_becomes_the_arguments_of_its_run(resumed, tmp_path):
     assert resumed(stored, "init=", "seed=2") == ["+trainer.limit_val_batches=1", "init=", "seed=2"]
     with pytest.raises(UserError, match="give either resume"):
         resumed(stored, "init=latest")
+    parts = ["model.copy={}", "model.copy={heads: 1, width: 8}"]
+    assert resumed(parts) == parts
 
 
 def test_a_link_out_of_the_folder_is_refused(resumed, tmp_path):
@@ -91,6 +93,7 @@ def test_a_link_out_of_the_folder_is_refused(resumed, tmp_path):
         "callbacks.x={_target_: os.system, command: ls}",
         "+callbacks={x: {y: [{_target_: os.system}]}}",
         "callbacks.x=[{_target_: os.system}]",
+        "callbacks.best={mode: max, dirpath: /elsewhere}",
         "callbacks.x._target_=pytorch_lightning.callbacks.model_checkpoint.os.system",
         "run_name=${oc.env:HOME}",
         "run_name='${oc.env:HOME}'",

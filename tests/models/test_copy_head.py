@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from musicgen.batches import IGNORED, Batch
+from musicgen.errors import ParameterError
 from musicgen.models import Transformer
 from musicgen.training.tasks import LanguageModeling
 from tests.models.builders import VOCAB, small
@@ -141,6 +142,11 @@ def test_loss_of_targets_is_that_of_all_log_probabilities_and_the_model_learns_i
         gradients.append([parameter.grad for parameter in model.parameters()])
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-4)
+
+
+def test_unknown_settings_are_named():
+    with pytest.raises(ParameterError, match=r"copy=\{'heds': 2\}: expected heads, width"):
+        small(copy={"heds": 2})
 
 
 def test_only_the_last_token():

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from musicgen.errors import ParameterError
 from musicgen.midi import Score, Track, notes_from
 from musicgen.tokenization import Groove2Groove
 
@@ -66,6 +67,11 @@ def test_tracks_are_assigned_to_instruments(track, instrument):
     playing = [t.name for t in groove.decode(tokens).tracks if len(t.notes)]
     assert playing == ([instrument] if instrument else [])
     assert summary.notes_kept == len(playing)
+
+
+def test_tracks_with_unknown_settings_are_refused():
+    with pytest.raises(ParameterError, match="expected name, is_drum, program, takes: missing"):
+        Groove2Groove(tracks=[{"nam": "Bass"}])
 
 
 def test_a_long_gap_is_cut_off():

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from musicgen.attention import FAVOR
+from musicgen.training import tasks
 from musicgen.training.callbacks import RedrawFeatures
 from musicgen.training.checkpointing import SaveLast
 from tests.training.conftest import assert_equal, saved
@@ -52,6 +53,29 @@ def test_saves_are_between_steps_when_gradients_are_accumulated(tmp_path):
         save.on_train_batch_end(trainer, None, None, None, batch)
     save.teardown(trainer, None, "fit")
     assert saves == [1, 2, 4, 5]  # the first, as a validation within the second may save the best
+
+
+def test_each_micro_batch_has_noise_of_its_own(run, monkeypatch):
+    keys, compute = [], tasks._logits
+
+    def logits(model, batch, noise):
+        keys.extend([noise.words] * model.training)
+        return compute(model, batch, noise)
+
+    monkeypatch.setattr(tasks, "_logits", logits)
+    run("run", "trainer.max_steps=3", "trainer.accumulate_grad_batches=2")
+    seed = keys[0][0]  # then step, micro-batch and rank
+    assert keys == [(seed, step, number, 0) for step in range(3) for number in range(2)]
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+def test_copy_heads_learn_in_bf16(run, precision):
+    settings = ("trainer.max_steps=3", "trainer.accumulate_grad_batches=2", "model.copy={}")
+    plain = run("plain", *settings)
+    rows = run("bf16", *settings, f"trainer.precision={precision}", "recompute=true")
+    for step in range(3):
+        loss = float(plain[step]["train/loss"])
+        assert float(rows[step]["train/loss"]) == pytest.approx(loss, rel=0.01)
 
 
 def test_redraw_frequency():

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from musicgen.errors import ParameterError
 from musicgen.midi import Track
+from musicgen.validation import check_settings
 
 MAX_TRACKS = 255
 """With 128 keys each, voices fit 16 bits."""
@@ -37,6 +38,8 @@ class Instrument(NamedTuple):
 
 def instruments_of(tracks: Sequence[Mapping[str, Any]]) -> tuple[Instrument, ...]:
     """Build the instruments from plain data; raise `ParameterError` if a track is invalid."""
+    for track in tracks:
+        check_settings("tracks", track, Instrument)
     instruments = tuple(Instrument(**track) for track in tracks)
     names = [instrument.name for instrument in instruments]
     if not 0 < len({_plain(name) for name in names}) == len(names) <= MAX_TRACKS:
