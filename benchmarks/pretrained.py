@@ -190,11 +190,11 @@ def rows(args: argparse.Namespace, name: str, folder: Path) -> Iterator[dict[str
 def measures(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the mean of each measure of `evaluate.py`, with its interval over continuations."""
     pieces = read_csv(folder / "descriptors_pieces.csv")
-    for row in read_csv(folder / "descriptors.csv"):
+    for row in (each for each in read_csv(folder / "descriptors.csv") if each["n"]):
         name = row["descriptor"]  # one of all pieces together has no value of each
         values = [number(piece.get(name, row["generated"])) for piece in pieces]
         line = as_row(name, values, row["originals"])
-        yield line | {"overlap": number(row["overlap"])}
+        yield line | {"overlap": number(row["similarity"])}
     means = {(row["profile"], row["part"]): row for row in read_csv(folder / "style.csv")}
     for profile in dict.fromkeys(profile for profile, _ in means):
         line = interval_row(f"style: {profile}", means[profile, "all"])

@@ -15,6 +15,7 @@ from musicgen.cli.output import make_folder, set_up_cpu
 from musicgen.console import log, stdout
 from musicgen.errors import ParameterError
 from musicgen.evaluation.inputs import Inputs
+from musicgen.evaluation.references import usual_measure
 from musicgen.files import remove_if_empty
 from musicgen.metrics.summary import CONFIDENCE
 from musicgen.report.tables import TableRow, as_table, readable, summarise, write_csv
@@ -27,12 +28,11 @@ def main(cfg: DictConfig) -> None:
     """Compute each measure, print its table, and write it as CSV with its plot below `out`."""
     set_up_cpu()
     given: Any = OmegaConf.to_container(cfg, resolve=True)
-    of_files = given["generated"] or given["references"]
-    names = given["metrics"] or ("style" if of_files else "evaluation")
+    inputs = read_inputs(given)
+    names = given["metrics"] or usual_measure(inputs)
     names = names if isinstance(names, list) else [names]
     for name in names:
         check_choice("metrics", name, given["metric"])
-    inputs = read_inputs(given)
     out = make_folder(cfg.out, "evaluated")
     with remove_if_empty(out.parent) if cfg.out is None else nullcontext(), remove_if_empty(out):
         for name in names:

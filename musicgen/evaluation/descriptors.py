@@ -9,10 +9,16 @@ import numpy as np
 from musicgen.console import track, warn_of_first
 from musicgen.errors import UserError
 from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, Pair, open_pairs
+from musicgen.evaluation.references import (
+    NUM_SKIPPED_SHOWN,
+    Pair,
+    open_pairs,
+    read_manifest,
+    read_pieces,
+    usual_measure,
+)
 from musicgen.metrics.bars import bar_notes, bar_similarities, bars_recalled
 from musicgen.metrics.descriptors import (
-    distribution_distance,
     grooving_similarity,
     muspy_descriptors,
     pitch_class_entropy,
@@ -20,7 +26,7 @@ from musicgen.metrics.descriptors import (
 from musicgen.metrics.key import in_key_share
 from musicgen.metrics.part_writing import part_writing as four_voices
 from musicgen.metrics.scape import structureness
-from musicgen.metrics.summary import mean_of_valid
+from musicgen.metrics.sets import Described, compare_sets
 from musicgen.midi import Score
 from musicgen.report.tables import TableRow, write_csv
 
@@ -28,28 +34,29 @@ from musicgen.report.tables import TableRow, write_csv
 def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
     """Describe continuations and the music that follows their prompts in the originals.
 
-    Both are equally long, without the prompt; see `describe`. A row has the means of a descriptor,
-    with overlap and KL of the distances within the generated set and to the originals. Those of
-    each continuation are written to `descriptors_pieces.csv`.
+    Both are equally long, without the prompt; see `describe`. If no file has an original of its
+    name, two sets of music are compared, all of it without prompts. Rows are those of
+    `compare_sets`; the descriptors of each continuation are in `descriptors_pieces.csv`.
     """
-    _, pairs = open_pairs(inputs, inputs.generated, "descriptors")
-    originals: dict[str, dict[str, float]] = {}  # each counts once, not once a sample
-    details = []
-    for pair in track(pairs, "descriptors"):
-        names = {"piece": pair.file, "reference": pair.name}
-        details.append(names | describe(pair.continuation, pair))
-        if pair.name not in originals:
-            originals[pair.name] = describe(pair.own_continuation(), pair)
+    if usual_measure(inputs) == "descriptors":
+        folders = [Path(str(x)).expanduser() for x in (inputs.generated, inputs.references)]
+        tokenizer = read_manifest(folders[0]).tokenizer
+        pairs, others = (
+            [Pair(file, file, new, new, 0) for file, (*_, new) in read_pieces(x, tokenizer).items()]
+            for x in folders
+        )
+    else:
+        _, pairs = open_pairs(inputs, inputs.generated, "descriptors")
+        others = list({pair.name: pair for pair in pairs}.values())  # not once a sample
+    new = [Described.of(x.continuation, describe(x.continuation, x)) for x in track(pairs, "new")]
+    own = [(pair.own_continuation(), pair) for pair in track(others, "originals")]
+    old = [Described.of(score, describe(score, pair)) for score, pair in own]
+    details = [
+        {"piece": pair.file, "reference": pair.name, **each.values}
+        for pair, each in zip(pairs, new, strict=True)
+    ]
     write_csv(details, out / "descriptors_pieces.csv")
-    rows = []
-    for name in next(iter(originals.values())):
-        new = np.array([row[name] for row in details])
-        old = np.array([row[name] for row in originals.values()])
-        means = {"generated": mean_of_valid(new), "originals": mean_of_valid(old)}
-        overlap, divergence = distribution_distance(new, old)
-        count = int((~np.isnan(new)).sum())
-        rows.append({"descriptor": name, "n": count, **means, "overlap": overlap, "KL": divergence})
-    return rows
+    return compare_sets(new, old, seed=inputs.seed)
 
 
 def part_writing(inputs: Inputs, out: Path) -> list[TableRow]:

@@ -31,7 +31,6 @@ from musicgen.evaluation.position_loss import (
 )
 from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, SPLITS, Pair
 from musicgen.evaluation.runs import SAME_PIECES, load_runs, name_runs
-from musicgen.evaluation.style import anchor_similarities, style_labels
 from musicgen.evaluation.training_data import open_training_data, piece_readers
 from musicgen.evaluation.verdict import (
     BEFORE,
@@ -56,7 +55,7 @@ from musicgen.generation.sampler import Sampler
 from musicgen.metrics.differences import Values, holm, paired_difference, unpaired_difference
 from musicgen.metrics.part_writing import part_writing
 from musicgen.metrics.position_loss import unit_values
-from musicgen.metrics.style import style_similarity
+from musicgen.metrics.style import anchor_similarities, style_labels, style_similarity
 from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.midi import Score
 from musicgen.report import ReportPiece, render_report, verdict_section

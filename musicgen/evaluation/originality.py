@@ -9,16 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from musicgen import load
-from musicgen.console import log, track, warn
+from musicgen.console import log, track
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
 from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.references import read_continuation, read_manifest
+from musicgen.evaluation.references import read_manifest, read_pieces
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.originality import GRID, Notes, Passage, PassageIndex, passage_notes
-from musicgen.midi import Score, find_midi, read
+from musicgen.midi import Score
 from musicgen.report.tables import TableRow, write_csv
 
 MAX_HELD_OUT = 100  # pieces that a report compares with
@@ -38,21 +38,12 @@ def originality(inputs: Inputs, out: Path) -> list[TableRow]:
     manifest = read_manifest(folder)
     model = load(manifest.checkpoint or inputs.checkpoint)
     data = open_training_data(model, inputs.root)
-    scores: dict[str, tuple[Score, int]] = {}
-    for path in find_midi(folder):
-        file = path.relative_to(folder).as_posix()
-        end = manifest.pieces.get(file, {}).get("prompt end", 0)
-        try:
-            scores[file] = read(path), end
-        except UserError as error:
-            warn(f"left out: {error}")
-    if not scores:
-        raise UserError(f"generated={folder}: no file can be read")
-    new = {file: read_continuation(*given, model.tokenizer) for file, given in scores.items()}
+    pieces = read_pieces(folder, model.tokenizer)
+    new = {file: continuation for file, (_, _, continuation) in pieces.items()}
     passages, held_out, size = known_passages(data, new, inputs.max_pieces)
     details = []
     for file, each in passages.items():
-        score, end = scores[file]
+        score, end, _ = pieces[file]
         tick = end + round(each.first_beat * score.ticks_per_beat)
         bar = int(np.searchsorted(score.bar_starts(), tick, side="right"))
         details.append({"piece": file, "bar": bar, **each._asdict()})

@@ -120,6 +120,41 @@ def open_originals(inputs: Inputs, manifest: Manifest) -> Originals:
     return {name: cache(partial(original, name)) for name in sources}
 
 
+def usual_measure(inputs: Inputs) -> str:
+    """Return what to measure: a run; or generated files, beside their originals or as a set."""
+    folder, place = inputs.generated, inputs.references
+    if not folder or place is None or place in SPLITS:
+        return "style" if folder or place else "evaluation"
+    pieces = read_manifest(Path(folder).expanduser()).pieces
+    prompts = [pieces.get(file, {}).get("prompt", file) for file in prompt_files(folder)]
+    stems = (
+        {without_suffix(PurePosixPath(name).name) for name in names}
+        for names in (prompts, prompt_files(place))
+    )
+    return "style" if set.intersection(*stems) else "descriptors"
+
+
+def read_pieces(folder: Path, tokenizer: Tokenizer | None) -> dict[str, tuple[Score, int, Score]]:
+    """Return each file that can be read, its music, where its prompt ends, and what follows that.
+
+    Raises:
+        UserError: no file can be read.
+    """
+    found, pieces, skipped = {}, read_manifest(folder).pieces, []
+    for path in find_midi(folder):
+        file = path.relative_to(folder).as_posix()
+        end = pieces.get(file, {}).get("prompt end", 0)
+        try:
+            score = read(path)
+            found[file] = score, end, read_continuation(score, end, tokenizer)
+        except UserError as error:
+            skipped.append(f"left out: {file}: {str(error).removeprefix(f'{path}: ')}")
+    warn_of_first(skipped, NUM_SKIPPED_SHOWN)
+    if not found:
+        raise UserError(f"{folder}: no file can be read")
+    return found
+
+
 def find_original(file: str, names: Iterable[str]) -> str:
     """Return the name of a file's original: the file's own, else the one that has its stem.
 
@@ -148,19 +183,17 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
     originals = open_originals(inputs, manifest)
     pairs: list[Pair] = []
     skipped: list[str] = []
-    for path in find_midi(folder):
-        file = path.relative_to(folder).as_posix()
+    for file, (_, _, new) in read_pieces(folder, manifest.tokenizer).items():
         row = manifest.pieces.get(file, {})
         prompt = row.get("prompt", file)
         try:
             if prompt == FROM_NOTHING:
                 raise UserError("generated without a prompt")
-            score, name = read(path), find_original(prompt, originals)
+            name = find_original(prompt, originals)
             reference = originals[name]()
         except UserError as error:
-            skipped.append(f"{file}: {str(error).removeprefix(f'{path}: ')}")
+            skipped.append(f"{file}: {error}")
             continue
-        new = read_continuation(score, row.get("prompt end", 0), manifest.tokenizer)
         pairs.append(Pair(file, name, new, reference, row.get("prompt beats", 0)))
     if not pairs:
         raise UserError(

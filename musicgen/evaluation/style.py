@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +17,10 @@ from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import Pair, open_pairs
 from musicgen.metrics.style import (
     PROFILES,
-    Profile,
-    Profiles,
+    anchor_similarities,
     mean_similarity,
     role_similarities,
+    style_labels,
     style_profiles,
 )
 from musicgen.metrics.summary import mean_of_valid
@@ -34,10 +32,6 @@ from musicgen.validation import check_int
 NUM_PARTS = 4  # as published
 WHOLE = "all"
 PARTS = tuple(f"{k} of {NUM_PARTS}" for k in range(1, NUM_PARTS + 1))
-ANCHORS = ("chance", "same song")
-NUM_PARTNERS = 4
-
-_IN_NAME = re.compile(r"[^./]+\.(.+_[^_]+)\.midi?", re.IGNORECASE)
 
 
 def style(inputs: Inputs, out: Path, *, anchor_pieces: int) -> list[TableRow]:
@@ -117,64 +111,6 @@ def piece_rows(pair: Pair) -> Iterator[TableRow]:
         similarities = dict(zip((WHOLE, *PARTS), values, strict=True))
         for part, value in {**similarities, **role_similarities(profiles[0], target)}.items():
             yield {"piece": pair.file, "profile": profile, "part": part, "value": value}
-
-
-def style_labels(names: Iterable[str]) -> dict[str, str]:
-    """Return the style of each file from its name, a relative path with forward slashes.
-
-    It is `STYLE_x` of a name such as `SONG.STYLE_x.mid`, otherwise the folder; empty without any.
-    """
-    labels = {}
-    for name in names:
-        path = PurePosixPath(name)
-        match, folder = _IN_NAME.fullmatch(path.name), path.parent.as_posix()
-        labels[name] = match[1] if match else "" if folder == "." else folder
-    return labels
-
-
-def anchor_similarities(
-    parts: Iterable[tuple[str, Score]],
-    labels: Mapping[str, str],
-    read: Callable[[str], Score | None],
-    *,
-    seed: int = 0,
-) -> dict[Profile, dict[str, list[float]]]:
-    """Compute what real music reaches, so that similarities have a scale.
-
-    A part of a piece stands in for a continuation and is compared with its own piece (`same song`,
-    what the composer's own continuation reaches) and with pieces of other styles (`chance`).
-
-    Args:
-        parts: names of pieces, each with such a part of it.
-        labels: styles of all pieces that may be partners, by name; empty: it has none.
-        read: returns the piece of a name; None leaves it out.
-        seed: decides the draws of `NUM_PARTNERS` pieces of other styles for each part.
-
-    Returns:
-        By profile and anchor, one value a part; NaN without a partner or a common role.
-    """
-    rng = np.random.default_rng(seed)
-
-    @cache
-    def profiles_of(name: str) -> list[Profiles] | None:
-        score = read(name)
-        return None if score is None else [style_profiles(score, profile) for profile in PROFILES]
-
-    result: dict[Profile, dict[str, list[float]]] = {p: {a: [] for a in ANCHORS} for p in PROFILES}
-    for name, part in parts:
-        own = [style_profiles(part, profile) for profile in PROFILES]
-        others = [
-            other
-            for other, label in labels.items()
-            if other != name and (not label or label != labels[name])
-        ]
-        drawn = rng.permutation(others)[:NUM_PARTNERS].tolist()
-        for anchor, partners in zip(ANCHORS, (drawn, [name]), strict=True):
-            wholes = [whole for partner in partners if (whole := profiles_of(partner))]
-            for index, profile in enumerate(PROFILES):
-                values = [mean_similarity(own[index], whole[index]) for whole in wholes]
-                result[profile][anchor].append(mean_of_valid(np.array(values)))
-    return result
 
 
 def plot_style_over_time(points: Sequence[Mapping[str, Any]], path: str | Path) -> None:

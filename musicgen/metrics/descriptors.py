@@ -108,7 +108,7 @@ def distribution_distance(generated: FloatArray, reference: FloatArray) -> tuple
     within, between = pdist(a), cdist(a, b).ravel()
     if min(np.ptp(within), np.ptp(between)) <= 1e-9 * max(within.max(), between.max()):
         return np.nan, np.nan
-    grid = np.linspace(0, max(within.max(), between.max()), 1000)
+    grid = np.linspace(0, max(within.max(), between.max()), 256)
     densities = [gaussian_kde(distances)(grid) for distances in (within, between)]
     # Normalised on the grid: kernels reach below a distance of 0.
     first, second = (density / np.trapezoid(density, grid) for density in densities)

@@ -7,7 +7,10 @@ ticks: with floats, a sixth of the times on a bin's edge would fall into the bin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import PurePosixPath
 from typing import Literal, get_args
 
 import numpy as np
@@ -24,8 +27,11 @@ BAR_BEATS = 4  # range of onsets in the bar and of time lags: [0, 4) beats
 MAX_DURATION_BEATS = 2
 MAX_INTERVAL = 20  # semitones, up or down
 VELOCITY_BINS = 8
+ANCHORS = ("chance", "same song")
+NUM_PARTNERS = 4
 
 _NUM_TIMES = BAR_BEATS * BINS_PER_BEAT
+_IN_NAME = re.compile(r"[^./]+\.(.+_[^_]+)\.midi?", re.IGNORECASE)
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -90,6 +96,64 @@ def role_similarities(profiles: Profiles, reference: Profiles) -> dict[str, floa
 def mean_similarity(profiles: Profiles, reference: Profiles) -> float:
     """Compute the mean over the roles whose histograms both are not empty; NaN without any."""
     return mean_of_valid(np.array(list(role_similarities(profiles, reference).values())))
+
+
+def style_labels(names: Iterable[str]) -> dict[str, str]:
+    """Return the style of each file from its name, a relative path with forward slashes.
+
+    It is `STYLE_x` of a name such as `SONG.STYLE_x.mid`, otherwise the folder; empty without any.
+    """
+    labels = {}
+    for name in names:
+        path = PurePosixPath(name)
+        match, folder = _IN_NAME.fullmatch(path.name), path.parent.as_posix()
+        labels[name] = match[1] if match else "" if folder == "." else folder
+    return labels
+
+
+def anchor_similarities(
+    parts: Iterable[tuple[str, Score]],
+    labels: Mapping[str, str],
+    read: Callable[[str], Score | None],
+    *,
+    seed: int = 0,
+) -> dict[Profile, dict[str, list[float]]]:
+    """Compute what real music reaches, so that similarities have a scale.
+
+    A part of a piece stands in for a continuation and is compared with its own piece (`same song`,
+    what the composer's own continuation reaches) and with pieces of other styles (`chance`).
+
+    Args:
+        parts: names of pieces, each with such a part of it.
+        labels: styles of all pieces that may be partners, by name; empty: it has none.
+        read: returns the piece of a name; None leaves it out.
+        seed: decides the draws of `NUM_PARTNERS` pieces of other styles for each part.
+
+    Returns:
+        By profile and anchor, one value a part; NaN without a partner or a common role.
+    """
+    rng = np.random.default_rng(seed)
+
+    @cache
+    def profiles_of(name: str) -> list[Profiles] | None:
+        score = read(name)
+        return None if score is None else [style_profiles(score, profile) for profile in PROFILES]
+
+    result: dict[Profile, dict[str, list[float]]] = {p: {a: [] for a in ANCHORS} for p in PROFILES}
+    for name, part in parts:
+        own = [style_profiles(part, profile) for profile in PROFILES]
+        others = [
+            other
+            for other, label in labels.items()
+            if other != name and (not label or label != labels[name])
+        ]
+        drawn = rng.permutation(others)[:NUM_PARTNERS].tolist()
+        for anchor, partners in zip(ANCHORS, (drawn, [name]), strict=True):
+            wholes = [whole for partner in partners if (whole := profiles_of(partner))]
+            for index, profile in enumerate(PROFILES):
+                values = [mean_similarity(own[index], whole[index]) for whole in wholes]
+                result[profile][anchor].append(mean_of_valid(np.array(values)))
+    return result
 
 
 def _onset_histogram(

@@ -1,0 +1,28 @@
+"""Sets of pieces that are made by hand, and drawn from known distributions."""
+
+import numpy as np
+import pytest
+
+from musicgen.metrics.sets import Described, compare_sets
+
+
+def pieces(values, histogram) -> list[Described]:
+    return [
+        Described({"x": x, "none": np.nan}, 4 * [{"Piano": np.array(histogram)}]) for x in values
+    ]
+
+
+def test_other_sets_are_farther_than_two_halves_of_one():
+    rng = np.random.default_rng(0)
+    originals = pieces(rng.normal(size=40), [1.0, 0.0])
+    x, none, *styles = compare_sets(pieces(rng.normal(3, 1, 30), [0.6, 0.8]), originals)
+    assert (x["n"], none["n"]) == (30, 0)
+    assert x["generated"] == pytest.approx(3, abs=0.6)
+    assert x["similarity_high"] < x["similarity of halves_low"] < x["similarity of halves"] < 1
+    assert x["KL_low"] > x["KL of halves_high"]
+    assert np.isnan([none["similarity"], none["KL of halves_high"]]).all()
+    for row in styles:
+        assert row["similarity"] == pytest.approx(0.6)
+        assert row["similarity of halves"] == pytest.approx(1)
+    same, *_ = compare_sets(pieces(rng.normal(size=30), [1.0, 0.0]), originals)
+    assert same["similarity"] > same["similarity of halves_low"]
