@@ -67,7 +67,7 @@ def check_settings(name: str, settings: Mapping[str, Any], function: Callable[..
         signature.bind(**settings)
     except TypeError as error:
         expected = f"expected {', '.join(signature.parameters)}: {error}"
-        raise ParameterError(name, dict(settings), expected) from None
+        raise ParameterError(name, settings, expected) from None
 
 
 def _is(kind: type, value: Any) -> bool:
