@@ -96,8 +96,7 @@ def judge(rows: Iterable[TableRow]) -> list[Judgement]:
 
     Args:
         rows: of `evaluation`: a measure, its mean and interval, what it stands beside and the
-            difference from that, with its interval. A single piece and equal differences have
-            none, and answer nothing.
+            difference from that, with its interval. A single piece has none, and answers nothing.
     """
     known = {(row["measure"], row["beside"]): row for row in rows}
     judgements = []

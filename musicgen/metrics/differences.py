@@ -48,7 +48,10 @@ def paired_difference(first: Values, second: Values, *, seed: int = 0) -> Differ
             n_resamples=NUM_PERMUTATIONS,
             rng=np.random.default_rng(seed),
         ).pvalue
-    return Difference(summary.n, summary.mean, summary.low, summary.high, float(p))
+    low, high = summary.low, summary.high
+    if summary.n > 1 and not valid.any():
+        low = high = 0.0  # no piece differs
+    return Difference(summary.n, summary.mean, low, high, float(p))
 
 
 def least_p(n: int) -> float:

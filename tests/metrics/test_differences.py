@@ -34,6 +34,7 @@ def test_pairs_are_of_one_name_and_without_missing_values():
     assert (found.n, found.mean) == (2, 3.0)
     assert found.p == 0.5  # of the four exchanges, both equal ones are as far from 0
     assert np.isnan(paired_difference({"a": 1.0}, {"b": 1.0}).p)
+    assert paired_difference(first, first)[:4] == (3, 0, 0, 0)
 
 
 def test_a_clear_difference_of_other_pieces_excludes_zero():
