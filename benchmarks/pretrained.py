@@ -1,11 +1,12 @@
 """Train, export and measure the models of the package: make pretrained.
 
-    python -m benchmarks.pretrained [--models NAME] [--measure] [--root POP909]
+    python -m benchmarks.pretrained [--models NAME] [--measure] [--root POP909] [--bands FOLDER]
 
 A model NAME is trained in the steps of `RECIPES`, or their training resumed, and exported to
 musicgen/pretrained/NAME in half precision; `--measure` takes the models as they are. Each
 continues prompts of composed pieces that it never saw, and of POP909 with --root. The measures go
-to results/pretrained.json.
+to results/pretrained.json. Notes of bands that are longer than any of their track in the prompt are
+counted with and without `hold_durations`, in bands of others with --bands, too.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import musicgen
 from benchmarks import measure, tables
 from musicgen.checkpoints import CONTENT_KEY, find_checkpoint, load_initial
 from musicgen.composer import compose_corpus
+from musicgen.data.corpora.base import evenly_spaced
 from musicgen.files import read_csv
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.summary import Summary
+from musicgen.midi import Score, find_midi
 from musicgen.package_data import PRETRAINED
 
 MODELS = {"pop-piano-small": "pop", "groove-small": "groove"}
@@ -104,6 +109,7 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--measure", action="store_true", help="the models as they are")
     parser.add_argument("--root", type=Path, help="POP909's folder, for prompts of the pop model")
+    parser.add_argument("--bands", type=Path, help="bands of others, for the groove model")
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("--out", type=Path, default=Path("outputs/pretrained"))
     parser.add_argument("--settings", nargs="*", default=[], help="further settings of train.py")
@@ -185,6 +191,37 @@ def rows(args: argparse.Namespace, name: str, folder: Path) -> Iterator[dict[str
         run("evaluate.py", metrics, f"generated={new}", f"out={measured}")
         for row in [*measures(measured), *known_passages(measured)]:
             yield {"model": name, "prompts": kind, **row}
+    bands = {"composed": composed, "bands": args.bands} if MODELS[name] == "groove" else {}
+    for kind, source in bands.items():
+        for hold in (False, True) if source else ():
+            row = longer_notes(folder, source, args.prompts, hold=hold)
+            yield {"model": name, "prompts": kind, **row}
+
+
+def longer_notes(model: Path, source: Path, number: int, *, hold: bool) -> dict[str, Any]:
+    """Count the notes longer than the longest of their track in the prompt, per 1,000 of a piece.
+
+    Tracks without a note in the prompt do not count.
+    """
+    files = evenly_spaced(find_midi(source), number)
+    options = {"prompt_bars": 4, "bars": 16, "hold_durations": hold}
+    pieces = musicgen.load(model).generate(files, **options)
+
+    def per_1000(prompt: Score, music: Score) -> float:
+        longer = [
+            own.notes["duration"] > track.notes["duration"].max()
+            for track, own in zip(prompt.tracks, music.tracks, strict=True)
+            if len(track.notes)
+        ]
+        return 1000 * float(np.concatenate(longer).mean())
+
+    values = [per_1000(piece.prompt.score, piece.new_score) for piece in pieces]
+    originals = []
+    for prompt in (piece.prompt for piece in pieces):
+        end = prompt.end_tick + 16 * prompt.end_tick // 4
+        originals.append(per_1000(prompt.score, prompt.piece.clip(prompt.end_tick, end)))
+    name = f"longer notes per 1,000, hold_durations={str(hold).lower()}"
+    return as_row(name, values, str(np.nanmean(originals)))
 
 
 def measures(folder: Path) -> Iterator[dict[str, Any]]:

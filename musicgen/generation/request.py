@@ -32,6 +32,8 @@ class GenerationRequest:
         allow_end: whether the model may end a piece before its length.
         hold_tempo: whether the prompt's last tempo stays, see `Grammar.hold`.
         hold_metre: whether its last metre stays.
+        hold_durations: whether no note is longer than the longest of its track in the prompt, where
+            tokens begin and end notes, see `Grammar.shorten`.
         tempo: quarters a minute from the prompt's end on, or from the beginning without a prompt;
             the model reads the prompt at it. With `hold_tempo` it stays. None: the prompt's.
         program: the General MIDI program of the continuation, 0 to 127 or a name such as Violin;
@@ -61,6 +63,7 @@ class GenerationRequest:
     allow_end: bool = False
     hold_tempo: bool = True
     hold_metre: bool = True
+    hold_durations: bool = False
     tempo: float | None = None
     program: Any = None
     ending: str = "open"
@@ -89,7 +92,7 @@ class GenerationRequest:
         if self.bars is None and self.total_tokens is None and not self.keep:
             object.__setattr__(self, "bars", 16)
         check_int("bars", self.bars, none_means="")
-        for name in "allow_end", "hold_tempo", "hold_metre":
+        for name in "allow_end", "hold_tempo", "hold_metre", "hold_durations":
             check_bool(name, getattr(self, name))
         check_float("tempo", self.tempo, 4, maximum=1000, none_means="the prompt's")
         check_int("max_new_tokens", self.max_new_tokens, none_means="no limit")

@@ -20,7 +20,7 @@ from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampling import sample
 from musicgen.models import ModelState, Transformer
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.tokenization.base import IntArray, Tokenizer
+from musicgen.tokenization.base import TICKS_PER_BEAT, IntArray, Tokenizer
 from musicgen.tokenization.grammar import NEVER, Grammar, GrammarState
 
 
@@ -148,6 +148,8 @@ class Sampler:
         if request.sampling.avoid_parallels:
             grammar.forbid_parallels()
         state = grammar.hold(state, tempo=request.hold_tempo, metre=request.hold_metre)
+        if request.hold_durations:
+            state = grammar.shorten(state, [self._longest_notes(prompt) for prompt in prompts])
         state = grammar.harmonise(state, [prompt.progression for prompt in prompts])
         state = grammar.give(state, [prompt.given for prompt in prompts])
         end = torch.tensor([request.end_time(prompt) or NEVER for prompt in prompts])
@@ -156,6 +158,11 @@ class Sampler:
             state = grammar.close(state, end)
             may_end = may_end.minimum(end - torch.tensor([prompt.bar_length for prompt in prompts]))
         return grammar.between(state, torch.tensor([p.end_time for p in prompts]), may_end)
+
+    def _longest_notes(self, prompt: Prompt) -> list[int]:
+        """Return the grid steps of the longest note of each of a prompt's tracks, 0 without one."""
+        step = TICKS_PER_BEAT // self.tokenizer.steps_per_beat
+        return [int(t.notes["duration"].max(initial=0)) // step for t in prompt.score.tracks]
 
     def prefill(self, prompts: Sequence[Prompt], rows: Tensor) -> tuple[Tensor, ModelState, Tensor]:
         """Return logits [B, V], the state and positions [B, P] after the prompts at `rows` [B].

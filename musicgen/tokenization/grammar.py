@@ -215,6 +215,17 @@ class Grammar(ABC, Generic[S]):
         """
         return replace(state, limit=np.minimum(state.limit, np.asarray(limit)))
 
+    def shorten(self, state: S, longest: Sequence[Sequence[int]]) -> S:
+        """Return a state in which no note of an instrument is longer than its longest before.
+
+        Sequences that do not say where a note ends keep their lengths.
+
+        Args:
+            longest: grid steps of the longest note of each instrument, 0 without one [num_tracks],
+                for each row; empty: without notes.
+        """
+        return state
+
     def bound(self, max_notes: int | Sequence[int]) -> None:
         """From now on let no note begin while as many of its instrument sound.
 

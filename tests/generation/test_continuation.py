@@ -228,6 +228,25 @@ def test_no_instrument_plays_more_notes_at_once_than_its_bound():
         most(max_notes=[1, 2])
 
 
+def test_no_note_is_longer_than_the_longest_of_its_track_in_the_prompt():
+    tokenizer = TOKENIZERS["groove2groove"]
+    model = small_model(tokenizer)
+    offs = tokenizer.families["NoteOff"]
+    model.head.bias.data[offs.start : offs.stop] -= 9.0
+
+    def longest(prompts=None, **options):
+        (done,) = run(tokenizer, model, prompts, **options)
+        parts = done.prompt.score.tracks, done.new_score.tracks
+        return [np.array([t.notes["duration"].max(initial=0) for t in each]) for each in parts]
+
+    before, free = longest()
+    assert (free > before)[before > 0].sum() > 2
+    before, held = longest(hold_durations=True)
+    assert (held <= before)[before > 0].all()
+    empty = [empty_prompt(tokenizer)]
+    assert [*map(list, longest(empty, hold_durations=True))] == [*map(list, longest(empty))]
+
+
 REMI_OF_FEW = REMI(  # whose bars are short
     positions_per_beat=2, pitch_range=(60, 63), velocity_bins=(64, 64, 1)
 )

@@ -89,6 +89,25 @@ def test_a_note_of_maximum_length_is_closed_before_anything_else():
     assert shifts(after) == {f"TimeShift_0_{tick}" for tick in range(1, 7)}  # 38 ends at tick 18
 
 
+def test_notes_of_a_track_end_at_the_length_that_is_given():
+    tokenizer = Groove2Groove()
+    grammar, shift = tokenizer.grammar(), tokenizer.families["TimeShift"]
+    text = "BOS NoteOn_Bass_40 NoteOn_Piano_60 TimeShift_0_3 NoteOff_Piano_60 NoteOn_Strings_62"
+    start = grammar.start(ids(tokenizer, text))
+
+    def longest_shifts(lengths):
+        """The ticks of the longest shift after each token; 0 without any."""
+        states = [grammar.shorten(start, [lengths])]
+        for token in "TimeShift_0_5", "NoteOff_Bass_40", "NoteOn_Piano_64":
+            states.append(grammar.advance(states[-1], ids(tokenizer, token)[0]))
+        masks = [grammar.allowed(state)[0, shift.start : shift.stop] for state in states]
+        return [int(mask.nonzero().max()) + 1 if mask.any() else 0 for mask in masks]
+
+    # The bass, at tick 0, ends at tick 5, before which nothing is due; the new note at tick 9.
+    assert longest_shifts([5, 0, 0, 4, 0]) == [5, 0, 24, 9]
+    assert longest_shifts([]) == longest_shifts([0] * 5) == [24, 0, 24, 24]
+
+
 @pytest.mark.parametrize(
     ("tokenizer", "until"), [(REMI(max_bars=2), 32), (Groove2Groove(max_beats=8), 96)]
 )

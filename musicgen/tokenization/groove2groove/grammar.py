@@ -19,6 +19,7 @@ class GrooveState(GrammarState):
     """The state of Groove2Groove sequences."""
 
     ends: IntArray  # time by which each voice (track and key) must end, 0 if silent [B, num_voices]
+    longest: IntArray  # maximum length of a note of each track, in ticks [B, num_tracks]
 
 
 class GrooveGrammar(Grammar[GrooveState]):
@@ -70,8 +71,15 @@ class GrooveGrammar(Grammar[GrooveState]):
 
     def _initial_state(self, num_rows: int) -> GrooveState:
         ends = np.zeros((num_rows, self.num_voices), np.int64)
-        fields = self._initial_fields(num_rows)
-        return GrooveState(**fields | {"limit": np.full(num_rows, self.limit)}, ends=ends)
+        fields = self._initial_fields(num_rows) | {"limit": np.full(num_rows, self.limit)}
+        longest = np.tile(self.max_durations[::NUM_KEYS], (num_rows, 1))
+        return GrooveState(**fields, ends=ends, longest=longest)
+
+    def shorten(self, state: GrooveState, longest: Sequence[Sequence[int]]) -> GrooveState:
+        known = np.array([[*row] or [0] * state.longest.shape[1] for row in longest])
+        now = np.minimum(state.longest, np.where(known, known, NEVER))
+        less = (state.longest - now).repeat(NUM_KEYS, axis=1)
+        return replace(state, longest=now, ends=np.where(state.ends, state.ends - less, 0))
 
     def close(self, state: GrooveState, limit: Ids) -> GrooveState:
         state = super().close(state, limit)
@@ -125,7 +133,8 @@ class GrooveGrammar(Grammar[GrooveState]):
         beat = beat + np.where(shift, beats, 0).cumsum(axis=0)
         time = beat * STEPS_PER_BEAT + latest(tick, shift, ticks)
         is_off, voice = np.divmod(ids, self.num_voices)
-        end = np.where(is_off, 0, np.minimum(time + self.max_durations[voice], state.limit))
+        longest = np.take_along_axis(state.longest.T, voice // NUM_KEYS, axis=0)
+        end = np.where(is_off, 0, np.minimum(time + longest, state.limit))
         ends, before = np.empty((len(ids), *state.ends.shape), np.int64), state.ends
         for now, is_event, voices, until in zip(ends, is_off < 2, voice, end, strict=True):
             now[:] = before
