@@ -98,7 +98,7 @@ def write_report(
     settings = {"checkpoint": str(model.path), **asdict(request)}
     settings |= settings.pop("sampling")
     settings["training length"] = model.training_length
-    more = [written[2] for _, written in done.values()]
+    more = [each for piece, written in done.values() for each in (written[2], piece.notice)]
     more.append(generated_files.cut_short(model, request.bars, pieces))
     more = [*filter(None, dict.fromkeys(more))]
     warn_of_first(more, NUM_NOTICES_SHOWN, MORE_NOTICES)

@@ -20,6 +20,7 @@ from musicgen.tokenization.base import TICKS_PER_BEAT
 from musicgen.tokenization.quantization import to_grid
 from musicgen.validation import check_choice
 
+SPARSE = 0.1  # of the prompt's notes a bar: fewer are next to none
 KeepPrompt = Literal["original", "tokens"]
 
 
@@ -28,12 +29,16 @@ class Continuation:
     """A prompt with a continuation: `tokens` [L] and `score` hold both, as the model sees them.
 
     A notebook shows the piano roll and a player.
+
+    Attributes:
+        bars: how many were added.
     """
 
     prompt: Prompt
     sample: int
     tokens: NDArray[np.int64]
     score: Score
+    bars: int
 
     def __repr__(self) -> str:
         notes = pluralize(self.new_score.num_notes, "notes")
@@ -63,6 +68,24 @@ class Continuation:
             for track, kept in zip(new.tracks, self.prompt.kept.tracks, strict=True):
                 track.notes = track.notes[: 0 if len(kept.notes) else None]
         return new
+
+    @property
+    def notice(self) -> str:
+        """One line if it has next to no notes, or none in some parts; empty otherwise."""
+        prompt, new, per_bar = self.prompt, self.new_score, 0.0
+        if prompt.kept is None and prompt.end_time:
+            per_bar = prompt.score.num_notes * prompt.bar_length / prompt.end_time
+        pairs = zip(prompt.score.tracks, new.tracks, strict=False)  # an empty prompt has none
+        written = [own for old, own in pairs if bool(len(old.notes)) == (prompt.kept is None)]
+        silent = [track.name for track in written if not len(track.notes)]
+        where = f"{prompt.name}, continuation {self.sample + 1}"
+        if new.num_notes < SPARSE * per_bar * self.bars:
+            count = f"{pluralize(new.num_notes, 'notes')} in {pluralize(self.bars, 'bars')}"
+            why = "which is probably unlike the music that the model learned; try another model"
+            return f"{where}: {count}, after {per_bar:.3g} a bar in the prompt, {why}"
+        if silent or not new.num_notes:
+            return f"{where}: no notes" + (f" for {', '.join(silent)}" if silent else "")
+        return ""
 
     def midi_file(self, keep_prompt: KeepPrompt = "original") -> tuple[bytes, int, str]:
         """Return the piece as a MIDI file, and its tick at which the continuation begins.

@@ -101,8 +101,12 @@ class Sampler:
         for first in range(0, len(rows), request.batch_size):
             for ended in self.steps(rows[first : first + request.batch_size]):
                 for row in ended:
-                    score = decode(self.tokenizer, row.all_tokens, row.prompt)
-                    yield Continuation(row.prompt, row.sample, row.all_tokens, score)
+                    prompt, tokens = row.prompt, row.all_tokens
+                    end = int(self.tokenizer.times(tokens).max()) + 1
+                    end = min(request.end_time(prompt) or end, end)
+                    bars = -(-(end - prompt.end_time) // prompt.bar_length)
+                    score = decode(self.tokenizer, tokens, prompt)
+                    yield Continuation(prompt, row.sample, tokens, score, bars)
 
     @torch.inference_mode()
     def steps(self, rows: Sequence[Row]) -> Iterator[list[Row]]:

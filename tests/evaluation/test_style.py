@@ -107,7 +107,7 @@ def generate(
         decoded = tokenizer.decode(tokens)
         decoded.time_signatures = decoded.time_signatures or prompt.score.time_signatures
         file = f"piece_{sample}.mid"
-        continuation = Continuation(prompt, sample, tokens, decoded)
+        continuation = Continuation(prompt, sample, tokens, decoded, bars=1)
         done[file] = continuation, continuation.midi_file(keep_prompt)
         write_bytes(folder / file, done[file][1][0])
     provenance = {"tokenizer": config, "references": str(originals)}

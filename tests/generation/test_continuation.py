@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -245,6 +246,25 @@ def test_no_note_is_longer_than_the_longest_of_its_track_in_the_prompt():
     assert (held <= before)[before > 0].all()
     empty = [empty_prompt(tokenizer)]
     assert [*map(list, longest(empty, hold_durations=True))] == [*map(list, longest(empty))]
+
+
+@pytest.mark.parametrize(
+    ("name", "never", "expected"),
+    [
+        ("remi", "Pitch_", "0 notes in 2 bars, after .* a bar in the prompt, which is probably"),
+        ("groove2groove", "NoteOn_Guitar_", "no notes for Guitar"),
+        ("groove2groove", "EOS", ""),
+    ],
+)
+def test_what_is_not_written_is_said(name, never, expected):
+    tokenizer = TOKENIZERS[name]
+    model = small_model(tokenizer)
+    silent = [i for i, token in enumerate(tokenizer.vocabulary.tokens) if token.startswith(never)]
+    model.head.bias.data[silent] = -1e4
+    (done,) = run(tokenizer, model)
+    assert re.fullmatch(f"p, continuation 1: {expected}.*" if expected else "", done.notice)
+    (new,) = run(tokenizer, model, [empty_prompt(tokenizer)])
+    assert new.notice == ("from nothing, continuation 1: no notes" if name == "remi" else "")
 
 
 REMI_OF_FEW = REMI(  # whose bars are short

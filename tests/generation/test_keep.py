@@ -68,6 +68,15 @@ def test_kept_voices_stay_as_they_are_and_the_others_are_written(keep, avoid_par
     assert [piece.tokens.tolist() for piece in same] == [piece.tokens.tolist() for piece in pieces]
 
 
+def test_voices_without_a_new_note_are_named():
+    model = music_model(CHORALE)
+    names = CHORALE.vocabulary.tokens
+    silent = [i for i, name in enumerate(names) if name.startswith(("Pitch_", "Ahead_"))]
+    model.model.head.bias.data[silent] = -1e4
+    (piece,) = model.generate(song(), keep="soprano")
+    assert piece.notice == "prompt 0, continuation 1: no notes for Alto, Tenor, Bass"
+
+
 def test_a_tune_alone_gets_new_tracks():
     tune = Track("Flute", 73, notes=song().tracks[2].notes)  # at any height
     _, (file,) = write(Score(96, [tune]), keep="soprano")
