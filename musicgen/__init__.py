@@ -11,13 +11,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
-def load(checkpoint: str | Path) -> MusicModel:
+def list_models() -> list[str]:
+    """Return the names of the models that come with the package, the default first."""
+    from musicgen.run_folders import shipped_models
+
+    return shipped_models()
+
+
+def load(checkpoint: str | Path | None = None) -> MusicModel:
     """Load a trained model, with its `.tokenizer` and `.generate(prompts, …)`.
 
     Args:
         checkpoint: a .ckpt, a run's folder (its best), `latest`, the newest below `outputs/` or
-            else a model of the package, a folder of `save_pretrained`, a model of the package such
-            as `pop-piano-small`, or one of the Hugging Face Hub, `hf://USER/NAME`.
+            else a model of the package, a folder of `save_pretrained`, one of `list_models()`, or
+            one of the Hugging Face Hub, `hf://USER/NAME`. None: the first of `list_models()`.
 
     Beside other busy programs, torch's waiting threads slow each other down: call
     `torch.set_num_threads(1)`, or set OMP_WAIT_POLICY=passive before Python starts.
@@ -28,7 +35,7 @@ def load(checkpoint: str | Path) -> MusicModel:
     # Here, so that `import musicgen` alone does not import torch, nor a path that is missing.
     from musicgen.run_folders import find_checkpoint
 
-    path = find_checkpoint(str(checkpoint))
+    path = find_checkpoint(str(checkpoint or list_models()[0]))
     from musicgen.generation.model import load as load_model
 
     return load_model(path)

@@ -91,6 +91,12 @@ def find_run(name: str) -> Path:
     return folder
 
 
+def shipped_models() -> list[str]:
+    """Return the names of the models of the package, the default first."""
+    found = (path.parent.name for path in PRETRAINED.glob(f"*/{_FOLDER}"))
+    return sorted(found, key=lambda name: (name != _DEFAULT, name))
+
+
 def find_checkpoint(name: str, setting: str = "checkpoint") -> Path:
     """Return the file, or the folder of `save_pretrained`, that `checkpoint=` names.
 
@@ -101,8 +107,7 @@ def find_checkpoint(name: str, setting: str = "checkpoint") -> Path:
     """
     if name.startswith(_HUB):
         return download(name)
-    models = sorted(path.parent.name for path in PRETRAINED.glob(f"*/{_FOLDER}"))
-    models.sort(key=lambda model: model != _DEFAULT)
+    models = shipped_models()
     if name == "latest":
         if models and not any((run / LAST).is_file() for run in _runs()):
             return PRETRAINED / models[0]

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
 from musicgen.generation.prompts import Prompt
-from musicgen.midi import Score, dumps, extend, loads
+from musicgen.midi import NoteArray, Score, dumps, extend, loads
+from musicgen.midi.audio import Soundfont
+from musicgen.midi.io import to_library
 from musicgen.text import pluralize
 from musicgen.tokenization.base import TICKS_PER_BEAT
 from musicgen.tokenization.quantization import to_grid
@@ -119,6 +121,27 @@ class Continuation:
             except UserError as error:
                 notice = f"{prompt.name}: written as the model saw it, since {error}"
         return dumps(self.score), prompt.end_tick, notice
+
+    @property
+    def notes(self) -> NoteArray:
+        """Onset, duration, pitch and velocity of the notes of `score`, track by track. [N]"""
+        return self.score.notes
+
+    def to_miditoolkit(self) -> Any:
+        """Return the piece, as `save` writes it, as a `MidiFile` of miditoolkit."""
+        return to_library(self.midi_file()[0], "miditoolkit")
+
+    def to_muspy(self) -> Any:
+        """Return the piece, as `save` writes it, as a `Music` of muspy."""
+        return to_library(self.midi_file()[0], "muspy")
+
+    def to_pretty_midi(self) -> Any:
+        """Return the piece, as `save` writes it, as a `PrettyMIDI`."""
+        return to_library(self.midi_file()[0], "pretty_midi")
+
+    def save_wav(self, path: str | Path, soundfont: str | Path) -> None:
+        """Write the piece as a WAV file, with the sounds of a soundfont (.sf2 or .sf3)."""
+        Soundfont(soundfont).write_wav(loads(self.midi_file()[0]), path)
 
     def save(self, path: str | Path, keep_prompt: KeepPrompt = "original") -> None:
         """Write the piece as a MIDI file, creating its folder. See `midi_file`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -130,8 +131,8 @@ class MusicModel:
         A request with `keep` makes it the whole piece without the other parts, see `kept_prompt`.
 
         Args:
-            music: a Score, an object of miditoolkit or muspy, or the path of a MIDI file, which
-                continuations can then be appended to; None: a new piece.
+            music: a Score, an object of miditoolkit, muspy or pretty_midi, or the path of a MIDI
+                file, which continuations can then be appended to; None: a new piece.
             name: None takes that of the file.
             prompt_bars: None keeps all bars.
             request: whose tempo, chords and programs it takes; None: its own.
@@ -189,6 +190,11 @@ class MusicModel:
         """
         check_float("length_factor", length_factor, above=0, none_means="")
         given = {name: value for name, value in options.items() if value is not None}
+        known = [each.name for kind in (GenerationRequest, SamplingParams) for each in fields(kind)]
+        if unknown := sorted(given.keys() - set(known)):
+            near = get_close_matches(unknown[0], [*known, "prompt_bars", "length_factor"], 1)
+            hint = f"did you mean {near[0]}?" if near else "see GenerationRequest, SamplingParams"
+            raise UserError(f"there is no option {unknown[0]}; {hint}")
         if length_factor is not None:
             given["total_tokens"] = round(length_factor * self.training_length)
         names = {each.name for each in fields(SamplingParams)} & given.keys()
@@ -213,16 +219,17 @@ class MusicModel:
             model.generate("tune.mid", keep="soprano")
 
         Args:
-            prompts: Scores, paths of MIDI files, or objects of miditoolkit or muspy; or one; None
-                is a new piece.
+            prompts: Scores, paths of MIDI files, or objects of miditoolkit, muspy or pretty_midi;
+                or one; None is a new piece.
             prompt_bars: bars of each prompt to keep; None keeps all. With `keep`: first bars in
                 which the other parts are kept, too; None: none.
             options: as of `request`: bars, num_samples, seed, temperature, …, see
                 `GenerationRequest` and `SamplingParams`.
 
         Returns:
-            Continuations by prompt, then sample; `.score` is the music, prompt included, and
-            `.save(path)` writes it, behind the prompt's own file if it has one.
+            Continuations by prompt, then sample; `.score` is the music, prompt included, `.notice`
+            says if there is hardly any, and `.save(path)` writes it, behind the prompt's own file
+            if it has one.
 
         Raises:
             UserError: a prompt cannot be read or an option be used.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import symusic
@@ -146,18 +147,40 @@ def without_suffix(name: str) -> str:
 
 
 def as_score(music: Any) -> Score:
-    """Convert a `Score`, a path, a miditoolkit `MidiFile` or a muspy `Music` to a `Score`."""
+    """Convert a path, or an object of miditoolkit, muspy or pretty_midi, to a `Score`."""
     if isinstance(music, Score):
         return music
     if isinstance(music, str | Path):
         return read(music)
-    # Compare module names, so that neither library needs to be imported.
+    # Compare module names, so that none of them needs to be imported.
     library = type(music).__module__.partition(".")[0]
     if library == "miditoolkit":
         return _from_miditoolkit(music)
     if library == "muspy":
         return _from_muspy(music)
-    raise TypeError(f"expected a Score, a path, a MidiFile or a Music, got {type(music).__name__}")
+    if library == "pretty_midi":
+        file = io.BytesIO()
+        music.write(file)
+        return loads(file.getvalue())
+    kinds = "a Score, a path, or an object of miditoolkit, muspy or pretty_midi"
+    raise TypeError(f"expected {kinds}, got {type(music).__name__}")
+
+
+def to_library(data: bytes, library: Literal["miditoolkit", "muspy", "pretty_midi"]) -> Any:
+    """Return the music in the bytes of a MIDI file as an object of another library."""
+    file = io.BytesIO(data)
+    if library == "miditoolkit":
+        import miditoolkit
+
+        return miditoolkit.MidiFile(file=file, charset="utf-8")
+    if library == "pretty_midi":
+        import pretty_midi
+
+        return pretty_midi.PrettyMIDI(file)
+    import mido
+    import muspy
+
+    return muspy.from_mido(mido.MidiFile(file=file, charset="utf-8"))
 
 
 def _from_symusic(parsed: Any, unclosed: float = math.inf) -> Score:

@@ -154,7 +154,9 @@ def test_models_of_the_package_are_found_by_name(registry, tmp_path):
     with pytest.raises(UserError, match="or latest, pop-piano-small, groove-small"):
         find_checkpoint("pop-piano")
     assert find_checkpoint("latest") == registry / "pop-piano-small"
-    assert musicgen.load("latest").path == registry / "pop-piano-small"
+    assert musicgen.list_models() == ["pop-piano-small", "groove-small"]
+    for name in ("latest", None):
+        assert musicgen.load(name).path == registry / "pop-piano-small"
     small_model().save_pretrained("groove-small")  # a path that exists comes first
     assert find_checkpoint("groove-small") == Path("groove-small")
     last = tmp_path / "outputs/mine/checkpoints/last.ckpt"

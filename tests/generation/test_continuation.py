@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import wave
 from dataclasses import replace
 from functools import partial
+from io import BytesIO
 
 import numpy as np
+import pretty_midi
 import pytest
 import torch
 
@@ -22,6 +25,7 @@ from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.chords.progression import parse_chord
 from musicgen.tokenization.chords.symbols import chord_index
 from tests.generation.builders import SCORES, TOKENIZERS, music_model, run, small_model
+from tests.midi.test_audio import soundfont_bytes
 
 
 @pytest.fixture(params=["remi", "groove2groove"])
@@ -265,6 +269,35 @@ def test_what_is_not_written_is_said(name, never, expected):
     assert re.fullmatch(f"p, continuation 1: {expected}.*" if expected else "", done.notice)
     (new,) = run(tokenizer, model, [empty_prompt(tokenizer)])
     assert new.notice == ("from nothing, continuation 1: no notes" if name == "remi" else "")
+
+
+def test_continuations_are_objects_of_other_libraries_and_continue_them(tmp_path):
+    model = music_model(TOKENIZERS["remi"], "auto")
+    given = pretty_midi.PrettyMIDI(BytesIO(dumps(SCORES["remi"])))
+    (piece,) = model.generate(given, prompt_bars=2, bars=1)
+    expected = model.prompt(SCORES["remi"], prompt_bars=2).score.notes
+    assert piece.prompt.score.notes.tolist() == expected.tolist()
+    expected = sorted(piece.notes["pitch"].tolist())
+    for found in (
+        piece.to_pretty_midi().instruments,
+        piece.to_miditoolkit().instruments,
+        piece.to_muspy().tracks,
+    ):
+        assert sorted(note.pitch for track in found for note in track.notes) == expected
+    (tmp_path / "sine.sf2").write_bytes(soundfont_bytes())
+    piece.save_wav(tmp_path / "piece.wav", tmp_path / "sine.sf2")
+    with wave.open(str(tmp_path / "piece.wav")) as file:
+        assert file.getnframes() > file.getframerate()
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [("temprature", "did you mean temperature"), ("promptbars", "did you mean prompt_bars"),
+     ("x", "see GenerationRequest")],
+)  # fmt: skip
+def test_unknown_options_name_the_nearest(option, words):
+    with pytest.raises(UserError, match=f"no option {option}; {words}"):
+        music_model(TOKENIZERS["remi"]).generate(**{option: 1})
 
 
 REMI_OF_FEW = REMI(  # whose bars are short
