@@ -1,9 +1,11 @@
-"""A seeded composer of pop piano songs and grooves, for corpora that need no download."""
+"""A seeded composer of pop for piano, songs and grooves, for corpora that need no download."""
 
 from musicgen.composer.corpus import compose_corpus
 from musicgen.composer.groove.bands import compose_band
 from musicgen.composer.groove.families import FAMILIES
 from musicgen.composer.groove.song import compose_groove
-from musicgen.composer.pop.song import compose_pop
+from musicgen.composer.pop.song import compose_pop, compose_song
 
-__all__ = ["FAMILIES", "compose_band", "compose_corpus", "compose_groove", "compose_pop"]
+__all__ = [
+    "FAMILIES", "compose_band", "compose_corpus", "compose_groove", "compose_pop", "compose_song",
+]  # fmt: skip

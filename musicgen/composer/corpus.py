@@ -11,12 +11,12 @@ from typing import Literal
 from musicgen.composer.groove.bands import compose_band
 from musicgen.composer.groove.families import FAMILIES
 from musicgen.composer.groove.song import compose_groove
-from musicgen.composer.pop.song import compose_pop
+from musicgen.composer.pop.song import compose_pop, compose_song
 from musicgen.console import progress_bar
 from musicgen.files import write_bytes
 from musicgen.midi import Score, write
 
-Kind = Literal["pop", "groove", "bands"]
+Kind = Literal["pop", "songs", "groove", "bands"]
 
 MANIFEST = "composed.json"
 STYLES_AT_A_TIME, SONGS_PER_STYLE = 3, 5
@@ -28,8 +28,8 @@ VERSION = 3
 def compose_corpus(root: Path, *, kind: Kind, num_pieces: int, seed: int) -> list[Path]:
     """Write a corpus below `root` unless it exists; the same seed gives the same bytes.
 
-    Pop pieces are `pop_0007.mid`; grooves are `FAMILY/STYLE_SONG.mid`, such as
-    `funk/funk-02_1.mid`. The families vary fastest, then three styles, then the five songs of
+    Pop pieces are `pop_0007.mid`, songs `songs_0007.mid`; grooves are `FAMILY/STYLE_SONG.mid`, such
+    as `funk/funk-02_1.mid`. The families vary fastest, then three styles, then the five songs of
     each, then the next three styles: a larger corpus has more styles, and contains every smaller
     one. Bands are `band-0007/band-0007_1.mid`, in styles that are invented; three songs each.
 
@@ -59,8 +59,9 @@ def may_compose_in(folder: Path) -> bool:
 def _plan(kind: Kind, seed: int, num_pieces: int) -> Iterator[tuple[str, Callable[[], Score]]]:
     """Yield the name of each piece, and what composes it."""
     for index in range(num_pieces):
-        if kind == "pop":
-            yield f"pop_{index:04d}.mid", partial(compose_pop, seed, index)
+        if kind in ("pop", "songs"):
+            compose = compose_pop if kind == "pop" else compose_song
+            yield f"{kind}_{index:04d}.mid", partial(compose, seed, index)
         elif kind == "bands":
             band, song = divmod(index, SONGS_PER_BAND)
             name = f"band-{band:04d}"

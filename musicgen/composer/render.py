@@ -13,16 +13,18 @@ from musicgen.midi import NOTE, NoteArray, sort_notes
 TICKS_PER_BEAT = 480
 
 V = TypeVar("V")
+Rows = list[tuple[int, int, int, int]]
+"""Onset and length in steps, pitch, velocity."""
 
 
-def remove_overlaps(rows: list[tuple[int, int, int, int]], step: int) -> NoteArray:
+def remove_overlaps(rows: Rows, step: int) -> NoteArray:
     """Return the notes of a part without overlaps at one pitch.
 
     Of notes of one pitch with the same onset, the loudest stays. A note ends at the latest where
     the next one of its pitch begins.
 
     Args:
-        rows: (onset, length, pitch, velocity), with times in steps, in any order.
+        rows: in any order.
         step: ticks in a step.
     """
     notes = np.array(rows, NOTE)

@@ -26,6 +26,7 @@ def test_the_composed_corpus_fits_the_tokenizer(config, tmp_path):
     groove = build(config("train", "tokenizer=groove2groove", *settings))
     assert (pop.encoded.corpus.kind, groove.encoded.corpus.kind) == ("pop", "groove")
     assert build(config("train", "data.kind=groove")).encoded.corpus.kind == "groove"
+    assert config("train", "tokenizer._target_=musicgen.tokenization.Songs").data.kind == "songs"
     for data in (pop, groove):
         batch = next(iter(data.train_dataloader()))
         assert batch.tokens.shape == (2, LENGTH)

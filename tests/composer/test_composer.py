@@ -18,6 +18,8 @@ from musicgen.composer.groove.bands import _strum
 from musicgen.composer.groove.patterns import parse
 from musicgen.composer.groove.song import PARTS
 from musicgen.composer.harmony import Chord, Scale, lead_basses, scale_over, spell, voice
+from musicgen.composer.pop.song import compose_song
+from musicgen.composer.pop.texture import TEXTURES
 from musicgen.composer.render import remove_overlaps
 from musicgen.metrics.bars import bar_notes, bar_similarities, bars_recalled
 from musicgen.metrics.key import find_key, in_key_share
@@ -32,11 +34,11 @@ families = st.sampled_from(sorted(FAMILIES))
 def test_same_seed_gives_the_same_bytes_in_every_process():
     code = """
 import hashlib
-from musicgen.composer import FAMILIES, compose_band, compose_groove, compose_pop
+from musicgen.composer import FAMILIES, compose_band, compose_groove, compose_pop, compose_song
 from musicgen.midi import dumps
 pieces = [compose_groove(3, family, 1, 2) for family in FAMILIES]
 pieces += [compose_band(3, band, 1) for band in range(5)]
-pieces = [compose_pop(3, i) for i in range(6)] + pieces
+pieces += [compose(3, i) for compose in (compose_pop, compose_song) for i in range(6)]
 digest = hashlib.sha256(b"".join(map(dumps, pieces))).hexdigest()
 """
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
@@ -85,6 +87,29 @@ def test_properties_of_pop_pieces(seed, index):
         assert ROOTS.index(bass) in Chord(ROOTS.index(root), quality, 0).pitch_classes
         assert marker.tick % 960 == 0
     assert all(a.text != b.text for a, b in pairwise(score.markers))
+
+
+@settings(max_examples=40)
+@given(seeds, st.integers(0, 10_000))
+def test_properties_of_songs(seed, index):
+    score = compose_song(seed, index)
+    voice, piano = score.tracks
+    assert [(track.name, track.program) for track in score.tracks] == [("Voice", 52), ("Piano", 0)]
+    [metre] = score.time_signatures
+    bar, second_chord = {(4, 4): (1920, 960), (3, 4): (1440, 960), (6, 8): (1440, 720)}[metre[1:]]
+    assert score.end in range(24 * bar, 65 * bar, bar)
+    assert_playable(score, 120, range(40, 87, 2))
+    assert all_within(np.array([marker.tick % bar for marker in score.markers]), (0, second_chord))
+    assert all_within(score.tempos["tick"] % bar, (0,))
+
+    # A singer: one note at a time within an octave and a half. A chord of the piano ends the piece.
+    assert (np.diff(voice.notes["onset"]) >= voice.notes["duration"][:-1]).all()
+    assert np.ptp(voice.notes["pitch"]) <= 17
+    last = piano.notes["pitch"][piano.notes["onset"] + piano.notes["duration"] >= score.end - 480]
+    root, quality, _ = score.markers[-1].text.split("_")
+    assert {*(last % 12)} >= {*Chord(ROOTS.index(root), quality, 0).pitch_classes[:2]}
+    scale = Scale(7 * score.key_signatures[0].fifths % 12, "major").pitch_classes
+    assert np.isin(voice.notes["pitch"] % 12, scale).mean() > 0.5
 
 
 @settings(max_examples=80)
@@ -138,6 +163,33 @@ def test_pop_pieces_are_near_real_ones():
     assert 1.2 < chords_per_bar < 1.6
     assert 16 < notes_per_bar < 24
     assert 0.25 < returns < 0.45
+
+
+def test_songs_have_the_beats_of_their_metre_and_two_independent_parts():
+    onsets = {metre: np.zeros(12, int) for metre in ((4, 4), (3, 4), (6, 8))}
+    found = []
+    for index in range(48):
+        score = compose_song(0, index)
+        voice, piano = (track.notes for track in score.tracks)
+        onsets[score.metre_at(0)[1:]] += np.bincount(voice["onset"] // 120 % 12, minlength=12)
+        chords = [marker.text.split("_") for marker in score.markers]
+        tones = [Chord(ROOTS.index(root), quality, 0).pitch_classes for root, quality, _ in chords]
+        at = np.searchsorted([m.tick for m in score.markers], piano["onset"], side="right") - 1
+        fit = [p % 12 in tones[i] for i, p in zip(at, piano["pitch"], strict=True)]
+        code = [128 * part["onset"] + part["pitch"] for part in (voice, piano)]
+        rests = np.diff(voice["onset"]) - voice["duration"][:-1] >= 240
+        found.append([np.mean(fit), np.isin(*code).mean(), rests.mean()])
+    assert onsets[3, 4][[4, 8]].min() > onsets[3, 4][6]  # quarters
+    assert onsets[6, 8][6] > 2 * onsets[6, 8][8]  # dotted quarters
+    means = np.mean(found, axis=0)  # chord tones of the piano, doubled notes and rests of the voice
+    assert ((means > (0.95, 0, 0.1)) & (means < (1, 0.1, 0.2))).all()
+
+
+def test_textures_fill_their_bar_and_no_more():
+    for metre, length in (("4/4", 16), ("3/4", 12), ("6/8", 12)):
+        for build, _ in TEXTURES[metre].values():
+            strokes = [s for seed in range(30) for s in build(np.random.default_rng(seed), 2)]
+            assert max(s.step + s.length for s in strokes) == length
 
 
 def test_corpus_is_varied():

@@ -13,7 +13,7 @@ import numpy as np
 from musicgen.composer.draw import chance, generator, pick
 from musicgen.composer.groove.families import FAMILIES
 from musicgen.composer.groove.patterns import Family
-from musicgen.composer.groove.song import STEP, compose_song
+from musicgen.composer.groove.song import STEP, compose_from_family
 from musicgen.composer.render import remove_overlaps
 from musicgen.midi import Score
 from musicgen.tokenization.vocabulary import IntArray
@@ -31,7 +31,7 @@ def compose_band(seed: int, band: int, song: int) -> Score:
     """
     rng = generator("band", seed, band)
     family = _invent(rng) if chance(rng, _INVENTED) else pick(rng, tuple(FAMILIES.values()))
-    score = compose_song(family, seed, "band", band, song)
+    score = compose_from_family(family, seed, "band", band, song)
     timing = pick(rng, ("exact", "exact", "strummed", "loose", "late"))
     late = np.append(False, rng.random(_BEAT - 1) < 0.3)
     song_rng = generator("performance", seed, band, song)

@@ -25,7 +25,7 @@ _LATIN = ("i7 iv7 V7 i7", "i bVII bVI V7", "I IV V7 IV", "ii7 V7 IM7 IM7", "i7 V
 
 FAMILIES: dict[str, Family] = {
     "rock": Family(
-        tempo=(112, 152),
+        tempo=(112, 152), programs=(33, 0, 29, 48),
         drums={
             "kick": ("X.....x.X.......", "X.......X.x.....", "X..x....X.x....."),
             "snare": ("....X.......X...",),
@@ -34,12 +34,10 @@ FAMILIES: dict[str, Family] = {
         bass=("1.1.1.1.1.1.1.1.", "1---1-1-1---1-5-", "1-.11-1-1-.11-a-", "1-1-1-1-5-5-1-a-"),
         piano=("", "c-------c-------", "c-----c-----c---"),
         guitar=("c.c.c.c.c.c.c.c.", "c---c-c-c---c-c-", "c--c--c-c--c--c-", "c-----cc..c---c-"),
-        strings=("", "", "c---------------"),
-        progressions=(*_POP, "I bVII IV I", "i bVI bVII i"),
-        programs=(33, 0, 29, 48),
+        strings=("", "", "c---------------"), progressions=(*_POP, "I bVII IV I", "i bVI bVII i"),
     ),
     "metal": Family(
-        tempo=(140, 184),
+        tempo=(140, 184), programs=(34, 0, 30, 48),
         drums={
             "kick": ("x.xxx.xxx.xxx.xx", "x.x.x.x.x.x.x.x.", "xx..xx..xx..xx.."),
             "snare": ("....X.......X...", "........X......."),
@@ -51,10 +49,9 @@ FAMILIES: dict[str, Family] = {
         guitar=("c.ccc.ccc.ccc.cc", "c--c--c-c--c--c-", "cc..cc..cc..cc..", "c-----c-c-----c-"),
         strings=("", "c---------------"),
         progressions=("i bVI bVII i", "i i bVI bVII", "i bII i bVII", "i bIII bVI bII"),
-        programs=(34, 0, 30, 48),
     ),
     "funk": Family(
-        tempo=(92, 116),
+        tempo=(92, 116), programs=(36, 4, 28, 48),
         drums={
             "kick": ("X.x.......x..x..", "X..x..x...x.....", "X.x....x..x..x.."),
             "snare": ("....X..o.o..X..o", "....X..o....X.o.", "...oX.o..o.oX..."),
@@ -64,12 +61,10 @@ FAMILIES: dict[str, Family] = {
         bass=("1..8.1....5.7.1.", "1--.1.7.8..5..a.", "1.1...57..81..a.", "1..1..8...7.5.1."),
         piano=("..c..c..c..c..c.", "c..c....c..c....", "...c..c....c..c.", ""),
         guitar=("c.ccc.c.c.ccc.c.", "..cc..c...cc..c.", ".c.cc.c..c.cc.c.", "c..c.c..c..c.c.."),
-        strings=("", "", "........c-c-...."),
-        progressions=_FUNK,
-        programs=(36, 4, 28, 48),
+        strings=("", "", "........c-c-...."), progressions=_FUNK,
     ),
     "soul": Family(
-        tempo=(80, 108),
+        tempo=(80, 108), programs=(33, 4, 27, 49),
         drums={
             "kick": ("X.....x.X.......", "X......xX.......", "X..x....X..x...."),
             "snare": ("....X.......X...", "....X.......X..o", "....X..o....X..."),
@@ -79,12 +74,10 @@ FAMILIES: dict[str, Family] = {
         bass=("1-..1-5-8-..5-a-", "1--1..5-1--1..a-", "1-..3-5-7-5-3-a-"),
         piano=("c---c---c---c---", "c--c..c-c--c..c-", "c-......c-..c-.."),
         guitar=("....c.......c...", "..0.2.3.2...0.2.", "....cc......c..."),
-        strings=("c-------c-------", "....0-2-3-------", "c---------------"),
-        progressions=_SOUL,
-        programs=(33, 4, 27, 49),
+        strings=("c-------c-------", "....0-2-3-------", "c---------------"), progressions=_SOUL,
     ),
     "hiphop": Family(
-        tempo=(80, 98),
+        tempo=(80, 98), programs=(38, 4, 27, 48),
         drums={
             "kick": ("X..x..x...x.....", "X......x..x.....", "X.x....x.xx....."),
             "snare": ("....X.......X...", "....X.......X.o."),
@@ -96,10 +89,9 @@ FAMILIES: dict[str, Family] = {
         guitar=("", "", "......0.2...3..."),
         strings=("c---------------", "", "..c-......c-...."),
         progressions=("i7 i7 iv7 i7", "i bVI i V", "i7 bVIM7 i7 bVIM7", "ii7 V7 i7 i7"),
-        programs=(38, 4, 27, 48),
     ),
     "house": Family(
-        tempo=(118, 130),
+        tempo=(118, 130), programs=(38, 0, 27, 50),
         drums={
             "kick": _FOUR,
             "clap": ("....X.......X...",),
@@ -110,12 +102,10 @@ FAMILIES: dict[str, Family] = {
         bass=("..1...1...1...1.", "1..1..1...1..1..", "..1.1..1..1.1..8", "1.....1..1..8..."),
         piano=("c..c..c...c..c..", "..c..c....c..c..", "c..c..c..c..c.c."),
         guitar=("", "", "..c...c...c...c."),
-        strings=_PADS,
-        progressions=(*_DANCE, "i7 iv7 bVIIM7 bIIIM7"),
-        programs=(38, 0, 27, 50),
+        strings=_PADS, progressions=(*_DANCE, "i7 iv7 bVIIM7 bIIIM7"),
     ),
     "techno": Family(
-        tempo=(124, 140),
+        tempo=(124, 140), programs=(38, 81, 27, 51),
         drums={
             "kick": _FOUR,
             "hat": ("..x...x...x...x.", "..xx..xx..xx..xx"),
@@ -128,10 +118,9 @@ FAMILIES: dict[str, Family] = {
         guitar=("",),
         strings=("c---------------", ""),
         progressions=("i i i i", "i i bVI i", "i i bII i", "i bVII i bVII"),
-        programs=(38, 81, 27, 51),
     ),
     "disco": Family(
-        tempo=(110, 128),
+        tempo=(110, 128), programs=(36, 0, 28, 49),
         drums={
             "kick": _FOUR,
             "snare": ("....X.......X...", "....X.......X..x"),
@@ -144,10 +133,9 @@ FAMILIES: dict[str, Family] = {
         guitar=("c.cc..cc..cc..cc", "..cc..c...cc..c.", "ccc.cc.cccc.cc.c"),
         strings=("c-------....0.2.", "0-1-2-3-4-------", "........3-2-1-0-"),
         progressions=(*_SOUL, "i7 iv7 bVII7 bIIIM7", "i bVII bVI V7"),
-        programs=(36, 0, 28, 49),
     ),
     "reggae": Family(
-        tempo=(66, 84),
+        tempo=(66, 84), programs=(32, 16, 27, 48),
         drums={
             "kick": ("........X.......", "........X.....x.", "X...X...X...X..."),
             "rim": ("........X.......", "....x...X...x..."),
@@ -158,10 +146,9 @@ FAMILIES: dict[str, Family] = {
         guitar=("....c.......c...", "....cc......cc..", "..c...c...c...c."),
         strings=("", "", "c---------------"),
         progressions=("I V vi IV", "i iv i iv", "I IV I V", "i bVII i bVII", "ii V I I"),
-        programs=(32, 16, 27, 48),
     ),
     "ska": Family(
-        tempo=(128, 160),
+        tempo=(128, 160), programs=(32, 16, 27, 61),
         drums={
             "kick": ("X.......X.......", "....X.......X...", "X.......X.x....."),
             "snare": ("....X.......X...",),
@@ -172,10 +159,9 @@ FAMILIES: dict[str, Family] = {
         guitar=("..c...c...c...c.", "..cc..cc..cc..cc"),
         strings=("", "0-0.2-2.3-......", "........3-2-0-.."),
         progressions=("I vi ii V", "I IV V IV", "I V vi IV", "I I IV V", "i bVII bVI V"),
-        programs=(32, 16, 27, 61),
     ),
     "bossa": Family(
-        tempo=(112, 144),
+        tempo=(112, 144), programs=(32, 0, 24, 48),
         drums={
             "kick": ("x..xx..xx..xx..x", "x..xx...x..xx..."),
             "rim": ("x..x..x...x..x..", "x..x..x...x..x.."),
@@ -185,12 +171,10 @@ FAMILIES: dict[str, Family] = {
         bass=("1--.5---5--.1---", "1--15---5--51---", "1--.5--.1--.5-a-"),
         piano=("c..c..c...c..c..", "..c-..c...c-..c.", ""),
         guitar=("c--c--c---c--c--", "c..c..c..c..c...", "0.cc..c.0.c..c.."),
-        strings=_PADS,
-        progressions=(*_JAZZ, "IM7 II7 ii7 V7", "IM7 IM7 ii7 V7"),
-        programs=(32, 0, 24, 48),
+        strings=_PADS, progressions=(*_JAZZ, "IM7 II7 ii7 V7", "IM7 IM7 ii7 V7"),
     ),
     "samba": Family(
-        tempo=(92, 112),
+        tempo=(92, 112), programs=(32, 0, 24, 48),
         drums={
             "surdo": ("o.......X.......", "o...x...X..xX..."),
             "snare": ("xooXxooXxoXooXoo", "XooxXooxXoxoXoox"),
@@ -201,12 +185,10 @@ FAMILIES: dict[str, Family] = {
         bass=("1..15--.5..51--.", "1..1....5..5....", "1..15..51..15.a."),
         piano=("c.c..c.c.c..c.c.", "..c.c..c..c.c..c", ""),
         guitar=("c.c..cc.c.c..cc.", "c..cc.c.c..c.cc.", "0.cc.c.c0.c..c.c"),
-        strings=("", "c---------------"),
-        progressions=(*_JAZZ, "I VI7 ii V7", "I I7 IV iv"),
-        programs=(32, 0, 24, 48),
+        strings=("", "c---------------"), progressions=(*_JAZZ, "I VI7 ii V7", "I I7 IV iv"),
     ),
     "salsa": Family(
-        tempo=(88, 108),
+        tempo=(88, 108), programs=(32, 0, 24, 61),
         drums={
             "claves": ("x..x..x...x.x...", "..x.x...x..x..x."),
             "cowbell": ("X.x.X.x.X.x.X.x.", "X.xxX.x.X.xxX.x."),
@@ -218,12 +200,10 @@ FAMILIES: dict[str, Family] = {
         bass=("......5-....1---", "1-....5-....1---", "...5--1-...5--8-"),
         piano=("0.4..4.4.42.4.4.", "4.04.4.0.4.04.4.", "0.c.c..c.c.c..c."),
         guitar=("", "", "..c...c...c...c."),
-        strings=("", "c.c...c-......c.", "........0-2-4---"),
-        progressions=_LATIN,
-        programs=(32, 0, 24, 61),
+        strings=("", "c.c...c-......c.", "........0-2-4---"), progressions=_LATIN,
     ),
     "country": Family(
-        tempo=(96, 132),
+        tempo=(96, 132), programs=(32, 0, 25, 40),
         drums={
             "kick": ("X.......X.......", "X.......X.....x."),
             "snare": ("....X.......X...", "..x.X.x...x.X.x.", "o.o.X.o.o.o.X.oo"),
@@ -234,10 +214,9 @@ FAMILIES: dict[str, Family] = {
         guitar=("0...c.c.2...c.c.", "0.1.2.3.0.1.2.3.", "0.c.2.c.1.c.2.c.", "....cc......cc.."),
         strings=("", "", "c---------------"),
         progressions=("I I IV V", "I IV I V", "I V I I", "I vi IV V", "I IV V I", "I ii V I"),
-        programs=(32, 0, 25, 40),
     ),
     "ballad": Family(
-        tempo=(60, 80),
+        tempo=(60, 80), programs=(35, 0, 25, 48),
         drums={
             "kick": ("X.......X.......", "X.....x.X.......", "X.........x....."),
             "rim": ("....X.......X...", ""),
@@ -249,10 +228,9 @@ FAMILIES: dict[str, Family] = {
         guitar=("", "0-2-3-4-3-2-1-2-", "c---------------"),
         strings=("c---------------", "c-------c-------", "3-------2-1-0---"),
         progressions=(*_POP, "I iii IV iv", "IM7 vi7 ii7 V7", "I V7/vi vi IV"),
-        programs=(35, 0, 25, 48),
     ),
     "swing": Family(
-        tempo=(112, 176),
+        tempo=(112, 176), programs=(32, 0, 26, 61),
         drums={
             "ride": ("x..x.xx..x.x", "X..x.xX..x.x", "x..x..x..x.x"),
             "pedal": ("...x.....x..",),
@@ -262,12 +240,10 @@ FAMILIES: dict[str, Family] = {
         bass=("1--3--5--a--", "1--5--8--a--", "1--3--5-57--", "1--5--3--a--"),
         piano=("..c...c.....", "c....c......", ".....c...c-.", "c-...c....c."),
         guitar=("c..c..c..c..", "", "...c.....c.."),
-        strings=("", "", "c-----c-----", "0..2.3-----."),
-        progressions=_JAZZ,
-        programs=(32, 0, 26, 61),
+        strings=("", "", "c-----c-----", "0..2.3-----."), progressions=_JAZZ,
     ),
     "shuffle": Family(
-        tempo=(96, 136),
+        tempo=(96, 136), programs=(33, 0, 27, 48),
         drums={
             "kick": ("X.....x.....", "X....xx.....", "X..x..x..x.."),
             "snare": ("...X.....X..", "..oX....oX.."),
@@ -276,12 +252,10 @@ FAMILIES: dict[str, Family] = {
         bass=("1.13.35.57.7", "1-.3-.5-.3-.", "1.15.57.75.5", "1-.1-.5-.5-a"),
         piano=("c.cc.cc.cc.c", "...c.....c..", "..c..c..c..c"),
         guitar=("c.cc.cc.cc.c", "0.02.20.02.2", "...c.....c.."),
-        strings=("", "", "c-----------"),
-        progressions=_BLUES,
-        programs=(33, 0, 27, 48),
+        strings=("", "", "c-----------"), progressions=_BLUES,
     ),
     "gospel": Family(
-        tempo=(66, 92),
+        tempo=(66, 92), programs=(33, 0, 26, 52),
         drums={
             "kick": ("X....xX.....", "X.....X..x..", "X..........x"),
             "snare": ("...X.....X..", "...X....oX.."),
@@ -293,6 +267,5 @@ FAMILIES: dict[str, Family] = {
         guitar=("", "", "c-----------"),
         strings=("c-----------", "c-----c-----", "c--c--c--c--"),
         progressions=("I IV I V", "I I7 IV iv", "I V7/vi vi7 IV", "I7 IV7 I7 V7"),
-        programs=(33, 0, 26, 52),
     ),
 }  # fmt: skip

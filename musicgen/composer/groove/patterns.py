@@ -29,11 +29,11 @@ class Hit(NamedTuple):
 Pattern = list[Hit]
 
 
-def parse(pattern: str) -> Pattern:
-    """Return the strokes of a one-bar string of 16 or 12 cells."""
+def parse(pattern: str, bar: int = BAR) -> Pattern:
+    """Return the strokes of a one-bar string, whose cells divide the steps of the bar."""
     hits: Pattern = []
     for i, symbol in enumerate(pattern):
-        cell = BAR // len(pattern)
+        cell = bar // len(pattern)
         if symbol == "-":
             hits[-1] = hits[-1]._replace(length=hits[-1].length + cell)
         elif symbol != ".":

@@ -10,7 +10,7 @@ from musicgen.composer.draw import chance, generator, pick
 from musicgen.composer.groove.families import FAMILIES
 from musicgen.composer.groove.patterns import BAR, DRUM_KEYS, Family, Hit, Pattern, parse
 from musicgen.composer.harmony import Chord, ladder, nearest, spell, voice
-from musicgen.composer.render import TICKS_PER_BEAT, changes, remove_overlaps
+from musicgen.composer.render import TICKS_PER_BEAT, Rows, changes, remove_overlaps
 from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track
 
 STEP = TICKS_PER_BEAT // 12
@@ -26,9 +26,6 @@ _FORMS = ("AABA", "AABB", "ABAB", "ABA", "AAB", "AABa", "ABAb")  # lower case: f
 
 PhraseBar = tuple[str, int, int]
 """Phrase letter, number of the bar in the phrase, length of the phrase in bars."""
-
-Rows = list[tuple[int, int, int, int]]
-"""Onset and length in steps, pitch, velocity."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +47,10 @@ def compose_groove(seed: int, family: str, style: int, song: int) -> Score:
     instruments and differ in key, tempo, progression and form; styles share the parameters of a
     family, a key of `FAMILIES`. All numbers are >= 0.
     """
-    return compose_song(FAMILIES[family], seed, family, style, song)
+    return compose_from_family(FAMILIES[family], seed, family, style, song)
 
 
-def compose_song(family: Family, seed: int, name: str, style: int, song: int) -> Score:
+def compose_from_family(family: Family, seed: int, name: str, style: int, song: int) -> Score:
     """Compose a song like `compose_groove` from the patterns of any family, by its name."""
     drawn = _draw_style(generator("style", seed, name, style), family)
     rng = generator("song", seed, name, style, song)
@@ -123,10 +120,9 @@ def _mutate(
 ) -> Pattern:
     """Randomly remove a stroke off the beat, and copy another to a free step."""
     hits = list(pattern)
-    if len(hits) > 2 and chance(rng, probability / 2):
-        weak = [i for i, hit in enumerate(hits) if hit.onset % 12]
-        if weak:
-            del hits[pick(rng, weak)]
+    weak = [i for i, hit in enumerate(hits) if hit.onset % 12]
+    if len(hits) > 2 and chance(rng, probability / 2) and weak:
+        del hits[pick(rng, weak)]
     if hits and chance(rng, probability):
         cell = 4 if triplets else 3
         taken = {step for hit in hits for step in range(hit.onset, hit.onset + hit.length)}

@@ -1,1 +1,1 @@
-"""Pop piano songs: form, progressions, melody and accompaniment."""
+"""Pop for piano, and songs for voice and piano: form, progressions, melody and accompaniment."""

@@ -60,15 +60,11 @@ def _kinds(rng: np.random.Generator) -> list[str]:
     middle = pick(
         rng,
         {
-            "verse chorus verse chorus": 3,
-            "verse verse chorus verse chorus": 2,
-            "verse pre chorus verse pre chorus": 2,
-            "chorus verse chorus verse chorus": 1,
-            "verse verse bridge verse": 2,
-            "verse chorus": 1,
-            "verse bridge verse chorus": 1,
+            "verse chorus verse chorus": 3, "verse verse chorus verse chorus": 2,
+            "verse pre chorus verse pre chorus": 2, "chorus verse chorus verse chorus": 1,
+            "verse verse bridge verse": 2, "verse chorus": 1, "verse bridge verse chorus": 1,
         },
-    ).split()
+    ).split()  # fmt: skip
     coda = pick(rng, {"": 2, "bridge chorus": 2, "chorus": 2, "bridge pre chorus": 0.5}).split()
     if coda[:1] == ["bridge"] and "bridge" in middle:
         coda = coda[1:]

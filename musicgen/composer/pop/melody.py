@@ -10,10 +10,27 @@ import numpy as np
 from musicgen.composer.draw import chance, pick
 from musicgen.composer.harmony import Chord, Scale, ladder, nearest, scale_over
 
-BAR = 16
-"""Steps in a bar: sixteenth notes."""
 
-_UNIT = 2 * BAR  # the length of a motif
+class Metre(NamedTuple):
+    """A time signature, and lengths in steps: sixteenth notes.
+
+    Attributes:
+        split: the step of a bar at which its second chord begins, if it has two.
+        rests: where the second bar of a motif may fall silent.
+        longest: maximum lengths of the notes of a motif.
+    """
+
+    name: str
+    bar: int
+    beat: int
+    split: int
+    rests: tuple[int, ...]
+    longest: tuple[int, ...]
+
+
+FOUR_FOUR = Metre("4/4", 16, 4, 8, rests=(4, 8, 10), longest=(4, 8, 8, 12))
+THREE_FOUR = Metre("3/4", 12, 4, 8, rests=(0, 4, 6), longest=(4, 8, 12, 12))
+SIX_EIGHT = Metre("6/8", 12, 6, 6, rests=(0, 4, 6), longest=(6, 6, 12, 12))
 
 
 class Tone(NamedTuple):
@@ -38,7 +55,18 @@ class Note(NamedTuple):
 
 
 Motif = tuple[Tone, ...]
-Harmony = list[tuple[Chord, ...]]  # per bar: one chord, or two of half a bar
+
+
+class Harmony(NamedTuple):
+    """The chords of each bar: one, or two."""
+
+    bars: list[tuple[Chord, ...]]
+    metre: Metre
+
+    def at(self, step: int) -> Chord:
+        bar, step = divmod(step, self.metre.bar)
+        return self.bars[bar][0 if step < self.metre.split else -1]
+
 
 # Onsets within a beat with their weights, by feel. Swung off-beats are on the last step.
 _CELLS: dict[str, dict[tuple[int, ...], float]] = {
@@ -48,9 +76,9 @@ _CELLS: dict[str, dict[tuple[int, ...], float]] = {
         (1, 2): 0.4, (0, 1, 2, 3): 0.4,
     },
     "swing": {(0,): 4, (0, 3): 5, (3,): 2, (): 1},
+    "compound": {(0,): 4, (0, 4): 5, (0, 2, 4): 4, (0, 3, 4): 1, (2, 4): 0.7, (4,): 0.7, (): 0.5},
 }  # fmt: skip
 
-_LEANING = 0.3  # probability that a note leans
 _REACH = 5  # maximum distance of a motif from the middle, in scale steps
 _MOVES = {-4: 0.4, -3: 0.8, -2: 2, -1: 5, 0: 2.5, 1: 5, 2: 2, 3: 0.8, 4: 0.6, 5: 0.2}
 
@@ -66,28 +94,29 @@ _PHRASES = {
 class MotifWriter:
     """Draws the motifs of a piece, which share a few one-bar rhythms."""
 
-    def __init__(self, rng: np.random.Generator, feel: str) -> None:
-        self._rng = rng
+    def __init__(self, rng: np.random.Generator, feel: str, metre: Metre, leaning: float) -> None:
+        self._rng, self._metre, self._leaning = rng, metre, leaning
         self._rhythms = [self._draw_bar(feel) for _ in range(4)]
 
     def _draw_bar(self, feel: str) -> tuple[int, ...]:
+        bar, beat = self._metre.bar, self._metre.beat
         while True:
-            cells = [pick(self._rng, _CELLS[feel]) for _ in range(4)]
-            onsets = tuple(4 * beat + step for beat, cell in enumerate(cells) for step in cell)
+            cells = [pick(self._rng, _CELLS[feel]) for _ in range(bar // beat)]
+            onsets = tuple(beat * i + step for i, cell in enumerate(cells) for step in cell)
             if 2 <= len(onsets) <= 9:
                 return onsets
 
     def motif(self) -> Motif:
-        rng = self._rng
+        rng, metre = self._rng, self._metre
         first = pick(rng, self._rhythms)
         second = first if chance(rng, 0.35) else pick(rng, self._rhythms)
         if chance(rng, 0.6):  # a rest
-            second = tuple(step for step in second if step <= pick(rng, (4, 8, 10))) or (0,)
-        onsets = [*first, *(BAR + step for step in second)]
-        longest = pick(rng, (4, 8, 8, 12))
+            second = tuple(step for step in second if step <= pick(rng, metre.rests)) or (0,)
+        onsets = [*first, *(metre.bar + step for step in second)]
+        longest = pick(rng, metre.longest)
         tones: list[Tone] = []
         last, height = 0, 0
-        for onset, following in zip(onsets, [*onsets[1:], _UNIT], strict=True):
+        for onset, following in zip(onsets, [*onsets[1:], 2 * metre.bar], strict=True):
             move = pick(rng, _MOVES)
             if tones and tones[-1].leans:
                 move = -1
@@ -95,31 +124,29 @@ class MotifWriter:
                 move = -1 if last > 0 else 1
             elif abs(height + move) > _REACH:  # turn back at the limit
                 move = -move
-            leans = chance(rng, _LEANING)
+            leans = chance(rng, self._leaning)
             tones.append(Tone(onset, min(following - onset, longest), move, leans))
             last, height = move, height + move
         return tuple(tones)
 
     def vary(self, motif: Motif) -> Motif:
         """Return the motif with one random change."""
-        rng, tones = self._rng, list(motif)
+        rng, tones, beat = self._rng, list(motif), self._metre.beat
         i = 1 + int(rng.random() * (len(tones) - 1)) if len(tones) > 1 else 0
         tone = tones[i]
         match pick(rng, ("ornament", "ending", "omit", "inflect", "anticipate")):
             case "ornament" if tone.length >= 4:
-                half = tone.length // 2
+                half = tone.length // 2 // (beat // 3) * (beat // 3)  # eighths in 6/8
                 tones[i : i + 1] = [
                     tone._replace(length=half),
                     Tone(tone.onset + half, tone.length - half, pick(rng, (-1, 1))),
                 ]
             case "ending":
                 tones[-1] = tones[-1]._replace(move=pick(rng, (-2, -1, 1, 2)))
-            case "omit" if len(tones) > 3 and tone.onset % 4:
-                tones[i - 1] = tones[i - 1]._replace(
-                    length=tone.onset + tone.length - tones[i - 1].onset
-                )
-                del tones[i]
-            case "anticipate" if i and tone.onset % 4 == 0 and tones[i - 1].length >= 4:
+            case "omit" if len(tones) > 3 and tone.onset % beat:
+                longer = tone.onset + tone.length - tones[i - 1].onset
+                tones[i - 1 : i + 1] = [tones[i - 1]._replace(length=longer)]
+            case "anticipate" if i and tone.onset % beat == 0 and tones[i - 1].length >= 4:
                 tones[i - 1] = tones[i - 1]._replace(length=tones[i - 1].length - 2)
                 tones[i] = tone._replace(onset=tone.onset - 2, length=tone.length + 2)
             case _:
@@ -153,32 +180,28 @@ def realise_melody(
         low, high: the range in MIDI pitches.
     """
     notes: list[Note] = []
+    metre = harmony.metre
     for unit, motif in enumerate(motifs):
         pitch = middle
         for i, tone in enumerate(motif):
-            onset = unit * _UNIT + tone.onset
-            chord = chord_at(harmony, onset)
+            onset = 2 * metre.bar * unit + tone.onset
+            chord = harmony.at(onset)
             rungs = ladder(scale_over(chord, scale), low, high)
             rung = rungs.index(nearest(rungs, pitch)) + tone.move
             # Reflect at the ends of the range.
             rung = abs(rung) if rung < len(rungs) else 2 * len(rungs) - 2 - rung
             target = rungs[rung]
-            strong = i == 0 or tone.onset % 8 == 0 or tone.length >= 6
+            strong = i == 0 or tone.onset % metre.bar in (0, metre.split) or tone.length >= 6
             if strong and not tone.leans:
                 tones = ladder(tuple(sorted(chord.pitch_classes)), low, high)
                 target = nearest(tones, target + 0.25 * np.sign(tone.move))
             notes.append(Note(onset, tone.length, target))
             pitch = target
     final = notes[-1]
-    home = ladder(tuple(sorted(harmony[-1][-1].pitch_classes[:2])), low, high)
-    end = len(harmony) * BAR
+    home = ladder(tuple(sorted(harmony.bars[-1][-1].pitch_classes[:2])), low, high)
+    end = len(harmony.bars) * metre.bar
     notes[-1] = Note(final.onset, min(end - final.onset, 12), nearest(home, final.pitch))
     return notes
-
-
-def chord_at(harmony: Harmony, step: int) -> Chord:
-    bar = harmony[step // BAR]
-    return bar[(step % BAR) * len(bar) // BAR]
 
 
 def shorten_before_next(notes: list[Note], release: int) -> list[Note]:
@@ -190,3 +213,9 @@ def shorten_before_next(notes: list[Note], release: int) -> list[Note]:
         for a, b in pairwise(notes)
     ]
     return [*out, *notes[-1:]]
+
+
+def breathe(notes: list[Note], phrase: int) -> list[Note]:
+    """Let the last note of each phrase, a length in steps, end an eighth before the next phrase."""
+    room = [max(1, phrase - note.onset % phrase - 2) for note in notes]
+    return [n._replace(length=min(n.length, most)) for n, most in zip(notes, room, strict=True)]

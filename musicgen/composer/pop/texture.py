@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from musicgen.composer.draw import chance, pick
+from musicgen.composer.groove.patterns import parse
 from musicgen.composer.harmony import Chord, ladder, nearest, voice
-from musicgen.composer.pop.melody import BAR, Harmony, chord_at
+from musicgen.composer.pop.melody import Harmony, Metre
+from musicgen.composer.render import Rows
 
 BASS, OCTAVE, FIFTH, TENTH = -1, -2, -3, -4
 """Voices of the left hand; those >= 0 are notes of the right hand's chord."""
@@ -17,6 +20,10 @@ BASS, OCTAVE, FIFTH, TENTH = -1, -2, -3, -4
 _BASS_RANGE = (29, 47)
 _CHORD_RANGE = (50, 67)
 CHORD = (0, 1, 2)
+_SYMBOLS = {  # in texts: voices of the left hand, the chord, its notes
+    "1": (BASS,), "8": (OCTAVE,), "o": (BASS, OCTAVE), "5": (FIFTH,), "3": (TENTH,), "x": CHORD,
+    "a": (0,), "b": (1,), "c": (2,), "d": (3,),
+}  # fmt: skip
 
 
 class Stroke(NamedTuple):
@@ -29,6 +36,8 @@ class Stroke(NamedTuple):
 
 
 Texture = list[Stroke]
+Textures = tuple[Texture, Texture]
+"""Of the odd and of the even bars."""
 
 
 def _low(rng: np.random.Generator, *, moving: float) -> Texture:
@@ -47,60 +56,43 @@ def _block(rng: np.random.Generator, off: int) -> Texture:
 
 
 def _pulse(rng: np.random.Generator, off: int) -> Texture:
-    onsets = tuple(beat + step for beat in (0, 4, 8, 12) for step in (0, off))
-    if chance(rng, 0.5):
-        onsets = onsets[1:]
+    onsets = tuple(_eighths(off)[chance(rng, 0.5) :])
     return _low(rng, moving=0.7) + _chords(onsets, hold=False)
 
 
 def _syncopated(rng: np.random.Generator, off: int) -> Texture:
-    late = 4 + off
-    onsets = pick(
-        rng,
-        (
-            (0, late, 12), (0, late, 8 + off), (0, 4, late, 8 + off), (4, late, 12 + off),
-            (0, off, late, 12), (off, late, 8 + off, 12 + off), (0, late, 8, 12 + off),
-        ),
-    )  # fmt: skip
+    eighths = pick(rng, ("036", "035", "0235", "237", "0136", "1357", "0347"))
+    onsets = tuple(_eighths(off)[int(i)] for i in eighths)
     return _low(rng, moving=0.8) + _chords(onsets, hold=chance(rng, 0.7))
 
 
 def _arpeggio(rng: np.random.Generator, off: int) -> Texture:
     """Draw broken chords in eighths, often held to the end of the bar as with a pedal."""
-    order = pick(
-        rng,
-        (
-            (BASS, 0, 1, 2, 3, 2, 1, 0), (BASS, 0, 1, 2, BASS, 0, 1, 2),
-            (BASS, 0, 2, 1, 2, 0, 2, 1), (BASS, FIFTH, 0, 1, 2, 1, 0, FIFTH),
-            (BASS, 2, 1, 0, 1, 2, 1, 0), (BASS, FIFTH, TENTH, 0, 1, 0, TENTH, FIFTH),
-            (BASS, 1, 0, 2, FIFTH, 1, 0, 2),
-        ),
-    )  # fmt: skip
-    return _broken(order, [4 * (i // 2) + off * (i % 2) for i in range(8)], chance(rng, 0.6))
+    orders = "1abcdcba 1abc1abc 1acbcacb 15abcba5 1cbabcba 153aba35 1bac5bac"
+    return _broken(pick(rng, orders.split()), _eighths(off), chance(rng, 0.6))
 
 
 def _rolling(rng: np.random.Generator, off: int) -> Texture:
     """Draw broken chords in sixteenths, or in eighths if the piece swings."""
     if off == 3:
         return _arpeggio(rng, off)
-    cell = pick(rng, ((0, 1, 2, 1), (0, 2, 1, 2), (2, 1, 0, 1), (0, 1, 2, 3), (1, 0, 1, 2)))
-    start = pick(rng, ((BASS, *cell[1:]), cell))
-    order = (BASS, *cell[1:], *cell, *start, *cell)
-    return _broken(order, list(range(16)), pedal=False)
+    cell = pick(rng, ("abcb", "acbc", "cbab", "abcd", "babc"))
+    start = pick(rng, ("1" + cell[1:], cell))
+    return _broken(f"1{cell[1:]}{cell}{start}{cell}", list(range(16)), pedal=False)
 
 
 def _alberti(rng: np.random.Generator, off: int) -> Texture:
-    cell = pick(rng, ((BASS, 1, 0, 1), (BASS, 2, 0, 2), (BASS, 1, FIFTH, 1), (BASS, 2, 1, 2)))
-    return _broken(cell * 2, [4 * (i // 2) + off * (i % 2) for i in range(8)], pedal=False)
+    cell = pick(rng, ("1bab", "1cac", "1b5b", "1cbc"))
+    return _broken(cell * 2, _eighths(off), pedal=False)
 
 
 def _tenths(rng: np.random.Generator, off: int) -> Texture:
     """Draw alternating roots, fifths and tenths below occasional chords."""
-    cell = pick(rng, ((BASS, FIFTH, TENTH, FIFTH), (BASS, TENTH, FIFTH, TENTH)))
+    cell = pick(rng, ("1535", "1353"))
     onsets = pick(rng, ((0,), (8,), (4, 12), ()))
     low = _broken(cell, [0, 4, 8, 12], pedal=True)
     if chance(rng, 0.4):
-        low = _broken(cell * 2, [4 * (i // 2) + off * (i % 2) for i in range(8)], pedal=False)
+        low = _broken(cell * 2, _eighths(off), pedal=False)
     return low + _chords(onsets, hold=True)
 
 
@@ -127,7 +119,7 @@ def _offbeat(rng: np.random.Generator, off: int) -> Texture:
 
 def _walking(rng: np.random.Generator, off: int) -> Texture:
     """Draw a bass in quarters through the chord, with off-beat chords."""
-    line = pick(rng, ((BASS, TENTH, FIFTH, OCTAVE), (BASS, FIFTH, OCTAVE, FIFTH)))
+    line = pick(rng, ("1358", "1585"))
     onsets = pick(rng, ((4 + off,), (off, 8 + off), (4, 8 + off), (4 + off, 12 + off)))
     return _broken(line, [0, 4, 8, 12], pedal=False) + _chords(onsets, hold=chance(rng, 0.3))
 
@@ -144,66 +136,106 @@ def _sparse(rng: np.random.Generator, off: int) -> Texture:
 
 
 def _chords(onsets: tuple[int, ...], *, hold: bool) -> Texture:
-    ends = (*onsets[1:], BAR)
+    ends = (*onsets[1:], 16)
     return [
         Stroke(step, end - step if hold else min(end - step, 2), CHORD)
         for step, end in zip(onsets, ends, strict=False)
     ]
 
 
-def _broken(order: tuple[int, ...], steps: list[int], pedal: bool) -> Texture:
-    ends = [*steps[1:], BAR]
+def _eighths(off: int) -> list[int]:
+    return [beat + step for beat in (0, 4, 8, 12) for step in (0, off)]
+
+
+def _broken(order: str, steps: list[int], pedal: bool) -> Texture:
+    ends = [*steps[1:], 16]
     return [
-        Stroke(step, (BAR if pedal else end) - step, (v,), 2 if v == BASS else 0)
-        for v, step, end in zip(order, steps, ends, strict=True)
+        Stroke(step, (16 if pedal else end) - step, _SYMBOLS[symbol], 2 if symbol == "1" else 0)
+        for symbol, step, end in zip(order, steps, ends, strict=True)
     ]
 
 
-TEXTURES: dict[str, tuple[Callable[[np.random.Generator, int], Texture], float]] = {
-    "block": (_block, 0.3), "pulse": (_pulse, 0.85), "syncopated": (_syncopated, 0.75),
-    "arpeggio": (_arpeggio, 0.4), "rolling": (_rolling, 0.8), "alberti": (_alberti, 0.4),
-    "tenths": (_tenths, 0.3), "stride": (_stride, 0.7), "offbeat": (_offbeat, 0.65),
-    "walking": (_walking, 0.55), "sparse": (_sparse, 0.1),
+def _hands(left: str, right: str, rng: np.random.Generator, off: int) -> Texture:
+    """Draw one of the patterns of each hand for a bar of twelve steps (see `groove.patterns`)."""
+    strokes = [
+        Stroke(hit.onset, hit.length, _SYMBOLS[hit.symbol], 0 if hit.onset else 2)
+        for hand in (left, right)
+        for hit in parse(pick(rng, hand.split(" ")), 12)
+    ]
+    pedal = not right and chance(rng, 0.6)
+    return [s._replace(length=12 - s.step) if pedal else s for s in strokes]
+
+
+TEXTURES: dict[str, dict[str, tuple[Callable[[np.random.Generator, int], Texture], float]]] = {
+    "4/4": {
+        "block": (_block, 0.3), "pulse": (_pulse, 0.85), "syncopated": (_syncopated, 0.75),
+        "arpeggio": (_arpeggio, 0.4), "rolling": (_rolling, 0.8), "alberti": (_alberti, 0.4),
+        "tenths": (_tenths, 0.3), "stride": (_stride, 0.7), "offbeat": (_offbeat, 0.65),
+        "walking": (_walking, 0.55), "sparse": (_sparse, 0.1),
+    },
+    "3/4": {
+        "held": (partial(_hands, "1-- o-- 1-5", "x-- x-x xx-"), 0.0),
+        "lyric": (partial(_hands, "1-- 1-5", ".abcba .ab.cb ..abcb"), 0.25),
+        "arpeggio": (partial(_hands, "1abcba 15abab 1acbcb 153ab3 15a3a5", ""), 0.4),
+        "waltz": (partial(_hands, "1.. 1-. 1-- o-.", ".xx .xx .x- .x..xx"), 0.55),
+        "lilt": (partial(_hands, "1-- 1-5 o--", "x..x.. ..x-x- x-xx-x x-.xx-"), 0.65),
+        "flowing": (partial(_hands, "1abcbabcbaba 15abcbabcbab 1acbcabcacbc", ""), 0.75),
+        "pulse": (partial(_hands, "o-- o-1 1-5", "xxxxxx .xxxxx .xx.xx"), 0.9),
+    },
+    "6/8": {
+        "held": (partial(_hands, "1- o- 15", "x- xx"), 0.0),
+        "lyric": (partial(_hands, "1- 15", ".abcba ..abcb .ab.cb"), 0.2),
+        "arpeggio": (partial(_hands, "1abcba 1ab1ab 15a15a 15ab35 1acbca", ""), 0.4),
+        "barcarolle": (partial(_hands, "1..5.. 1--1-- 1-----", ".xx.xx ..x..x .x-.x-"), 0.5),
+        "rocking": (partial(_hands, "1- 15 oo", "abcabc cbacba abacba xbcxbc"), 0.6),
+        "lilt": (partial(_hands, "15 o- 1-51-5", "x-xx-x x.xx.x x--x-x"), 0.75),
+        "rolling": (partial(_hands, "1abcbabcdcba 1abcba1abcba 15abcbabcbab", ""), 0.8),
+        "pulse": (partial(_hands, "o- o1 o--1-5", "xxxxxx .xxxxx .xx.xx"), 0.95),
+    },
 }  # fmt: skip
 """Accompaniments and the energy that suits each best, 0–1."""
 
 
-def draw_texture(rng: np.random.Generator, energy: float, feel: str) -> tuple[Texture, Texture]:
+def draw_texture(rng: np.random.Generator, energy: float, feel: str, metre: Metre) -> Textures:
     """Draw two bars of accompaniment that suit a section's energy; often they are the same."""
-    weights = {name: max(0.02, 0.45 - abs(best - energy)) for name, (_, best) in TEXTURES.items()}
-    build = TEXTURES[pick(rng, weights)][0]
+    known = TEXTURES[metre.name]
+    weights = {name: max(0.02, 0.45 - abs(best - energy)) for name, (_, best) in known.items()}
+    build = known[pick(rng, weights)][0]
     off = 3 if feel == "swing" else 2
     first = build(rng, off)
     return first, first if chance(rng, 0.5) else build(rng, off)
 
 
-def play(textures: tuple[Texture, Texture], harmony: Harmony) -> list[tuple[int, int, int, int]]:
+def play(textures: Textures, harmony: Harmony, *, ends: bool) -> Rows:
     """Return (onset, length, pitch, accent) rows, in steps; the last bar of a section is held.
 
-    Voicings move as little as possible. A stroke ends with its chord.
+    Where a piece `ends`, the last bar is one chord. Voicings move as little as possible. A stroke
+    ends with its chord.
     """
-    rows = []
+    rows: Rows = []
     voicing: tuple[int, ...] = ()
     bass = 38
     chord: Chord | None = None
     rooted = False  # whether the chord's bass has been struck
-    for bar, chords in enumerate(harmony):
+    end, split, num_bars = harmony.metre.bar, harmony.metre.split, len(harmony.bars)
+    for bar, chords in enumerate(harmony.bars):
         texture = textures[bar % 2]
-        if bar == len(harmony) - 1 and len(harmony) > 2:
+        if bar == num_bars - 1 and ends:
+            texture = [Stroke(0, end, (BASS, OCTAVE), 2), Stroke(0, end, CHORD)]
+        elif bar == num_bars - 1 and num_bars > 2:
             texture = [
-                s._replace(length=BAR - s.step if s.step + s.length >= 8 else s.length)
+                s._replace(length=end - s.step if s.step + s.length >= split else s.length)
                 for s in texture
-                if s.step < 8
+                if s.step < split
             ]
-        span = BAR // len(chords)
         if len(chords) == 2:  # mark every change of chord within the bar
-            if not any(s.step == 8 and min(s.voices) < 0 for s in texture):
-                texture = [*texture, Stroke(8, 8, (BASS,), 1)]
-            if not any(s.step >= 8 and max(s.voices) >= 0 for s in texture):
-                texture = [*texture, Stroke(8, 8, CHORD)]
+            if not any(s.step == split and min(s.voices) < 0 for s in texture):
+                texture = [*texture, Stroke(split, end - split, (BASS,), 1)]
+            if not any(s.step >= split and max(s.voices) >= 0 for s in texture):
+                texture = [*texture, Stroke(split, end - split, CHORD)]
         for stroke in sorted(texture):
-            onset = bar * BAR + stroke.step
-            if (now := chord_at(harmony, onset)) != chord:
+            onset = bar * end + stroke.step
+            if (now := harmony.at(onset)) != chord:
                 chord = now
                 bass = nearest(ladder((chord.bass,), *_BASS_RANGE), (bass + 38) / 2)
                 voicing = voice(chord, voicing, *_CHORD_RANGE, 3)
@@ -213,7 +245,7 @@ def play(textures: tuple[Texture, Texture], harmony: Harmony) -> list[tuple[int,
                 rooted = True
                 if BASS not in voices:
                     voices = (BASS, *(v for v in voices if v >= 0))
-            until = (stroke.step // span + 1) * span - stroke.step
+            until = (split if stroke.step < split and len(chords) == 2 else end) - stroke.step
             rows += [
                 (onset, min(stroke.length, until), _pitch(v, chord, bass, voicing), stroke.accent)
                 for v in voices

@@ -19,7 +19,7 @@ class ComposedCorpus(MidiFolder):
     Args:
         root: folder for composed corpora, each in a folder of its own. It must not hold other
             files, which somebody may have meant to train on.
-        kind: pop (piano), groove (multi-track), or bands (multi-track, in invented styles).
+        kind: pop (piano), songs (voice and piano), groove or, in invented styles, bands.
         corpus_seed: seed of the composer.
     """
 
@@ -56,5 +56,5 @@ class ComposedCorpus(MidiFolder):
             self.root, kind=self.kind, num_pieces=self.num_pieces, seed=self.corpus_seed
         )
         names = [path.relative_to(self.root).as_posix() for path in paths]
-        # Grooves lie in one folder per family or band; a pop piece is a group of its own.
+        # Grooves lie in one folder per family or band; others are groups of their own.
         return [Piece(n, path, n.split("/")[0]) for n, path in zip(names, paths, strict=True)]
