@@ -27,10 +27,10 @@ from scipy.sparse.csgraph import connected_components
 from musicgen.data.corpora import JSBChorales
 from musicgen.data.corpora.bach_chorales import four_voices
 from musicgen.data.corpora.music21_corpus import Music21Corpus
-from musicgen.data.corpora.printed import read_xml
 from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.midi import Score
+from musicgen.midi.printed_scores import read_text
 
 ROOT = Path(__file__).parents[1]
 SAME, LENGTH = 0.3, 8
@@ -81,7 +81,7 @@ def notice(path: Path) -> str:
     if path.suffix == ".krn":
         text = path.read_text("latin-1")
         return "; ".join(re.findall(r"^!!!YE[CM]: *(.*)", text, re.MULTILINE))
-    words = (item.text or "" for item in ElementTree.fromstring(read_xml(path)).iter())
+    words = (item.text or "" for item in ElementTree.fromstring(read_text(path)).iter())
     lines = {" ".join(text.split()) for text in words if re.search("©|copyright|licen[cs]e", text)}
     return "; ".join(sorted(lines)) or "none"
 

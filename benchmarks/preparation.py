@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import measure
 from musicgen.data.corpora import POP909, Corpus, Piece
 from musicgen.data.preparation import TokenCache
-from musicgen.midi import Score, find_midi, read
+from musicgen.midi import Score, find_music, read
 from musicgen.tokenization import REMI, Groove2Groove
 
 
@@ -104,7 +104,7 @@ def main() -> None:
     )
     kinds = {
         "ours piano": [song / f"{song.name}.mid" for song in songs],
-        "ours tracks": find_midi(args.multitrack) if args.multitrack else [],
+        "ours tracks": find_music(args.multitrack) if args.multitrack else [],
     }
     kinds |= {"miditok piano": kinds["ours piano"], "miditok tracks": kinds["ours tracks"]}
     if args.side:

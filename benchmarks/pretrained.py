@@ -30,7 +30,7 @@ from musicgen.data.corpora.base import evenly_spaced
 from musicgen.files import read_csv
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.summary import Summary
-from musicgen.midi import Score, find_midi
+from musicgen.midi import Score, find_music
 from musicgen.package_data import PRETRAINED
 
 MODELS = {"pop-piano-small": "pop", "groove-small": "groove"}
@@ -203,7 +203,7 @@ def longer_notes(model: Path, source: Path, number: int, *, hold: bool) -> dict[
 
     Tracks without a note in the prompt do not count.
     """
-    files = evenly_spaced(find_midi(source), number)
+    files = evenly_spaced(find_music(source), number)
     options = {"prompt_bars": 4, "bars": 16, "hold_durations": hold}
     pieces = musicgen.load(model).generate(files, **options)
 

@@ -19,7 +19,7 @@ from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.training_data import open_training_data, piece_readers
 from musicgen.generation.prompts import FROM_NOTHING, make_prompt, on_grid
 from musicgen.metrics.key import Key, find_key
-from musicgen.midi import Score, find_midi, pitched_notes, read, without_suffix
+from musicgen.midi import Score, find_music, pitched_notes, read, without_suffix
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 
@@ -80,7 +80,7 @@ def read_manifest(folder: Path) -> Manifest:
         UserError: the folder has no MIDI files, or the manifest is damaged, or its tokenizer is not
             one of musicgen.
     """
-    find_midi(folder)
+    find_music(folder)
     path = folder / MANIFEST
     if not path.is_file():
         return Manifest()
@@ -141,7 +141,7 @@ def read_pieces(folder: Path, tokenizer: Tokenizer | None) -> dict[str, tuple[Sc
         UserError: no file can be read.
     """
     found, pieces, skipped = {}, read_manifest(folder).pieces, []
-    for path in find_midi(folder):
+    for path in find_music(folder):
         file = path.relative_to(folder).as_posix()
         end = pieces.get(file, {}).get("prompt end", 0)
         try:
@@ -212,16 +212,16 @@ def read_continuation(score: Score, prompt_end: int, tokenizer: Tokenizer | None
 
 
 def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
-    """Return the MIDI files of a file or folder, or of several, by names that are unique.
+    """Return the music files of a file or folder, or of several, by names that are unique.
 
     Raises:
-        UserError: a file or folder is missing, or a folder holds no MIDI file.
+        UserError: a file or folder is missing, or a folder holds no music file.
     """
     found: list[tuple[str, Path]] = []
     for given in [prompt] if isinstance(prompt, str) else prompt:
         path = Path(given).expanduser()
         if path.is_dir():
-            found += [(file.relative_to(path).as_posix(), file) for file in find_midi(path)]
+            found += [(file.relative_to(path).as_posix(), file) for file in find_music(path)]
         elif path.exists():
             found.append((path.name, path))
         else:

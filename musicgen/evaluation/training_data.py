@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hydra.utils import get_class
 
@@ -45,19 +46,42 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
         if not composed and not Path(root).expanduser().exists():
             raise ParameterError("data.root", root, "expected a folder that contains the corpus")
         settings["root"] = str(root)
-    elif composed and not _is_ours(Path(settings["root"])):  # it would be composed there
-        raise UserError(
-            f"the model's corpus was composed in {settings['root']}, which is not here; give "
-            f"another folder: data.root={_COMPOSED}"
-        )
+    elif composed:
+        _check_composed(Path(settings["root"]))
     if "download" in settings:
         settings["download"] = False
     cache = Path(loader.get("cache_dir", _CACHE))
     if not _is_ours(cache, f"{model.tokenizer.name}-*"):
         cache = Path(_CACHE)
+    if "corpora" in settings:  # of a songbook
+        settings["corpora"] = {
+            name: _open_part(own, Path(settings["root"]))
+            for name, own in settings["corpora"].items()
+        }
     with parameter_of("data"):
         corpus = corpus_class(**settings)
     return EncodedCorpus.of(corpus, model.tokenizer, loader | {"cache_dir": cache})
+
+
+def _open_part(settings: Mapping[str, Any], folder: Path) -> Corpus:
+    """Open a corpus of a songbook, whose folder is the given one."""
+    own = dict(settings)
+    part: type[Corpus] = get_class(own.pop("_target_"))
+    if "root" not in own:
+        expected = "expected training data whose folders are known, not of a published songbook"
+        raise ParameterError("data.root", folder, expected)
+    if issubclass(part, ComposedCorpus):
+        _check_composed(folder / own["root"])
+    return part(**own)
+
+
+def _check_composed(folder: Path) -> None:
+    """Refuse a folder that is not here, since a corpus would be composed there."""
+    if not _is_ours(folder):
+        raise UserError(
+            f"the model's corpus was composed in {folder}, which is not here; give "
+            f"another folder: data.root={_COMPOSED}"
+        )
 
 
 def _is_ours(folder: Path, content: str = "*") -> bool:

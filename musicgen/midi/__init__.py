@@ -1,10 +1,10 @@
-"""Reading and writing of MIDI files as `Score`s."""
+"""Reading of MIDI files and printed scores as `Score`s, and writing of MIDI files."""
 
 from musicgen.midi.extension import extend
 from musicgen.midi.io import (
     as_score,
     dumps,
-    find_midi,
+    find_music,
     loads,
     read,
     without_suffix,
@@ -47,7 +47,7 @@ __all__ = [
     "as_score",
     "dumps",
     "extend",
-    "find_midi",
+    "find_music",
     "loads",
     "notes_by_role",
     "notes_from",

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from musicgen.errors import UserError, errors_name
 from musicgen.files import write_bytes
 from musicgen.midi.damaged_files import UNCLOSED, check_chunks, close_notes
+from musicgen.midi.printed_scores import SCORE_SUFFIXES, read_score
 from musicgen.midi.score import (
     NOTE,
     TEMPO,
@@ -31,17 +32,21 @@ from musicgen.midi.score import (
 )
 
 MIDI_SUFFIXES = frozenset({".mid", ".midi"})
+MUSIC_SUFFIXES = MIDI_SUFFIXES | SCORE_SUFFIXES.keys()
 _SLOWEST = 60e6 / (2**24 - 1)  # beats a minute of the longest beat in the format
 
 
 def read(path: str | Path) -> Score:
-    """Read a MIDI file; raise `UserError`, which names the file, if `loads` cannot read it."""
+    """Read a MIDI file or a printed score; raise `UserError`, which names it, if it is damaged."""
     return read_with_data(path)[0]
 
 
 def read_with_data(path: str | Path) -> tuple[Score, bytes]:
-    """Read a MIDI file as `read` does; return its bytes, too."""
+    """Read a file as `read` does; return the bytes of the MIDI file, of a score as one, too."""
     path = Path(path)
+    if path.suffix.lower() in SCORE_SUFFIXES:
+        score = read_score(path)
+        return score, dumps(score)
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -112,19 +117,19 @@ def dumps(score: Score) -> bytes:
     return out.dumps_midi()
 
 
-def find_midi(folder: str | Path) -> list[Path]:
-    """Return all MIDI files below `folder`, sorted by path; raise `UserError` if there is none."""
+def find_music(folder: str | Path) -> list[Path]:
+    """Return the MIDI files and scores below `folder`, sorted; raise `UserError` without one."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; give one that holds .mid or .midi files")
+        raise UserError(f"{folder}: no such folder; give one that holds MIDI files or scores")
     found = [
         path
         for path in _walk(folder)
         # macOS creates `._name.mid` resource forks beside the real files.
-        if path.suffix.lower() in MIDI_SUFFIXES and path.name[0] != "." and path.is_file()
+        if path.suffix.lower() in MUSIC_SUFFIXES and path.name[0] != "." and path.is_file()
     ]
     if not found:
-        raise UserError(f"{folder}: holds no .mid or .midi file; give a folder that does")
+        raise UserError(f"{folder}: holds no MIDI file and no score; give a folder that does")
     return found
 
 
@@ -141,9 +146,9 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def without_suffix(name: str) -> str:
-    """Return the name of a MIDI file without its suffix; other names stay as they are."""
+    """Return the name of a music file without its suffix; other names stay as they are."""
     path = PurePosixPath(name)
-    return str(path.with_suffix("")) if path.suffix.lower() in MIDI_SUFFIXES else name
+    return str(path.with_suffix("")) if path.suffix.lower() in MUSIC_SUFFIXES else name
 
 
 def as_score(music: Any) -> Score:

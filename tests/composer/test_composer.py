@@ -24,7 +24,7 @@ from musicgen.composer.render import remove_overlaps
 from musicgen.metrics.bars import bar_notes, bar_similarities, bars_recalled
 from musicgen.metrics.key import find_key, in_key_share
 from musicgen.metrics.style import style_similarity
-from musicgen.midi import Score, dumps, find_midi, pitched_notes
+from musicgen.midi import Score, dumps, find_music, pitched_notes
 from musicgen.tokenization.chords.symbols import INTERVALS, QUALITIES, ROOTS, chord_index
 
 seeds = st.integers(0, 2**40)
@@ -230,7 +230,7 @@ def test_complete_corpora_are_kept_and_others_composed_again(tmp_path, monkeypat
 
     paths = compose()
     assert [path.name for path in paths] == [f"pop_{i:04d}.mid" for i in range(3)]
-    assert find_midi(tmp_path) == paths
+    assert find_music(tmp_path) == paths
     assert [path.read_bytes() for path in paths] == [dumps(compose_pop(0, i)) for i in range(3)]
     whole, before = paths[1].read_bytes(), states()
     assert compose() == paths

@@ -24,8 +24,12 @@ FETCHED = sorted({*NAMES} - SPECIAL - IN_PACKAGE)
 def settings(file, **changed):
     """Return the settings of a file, those that it extends included."""
     own = OmegaConf.load(CONF / f"data/{file}.yaml")
-    for base in own.pop("defaults", []):
-        own = OmegaConf.merge(settings(base), own)
+    for base in reversed(own.pop("defaults", [])):
+        name, _, package = base.partition("@")
+        extended = OmegaConf.create() if name == "_self_" else settings(name)
+        for key in reversed(package.split(".") if package else []):
+            extended = OmegaConf.create({key: extended})
+        own = OmegaConf.merge(extended, own)
     return OmegaConf.merge(own, changed)
 
 
@@ -92,5 +96,5 @@ def test_a_setting_has_one_default(file):
     if file.startswith("loader"):  # some are passed on
         for passed_on in (StreamDataModule, EncodedCorpus):
             parameters = {**inspect.signature(passed_on).parameters, **parameters}
-    for name in plain.keys() - {"_target_"}:
+    for name in plain.keys() - {"_target_", "defaults"}:
         assert parameters[name].default is inspect.Parameter.empty, name

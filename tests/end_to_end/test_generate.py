@@ -16,6 +16,7 @@ from musicgen import load
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.midi import dumps, read, write
 from tests.end_to_end.command_line import ROOT, SHORT, TINY, assert_one_line, succeed
+from tests.midi.test_printed_scores import SONG
 
 NAMES = ["My Song (1).mid", "Señor.mid", "a,b.mid", "a&b.mid", "it's.mid", "x=y.MID"]
 
@@ -35,6 +36,18 @@ def test_prompt_file_names_may_hold_special_characters(here, workplace, alone):
     assert all(read(file).num_notes for file in files)
     page = (workplace / out / "report.html").read_text()
     assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_a_score_is_continued_as_a_midi_file_with_its_parts(here, workplace):
+    path = workplace / "my song.musicxml"
+    path.write_text(SONG)
+    succeed(here(workplace, "generate.py", path.name, "prompt_bars=null", "bars=1", "out=sung"))
+    before, after = read(path), read(workplace / "sung/my song_0.mid")
+    assert path.read_text() == SONG
+    assert [track.name for track in after.tracks][:2] == ["Voice", "Piano"]
+    for old, new in zip(before.tracks, after.tracks, strict=False):
+        assert (new.notes[: len(old.notes)] == old.notes).all()
+    assert after.num_notes > before.num_notes
 
 
 def test_names_that_are_too_long_or_not_utf8_or_collide(here, workplace):

@@ -38,3 +38,21 @@ def test_a_corpus_of_a_package_needs_no_folder(config):
     model = MusicModel(None, REMI(), SimpleNamespace(config=plain), Path("model.ckpt"))
     for root in None, "elsewhere":
         assert len(open_training_data(model, root).corpus.pieces()) == 407
+
+
+def test_the_corpora_of_a_songbook_are_found_and_nothing_is_composed_elsewhere(
+    tmp_path, config, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    cfg = config("train", "data=songbook", f"data.root={tmp_path}/music")
+    plain = {name: OmegaConf.to_container(cfg[name], resolve=True) for name in ("data", "loader")}
+    model = MusicModel(None, REMI(), SimpleNamespace(config=plain), Path("model.ckpt"))
+    corpora = open_training_data(model).corpus.corpora
+    assert corpora["chopin"].root == tmp_path / "music/humdrum-chopin-first-editions"
+    composer = plain["data"]["corpora"]["composer"]
+    composer["root"] = str(tmp_path.parent / "elsewhere")
+    with pytest.raises(UserError, match="which is not here; give another folder"):
+        open_training_data(model)
+    del composer["root"]  # as in a published model
+    with pytest.raises(UserError, match="not of a published songbook"):
+        open_training_data(model)

@@ -22,7 +22,7 @@ from musicgen.midi import (
     Track,
     as_score,
     dumps,
-    find_midi,
+    find_music,
     loads,
     notes_from,
     read,
@@ -206,16 +206,16 @@ def test_unreadable_paths_name_the_file(tmp_path):
         read(tmp_path / "text.mid")
 
 
-def test_find_midi(tmp_path):
+def test_find_music(tmp_path):
     names = ["b/My Song (1).mid", "a,b.mid", "Señor.midi", "UPPER.MID", "b/c/x.MiDi"]
     for name in [*names, "._a,b.mid", ".hidden.mid", "notes.txt", "mid", "b/x.mid.bak"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "folder.mid").mkdir()
     (tmp_path / "dangling.mid").symlink_to(tmp_path / "nothing")
-    assert find_midi(tmp_path) == sorted(tmp_path / name for name in names)
-    assert find_midi(str(tmp_path / "b" / "c")) == [tmp_path / "b" / "c" / "x.MiDi"]
+    assert find_music(tmp_path) == sorted(tmp_path / name for name in names)
+    assert find_music(str(tmp_path / "b" / "c")) == [tmp_path / "b" / "c" / "x.MiDi"]
     with pytest.raises(UserError, match="no such folder"):
-        find_midi(tmp_path / "gone")
+        find_music(tmp_path / "gone")
     with pytest.raises(UserError, match="holds no"):
-        find_midi(tmp_path / "folder.mid")
+        find_music(tmp_path / "folder.mid")

@@ -9,6 +9,8 @@ from musicgen.data.corpora.midi_folder import MidiFolder
 from musicgen.data.corpora.music21_corpus import Music21Corpus
 from musicgen.data.corpora.pop1k7 import Pop1K7
 from musicgen.data.corpora.pop909 import POP909
+from musicgen.data.corpora.score_folder import ScoreFolder
+from musicgen.data.corpora.songbook import Songbook
 
 __all__ = [
     "POP909",
@@ -22,4 +24,6 @@ __all__ = [
     "Music21Corpus",
     "Piece",
     "Pop1K7",
+    "ScoreFolder",
+    "Songbook",
 ]

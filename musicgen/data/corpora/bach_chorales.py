@@ -13,6 +13,8 @@ from musicgen.errors import UserError
 from musicgen.midi import Score
 from musicgen.tokenization.chorale.frames import NUM_VOICES, VOICES, find_voice
 
+_CHOIR = 52  # Choir Aahs
+
 
 class BachChorales(Music21Corpus):
     """The 407 chorales with one soprano, alto, tenor and bass; instruments are left out.
@@ -34,7 +36,7 @@ class BachChorales(Music21Corpus):
         ]
 
     def read(self, path: Path) -> Score:
-        """Read a chorale as `read_printed` does; its tracks are Soprano, Alto, Tenor and Bass."""
+        """Read a chorale as `read_score` does; its tracks are Soprano, Alto, Tenor and Bass."""
         return four_voices(super().read(path))
 
 
@@ -48,5 +50,5 @@ def four_voices(score: Score) -> Score:
     if sorted(voice for voice in voices if voice is not None) != list(range(NUM_VOICES)):
         raise UserError("not one soprano, alto, tenor and bass")
     tracks = [score.tracks[voices.index(voice)] for voice in range(NUM_VOICES)]
-    named = [replace(track, name=name) for name, track in zip(VOICES, tracks, strict=True)]
-    return replace(score, tracks=named)
+    named = zip(VOICES, tracks, strict=True)
+    return replace(score, tracks=[replace(t, name=name, program=_CHOIR) for name, t in named])

@@ -20,7 +20,7 @@ from musicgen.console import log
 from musicgen.data.corpora.base import SPLITS, Corpus, Piece, missing_corpus
 from musicgen.data.corpora.download import Archive, download_archive
 from musicgen.errors import UserError
-from musicgen.midi import Score, Track, find_midi, read, sort_notes
+from musicgen.midi import Score, Track, find_music, read, sort_notes
 from musicgen.validation import check_choice
 
 SOURCE = "https://zenodo.org/record/3958000"
@@ -84,8 +84,8 @@ class Groove2GrooveMIDI(Corpus):
                 cure = f"set download=true ({ARCHIVE.licence}, 236 MB), or unpack {SOURCE} here"
                 raise missing_corpus(self.root, files, cure)
         if self.split_by == "families":
-            return self._by_family(find_midi(folders["train"]))
-        return [self._piece(path, split) for split in SPLITS for path in find_midi(folders[split])]
+            return self._by_family(find_music(folders["train"]))
+        return [self._piece(path, split) for split in SPLITS for path in find_music(folders[split])]
 
     def read(self, path: Path) -> Score:
         """Read one accompaniment, as the tracks Bass, Drums, Guitar, Piano and Strings, or a trio.

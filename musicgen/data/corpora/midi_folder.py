@@ -1,4 +1,4 @@
-"""Any folder of MIDI files."""
+"""Any folder of MIDI files and printed scores."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece
 from musicgen.errors import ParameterError
-from musicgen.midi import Score, find_midi, read
+from musicgen.midi import Score, find_music, read
 
 
 class MidiFolder(Corpus):
-    """The MIDI files below a folder.
+    """The MIDI files and printed scores below a folder.
 
     Top folders named train, val (valid, validation) and test are its split. Without them, pieces
     are split by group.
@@ -32,11 +32,14 @@ class MidiFolder(Corpus):
 
     def pieces(self) -> list[Piece]:
         pieces = []
-        for path in find_midi(self.root):
+        for path in self.find_files():
             name = path.relative_to(self.root).as_posix()
             top = name.split("/")[0].lower() if "/" in name else ""
             pieces.append(Piece(name, str(path), self._group_of(name), SPLIT_NAMES.get(top)))
         return self.kept(pieces)
+
+    def find_files(self) -> list[Path]:
+        return find_music(self.root)
 
     def _group_of(self, name: str) -> str:
         if self.group is None:

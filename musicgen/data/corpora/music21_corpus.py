@@ -7,15 +7,16 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 from musicgen.data.corpora.base import Corpus, Piece
-from musicgen.data.corpora.printed import SUFFIXES, read_printed
-from musicgen.midi import Score
+from musicgen.midi import Score, read
+from musicgen.midi.printed_scores import SCORE_SUFFIXES
 from musicgen.validation import check_choice
 
+_SUFFIXES = SCORE_SUFFIXES.keys() - {".abc"}  # of which many are whole collections
 _WORK = re.compile(rb"^!!!OPR:\s*(.*?)\s*$", re.MULTILINE)
 
 
 class Music21Corpus(Corpus):
-    """The scores of a composer in MusicXML or **kern.
+    """The scores of a composer, see `read_score`.
 
     Movements of a work stay in one split, if their files name it.
 
@@ -31,7 +32,7 @@ class Music21Corpus(Corpus):
 
     def pieces(self) -> list[Piece]:
         corpus = self.root.parent
-        paths = sorted(path for path in corpus.rglob("*") if path.suffix in SUFFIXES)
+        paths = sorted(path for path in corpus.rglob("*") if path.suffix in _SUFFIXES)
         composers = sorted({path.relative_to(corpus).parts[0] for path in paths})
         check_choice("composer", self.composer, composers)
         return [
@@ -41,7 +42,7 @@ class Music21Corpus(Corpus):
         ]
 
     def read(self, path: Path) -> Score:
-        return read_printed(path)
+        return read(path)
 
 
 def find_corpus() -> Path:

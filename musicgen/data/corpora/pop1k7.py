@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from musicgen.data.corpora.base import Corpus, Piece, missing_corpus, pieces_below
-from musicgen.midi import Score, find_midi, read
+from musicgen.midi import Score, find_music, read
 from musicgen.tokenization.chords.symbols import chord_index
 
 SOURCE = "Pop1K7.zip of https://zenodo.org/records/13167761"
@@ -38,7 +38,7 @@ class Pop1K7(Corpus):
         if not folder.is_dir():
             expected = f"the folder {FOLDER} of Pop1K7"
             raise missing_corpus(self.root, expected, f"unpack {SOURCE} here")
-        return self.kept(pieces_below(folder, find_midi(folder)))
+        return self.kept(pieces_below(folder, find_music(folder)))
 
     def read(self, path: Path) -> Score:
         """Read one song, from the bar in which its first note sounds.

@@ -1,0 +1,84 @@
+"""Folders of printed scores, such as clones of the public repositories of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from musicgen.data.corpora.base import Piece, missing_corpus
+from musicgen.data.corpora.midi_folder import MidiFolder
+from musicgen.errors import UserError
+from musicgen.midi import Score, find_music
+from musicgen.midi.printed_scores import read_score
+
+_HEADER_BYTES = 2**14
+
+
+class ScoreFolder(MidiFolder):
+    """Some of the printed scores below a folder.
+
+    Args:
+        source: where to get the folder.
+        files: regular expression on the path below `root`; others are left out.
+        group: as for `MidiFolder`.
+        header: regular expression on the first lines of a file; others are left out. None: all.
+        work: regular expression on the path: of the files with the same groups, editions of one
+            work, the first by name is read. None: all.
+        val_groups: groups that are for validation, all others for training. None: as the loader
+            draws them.
+        repeats: as for `read_score`.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        source: str,
+        files: str,
+        group: str | None,
+        header: str | None,
+        work: str | None,
+        val_groups: Sequence[str] | None,
+        repeats: bool,
+        exclude: str | Sequence[str] | None,
+    ) -> None:
+        super().__init__(root, group=group, exclude=exclude)
+        self.source, self.repeats = source, repeats
+        self.files, self.work = re.compile(files), re.compile(work or "(.*)")
+        self.header = re.compile((header or "").encode(), re.MULTILINE)
+        self.val_groups = val_groups
+
+    def find_files(self) -> list[Path]:
+        try:
+            found = find_music(self.root)
+        except UserError:
+            found = []
+        works: dict[tuple[str, ...], Path] = {}
+        for path in found:
+            name = path.relative_to(self.root).as_posix()
+            work = self.work.search(name)
+            if work and self.files.search(name) and self.header.search(_header(path)):
+                works.setdefault(work.groups(default=""), path)
+        if not works:
+            raise missing_corpus(self.root, "the scores", f"download them from {self.source}")
+        return list(works.values())
+
+    def pieces(self) -> list[Piece]:
+        pieces = super().pieces()
+        if self.val_groups is None:
+            return pieces
+        held_out = set(self.val_groups)
+        return [replace(p, split="val" if p.group in held_out else "train") for p in pieces]
+
+    def read(self, path: Path) -> Score:
+        return read_score(path, repeats=self.repeats)
+
+    def reader_id(self) -> str:
+        return f"{super().reader_id()} repeats={self.repeats}"
+
+
+def _header(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_HEADER_BYTES)

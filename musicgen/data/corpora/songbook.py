@@ -1,0 +1,53 @@
+"""Several corpora as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from musicgen.data.corpora.base import Corpus, Piece, evenly_spaced
+from musicgen.midi import Score
+from musicgen.validation import check_choice, check_float
+
+
+class Songbook(Corpus):
+    """Several corpora as one; the names of their pieces begin with the corpus's.
+
+    Args:
+        root: folder below which the corpora's own folders are, unless they are absolute.
+        corpora: by name.
+        weights: how often the pieces of a corpus stand in the songbook, by its name: 2 repeats
+            each, .5 takes every other one. Once by default.
+    """
+
+    def __init__(
+        self, root: str | Path, *, corpora: Mapping[str, Corpus], weights: Mapping[str, float]
+    ) -> None:
+        super().__init__(root)
+        self.corpora, self.weights = dict(corpora), dict(weights)
+        for name, weight in self.weights.items():
+            check_choice(f"weights.{name}", name, self.corpora)
+            check_float(f"weights.{name}", weight)
+        for corpus in self.corpora.values():
+            corpus.root = self.root / corpus.root
+
+    def pieces(self) -> list[Piece]:
+        pieces = []
+        for name, corpus in self.corpora.items():
+            own = corpus.pieces()
+            times, part = divmod(self.weights.get(name, 1), 1)
+            copies = [own] * int(times) + [evenly_spaced(own, round(part * len(own)))]
+            for copy, chosen in enumerate(copies):
+                folder = f"{name} {copy + 1}" if copy else name
+                pieces += [
+                    replace(p, name=f"{folder}/{p.name}", group=f"{name}/{p.group}") for p in chosen
+                ]
+        return pieces
+
+    def read_piece(self, piece: Piece) -> Score:
+        name, _, own = piece.name.partition("/")
+        return self.corpora[name.split()[0]].read_piece(replace(piece, name=own))
+
+    def reader_id(self) -> str:
+        return " ".join(corpus.reader_id() for corpus in self.corpora.values())
