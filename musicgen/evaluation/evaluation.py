@@ -146,7 +146,8 @@ def evaluation(
     plot, length = out / "position_loss.png", models[0].training_length
     curves = [{"run": name, **curve_of(each, length)} for name, each in losses.items()]
     plot_loss_curves(curves, plot, training_length=length)
-    summary = verdict_section(judgements, readable(rows), plot.read_bytes())
+    image = plot.read_bytes() if plot.exists() else b""
+    summary = verdict_section(judgements, readable(rows), image)
     write_text(out / PAGE, render_report(title=title, pieces=shown, metadata={}, summary=summary))
     for question, answer, figures, advice in judgements:
         log(f"{question} {answer}: {figures}" + (f". {advice}." if advice else ""))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from musicgen.console import warn
 from musicgen.files import atomic_path
 from musicgen.midi import Score
 
@@ -20,18 +21,26 @@ _LOWEST, _HIGHEST = 36, 84  # pitches that a piano roll shows at least
 def save_figure(figure: Figure, path: str | Path, *, dpi: int) -> None:
     """Write a figure atomically; the file's suffix chooses the format (.png, .svg, .pdf).
 
-    It is made without pyplot, which would keep it in memory.
+    It is made without pyplot, which would keep it in memory. In names, `$` begins no formula. A
+    figure that cannot be drawn is a warning, and leaves no file.
     """
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=dpi)
+    from matplotlib.text import Text
+
+    for each in figure.findobj(Text):
+        each.set_parse_math(False)
+    try:
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, dpi=dpi)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        Path(path).unlink(missing_ok=True)  # of an earlier figure
+        warn(f"{path}: not drawn: {' '.join(str(error).split())}")
 
 
 def plot_piano_roll(score: Score, path: str | Path, mark: int | None = None) -> NDArray[np.uint8]:
     """Plot notes over beats, in a colour for each track; return the image, [height, width, RGB].
 
-    The file's suffix chooses the format. It is written atomically.
-
     Args:
+        path: see `save_figure`.
         mark: tick of a vertical line, such as the prompt's end.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to import

@@ -154,7 +154,7 @@ def verdict_section(
     Args:
         sentences: a question, its answer, the figures, and what to do, perhaps nothing.
         rows: of the table, folded.
-        plot: a PNG file: the loss by position, folded with it.
+        plot: a PNG file: the loss by position, folded with it; b"": none.
     """
     entries = "\n".join(
         f"<div><dt>{text(question)}</dt><dd><strong>{text(answer)}.</strong> "
@@ -164,12 +164,10 @@ def verdict_section(
         for question, answer, figures, advice in sentences
     )
     table = _table([{text(k): format_value(value) for k, value in row.items()} for row in rows])
-    image = base64.b64encode(plot).decode()
-    figures = (
-        f'<div class="contents" role="region" aria-label="All figures" tabindex="0">{table}</div>'
-        f'<p><img src="data:image/png;base64,{image}" '
-        'alt="Loss by position in nats a token, with the training length"></p>'
-    )
+    figures = f'<div class="contents" role="region" aria-label="Figures" tabindex="0">{table}</div>'
+    if plot:
+        source = f"data:image/png;base64,{base64.b64encode(plot).decode()}"
+        figures += f'<p><img src="{source}" alt="Loss by position, with the training length"></p>'
     return (
         f'<section class="verdict" aria-label="Verdict"><dl>\n{entries}\n</dl>'
         f"{fold('All figures', figures)}</section>"
