@@ -54,17 +54,17 @@ def load_runs(inputs: Inputs, *, same_tokens: bool = True) -> list[MusicModel]:
 def name_runs(runs: Sequence[MusicModel]) -> list[tuple[str, str]]:
     """Return the group of each run, and its own name.
 
-    A group is named by the arguments that not all runs were trained with, such as `position=rope`;
-    its runs differ in the seed alone. Other runs with the same arguments, such as two checkpoints
-    of one run, are named by their folders.
+    A group is named by the arguments that not all runs were trained with, such as `position=rope`,
+    or `position=default` where it was not given; its runs differ in the seed alone. Other runs with
+    the same arguments, such as two checkpoints of one run, are named by their folders.
     """
     files = [_folder(run.path) / OVERRIDES for run in runs]
-    given: list[list[str]] = [[] for _ in runs]
+    given: list[dict[str, str]] = [{} for _ in runs]
     if all(file.is_file() for file in files):  # published models have none
-        given = [list(map(str, OmegaConf.load(file))) for file in files]
-    common = set(given[0]).intersection(*given)
-    common |= {x for each in given for x in each if x.startswith("seed=")}
-    labels = [", ".join(x for x in each if x not in common) for each in given]
+        given = [dict(x.partition("=")[::2] for x in OmegaConf.load(file)) for file in files]
+    keys = dict.fromkeys(key for each in given for key in each if key != "seed")
+    differ = [key for key in keys if len({each.get(key) for each in given}) > 1]
+    labels = [", ".join(f"{x}={each.get(x, 'default')}" for x in differ) for each in given]
     names = []
     for run, label, folder in zip(runs, labels, _short_paths(runs), strict=True):
         members = [x.content for x, other in zip(runs, labels, strict=True) if other == label]

@@ -56,7 +56,8 @@ def test_runs_that_arguments_do_not_tell_apart_are_named_by_their_folders(names)
     assert names(rope, rope, files=files) == [(x, x) for x in ("best.ckpt", "last.ckpt")]
     mixed = names(rope, rope, ["position=none"], files=(*files, "b"))
     assert [name for name, _ in mixed] == ["a/best.ckpt", "a/last.ckpt", "position=none"]
-    assert names([], rope, files=("a", "b")) == [("a", "a"), ("position=rope", "position=rope")]
+    kinds = "position=default", "position=rope"
+    assert names([], rope, files=("0", "1")) == [(x, x) for x in kinds]
 
 
 def test_published_models_are_named_by_their_folders(names):
