@@ -22,6 +22,7 @@ from musicgen.export.graph import step_graph
 from musicgen.export.javascript import JavaScriptStep, compile_step
 from musicgen.export.step import RecurrentStep
 from musicgen.files import write_text
+from musicgen.metrics.key import key_fits, spelling
 from musicgen.midi import Track
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey
@@ -125,6 +126,8 @@ def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[s
         "stepsPerBeat": tokenizer.steps_per_beat,
         **tokenizer.grammar().tables(),
         "changes": {name: values.tolist() for name, values in tokenizer.changes.items()},
+        "keyFits": key_fits(),
+        "spellings": {fifths: spelling(fifths) for fifths in range(-9, 10)},
     }
     if isinstance(tokenizer, REMI):
         return tables | _remi_tables(tokenizer, chord_source)

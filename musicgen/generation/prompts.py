@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError, errors_name
-from musicgen.metrics.key import find_key
-from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track, pitched_notes
+from musicgen.metrics.key import note_names
+from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track
 from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, IntArray, Tokenizer
 from musicgen.tokenization.chords.progression import schedule
 from musicgen.tokenization.chords.symbols import CHORDS, spelled
@@ -208,34 +208,40 @@ def on_grid(tokenizer: Tokenizer, score: Score) -> Score:
 
 
 def _frame(tokenizer: Tokenizer, score: Score) -> Score:
-    """Return the tempi of a score, and its first metre unless bars of tokens are in another."""
+    """Return the tempi and the first key signature of a score, and its first metre.
+
+    The metre is left out if bars of tokens are in another.
+    """
     tempos = score.tempos.copy()
     tempos["tick"] = tempos["tick"] * TICKS_PER_BEAT // score.ticks_per_beat
     metre = score.metre_at(score.start)._replace(tick=0)
     bar_length = tokenizer.bar_length(score)
     fits = score.time_signatures and _metre(metre, bar_length, tokenizer.steps_per_beat) is None
-    return Score(TICKS_PER_BEAT, tempos=tempos, time_signatures=[metre] if fits else [])
+    metres = [metre] if fits else []
+    keys = [each._replace(tick=0) for each in score.key_signatures[:1]]
+    return Score(TICKS_PER_BEAT, tempos=tempos, time_signatures=metres, key_signatures=keys)
 
 
 def with_frame(score: Score, frame: Score) -> Score:
-    """Return the score with the tempi and metres of `frame` where it has none."""
+    """Return the score with the tempi, metres and key signature of `frame` where it has none."""
     tempos = score.tempos if len(score.tempos) else frame.tempos
     signatures = score.time_signatures or frame.time_signatures
-    return replace(score, tempos=tempos, time_signatures=signatures)
+    keys = score.key_signatures or frame.key_signatures
+    return replace(score, tempos=tempos, time_signatures=signatures, key_signatures=keys)
 
 
 def decode(tokenizer: Tokenizer, tokens: IntArray, prompt: Prompt) -> Score:
     """Return the music of ids [L] that begin with a prompt's, in its tempo, metre and programs.
 
-    Chords are spelled in the key of the prompt, without one in that of the music.
+    Chords are spelled by the prompt's key signature, else in its key, else in that of the music.
     """
     score = with_frame(tokenizer.decode(tokens), prompt.score)
     if prompt.tempo is not None:
         score.tempos["bpm"][:1] = prompt.tempo  # not that of the nearest token
     for index, program in prompt.programs.items():
         score.tracks[index] = replace(score.tracks[index], program=program)
-    if key := find_key(pitched_notes(prompt.score)) or find_key(pitched_notes(score)):
-        score.markers = [m._replace(text=spelled(m.text, key.note_names)) for m in score.markers]
+    if names := note_names(prompt.score) or note_names(score):
+        score.markers = [m._replace(text=spelled(m.text, names)) for m in score.markers]
     return score
 
 

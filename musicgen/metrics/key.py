@@ -34,19 +34,28 @@ class Key(NamedTuple):
         return tuple((self.tonic + step) % 12 for step in _SCALE[self.major])
 
     @property
+    def fifths(self) -> int:
+        """The sharps of its signature, or as a negative number the flats."""
+        tonic = _FIFTHS.index(_TONICS[self.major][self.tonic])
+        return tonic - _FIFTHS.index("C" if self.major else "A")
+
+    @property
     def note_names(self) -> tuple[str, ...]:
-        """Names of the pitch classes from C on, such as Bb: those nearest on the line of fifths.
-
-        They reach from three fifths below the tonic of the key's signature to eight above, without
-        double accidentals.
-        """
-        lowest = _FIFTHS.index(_TONICS[self.major][self.tonic]) - (3 if self.major else 6)
-        lowest = min(max(0, lowest), len(_FIFTHS) - 12)
-        nearest = _FIFTHS[lowest : lowest + 12]
-        return tuple(sorted(nearest, key=lambda note: 7 * (_FIFTHS.index(note) - 8) % 12))
+        return spelling(self.fifths)
 
 
-_KEYS = [Key(tonic, major) for major in (True, False) for tonic in range(12)]
+def spelling(fifths: int) -> tuple[str, ...]:
+    """Return names of the pitch classes from C on, such as Bb: those nearest to a key signature.
+
+    On the line of fifths they reach from three below its major tonic to eight above, without double
+    accidentals.
+    """
+    lowest = min(max(0, _FIFTHS.index("C") + fifths - 3), len(_FIFTHS) - 12)
+    nearest = _FIFTHS[lowest : lowest + 12]
+    return tuple(sorted(nearest, key=lambda note: 7 * (_FIFTHS.index(note) - 8) % 12))
+
+
+KEYS = [Key(tonic, major) for major in (True, False) for tonic in range(12)]
 
 
 def find_key(notes: NoteArray) -> Key | None:
@@ -58,8 +67,28 @@ def find_key(notes: NoteArray) -> Key | None:
     weights = np.bincount(notes["pitch"] % 12, notes["duration"], 12)
     if weights.std() == 0:
         return None
-    fits = [np.corrcoef(np.roll(_PROFILES[key.major], key.tonic), weights)[0, 1] for key in _KEYS]
-    return _KEYS[int(np.argmax(fits))]
+    fits = [np.corrcoef(np.roll(_PROFILES[key.major], key.tonic), weights)[0, 1] for key in KEYS]
+    return KEYS[int(np.argmax(fits))]
+
+
+def note_names(score: Score) -> tuple[str, ...] | None:
+    """Return the spelling of a score's first key signature, else of its key; None without notes."""
+    key = find_key(pitched_notes(score))
+    if score.key_signatures:
+        return spelling(score.key_signatures[0].fifths)
+    return None if key is None else key.note_names
+
+
+def key_fits() -> list[tuple[int, list[float]]]:
+    """Return each key's signature, and what the durations of pitch classes are multiplied by.
+
+    The products have the order of the correlations of `find_key`.
+    """
+    fits = []
+    for key in KEYS:
+        profile = np.roll(_PROFILES[key.major], key.tonic)
+        fits.append((key.fifths, ((profile - profile.mean()) / profile.std()).tolist()))
+    return fits
 
 
 def in_key_share(score: Score, key: Key | None) -> float:

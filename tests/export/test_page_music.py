@@ -13,12 +13,15 @@ from musicgen.errors import UserError
 from musicgen.export.page import javascript_step, pack_weights, tokenizer_tables
 from musicgen.generation.prompts import make_prompt
 from musicgen.generation.sampling import SamplingParams, sample
-from musicgen.midi import Score, dumps, loads
+from musicgen.metrics.key import note_names
+from musicgen.midi import KeySignature, Score, dumps, loads
+from musicgen.midi.score import PITCH_CLASSES
 from musicgen.random import NoiseKey
 from musicgen.report.payload import chord_label
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
 from musicgen.tokenization.chords.recognition import with_chords
+from musicgen.tokenization.chords.symbols import spelled
 from musicgen.tokenization.grammar import NEVER
 from musicgen.tokenization.remi.metre import METRES
 from tests.export.javascript import needs_node, run_worker
@@ -201,6 +204,29 @@ def test_markers_are_shown_as_in_reports(tmp_path):
     texts = ["A_M7", "F#_m", "B_/o7", "N_N", "Verse 2", "Fermata", "take_m1"]
     found = run_worker(tmp_path, texts, "return data.map(chordLabel);", ["payload"])
     assert found == [*map(chord_label, texts)]
+
+
+def test_chords_are_spelled_as_in_python(tmp_path):
+    songs = [compose_pop(SEED, i) for i in range(6)]
+    songs += [dataclasses.replace(songs[0], key_signatures=[KeySignature(9, n)]) for n in (-5, 6)]
+    songs.append(loads(dumps(Score(tracks=[]))))
+    body = """
+        return data.files.map((bytes) => {
+          const score = readMidi(Uint8Array.from(bytes));
+          const names = noteNames(score.keys, score, tokenizer);
+          return [score.keys, data.texts.map((text) => spelled(text, names))];
+        });
+    """
+    texts = ["A#_m7", "C#_M", "E_7", "N_N", "Verse 2"]
+    files = [list(dumps(song)) for song in songs]
+    found = run_tokenizer(tmp_path, "remi", body, files=files, texts=texts)
+    for song, (keys, markers) in zip(songs, found, strict=True):
+        names = note_names(song) or PITCH_CLASSES
+        assert (keys, markers) == (
+            [*map(list, song.key_signatures)],
+            [spelled(t, names) for t in texts],
+        )
+    assert len({markers[0] for _, markers in found}) == 2  # A#_m7 and Bb_m7
 
 
 def test_a_melody_is_harmonised_in_the_order_that_models_have_learned(tmp_path):

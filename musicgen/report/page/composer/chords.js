@@ -1,5 +1,7 @@
 // Chords of a score: its own markers, or recognised as in musicgen/tokenization/chords.
 
+const NOTES = ["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"];
+
 /** Return [tick, index of the chord] from a score's markers or its notes, as the model was trained. */
 function chordEvents(score, { chordSource, chordIndices, recognition }) {
   const named = score.markers
@@ -8,6 +10,24 @@ function chordEvents(score, { chordSource, chordIndices, recognition }) {
   if (chordSource === "none") return [];
   if (chordSource === "markers" || (chordSource === "auto" && named.length)) return named;
   return recogniseChords(score, recognition);
+}
+
+/** Return the names of the pitch classes by a key signature, else in the key of notes, as metrics/key.py; null without. */
+function noteNames(keys, score, { keyFits, spellings }) {
+  let fifths = keys?.[0]?.[1];
+  if (fifths === undefined) {
+    const weights = new Float64Array(12);
+    for (const { isDrum, notes } of score.tracks) for (const [, duration, pitch] of notes) weights[pitch % 12] += isDrum ? 0 : duration;
+    if (weights.every((weight) => weight === weights[0])) return null;
+    const fits = keyFits.map(([, profile]) => profile.reduce((sum, value, i) => sum + value * weights[i], 0));
+    fifths = keyFits[fits.indexOf(greatest(fits))][0];
+  }
+  return spellings[fifths];
+}
+
+/** Return the marker of a chord, whose root has a name with a sharp, with other names of the notes. */
+function spelled(text, names) {
+  return text.replace(/^([A-G]#?)(?=_)/, (root) => names?.[NOTES.indexOf(root)] ?? root);
 }
 
 /** Return the name of a chord without its bass, of which the vocabulary has none. */

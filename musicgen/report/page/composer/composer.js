@@ -26,8 +26,11 @@ class Composer {
   /** The piece so far, as a score with the tick at which the prompt ends and the one where all ends. */
   get score() {
     const step = TICKS_PER_BEAT / this.tokenizer.stepsPerBeat;
-    const score = withFrame(this.tokenizer.decode(this.tokens), this.prompt.frame);
-    return { ...score, promptEnd: this.prompt.endTime * step, end: this.endTime * step };
+    const { tokenizer, tokens, prompt } = this;
+    const score = withFrame(tokenizer.decode(tokens), prompt.frame);
+    const names = noteNames(score.keys, tokenizer.decode(prompt.tokens), tokenizer) ?? noteNames([], score, tokenizer);
+    const markers = score.markers.map(([tick, text]) => [tick, spelled(text, names)]);
+    return { ...score, markers, promptEnd: this.prompt.endTime * step, end: this.endTime * step };
   }
 
   get numBars() {

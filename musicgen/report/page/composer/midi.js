@@ -1,6 +1,6 @@
 // Standard MIDI files, to and from scores. A score has ticksPerBeat, tracks { name, program, isDrum,
 // notes: [onset, duration, pitch, velocity] }, tempos [tick, bpm], signatures [tick, numerator,
-// denominator] and markers [tick, text]; times are ticks.
+// denominator], keys [tick, sharps or minus flats] and markers [tick, text]; times are ticks.
 
 const MAX_BYTES = 20e6;
 const LAST_TICK = 2 ** 31 - 1;
@@ -64,7 +64,7 @@ function readMidi(bytes) {
   if (division >= 0x8000) {
     throw new UserError("SMPTE time (no beats) is not supported; export it with a beat division");
   }
-  const score = { ticksPerBeat: division, tracks: [], tempos: [], signatures: [], markers: [] };
+  const score = { ticksPerBeat: division, tracks: [], tempos: [], signatures: [], keys: [], markers: [] };
   reader.at = 8 + header;
   while (reader.at + 8 <= bytes.length) {
     const kind = String.fromCharCode(...bytes.subarray(reader.at, reader.at + 4));
@@ -77,7 +77,7 @@ function readMidi(bytes) {
     if (kind === "MTrk") readTrack(new Reader(bytes, reader.at, end), score);
     reader.at = end;
   }
-  for (const events of [score.tempos, score.signatures, score.markers]) events.sort((a, b) => a[0] - b[0]);
+  for (const events of [score.tempos, score.signatures, score.keys, score.markers]) events.sort((a, b) => a[0] - b[0]);
   return score;
 }
 
@@ -109,6 +109,10 @@ function readTrack(reader, score) {
       if (kind === 0x58 && length >= 2) {
         const [numerator, power] = [content.byte(), content.byte()];
         if (numerator && power <= 6) score.signatures.push([time, numerator, 2 ** power]);
+      }
+      if (kind === 0x59 && length >= 1) {
+        const fifths = (content.byte() << 24) >> 24; // of a signed byte
+        if (Math.abs(fifths) <= 7) score.keys.push([time, fifths]);
       }
     } else if (status === 0xf0) {
       reader.text(reader.variable());
@@ -160,6 +164,7 @@ function writeMidi(score) {
       return [tick, meta(0x51, [perBeat >> 16, (perBeat >> 8) & 255, perBeat & 255])];
     }),
     ...score.signatures.map(([tick, top, bottom]) => [tick, meta(0x58, [top, Math.log2(bottom), 24, 8])]),
+    ...(score.keys ?? []).map(([tick, fifths]) => [tick, meta(0x59, [fifths & 255, 0])]),
     ...score.markers.map(([tick, text]) => [tick, meta(0x06, words(text))]),
   ];
   const tracks = score.tracks.map((track, number) => {

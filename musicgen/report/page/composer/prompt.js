@@ -36,21 +36,22 @@ function makePrompt(tokenizer, score, maxBars) {
   return { ...prompt, frame: frameOf(score, startTick) };
 }
 
-/** Return the tempi and the metres of a score from a tick on, in ticks of decoded scores. */
+/** Return the tempi, the metres and the key of a score from a tick on, in ticks of decoded scores. */
 function frameOf(score, start) {
   const from = (events) => {
     const before = events.filter(([tick]) => tick <= start).slice(-1);
     const scale = (tick) => Math.floor((Math.max(0, tick - start) * TICKS_PER_BEAT) / score.ticksPerBeat);
     return [...before, ...events.filter(([tick]) => tick > start)].map(([tick, ...rest]) => [scale(tick), ...rest]);
   };
-  return { tempos: from(score.tempos), signatures: from(score.signatures).slice(0, 1) };
+  const keys = score.keys?.slice(0, 1).map(([, fifths]) => [0, fifths]);
+  return { tempos: from(score.tempos), signatures: from(score.signatures).slice(0, 1), keys };
 }
 
-/** Return a decoded score with the tempi and metres of a frame where it has none. */
+/** Return a decoded score with the tempi, metres and key of a frame where it has none. */
 function withFrame(score, frame) {
   const tempos = score.tempos.length ? score.tempos : frame.tempos;
   const signatures = score.signatures.length ? score.signatures : frame.signatures;
-  return { ...score, tempos, signatures };
+  return { ...score, tempos, signatures, keys: frame.keys };
 }
 
 /** Return a piece with notes that somebody played after it, in ticks of decoded scores. */
