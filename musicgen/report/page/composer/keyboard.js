@@ -38,7 +38,10 @@ class Keyboard {
     key.dataset.pitch = pitch;
     const letter = COMPUTER_KEYS[pitch - 12 * (this.octave + 1)];
     key.textContent = pitch % 12 === 0 ? `C${pitch / 12 - 1}` : "";
-    if (letter && pitch % 12) key.textContent = letter.toUpperCase();
+    if (letter && pitch % 12) {
+      key.textContent = letter.toUpperCase();
+      key.classList.add("letter");
+    }
     return key;
   }
 
