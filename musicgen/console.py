@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich import progress
 from rich.console import Console
+from rich.text import Text
 
 from musicgen.text import printable
 
 T = TypeVar("T")
+
+SECONDS_A_LINE = 60  # of progress in a log file
 
 console = Console(stderr=True)
 stdout = Console()
@@ -34,15 +37,32 @@ def warn_of_first(texts: Sequence[str], count: int, rest: str = "more") -> None:
         warn(f"and {len(texts) - count:,} {rest}")
 
 
+class _ProgressBar(progress.Progress):
+    """A progress bar that, where it is disabled, logs a line a minute instead."""
+
+    _logged = 0.0  # elapsed seconds of the task
+
+    def advance(self, task_id: progress.TaskID, advance: float = 1) -> None:
+        self.update(task_id, advance=advance)
+
+    def update(self, task_id: progress.TaskID, **changes: Any) -> None:
+        super().update(task_id, **changes)
+        task = next(each for each in self.tasks if each.id == task_id)
+        if self.disable and (task.elapsed or 0) - self._logged >= SECONDS_A_LINE:
+            self._logged = task.elapsed or 0
+            cells = (column(task) for column in self.columns)
+            log(" ".join(cell.plain for cell in cells if isinstance(cell, Text)))
+
+
 def progress_bar(*columns: progress.ProgressColumn | str) -> progress.Progress:
-    """Return a transient progress bar, silent where standard error is not a terminal.
+    """Return a transient progress bar, or where standard error is no terminal, a line a minute.
 
     `columns` stand between the bar and the elapsed time.
     """
-    return progress.Progress(
+    return _ProgressBar(
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),
-        *columns,
+        *(progress.TextColumn(each) if isinstance(each, str) else each for each in columns),
         progress.TimeElapsedColumn(),
         console=console,
         transient=True,
