@@ -24,8 +24,8 @@ setup: $(STAMP) ## Create .venv with everything for use and development
 demo: $(STAMP) ## Train a small model for three minutes, continue music with it and with a shipped one, evaluate
 	$(RUN) train.py experiment=demo
 	rm -rf generated/demo evaluated/demo
-	$(RUN) generate.py prompt=test num_prompts=2 num_samples=2 $(DEMO) out=generated/demo/three_minutes
-	$(RUN) generate.py checkpoint=pop-piano-small prompt=generated/demo/three_minutes num_prompts=2 $(DEMO) originality=false out=generated/demo/pop-piano-small
+	$(RUN) generate.py checkpoint=latest prompt=test num_prompts=2 num_samples=2 $(DEMO) out=generated/demo/three_minutes
+	$(RUN) generate.py prompt=generated/demo/three_minutes num_prompts=2 $(DEMO) originality=false out=generated/demo/pop-piano-small
 	$(RUN) evaluate.py latest out=evaluated/demo
 	@echo "Open report.html in generated/demo/three_minutes and generated/demo/pop-piano-small to see and hear what both models wrote from the same bars, and evaluated/demo/index.html for the verdict on yours"
 

@@ -11,12 +11,14 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+import musicgen
+from musicgen.console import warn_of_first
 from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.package_data import PRETRAINED
 
 OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
-RECORD = "run.json"  # when the run started
+RECORD = "run.json"  # when the run started, and with which musicgen
 LOCK = ".lock"  # held by the process that writes in a folder
 LAST = Path("checkpoints", "last.ckpt")  # of a run's folder
 _ROOT = Path("outputs")
@@ -24,6 +26,7 @@ _HUB = "hf://"  # of a repository of the Hub, as in hf://user/name
 _FILES = ["config.json", "tokenizer.json", "model.safetensors"]
 _FOLDER = "config.json"  # of a model that `save_pretrained` wrote
 _DEFAULT = "pop-piano-small"  # of the models of the package
+FORMAT_VERSION = 3  # of checkpoints
 
 
 @contextmanager
@@ -46,7 +49,8 @@ def claimed(folder: Path, otherwise: str) -> Iterator[None]:
 
 def record_start(folder: Path) -> None:
     """Record the start of a new run, by which `latest` and `auto` find the newest."""
-    write_text(folder / RECORD, json.dumps({"started": time.time()}) + "\n")
+    record = {"started": time.time(), "version": musicgen.__version__, "format": FORMAT_VERSION}
+    write_text(folder / RECORD, json.dumps(record) + "\n")
 
 
 def job_id(otherwise: str) -> str:
@@ -103,14 +107,11 @@ def find_checkpoint(name: str, setting: str = "checkpoint") -> Path:
     Args:
         name: a file, a run folder (its best), a folder of `save_pretrained`, `latest`,
             `hf://USER/NAME`, or a model of the package. `latest` is the run below outputs/ that
-            started last, but of debug runs; without a run, a model of the package.
+            started last, but of debug runs, and of runs of another version of musicgen.
     """
     if name.startswith(_HUB):
         return download(name)
-    models = shipped_models()
     if name == "latest":
-        if models and not any((run / LAST).is_file() for run in _runs()):
-            return PRETRAINED / models[0]
         return _best(_newest("checkpoint") / "checkpoints")
     path = Path(name).expanduser()
     if path.is_file() or (path / _FOLDER).is_file():
@@ -120,6 +121,7 @@ def find_checkpoint(name: str, setting: str = "checkpoint") -> Path:
         if not (folder / LAST.name).is_file():
             raise UserError(f"{setting}={name}: that folder holds no {LAST.as_posix()}")
         return _best(folder)
+    models = shipped_models()
     if name in models:
         return PRETRAINED / name
     known = ", ".join(["latest", *models])
@@ -136,17 +138,26 @@ def _best(folder: Path) -> Path:
 
 def _newest(wanted: str) -> Path:
     """Return the run that started last; if a checkpoint is wanted, of those that have one."""
-    runs = [run for run in _runs() if wanted == "run" or (run / LAST).is_file()]
-    if not runs:
+    starts = {run: _start(run) for run in _runs() if wanted == "run" or (run / LAST).is_file()}
+    others = [f"{run} is of another version of musicgen" for run, x in starts.items() if x is None]
+    known = {run: start for run, start in starts.items() if start is not None}
+    if not known:
+        besides = "".join(f", and {other}" for other in others[:1])
         raise UserError(
-            f"no {wanted} below {_ROOT}/, where debug runs do not count; train a model first: "
-            "python train.py"
+            f"no {wanted} below {_ROOT}/, where debug runs do not count{besides}; train a model "
+            "first: python train.py"
         )
-    return max(runs, key=_start)
+    warn_of_first([f"left out: {other}" for other in others], 1)
+    return max(known, key=known.__getitem__)
 
 
-def _start(run: Path) -> float:
-    return float(json.loads((run / RECORD).read_text("utf-8"))["started"])
+def _start(run: Path) -> float | None:
+    """Return when a run started; None if it is of another version of musicgen."""
+    try:
+        record = json.loads((run / RECORD).read_text("utf-8"))
+        return float(record["started"]) if record["format"] == FORMAT_VERSION else None
+    except (KeyError, TypeError, ValueError):  # written before it held a format
+        return None
 
 
 def _runs() -> list[Path]:

@@ -43,7 +43,8 @@ def build(config: Any, base: type, **kwargs: Any) -> Any:
     # Also sizes that no memory holds, and classes that are only interfaces.
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
         reason = str(e).splitlines()[0]
-        raise UserError(f"its configuration cannot be built ({reason})") from None
+        other = "it may be of another version of musicgen"
+        raise UserError(f"its configuration cannot be built ({reason}); {other}") from None
     if not isinstance(built, base):
         raise UserError(f"its configuration makes no {base.__name__}; use another")
     return built

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from musicgen.errors import UserError
+from musicgen.run_folders import FORMAT_VERSION
 from musicgen.text import pluralize
 
 CONTENT_KEY = "musicgen"
-FORMAT_VERSION = 3
 # Settings that tell runs apart: all but their seeds, folders and logging.
 _SECTIONS = ("model", "tokenizer", "data", "loader", "task", "optimizer", "scheduler")
 _TRAINER = ("max_steps", "max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision")

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+import musicgen
 from musicgen.checkpoints.building import build
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent, class_name, without
 from musicgen.errors import UserError
@@ -71,6 +72,7 @@ def write_folder(
     plain = {
         **{name: getattr(content, name) for name in ("steps", *_ENTRIES)},
         "config": without(sections, _PATHS),
+        "version": musicgen.__version__,
         "sha256": checksum(stored),
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from musicgen.midi import loads
 from musicgen.midi.audio import Soundfont
 from musicgen.models import parameter_count
 from musicgen.report import render_report
+from musicgen.run_folders import find_checkpoint
 from musicgen.text import pluralize
 from musicgen.validation import check_choice, check_int
 
@@ -45,6 +47,9 @@ def main(cfg: DictConfig) -> None:
     check_choice("originality", cfg.originality, ("auto", True, False))
     model = load(cfg.checkpoint).to(cfg.device)
     log(model.content.describe(model.path))
+    if cfg.checkpoint is None:
+        with suppress(UserError):  # there is none
+            log(f"there is a run of yours, {find_checkpoint('latest')}: checkpoint=latest")
     request = build_request(model, cfg)
     soundfont = None if cfg.soundfont is None else Soundfont(str(cfg.soundfont))
     prompts, notices = read_prompts(model, cfg, request)

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from musicgen import run_folders
+import musicgen
 from musicgen.checkpoints import find_checkpoint, run_identity
 from musicgen.errors import UserError
-from musicgen.run_folders import find_run, record_start
+from musicgen.run_folders import FORMAT_VERSION, find_run, record_start
 
 
 def make_run(folder: Path, started: float | None, *files: str) -> Path:
     """A run folder with empty files, all modified at the time of the call."""
     folder.mkdir(parents=True)
     if started is not None:
-        (folder / "run.json").write_text(json.dumps({"started": started}))
+        (folder / "run.json").write_text(json.dumps({"started": started, "format": FORMAT_VERSION}))
     for file in files:
         (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_text("")
@@ -48,8 +48,23 @@ def test_newest_by_start_without_debug_runs(outputs):
     assert find_run("auto") == recorded
 
 
-def test_only_debug_runs(outputs, monkeypatch, tmp_path):
-    monkeypatch.setattr(run_folders, "PRETRAINED", tmp_path)  # no model takes a run's place
+OLDER = ['{"started": 9}', '{"started": 9, "format": 2}', '{"order": 1}', "[9]", "damaged"]
+
+
+@pytest.mark.parametrize("record", OLDER)
+def test_runs_of_another_version_are_named_and_left_out(outputs, record, capsys):
+    (make_run(outputs / "old", 9.0, LAST) / "run.json").write_text(record)
+    with pytest.raises(UserError, match="and outputs/old is of another version of musicgen; train"):
+        find_checkpoint("latest")
+    new = make_run(outputs / "new", None, LAST)
+    record_start(new)
+    assert json.loads((new / "run.json").read_text())["version"] == musicgen.__version__
+    assert (find_checkpoint("latest"), find_run("auto")) == (new / LAST, new)
+    warnings = capsys.readouterr().err.splitlines()
+    assert warnings == ["left out: outputs/old is of another version of musicgen"] * 2
+
+
+def test_only_debug_runs(outputs):
     run = make_run(outputs / "debug/x", 1.0, LAST)
     for find, name in ((find_checkpoint, "latest"), (find_run, "auto")):
         with pytest.raises(UserError, match="where debug runs do not count; train a model first"):

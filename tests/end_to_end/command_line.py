@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -26,11 +27,18 @@ TINY = (
 SHORT = ("trainer.max_steps=4", "trainer.val_check_interval=2", "trainer.log_every_n_steps=1")
 
 
+def with_run(script: str, arguments: Sequence[str]) -> list[str]:
+    """The arguments; generate.py takes the folder's run, not the model of the package."""
+    given = any(argument.startswith("checkpoint=") for argument in arguments)
+    latest = ["checkpoint=latest"] if script == "generate.py" and not given else []
+    return [*arguments, *latest]
+
+
 def call(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
     environment.pop("HYDRA_FULL_ERROR", None)
     return subprocess.run(
-        [sys.executable, str(ROOT / script), *arguments],
+        [sys.executable, str(ROOT / script), *with_run(script, arguments)],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -45,7 +53,7 @@ def call_here(
     """Run a command in this process, which is faster."""
     monkeypatch.chdir(folder)
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
-    monkeypatch.setattr(sys, "argv", [str(ROOT / script), *arguments])
+    monkeypatch.setattr(sys, "argv", [str(ROOT / script), *with_run(script, arguments)])
     # Handlers that an earlier call made keep its streams, which are closed.
     monkeypatch.setattr(logging, "raiseExceptions", False)
     capsys.readouterr()

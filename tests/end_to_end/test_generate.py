@@ -101,7 +101,7 @@ def test_generate_warns_about_pieces_cut_short_by_the_position_limit(here, tmp_p
 @pytest.mark.slow
 def test_a_stopped_command_keeps_what_is_finished_and_reports_it(here, workplace):
     out = workplace / "stopped"
-    settings = ["bars=1", "num_samples=60", "batch_size=2", f"out={out}"]
+    settings = ["checkpoint=latest", "bars=1", "num_samples=60", "batch_size=2", f"out={out}"]
     command = [sys.executable, str(ROOT / "generate.py"), *settings]
     process = subprocess.Popen(command, cwd=workplace, stderr=subprocess.PIPE, text=True)
     while len([*out.glob("*.mid")]) < 2 and process.poll() is None:
