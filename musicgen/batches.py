@@ -101,6 +101,9 @@ class StreamDataModule(pl.LightningDataModule):
         super().__init__()
         check_int("length", length)
         check_int("batch_size", batch_size)
+        check_int("batches_per_epoch", batches_per_epoch, none_means="all")
+        check_int("seed", seed, 0)
+        check_int("num_workers", num_workers, 0, none_means="")
         self.length, self.batch_size, self.seed = length, batch_size, seed
         self.batches_per_epoch, self.num_workers = batches_per_epoch, num_workers
         self.coordinates = tuple(coordinates)

@@ -19,7 +19,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, read_write
 
 from musicgen.cli.arguments import given_overrides, named_values, quoted_paths, resumed_arguments
-from musicgen.cli.errors import USER_ERROR, one_line_errors
+from musicgen.cli.errors import USER_ERROR, check_types, one_line_errors
 from musicgen.files import remove_if_empty
 from musicgen.package_data import CONF
 from musicgen.run_folders import job_id, run_id
@@ -39,6 +39,7 @@ def run(name: str) -> None:
         ours = nullcontext() if folder == Path.cwd() else remove_if_empty(folder)
         try:
             with ours, one_line_errors(name), isolated_job():
+                check_types(cfg)
                 return import_module(f"musicgen.cli.{name}").main(cfg)
         except SystemExit as stop:
             if stop.code != USER_ERROR or HydraConfig.get().mode != RunMode.MULTIRUN:

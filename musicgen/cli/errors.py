@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import difflib
 import errno
+import inspect
 import re
 import sys
+import sysconfig
+import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
-from omegaconf import OmegaConf
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from musicgen.cli.arguments import given_overrides, override_key
 from musicgen.console import log, warn
 from musicgen.errors import ParameterError, UserError
 from musicgen.package_data import CONF, choices
 
 USER_ERROR, INTERRUPTED = 2, 130  # statuses at exit
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
+_NO_PLACE = (*_NO_PLACE, errno.EEXIST, errno.ENOTDIR)
+_PACKAGE = str(Path(__file__).parents[1])
+_NOT_OWN = ("<", _PACKAGE, *sysconfig.get_paths().values())
+_PLAIN = ConfigDict(arbitrary_types_allowed=True)  # any class may be a hint
+_NO_HINT = inspect.Parameter.empty
 _FULL_KEY = re.compile(r"^ *full_key: (\S+)$", re.M)  # in messages of Hydra and OmegaConf
 
 
@@ -41,6 +55,7 @@ def one_line_errors(config_name: str) -> Iterator[None]:
             near = difflib.get_close_matches(unknown[1], _settings(config_name), 1)
             if near and near[0] != unknown[1]:  # else it is a setting of another choice
                 line = f"{unknown[1]}: no such setting; did you mean {near[0]}?"
+        line = re.sub(r"(\S{150})\S{50,}", r"\1…", line)
         log(f"error: {line}", "red")
         sys.exit(USER_ERROR)
 
@@ -67,12 +82,46 @@ def describe(error: BaseException) -> str | None:
         return f"{group}={name}: expected one of {', '.join(choices(group))}"
     if isinstance(error, ModuleNotFoundError) and section.startswith("logger."):
         return f"{section[:-1]}: {text}; install it, or leave logger out"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{error.filename or 'disk'}: {error.strerror}; free some space, and run it again"
-    if isinstance(error, re.error):  # a setting, such as data.group
-        return f"{error.pattern!s}: not a regular expression ({error})"
+    if isinstance(error, OSError) and error.errno in (*_NO_SPACE, *_NO_PLACE):
+        cure = "free some space" if error.errno in _NO_SPACE else "give another place"
+        return f"{error.filename or 'disk'}: {error.strerror}; {cure}, and run it again"
     is_users = isinstance(error, UserError | HydraException)
-    return text if is_users and not isinstance(error, InstantiationException) else None
+    if is_users and not isinstance(error, InstantiationException):
+        return text
+    return _refusal(error, section, text)
+
+
+def check_types(cfg: DictConfig) -> None:
+    """Raise unless classes can take what the command line gives them, by their type hints."""
+    for key in map(override_key, given_overrides()):
+        section, _, name = key.rpartition(".")
+        settings = OmegaConf.select(cfg, section) if section else None
+        if not (OmegaConf.is_dict(settings) and {"_target_", name} <= settings.keys()):
+            continue
+        value = OmegaConf.to_object(settings)[name]
+        with suppress(NameError):  # of modules that are imported for hints alone
+            parameters = inspect.signature(get_object(settings._target_), eval_str=True).parameters
+            hint: Any = parameters[name].annotation if name in parameters else _NO_HINT
+            try:
+                TypeAdapter(Any if hint is _NO_HINT else hint, config=_PLAIN).validate_python(value)
+            except ValidationError as error:
+                problems = dict.fromkeys(each["msg"] for each in error.errors())
+                raise ParameterError(key, value, "; or ".join(problems)) from None
+
+
+def _refusal(error: BaseException, section: str, text: str) -> str | None:
+    """Name the settings that a constructor refuses; None if it is the user's own, or given none."""
+    by_lightning = type(error).__name__ == "MisconfigurationException"
+    given = [x for x in given_overrides() if f"{override_key(x)}.".startswith(section)]
+    values = [x for x in given if f"{override_key(x)}." != section]
+    file, line, *_ = traceback.extract_tb(error.__traceback__)[-1]
+    if not by_lightning and not (section and values and file.startswith(_NOT_OWN)):
+        return None
+    named = [x for x in values if override_key(x).rpartition(".")[2] in text]
+    if section and not named:
+        named = given if by_lightning else values
+    where = f" ({Path(file).name}, line {line})" if file.startswith(_PACKAGE) else ""
+    return f"{', '.join(named) or 'trainer'}: {text}{where}"
 
 
 def _settings(config_name: str) -> list[str]:

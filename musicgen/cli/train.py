@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import shlex
 import time
 import warnings
@@ -30,15 +31,17 @@ from musicgen.training.checkpointing import AtomicCheckpointIO
 from musicgen.training.guard import out_of_memory_named
 from musicgen.training.module import TrainingModule
 from musicgen.training.monitoring.logger import CSVLogger
+from musicgen.validation import check_int
 
 
-def main(cfg: DictConfig) -> float | None:
-    """Build, fit and test a model; return the best validation loss, if any, for sweeps."""
+def main(cfg: DictConfig) -> float:
+    """Build, fit and test a model; return the best validation loss for sweeps, inf without any."""
     # Users cannot act on the libraries' warnings about each other.
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
     for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     set_up_cpu()
+    check_int("seed", cfg.seed, 0)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     with parameter_of("sampling"):  # which comes after training
         SamplingParams(**cfg.sampling)
@@ -67,7 +70,7 @@ def main(cfg: DictConfig) -> float | None:
             best = getattr(trainer.checkpoint_callback, "best_model_path", None) or None
             trainer.test(module, data, ckpt_path=best, verbose=trainer.is_global_zero)
     score = getattr(trainer.checkpoint_callback, "best_model_score", None)
-    return None if score is None else float(score)
+    return math.inf if score is None else float(score)
 
 
 class RunRecorder(pl.Callback):

@@ -20,7 +20,7 @@ from musicgen.models.layer import NORMS, Layer, LayerSettings
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
 from musicgen.random import NoiseKey
-from musicgen.validation import check_bool, check_choice, check_settings
+from musicgen.validation import check_bool, check_choice, check_int, check_settings
 
 
 def parameter_count(model: nn.Module) -> int:
@@ -136,6 +136,7 @@ class Transformer(nn.Module):
     ) -> None:
         super().__init__()
         settings = LayerSettings(**layer)
+        check_int("num_layers", num_layers)
         check_bool("causal", causal)
         check_bool("tie_embeddings", tie_embeddings)
         if causal and settings.norm == "batch":  # a token would depend on later ones

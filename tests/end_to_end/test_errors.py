@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from musicgen import run_folders
 from musicgen.cli import evaluate
@@ -53,7 +56,29 @@ ERRORS = {
         ["mine: holds other files (song.mid)", "data=midi_folder data.root=mine"],
     ),
     "nothing to resume": (["train.py", "resume=auto"], ["train.py"]),
-    "nothing trained": (["generate.py"], ["python train.py"]),
+    "nothing trained": (["generate.py", "checkpoint=latest"], ["python train.py"]),
+    "no layers": (["train.py", *TINY, "model.num_layers=-1"], ["error: model.num_layers=-1: exp"]),
+    "setting that a class lacks": (
+        ["train.py", "data.num_pieces=6", "+data.nope=abc"],
+        ["error: +data.nope=abc: ", "got an unexpected keyword argument 'nope'"],
+    ),
+    "setting taken away": (
+        ["train.py", *TINY, "~loader.test_fraction"],
+        ["error: ~loader.test_fraction: ", "missing 1 required keyword-only argument"],
+    ),
+    "no devices": (["train.py", *TINY, "trainer.devices="], ["error: trainer.devices=: `devices`"]),
+    "half an epoch": (
+        ["train.py", "trainer.max_epochs=1.5"],
+        ["error: trainer.max_epochs=1.5: Input should be a valid integer"],
+    ),
+    "no list": (["train.py", "model.cycles=-0.0"], ["error: model.cycles=-0.0: Input should be"]),
+    "infinite seed": (["train.py", "loader.seed=-inf"], ["error: loader.seed=-inf: Input should"]),
+    "no seed": (["train.py", "seed=1e-30"], ["error: seed=1e-30: expected an integer >= 0"]),
+    "word for a number": (
+        ["train.py", "trainer.accumulate_grad_batches=abc"],
+        ["error: trainer.accumulate_grad_batches=abc: Input should be a valid integer"],
+    ),
+    "long value": (["train.py", "run_name=" + "a" * 3000], ["aaa… File name too long"]),
     "invalid factor": (
         ["evaluate.py", "metrics=position_loss", "metric.position_loss.max_factor=-1"],
         ["metric.position_loss.max_factor=-1: expected a number >= 1"],
@@ -81,6 +106,39 @@ def test_a_failed_command_leaves_no_output_folder(here, workplace):
         arguments = [*arguments, "out=for nothing"]
         assert_one_line(here(workplace, script, *arguments))
         assert not (workplace / "for nothing").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+def test_a_gpu_that_is_missing_is_one_line(here, tmp_path):
+    done = here(tmp_path, "train.py", *TINY, "trainer=gpu")
+    assert_one_line(done, "error: trainer=gpu: No supported gpu backend found!")
+
+
+@pytest.mark.parametrize(
+    ("code", "raw"), [("", False), ("x = [][dim]", True), ("raise ValueError(dim)", True)]
+)
+def test_an_error_in_ones_own_class_keeps_its_traceback(here, tmp_path, monkeypatch, code, raw):
+    (tmp_path / "own.py").write_text(f"def model(dim, **_):\n    {code or 'return dim'}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own", raising=False)
+    done = here(tmp_path, "train.py", "model._target_=own.model", "model.dim=7")
+    assert ("own.py" in done.stderr and "Traceback" in done.stderr) == raw
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [("train.py", TINY), ("generate.py", ["bars=1"]), ("tests/end_to_end/prepare_script.py", [])],
+)
+def test_folders_that_are_read_only_are_one_line(here, tmp_path, script, arguments, monkeypatch):
+    def refuse(path, *args, **kwargs):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr(os, "makedirs", refuse)
+    monkeypatch.setattr(os, "mkdir", refuse)
+    settings = ["checkpoint=pop-piano-small"] if script == "generate.py" else []
+    done = here(tmp_path, script, *arguments, *settings)
+    assert_one_line(done, "Permission denied; give another place")
 
 
 def test_other_exceptions_keep_their_traceback(tmp_path, monkeypatch):
