@@ -17,6 +17,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from musicgen.checkpoints import read_checkpoint
 from musicgen.console import warn
 from musicgen.errors import UserError
+from musicgen.validation import check_float
 
 # SIGUSR1 is not known to Windows.
 _STOPPING = [getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, n)]
@@ -95,6 +96,7 @@ class SaveLast(pl.Callback):
     """
 
     def __init__(self, path: str, every: int) -> None:
+        check_float("every", every, above=0)
         self.path, self.every = path, every
         self._stop = self._stopped = self._trained = False
         self._saved_step = self._step = 0

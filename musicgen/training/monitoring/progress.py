@@ -16,6 +16,7 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainin
 
 from musicgen.batches import Batch
 from musicgen.console import log, progress_bar
+from musicgen.validation import check_int
 
 _SHOWN = {"train/loss": ", loss {:.3f}", "train/tokens_per_second": ", {:,.0f} tokens/s"}
 
@@ -30,6 +31,7 @@ class LogCost(pl.Callback):
     """
 
     def __init__(self, every: int) -> None:
+        check_int("every", every)
         self.every = every
         self._tokens, self._step, self._start = 0, 0, _clocks()  # since the last log
         self._session = _clocks()
