@@ -50,7 +50,7 @@ class _ProgressBar(progress.Progress):
         task = next(each for each in self.tasks if each.id == task_id)
         if self.disable and (task.elapsed or 0) - self._logged >= SECONDS_A_LINE:
             self._logged = task.elapsed or 0
-            cells = (column(task) for column in self.columns)
+            cells = (each(task) for each in self.columns if not isinstance(each, str))
             log(" ".join(cell.plain for cell in cells if isinstance(cell, Text)))
 
 
