@@ -28,8 +28,14 @@ from musicgen.package_data import CONF, choices
 
 USER_ERROR, INTERRUPTED = 2, 130  # statuses at exit
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
-_NO_PLACE = (*_NO_PLACE, errno.EEXIST, errno.ENOTDIR)
+_NO_PLACE = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EEXIST,
+    errno.ENOTDIR,
+    errno.ENAMETOOLONG,
+)
 _PACKAGE = str(Path(__file__).parents[1])
 _NOT_OWN = ("<", _PACKAGE, *sysconfig.get_paths().values())
 _PLAIN = ConfigDict(arbitrary_types_allowed=True)  # any class may be a hint
@@ -95,18 +101,20 @@ def check_types(cfg: DictConfig) -> None:
     """Raise unless classes can take what the command line gives them, by their type hints."""
     for key in map(override_key, given_overrides()):
         section, _, name = key.rpartition(".")
-        settings = OmegaConf.select(cfg, section) if section else None
+        settings: Any = OmegaConf.select(cfg, section) if section else None
         if not (OmegaConf.is_dict(settings) and {"_target_", name} <= settings.keys()):
             continue
-        value = OmegaConf.to_object(settings)[name]
+        plain: Any = OmegaConf.to_object(settings)
         with suppress(NameError):  # of modules that are imported for hints alone
             parameters = inspect.signature(get_object(settings._target_), eval_str=True).parameters
             hint: Any = parameters[name].annotation if name in parameters else _NO_HINT
             try:
-                TypeAdapter(Any if hint is _NO_HINT else hint, config=_PLAIN).validate_python(value)
+                TypeAdapter(Any if hint is _NO_HINT else hint, config=_PLAIN).validate_python(
+                    plain[name]
+                )
             except ValidationError as error:
                 problems = dict.fromkeys(each["msg"] for each in error.errors())
-                raise ParameterError(key, value, "; or ".join(problems)) from None
+                raise ParameterError(key, plain[name], "; or ".join(problems)) from None
 
 
 def _refusal(error: BaseException, section: str, text: str) -> str | None:

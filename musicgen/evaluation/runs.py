@@ -61,7 +61,7 @@ def name_runs(runs: Sequence[MusicModel]) -> list[tuple[str, str]]:
     files = [_folder(run.path) / OVERRIDES for run in runs]
     given: list[dict[str, str]] = [{} for _ in runs]
     if all(file.is_file() for file in files):  # published models have none
-        given = [dict(x.partition("=")[::2] for x in OmegaConf.load(file)) for file in files]
+        given = [dict(str(x).partition("=")[::2] for x in OmegaConf.load(file)) for file in files]
     keys = dict.fromkeys(key for each in given for key in each if key != "seed")
     differ = [key for key in keys if len({each.get(key) for each in given}) > 1]
     labels = [", ".join(f"{x}={each.get(x, 'default')}" for x in differ) for each in given]
