@@ -22,8 +22,8 @@ from musicgen.export.graph import step_graph
 from musicgen.export.javascript import JavaScriptStep, compile_step
 from musicgen.export.step import RecurrentStep
 from musicgen.files import write_text
-from musicgen.metrics.key import key_fits, spelling
 from musicgen.midi import Track
+from musicgen.midi.key import key_fits, spelling
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey
 from musicgen.report.markup import asset, embedded_json, render_page, text

@@ -16,9 +16,11 @@ from musicgen.files import write_bytes
 from musicgen.generation.prompts import Prompt
 from musicgen.midi import NoteArray, Score, dumps, extend, loads
 from musicgen.midi.audio import Soundfont
+from musicgen.midi.extension import find_parts
 from musicgen.midi.io import to_library
+from musicgen.midi.score import sort_notes
 from musicgen.text import pluralize
-from musicgen.tokenization.base import TICKS_PER_BEAT
+from musicgen.tokenization.base import TICKS_PER_BEAT, KeptParts
 from musicgen.tokenization.quantization import to_grid
 from musicgen.validation import check_choice
 
@@ -67,8 +69,8 @@ class Continuation:
         """The continuation alone, starting at tick 0; without the parts that were given."""
         new = self.score.clip(self.prompt.end_tick, self.score.end + 1)
         if self.prompt.kept is not None:
-            for track, kept in zip(new.tracks, self.prompt.kept.tracks, strict=True):
-                track.notes = track.notes[: 0 if len(kept.notes) else None]
+            for index, track in enumerate(new.tracks):
+                track.notes = track.notes[: None if index in self.prompt.kept.written else 0]
         return new
 
     @property
@@ -78,7 +80,9 @@ class Continuation:
         if prompt.kept is None and prompt.end_time:
             per_bar = prompt.score.num_notes * prompt.bar_length / prompt.end_time
         pairs = zip(prompt.score.tracks, new.tracks, strict=False)  # an empty prompt has none
-        written = [own for old, own in pairs if bool(len(old.notes)) == (prompt.kept is None)]
+        written = [own for old, own in pairs if len(old.notes)]
+        if prompt.kept is not None:
+            written = [new.tracks[index] for index in prompt.kept.written]
         silent = [track.name for track in written if not len(track.notes)]
         where = f"{prompt.name}, continuation {self.sample + 1}"
         if new.num_notes < SPARSE * per_bar * self.bars:
@@ -103,8 +107,8 @@ class Continuation:
         """
         check_choice("keep_prompt", keep_prompt, get_args(KeepPrompt))
         prompt, notice = self.prompt, ""
-        if keep_prompt == "original" and prompt.kept is not None:
-            return dumps(self._with_kept(prompt.kept)), prompt.file_end, ""
+        if keep_prompt == "original" and prompt.kept is not None and prompt.own is not None:
+            return dumps(self._with_kept(prompt.kept, prompt.own)), prompt.file_end, ""
         if keep_prompt == "original" and prompt.data is not None:
             try:
                 data = extend(
@@ -166,14 +170,27 @@ class Continuation:
             signatures.insert(0, metre)
         return replace(self.new_score, tempos=tempos, time_signatures=signatures, markers=markers)
 
-    def _with_kept(self, kept: Score) -> Score:
-        """Return the parts that were given as they are in their file, with the others."""
-        ticks, velocity = kept.ticks_per_beat, int(np.median(kept.notes["velocity"]))
-        tracks = []
-        for given, written in zip(kept.tracks, self.score.tracks, strict=True):
-            notes = written.notes.copy()
+    def _with_kept(self, kept: KeptParts, own: Score) -> Score:
+        """Return the piece as it was read, with the written parts in its tracks that have them.
+
+        Of several tracks with one part, the notes go to those that have played like them.
+        """
+        ticks, (first, stop) = own.ticks_per_beat, self.prompt.span
+        roles, tracks = np.array(kept.roles, dtype=object), [*own.tracks]
+        for index in kept.written:
+            written = self.score.tracks[index]
+            notes = written.notes[written.notes["onset"] >= self.prompt.end_tick * (first > 0)]
             end = to_grid(notes["onset"] + notes["duration"], ticks, TICKS_PER_BEAT)
             notes["onset"] = to_grid(notes["onset"], ticks, TICKS_PER_BEAT)
-            notes["duration"], notes["velocity"] = end - notes["onset"], velocity
-            tracks.append(given if len(given.notes) else replace(given, notes=notes))
-        return replace(kept, tracks=tracks)
+            notes["duration"] = np.minimum(end, stop) - notes["onset"]
+            places = np.flatnonzero(roles == index).tolist()
+            part = find_parts(notes, [own.tracks[place].notes for place in places or [0]])
+            for number, place in enumerate(places):
+                track = tracks[place]
+                onset = track.notes["onset"]
+                stays = track.notes[(onset < first) | (onset >= stop)]
+                added = np.concatenate([stays, notes[part == number]])
+                tracks[place] = replace(track, notes=sort_notes(added))
+            if not places and len(notes):
+                tracks.append(replace(written, notes=notes))
+        return replace(own, tracks=tracks)

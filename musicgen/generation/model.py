@@ -34,7 +34,7 @@ from musicgen.midi.io import read_with_data
 from musicgen.models import Transformer
 from musicgen.tokenization.base import IntArray, Tokenizer
 from musicgen.tokenization.chords.recognition import with_chords
-from musicgen.validation import check_choice, check_float
+from musicgen.validation import check_choice, check_float, check_int
 
 
 class MusicModel:
@@ -139,18 +139,23 @@ class MusicModel:
             request: whose tempo, chords and programs it takes; None: its own.
         """
         request = request or self.request()
-        if music is None and request.keep:
+        if music is None and request.keeps:
             raise UserError("keep writes to parts of a piece; give one as the prompt")
         if music is None:
-            prompt = empty_prompt(self.tokenizer, request.tempo)
+            prompt = empty_prompt(self.tokenizer, request.tempo, request.key_signatures)
         else:
             is_path = isinstance(music, str | Path)
             score, data = read_with_data(music) if is_path else (as_score(music), None)
             name = name or (Path(music).name if is_path else "prompt")
             if self.tokenizer.chords:
                 score = with_chords(score, self.content.config["loader"]["chords"])
-            if request.keep:
-                return kept_prompt(self.tokenizer, score, name, request.keep, prompt_bars)
+            if request.key_signatures:
+                score = replace(score, key_signatures=request.key_signatures)
+            if request.keeps:
+                check_int("prompt_bars", prompt_bars, 0, none_means="none of the written parts")
+                bars = request.rewritten or (prompt_bars or 0, None)
+                keep, progression = request.keep, request.progression
+                return kept_prompt(self.tokenizer, score, name, keep, bars, progression)
             prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, request.tempo)
         if request.progression is not None:
             end = request.end_time(prompt)
@@ -207,6 +212,8 @@ class MusicModel:
                 "chords need a model with tokens of chords (tokenizer=remi "
                 "tokenizer.chords=true), such as checkpoint=pop-piano-small"
             )
+        if request.key_signatures and not self.tokenizer.families.get("Key"):
+            raise UserError("key needs a model with tokens of keys (tokenizer=songs)")
         request.programs(self.tokenizer)  # refuses those that it has not
         return request
 

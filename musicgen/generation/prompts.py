@@ -10,11 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError, errors_name
-from musicgen.metrics.key import note_names
-from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track
-from musicgen.tokenization.base import TICKS_PER_BEAT, EncodingSummary, IntArray, Tokenizer
+from musicgen.midi import TEMPO, KeySignature, Marker, Score, TimeSignature, Track
+from musicgen.midi.key import note_names
+from musicgen.tokenization.base import (
+    TICKS_PER_BEAT,
+    EncodingSummary,
+    IntArray,
+    KeptParts,
+    Tokenizer,
+)
 from musicgen.tokenization.chords.progression import schedule
-from musicgen.tokenization.chords.symbols import CHORDS, spelled
+from musicgen.tokenization.chords.symbols import CHORDS, chord_index, spelled
 from musicgen.validation import check_int
 
 FROM_NOTHING = "from nothing"  # the name of the prompt of pieces without one
@@ -44,8 +50,11 @@ class Prompt:
         progression: the chords that the continuation has, see `Grammar.harmonise`. [N, 2]
         given: ids of the whole piece, -1 for those to be written, see `Grammar.give`; empty: all
             behind the prompt are. [L]
-        kept: the parts that are given, as the decoded tracks and in the ticks of their own file;
-            the other tracks have no notes. None: the prompt is a beginning.
+        kept: the parts that are given and those to be written, of the whole piece; None: the
+            prompt is a beginning.
+        own: the piece of `kept`, as it was read.
+        span: its ticks [first, end) in which what is written replaces its notes.
+        velocities: of the notes of decoded tracks, by index, where the tokens have none.
     """
 
     name: str
@@ -66,7 +75,10 @@ class Prompt:
     programs: Mapping[int, int] = field(default_factory=dict)
     progression: IntArray = field(default_factory=lambda: np.empty((0, 2), np.int64))
     given: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
-    kept: Score | None = None
+    kept: KeptParts | None = None
+    own: Score | None = None
+    span: tuple[int, float] = (0, np.inf)
+    velocities: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def notice(self) -> str:
@@ -115,7 +127,7 @@ def make_prompt(
     piece = grid.clip(start_time * step, grid.end + 1)
     # Cut as tokens, not as music, so that notes that sound across the end keep their length.
     tokens = tokenizer.from_bar(encoded, first, bar_length) if first else encoded
-    tokens = tokens[: np.searchsorted(tokenizer.times(tokens), end_time)]
+    tokens = tokens[tokenizer.times(tokens) < end_time]
 
     def own_tick(time: int) -> int:
         return round(time * score.ticks_per_beat / tokenizer.steps_per_beat)
@@ -142,51 +154,101 @@ def make_prompt(
         metre=_metre(score.metre_at(end), last_bar, tokenizer.steps_per_beat),
         find_track=tokenizer.find_track,
         tempo=tempo,
+        velocities=_velocities(tokenizer, score.clip(0, end)),
     )
 
 
 def kept_prompt(
-    tokenizer: Tokenizer, score: Score, name: str, keep: Sequence[str], prompt_bars: int | None
+    tokenizer: Tokenizer,
+    score: Score,
+    name: str,
+    keep: Sequence[str],
+    bars: tuple[int, int | None],
+    progression: list[list[int]] | None = None,
 ) -> Prompt:
     """Return some parts of a whole piece, to which the others are to be written.
 
     Args:
         keep: names of decoded tracks.
-        prompt_bars: first bars in which the other parts are kept, too; None: none.
+        bars: the first that is written, from 0, and the one after the last; None: to the end.
+        progression: the chords of each of the bars, see `parse_progression`; None: the piece's,
+            but for chords that were recognised, since they tell the parts to be written.
 
     Raises:
-        UserError: the piece has no such parts, or the model cannot write to them.
+        UserError: the piece has no such parts or bars, or the model cannot write to them.
     """
-    check_int("prompt_bars", prompt_bars, 0, none_means="none of the parts to be written")
-    bars = [*score.bar_starts().tolist(), score.end]
-    file_end = bars[min(prompt_bars or 0, len(bars) - 1)]
-    start = round(file_end * tokenizer.steps_per_beat / score.ticks_per_beat)
+    lines = score.bar_starts().tolist()
+    _, numerator, denominator = score.metre_at(lines[-1])
+    lines.append(lines[-1] + 4 * score.ticks_per_beat * numerator // denominator)
+    if (bars[1] or 0) >= len(lines):
+        raise UserError(f"{name}: rewrite: expected some of its {len(lines) - 1} bars")
+    first = lines[min(bars[0], len(lines) - 1)]
+    end = lines[-1 if bars[1] is None else bars[1]]
+    recognised = "chords recognised" in score.repairs
+    chords = [m for m in score.markers if chord_index(m.text) is not None]
+    others = [m for m in score.markers if chord_index(m.text) is None]
+    if progression is not None:
+        changes = schedule(progression, lines[bars[0] : lines.index(end) + 1]).tolist()
+        asked = [Marker(tick, CHORDS[chord]) for tick, chord in changes]
+    else:
+        asked = [m for m in chords if first <= m.tick < end and not recognised]
+    seen = [*others, *asked, *(m for m in chords if m.tick < first)]
+    stay = [m for m in chords if not (first <= m.tick < end or recognised)]
+    own = replace(score, markers=sorted([*others, *asked, *stay]))
+    score = replace(score, markers=sorted(seen, key=lambda marker: marker.tick))
+    per_tick = Fraction(tokenizer.steps_per_beat, score.ticks_per_beat)
+    start = round(first * per_tick)
     with errors_name(name):
-        given, parts = tokenizer.keep_parts(score, keep, start)
+        stop = None if bars[1] is None else round(end * per_tick)
+        kept = tokenizer.keep_parts(score, keep, start, stop)
+    if not (kept.given < 0).any():
+        raise UserError(f"{name}: nothing is left to write")
+    steps = [(round(m.tick * per_tick), chord_index(m.text) or 0) for m in asked]
     decoded = tokenizer.decode(tokenizer.start_tokens()).tracks
-    tracks = [own or new for own, new in zip(parts, decoded, strict=True)]
-    names, kept = {name.lower() for name in keep}, list[Track]()
-    for voice, track in zip(decoded, tracks, strict=True):
-        is_kept = voice.name.lower() in names
-        kept.append(track if is_kept else replace(track, notes=track.notes[:0]))
 
-    def as_voices(parts: Sequence[Track]) -> Score:
-        named = [replace(t, name=voice.name) for t, voice in zip(parts, decoded, strict=True)]
-        return on_grid(tokenizer, replace(score, tracks=named))
+    def as_parts(roles: set[int | None]) -> Score:
+        tracks = [
+            replace(decoded[role], notes=track.notes)
+            for track, role in zip(score.tracks, kept.roles, strict=True)
+            if role is not None and role in roles
+        ]
+        return on_grid(tokenizer, replace(score, tracks=tracks))
 
     return Prompt(
         name=name,
-        tokens=given[: np.argmax(given < 0)],
+        tokens=kept.given[: np.argmax(kept.given < 0)],
         end_time=start,
         end_tick=start * (TICKS_PER_BEAT // tokenizer.steps_per_beat),
         bar_length=tokenizer.bar_length(score),
-        score=as_voices(kept),
-        piece=as_voices(tracks),
+        score=as_parts({*kept.roles} - {*kept.written}),
+        piece=as_parts({*kept.roles}),
         summary=EncodingSummary(),
-        file_end=file_end,
-        given=given,
-        kept=replace(score, tracks=kept),
+        file_end=first,
+        progression=np.array(steps, np.int64).reshape(-1, 2),
+        given=kept.given,
+        kept=kept,
+        own=own,
+        span=(first if kept.start else 0, np.inf if stop is None else end),
+        velocities=_velocities(tokenizer, score, kept),
     )
+
+
+def _velocities(
+    tokenizer: Tokenizer, score: Score, kept: KeptParts | None = None
+) -> dict[int, int]:
+    """Return the median velocity of each part, of those to be written or all.
+
+    A part that the score lacks has that of all notes. Empty if the tokens hold velocities.
+    """
+    if tokenizer.families.get("Velocity") or not score.num_notes:
+        return {}
+    roles = kept.roles if kept else [tokenizer.find_track(track) for track in score.tracks]
+    velocities = {}
+    for index in kept.written if kept else range(len(tokenizer.families.get("Part", ()))):
+        own = [t.notes for t, role in zip(score.tracks, roles, strict=True) if role == index]
+        notes = np.concatenate(own or [score.notes])
+        velocities[index] = int(np.median((notes if len(notes) else score.notes)["velocity"]))
+    return velocities
 
 
 def _metre(metre: TimeSignature, bar_length: int, steps_per_beat: int) -> TimeSignature | None:
@@ -238,6 +300,8 @@ def decode(tokenizer: Tokenizer, tokens: IntArray, prompt: Prompt) -> Score:
     score = with_frame(tokenizer.decode(tokens), prompt.score)
     if prompt.tempo is not None:
         score.tempos["bpm"][:1] = prompt.tempo  # not that of the nearest token
+    for index, velocity in prompt.velocities.items():
+        score.tracks[index].notes["velocity"] = velocity
     for index, program in prompt.programs.items():
         score.tracks[index] = replace(score.tracks[index], program=program)
     if names := note_names(prompt.score) or note_names(score):
@@ -245,14 +309,16 @@ def decode(tokenizer: Tokenizer, tokens: IntArray, prompt: Prompt) -> Score:
     return score
 
 
-def empty_prompt(tokenizer: Tokenizer, tempo: float | None = None) -> Prompt:
+def empty_prompt(
+    tokenizer: Tokenizer, tempo: float | None = None, keys: Sequence[KeySignature] = ()
+) -> Prompt:
     """Return a prompt without music, from which the model starts a piece."""
-    score = Score(TICKS_PER_BEAT)
+    score = Score(TICKS_PER_BEAT, key_signatures=[*keys])
     tokens = tokenizer.start_tokens()
     if tempo is not None:
         score.tempos = np.array([(0, tempo)], TEMPO)
-        if tokenizer.families.get("Tempo"):
-            tokens = tokenizer.until_end(tokenizer.encode(score))
+    if keys or (tempo is not None and tokenizer.families.get("Tempo")):
+        tokens = tokenizer.until_end(tokenizer.encode(score))
     bar_length, lost = tokenizer.bar_length(score), EncodingSummary()
     return Prompt(FROM_NOTHING, tokens, 0, 0, bar_length, score, score, lost, tempo=tempo)
 
@@ -265,8 +331,7 @@ def prompt_with_chords(
     Args:
         bars: indices in `CHORDS`, see `parse_progression`; they begin again when they end.
     """
-    progression = schedule(bars, prompt.bar_length, end - prompt.end_time)
-    progression[:, 0] += prompt.end_time
+    progression = schedule(bars, range(prompt.end_time, end + 1, prompt.bar_length))
     tokens = prompt.tokens
     if prompt.end_time == 0:  # the first chord comes before the tempo
         chord = Marker(0, CHORDS[progression[0, 1]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +12,8 @@ from musicgen.errors import ParameterError, UserError
 from musicgen.generation.engines import ENGINES
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.sampling import SamplingParams
+from musicgen.midi import KeySignature
+from musicgen.midi.key import key_fifths
 from musicgen.midi.roles import program_number
 from musicgen.models import Transformer
 from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, Tokenizer
@@ -47,8 +50,12 @@ class GenerationRequest:
         section_bars: bars in a section of `form`.
         chords: the chords of what is added, such as `C Am F G`, see `parse_progression`; they begin
             again when they end. For tokens with chords. None: the model chooses.
-        keep: voices of the prompt, by name, to which the others are written anew; the prompt is a
-            whole piece then. For models in which voices may lead.
+        key: of what is written, such as Eb, F#m or a number of sharps (of flats if below 0), for
+            tokens with keys; None: the prompt's.
+        keep: voices or parts of the prompt, by name, to which the others are written anew; the
+            prompt is a whole piece then. For models in which they may lead.
+        rewrite: bars of a whole piece that are written anew, but for the parts in `keep`, such as
+            9-12; all others stay. For models of songs.
         seed: decides all random draws. The positional encoding's noise is drawn once for a
             request: its pieces share it, as one piece keeps it from token to token.
         engine: `auto`, `eager` or `onnx`, see `make_engine`.
@@ -70,7 +77,9 @@ class GenerationRequest:
     form: str | None = None
     section_bars: int = 8
     chords: str | None = None
+    key: Any = None
     keep: Any = ()
+    rewrite: Any = None
     seed: int = 0
     engine: str = "auto"
 
@@ -84,12 +93,12 @@ class GenerationRequest:
             if is_asked and self.total_tokens is not None:
                 expected = "expected bars, not length_factor, beside it"
                 raise ParameterError(name, getattr(self, name), expected)
-        names = "bars", "total_tokens", "max_new_tokens", "form", "tempo", "program", "chords"
+        names = "bars", "total_tokens", "max_new_tokens", "form", "tempo", "program"
         for name, default in {"ending": "open", **dict.fromkeys(names)}.items():
-            if self.keep and getattr(self, name) != default:
-                expected = "expected to be left out beside keep, where the piece decides it"
+            if self.keeps and getattr(self, name) != default:
+                expected = "expected to be left out beside keep and rewrite: the piece decides it"
                 raise ParameterError(name, getattr(self, name), expected)
-        if self.bars is None and self.total_tokens is None and not self.keep:
+        if self.bars is None and self.total_tokens is None and not self.keeps:
             object.__setattr__(self, "bars", 16)
         check_int("bars", self.bars, none_means="")
         for name in "allow_end", "hold_tempo", "hold_metre", "hold_durations":
@@ -104,6 +113,27 @@ class GenerationRequest:
             raise ParameterError("form", self.form, "expected a letter for each section, as AABA")
         check_int("section_bars", self.section_bars)
         check_int("seed", self.seed, minimum=0)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the prompt is a whole piece, of which some is kept."""
+        return bool(self.keep) or self.rewrite is not None
+
+    @cached_property
+    def rewritten(self) -> tuple[int, int] | None:
+        """The first bar of `rewrite`, from 0, and the bar after the last."""
+        if self.rewrite is None:
+            return None
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(self.rewrite))
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1 <= first <= last:
+            raise ParameterError("rewrite", self.rewrite, "expected bars from 1, such as 9-12")
+        return first - 1, last
+
+    @cached_property
+    def key_signatures(self) -> list[KeySignature]:
+        """The signature of `key`, if there is one."""
+        return [] if self.key is None else [KeySignature(0, key_fifths(self.key))]
 
     def programs(self, tokenizer: Tokenizer) -> dict[int, int]:
         """Return the program of each decoded track that `program` names, by index.
@@ -130,6 +160,8 @@ class GenerationRequest:
 
     def end_time(self, prompt: Prompt) -> int | None:
         """Return the musical time at which a continuation ends; None if tokens end it."""
+        if prompt.kept is not None:
+            return prompt.kept.stop
         return None if self.bars is None else prompt.end_time + self.bars * prompt.bar_length
 
     def num_new_tokens(self, prompt: Prompt, model: Transformer) -> int:
@@ -140,8 +172,10 @@ class GenerationRequest:
                 shorter than the prompt and what is to follow.
         """
         given, longest = len(prompt.tokens), model.position.max_length
-        if self.keep:
+        if prompt.kept is not None and prompt.kept.stop is None:
             limit = len(prompt.given) - given
+        elif prompt.kept is not None:
+            limit = MAX_TOKENS_PER_BAR * int((prompt.given < 0).sum())
         elif self.bars is not None:
             limit = self.bars * MAX_TOKENS_PER_BAR
             if longest is not None:  # fewer bars rather than none

@@ -1,94 +1,9 @@
-"""The key of music, and shares of its notes in keys and scales."""
-
-from __future__ import annotations
-
-from typing import NamedTuple
+"""Shares of notes in keys and scales."""
 
 import numpy as np
 
-from musicgen.midi import NoteArray, Score, pitched_notes
-
-_SCALE = {True: (0, 2, 4, 5, 7, 9, 11), False: (0, 2, 3, 5, 7, 8, 10)}  # major, natural minor
-# Probe-tone ratings of the pitch classes from the tonic on (Krumhansl & Kessler 1982).
-_PROFILES = {
-    True: (6.35, 2.23, 3.48, 2.33, 4.38, 4.09, 2.52, 5.19, 2.39, 3.66, 2.29, 2.88),
-    False: (6.33, 2.68, 3.52, 5.38, 2.60, 3.53, 2.54, 4.75, 3.98, 2.69, 3.34, 3.17),
-}
-_TONICS = {
-    True: ("C", "Db", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B"),
-    False: ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "G#", "A", "Bb", "B"),
-}
-# From F flat to B sharp.
-_FIFTHS = [note + sign for sign in ("b", "", "#") for note in "FCGDAEB"]
-
-
-class Key(NamedTuple):
-    """A key: its tonic as a pitch class (0 is C), and whether it is major."""
-
-    tonic: int
-    major: bool
-
-    @property
-    def scale(self) -> tuple[int, ...]:
-        """The pitch classes of its major or natural minor scale."""
-        return tuple((self.tonic + step) % 12 for step in _SCALE[self.major])
-
-    @property
-    def fifths(self) -> int:
-        """The sharps of its signature, or as a negative number the flats."""
-        tonic = _FIFTHS.index(_TONICS[self.major][self.tonic])
-        return tonic - _FIFTHS.index("C" if self.major else "A")
-
-    @property
-    def note_names(self) -> tuple[str, ...]:
-        return spelling(self.fifths)
-
-
-def spelling(fifths: int) -> tuple[str, ...]:
-    """Return names of the pitch classes from C on, such as Bb: those nearest to a key signature.
-
-    On the line of fifths they reach from three below its major tonic to eight above, without double
-    accidentals.
-    """
-    lowest = min(max(0, _FIFTHS.index("C") + fifths - 3), len(_FIFTHS) - 12)
-    nearest = _FIFTHS[lowest : lowest + 12]
-    return tuple(sorted(nearest, key=lambda note: 7 * (_FIFTHS.index(note) - 8) % 12))
-
-
-KEYS = [Key(tonic, major) for major in (True, False) for tonic in range(12)]
-
-
-def find_key(notes: NoteArray) -> Key | None:
-    """Return the key of pitched notes; None if it is undefined, such as without notes.
-
-    The key's profile has the highest correlation with the durations of the pitch classes
-    (Krumhansl & Schmuckler; Krumhansl 1990, "Cognitive foundations of musical pitch", chapter 4).
-    """
-    weights = np.bincount(notes["pitch"] % 12, notes["duration"], 12)
-    if weights.std() == 0:
-        return None
-    fits = [np.corrcoef(np.roll(_PROFILES[key.major], key.tonic), weights)[0, 1] for key in KEYS]
-    return KEYS[int(np.argmax(fits))]
-
-
-def note_names(score: Score) -> tuple[str, ...] | None:
-    """Return the spelling of a score's first key signature, else of its key; None without notes."""
-    key = find_key(pitched_notes(score))
-    if score.key_signatures:
-        return spelling(score.key_signatures[0].fifths)
-    return None if key is None else key.note_names
-
-
-def key_fits() -> list[tuple[int, list[float]]]:
-    """Return each key's signature, and what the durations of pitch classes are multiplied by.
-
-    The products have the order of the correlations of `find_key`.
-    """
-    fits = []
-    for key in KEYS:
-        profile = np.roll(_PROFILES[key.major], key.tonic)
-        fits.append((key.fifths, ((profile - profile.mean()) / profile.std()).tolist()))
-    return fits
+from musicgen.midi import Score, pitched_notes
+from musicgen.midi.key import Key
 
 
 def in_key_share(score: Score, key: Key | None) -> float:

@@ -8,6 +8,7 @@ from musicgen.tokenization.chorale.tokenizer import Chorale
 from musicgen.tokenization.groove2groove.tokenizer import Groove2Groove
 from musicgen.tokenization.remi.metre import METRES
 from musicgen.tokenization.remi.tokenizer import REMI
+from musicgen.tokenization.songs.tokenizer import Songs
 from musicgen.tokenization.vocabulary import Vocabulary
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Chorale",
     "EncodingSummary",
     "Groove2Groove",
+    "Songs",
     "Tokenizer",
     "Vocabulary",
     "frozen_tokenizers",
@@ -25,7 +27,7 @@ __all__ = [
 def frozen_tokenizers() -> dict[str, Tokenizer]:
     """Return the tokenizers of `conf/tokenizer` by name: their vocabularies never change."""
     found: dict[str, Tokenizer] = {}
-    kinds = {kind.__name__: kind for kind in (REMI, Groove2Groove, Chorale)}
+    kinds = {kind.__name__: kind for kind in (REMI, Groove2Groove, Chorale, Songs)}
     for name in choices("tokenizer"):
         settings = yaml.safe_load((CONF / "tokenizer" / f"{name}.yaml").read_text(encoding="utf-8"))
         kind = kinds[settings.pop("_target_").rpartition(".")[2]]

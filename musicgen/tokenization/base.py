@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,24 @@ MAX_TOKENS_PER_BAR = 1024
 
 SCRAMBLED = {"Pitch": 7, "Duration": 3, "Chord": 140}
 """How far `Tokenizer.scramble` moves the ids of these families; all chords are within reach."""
+
+
+class KeptParts(NamedTuple):
+    """A piece of which some parts are given, and others are to be written.
+
+    Attributes:
+        given: ids, -1 for what is to be written, see `Grammar.give`. [L]
+        roles: the decoded track that each of the score's tracks is; None: none.
+        written: the decoded tracks to be written.
+        start: grid step from which they replace the score's.
+        stop: grid step at which the last given bar ends; None: with the ids.
+    """
+
+    given: IntArray
+    roles: Sequence[int | None]
+    written: Sequence[int]
+    start: int = 0
+    stop: int | None = None
 
 
 class Tokenizer(TokenCoordinates):
@@ -216,23 +234,21 @@ class Tokenizer(TokenCoordinates):
         return table
 
     def keep_parts(
-        self, score: Score, names: Sequence[str], start: int
-    ) -> tuple[IntArray, list[Track | None]]:
+        self, score: Score, names: Sequence[str], start: int, stop: int | None
+    ) -> KeptParts:
         """Return a piece in an order in which some parts lead, so that others are written to them.
 
         Args:
             names: of the decoded tracks that lead.
             start: grid step up to which the other parts are given, too.
-
-        Returns:
-            The ids, -1 for each that is to be written [L]; and the score's track for each decoded
-            one, None if it has none.
+            stop: grid step at which the writing ends; None: with the piece.
 
         Raises:
             UserError: the tokens have no such order, or the piece has no such parts.
         """
         raise UserError(
-            "keep needs a model of voices, one of which may lead, such as checkpoint=bach-chorales"
+            "keep and rewrite need a model whose tokens have the parts of a bar one after another "
+            "(tokenizer=songs); keep also voices, such as checkpoint=bach-chorales"
         )
 
     def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
@@ -256,6 +272,8 @@ class Tokenizer(TokenCoordinates):
         if chords := self.families.get("Chord"):
             moved = (np.arange(NO_CHORD) + semitones * len(QUALITIES)) % NO_CHORD
             table[chords[:NO_CHORD]] = chords.start + moved
+        if keys := self.families.get("Key"):  # all twelve, by fifths
+            table[keys] = keys.start + (np.arange(len(keys)) + 7 * semitones) % 12
         return table[tokens]
 
     @cached_property

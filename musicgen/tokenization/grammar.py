@@ -190,13 +190,18 @@ class Grammar(ABC, Generic[S]):
         """
         return state
 
-    def give(self, state: S, given: Sequence[IntArray]) -> S:
+    def give(self, state: S, given: Sequence[IntArray], written: Sequence[Sequence[int]]) -> S:
         """Return a state whose tokens are those given where they are not -1.
 
         Args:
             given: ids of each row [L], by index of the token; what follows is free.
+            written: the decoded tracks that other tokens may be of, for tokens of parts.
         """
         return replace(state, given=padded(given, -1))
+
+    def _next_given(self, state: S) -> IntArray:
+        """Return the index in `state.given` of the token to come. [B]"""
+        return state.positions[:, 0] + 1
 
     def between(self, state: S, start: Ids | int = 0, end: Ids | int = 0) -> S:
         """Return a state from which pieces go on at `start` and end at `end` or later.
@@ -262,7 +267,7 @@ class Grammar(ABC, Generic[S]):
             mask[:, self.eos] |= may_end & ~mask.any(axis=1)
         num_given = state.given.shape[1] - 1
         if num_given:
-            following = np.minimum(state.positions[:, :1] + 1, num_given)
+            following = np.minimum(self._next_given(state)[:, None], num_given)
             token = np.take_along_axis(state.given, following, axis=1)
             mask = np.where(token < 0, mask, np.arange(mask.shape[1]) == token)
         if state.finished.any():

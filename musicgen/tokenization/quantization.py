@@ -176,6 +176,12 @@ def nearest_bin(values: NDArray[Any], bins: range) -> IntArray:
     return np.floor(index + 0.5).astype(np.int64)
 
 
+def nearest_by_ratio(values: NDArray[Any], bins: Sequence[int]) -> IntArray:
+    """Return the index of the bin, of ascending ones, with the ratio to each value nearest to 1."""
+    edges = np.sqrt(np.multiply(bins[1:], bins[:-1]))
+    return np.searchsorted(edges, values, side="right")
+
+
 def find_changes(step: IntArray, value: IntArray) -> tuple[IntArray, IntArray]:
     """Return the last value of each step where it changes; the inputs are sorted by step."""
     last = np.append(step[1:] != step[:-1], np.ones(len(step[:1]), bool))

@@ -13,8 +13,8 @@ from musicgen.errors import UserError
 from musicgen.export.page import javascript_step, pack_weights, tokenizer_tables
 from musicgen.generation.prompts import make_prompt
 from musicgen.generation.sampling import SamplingParams, sample
-from musicgen.metrics.key import note_names
 from musicgen.midi import KeySignature, Score, dumps, loads
+from musicgen.midi.key import note_names
 from musicgen.midi.score import PITCH_CLASSES
 from musicgen.random import NoiseKey
 from musicgen.report.payload import chord_label

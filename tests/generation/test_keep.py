@@ -7,12 +7,21 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
-from musicgen.midi import TEMPO, Score, TimeSignature, Track, loads, notes_from
-from musicgen.tokenization import REMI, Chorale, Groove2Groove
+from musicgen.midi import (
+    TEMPO,
+    KeySignature,
+    Marker,
+    Score,
+    TimeSignature,
+    Track,
+    loads,
+    notes_from,
+)
+from musicgen.tokenization import REMI, Chorale, Groove2Groove, frozen_tokenizers
 from musicgen.tokenization.chorale.frames import VOICES
 from tests.generation.builders import music_model
 
-CHORALE = Chorale(lead_probability=0.5)
+CHORALE, SONGS = Chorale(lead_probability=0.5), frozen_tokenizers()["songs"]
 BAR, NUM_BARS = 3 * 96, 5
 
 
@@ -132,3 +141,106 @@ def test_models_that_have_not_learned_it_name_one_that_has(tokenizer):
         write(song(), tokenizer, keep="soprano")
     with pytest.raises(UserError, match="keep writes to parts of a piece"):
         music_model(tokenizer).generate(keep="soprano")
+
+
+HANDS = slice(1, 3)
+LINES = [0, 288, 576, 768, 960]  # two bars of 3/4, then of 2/4
+
+
+def accompanied():
+    """A voice that rests in the last bar, a piano of two tracks, and a noise that no part plays."""
+    voice = [(0, 96, 70, 90), (400, 90, 72, 91), (672, 90, 69, 90)]
+    hands = ([(96 * i, 90, low + 7 * i % 12, 40 + low) for i in range(10)] for low in (60, 36))
+    tracks = [Track("Singstimme", notes=notes_from(voice))]
+    tracks += [Track("Klavier", notes=notes_from(rows)) for rows in hands]
+    tracks.append(Track("Sea", 122, notes=notes_from([(5, 5, 60, 3)])))
+    metres = [TimeSignature(0, 3, 4), TimeSignature(576, 2, 4)]
+    return Score(96, tracks, np.array([(0, 80.0)], TEMPO), metres)
+
+
+def notes_between(track, first, end):
+    return [row for row in track.notes.tolist() if first <= row[0] < end]
+
+
+@pytest.mark.parametrize(
+    ("options", "bars"),
+    [
+        ({"keep": "voice"}, (0, 4)),
+        ({"keep": "voice", "prompt_bars": 2}, (2, 4)),
+        ({"keep": "piano", "key": "Eb"}, (0, 4)),
+        ({"rewrite": "2-3"}, (1, 3)),
+        ({"rewrite": 2, "keep": "voice", "chords": "C Am | F"}, (1, 2)),
+        ({"keep": "voice", "chords": "C Am | F"}, (0, 4)),
+    ],
+    ids=str,
+)
+def test_of_a_song_only_the_parts_and_bars_asked_for_are_written(options, bars):
+    score = accompanied()
+    (piece,), (file,) = write(score, SONGS, **options, seed=3)
+    kept = {"voice": [0], "piano": [1, 2]}.get(options.get("keep"), [])
+    first, end = (LINES[bar] for bar in bars)
+    assert (file.tempos.tolist(), file.time_signatures) == (
+        *(score.tempos.tolist(), score.time_signatures),
+    )
+    others = []
+    for number, (track, own) in enumerate(zip(file.tracks, score.tracks, strict=True)):
+        assert (track.name, track.program) == (own.name, own.program)
+        for span in ((0, first), (end, 9999)):
+            assert notes_between(track, *span) == notes_between(own, *span)
+        if number in [*kept, 3]:
+            assert track == own
+        else:
+            others += notes_between(track, first, end)
+            assert {row[3] for row in others} <= {90, 88}  # the part's usual velocity
+    assert others
+    assert piece.new_score.num_notes == len(others)
+    # The bars are the file's, and so are the chords that were asked for.
+    lines = SONGS.bar_starts(piece.tokens, 36).tolist()
+    assert lines == [line // 8 for line in LINES[: len(lines)]]
+    assert len(lines) == bars[1]
+    if "chords" in options:
+        step, length = first, LINES[bars[0] + 1] - first
+        asked = [(step, "C_M"), (step + length // 2, "A_m"), (step + length, "F_M")]
+        found = [marker for marker in file.markers if marker.tick < end]
+        assert found[:3] == [Marker(*each) for each in asked if each[0] < end]
+        in_tokens = [Marker(m.tick // 5, m.text) for m in piece.score.markers]
+        assert in_tokens == found
+    names = [SONGS.vocabulary.token(i) for i in piece.tokens[:9]]
+    if "key" in options:
+        assert "Key_-3" in names
+
+
+def test_the_key_of_a_kept_part_is_found_from_it():
+    scale = [(96 * i, 90, pitch, 64) for i, pitch in enumerate((62, 64, 66, 67, 69, 71, 73, 74))]
+    score = Score(96, [Track("Voice", notes=notes_from(scale))])
+    (piece,), _ = write(score, SONGS, keep="voice")
+    assert SONGS.decode(piece.tokens).key_signatures == [KeySignature(0, 2)]
+
+
+def test_several_pieces_and_samples_at_once_are_those_alone():
+    scores = [accompanied(), Score(96, accompanied().tracks[:2])]
+    model = music_model(SONGS)
+    options = {"keep": "voice", "num_samples": 2, "seed": 1}
+    together = [piece.tokens.tolist() for piece in model.generate(scores, **options)]
+    alone = [model.generate(score, **options, batch_size=1) for score in scores]
+    assert together == [piece.tokens.tolist() for each in alone for piece in each]
+    assert together[0] != together[1]
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "options", "words"),
+    [
+        (REMI(), {"rewrite": "2-3"}, r"rewrite need.*tokenizer=songs"),
+        (CHORALE, {"rewrite": "2-3"}, r"rewrite need.*tokenizer=songs"),
+        (REMI(), {"key": "Eb"}, r"key needs.*tokenizer=songs"),
+        (SONGS, {"keep": "flute"}, "keep=flute: expected some of its parts: voice, piano"),
+        (SONGS, {"rewrite": "3-9"}, "rewrite: expected some of its 4 bars"),
+        (SONGS, {"rewrite": "3-2"}, "rewrite=3-2: expected bars from 1, such as 9-12"),
+        (SONGS, {"key": "H"}, "key=H: expected a key such as C"),
+        (SONGS, {"keep": "voice", "prompt_bars": 4}, "nothing is left to write"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_kept_of_a_song_is_one_line(tokenizer, options, words):
+    with pytest.raises(UserError, match=words):
+        write(accompanied(), tokenizer, **options)

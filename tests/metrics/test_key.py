@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from musicgen.composer import compose_pop
-from musicgen.metrics.key import Key, find_key, in_key_share
+from musicgen.metrics.key import in_key_share
 from musicgen.midi import Score, Track, notes_from, pitched_notes
+from musicgen.midi.key import Key, find_key
 
 RANDOM = np.random.default_rng(0).integers(21, 109, (5, 40)).tolist()
 

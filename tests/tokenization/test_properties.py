@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musicgen.midi import NOTE, TEMPO, Marker, Score, TimeSignature, Track, notes_from
-from musicgen.tokenization import REMI, Chorale, Groove2Groove, Tokenizer
+from musicgen.midi import NOTE, TEMPO, KeySignature, Marker, Score, TimeSignature, Track, notes_from
+from musicgen.tokenization import REMI, Chorale, Groove2Groove, Songs, Tokenizer
 from musicgen.tokenization.quantization import Losses
 from tests.tokenization.conftest import random_crop
 
@@ -46,6 +46,22 @@ GROOVES = st.builds(
 CHORALES = st.builds(
     Chorale, max_beats=st.sampled_from([1, 2, 64]), max_transposition=st.integers(0, 12)
 )
+PARTS = [
+    {"name": "Voice", "program": 52, "words": ["lead"]},
+    *({"name": name, "program": program} for name, program in (("Piano", 0), ("Bass", 33))),
+    {"name": "Drums", "is_drum": True},
+]
+SONGS = st.builds(
+    Songs,
+    parts=st.lists(st.sampled_from(PARTS), min_size=1, unique_by=lambda part: part["name"]),
+    time_signatures=st.lists(st.sampled_from(METRES), min_size=1, max_size=4, unique=True),
+    pitch_range=st.sampled_from([(21, 108), (60, 62)]),
+    velocity_bins=st.sampled_from([None, (3, 127, 4)]),
+    tempo_bins=st.sampled_from([None, (30, 240, 37)]),
+    chords=st.booleans(),
+    max_bars=st.sampled_from([1, 3, 4096]),
+    max_transposition=st.integers(0, 12),
+)
 
 TICKS = st.integers(0, 3000)
 NOTES = st.lists(
@@ -71,6 +87,9 @@ SCORES = st.builds(
         max_size=3,
     ).map(sorted),
     st.lists(st.builds(Marker, TICKS, CHORDS), max_size=5).map(sorted),
+    key_signatures=st.lists(
+        st.builds(KeySignature, TICKS, st.integers(-7, 7)), max_size=3
+    ).map(sorted),
 )  # fmt: skip
 
 
@@ -126,7 +145,7 @@ def remi_grid(score, own, end):
 
 
 @pytest.mark.parametrize(
-    "tokenizers", [REMIS, GROOVES, CHORALES], ids=["remi", "groove", "chorale"]
+    "tokenizers", [REMIS, GROOVES, CHORALES, SONGS], ids=["remi", "groove", "chorale", "songs"]
 )
 @given(data=st.data())
 @settings(max_examples=100)
@@ -153,7 +172,7 @@ def test_any_score_has_an_encoding_that_stays_the_same(tokenizers, data):
 
 
 @pytest.mark.parametrize(
-    "tokenizers", [REMIS, GROOVES, CHORALES], ids=["remi", "groove", "chorale"]
+    "tokenizers", [REMIS, GROOVES, CHORALES, SONGS], ids=["remi", "groove", "chorale", "songs"]
 )
 @given(data=st.data())
 @settings(max_examples=60)
@@ -174,7 +193,7 @@ def test_crops_are_grammatical_with_or_without_augmentation(tokenizers, data):
             assert np.array_equal(tokenizer.encode(tokenizer.decode(window)), window)
 
 
-@given(tokenizer=REMIS | GROOVES | CHORALES)
+@given(tokenizer=REMIS | GROOVES | CHORALES | SONGS)
 @settings(max_examples=40)
 def test_a_saved_tokenizer_is_loaded_unchanged(tokenizer, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "my tokenizer, für Señor.json"

@@ -11,7 +11,7 @@ import numpy as np
 
 from musicgen.errors import ParameterError, UserError
 from musicgen.midi import Score, Track
-from musicgen.tokenization.base import Losses, Rng, Tokenizer
+from musicgen.tokenization.base import KeptParts, Losses, Rng, Tokenizer
 from musicgen.tokenization.chorale.frames import (
     NUM_VOICES,
     SILENCE,
@@ -182,8 +182,10 @@ class Chorale(Tokenizer):
         return np.concatenate([[header], moved.ravel(), end])
 
     def keep_parts(
-        self, score: Score, names: Sequence[str], start: int
-    ) -> tuple[IntArray, list[Track | None]]:
+        self, score: Score, names: Sequence[str], start: int, stop: int | None
+    ) -> KeptParts:
+        if stop is not None or not names:
+            return super().keep_parts(score, names, start, stop)
         if not self.families["Lead"]:
             raise UserError(
                 "this model has not learned keep=; take one that was trained with "
@@ -203,7 +205,9 @@ class Chorale(Tokenizer):
             raise UserError("nothing is left to write: the parts that are kept have ended")
         of_leading = np.resize(leading, len(ids) - 1 - first)
         ids[first:-1] = np.where(of_leading, ids[first:-1], -1)
-        return ids, parts
+        voice_of = {id(part): voice for voice, part in enumerate(parts)}
+        roles = [voice_of.get(id(track)) for track in score.tracks]
+        return KeptParts(ids, roles, [voice for voice, leads in enumerate(leading) if not leads])
 
     def _voices(self, score: Score, leading: Sequence[bool]) -> list[Track | None]:
         """Return the track of each voice of a score, without drums and empty tracks."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -82,16 +84,15 @@ def parse_progression(text: str) -> list[list[int]]:
     return bars
 
 
-def schedule(bars: list[list[int]], bar_length: int, end: int) -> IntArray:
-    """Return the first grid step and the index of each chord before the step `end`. [N, 2]
+def schedule(bars: list[list[int]], lines: Sequence[int]) -> IntArray:
+    """Return the first time and the index of each chord between bar lines, of any unit. [N, 2]
 
     The chords of a bar share it evenly; the bars begin again when they end.
     """
     changes = [
-        (number * bar_length + i * bar_length // len(chords), chord)
-        for number in range(-(-end // bar_length))
+        (line + i * (end - line) // len(chords), chord)
+        for number, (line, end) in enumerate(pairwise(lines))
         for chords in [bars[number % len(bars)]]
         for i, chord in enumerate(chords)
     ]
-    steps, indices = np.array(changes, np.int64).reshape(-1, 2).T
-    return np.stack(find_changes(steps[steps < end], indices[steps < end]), axis=1)
+    return np.stack(find_changes(*np.array(changes, np.int64).reshape(-1, 2).T), axis=1)

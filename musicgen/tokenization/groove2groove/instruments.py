@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from musicgen.errors import ParameterError
 from musicgen.midi import Track
 from musicgen.validation import check_settings
+
+_CHOIR, _BASSES = range(52, 55), range(32, 40)  # programs; both have parts named Bass
 
 MAX_TRACKS = 255
 """With 128 keys each, voices fit 16 bits."""
@@ -66,6 +69,31 @@ def find_instrument(track: Track, instruments: Sequence[Instrument]) -> int | No
     by_name = [i for i in same_kind if name.endswith(f" {names[i]}")]
     by_program = [i for i in same_kind if track.is_drum or _takes(instruments[i], track.program)]
     return next(iter(by_name + by_program), None)
+
+
+def find_by_words(
+    track: Track, instruments: Sequence[Instrument], words: Sequence[Sequence[str]]
+) -> int | None:
+    """Return the index of the instrument that plays a Score's track; None if there is none.
+
+    Drums play drums. The last of the instruments' words in the track's name decides (`Lead Guitar`;
+    of `Bass Guitar` and `Guitar` the longer), then the program; of a choir's bass the program.
+
+    Args:
+        words: beginnings of words that tell each of the instruments, as its name does.
+    """
+    same_kind = [i for i, other in enumerate(instruments) if other.is_drum == track.is_drum]
+    found = []
+    for i in same_kind:
+        for word in (instruments[i].name, *words[i]):
+            begins = re.finditer(rf"\b{re.escape(word)}", track.name, re.IGNORECASE)
+            found += [(match.end(), len(word), i) for match in begins]
+    by_program = [i for i in same_kind if track.is_drum or _takes(instruments[i], track.program)]
+    by_name = max(found)[2] if found and not track.is_drum else None
+    is_bass = by_name is not None and instruments[by_name].program in _BASSES
+    if by_name is None or (is_bass and track.program in _CHOIR):
+        return next(iter(by_program), None)
+    return by_name
 
 
 def _plain(name: str) -> str:

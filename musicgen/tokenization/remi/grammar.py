@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -51,16 +51,25 @@ class REMIState(GrammarState):
     hold_tempo: BoolArray  # whether the tempo stays once there is one, or a note
     hold_metre: BoolArray  # whether the metre stays
 
+    @property
+    def has_note(self) -> BoolArray:
+        """Whether a note with a duration has begun. [B]"""
+        return np.any(self.ends.reshape(len(self.ends), -1) > 0, axis=1)
 
-class REMIGrammar(Grammar[REMIState]):
-    """Bars of ascending Beats with content: changes of chord and tempo, then ascending notes.
 
-    A pitch cannot begin while it sounds. Chords continue a prompt only if it has chords or no
-    notes.
+R = TypeVar("R", bound=REMIState)
+
+
+class BarGrammar(Grammar[R]):
+    """A grammar of bars, of which a table tells what family may follow which.
+
+    Chords continue a prompt only if it has chords or no notes.
 
     Args:
         bar_lengths: grid steps in a bar of each metre. [num_metres]
     """
+
+    followers: Mapping[str, set[str]]
 
     def __init__(
         self,
@@ -81,51 +90,64 @@ class REMIGrammar(Grammar[REMIState]):
             self._family[own], self._rank[own] = self._numbers[name], self._ranks[name]
         self._follows = np.zeros((size, size), bool)  # whether a token's family may follow [V, V]
         beginning = slice(self.pad, self.pad + 1)
-        for name, followers in FOLLOWERS.items():
+        for name, followers in self.followers.items():
             for follower in followers:
                 self._follows[self._slices.get(name, beginning), self._slices[follower]] = True
-        in_note = [self._numbers[name] for name in ("Pitch", "Velocity")]
-        self._in_note = np.isin(self._family, in_note)  # whose duration is still to come
 
     def tables(self) -> dict[str, Any]:
         """Return which family may follow which, and the lengths of bars by rank, in grid steps."""
         return {
-            "followers": {name: sorted(families) for name, families in FOLLOWERS.items()},
+            "followers": {name: sorted(families) for name, families in self.followers.items()},
             "bar_lengths": self.bar_lengths.tolist(),
             "max_bars": self.max_bars,
         }
 
-    def _initial_state(self, num_rows: int) -> REMIState:
+    def _initial_fields(self, num_rows: int) -> dict[str, Any]:
         zeros = np.zeros(num_rows, np.int64)
         none, no = zeros - 1, zeros > 0
-        return REMIState(
-            **self._initial_fields(num_rows),
-            num_bars=zeros,
-            bar_start=zeros,
-            bar_end=zeros,
-            pitch=none,
-            ends=np.zeros((num_rows, len(self._ranks["Pitch"])), np.int64),
-            tempo=none,
-            chord=none,
-            chords=~no,
-            progression=np.full((num_rows, 1, 2), NEVER),
-            metre=none,
-            hold_tempo=no,
-            hold_metre=no,
-        )
+        return super()._initial_fields(num_rows) | {
+            **{"num_bars": zeros, "bar_start": zeros, "bar_end": zeros, "pitch": none},
+            **{"tempo": none, "chord": none, "chords": ~no, "metre": none},
+            "progression": np.full((num_rows, 1, 2), NEVER),
+            **{"hold_tempo": no, "hold_metre": no},
+        }
 
-    def start(self, prompts: Ids) -> REMIState:
+    def start(self, prompts: Ids) -> R:
         state = super().start(prompts)
-        has_note = (state.ends > 0).any(axis=1) | (state.pitch >= 0)
+        has_note = state.has_note | (state.pitch >= 0)
         return replace(state, chords=(state.chord >= 0) | ~has_note)
 
-    def hold(self, state: REMIState, *, tempo: bool, metre: bool) -> REMIState:
+    def hold(self, state: R, *, tempo: bool, metre: bool) -> R:
         each = np.ones_like(state.hold_tempo)
         return replace(state, hold_tempo=each & tempo, hold_metre=each & metre)
 
-    def harmonise(self, state: REMIState, progressions: Sequence[IntArray]) -> REMIState:
+    def harmonise(self, state: R, progressions: Sequence[IntArray]) -> R:
         free = np.array([len(each) == 0 for each in progressions])
         return replace(state, chords=state.chords & free, progression=padded(progressions, NEVER))
+
+
+class REMIGrammar(BarGrammar[REMIState]):
+    """Bars of ascending Beats with content: changes of chord and tempo, then ascending notes.
+
+    A pitch cannot begin while it sounds.
+    """
+
+    followers = FOLLOWERS
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        families: Mapping[str, range],
+        bar_lengths: IntArray,
+        max_bars: int,
+    ) -> None:
+        super().__init__(vocabulary, families, bar_lengths, max_bars)
+        in_note = [self._numbers[name] for name in ("Pitch", "Velocity")]
+        self._in_note = np.isin(self._family, in_note)  # whose duration is still to come
+
+    def _initial_state(self, num_rows: int) -> REMIState:
+        ends = np.zeros((num_rows, len(self._ranks["Pitch"])), np.int64)
+        return REMIState(**self._initial_fields(num_rows), ends=ends)
 
     def _allowed(self, state: REMIState) -> BoolArray:
         last, time, limit, bar_end = (
@@ -140,10 +162,10 @@ class REMIGrammar(Grammar[REMIState]):
             return mask
 
         new_tempo = ranks["Tempo"] != state.tempo[:, None]
-        has_tempo = (state.tempo >= 0) | (ends > 0).any(axis=1)
+        has_tempo = (state.tempo >= 0) | state.has_note
         new_tempo &= ~(state.hold_tempo & has_tempo)[:, None]
         mask[:, self._slices["Tempo"]] &= new_tempo
-        due, asked = _next_chord(state)
+        due, asked = next_chord(state, state.time)
         new_chord = (ranks["Chord"] != state.chord[:, None]) & state.chords[:, None]
         new_chord |= (ranks["Chord"] == asked) & (due == time)
         mask[:, self._slices["Chord"]] &= new_chord
@@ -205,12 +227,12 @@ class REMIGrammar(Grammar[REMIState]):
         return time, changed
 
 
-def _next_chord(state: REMIState) -> tuple[IntArray, IntArray]:
-    """Return when a progression changes the chord next, which may be now, and to which. [B, 1]."""
+def next_chord(state: REMIState, time: IntArray) -> tuple[IntArray, IntArray]:
+    """Return when a progression changes the chord next from a time [B] on, and to which. [B, 1]."""
     starts, indices = state.progression[..., 0], state.progression[..., 1]
     differs = np.ones_like(starts, dtype=bool)  # the end does
-    is_ahead = starts[:, 1:] > state.time[:, None]  # or in force: until the chord behind it begins
+    is_ahead = starts[:, 1:] > time[:, None]  # or in force: until the chord behind it begins
     differs[:, :-1] = is_ahead & (indices[:, :-1] != state.chord[:, None])
     at = differs.argmax(axis=1)[:, None]
-    due = np.maximum(np.take_along_axis(starts, at, 1), state.time[:, None])
+    due = np.maximum(np.take_along_axis(starts, at, 1), time[:, None])
     return due, np.take_along_axis(indices, at, 1)

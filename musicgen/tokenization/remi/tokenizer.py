@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.errors import ParameterError
-from musicgen.midi import NOTE, TEMPO, Marker, Score, Track
+from musicgen.midi import NOTE, TEMPO, Score, Track
+from musicgen.tokenization.bars import InBars, chord_changes, steps_in_bars
 from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Tokenizer
-from musicgen.tokenization.chords.symbols import CHORDS, chord_index
+from musicgen.tokenization.chords.symbols import CHORDS
 from musicgen.tokenization.quantization import (
     GridNotes,
     find_changes,
@@ -25,7 +25,7 @@ from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_bool, check_int
 
 
-class REMI(Tokenizer):
+class REMI(InBars, Tokenizer):
     """Bars of positions, each with changes of chord and tempo, then its notes; EOS at the end.
 
     All tracks but drums become one piano. Onsets are rounded to positions, durations to half
@@ -93,12 +93,6 @@ class REMI(Tokenizer):
     def grammar(self) -> REMIGrammar:
         return REMIGrammar(self.vocabulary, self.families, self.metres.lengths, self.max_bars)
 
-    def start_tokens(self) -> IntArray:
-        return np.array([self.families["Bar"].start])
-
-    def bar_length(self, score: Score) -> int:
-        return int(self.metres.lengths[self.metres.find(score.metre_at(score.start)[1:])])
-
     def find_track(self, track: Track) -> int | None:
         return None if track.is_drum else 0
 
@@ -106,27 +100,13 @@ class REMI(Tokenizer):
         losses = Losses(score, self.steps_per_beat)
         bar_starts, metres = self.metres.bars(self.max_bars, losses)
 
-        def steps_of(ticks: IntArray, nouns: str) -> tuple[IntArray, NDArray[np.bool_]]:
-            """Return the grid step of each event that the bars hold, and which do."""
-            step = losses.grid(ticks)
-            inside = (step >= 0) & (step < bar_starts[-1])
-            losses.drop(f"{nouns} beyond bar {self.max_bars}", step[~inside])
-            return step[inside], inside
-
-        step, pitch, velocity, duration = self._notes(losses, steps_of)
+        step, pitch, velocity, duration = self._notes(losses, bar_starts)
         chord_step = chord = tempo_step = tempo = np.empty(0, np.int64)
         if self.chords:
-            tick = np.array([marker.tick for marker in score.markers], dtype=np.int64)
-            found = [chord_index(marker.text) for marker in score.markers]
-            named = np.array([index is not None for index in found], dtype=bool)
-            at = losses.grid(tick)
-            losses.drop("markers naming no chord", at[~named])
-            losses.no_chords_until = min(at[named], default=np.inf)
-            chord_step, inside = steps_of(tick[named], "chords")
-            chords = np.array([index for index in found if index is not None], dtype=np.int64)
-            chord_step, chord = find_changes(chord_step, chords[inside])
+            chord_step, chord = chord_changes(losses, bar_starts)
         if self.tempi:
-            tempo_step, inside = steps_of(score.tempos["tick"], "tempi")
+            ticks = score.tempos["tick"]
+            tempo_step, inside = steps_in_bars(losses, ticks, "tempi", bar_starts)
             bins = nearest_bin(score.tempos["bpm"][inside], self.tempi)
             tempo_step, tempo = find_changes(tempo_step, bins)
 
@@ -157,11 +137,11 @@ class REMI(Tokenizer):
         return np.append(tokens[tokens >= 0], self.families["EOS"].start), losses
 
     def _notes(
-        self, losses: Losses, steps_of: Callable[..., Any]
+        self, losses: Losses, bar_starts: IntArray
     ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """Return step, pitch index, velocity index and duration in half steps of the notes."""
         notes, _ = losses.pitched_notes(self.pitches)
-        step, inside = steps_of(notes["onset"], "notes")
+        step, inside = steps_in_bars(losses, notes["onset"], "notes", bar_starts)
         notes = notes[inside]
         duration, longest = losses.grid(notes["duration"], 2), len(self.families["Duration"])
         too_long = step[duration > longest]
@@ -180,9 +160,9 @@ class REMI(Tokenizer):
         """
         tokens = self.until_end(tokens)
         ticks = self.times(tokens) * (TICKS_PER_BEAT // self.steps_per_beat)
-        bar, pitch, velocity, duration, tempo, chord = (
+        bar, pitch, velocity, duration, tempo = (
             within(tokens, self.families[family])
-            for family in ("Bar", "Pitch", "Velocity", "Duration", "Tempo", "Chord")
+            for family in ("Bar", "Pitch", "Velocity", "Duration", "Tempo")
         )
         metres = self.metres.time_signatures(ticks[bar], tokens[bar] - self.families["Bar"].start)
         at = np.flatnonzero(pitch[:-2] & velocity[1:-1] & duration[2:])
@@ -197,32 +177,8 @@ class REMI(Tokenizer):
         tempos["tick"] = ticks[tempo]
         level = tokens[tempo] - self.families["Tempo"].start
         tempos["bpm"] = level * self.tempi.step + self.tempi.start
-        indices = (tokens[chord] - self.families["Chord"].start).tolist()
-        markers = [
-            Marker(tick, CHORDS[index])
-            for tick, index in zip(ticks[chord].tolist(), indices, strict=True)
-        ]
+        markers = self.markers(tokens, ticks)
         return Score(TICKS_PER_BEAT, [Track("Piano", notes=notes)], tempos, metres, markers)
-
-    def times(self, tokens: IntArray) -> IntArray:
-        """Return the grid step of each id: that of its Bar or of the last Beat. [L] -> [L]."""
-        tokens = np.asarray(tokens, dtype=np.int64)
-        is_bar = within(tokens, self.families["Bar"])
-        is_beat = within(tokens, self.families["Beat"])
-        lengths = self.metres.lengths[tokens[is_bar] - self.families["Bar"].start]
-        # Before the first bar, and at its beginning, the time is 0.
-        starts = np.concatenate([[0, 0], np.cumsum(lengths[:-1])])
-        beat = np.where(is_beat, tokens - self.families["Beat"].start, 0)
-        index = np.where(is_bar | is_beat, np.arange(len(tokens)), 0)
-        return starts[np.cumsum(is_bar)] + beat[np.maximum.accumulate(index)]
-
-    def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
-        starts = self.times(tokens)[within(tokens, self.families["Bar"])]
-        return starts if len(starts) else np.zeros(1, np.int64)
-
-    def crop_starts(self, tokens: IntArray, *, bar_length: int) -> IntArray:
-        bars = np.flatnonzero(within(tokens, self.families["Bar"]))
-        return np.stack([bars, np.zeros_like(bars)], axis=1)
 
     def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
         """Return the ids from a bar on, which begins with the chord and the tempo in force."""

@@ -12,7 +12,7 @@ function chordEvents(score, { chordSource, chordIndices, recognition }) {
   return recogniseChords(score, recognition);
 }
 
-/** Return the names of the pitch classes by a key signature, else in the key of notes, as metrics/key.py; null without. */
+/** Return the names of the pitch classes by a key signature, else in the key of notes, as midi/key.py; null without. */
 function noteNames(keys, score, { keyFits, spellings }) {
   let fifths = keys?.[0]?.[1];
   if (fifths === undefined) {

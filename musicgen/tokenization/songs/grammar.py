@@ -1,0 +1,230 @@
+"""The grammar of Songs as batched masks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from musicgen.tokenization.grammar import BoolArray, latest
+from musicgen.tokenization.remi.grammar import BarGrammar, REMIState, next_chord
+from musicgen.tokenization.vocabulary import IntArray, Vocabulary
+
+NEXT = {"Part", "Bar", "EOS"}
+
+
+def followers(velocity: bool) -> dict[str, set[str]]:
+    """Return which family may follow which; the state restricts the tokens of a family further."""
+    struck = {"Velocity"} if velocity else {"Duration"}
+    return {
+        "": {"Bar", "EOS"},  # the beginning
+        "Bar": {"Key", "Tempo", "Beat", "Part", "Bar"},
+        "Key": {"Tempo", "Beat", *NEXT},
+        "Tempo": {"Beat", *NEXT},
+        "Chord": {"Beat", *NEXT},
+        "Part": {"Beat"},
+        "Beat": {"Chord", "Pitch", "Drum"},
+        "Pitch": struck,
+        "Drum": {"Velocity"} if velocity else {"Drum", "Beat", *NEXT},
+        "Velocity": {"Duration", "Drum", "Beat", *NEXT},
+        "Duration": {"Pitch", "Beat", *NEXT},
+        "EOS": set(),
+    }
+
+
+@dataclass
+class SongsState(REMIState):
+    """The state of Songs: as of REMI, but `ends`, by part [B, num_parts, num_pitches]."""
+
+    key: IntArray  # current index [B]
+    part: IntArray  # current index, -1 in the bar's header [B]
+    orders: BoolArray  # whether the parts so far may be in each order, see `part_orders` [B, N]
+    writes: BoolArray  # whether each part may come where it is not given [B, P]
+    next_given: IntArray  # index in `given` of the token to come, or of its -1 [B]
+
+
+def part_orders(num_parts: int) -> BoolArray:
+    """Return the sets of parts that may lead, in each bar: the others follow them. [2^P, P]
+
+    Both are in ascending order. The first is empty: all parts are in ascending order.
+    """
+    return np.arange(2**num_parts)[:, None] >> np.arange(num_parts) & 1 > 0
+
+
+class SongsGrammar(BarGrammar[SongsState]):
+    """Bars of a header (key, tempo and chords, where they change), then parts in one order.
+
+    The first bar has a key. A part has ascending Beats with ascending notes. A pitch of a part
+    cannot begin while it sounds there; drums do not sound on.
+
+    Args:
+        durations: in grid steps. [num_durations]
+        is_drum: of the parts. [num_parts]
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        families: Mapping[str, range],
+        bar_lengths: IntArray,
+        max_bars: int,
+        durations: Sequence[int],
+        is_drum: Sequence[bool],
+    ) -> None:
+        self.followers = followers(len(families["Velocity"]) > 0)
+        super().__init__(vocabulary, families, bar_lengths, max_bars)
+        self._struck, self._opening, self._fixed = (  # tokens of families [V]
+            np.isin(self._family, [self._numbers[name] for name in names])
+            for names in (
+                ("Pitch", "Drum"),
+                ("Bar", "Key", "Tempo", "Part"),
+                ("Bar", "Key", "Tempo", "Part", "EOS"),
+            )
+        )
+        self._durations, self._is_drum = np.array(durations), np.array(is_drum)
+        # Whether a part may come after another, or after the header (-1), in each order.
+        parts = np.arange(len(is_drum))
+        place = parts - len(parts) * part_orders(len(parts))  # of each part, by order [N, P]
+        self._ordered = np.ones((len(parts) + 1, len(parts), len(place)), bool)
+        self._ordered[:-1] = (place[:, :, None] < place[:, None]).transpose(1, 2, 0)
+
+    def _initial_state(self, num_rows: int) -> SongsState:
+        num_parts, none = len(self._is_drum), np.full(num_rows, -1)
+        return SongsState(
+            **self._initial_fields(num_rows),
+            ends=np.zeros((num_rows, num_parts, len(self._ranks["Pitch"])), np.int64),
+            key=none,
+            part=none,
+            orders=np.ones((num_rows, self._ordered.shape[-1]), bool),
+            writes=np.ones((num_rows, num_parts), bool),
+            next_given=np.zeros(num_rows, np.int64),
+        )
+
+    def give(
+        self, state: SongsState, given: Sequence[IntArray], written: Sequence[Sequence[int]]
+    ) -> SongsState:
+        """Return a state whose tokens are those given, with any number of others at each -1.
+
+        The others end with the token given after -1: a part, or a bar. They are of the parts that
+        are written, which follow those that are not, or chords.
+        """
+        has_given = np.array([len(ids) > 0 for ids in given])[:, None]
+        parts = np.arange(len(self._is_drum))
+        writes = np.stack([np.isin(parts, some) for some in written]) | ~has_given
+        order = (~writes * 2**parts).sum(axis=1)[:, None]
+        return replace(
+            super().give(state, given, written),
+            next_given=state.positions[:, 0] + 1,
+            writes=writes,
+            hold_metre=state.hold_metre & ~has_given[:, 0],
+            orders=np.where(has_given, np.arange(state.orders.shape[1]) == order, state.orders),
+        )
+
+    def _next_given(self, state: SongsState) -> IntArray:
+        return state.next_given
+
+    def _given(self, state: SongsState) -> IntArray:
+        """Return the id that is given now and the one after it, -1 for none. [2, B]"""
+        at = np.minimum(state.next_given[:, None] + [0, 1], state.given.shape[1] - 1)
+        return np.take_along_axis(state.given, at, axis=1).T
+
+    def _allowed(self, state: SongsState) -> BoolArray:
+        last, time, limit, bar_end, part = (
+            column[:, None]
+            for column in (state.last, state.time, state.limit, state.bar_end, state.part)
+        )
+        ranks, stop = self._ranks, np.minimum(bar_end, limit)
+        mask = self._follows[state.last]  # [B, V], a copy
+        in_header = part < 0
+        is_drum = self._is_drum[part]  # of the header's, none
+
+        mask[:, self._slices["Key"]] &= ranks["Key"] != state.key[:, None]
+        new_tempo = ranks["Tempo"] != state.tempo[:, None]
+        has_tempo = (state.tempo >= 0) | state.has_note
+        mask[:, self._slices["Tempo"]] &= new_tempo & ~(state.hold_tempo & has_tempo)[:, None]
+
+        # After the header all chords of the bar have come.
+        due, asked = next_chord(state, np.where(state.part < 0, state.time, state.bar_end - 1))
+        new_chord = (ranks["Chord"] != state.chord[:, None]) & state.chords[:, None]
+        new_chord |= (ranks["Chord"] == asked) & (due == time)
+        mask[:, self._slices["Chord"]] &= new_chord & in_header
+
+        ends = np.take_along_axis(state.ends, np.maximum(part, 0)[..., None], axis=1)[:, 0]
+        higher = ranks["Pitch"] > state.pitch[:, None]
+        mask[:, self._slices["Pitch"]] &= (ends <= time) & higher & ~in_header & ~is_drum
+        higher = ranks["Drum"] > state.pitch[:, None]
+        mask[:, self._slices["Drum"]] &= higher & ~in_header & is_drum
+        mask[:, self._slices["Duration"]] &= ~is_drum & (self._durations <= limit - time)
+        if len(ranks["Velocity"]):
+            struck = self._family[last] == self._numbers["Velocity"]
+            mask &= ~struck | is_drum | (self._family == self._numbers["Duration"])
+
+        silent = np.where(self._is_drum, 0, state.ends.min(axis=2))  # [B, P]
+        beat_time = state.bar_start[:, None] + ranks["Beat"]
+        after = time + ~self._opening[last]
+        ready = np.where(is_drum, 0, ends.min(axis=1, keepdims=True))
+        may_change = np.where(state.chords[:, None], len(ranks["Chord"]) > 0, beat_time == due)
+        beat = np.where(in_header, may_change, beat_time >= ready)
+        mask[:, self._slices["Beat"]] &= beat & (beat_time >= after) & (beat_time < stop)
+
+        complete = due >= stop
+        ordered = (self._ordered[state.part] & state.orders[:, None]).any(axis=2)
+        mask[:, self._slices["Part"]] &= ordered & (silent < stop) & complete
+        more = (state.num_bars[:, None] < self.max_bars) & (bar_end < limit) & complete
+        held = (state.hold_metre & (state.metre >= 0))[:, None]
+        mask[:, self._slices["Bar"]] &= more & (~held | (ranks["Bar"] == state.metre[:, None]))
+        mask[:, self._slices["EOS"]] &= complete
+        if state.given.shape[1] > 1:
+            now, following = self._given(state)[..., None]
+            ends_free = np.where(following < 0, now < 0, np.arange(mask.shape[1]) == following)
+            before_bar = self._family[following] != self._numbers["Part"]
+            ends_free[:, self._slices["Part"]] |= state.writes & before_bar
+            in_written = in_header | np.take_along_axis(state.writes, np.maximum(part, 0), axis=1)
+            mask &= ends_free | in_written & ~self._fixed
+        first = (state.key < 0) & (state.num_bars > 0)
+        mask &= ~first[:, None] | (self._family == self._numbers["Key"])
+        return mask
+
+    def _time_tokens(self, state: SongsState, until: IntArray) -> BoolArray:
+        return np.tile(self._family == self._numbers["Bar"], (len(until), 1))
+
+    def _advance(self, state: SongsState, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
+        family, rank = self._family[ids], self._rank[ids]
+        bar, key, beat, part, tempo, chord, duration = (
+            family == self._numbers[name]
+            for name in ("Bar", "Key", "Beat", "Part", "Tempo", "Chord", "Duration")
+        )
+        struck = self._struck[ids]
+        length = np.where(bar, self.bar_lengths[np.where(bar, rank, 0)], 0)
+        bar_end = state.bar_end + length.cumsum(axis=0)
+        bar_start = latest(state.bar_start, bar, bar_end - length)
+        moves = bar | beat | part
+        time = latest(state.time, moves, bar_start + np.where(beat, rank, 0))
+        pitch = latest(state.pitch, moves | struck, np.where(struck, rank, -1))
+        in_part = latest(state.part, bar | part, np.where(part, rank, -1))
+        before = np.concatenate([state.part[None], in_part[:-1]])
+        ordered = self._ordered[before, in_part] | ~part[..., None]
+        now, following = self._given(state)  # of one token, or none is given
+        changed = {
+            "next_given": state.next_given + np.where(now >= 0, 1, 2 * (ids == following)),
+            "num_bars": state.num_bars + bar.cumsum(axis=0),
+            "bar_start": bar_start,
+            "bar_end": bar_end,
+            "pitch": pitch,
+            "tempo": latest(state.tempo, tempo, rank),
+            "chord": latest(state.chord, chord, rank),
+            "metre": latest(state.metre, bar, rank),
+            "key": latest(state.key, key, rank),
+            "part": in_part,
+            "orders": state.orders & np.logical_and.accumulate(ordered),
+        }
+        at = (duration & (pitch >= 0)).nonzero()
+        if len(at[0]):
+            ends = np.array([state.ends] * len(ids))
+            sounds = np.minimum(pitch[at], ends.shape[-1] - 1)
+            ends[(*at, in_part[at], sounds)] = time[at] + self._durations[rank[at]]
+            # A pitch begins where its last note has ended.
+            changed["ends"] = np.maximum.accumulate(ends)
+        return time, changed

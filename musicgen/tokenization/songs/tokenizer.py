@@ -1,0 +1,354 @@
+"""Songs: bars of parts, of which those that stand earlier in a bar can be given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from musicgen.errors import ParameterError
+from musicgen.midi import NOTE, TEMPO, KeySignature, Score, Track, pitched_notes
+from musicgen.midi.key import find_key
+from musicgen.tokenization.bars import InBars, chord_changes, steps_in_bars
+from musicgen.tokenization.base import TICKS_PER_BEAT, KeptParts, Losses, Rng, Tokenizer
+from musicgen.tokenization.chords.symbols import CHORDS
+from musicgen.tokenization.groove2groove.instruments import find_by_words, instruments_of
+from musicgen.tokenization.quantization import (
+    GridNotes,
+    find_changes,
+    nearest_bin,
+    nearest_by_ratio,
+    parse_bins,
+    remove_overlaps,
+)
+from musicgen.tokenization.remi.metre import Metres
+from musicgen.tokenization.songs.grammar import SongsGrammar
+from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
+from musicgen.validation import check_bool, check_float, check_int
+
+POSITIONS_PER_BEAT = 12
+# In positions: the printed values with dots, doubled dots and triplets; then ties.
+DURATIONS = (
+    *(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 18, 20, 21, 24, 27, 28, 30, 32, 33),
+    *(36, 40, 42, 45, 48, 54, 60, 66, 72, 84, 96, 108, 120, 144, 168, 192),
+)
+DRUMS = range(27, 88)  # General MIDI 2
+FIFTHS = range(-5, 7)  # keys that sound the same are one
+MAX_PARTS = 8  # the orders are 2 to the power of their number
+_VELOCITY = 80
+_STEP = TICKS_PER_BEAT // POSITIONS_PER_BEAT
+
+
+class Songs(InBars, Tokenizer):
+    """Bars: metre; key, tempo and chords where they change; then part after part; EOS at the end.
+
+        Bar_3/4 Key_-3 Tempo_95 Beat_0 Chord_C_m Part_Voice Beat_0 Pitch_60 Duration_12 …
+            Part_Piano Beat_0 Pitch_48 Duration_24 Pitch_55 Duration_24 Beat_12 …
+
+    A grid step is a twelfth of a quarter. Onsets and ends are rounded to steps, durations, which
+    may pass bar lines, and tempi to the nearest by ratio. A part has each pitch once at a time.
+    Drums have no durations. The key, in fifths, is the score's signature, else found from its
+    notes. Keys and tempi are of whole bars, the last in each; chords come from markers.
+
+    Pieces are encoded with the parts in the order of `parts`. In training crops other parts may
+    lead, in all of their bars, from which a model learns to write the others to them.
+
+    Args:
+        parts: name, program and drum flag of each, the programs that it takes, and words in the
+            names of tracks that it takes, see `find_by_words`.
+        time_signatures: the metres of the vocabulary, see `Metres`.
+        pitch_range: lowest and highest MIDI pitch.
+        velocity_bins: lowest, highest and step; None: no Velocity tokens.
+        tempo_bins: lowest and highest in quarters a minute, and how many at equal ratios; None: no
+            Tempo tokens.
+        chords: whether the vocabulary has Chord tokens.
+        max_bars: maximum number of bars; later events are dropped.
+        max_transposition: training crops are shifted by up to this many semitones up or down.
+        lead_probability: share of the crops in which any part that they have leads, or in half
+            of these any set of parts.
+    """
+
+    name: ClassVar[str] = "songs"
+    note_families = ("Pitch", "Drum")
+    steps_per_beat = POSITIONS_PER_BEAT
+
+    def __init__(
+        self,
+        *,
+        parts: Sequence[Mapping[str, Any]],
+        time_signatures: Sequence[str],
+        pitch_range: Sequence[int] = (21, 108),
+        velocity_bins: Sequence[int] | None = None,
+        tempo_bins: Sequence[int] | None = (30, 240, 37),
+        chords: bool = True,
+        max_bars: int = 4096,
+        max_transposition: int = 6,
+        lead_probability: float = 0,
+    ) -> None:
+        self.parts = [dict(part) for part in parts]
+        self._words = [part.get("words", ()) for part in self.parts]
+        self.instruments = instruments_of(
+            [{name: part[name] for name in part if name != "words"} for part in self.parts]
+        )
+        if len(self.parts) > MAX_PARTS:
+            raise ParameterError("parts", len(self.parts), f"expected up to {MAX_PARTS}")
+        check_bool("chords", chords)
+        check_int("max_bars", max_bars)
+        check_int("max_transposition", max_transposition, 0)
+        check_float("lead_probability", lead_probability, maximum=1)
+        self.metres = Metres(time_signatures, POSITIONS_PER_BEAT)
+        self.time_signatures, self.pitch_range = self.metres.names, list(pitch_range)
+        self.velocity_bins = None if velocity_bins is None else list(velocity_bins)
+        self.tempo_bins = None if tempo_bins is None else list(tempo_bins)
+        self.pitches = parse_bins("pitch_range", pitch_range, 0, 127, step=1)
+        self.velocities = (
+            range(0)
+            if velocity_bins is None
+            else parse_bins("velocity_bins", velocity_bins, 1, 127)
+        )
+        self.tempi = [] if tempo_bins is None else _equal_ratios(tempo_bins)
+        self.chords, self.max_bars = chords, max_bars
+        self.max_transposition, self.lead_probability = max_transposition, lead_probability
+        families = {
+            "Bar": self.metres.tokens,
+            "EOS": ["EOS"],
+            "Beat": [f"Beat_{i}" for i in range(self.metres.lengths.max())],
+            "Key": [f"Key_{fifths}" for fifths in FIFTHS],
+            "Tempo": [f"Tempo_{bpm}" for bpm in self.tempi],
+            "Chord": [f"Chord_{chord}" for chord in CHORDS if chords],
+            "Part": [f"Part_{part.name}" for part in self.instruments],
+            "Pitch": [f"Pitch_{pitch}" for pitch in self.pitches],
+            "Drum": [f"Drum_{key}" for key in DRUMS],
+            "Velocity": [f"Velocity_{velocity}" for velocity in self.velocities],
+            "Duration": [f"Duration_{steps}" for steps in DURATIONS],
+        }
+        self.vocabulary, self.families = number_tokens(families)
+
+    def grammar(self) -> SongsGrammar:
+        is_drum = [part.is_drum for part in self.instruments]
+        bars = self.metres.lengths, self.max_bars
+        return SongsGrammar(self.vocabulary, self.families, *bars, DURATIONS, is_drum)
+
+    def find_track(self, track: Track) -> int | None:
+        return find_by_words(track, self.instruments, self._words)
+
+    def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
+        losses = Losses(score, POSITIONS_PER_BEAT)
+        lines, metres = self.metres.bars(self.max_bars, losses)
+        notes = self._notes(losses, lines)
+        part, pitch = np.divmod(notes.voice, 128)
+        chord_step = chord = np.empty(0, np.int64)
+        if self.chords:
+            chord_step, chord = chord_changes(losses, lines)
+        keys = np.array(score.key_signatures, np.int64).reshape(-1, 2)
+        key_step, inside = steps_in_bars(losses, keys[:, 0], "key signatures", lines)
+        key = keys[inside, 1]
+        tempos = score.tempos[: len(score.tempos) * bool(self.tempi)]
+        tempo_step, inside = steps_in_bars(losses, tempos["tick"], "tempi", lines)
+        tempo = nearest_by_ratio(tempos["bpm"][inside], self.tempi)
+
+        def bar_of(steps: IntArray) -> IntArray:
+            return np.searchsorted(lines, steps, side="right") - 1
+
+        def at(steps: IntArray, place: Any) -> tuple[IntArray, Any, IntArray]:
+            return bar_of(steps), place, steps
+
+        def beat(steps: IntArray) -> IntArray:
+            return self.families["Beat"].start + steps - lines[bar_of(steps)]
+
+        key_bar, key = find_changes(bar_of(key_step), (key - FIFTHS.start) % 12)
+        key_bar[:1] = 0  # also of the bars before the first signature
+        tempo_bar, tempo = find_changes(bar_of(tempo_step), tempo)
+        bars = [bar_of(notes.onset), bar_of(chord_step), key_bar, tempo_bar]
+        num_bars = int(np.concatenate(bars).max(initial=-1)) + 1
+        if num_bars and not len(key):
+            key_bar, key = np.zeros(1, np.int64), np.array([(_fifths(score) - FIFTHS.start) % 12])
+        drum = np.array([each.is_drum for each in self.instruments])[part]
+        moments = np.unique(np.stack([part, notes.onset]), axis=1)
+        begun = np.unique(np.stack([bar_of(notes.onset), part]), axis=1)
+        first = {name: ids.start for name, ids in self.families.items()}
+        keys = np.where(drum, first["Drum"] - DRUMS.start, first["Pitch"] - self.pitches.start)
+        velocity = first["Velocity"] + notes.velocity if self.velocities else -1
+        duration = np.where(drum, -1, first["Duration"] + notes.duration)
+        # Bar, place in it, step, place among the events there, and up to three ids.
+        events: list[tuple[Any, ...]] = [
+            (np.arange(num_bars), 0, 0, 0, first["Bar"] + metres[:num_bars]),
+            (key_bar, 1, 0, 0, first["Key"] + key),
+            (tempo_bar, 2, 0, 0, first["Tempo"] + tempo),
+            (*at(chord_step, 3), 0, beat(chord_step), first["Chord"] + chord),
+            (begun[0], 4 + begun[1], -1, 0, first["Part"] + begun[1]),
+            (*at(moments[1], 4 + moments[0]), 0, beat(moments[1])),
+            (*at(notes.onset, 4 + part), 1 + pitch, keys + pitch, velocity, duration),
+        ]
+        columns = (np.broadcast_arrays(*event, -1, -1)[:7] for event in events)
+        table = np.concatenate([np.stack(each, axis=1) for each in columns])
+        tokens = table[np.lexsort(table[:, 3::-1].T), 4:].ravel()
+        return np.append(tokens[tokens >= 0], first["EOS"]), losses
+
+    def _notes(self, losses: Losses, lines: IntArray) -> GridNotes:
+        """Return the notes by 128 part + pitch, with indices of the other values."""
+        found = [self.find_track(track) for track in losses.score.tracks]
+        sizes = [len(track.notes) for track in losses.score.tracks]
+        part = np.repeat(np.array([-1 if i is None else i for i in found], np.int64), sizes)
+        notes, is_drum = losses.score.notes, np.array([x.is_drum for x in self.instruments])[part]
+        onset = losses.grid(notes["onset"])
+        pitch, known = notes["pitch"], part >= 0
+        inside = np.isin(pitch, self.pitches) & ~is_drum | np.isin(pitch, DRUMS) & is_drum
+        losses.drop("notes of other instruments", onset[~known])
+        losses.drop("notes of other pitches", onset[known & ~inside])
+        notes, part, is_drum = (x[known & inside] for x in (notes, part, is_drum))
+        onset, held = steps_in_bars(losses, notes["onset"], "notes", lines)
+        notes, part, is_drum = (x[held] for x in (notes, part, is_drum))
+        duration = losses.grid(notes["onset"] + notes["duration"]) - onset
+        longest = f"notes longer than {DURATIONS[-1] // POSITIONS_PER_BEAT} beats"
+        losses.clip(longest, onset[~is_drum & (duration > DURATIONS[-1])])
+        duration = np.where(is_drum, 1, np.array(DURATIONS)[nearest_by_ratio(duration, DURATIONS)])
+        velocity = nearest_bin(notes["velocity"], self.velocities or range(1))
+        columns = GridNotes(128 * part + notes["pitch"], onset, duration, velocity)
+        kept = remove_overlaps(columns, losses)
+        fits = np.searchsorted(DURATIONS, kept.duration, side="right") - 1
+        return kept._replace(duration=fits)
+
+    def decode(self, tokens: IntArray) -> Score:
+        """Return a track for each part, also without notes, with keys, tempi, chords and metres.
+
+        Time signatures are omitted where they are the default of MIDI files, 4/4. Without
+        velocities in the tokens, all are equal.
+        """
+        tokens = self.until_end(tokens)
+        ticks = self.times(tokens) * _STEP
+        rank = {name: tokens - ids.start for name, ids in self.families.items()}
+        bar, key, tempo, part, pitch, drum = (
+            within(tokens, self.families[name])
+            for name in ("Bar", "Key", "Tempo", "Part", "Pitch", "Drum")
+        )
+        metres = self.metres.time_signatures(ticks[bar], rank["Bar"][bar])
+        fifths = rank["Key"][key] + FIFTHS.start
+        pairs = zip(ticks[key].tolist(), fifths.tolist(), strict=True)
+        keys = [KeySignature(*pair) for pair in pairs]
+        tempos = np.empty(int(tempo.sum()), TEMPO)
+        tempos["tick"], tempos["bpm"] = ticks[tempo], np.array(self.tempi)[rank["Tempo"][tempo]]
+
+        # Whether each token, and the next one or two, are of the rest of a note.
+        velocity, duration = (
+            np.append(within(tokens, self.families[name]), [False] * 2)
+            for name in ("Velocity", "Duration")
+        )
+        if self.velocities:
+            pitch, drum = pitch & velocity[1:-1], drum & velocity[1:-1]
+        num_more = 1 + bool(self.velocities)
+        at = np.flatnonzero(pitch & duration[num_more:][: len(tokens)] | drum)
+        is_drum = drum[at]
+        notes = np.empty(len(at), NOTE)
+        notes["onset"] = ticks[at]
+        notes["pitch"] = np.where(
+            is_drum, rank["Drum"][at] + DRUMS.start, rank["Pitch"][at] + self.pitches.start
+        )
+        notes["duration"], notes["velocity"] = _STEP, _VELOCITY
+        lengths = rank["Duration"][at[~is_drum] + num_more]
+        notes["duration"][~is_drum] = np.array(DURATIONS)[lengths] * _STEP
+        if self.velocities:
+            notes["velocity"] = np.array(self.velocities)[rank["Velocity"][at + 1]]
+        latest = np.maximum.accumulate(np.where(part, np.arange(len(tokens)), 0))
+        part_of = rank["Part"][latest[at]]
+        tracks = [
+            Track(part.name, part.program, part.is_drum, notes[part_of == i])
+            for i, part in enumerate(self.instruments)
+        ]
+        markers = self.markers(tokens, ticks)
+        return Score(TICKS_PER_BEAT, tracks, tempos, metres, markers, key_signatures=keys)
+
+    def _crop(
+        self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng | None
+    ) -> IntArray:
+        """Return a crop, which begins with the key, tempo and chord in force."""
+        window = super()._crop(tokens, starts, length, bar_length, rng)
+        before, at, first_beat = tokens[: starts[0, 0]], 1, self.families["Beat"].start
+        for family, beat in ("Key", []), ("Tempo", []), ("Chord", [first_beat]):
+            ids, end = self.families[family], at + len(beat)
+            has_own = window[at:end].tolist() == beat and within(window[end : end + 1], ids).any()
+            in_force = before[within(before, ids)][-1:]
+            if len(in_force) and not has_own:
+                window = np.insert(window, at, [*beat, *in_force])
+            at = end + 1 if has_own or len(in_force) else at
+        return window[:length]
+
+    def arrange(self, window: IntArray, rng: Rng, length: int, bar_length: int) -> IntArray:
+        if rng.random() < self.lead_probability:
+            ids = self.families["Part"]
+            present = np.unique(window[within(window, ids)]) - ids.start
+            leads = np.isin(np.arange(len(ids)), rng.permutation(present)[:1])
+            if rng.random() < 0.5:
+                leads = rng.random(len(ids)) < 0.5
+            window = self.lead(window, leads.tolist())
+        return window[:length]
+
+    def lead(self, tokens: IntArray, parts: Sequence[bool]) -> IntArray:
+        """Return ids [L] in the order in which, in each bar, some parts come before the others.
+
+        The last bar is left out if it may be incomplete: at the end is no EOS. -> [<= L].
+        """
+        bars = np.flatnonzero(within(tokens, self.families["Bar"]))
+        if tokens[-1] != self.families["EOS"].start:
+            if len(bars) < 2:
+                return tokens
+            tokens = tokens[: bars[-1]]
+        bar = np.cumsum(within(tokens, self.families["Bar"]))
+        part = within(tokens, self.families["Part"])
+        begins = part | (np.diff(bar, prepend=0) > 0)
+        section = np.where(part, tokens - self.families["Part"].start, -1)
+        section = section[np.maximum.accumulate(np.where(begins, np.arange(len(tokens)), 0))]
+        place = np.where((section >= 0) & ~np.array(parts)[section], MAX_PARTS, 0) + section
+        place[tokens == self.families["EOS"].start] = 2 * MAX_PARTS
+        return tokens[np.lexsort((place, bar))]
+
+    def keep_parts(
+        self, score: Score, names: Sequence[str], start: int, stop: int | None
+    ) -> KeptParts:
+        known, asked = [x.name.lower() for x in self.instruments], [x.lower() for x in names]
+        roles = [self.find_track(track) for track in score.tracks]
+        pairs = [*zip(score.tracks, roles, strict=True)]
+        played = sorted({i for track, i in pairs if i is not None and len(track.notes)})
+        leads = [i in played and name in asked for i, name in enumerate(known)]
+        if sum(leads) < len(asked):
+            expected = f"expected some of its parts: {', '.join(known[i] for i in played)}"
+            raise ParameterError("keep", ",".join(names), expected)
+        written = [i for i in played if not leads[i]]
+        written = written or [i for i in range(len(known)) if not leads[i]][:1]
+        before = score.clip(0, round(start * score.ticks_per_beat / POSITIONS_PER_BEAT)).tracks
+        tracks = [
+            track if i is not None and leads[i] else earlier
+            for (track, i), earlier in zip(pairs, before, strict=True)
+        ]
+        ids = self.lead(self.encode(replace(score, tracks=tracks)), leads)[:-1]
+        lines, metres = self.metres.bars(self.max_bars, Losses(score, POSITIONS_PER_BEAT))
+        bars = self.families["Bar"].start + metres
+        own = np.split(ids, np.flatnonzero(within(ids, self.families["Bar"])))[1:]
+        last = int(within(self.encode(score), self.families["Bar"]).sum())
+        last = last if stop is None else int(np.searchsorted(lines, stop))
+        own += [bars[i : i + 1] for i in range(len(own), last)]
+        given: list[int] = []
+        for bar, line in zip(own[:last], lines.tolist(), strict=False):
+            at = int(np.append(within(bar, self.families["Part"]), True).argmax())
+            chosen = [-1] * (self.chords and at < len(bar))  # chords before the parts
+            given += [*bar[:at], *chosen, *bar[at:], -1] if line >= start else [*bar]
+        given.append(bars[min(last, len(bars) - 1)])  # ends the last bar
+        return KeptParts(np.array(given), roles, written, start, int(lines[last]))
+
+
+def _equal_ratios(bins: Sequence[int]) -> list[int]:
+    """Return whole numbers from the first to the second, as many as the third."""
+    low, high, number = bins
+    values = np.geomspace(low, high, number).round().astype(int).tolist()
+    if not 4 <= low <= high <= 1000 or len(set(values)) < number:
+        expected = "expected [lowest, highest, number] within 4 and 1000, all different"
+        raise ParameterError("tempo_bins", list(bins), expected)
+    return values
+
+
+def _fifths(score: Score) -> int:
+    """Return the key of a score by its notes, in fifths; 0 without notes."""
+    key = find_key(pitched_notes(score))
+    return key.fifths if key else 0

@@ -1,0 +1,133 @@
+"""Songs: what its tokens say, in which order."""
+
+import numpy as np
+import pytest
+import torch
+
+from musicgen.midi import TEMPO, KeySignature, Marker, Score, TimeSignature, Track, notes_from
+from musicgen.tokenization import Songs, frozen_tokenizers
+from tests.tokenization.conftest import random_walk
+
+SONGS = frozen_tokenizers()["songs"]
+VOICE, PIANO = ([name == part["name"] for part in SONGS.parts] for name in ("Voice", "Piano"))
+
+
+def song(**changes):
+    """Two bars of 3/4: a voice whose note passes the bar line, two hands, and drums."""
+    tracks = [
+        Track("Klavier", notes=notes_from([(0, 960, 48, 60), (0, 480, 55, 60)])),
+        Track("Singstimme", notes=notes_from([(0, 480, 60, 90), (960, 960, 63, 90)])),
+        Track("Klavier", notes=notes_from([(1440, 160, 67, 50), (1600, 160, 68, 50)])),
+        Track("Kit", is_drum=True, notes=notes_from([(1440, 10, 36, 99)])),
+    ]
+    settings = {
+        "tempos": np.array([(0, 96.0)], TEMPO),
+        "time_signatures": [TimeSignature(0, 3, 4)],
+        "markers": [Marker(0, "C_m"), Marker(720, "G_7")],
+        "key_signatures": [KeySignature(0, -3)],
+    }
+    return Score(480, tracks, **settings | changes)
+
+
+def test_a_bar_is_its_header_then_its_parts(names):
+    assert names(SONGS, SONGS.encode(song())) == (
+        "Bar_3/4 Key_-3 Tempo_95 Beat_0 Chord_C_m Beat_18 Chord_G_7 "
+        "Part_Voice Beat_0 Pitch_60 Duration_12 Beat_24 Pitch_63 Duration_24 "
+        "Part_Piano Beat_0 Pitch_48 Duration_24 Pitch_55 Duration_12 "
+        "Bar_3/4 Part_Piano Beat_0 Pitch_67 Duration_4 Beat_4 Pitch_68 Duration_4 "
+        "Part_Drums Beat_0 Drum_36 EOS"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "part"),
+    [
+        *(("Singstimme\nVoice", 0, "Voice"), ("CHANT.", 0, "Voice"), ("MELODY", 0, "Voice")),
+        *(("Pianoforte", 0, "Piano"), ("PIANO", 52, "Piano"), ("Harpsichord", 0, "Piano")),
+        *(("Lead Guitar", 0, "Guitar"), ("Bass Guitar", 0, "Bass"), ("Bassoon", 0, "Winds")),
+        *(("Bass", 0, "Bass"), ("Bass", 52, "Voice"), ("", 41, "Strings"), ("", 61, "Winds")),
+        ("", 125, None),
+    ],
+)
+def test_names_and_programs_tell_the_part(name, program, part):
+    found = SONGS.find_track(Track(name, program))
+    assert (None if found is None else SONGS.parts[found]["name"]) == part
+
+
+def test_the_key_is_the_signature_or_else_found_from_the_notes(names):
+    scale = [(480 * i, 480, pitch, 64) for i, pitch in enumerate((62, 64, 66, 67, 69, 71, 73, 74))]
+    found = SONGS.encode(Score(480, [Track("Voice", notes=notes_from(scale))]))
+    assert names(SONGS, found[:2]) == "Bar_4/4 Key_2"
+    flat = SONGS.encode(song(key_signatures=[KeySignature(1440, -7)]))  # sounds as five sharps
+    assert names(SONGS, flat[:2]) == "Bar_3/4 Key_5"
+
+
+@pytest.mark.parametrize("semitones", [-7, 1, 6])
+def test_transposed_tokens_are_those_of_transposed_music(semitones, names):
+    score, tokens = song(), SONGS.encode(song())
+    for track in score.tracks[:3]:
+        track.notes["pitch"] += semitones
+    score.markers = [
+        Marker(
+            0,
+            f"{['C', 'C#', 'D', 'D#', 'E', 'F', 'F#', 'G', 'G#', 'A', 'A#', 'B'][semitones % 12]}_m",
+        )
+    ]
+    score.key_signatures = [KeySignature(0, (7 * semitones - 3 + 5) % 12 - 5)]
+    moved = SONGS.transpose(tokens, semitones)
+    plain = [token for token in moved.tolist() if token not in SONGS.families["Chord"][:132]]
+    expected = SONGS.encode(score)
+    assert names(SONGS, moved[:5]) == names(SONGS, expected[:5])
+    others = [token for token in expected.tolist() if token not in SONGS.families["Chord"][:132]]
+    beat = SONGS.vocabulary.id("Beat_18")
+    assert [token for token in plain if token != beat] == others
+    assert np.array_equal(SONGS.transpose(moved, -semitones), tokens)
+
+
+def test_a_crop_begins_with_what_is_in_force(names):
+    tokens = SONGS.encode(song())
+    starts = SONGS.crop_starts(tokens, bar_length=36)
+    crop = SONGS.crop(tokens, starts[1:], 99, bar_length=36)
+    assert names(SONGS, crop[:6]) == "Bar_3/4 Key_-3 Tempo_95 Beat_0 Chord_G_7 Part_Piano"
+    assert np.array_equal(SONGS.encode(SONGS.decode(crop)), crop)
+
+
+def test_other_parts_lead_in_all_bars_or_in_none(names):
+    tokens = SONGS.encode(song())
+    led = SONGS.lead(tokens, PIANO)
+    assert [w for w in names(SONGS, led).split() if w.startswith(("Part", "Bar"))] == [
+        *("Bar_3/4", "Part_Piano", "Part_Voice", "Bar_3/4", "Part_Piano", "Part_Drums")
+    ]
+    assert SONGS.decode(led) == SONGS.decode(tokens)
+    assert np.array_equal(SONGS.lead(led, VOICE), tokens)
+    both = np.concatenate([led[:-1], tokens[:-1], led[-1:]])  # one order, then another
+    both = np.delete(both, np.flatnonzero(both == SONGS.vocabulary.id("Key_-3"))[1])
+    both = np.delete(both, np.flatnonzero(both == SONGS.vocabulary.id("Tempo_95"))[1])
+    assert SONGS.grammar().accepts(led[None]).all()
+    assert not SONGS.grammar().accepts(both[None]).any()
+    cut = SONGS.lead(tokens[:-4], PIANO)  # the last bar may lack a part that leads
+    assert len(cut) == np.flatnonzero(tokens == tokens[0])[1]
+
+
+def test_a_share_of_the_crops_has_another_order():
+    tokens, rng = SONGS.encode(song()), np.random.default_rng(0)
+    half = Songs(**SONGS.settings() | {"lead_probability": 0.5})
+    crops = [half.arrange(tokens, rng, 99, 36) for _ in range(200)]
+    changed = np.mean([not np.array_equal(crop, tokens) for crop in crops])
+    assert 0.1 < changed < 0.5  # of some orders the first is that of the parts
+    assert half.grammar().accepts(np.stack([c for c in crops if len(c) == len(tokens)])).all()
+    assert half.vocabulary == SONGS.vocabulary
+
+
+def test_a_limit_and_a_beginning_hold_though_time_goes_back_in_a_bar():
+    grammar, bars = SONGS.grammar(), SONGS.families["Bar"]
+    tokens = torch.from_numpy(SONGS.encode(song())[:-1])[None]
+    state = grammar.between(grammar.start(tokens), start=144)
+    while state.time < 144:
+        assert grammar.allowed(state)[0].nonzero()[:, 0].tolist() == [*bars]
+        state = grammar.advance(state, torch.tensor([bars[1]]))
+    state = grammar.close(grammar.start(tokens.expand(8, -1)), torch.full((8,), 288))
+    rows, _ = random_walk(SONGS, 8, 200, seed=2, state=state)
+    for row in rows:
+        ends = SONGS.decode(np.append(tokens[0], row[row < SONGS.vocabulary.pad_id])).end
+        assert ends <= 288 * 40
