@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import verovio
 
-MAX_MEMORY = 2**32  # bytes
+MAX_MEMORY, MAX_CPU = 2**32, 120  # bytes, and seconds: a sonata takes seven
 _NAMESPACE = ' xmlns="http://www.music-encoding.org/ns/mei"'
 
 
@@ -58,6 +58,7 @@ if __name__ == "__main__":
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU, MAX_CPU))
     verovio.enableLog(verovio.LOG_OFF)
     score = sys.stdin.buffer.read().decode()
     print(json.dumps(engrave(score, sys.argv[1], repeats=sys.argv[2] == "True")))

@@ -37,8 +37,8 @@ SCORE_SUFFIXES |= dict.fromkeys((".musicxml", ".mxl", ".xml"), "xml")
 MAX_BYTES = 2**25
 """Of a score, unzipped: of the songs in public corpora, the longest have a tenth."""
 
-MAX_SECONDS = 120
-"""To engrave a score: a sonata takes five."""
+MAX_SECONDS = 3600
+"""By the clock, to engrave a score; `engrave` limits the processor's time, which is 7 at most."""
 
 _TICKS = Score.ticks_per_beat
 _WHOLE = 4 * _TICKS
