@@ -16,6 +16,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t\xa0" else "?" for c in text)
 
 
+def shortened(text: str) -> str:
+    """Return the first 80 letters of a text; files may have names of many thousand."""
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
 def csv_cell(value: object) -> object:
     """Return a value for a CSV file that spreadsheets do not run as a formula.
 

@@ -61,10 +61,11 @@ def named_values(arguments: Sequence[str], one: str, several: str) -> list[str]:
     Args:
         one, several: the key of one path, and that of a list of them.
     """
+    flags = [each for each in arguments if each.startswith("-") and not Path(each).exists()]
     paths = [
         argument
         for argument, before in zip(arguments, ["", *arguments], strict=False)
-        if not argument.startswith("-") and not before.startswith("-")
+        if argument not in flags and before not in flags
         if not override_key(argument) or Path(argument).exists()
     ]
     if not paths:

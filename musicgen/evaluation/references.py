@@ -219,7 +219,7 @@ def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
     """
     found: list[tuple[str, Path]] = []
     for given in [prompt] if isinstance(prompt, str) else prompt:
-        path = Path(given).expanduser()
+        path = _in_home(given)
         if path.is_dir():
             found += [(file.relative_to(path).as_posix(), file) for file in find_music(path)]
         elif path.exists():
@@ -237,4 +237,12 @@ def absolute_prompts(prompt: str | Sequence[str] | None) -> str | list[str] | No
     if prompt is None or prompt in SPLITS:
         return prompt
     names = [prompt] if isinstance(prompt, str) else prompt
-    return [str(Path(name).expanduser().absolute()) for name in names]
+    return [str(_in_home(name).absolute()) for name in names]
+
+
+def _in_home(name: str) -> Path:
+    """Return a path with `~` for the home folder, which may also begin the name of a file."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # no user has this name
+        return Path(name)

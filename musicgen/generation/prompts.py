@@ -114,30 +114,53 @@ def make_prompt(
     step = grid.ticks_per_beat // tokenizer.steps_per_beat  # ticks
     bars = tokenizer.bar_starts(encoded, bar_length)
     onsets = grid.notes["onset"] // step
-    first, final = np.searchsorted(bars, [onsets.min(), onsets.max()], side="right") - 1
-    last = final if prompt_bars is None else min(first + prompt_bars - 1, final)
+    first_bar = int(np.searchsorted(bars, onsets.min(), side="right")) - 1
+    start_time = int(bars[first_bar])
+
+    # The bar lines are those of the file, not of the tokens.
+    lines = np.append(score.bar_starts(), 0)
+    lines[-1] = lines[-2] + score.bar_ticks(score.metre_at(int(lines[-2])))
+    times = losses.grid(losses.move(lines))
+    first, final = np.searchsorted(times, [onsets.min(), onsets.max()], side="right") - 1
+    is_upbeat = first == 0 and lines[1] < score.bar_ticks(score.metre_at(int(lines[1])))
+    last = final if prompt_bars is None else min(first + is_upbeat + prompt_bars - 1, final)
+    end = int(lines[last + 1])
+    if last == final:  # where nothing sounds any more, but for what the grid does not see
+        margin = score.ticks_per_beat // (2 * tokenizer.steps_per_beat)
+        end = int(lines[max(last + 1, np.searchsorted(lines, score.end - margin))])
+    end_time = int(losses.grid(losses.move(np.array(end)))) - start_time
     last_bar = bar_length
-    if last + 1 < len(bars):
-        last_bar = int(bars[last + 1] - bars[last])
+    bar = int(np.searchsorted(bars, start_time + end_time)) - 1
+    if bar + 1 < len(bars):
+        last_bar = int(bars[bar + 1] - bars[bar])
     elif grid.time_signatures:  # the tokens hold each bar's metre
-        last_bar = tokenizer.bar_length(grid.clip(int(bars[last]) * step, grid.end + 1))
-    start_time = int(bars[first])
-    end_time = int(bars[last]) - start_time + last_bar
+        last_bar = tokenizer.bar_length(grid.clip(int(bars[bar]) * step, grid.end + 1))
+    metre = score.metre_at(end)
+    signatures = score.time_signatures
+    if (start_time + end_time - bars[bar]) % last_bar and metre.tick != end:
+        # The tokens' bars are not the file's: they begin so that they end with the prompt.
+        signatures = sorted([*signatures, metre._replace(tick=end)])
+        score = replace(score, time_signatures=signatures)
+        return make_prompt(tokenizer, score, name, prompt_bars, data, tempo)
     end_tick = end_time * step
     piece = grid.clip(start_time * step, grid.end + 1)
     # Cut as tokens, not as music, so that notes that sound across the end keep their length.
-    tokens = tokenizer.from_bar(encoded, first, bar_length) if first else encoded
+    tokens = tokenizer.from_bar(encoded, first_bar, bar_length) if first_bar else encoded
     tokens = tokens[tokenizer.times(tokens) < end_time]
 
     def own_tick(time: int) -> int:
         return round(time * score.ticks_per_beat / tokenizer.steps_per_beat)
 
-    from_start = score.clip(own_tick(start_time), score.end + 1)
+    from_start = losses.score.clip(own_tick(start_time), losses.score.end + 1)
     piece = with_frame(piece, _frame(tokenizer, from_start))
-    end = own_tick(start_time + end_time)
-    if data is not None and last == final:
-        bars_after = -(-max(0, int(score.notes["onset"].max()) + 1 - end) // own_tick(last_bar))
-        end = own_tick(start_time + end_time + bars_after * last_bar)
+    summary = losses.summary(start_time, start_time + end_time)
+    repairs = [repair for repair in score.repairs if repair != "chords recognised"]
+    summary.rules = [*repairs, *summary.rules]
+    written = _metre(metre, last_bar, tokenizer.steps_per_beat)
+    if written is not None:
+        goes_on = f"goes on in {written.numerator}/{written.denominator}"
+        of_file = f"{metre.numerator}/{metre.denominator}"
+        summary.rules.append(f"{goes_on}, for {of_file} take checkpoint=groove-small")
     return Prompt(
         name=name,
         tokens=tokenizer.until_end(tokens),
@@ -146,12 +169,12 @@ def make_prompt(
         bar_length=last_bar,
         score=piece.clip(0, end_tick),
         piece=piece,
-        summary=losses.summary(start_time, start_time + end_time),
+        summary=summary,
         data=data,
         file_end=end,
         file_bar=own_tick(last_bar),
         is_whole=bool(last == final),
-        metre=_metre(score.metre_at(end), last_bar, tokenizer.steps_per_beat),
+        metre=written,
         find_track=tokenizer.find_track,
         tempo=tempo,
         velocities=_velocities(tokenizer, score.clip(0, end)),

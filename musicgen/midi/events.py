@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from musicgen.errors import UserError
@@ -10,6 +12,8 @@ from musicgen.errors import UserError
 META, SYSEX, END_OF_TRACK = 0xFF, 0xF0, 0x2F
 TRACK_NAME, MARKER = 0x03, 0x06  # kinds of meta events
 DRUM_CHANNEL = 9
+MAX_TRACKS = 512
+"""More need gigabytes to read; an orchestra has a hundred."""
 _LAST_TICK = 2**31 - 1
 
 
@@ -89,8 +93,18 @@ def text_bytes(kind: int, text: str) -> bytes:
 
 
 def read_text(content: bytes) -> str:
-    """Return the text in the content of a meta event."""
-    return content[2 if content[1] < 0x80 else 3 :].decode("utf-8", "replace")
+    """Return the text in the content of a meta event: UTF-8, Shift-JIS or Latin-1, whichever fits.
+
+    Latin-1 has no bytes from 0x81 to 0x9F, with which most characters of Shift-JIS begin; without
+    them, a text that has no ASCII letter may be half-width katakana.
+    """
+    text = content[_read_number(content, 1, len(content))[1] :]
+    with suppress(UnicodeDecodeError):
+        return text.decode()
+    if re.search(rb"[\x81-\x9f]", text) or not re.search(rb"[A-Za-z]", text):
+        with suppress(UnicodeDecodeError):
+            return text.decode("cp932")
+    return text.decode("latin-1")
 
 
 def _read_number(data: bytes, at: int, end: int) -> tuple[int, int]:

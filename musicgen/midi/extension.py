@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError
-from musicgen.midi.damaged_files import check_chunks
+from musicgen.midi.channels import drum_channels
+from musicgen.midi.damaged_files import repaired
 from musicgen.midi.events import (
     DRUM_CHANNEL,
     END_OF_TRACK,
@@ -26,12 +27,14 @@ from musicgen.midi.events import (
     read_text,
     text_bytes,
 )
+from musicgen.midi.roles import is_drum_name
 from musicgen.midi.score import NOTE, NoteArray, Score, Track
 
 MIN_TICKS_PER_BEAT = 24
 """Coarser files cannot hold the rhythms of a continuation."""
 
 _PEDALS = (64, 66)
+_LEVELS = {7: 100, 11: 127}  # controllers of volume and expression, and where they begin
 _TEMPO, _TIME_SIGNATURE = 0x51, 0x58
 _CENTRE = (0, 64)  # of the pitch wheel
 
@@ -70,6 +73,13 @@ class _FileTrack:
     )
     # Ticks of pedals and wheels that are not at rest, by channel and pedal; -1: wheel.
     held: dict[tuple[int, int], int] = field(default_factory=dict)
+    # Tick and value of each change of a level before the end, by channel and controller.
+    levels: defaultdict[tuple[int, int], list[tuple[int, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    struck: dict[int, int] = field(
+        default_factory=dict
+    )  # the last onset before the end, by channel
     after: list[TimedEvent] = field(default_factory=list)
 
     def add(self, tick: int, order: int, event: Iterable[int]) -> None:
@@ -112,7 +122,8 @@ def extend(
 
     All events before `end` keep their bytes and their tracks. Notes that sound at `end` keep their
     length up to `sustain`, unless the music strikes them again; notes that never end in the file,
-    held pedals and bent pitches end there. Notes are added to the part (track and channel) of the
+    held pedals and bent pitches end there, and volume and expression return to where the last note
+    was struck. Notes are added to the part (track and channel) of the
     file that has their role, to one of several that have it and have played (see `find_parts`), or
     else to new tracks on free channels; a file of format 0 then becomes one of format 1.
 
@@ -128,11 +139,9 @@ def extend(
     Raises:
         UserError: the file cannot be extended: says why.
     """
-    data = check_chunks(data)
+    data, _ = repaired(data)
     header = bytearray(data[:14])
     ticks_per_beat = int.from_bytes(header[12:14], "big")
-    if header[8:10] == b"\0\2":
-        raise UserError("its tracks are separate pieces (format 2)")
     if not MIN_TICKS_PER_BEAT <= ticks_per_beat < 1 << 15:
         raise UserError(f"it has fewer than {MIN_TICKS_PER_BEAT} ticks in a beat")
     pieces: list[bytes | _FileTrack] = []
@@ -146,7 +155,8 @@ def extend(
         raise UserError("it has no track")
 
     music = _moved(music, end, ticks_per_beat)
-    placed = _place(music.tracks, file_tracks, find_track, end, programs or {})
+    _restore_levels(file_tracks, end)
+    placed = _place(music.tracks, file_tracks, find_track, end, programs or {}, drum_channels(data))
     _end_before_struck_again(file_tracks, placed)
     for track, part in placed:
         part.file_track.add_notes(part.channel, track.notes)
@@ -211,18 +221,32 @@ def _follow(track: _FileTrack, event: Event, content: bytes) -> None:
             track.name = read_text(content)
     elif kind in (8, 9):
         if kind == 9 and content[1]:
+            track.struck[channel] = event.tick
             track.open[channel, content[0]].append((event.tick, content[1]))
         elif track.open[channel, content[0]]:
             onset, velocity = track.open[channel, content[0]].pop(0)
             track.notes[channel].append((onset, event.tick - onset, content[0], velocity))
     elif kind == 0xC:
         track.programs[channel] = content[0]
+    elif kind == 0xB and content[0] in _LEVELS:
+        track.levels[channel, content[0]].append((event.tick, content[1]))
     elif kind == 0xE or (kind == 0xB and content[0] in _PEDALS):
         key = (channel, -1 if kind == 0xE else content[0])
         track.held.pop(key, None)
         bent_or_down = tuple(content) != _CENTRE if kind == 0xE else content[1] >= 64
         if bent_or_down:
             track.held[key] = event.tick
+
+
+def _restore_levels(file_tracks: Sequence[_FileTrack], end: int) -> None:
+    """Return each channel to the volume and expression at which it was heard last."""
+    for track in file_tracks:
+        for (channel, control), changes in track.levels.items():
+            last = max(each.struck.get(channel, -1) for each in file_tracks)
+            before = [(0, _LEVELS[control]), *changes]
+            heard = [value for tick, value in before if tick <= last and value]
+            if heard and heard[-1] != changes[-1][1]:
+                track.add(max(end, changes[-1][0]), _OFF, (0xB0 | channel, control, heard[-1]))
 
 
 def _moved(music: Score, end: int, ticks_per_beat: int) -> Score:
@@ -252,14 +276,16 @@ def _place(
     find_track: Callable[[Track], int | None],
     end: int,
     new_programs: Mapping[int, int],
+    drums: set[int],
 ) -> list[tuple[Track, _Part]]:
     """Return the tracks that have notes, with the parts that the notes are added to."""
     programs = {c: program for track in file_tracks for c, program in track.programs.items()}
     parts = [_Part(track, channel) for track in file_tracks for channel in sorted(track.channels)]
-    roles = [
-        find_track(Track(track.name, (programs | track.programs).get(c, 0), c == DRUM_CHANNEL))
-        for track, c in parts
-    ]
+    roles = []
+    for own, c in parts:
+        program = (programs | own.programs).get(c, 0)
+        is_drum = c in drums or (program == 0 and is_drum_name(own.name))
+        roles.append(find_track(Track(own.name, program, is_drum)))
     found: dict[int, list[_Part]] = {}
     for index, track in enumerate(tracks):
         matches = [part for part, role in zip(parts, roles, strict=True) if role == index]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from musicgen.errors import UserError, errors_name
 from musicgen.files import write_bytes
-from musicgen.midi.damaged_files import UNCLOSED, check_chunks, close_notes
+from musicgen.midi.channels import for_parser
+from musicgen.midi.damaged_files import UNCLOSED, close_notes, repaired
 from musicgen.midi.printed_scores import SCORE_SUFFIXES, read_score
+from musicgen.midi.roles import is_drum_name
 from musicgen.midi.score import (
     NOTE,
     TEMPO,
@@ -30,8 +32,9 @@ from musicgen.midi.score import (
     Track,
     sort_notes,
 )
+from musicgen.text import pluralize
 
-MIDI_SUFFIXES = frozenset({".mid", ".midi"})
+MIDI_SUFFIXES = frozenset({".mid", ".midi", ".kar", ".rmi", ".smf"})
 MUSIC_SUFFIXES = MIDI_SUFFIXES | SCORE_SUFFIXES.keys()
 _SLOWEST = 60e6 / (2**24 - 1)  # beats a minute of the longest beat in the format
 
@@ -48,6 +51,8 @@ def read_with_data(path: str | Path) -> tuple[Score, bytes]:
         score = read_score(path)
         return score, dumps(score)
     try:
+        if path.is_fifo() or path.is_char_device():  # which may never end
+            raise UserError(f"{path}: no regular file; give a MIDI file")
         data = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a MIDI file") from None
@@ -62,14 +67,13 @@ def loads(data: bytes) -> Score:
     without events are omitted. A note without an end ends at the next note-off of its key, or else
     with its track, after 4 beats at most. `Score.repairs` lists these changes.
     """
-    data = check_chunks(data)
+    data, repairs = repaired(data)
+    data = for_parser(data)
     try:
         parsed: Any = symusic.Score.from_midi(data)
     except Exception as error:  # the parser raises various types
         reason = str(error).removeprefix("MiniMidi: ").split("!")[0]
         raise UserError(f"broken MIDI ({reason}); export it again from a music program") from None
-    if parsed.ticks_per_quarter <= 0:
-        raise UserError("SMPTE time (no beats) is not supported; export it with a beat division")
     score = _from_symusic(parsed)
     num_notes = parsed.note_num()
     with suppress(Exception):  # the parser reads some damaged tracks only unchanged
@@ -79,6 +83,7 @@ def loads(data: bytes) -> Score:
                 break
             num_notes = parsed.note_num()
             score = _from_symusic(parsed, unclosed=UNCLOSED)
+    score.repairs = [*repairs, *score.repairs]
     return score
 
 
@@ -191,7 +196,7 @@ def to_library(data: bytes, library: Literal["miditoolkit", "muspy", "pretty_mid
 def _from_symusic(parsed: Any, unclosed: float = math.inf) -> Score:
     """Convert the parser's Score; notes of `unclosed` ticks or more have no end in the file."""
     tracks = []
-    num_closed = 0
+    num_closed = num_pedalled = 0
     for track in parsed.tracks:
         columns = track.notes.numpy()
         notes = np.empty(len(columns["time"]), NOTE)
@@ -207,7 +212,9 @@ def _from_symusic(parsed: Any, unclosed: float = math.inf) -> Score:
             notes["duration"][is_open] -= int(unclosed)
             notes["duration"][is_open] = _open_durations(notes[is_open], notes[~is_open], longest)
             num_closed += int(is_open.sum())
-        tracks.append(Track(track.name, track.program, track.is_drum, notes))
+        num_pedalled += _count_pedalled(notes, track.pedals.numpy())
+        is_drum = track.is_drum or (track.program == 0 and is_drum_name(track.name))
+        tracks.append(Track(track.name, track.program, is_drum, notes))
     score = _build(
         parsed.ticks_per_quarter,
         tracks,
@@ -221,9 +228,17 @@ def _from_symusic(parsed: Any, unclosed: float = math.inf) -> Score:
         "notes without an end closed": num_closed,
         "impossible tempi left out": len(parsed.tempos) - len(score.tempos),
         "unusable time signatures left out": num_signatures - len(score.time_signatures),
+        "notes under the sustain pedal, which is not heard": num_pedalled,
     }
-    score.repairs = [f"{count} {repair}" for repair, count in repairs.items() if count]
+    score.repairs = [pluralize(count, repair) for repair, count in repairs.items() if count]
     return score
+
+
+def _count_pedalled(notes: NoteArray, pedals: Mapping[str, NDArray[np.int64]]) -> int:
+    """Return how many notes end while the sustain pedal is down."""
+    end, down = notes["onset"] + notes["duration"], pedals["time"]
+    up = np.append(down + pedals["duration"], 0)[np.searchsorted(down, end, "right") - 1]
+    return int(np.count_nonzero(end < up))
 
 
 def _open_durations(notes: NoteArray, others: NoteArray, longest: int) -> NDArray[np.int64]:
@@ -290,7 +305,7 @@ def _build(
     valid_tempos = [(tick, bpm) for tick, bpm in tempos if math.isfinite(bpm) and bpm > 0]
     tempo_array = np.array(sorted(valid_tempos, key=by_tick), dtype=TEMPO)
     # A denominator is a power of two in the file; past 64ths it is damage. Programs that know no
-    # metre write 1/4.
+    # metre write 1/4; as an upbeat it is a bar that the next signature cuts short.
     valid = (s for s in signatures if s.numerator > 1 and 0 < s.denominator <= 64)
     metres = [TimeSignature(s.time, s.numerator, s.denominator) for s in valid]
     sorted_markers = sorted((Marker(*marker) for marker in markers), key=by_tick)

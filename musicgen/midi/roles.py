@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 
 import numpy as np
@@ -25,6 +26,11 @@ def role(track: Track) -> str:
     The name of a track does not count: files name the same part `Piano`, `piano` or `MELODY`.
     """
     return DRUMS if track.is_drum else PROGRAM_FAMILIES[track.program // 8]
+
+
+def is_drum_name(name: str) -> bool:
+    """Return whether a track is named as drums are, and as no instrument of a program is."""
+    return re.fullmatch(r"drums?( ?(set|kit)s?)?|kit|percussion", name.strip().lower()) is not None
 
 
 def program_number(program: int | str) -> int:

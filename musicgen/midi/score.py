@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,7 +111,7 @@ class Score:
         sizes = {"tracks": len(self.tracks), "notes": self.num_notes}
         sizes["bars"] = len(self.bar_starts()) if self.num_notes else 0
         parts = [pluralize(count, nouns) for nouns, count in sizes.items()]
-        _, numerator, denominator = self.metre_at(0)
+        _, numerator, denominator = self.first_metre()
         parts.append(f"{numerator}/{denominator}")
         if len(self.tempos):
             parts.append(f"{self.tempos['bpm'][0]:g} bpm")
@@ -124,6 +125,20 @@ class Score:
     def metres(self) -> list[TimeSignature]:
         """Return the time signatures from tick 0 on: 4/4 before the first."""
         return [self.metre_at(0), *(s for s in self.time_signatures if s.tick > 0)]
+
+    def first_metre(self) -> TimeSignature:
+        """Return the metre of the first note, or of the bar after it if its own is incomplete."""
+        metres = self.metres()
+        for signature, following in pairwise(metres):
+            if following.tick - signature.tick >= self.bar_ticks(following) and (
+                following.tick > self.start
+            ):
+                return signature
+        return metres[-1]
+
+    def bar_ticks(self, metre: TimeSignature) -> int:
+        """Return the ticks in a bar of a metre."""
+        return max(1, self.ticks_per_beat * 4 * metre.numerator // metre.denominator)
 
     @property
     def notes(self) -> NoteArray:
@@ -163,7 +178,7 @@ class Score:
         edges = [s.tick for s in signatures[1:]] + [end]
         spans = []
         for s, edge in zip(signatures, edges, strict=True):
-            bar = max(1, self.ticks_per_beat * 4 * s.numerator // s.denominator)
+            bar = self.bar_ticks(s)
             spans.append(np.arange(s.tick, min(edge, end, s.tick + bar * max_bars), bar))
         return np.concatenate(spans).astype(np.int64)
 

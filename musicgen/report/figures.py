@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from musicgen.console import warn
 from musicgen.files import atomic_path
 from musicgen.midi import Score
+from musicgen.text import shortened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,7 +53,7 @@ def plot_piano_roll(score: Score, path: str | Path, mark: int | None = None) -> 
     beat = score.ticks_per_beat
     for number, track in enumerate(track for track in score.tracks if len(track.notes)):
         notes = track.notes
-        name = "drums" if track.is_drum else track.name or f"program {track.program}"
+        name = "drums" if track.is_drum else shortened(track.name) or f"program {track.program}"
         axes.barh(
             notes["pitch"],
             notes["duration"] / beat,

@@ -25,7 +25,7 @@ from musicgen.report.markup import (
     text,
 )
 from musicgen.report.payload import Mark, score_payload
-from musicgen.text import pluralize
+from musicgen.text import pluralize, shortened
 
 SCRIPTS = ("score.js", "synth.js", "colours.js", "roll.js", "player.js", "report.js")
 NUM_COLOURS = 8  # --track-0 … --track-7 in style.css
@@ -107,7 +107,7 @@ def _piece(index: int, piece: ReportPiece) -> str:
 
 
 def _legend_entry(number: int, track: Track) -> str:
-    kind, name = role(track), track.name.strip()
+    kind, name = role(track), shortened(track.name.strip())
     label = text(name or kind)
     detail = pluralize(len(track.notes), "notes")
     if name and kind.casefold() not in name.casefold():

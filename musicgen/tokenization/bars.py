@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import Marker, Score
+from musicgen.midi import Marker, Score, TimeSignature
 from musicgen.tokenization.base import Losses
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
 from musicgen.tokenization.quantization import find_changes
-from musicgen.tokenization.remi.metre import Metres
+from musicgen.tokenization.remi.metre import Metres, in_whole_bars
 from musicgen.tokenization.vocabulary import IntArray, within
 
 
@@ -21,12 +21,20 @@ class InBars:
 
     families: dict[str, range]
     metres: Metres
+    steps_per_beat: int
 
     def start_tokens(self) -> IntArray:
         return np.array([self.families["Bar"].start])
 
     def bar_length(self, score: Score) -> int:
-        return int(self.metres.lengths[self.metres.find(score.metre_at(score.start)[1:])])
+        return self._steps(score.first_metre())
+
+    def in_bars(self, score: Score) -> Losses:
+        """Return the losses of a score, which has whole bars there."""
+        return in_whole_bars(score, self.steps_per_beat, self._steps)
+
+    def _steps(self, metre: TimeSignature) -> int:
+        return int(self.metres.lengths[self.metres.find(metre[1:])])
 
     def times(self, tokens: IntArray) -> IntArray:
         """Return the grid step of each id: that of its Bar, Part or the last Beat. [L] -> [L]."""

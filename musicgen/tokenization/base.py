@@ -54,7 +54,8 @@ class Tokenizer(TokenCoordinates):
     """Conversion between Scores and sequences of token ids.
 
     `decode(encode(score))` is the score on the tokenizer's grid, for any score.
-    `encode(decode(tokens))` equals `tokens` for every complete sequence that the grammar allows.
+    `encode(decode(tokens))` equals `tokens` for every complete sequence that the grammar allows and
+    that has at most 64 empty bars in a row.
 
     Attributes:
         vocabulary: the tokens; the augmentation settings do not change it.
@@ -147,8 +148,8 @@ class Tokenizer(TokenCoordinates):
         """
 
     def bar_length(self, score: Score) -> int:
-        """Return the grid steps in a bar of this piece, in the metre of its first note."""
-        _, numerator, denominator = score.metre_at(score.start)
+        """Return the grid steps in a bar of this piece, in its first metre."""
+        _, numerator, denominator = score.first_metre()
         return max(1, 4 * self.steps_per_beat * numerator // denominator)
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ class EncodingSummary:
     """Number of notes kept, dropped and clipped, and interpretations of the piece.
 
     Attributes:
-        dropped, clipped: number of events by reason; a reason begins with a plural noun.
+        dropped, clipped, changed: number of events by reason, which begins with a plural noun.
         rules: interpretations that concern the whole piece, such as `3/4 read as 4/4`.
     """
 
@@ -43,37 +43,43 @@ class EncodingSummary:
     notes_kept: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     clipped: dict[str, int] = field(default_factory=dict)
+    changed: dict[str, int] = field(default_factory=dict)
     rules: list[str] = field(default_factory=list)
 
     @property
     def lossy(self) -> bool:
-        """Whether anything was dropped, clipped or interpreted by a rule."""
-        return bool(self.dropped or self.clipped or self.rules)
+        """Whether anything was dropped, clipped, changed or interpreted by a rule."""
+        return bool(self.dropped or self.clipped or self.changed or self.rules)
 
     def describe(self) -> str:
         """Return one line, such as `12 notes outside A0-C8 dropped, 3/4 read as 4/4`."""
         dropped = [f"{pluralize(n, reason)} dropped" for reason, n in self.dropped.items()]
         clipped = [f"{pluralize(n, reason)} clipped" for reason, n in self.clipped.items()]
+        changed = [pluralize(n, reason) for reason, n in self.changed.items()]
         complete = self.notes_kept == self.notes_read
         kept = [f"all {pluralize(self.notes_read, 'notes')} kept"] if complete else []
-        return ", ".join(kept + dropped + clipped + self.rules)
+        return ", ".join(kept + dropped + clipped + changed + self.rules)
 
 
 class Losses:
     """What an encoding loses of a piece, and where: by arrays of grid steps.
 
     Attributes:
+        score: the piece, in whole bars if the tokens need them, see `in_whole_bars`.
+        move: returns the ticks there of ticks of the piece.
         read, kept: where the notes begin that the piece has, and those that the tokens hold.
         no_chords_until: where the first chord is; 0 for vocabularies without chords.
     """
 
     def __init__(self, score: Score, steps_per_beat: int) -> None:
         self.score, self.steps_per_beat = score, steps_per_beat
+        self.move: Callable[[IntArray], IntArray] = lambda ticks: ticks
         self.read = self.grid(score.notes["onset"])
         self.kept = self.read[:0]
         self.no_chords_until = 0.0
         self._dropped: list[tuple[str, IntArray]] = []
         self._clipped: list[tuple[str, IntArray]] = []
+        self._changed: list[tuple[str, IntArray]] = []
         self._rules: list[tuple[str, float, float]] = []
 
     def grid(self, ticks: IntArray, per_step: int = 1) -> IntArray:
@@ -93,7 +99,19 @@ class Losses:
         inside = (joined["pitch"] >= pitches[0]) & (joined["pitch"] <= pitches[-1])
         names = f"{pitch_name(pitches[0])}-{pitch_name(pitches[-1])}"
         self.drop(f"notes outside {names}", self.grid(joined["onset"][~inside]))
+        self.round(joined["onset"][inside], track_of[inside])
         return joined[inside], track_of[inside]
+
+    def round(self, onset: IntArray, track: IntArray) -> None:
+        """Record which onsets, in ticks, the grid moves far, and which it joins in their track."""
+        beat = self.score.ticks_per_beat
+        order = np.lexsort((onset, track))
+        onset, track, step = onset[order], track[order], self.grid(onset[order])
+        far = 10 * np.abs(step * beat - onset * self.steps_per_beat) >= 3 * beat  # as of triplets
+        self._changed.append(("onsets moved to the grid", step[far]))
+        gap = np.diff(onset)
+        joined = (np.diff(step) == 0) & (np.diff(track) == 0) & (24 * gap >= beat)
+        self._changed.append(("notes merged into chords", step[1:][joined]))
 
     def drop(self, reason: str, steps: IntArray) -> None:
         self._dropped.append((reason, steps))
@@ -122,7 +140,7 @@ class Losses:
             rules.append("no chord markers: no Chord tokens")
         return EncodingSummary(
             *(count(self.read), count(self.kept)),
-            *(by_reason(self._dropped), by_reason(self._clipped)),
+            *(by_reason(self._dropped), by_reason(self._clipped), by_reason(self._changed)),
             list(dict.fromkeys(rules)),
         )
 

@@ -50,7 +50,9 @@ def band(num_bars: int) -> Score:
 
 def test_losses_are_counted_in_the_bars_used():
     prompt = make_prompt(REMI(chords=False), band(9), "song", 2)
-    assert prompt.notice == "song: 8 notes of drums dropped"
+    assert prompt.notice == (
+        "song: 8 notes of drums dropped, goes on in 4/4, for 3/4 take checkpoint=groove-small"
+    )
     assert (prompt.summary.notes_kept, prompt.summary.notes_read) == (8, 16)
     assert "3/4 read as 4/4" in make_prompt(REMI(chords=False), band(9), "song", 3).notice
     silence = Score(BEAT, [], time_signatures=METRE_CHANGES)

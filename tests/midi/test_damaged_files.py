@@ -36,9 +36,11 @@ BROKEN = {
     "text": (b"<html>404</html>", "no MThd"),
     "header too long": (midi(NOTE + END, header_length=2**31), "past the end|broken"),
     "division 0": (midi(NOTE + END, division=0), "0 ticks"),
-    "SMPTE": (midi(NOTE + END, division=0xE728), "Division|SMPTE"),
+    "SMPTE": (midi(NOTE + END, division=0xE728), "frames"),
     "format 5": (midi(NOTE + END, form=5), "format"),
-    "track too long": (GOOD[:18] + b"\0\0\0\x0d" + GOOD[22:], "ends 1 bytes past"),
+    "track too long": (midi(NOTE)[:18] + b"\0\0\0\x09" + NOTE, "ends 1 bytes past"),
+    "format 2": (midi(NOTE + END, NOTE + END, form=2), "separate pieces"),
+    "too many tracks": (midi(*[NOTE + END] * 513), "more than 512"),
     "5 bytes of time": (midi(b"\x81\x80\x80\x80\x00\x90\x3c\x50" + NOTE + END), "4 bytes"),
     "text past the end": (midi(NOTE + b"\x00\xff\x01\x7fabc"), "broken"),
     "time past 2^31": (midi((LONGEST + b"\x90\x3c\x00") * 9 + NOTE + END), r"2\^31"),
@@ -120,7 +122,7 @@ ORDINARY = (
 def test_ordinary_tracks_are_found_only_where_the_walk_finds_no_damage(monkeypatch):
     def verdict(data):
         try:
-            return len(damaged_files.check_chunks(data))
+            return len(damaged_files.repaired(data))
         except UserError as error:
             return str(error)
 

@@ -93,7 +93,7 @@ def test_changes_of_tempo_metre_and_chord_are_written():
 @pytest.mark.parametrize(
     ("file", "reason"),
     [
-        (PromptFile([scale()], format=2), "separate pieces"),
+        (PromptFile([scale(), scale()], format=2), "separate pieces"),
         (PromptFile([scale()], beat=12), "fewer than 24 ticks in a beat"),
         (PromptFile([]), "no track"),
     ],

@@ -43,7 +43,7 @@ def test_a_small_score_by_hand(names):
         " TimeShift_0_5 NoteOff_Drums_38 EOS"
     )
     assert summary.describe() == (
-        "1 note of tracks without an instrument dropped, 1 note doubling another dropped"
+        "1 note of tracks without an instrument dropped, 1 note doubling another dropped, 1 onset moved to the grid"
     )
     assert groove.decode(tokens) == decoded(
         Bass=[(0, 12, 40), (12, 14, 40)], Drums=[(0, 2, 36), (100, 1, 38)], Guitar=[(13, 12, 60)]

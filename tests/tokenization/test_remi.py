@@ -40,7 +40,8 @@ def test_a_small_score_by_hand(names):
     assert (summary.notes_read, summary.notes_kept) == (6, 4)
     assert summary.describe() == (
         "1 note of drums dropped, 1 note doubling another dropped, 1 marker naming no chord"
-        " dropped, 1 note longer than 4 beats clipped, 3/4 read as 4/4"
+        " dropped, 1 note longer than 4 beats clipped, 1 onset moved to the grid,"
+        " 3/4 read as 4/4 (tokenizer=remi_metres has it)"
     )
     assert remi.decode(tokens) == Score(
         480,
@@ -84,7 +85,9 @@ def test_rules_for_chords_and_metre():
         TimeSignature(9, 2, 2),
         TimeSignature(10, 7, 8),
     ]
-    assert remi.encode_with_summary(score)[1].rules == ["7/8 read as 4/4"]
+    assert remi.encode_with_summary(score)[1].rules == [
+        "7/8 read as 4/4 (tokenizer=remi_metres has it)"
+    ]
 
 
 def test_chord_spellings():

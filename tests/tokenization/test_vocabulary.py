@@ -18,7 +18,7 @@ FILES = {  # SHA-256 of tokenizers/NAME/vocab.json
     "groove2groove_published": "b1a9b301aab3aa9a313aa4cb8496080598396b549e928f926d42fb3b891d50c7",
     "remi": "e133a3a431af4f392c61fceab6ef6aaa56c80020ae2d24a029a75c2fcf722b30",
     "remi_fine": "56e1934d78448afea5da770a11505fe4e23e74936d6e0bfea8787adc598cb2ac",
-    "remi_metres": "f23383a11f209a7ad86cbcabb2d112c80f4227e7de33a80ce98bc54be200c6ff",
+    "remi_metres": "a1c4fbac18e3ba88c06883ef71cd34bc1055ddccce4aae5714b1d83b1dbdb377",
     "remi_notes": "5385e0f860bc757eb7b0c53135698a1a415f28424f038b5fb5bb204b8e462fdf",
     "songs": "f131f9b0e0aa0a0b01f00e349f8be8a554042a20678a194e5f54fba12833afea",
 }

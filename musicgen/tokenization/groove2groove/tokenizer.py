@@ -25,6 +25,7 @@ from musicgen.tokenization.groove2groove.note_events import (
     NoteEvents,
 )
 from musicgen.tokenization.quantization import GridNotes, remove_overlaps
+from musicgen.tokenization.remi.metre import in_whole_bars
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_float, check_int
 
@@ -98,10 +99,11 @@ class Groove2Groove(Tokenizer):
         return find_instrument(track, self.instruments)
 
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
-        losses = Losses(score, STEPS_PER_BEAT)
+        bar = self.bar_length(score)
+        losses = in_whole_bars(score, STEPS_PER_BEAT, lambda metre: bar)
         parts = [np.empty(0, NOTE)]
         voices = [np.empty(0, np.int64)]
-        for track in score.tracks:
+        for track in losses.score.tracks:
             index, notes = find_instrument(track, self.instruments), track.notes
             if index is None:
                 losses.drop("notes of tracks without an instrument", losses.grid(notes["onset"]))
@@ -109,6 +111,7 @@ class Groove2Groove(Tokenizer):
             parts.append(notes)
             voices.append(notes["pitch"] + index * NUM_KEYS)
         notes, voice = np.concatenate(parts), np.concatenate(voices)
+        losses.round(notes["onset"], voice // NUM_KEYS)
 
         limit = self.max_beats * STEPS_PER_BEAT
         onset, duration = losses.grid(notes["onset"]), losses.grid(notes["duration"])

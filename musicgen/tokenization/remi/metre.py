@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from itertools import zip_longest
+from math import ceil
+from typing import Any
 
 import numpy as np
 
 from musicgen.errors import ParameterError
-from musicgen.midi import TimeSignature
+from musicgen.midi import Score, TimeSignature
+from musicgen.text import pluralize
 from musicgen.tokenization.base import Losses
 from musicgen.tokenization.quantization import find_changes
 from musicgen.tokenization.vocabulary import IntArray
 
-METRES = ("4/4", "3/4", "2/4", "6/8", "9/8", "12/8", "5/4", "7/8")
+METRES = (
+    *("4/4", "3/4", "2/4", "6/8", "9/8", "12/8", "5/4", "7/8"),
+    *("3/8", "3/2", "2/2", "6/4", "9/4", "2/8", "4/2"),
+)
 """The metres of nearly all music with bars."""
+
+MAX_EMPTY_BARS = 64
+"""Longer silence is left out; it comes of notes that were lost on their way, not of music."""
+
+_MOST_BARS = 2**16
+"""Of one time signature; damaged files may have millions."""
+
+Move = Callable[[IntArray], IntArray]
 
 COMMON_TIME = (4, 4)
 """The metre of a MIDI file before its first time signature."""
@@ -55,8 +71,8 @@ class Metres:
     def bars(self, max_bars: int, losses: Losses) -> tuple[IntArray, IntArray]:
         """Return the grid steps of the bar lines [max_bars + 1], and the metres [max_bars].
 
-        A time signature within a bar applies from the next bar line on. Deviations from the
-        score are added to the rules of `losses`.
+        Args:
+            losses: see `in_whole_bars`; gets the rules by which metres are read.
         """
         metres, counts = [self.find(COMMON_TIME)], []
         start, left, signatures = 0, max_bars, losses.score.time_signatures
@@ -66,14 +82,13 @@ class Metres:
             metre = self.find((top, bottom))
             fits = Fraction(top, bottom) == self._bars[metre]
             if not fits:
-                losses.interpret(f"{top}/{bottom} read as {self.names[metre]}", step, following)
+                known = " (tokenizer=remi_metres has it)" if f"{top}/{bottom}" in METRES else ""
+                rule = f"{top}/{bottom} read as {self.names[metre]}{known}"
+                losses.interpret(rule, step, following)
             length = int(self.lengths[metres[-1]])
             counts.append(min(max(0, -(-(step - start) // length)), left))
             start += counts[-1] * length
             left -= counts[-1]
-            if (fits or metre != metres[-1]) and start != step and left:
-                late = f"{top}/{bottom} within a bar read from the next bar on"
-                losses.interpret(late, step, step + 1)
             metres.append(metre)
         per_bar = np.repeat(metres, [*counts, left])
         return np.concatenate([[0], np.cumsum(self.lengths[per_bar])]), per_bar
@@ -86,6 +101,124 @@ class Metres:
             for tick, metre in zip(ticks.tolist(), metres.tolist(), strict=True)
         ]
         return signatures[1:] if signatures and signatures[0][1:] == COMMON_TIME else signatures
+
+
+def in_whole_bars(
+    score: Score, steps_per_beat: int, bar_steps: Callable[[TimeSignature], int]
+) -> Losses:
+    """Return the losses of a score whose time signatures begin at bar lines of the tokens.
+
+    Before an incomplete first bar, and before a beginning in a metre that is read as another, there
+    is silence; a bar that the next time signature cuts short is followed by silence. More than
+    `MAX_EMPTY_BARS` without a note are left out.
+
+    Args:
+        bar_steps: returns the grid steps in the bars of the tokens in a metre.
+    """
+    gaps = _long_gaps(score)
+    points, left_out = [(0, 0)], 0
+    for first, last, _ in gaps:
+        points += [(first, first - left_out), (last, first - left_out)]
+        left_out += last - first
+    whole, closed_up = _retimed(score, points)
+    metres = list({s.tick: s for s in whole.metres()}.values())
+    beat, step = whole.ticks_per_beat, 0
+
+    def is_known(metre: TimeSignature) -> bool:
+        return bar_steps(metre) * beat == whole.bar_ticks(metre) * steps_per_beat
+
+    if (
+        len(metres) > 1
+        and (upbeat := metres[1].tick) < whole.bar_ticks(metres[1])
+        and not (is_known(metres[0]) and upbeat % whole.bar_ticks(metres[0]) == 0)
+    ):
+        metres[0] = metres[1]._replace(tick=0)
+    points, signatures, filled = [], list[TimeSignature](), list[tuple[int, int]]()
+    for metre, after in zip_longest(metres, metres[1:]):
+        begin = tick = round(step * beat / steps_per_beat)
+        signatures.append(metre._replace(tick=tick))
+        if after is None:
+            points.append((metre.tick, tick))
+            break
+        bar, ticks = bar_steps(metre), after.tick - metre.tick
+        length = ticks * steps_per_beat / beat
+        num_bars = ceil((length - 0.5) / bar)
+        step += num_bars * bar
+        end = round(step * beat / steps_per_beat)
+        if num_bars * bar - length > 0.5:
+            filled.append((step - num_bars * bar, step))
+            if len(signatures) == 1 and (num_bars == 1 or not is_known(metre)):
+                begin = end - ticks
+        points += [(metre.tick, begin), (after.tick - 1, min(begin + ticks - 1, end))]
+    filled_up, in_bars = _retimed(whole, points)
+    if filled_up is not whole:
+        whole = replace(filled_up, time_signatures=signatures)
+    losses = Losses(whole, steps_per_beat)
+    losses.move = lambda ticks: in_bars(closed_up(ticks))
+    for first, last in filled:
+        losses.interpret("incomplete bars filled with silence", first, last)
+    for line, _, count in gaps:
+        at = float(losses.grid(losses.move(np.array(line))))
+        losses.interpret(f"{pluralize(count, 'bars')} without a note left out", at, at + 1)
+    return losses
+
+
+def _long_gaps(score: Score) -> list[tuple[int, int, int]]:
+    """Return the bar lines at both ends of long gaps, and the number of bars between them."""
+    order = np.argsort(score.notes["onset"])
+    onset, duration = score.notes["onset"][order], score.notes["duration"][order]
+    end = np.maximum.accumulate(np.append(0, onset + duration))[:-1]
+    wide = onset - end > MAX_EMPTY_BARS * score.ticks_per_beat  # no bar of a quarter is longer
+    if not wide.any():
+        return []
+    bars = score.bar_starts(_MOST_BARS)
+    first = np.searchsorted(bars, end[wide])
+    last = np.searchsorted(bars, onset[wide], "right") - 1
+    return [
+        (int(bars[i]), int(bars[j]), j - i)
+        for i, j in zip(first.tolist(), last.tolist(), strict=True)
+        if j - i > MAX_EMPTY_BARS
+    ]
+
+
+def _retimed(score: Score, points: Sequence[tuple[int, int]]) -> tuple[Score, Move]:
+    """Return a score in which ticks are elsewhere, and a function that returns where.
+
+    Args:
+        points: old ticks, from 0 on, with the new ones; between two, time passes as in the score
+            or not at all.
+    """
+    (last, moved), end = points[-1], 2**40
+    old, new = np.array(sorted({**dict(points), end: end + moved - last}.items())).T
+    if np.array_equal(old, new):
+        return score, lambda ticks: ticks
+
+    def move(ticks: IntArray) -> IntArray:
+        return np.interp(ticks, old, new).round().astype(np.int64)
+
+    def events(rows: Sequence[Any]) -> list[Any]:
+        return [row._replace(tick=int(move(row.tick)) if row.tick else 0) for row in rows]
+
+    tracks = []
+    for track in score.tracks:
+        notes = track.notes.copy()
+        notes["onset"] = move(notes["onset"])
+        end_tick = move(track.notes["onset"] + track.notes["duration"] - 1) + 1
+        notes["duration"] = np.maximum(end_tick - notes["onset"], 1)
+        tracks.append(replace(track, notes=notes))
+    tempos = score.tempos.copy()
+    tempos["tick"] = np.where(tempos["tick"] > 0, move(tempos["tick"]), 0)
+    return (
+        replace(
+            score,
+            tracks=tracks,
+            tempos=tempos,
+            time_signatures=events(score.time_signatures),
+            markers=events(score.markers),
+            key_signatures=events(score.key_signatures),
+        ),
+        move,
+    )
 
 
 def _parse(name: str) -> tuple[int, int]:

@@ -97,7 +97,8 @@ class REMI(InBars, Tokenizer):
         return None if track.is_drum else 0
 
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
-        losses = Losses(score, self.steps_per_beat)
+        losses = self.in_bars(score)
+        score = losses.score
         bar_starts, metres = self.metres.bars(self.max_bars, losses)
 
         step, pitch, velocity, duration = self._notes(losses, bar_starts)

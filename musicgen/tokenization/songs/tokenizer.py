@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from musicgen.errors import ParameterError
+from musicgen.errors import ParameterError, UserError
 from musicgen.midi import NOTE, TEMPO, KeySignature, Score, Track, pitched_notes
 from musicgen.midi.key import find_key
 from musicgen.tokenization.bars import InBars, chord_changes, steps_in_bars
@@ -135,7 +135,8 @@ class Songs(InBars, Tokenizer):
         return find_by_words(track, self.instruments, self._words)
 
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
-        losses = Losses(score, POSITIONS_PER_BEAT)
+        losses = self.in_bars(score)
+        score = losses.score
         lines, metres = self.metres.bars(self.max_bars, losses)
         notes = self._notes(losses, lines)
         part, pitch = np.divmod(notes.voice, 128)
@@ -307,6 +308,9 @@ class Songs(InBars, Tokenizer):
     def keep_parts(
         self, score: Score, names: Sequence[str], start: int, stop: int | None
     ) -> KeptParts:
+        losses = self.in_bars(score)
+        if losses.score is not score:
+            raise UserError("keep needs whole bars; this piece has an upbeat or a bar cut short")
         known, asked = [x.name.lower() for x in self.instruments], [x.lower() for x in names]
         roles = [self.find_track(track) for track in score.tracks]
         pairs = [*zip(score.tracks, roles, strict=True)]
@@ -323,7 +327,7 @@ class Songs(InBars, Tokenizer):
             for (track, i), earlier in zip(pairs, before, strict=True)
         ]
         ids = self.lead(self.encode(replace(score, tracks=tracks)), leads)[:-1]
-        lines, metres = self.metres.bars(self.max_bars, Losses(score, POSITIONS_PER_BEAT))
+        lines, metres = self.metres.bars(self.max_bars, losses)
         bars = self.families["Bar"].start + metres
         own = np.split(ids, np.flatnonzero(within(ids, self.families["Bar"])))[1:]
         last = int(within(self.encode(score), self.families["Bar"]).sum())

@@ -1,0 +1,124 @@
+"""Files of other programs: damage that is repaired, and what the parser alone does not find."""
+
+import os
+import struct
+
+import pytest
+
+from musicgen.errors import UserError
+from musicgen.midi import find_music, loads, read
+from musicgen.midi.damaged_files import repaired
+from tests.generation.builders import PromptFile, meta, notes, program, track_bytes
+
+END = b"\x00\xff\x2f\x00"
+MELODY, SECOND = notes((0, 60), (480, 62)), notes((0, 48), (960, 50), channel=1)
+PLAIN = PromptFile([MELODY, SECOND])
+
+
+def sounding(data):
+    return sorted(loads(data).notes.tolist())
+
+
+def sized(*tracks, excess=(), division=480, count=None, header=b""):
+    """A file whose tracks have lengths that are wrong by some bytes."""
+    count = len(tracks) if count is None else count
+    data = b"MThd" + struct.pack(">IHHH", 6 + len(header), 1, count, division) + header
+    for track, wrong in zip(tracks, [*excess, *[0] * len(tracks)], strict=False):
+        body = track_bytes(track) + END
+        data += b"MTrk" + struct.pack(">I", len(body) + wrong) + body
+    return data
+
+
+LENGTH = "1 track of a wrong length"
+REPAIRED = {
+    "into the next track": (sized(MELODY, SECOND, excess=[30]), LENGTH),
+    "past the next track": (sized(MELODY, SECOND, excess=[1000]), LENGTH),
+    "past the end": (sized(MELODY, SECOND, excess=[0, 9]), LENGTH),
+    "too small": (sized(MELODY, SECOND, excess=[-6]), LENGTH),
+    "too many tracks in the header": (sized(MELODY, SECOND, count=9), "number of tracks"),
+    "too few tracks in the header": (sized(MELODY, SECOND, count=1), "number of tracks"),
+    "a long header": (sized(MELODY, SECOND, header=b"\0\1"), ""),
+    "RMID": (b"RIFF\x99\0\0\0RMIDdata\x80\0\0\0" + PLAIN.data() + b"LIST\4\0\0\0INFO", ""),
+    "MacBinary": (bytes(128) + PLAIN.data(), ""),
+    **{
+        f"{kind:x} of {length} bytes": (sized([(0, event), *MELODY], SECOND), "1 meta event")
+        for kind, whole in ((0x51, 3), (0x58, 4), (0x59, 2))
+        for length in range(whole)
+        for event in [bytes([0xFF, kind, length]) + b"\x04\x02\x03"[:length]]
+    },
+}
+
+
+@pytest.mark.parametrize("name", REPAIRED)
+def test_repaired_files_have_all_their_notes(name):
+    data, repair = REPAIRED[name]
+    score = loads(data)
+    assert sorted(score.notes.tolist()) == sounding(PLAIN.data())
+    assert not score.time_signatures
+    assert not score.key_signatures
+    assert [repair in line for line in score.repairs] == [True] * bool(repair)
+    assert repaired(repaired(data)[0]) == (repaired(data)[0], [])
+
+
+@pytest.mark.parametrize(
+    ("raw", "name"),
+    [
+        ("ピアノ".encode("cp932"), "ピアノ"),
+        ("主旋律 2".encode("cp932"), "主旋律 2"),
+        ("ﾋﾟｱﾉ".encode("cp932"), "ﾋﾟｱﾉ"),
+        ("Für Elise".encode("latin-1"), "Für Elise"),
+        ("Cláudio".encode("latin-1"), "Cláudio"),
+        ("夜 ♫".encode(), "夜 ♫"),
+        ("Été ".encode("latin-1") * 50, "Été " * 50),
+    ],
+)
+def test_names_that_are_not_utf8(raw, name):
+    length = bytes([len(raw)]) if len(raw) < 128 else bytes([0x80 | len(raw) >> 7, len(raw) & 127])
+    data = PromptFile([[(0, b"\xff\x03" + length + raw), *MELODY]]).data()
+    assert loads(data).tracks[0].name == name
+
+
+@pytest.mark.parametrize(
+    ("events", "is_drum"),
+    [
+        ([(0, b"\xb4\x00\x7f"), *program(0, 4)], True),
+        ([(0, b"\xb4\x00\x78")], True),
+        ([(0, b"\xb4\x07\x64"), (0, b"\x00\x7e"), *program(25, 4)], True),  # running status
+        ([(0, b"\xb4\x00\x00"), *program(25, 4)], False),
+        ([(0, b"\xb4\x00\x7f"), (0, b"\xb4\x00\x00")], False),
+        (meta(0, 3, b"Drum Kit"), True),
+        (meta(0, 3, b"percussion"), True),
+        (meta(0, 3, b"Steel Drums"), False),
+        ([*meta(0, 3, b"Kit"), *program(11, 4)], False),
+    ],
+)
+def test_drums_are_found_by_bank_and_name(events, is_drum):
+    played = notes((0, 36), (480, 38), channel=4)
+    for tracks in ([[*events, *played]], [events, played]):
+        if len(tracks) == 1 or any(event[0] >> 4 == 0xB for _, event in events):
+            score = loads(PromptFile(tracks).data())
+            assert [t.is_drum for t in score.tracks if len(t.notes)] == [is_drum]
+
+
+def test_a_program_belongs_to_its_channel_in_whichever_track():
+    setup = [*program(48, 0), *program(33, 1)]
+    own = [*program(5, 0), *MELODY]
+    tracks = loads(PromptFile([setup, MELODY, SECOND, own]).data()).tracks
+    assert [t.program for t in tracks if len(t.notes)] == [48, 33, 5]
+
+
+def test_a_pedal_that_is_not_heard_is_mentioned():
+    pedal = [(0, b"\xb0\x40\x7f"), (700, b"\xb0\x40\x00")]
+    score = loads(PromptFile([[*MELODY, *pedal]]).data())
+    assert score.repairs == ["1 note under the sustain pedal, which is not heard"]
+
+
+def test_files_that_never_end_are_refused_and_other_suffixes_found(tmp_path):
+    os.mkfifo(tmp_path / "pipe.mid")
+    for path in (tmp_path / "pipe.mid", "/dev/zero"):
+        with pytest.raises(UserError, match="no regular file"):
+            read(path)
+    names = ["a.kar", "b.RMI", "c.smf", "d.midi"]
+    for name in names:
+        (tmp_path / name).write_bytes(PLAIN.data())
+    assert [path.name for path in find_music(tmp_path)] == names
