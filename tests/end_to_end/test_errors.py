@@ -73,6 +73,10 @@ ERRORS = {
     ),
     "no list": (["train.py", "model.cycles=-0.0"], ["error: model.cycles=-0.0: Input should be"]),
     "infinite seed": (["train.py", "loader.seed=-inf"], ["error: loader.seed=-inf: Input should"]),
+    "no size": (
+        ["train.py", "data.num_pieces=6", "loader.limits.max_gigabytes=maybe"],
+        ["error: loader.limits.max_gigabytes=maybe: expected a number > 0"],
+    ),
     "no seed": (["train.py", "seed=1e-30"], ["error: seed=1e-30: expected an integer >= 0"]),
     "word for a number": (
         ["train.py", "trainer.accumulate_grad_batches=abc"],

@@ -14,6 +14,7 @@ from musicgen.data.preparation.duplicates import NO_PASSAGE, SKETCH_SIZE, sketch
 from musicgen.errors import UserError
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource, with_chords
+from musicgen.validation import check_float
 
 # Increment it when the same files and settings give another cache.
 _FORMAT = 9
@@ -35,6 +36,10 @@ class Limits:
     max_gigabytes: float
     max_tokens: int
     min_notes: int
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            check_float(f"limits.{name}", value, above=0)
 
 
 @dataclass
