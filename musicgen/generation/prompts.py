@@ -157,7 +157,7 @@ def make_prompt(
     repairs = [repair for repair in score.repairs if repair != "chords recognised"]
     summary.rules = [*repairs, *summary.rules]
     written = _metre(metre, last_bar, tokenizer.steps_per_beat)
-    in_metre = tokenizer.bar_length(Score(time_signatures=[metre]))
+    in_metre = tokenizer.bar_length(Score(time_signatures=[metre._replace(tick=0)]))
     if written and _metre(metre, in_metre, tokenizer.steps_per_beat):  # not only held
         goes_on = f"goes on in {written.numerator}/{written.denominator}"
         of_file = f"{metre.numerator}/{metre.denominator}"
