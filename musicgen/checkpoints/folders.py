@@ -31,12 +31,18 @@ _ENTRIES = ("identity", "format_version", "model", "sampling", "config")  # of c
 _DTYPES = ("float32", "float16", "bfloat16")
 _SECTIONS = ("data", "loader", "sampling")  # of a run's configuration, that generation reads
 _PATHS = frozenset({"root", "cache_dir"})  # settings that are paths
+_SCORES = (
+    "printed scores: OpenScore Lieder (CC0 1.0), or the Polish scores and Chopin's (CC BY 4.0; "
+    "credit: The Fryderyk Chopin Institute, Heritage of Polish Music in Open Access)"
+)
 _LICENCES = {  # of corpora, see data/README.md
     "ComposedCorpus": "music of this project's own seeded composer, MIT like the project",
     "BachChorales": "chorales by J. S. Bach, in the public domain, from files that state no terms",
     "JSBChorales": "chorales by J. S. Bach, in the public domain; the data set states no licence",
     "POP909": "the annotations are under MIT; the songs are commercial ones",
     "Pop1K7": "transcribed covers of commercial songs; no licence is stated",
+    "ScoreFolder": _SCORES,
+    "Songbook": f"{_SCORES}; and music of this project's own composer",
     "Groove2GrooveMIDI": "CC BY-NC 4.0, which allows no commercial use",
 }
 _UNKNOWN = "its licence is not recorded here: publish the model only if you know it"

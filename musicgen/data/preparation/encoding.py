@@ -17,7 +17,7 @@ from musicgen.tokenization.chords.recognition import ChordSource, with_chords
 from musicgen.validation import check_float
 
 # Increment it when the same files and settings give another cache.
-_FORMAT = 9
+_FORMAT = 10
 
 
 @dataclass(frozen=True)
