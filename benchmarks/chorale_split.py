@@ -19,6 +19,7 @@ from collections import Counter
 from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
+from zipfile import ZipFile
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -30,7 +31,6 @@ from musicgen.data.corpora.music21_corpus import Music21Corpus
 from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.midi import Score
-from musicgen.midi.printed_scores import read_text
 
 ROOT = Path(__file__).parents[1]
 SAME, LENGTH = 0.3, 8
@@ -81,7 +81,11 @@ def notice(path: Path) -> str:
     if path.suffix == ".krn":
         text = path.read_text("latin-1")
         return "; ".join(re.findall(r"^!!!YE[CM]: *(.*)", text, re.MULTILINE))
-    words = (item.text or "" for item in ElementTree.fromstring(read_text(path)).iter())
+    score = path.read_bytes()
+    if path.suffix == ".mxl":
+        with ZipFile(path) as archive:  # beside the score it has a small container
+            score = archive.read(max(archive.infolist(), key=lambda file: file.file_size))
+    words = (item.text or "" for item in ElementTree.fromstring(score).iter())
     lines = {" ".join(text.split()) for text in words if re.search("©|copyright|licen[cs]e", text)}
     return "; ".join(sorted(lines)) or "none"
 

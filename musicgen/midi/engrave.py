@@ -1,11 +1,13 @@
-"""Verovio in a process of its own, since damaged scores crash it: python engrave.py FORMAT REPEATS.
+"""Verovio in a process of its own, since damaged scores crash it: python engrave.py FORMAT EXPAND.
 
-It reads a score and writes two lines: MEI without ornaments, and the events of it, in JSON.
+It reads a score and writes, in JSON, MEI without ornaments, and the events of it.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import re
 import sys
 from contextlib import suppress
@@ -17,29 +19,23 @@ MAX_MEMORY, MAX_CPU = 2**32, 120  # bytes, and seconds: a sonata takes seven
 _NAMESPACE = ' xmlns="http://www.music-encoding.org/ns/mei"'
 
 
-def engrave(text: str, form: str, *, repeats: bool) -> tuple[str, list[dict]] | None:
-    """Return the MEI of a score, and when its notes, rests and bars begin and end; None: damaged.
+def engrave(data: bytes, form: str, expand: str) -> tuple[str, list[dict]]:
+    """Return the MEI of a score, and when its notes, rests and bars begin and end.
 
     Grace notes and arpeggios are left out: verovio would play the notes at them late.
-    """
-    if form == "abc":  # verovio reads no tuplets of it
-        from music21 import converter
-        from music21.musicxml.m21ToXml import GeneralObjectExporter
-        from music21.stream.makeNotation import makeTupletBrackets
 
-        text = re.sub(r"\[([KLM]:[^]]*)\]", r"\n\1\n", text)  # it reads changes in lines alone
-        tunes = converter.parse(text, format="abc")
-        tune = next(iter(getattr(tunes, "scores", [])), tunes)
-        for bar in tune.recurse().getElementsByClass("Measure"):
-            makeTupletBrackets(bar, inPlace=True)
-        exporter = GeneralObjectExporter(tune)
-        exporter.makeNotation = False  # which fills incomplete bars
-        form, text = "xml", exporter.parse().decode()
+    Args:
+        form: verovio's name of the format.
+        expand: its option, `expandAlways` or `expandNever`, for repeats.
+    """
     toolkit = verovio.toolkit()
-    toolkit.setOptions({"expandAlways": repeats, "expandNever": not repeats, "breaks": "none"})
-    toolkit.setInputFrom(form)
-    if not toolkit.loadData(text):
-        return None
+    toolkit.setOptions({expand: True, "breaks": "none"})
+    toolkit.setInputFrom("xml" if form == "abc" else form)
+    if data[:2] == b"PK":
+        loaded = toolkit.loadZipDataBase64(base64.b64encode(data).decode())
+    else:
+        loaded = toolkit.loadData(_abc_to_xml(_text(data)) if form == "abc" else _text(data))
+    assert loaded, "damaged"
     # Of **kern with several records of staves verovio makes two attributes of one name.
     mei = toolkit.getMEI().replace('symbol="bracket" symbol=', "symbol=")
     root = ElementTree.fromstring(mei.replace(_NAMESPACE, "", 1))
@@ -53,6 +49,31 @@ def engrave(text: str, form: str, *, repeats: bool) -> tuple[str, list[dict]] | 
     return plain, toolkit.renderToTimemap({"includeMeasures": True, "includeRests": True})
 
 
+def _text(data: bytes) -> str:
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return data.decode("utf-16", "replace")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _abc_to_xml(text: str) -> str:
+    """Return MusicXML by music21, since verovio reads no tuplets of ABC."""
+    from music21 import converter
+    from music21.musicxml.m21ToXml import GeneralObjectExporter
+    from music21.stream.makeNotation import makeTupletBrackets
+
+    text = re.sub(r"\[([KLM]:[^]]*)\]", r"\n\1\n", text)  # it reads changes in lines alone
+    tunes = converter.parse(text, format="abc")
+    tune = next(iter(getattr(tunes, "scores", [])), tunes)
+    for bar in tune.recurse().getElementsByClass("Measure"):
+        makeTupletBrackets(bar, inPlace=True)
+    exporter = GeneralObjectExporter(tune)
+    exporter.makeNotation = False  # which fills incomplete bars
+    return exporter.parse().decode()
+
+
 if __name__ == "__main__":
     with suppress(ImportError, ValueError):  # where the system has no such limits
         import resource
@@ -60,5 +81,6 @@ if __name__ == "__main__":
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
         resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU, MAX_CPU))
     verovio.enableLog(verovio.LOG_OFF)
-    score = sys.stdin.buffer.read().decode()
-    print(json.dumps(engrave(score, sys.argv[1], repeats=sys.argv[2] == "True")))
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # its parser of **kern prints notes of its own
+    json.dump(engrave(sys.stdin.buffer.read(), *sys.argv[1:]), output)

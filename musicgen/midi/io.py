@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ from musicgen.midi.score import (
     Score,
     TimeSignature,
     Track,
+    notes_from,
     sort_notes,
 )
 from musicgen.text import pluralize
@@ -163,17 +164,17 @@ def as_score(music: Any) -> Score:
     if isinstance(music, str | Path):
         return read(music)
     # Compare module names, so that none of them needs to be imported.
-    library = type(music).__module__.partition(".")[0]
-    if library == "miditoolkit":
-        return _from_miditoolkit(music)
+    library, file = type(music).__module__.partition(".")[0], io.BytesIO()
     if library == "muspy":
         return _from_muspy(music)
-    if library == "pretty_midi":
-        file = io.BytesIO()
+    if library == "miditoolkit":
+        music.dump(file=file, charset="utf-8")
+    elif library == "pretty_midi":
         music.write(file)
-        return loads(file.getvalue())
-    kinds = "a Score, a path, or an object of miditoolkit, muspy or pretty_midi"
-    raise TypeError(f"expected {kinds}, got {type(music).__name__}")
+    else:
+        kinds = "a Score, a path, or an object of miditoolkit, muspy or pretty_midi"
+        raise TypeError(f"expected {kinds}, got {type(music).__name__}")
+    return loads(file.getvalue())
 
 
 def to_library(data: bytes, library: Literal["miditoolkit", "muspy", "pretty_midi"]) -> Any:
@@ -215,19 +216,26 @@ def _from_symusic(parsed: Any, unclosed: float = math.inf) -> Score:
         num_pedalled += _count_pedalled(notes, track.pedals.numpy())
         is_drum = track.is_drum or (track.program == 0 and is_drum_name(track.name))
         tracks.append(Track(track.name, track.program, is_drum, notes))
-    score = _build(
+    # The order at one tick is kept.
+    by_time = attrgetter("time")
+    tempos = [t for t in sorted(parsed.tempos, key=by_time) if 0 < t.qpm < math.inf]
+    # A denominator is a power of two in the file; past 64ths it is damage. Programs that know no
+    # metre write 1/4; as an upbeat it is a bar that the next signature cuts short.
+    signatures = sorted(parsed.time_signatures, key=by_time)
+    valid = [s for s in signatures if s.numerator > 1 and 0 < s.denominator <= 64]
+    keys = sorted(parsed.key_signatures, key=by_time)
+    score = Score(
         parsed.ticks_per_quarter,
         tracks,
-        ((t.time, t.qpm) for t in parsed.tempos),
-        parsed.time_signatures,
-        ((m.time, m.text) for m in parsed.markers),
-        ((k.time, k.key) for k in parsed.key_signatures),
+        np.array([(t.time, t.qpm) for t in tempos], TEMPO),
+        [TimeSignature(s.time, s.numerator, s.denominator) for s in valid],
+        [Marker(m.time, m.text) for m in sorted(parsed.markers, key=by_time)],
+        key_signatures=[KeySignature(k.time, k.key) for k in keys if -7 <= k.key <= 7],
     )
-    num_signatures = len(parsed.time_signatures)
     repairs = {
         "notes without an end closed": num_closed,
-        "impossible tempi left out": len(parsed.tempos) - len(score.tempos),
-        "unusable time signatures left out": num_signatures - len(score.time_signatures),
+        "impossible tempi left out": len(parsed.tempos) - len(tempos),
+        "unusable time signatures left out": len(signatures) - len(valid),
         "notes under the sustain pedal, which is not heard": num_pedalled,
     }
     score.repairs = [pluralize(count, repair) for repair, count in repairs.items() if count]
@@ -254,68 +262,19 @@ def _open_durations(notes: NoteArray, others: NoteArray, longest: int) -> NDArra
     return np.where(is_released, release - (notes["pitch"] << 32) - notes["onset"], at_end)
 
 
-def _from_miditoolkit(midi: Any) -> Score:
-    return _build(
-        midi.ticks_per_beat,
-        [
-            _track(track, [(n.start, n.end - n.start, n.pitch, n.velocity) for n in track.notes])
-            for track in midi.instruments
-        ],
-        ((t.time, t.tempo) for t in midi.tempo_changes),
-        midi.time_signature_changes,
-        ((m.time, m.text) for m in midi.markers),
-        ((k.time, _fifths(k.key_number)) for k in midi.key_signature_changes),
-    )
-
-
 def _from_muspy(music: Any) -> Score:
-    return _build(
-        music.resolution,
-        [
-            _track(track, [(n.time, n.duration, n.pitch, n.velocity or 64) for n in track.notes])
-            for track in music.tracks
-        ],
-        ((t.time, t.qpm) for t in music.tempos),
-        music.time_signatures,
-        ((a.time, str(a.annotation)) for a in music.annotations),
-        ((k.time, _fifths(k.root + 12 * (k.mode == "minor"))) for k in music.key_signatures),
-    )
-
-
-def _fifths(key_number: int) -> int:
-    """Return the sharps of a key by miditoolkit's number: C major is 0, C minor 12."""
-    major = key_number if key_number < 12 else key_number + 3
-    return (major * 7 + 6) % 12 - 6
-
-
-def _track(track: Any, notes: list[tuple[int, int, int, int]]) -> Track:
-    return Track(track.name or "", track.program, track.is_drum, np.array(notes, dtype=NOTE))
-
-
-def _build(
-    ticks_per_beat: int,
-    tracks: list[Track],
-    tempos: Iterable[tuple[int, float]],
-    signatures: Iterable[Any],
-    markers: Iterable[tuple[int, str]],
-    keys: Iterable[tuple[int, int]],
-) -> Score:
-    """Build a Score without impossible events, sorted by tick; the order at one tick is kept."""
-    by_tick = itemgetter(0)
-    valid_tempos = [(tick, bpm) for tick, bpm in tempos if math.isfinite(bpm) and bpm > 0]
-    tempo_array = np.array(sorted(valid_tempos, key=by_tick), dtype=TEMPO)
-    # A denominator is a power of two in the file; past 64ths it is damage. Programs that know no
-    # metre write 1/4; as an upbeat it is a bar that the next signature cuts short.
-    valid = (s for s in signatures if s.numerator > 1 and 0 < s.denominator <= 64)
-    metres = [TimeSignature(s.time, s.numerator, s.denominator) for s in valid]
-    sorted_markers = sorted((Marker(*marker) for marker in markers), key=by_tick)
+    """Convert an object of muspy, which cannot write keys such as E flat, nor annotations."""
+    tracks = []
+    for track in music.tracks:
+        rows = ((n.time, n.duration, n.pitch, n.velocity or 64) for n in track.notes)
+        tracks.append(Track(track.name or "", track.program, track.is_drum, notes_from(rows)))
+    tempos = [(t.time, t.qpm) for t in music.tempos if t.qpm > 0]
+    keys = ((k.time, 7 * (k.root + 3 * (k.mode == "minor"))) for k in music.key_signatures)
     return Score(
-        ticks_per_beat,
+        music.resolution,
         tracks,
-        tempo_array,
-        sorted(metres, key=by_tick),
-        sorted_markers,
-        key_signatures=sorted(
-            (KeySignature(*key) for key in keys if -7 <= key[1] <= 7), key=by_tick
-        ),
+        np.array(sorted(tempos, key=itemgetter(0)), TEMPO),
+        sorted(TimeSignature(s.time, s.numerator, s.denominator) for s in music.time_signatures),
+        sorted(Marker(each.time, str(each.annotation)) for each in music.annotations),
+        key_signatures=sorted(KeySignature(at, (fifths + 6) % 12 - 6) for at, fifths in keys),
     )

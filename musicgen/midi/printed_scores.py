@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
@@ -37,14 +36,10 @@ SCORE_SUFFIXES |= dict.fromkeys((".musicxml", ".mxl", ".xml"), "xml")
 MAX_BYTES = 2**25
 """Of a score, unzipped: of the songs in public corpora, the longest have a tenth."""
 
-MAX_SECONDS = 3600
-"""By the clock, to engrave a score; `engrave` limits the processor's time, which is 7 at most."""
-
 _TICKS = Score.ticks_per_beat
 _WHOLE = 4 * _TICKS
 _CHOIR, _VELOCITY = 52, 80
 _KEYBOARDS = 8  # programs below
-_CONTAINER = "META-INF/container.xml"  # names the score in an archive
 _ID = "{http://www.w3.org/XML/1998/namespace}id"
 
 Metre = tuple[int, int]
@@ -87,58 +82,35 @@ def read_score(path: str | Path, *, repeats: bool = False) -> Score:
     """
     path = Path(path)
     with errors_name(path):
-        text = read_text(path)
         try:
-            return _score(*_engrave(text, SCORE_SUFFIXES[path.suffix.lower()], repeats))
-        except UserError:
-            raise
-        except (ElementTree.ParseError, LookupError, ValueError) as error:
+            if _size(path) > MAX_BYTES:
+                raise UserError(f"more than {MAX_BYTES >> 20} MB of text; give a smaller score")
+            return _score(*_engrave(path, "expandAlways" if repeats else "expandNever"))
+        except OSError as error:
+            raise UserError(f"cannot be read ({error.strerror}); give a score") from None
+        except (zipfile.BadZipFile, ElementTree.ParseError, LookupError, ValueError) as error:
+            if isinstance(error, UserError):
+                raise
             raise UserError(f"no score that can be read ({error}); export it again") from None
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a score, unzipped."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        if path.suffix.lower() == ".mxl":
-            data = _unzipped(data)
-    except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror}); give a score") from None
-    # An encrypted archive is a RuntimeError, damaged XML a SyntaxError.
-    except (zipfile.BadZipFile, RuntimeError, LookupError, SyntaxError) as error:
-        raise UserError(f"no compressed MusicXML ({error}); export it again") from None
-    if len(data) > MAX_BYTES:
-        raise UserError(f"more than {MAX_BYTES >> 20} MB of text; give a smaller score")
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return data.decode("utf-16", "replace")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
+def _size(path: Path) -> int:
+    """Return how many bytes a score has, unzipped."""
+    if not zipfile.is_zipfile(path):
+        return path.stat().st_size
+    with zipfile.ZipFile(path) as archive:
+        return sum(file.file_size for file in archive.infolist())
 
 
-def _unzipped(data: bytes) -> bytes:
-    """Return the score in an archive: one byte more than the most, if it is larger."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive, archive.open(_CONTAINER) as container:
-        root = ElementTree.fromstring(container.read(MAX_BYTES))
-        names = [file.get("full-path", "") for file in root.findall(".//{*}rootfile")]
-        with archive.open(names[0]) as score:
-            return score.read(MAX_BYTES + 1)
-
-
-def _engrave(text: str, form: str, repeats: bool) -> tuple[_Print, list[dict[str, Any]]]:
+def _engrave(path: Path, expand: str) -> tuple[_Print, list[dict[str, Any]]]:
     """Return what verovio prints, and when it begins and ends."""
-    program = str(Path(__file__).with_name("engrave.py"))
-    command, data = [sys.executable, "-P", program, form, str(repeats)], text.encode()
-    try:
-        done = subprocess.run(command, input=data, capture_output=True, timeout=MAX_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise UserError(f"takes more than {MAX_SECONDS} seconds; leave it out") from None
-    engraved = json.loads(done.stdout or b"null")
-    if engraved is None:
+    program, form = Path(__file__).with_name("engrave.py"), SCORE_SUFFIXES[path.suffix.lower()]
+    command = [sys.executable, "-P", str(program), form, expand]
+    done = subprocess.run(command, input=path.read_bytes(), capture_output=True)
+    if done.returncode:
         raise ValueError("damaged")
-    return _read_print(ElementTree.fromstring(engraved[0])), engraved[1]
+    mei, events = json.loads(done.stdout)
+    return _read_print(ElementTree.fromstring(mei)), events
 
 
 def _read_print(root: ElementTree.Element) -> _Print:
@@ -231,40 +203,39 @@ def _score(printed: _Print, events: list[dict[str, Any]]) -> Score:
     """Build a Score of verovio's events, whose times are in quarters."""
     onsets, ends = dict[str, int](), dict[str, int]()
     bars, tempos = list[tuple[int, Metre, int | None]](), [(0, 120.0)]
-    tick = 0
+    starts = [e["qstamp"] * _TICKS for e in events if "measureOn" in e]
+    if not starts or not printed.pitches:
+        raise ValueError("no note")
+    metre, fifths = next(iter(printed.bars.values()))
+    pickup = max(0, _ticks(metre) - round(starts[1])) if len(starts) > 1 else 0
+    tick = pickup
+    if pickup:
+        bars.append((0, metre, fifths))
     for event in events:
-        tick = round(event["qstamp"] * _TICKS)
+        tick = pickup + round(event["qstamp"] * _TICKS)
         if "measureOn" in event:
             bars.append((tick, *printed.bars[event["measureOn"]]))
         if event.get("tempo", tempos[-1][1]) != tempos[-1][1]:
-            tempos.append((tick, event["tempo"]))
+            tempos.append((tick if tick > pickup else 0, event["tempo"]))
         onsets |= dict.fromkeys([*event.get("on", ()), *event.get("restsOn", ())], tick)
         ends |= dict.fromkeys(event.get("off", ()), tick)
-    if not bars or not printed.pitches:
-        raise ValueError("no note")
     if tick >= 2**28 or not {*printed.pitches.values()} <= {*range(128)}:
         raise ValueError("past the last time or pitch of MIDI")
-    full = _ticks(bars[0][1])
-    pickup = max(0, full - bars[1][0]) if len(bars) > 1 else 0
-
-    def moved(tick: int) -> int:
-        return tick and tick + pickup
-
-    signatures = _time_signatures([(moved(at), metre) for at, metre, _ in bars], moved(tick))
-    printed_keys = [(moved(at), fifths) for at, _, fifths in bars if fifths is not None]
+    signatures = _time_signatures([bar[:2] for bar in bars], tick)
+    printed_keys = [(at, fifths) for at, _, fifths in bars if fifths is not None]
     keys = [KeySignature(*next(same)) for _, same in groupby(printed_keys, itemgetter(1))]
     rows, fermatas = [list[list[int]]() for _ in printed.tracks], set[tuple[int, int]]()
     ending = dict[tuple[int, int, int], list[int]]()
     for name, onset in onsets.items():
         part, end = printed.parts.get(name, 0), ends.get(name, 0)
         if name in printed.fermatas:
-            fermatas.add((part, onset + pickup))
+            fermatas.add((part, onset))
         if name not in printed.pitches or end <= onset:
             continue
         pitch = printed.pitches[name]
         note = ending.pop((part, pitch, onset), None) if name in printed.tied else None
         if note is None:
-            note = [onset + pickup, 0, pitch, _VELOCITY]
+            note = [onset, 0, pitch, _VELOCITY]
             rows[part].append(note)
         note[1] += end - onset
         ending[part, pitch, end] = note
@@ -272,7 +243,7 @@ def _score(printed: _Print, events: list[dict[str, Any]]) -> Score:
         track.notes = notes_from((on, length, p, v) for on, length, p, v in notes)
     highest = min(fermatas, default=(0, 0))[0]
     markers = [Marker(at, FERMATA) for part, at in sorted(fermatas) if part == highest]
-    changes = np.array([(moved(at), bpm) for at, bpm in tempos[1:]], TEMPO)
+    changes = np.array(tempos[1:], TEMPO)
     return Score(_TICKS, printed.tracks, changes, list(signatures), markers, key_signatures=keys)
 
 

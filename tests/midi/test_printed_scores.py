@@ -193,6 +193,13 @@ def test_each_format_keeps_bars_keys_tempo_parts_and_voices(tmp_path, suffix):
     assert loads(dumps(score)).num_notes == score.num_notes
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-8-sig"])
+def test_names_in_other_encodings(tmp_path, encoding):
+    path = tmp_path / "song.krn"
+    path.write_text(KERN.replace('I"Voice', 'I"Höhe'), encoding)
+    assert read(path).tracks[0].name == "Höhe"
+
+
 def test_abc(tmp_path):
     path = tmp_path / "tune.abc"
     path.write_text(ABC)
@@ -233,7 +240,7 @@ def test_a_transposing_instrument_sounds_where_it_does_in_the_key_of_the_others(
         ("a.xml", "<score", "no score that can be read"),
         ("a.xml", "<html/>", "no score"),
         ("a.musicxml", "", "no score"),
-        ("a.mxl", "PK", "no compressed MusicXML"),
+        ("a.mxl", "PK", "no score"),
         ("a.krn", "hello", "no score"),
         # These end the process of verovio.
         (
@@ -271,18 +278,15 @@ def test_hostile_files_raise_one_line(tmp_path, monkeypatch):
     for start in (data.find(b"PK\1\2") + 8, 6):  # the flag of encryption, in both headers
         data[start] |= 1
     locked.write_bytes(data)
-    assert "encrypted" in refusal(locked)
+    assert "no score" in refusal(locked)
     mxl(tmp_path / "empty.mxl", name="missing.xml")
-    assert "missing.xml" in refusal(tmp_path / "empty.mxl")
+    assert "no score" in refusal(tmp_path / "empty.mxl")
     laughs = "".join(f"<!ENTITY a{i + 1} '{f'&a{i};' * 10}'>" for i in range(9))
     entities = f"<!DOCTYPE score-partwise [<!ENTITY a0 'C'>{laughs}]>"
     path = tmp_path / "laughs.musicxml"
     monkeypatch.setattr(printed_scores, "MAX_BYTES", 2**20)
     path.write_text(entities + SONG.replace("<part-name>Voice", "<part-name>&a9;"))
     assert read(path).tracks[0].name == "&a9;"  # no entity is expanded
-    monkeypatch.setattr(printed_scores, "MAX_SECONDS", 0.001)
-    path.write_text(SONG)
-    assert "0.001 seconds" in refusal(path)
     assert "No such file" in refusal(tmp_path / "gone.krn")
 
 
