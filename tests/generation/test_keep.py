@@ -239,7 +239,6 @@ def test_several_pieces_and_samples_at_once_are_those_alone():
         (SONGS, {"key": "H"}, "key=H: expected a key such as C"),
         (SONGS, {"keep": "voice", "prompt_bars": 4}, "nothing is left to write"),
     ],
-    ids=str,
 )
 def test_what_cannot_be_kept_of_a_song_is_one_line(tokenizer, options, words):
     with pytest.raises(UserError, match=words):
