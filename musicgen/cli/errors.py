@@ -27,15 +27,8 @@ from musicgen.errors import ParameterError, UserError
 from musicgen.package_data import CONF, choices
 
 USER_ERROR, INTERRUPTED = 2, 130  # statuses at exit
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_NO_PLACE = (
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.EEXIST,
-    errno.ENOTDIR,
-    errno.ENAMETOOLONG,
-)
+_NO_SPACE = ("ENOSPC", "EDQUOT")
+_NO_PLACE = ("EACCES", "EPERM", "EROFS", "EEXIST", "ENOTDIR", "ENAMETOOLONG")
 _PACKAGE = str(Path(__file__).parents[1])
 _NOT_OWN = ("<", _PACKAGE, *sysconfig.get_paths().values())
 _PLAIN = ConfigDict(arbitrary_types_allowed=True)  # any class may be a hint
@@ -88,8 +81,9 @@ def describe(error: BaseException) -> str | None:
         return f"{group}={name}: expected one of {', '.join(choices(group))}"
     if isinstance(error, ModuleNotFoundError) and section.startswith("logger."):
         return f"{section[:-1]}: {text}; install it, or leave logger out"
-    if isinstance(error, OSError) and error.errno in (*_NO_SPACE, *_NO_PLACE):
-        cure = "free some space" if error.errno in _NO_SPACE else "give another place"
+    code = errno.errorcode.get(error.errno or 0) if isinstance(error, OSError) else None
+    if isinstance(error, OSError) and code in (*_NO_SPACE, *_NO_PLACE):
+        cure = "free some space" if code in _NO_SPACE else "give another place"
         return f"{error.filename or 'disk'}: {error.strerror}; {cure}, and run it again"
     is_users = isinstance(error, UserError | HydraException)
     if is_users and not isinstance(error, InstantiationException):

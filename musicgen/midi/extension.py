@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -49,6 +50,7 @@ _OTHER_PLACE = 0.05
 _OFF, _OTHER, _ON = range(3)  # the order of events at one tick
 _LONGEST_DELTA = 2**28 - 1  # after which a delta time has no bytes
 
+_lists = partial(defaultdict[Any, list[Any]], list)
 ChannelPitch = tuple[int, int]
 TimedEvent = tuple[int, int, bytes]
 """Tick of an event, its order at that tick, and its bytes with their status."""
@@ -65,21 +67,13 @@ class _FileTrack:
     programs: dict[int, int] = field(default_factory=dict)  # by channel, at the end
     channels: set[int] = field(default_factory=set)  # with notes, anywhere
     # Onset and velocity of notes that sound at the end, and those that end before, by channel.
-    open: defaultdict[ChannelPitch, list[tuple[int, int]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    notes: defaultdict[int, list[tuple[int, int, int, int]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    open: defaultdict[ChannelPitch, list[tuple[int, int]]] = field(default_factory=_lists)
+    notes: defaultdict[int, list[tuple[int, int, int, int]]] = field(default_factory=_lists)
     # Ticks of pedals and wheels that are not at rest, by channel and pedal; -1: wheel.
     held: dict[tuple[int, int], int] = field(default_factory=dict)
     # Tick and value of each change of a level before the end, by channel and controller.
-    levels: defaultdict[tuple[int, int], list[tuple[int, int]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    struck: dict[int, int] = field(
-        default_factory=dict
-    )  # the last onset before the end, by channel
+    levels: defaultdict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=_lists)
+    struck: dict[int, int] = field(default_factory=dict)  # last onset before the end, by channel
     after: list[TimedEvent] = field(default_factory=list)
 
     def add(self, tick: int, order: int, event: Iterable[int]) -> None:

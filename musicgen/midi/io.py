@@ -48,12 +48,12 @@ def read(path: str | Path) -> Score:
 def read_with_data(path: str | Path) -> tuple[Score, bytes]:
     """Read a file as `read` does; return the bytes of the MIDI file, of a score as one, too."""
     path = Path(path)
+    if path.is_fifo() or path.is_char_device():  # which may never end
+        raise UserError(f"{path}: no regular file; give a MIDI file or a score")
     if path.suffix.lower() in SCORE_SUFFIXES:
         score = read_score(path)
         return score, dumps(score)
     try:
-        if path.is_fifo() or path.is_char_device():  # which may never end
-            raise UserError(f"{path}: no regular file; give a MIDI file")
         data = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a MIDI file") from None

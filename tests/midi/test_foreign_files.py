@@ -114,8 +114,10 @@ def test_a_pedal_that_is_not_heard_is_mentioned():
 
 
 def test_files_that_never_end_are_refused_and_other_suffixes_found(tmp_path):
-    os.mkfifo(tmp_path / "pipe.mid")
-    for path in (tmp_path / "pipe.mid", "/dev/zero"):
+    pipes = [tmp_path / "pipe.mid", tmp_path / "pipe.krn"]
+    for path in pipes:
+        os.mkfifo(path)
+    for path in [*pipes, "/dev/zero"]:
         with pytest.raises(UserError, match="no regular file"):
             read(path)
     names = ["a.kar", "b.RMI", "c.smf", "d.midi"]

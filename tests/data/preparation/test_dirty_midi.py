@@ -37,7 +37,7 @@ def note(pitch, channel=0):
 
 GOOD = note(60)
 ONE_NOTE = {(0, 60, 4.0)}
-CLOSED = "1 notes without an end closed"
+CLOSED = "1 note without an end closed"
 
 # Name: bytes, the notes kept as (grid step, pitch, steps), the report.
 REPAIRED = {
