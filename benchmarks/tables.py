@@ -20,7 +20,7 @@ from musicgen.files import read_csv, write_text
 from musicgen.text import markdown
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("*.md", "benchmarks/*.md", "docs/*.md")
+PAGES = ("*.md", "benchmarks/*.md", "docs/*.md", "musicgen/pretrained/*/*.md")
 TABLE = re.compile(r"(<!-- table (\w+)(.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
 CORPORA = {"composer": "composed corpus", "pop909": "POP909"}
 ATTENTIONS = {"favor": "FAVOR+", "favor, decay=head": "FAVOR+, learned decay", "softmax": "softmax"}
@@ -199,7 +199,28 @@ def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
     return table
 
 
-KINDS = (compared, composing_pages, exact_spe, race, every_encoding, yardstick, in_key)
+def card(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """What a model's music measures, each column beside that of the originals.
+
+    TITLE | RESULT, then `column | WHICH | NAME | BESIDE`, and LABEL | MEASURE [| WHICH]; WHICH are
+    values of the rows of a column, or of the only one.
+    """
+    (title, name), *lines = lines
+    columns = [line[1:] for line in lines if line[0] == "column"]
+    table = []
+    for label, measure, *other in (line for line in lines if line[0] != "column"):
+        line = {title: label}
+        for which, column, beside in columns:
+            values = {measure, *(other or which.split(", "))}
+            row = next(x for x in result(name)["rows"] if values <= {*map(str, x.values())})
+            low, high = (f"{row[x]:.3g}" for x in ("low", "high"))
+            line[column] = f"{row['generated']:.3g}" + f" ({low} to {high})" * (low != high)
+            line[beside] = f"{row['originals']:.3g}"
+        table.append(line)
+    return table
+
+
+KINDS = (compared, composing_pages, exact_spe, race, every_encoding, yardstick, in_key, card)
 TABLES = {kind.__name__: kind for kind in KINDS}
 
 
