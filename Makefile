@@ -7,7 +7,7 @@ FAST := $(addprefix tests/,attention checkpoints cli composer metrics midi model
 DEMO := bars=24 sampling.temperature=0.6
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
-.PHONY: help setup demo export page pretrained table test test-fast bench bench-gpu docs lint clean
+.PHONY: help setup demo export page pretrained table test test-fast bench bench-gpu docs check-docs lint clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -57,6 +57,9 @@ bench-gpu: $(STAMP) ## Run the benchmarks on an NVIDIA GPU, in bf16
 
 docs: $(STAMP) ## Build the pages of docs/ with a reference of every setting: docs/_build/html
 	$(RUN) -m sphinx -q -W --keep-going docs docs/_build/html
+
+check-docs: $(STAMP) ## Run the commands of the pages, and compare their figures with the results
+	$(RUN) -m docs.check
 
 lint: $(STAMP) ## Check style and types
 	$(RUN) -m ruff check .

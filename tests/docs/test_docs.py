@@ -4,78 +4,47 @@ from __future__ import annotations
 
 import re
 import shlex
-import string
 import textwrap
-from pathlib import Path
 
 import pytest
 import yaml
 
 from benchmarks.published import choices
+from docs.commands import FENCE, PAGES, ROOT, blocks, commands
+from docs.figures import disagreements
 from docs.settings import COMMANDS, groups, reference
 from musicgen.cli.arguments import override_key, quoted_paths
 
-ROOT = Path(__file__).parents[2]
-PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
-    *(ROOT / folder / "README.md" for folder in ("benchmarks", "data", "tokenizers")),
-    *sorted((ROOT / "conf/experiment").glob("*/README.md")),
-    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "settings.md"),
-]
-FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 SCRIPT = re.compile(r"(train|generate|evaluate)\.py$|^musicgen-(train|generate|evaluate|prepare)$")
-COMMAND = re.compile(r"(\w+=\S+ )*(python|torchrun|srun python|musicgen-)")
-USAGE = re.compile(r" \[|\.\.\.|…|<")  # a schema rather than a command
 UNKNOWN = re.compile(r"^\$|\$\(|^--help|^resume=")  # a shell's, or read before composing
 HEADERS = sorted((ROOT / "conf").rglob("*.yaml"))
 
 
-def blocks(page):
-    """Yield the word behind each fence, and its lines without the indent of the fence."""
-    for indent, words, body in FENCE.findall(page.read_text()):
-        yield words, textwrap.dedent(body) if indent else body
-
-
-def lines_of(page):
-    """Yield the lines of a page's code, or the comments of a configuration file."""
-    if page.suffix == ".yaml":
-        yield from (line[2:] for line in page.read_text().splitlines() if line.startswith("# "))
-        return
-    text = page.read_text()
-    yield from re.findall(r"`((?:python|musicgen-)[^`]+)`", FENCE.sub("", text).replace("\n", " "))
-    for words, body in blocks(page):
-        variables = {}
-        for line in body.replace("\\\n", " ").splitlines() if not words else ():
-            expanded = string.Template(line).safe_substitute(variables)
-            if found := re.fullmatch(r"(\w+)=\"?(.*?)\"?", expanded):
-                variables[found[1]] = found[2]
-            yield expanded
-
-
-def commands():
+def composed():
     """Yield each command of ours once: its script and its arguments."""
     found = {}
-    for page in (*PAGES, *HEADERS):
-        for part in (part for line in lines_of(page) for part in line.split(" && ")):
-            if USAGE.search(part) or not COMMAND.match(part):
-                continue
-            words = shlex.split(part, comments=True)
-            at = next((i for i, word in enumerate(words) if SCRIPT.search(word)), None)
-            if at is not None:
-                script = next(filter(None, SCRIPT.search(words[at]).groups()))
-                arguments = tuple(x for x in words[at + 1 :] if not UNKNOWN.search(x))
-                found.setdefault((script, arguments), f"{page.relative_to(ROOT)}: {part}")
+    for part, page in commands((*PAGES, *HEADERS)):
+        words = shlex.split(part, comments=True)
+        at = next((i for i, word in enumerate(words) if SCRIPT.search(word)), None)
+        if at is not None:
+            script = next(filter(None, SCRIPT.search(words[at]).groups()))
+            arguments = tuple(x for x in words[at + 1 :] if not UNKNOWN.search(x))
+            found.setdefault((script, arguments), f"{page}: {part}")
     return [pytest.param(*key, id=where[:150]) for key, where in found.items()]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("script", "arguments"), commands())
+@pytest.mark.parametrize(("script", "arguments"), composed())
 def test_every_command_composes(config, script, arguments):
     given = [choices(x) for x in quoted_paths(arguments) if override_key(x)]
     assert len(max(given, default=[""], key=len)) == 1 or "-m" in arguments  # a sweep
     for i in (0, -1):
         jobs = (texts[i] for texts in given if not texts[i].startswith("hydra"))
         assert config(script, *jobs)
+
+
+def test_figures_in_the_text_are_those_of_the_results():
+    assert disagreements() == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,62 @@
+"""Figures in the text of the pages, from benchmarks/results/; tables are `benchmarks.tables`'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.measure import RESULTS
+from benchmarks.tables import continuations, result
+from docs.commands import ROOT
+from musicgen.files import read_csv
+
+
+def disagreements() -> list[str]:
+    """Return the page and the text of each figure that is not on the page as it was measured."""
+    found = []
+    for page, text in figures():
+        if text not in " ".join((ROOT / page).read_text("utf-8").split()):
+            found.append(f"{page} has not: {text}")
+    return found
+
+
+def figures() -> Iterator[tuple[str, str]]:
+    """Yield pages and what they say of stored results."""
+    for row in result("progressions")["rows"]:
+        asked, plain = row["with_chords"], row["without"]
+        yield (
+            "docs/generating.md",
+            f"{asked['chord']:.0%} of the bars are recognised as the chord asked for "
+            f"({plain['chord']:.0%} without `chords=`), and {asked['notes']:.0%} of the notes are "
+            f"its tones ({plain['notes']:.0%})",
+        )
+    last = [row for row in result("leading_part")["rows"] if row["steps"] == 400]
+    losses = [
+        sum(r["val nats per note"] for r in last if r["lead_probability"] == x) / 3
+        for x in (0, 0.3)
+    ]
+    yield "docs/generating.md", f"worse by {places(losses[1] - losses[0])} nats a note"
+    bars = [continuations("pop-piano-small", x)["bars_recalled"] for x in ("composed", "POP909")]
+    shares = [places(row[x]) for row in bars for x in ("generated", "originals")]
+    text = "{} of the bars return (originals {}), of POP909 {} ({};"
+    yield "docs/training.md", text.format(*shares)
+    model, trigram = (x for x in result("bach_chorales")["rows"] if x.get("way") == "test")
+    mean, low, high = (f"{model[x]:.3f}" for x in ("mean", "low", "high"))
+    text = f"{mean} nats a note ({low} to {high}), that of a trigram model {trigram['mean']:.2f}"
+    yield "musicgen/pretrained/bach-chorales/README.md", text
+    rows = {x["measure"]: x for x in read_csv(RESULTS / "spe2021_small/position_loss.csv")}
+    for name, run in {"APE": "Sinusoidal", "sineSPE": "SineSPE", "convSPE": "ConvSPE"}.items():
+        cells = [name]
+        for part in ("trained", *(f"extrapolated {x}x" for x in ("1.5", "2", "4"))):
+            row = rows[f"{run}, {part}"]
+            cell = f"{float(row['mean']):.3f}"
+            if part in ("trained", "extrapolated 4x"):
+                cell += f" ± {places(float(row['seed_std']))}"
+                cell += f", draws {places(float(row['draw_std']))}" if row["draw_std"] else ""
+            cells.append(cell)
+        cells.append(f"{float(rows[f'{run}, nats per note']['mean']):.2f}")
+        yield "conf/experiment/spe2021/README.md", f"| {' | '.join(cells)} |"
+
+
+def places(value: float) -> str:
+    """Return a figure below 1 with three places: .022."""
+    return f"{value:.3f}".lstrip("0")
