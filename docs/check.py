@@ -33,7 +33,7 @@ LEFT_OUT = {  # what in a command needs what cannot be had here
 MADE = {r"(outputs/default|generated)/DATE_TIME": r"\1/A", "/my/": "$HOME/"}  # of pages' names
 PREPARED = (  # what the pages call the reader's own
     f"ln -sf {ROOT}/{{train,generate,evaluate}}.py {ROOT}/Makefile .",
-    "for name in my song 'My Song (1)'; do cp midi/pop_0000.mid \"$name.mid\"; done",
+    "for name in my song prompt 'My Song (1)'; do cp midi/pop_0000.mid \"$name.mid\"; done",
     "cp bands/band-0000/band-0000_1.mid band.mid",
     "python train.py hydra.run.dir=RUN",
     "python generate.py checkpoint=pop-piano-small midi num_prompts=3 bars=8 out=generated/A",
@@ -63,8 +63,8 @@ def main() -> int:
         if text in passed:
             continue
         start = time.monotonic()
-        error = error_of(text, folder)
-        print(f"{time.monotonic() - start:4.0f} s  {page}: {text}: {error or 'ok'}", flush=True)
+        error, shown = error_of(text, folder), " ".join(text.split())[:150]
+        print(f"{time.monotonic() - start:4.0f} s  {page}: {shown}: {error or 'ok'}", flush=True)
         failed += error is not None
         passed += [] if error else [text]
         write_text(file, json.dumps(passed, indent=1))

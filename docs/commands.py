@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import string
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -24,13 +25,16 @@ USAGE = re.compile(r" \[|\.\.\.|…|<")  # a schema rather than a command
 
 
 def commands(pages: Sequence[Path]) -> list[tuple[str, str]]:
-    """Return each command of some pages once, and its page, in their order."""
+    """Return each command of some pages once, and its page, in their order; then its Python."""
     found: dict[str, str] = {}
     for page in pages:
         for part in (part for line in lines_of(page) for part in line.split(" && ")):
             if COMMAND.match(part) and not USAGE.search(part):
                 text = re.sub(r"  +#.*", "", part).strip()
                 found.setdefault(text, str(page.relative_to(ROOT)))
+        if snippets := [body for words, body in blocks(page) if words == "python"]:
+            script = shlex.quote("\n".join(snippets))
+            found[f"python -c {script}"] = str(page.relative_to(ROOT))
     return list(found.items())
 
 

@@ -92,12 +92,7 @@ class Sampler:
             UserError: a prompt is not grammatical, or is too long for the request or the model.
         """
         request = self.request
-        rows = []
-        for prompt, number in product(prompts, range(request.num_samples)):
-            limit = request.num_new_tokens(prompt, self.model)
-            numbers = _uniform_numbers(NoiseKey((request.seed, RandomStream.SAMPLING, number)))
-            end = None if request.ending == "close" else request.end_time(prompt)
-            rows.append(Row(prompt, number, limit, numbers, end))
+        rows = [self.row(*each) for each in product(prompts, range(request.num_samples))]
         for first in range(0, len(rows), request.batch_size):
             for ended in self.steps(rows[first : first + request.batch_size]):
                 for row in ended:
@@ -107,6 +102,14 @@ class Sampler:
                     bars = -(-(end - prompt.end_time) // prompt.bar_length)
                     score = decode(self.tokenizer, tokens, prompt)
                     yield Continuation(prompt, row.sample, tokens, score, bars)
+
+    def row(self, prompt: Prompt, number: int) -> Row:
+        """Return the row of a prompt's sample of this number, as `steps` takes it."""
+        request = self.request
+        limit = request.num_new_tokens(prompt, self.model)
+        numbers = _uniform_numbers(NoiseKey((request.seed, RandomStream.SAMPLING, number)))
+        end = None if request.ending == "close" else request.end_time(prompt)
+        return Row(prompt, number, limit, numbers, end)
 
     @torch.inference_mode()
     def steps(self, rows: Sequence[Row]) -> Iterator[list[Row]]:

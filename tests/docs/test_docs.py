@@ -14,6 +14,8 @@ from docs.commands import FENCE, PAGES, ROOT, blocks, commands
 from docs.figures import disagreements
 from docs.settings import COMMANDS, groups, reference
 from musicgen.cli.arguments import override_key, quoted_paths
+from musicgen.composer import compose_corpus
+from musicgen.midi import read
 
 SCRIPT = re.compile(r"(train|generate|evaluate)\.py$|^musicgen-(train|generate|evaluate|prepare)$")
 UNKNOWN = re.compile(r"^\$|\$\(|^--help|^resume=")  # a shell's, or read before composing
@@ -58,6 +60,18 @@ def test_figures_in_the_text_are_those_of_the_results():
 def test_the_code_of_contributing_is_the_files(name, code):
     indents = ("", " " * 4)  # at the top, or in a class
     assert any(textwrap.indent(code, indent) in (ROOT / name).read_text() for indent in indents)
+
+
+@pytest.mark.slow
+def test_the_python_of_generating_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (piece,) = compose_corpus(tmp_path, kind="pop", num_pieces=1, seed=1)
+    piece.rename("prompt.mid")
+    scope = {}
+    for words, body in blocks(ROOT / "docs/generating.md"):
+        if words == "python":
+            exec(body, scope)
+    assert len(read("continued.mid").tracks) == len(read("prompt.mid").tracks) > 0
 
 
 def leaves(node, prefix=""):
