@@ -105,10 +105,9 @@ class Sampler:
 
     def row(self, prompt: Prompt, number: int) -> Row:
         """Return the row of a prompt's sample of this number, as `steps` takes it."""
-        request = self.request
-        limit = request.num_new_tokens(prompt, self.model)
-        numbers = _uniform_numbers(NoiseKey((request.seed, RandomStream.SAMPLING, number)))
-        end = None if request.ending == "close" else request.end_time(prompt)
+        limit = self.request.num_new_tokens(prompt, self.model)
+        numbers = _uniform_numbers(NoiseKey((self.request.seed, RandomStream.SAMPLING, number)))
+        end = None if self.request.ending == "close" else self.request.end_time(prompt)
         return Row(prompt, number, limit, numbers, end)
 
     @torch.inference_mode()
