@@ -34,6 +34,7 @@ from musicgen.tokenization.chorale.grammar import LEAD, LEADING
 from musicgen.tokenization.chorale.tokenizer import PITCHES
 from musicgen.tokenization.chords.recognition import recognition_tables
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
+from musicgen.tokenization.remi.grammar import FOLLOWERS
 
 WORKER = (
     *("midi", "quantization", "random", "grammar", "chords", "remi", "chorale", "prompt"),
@@ -124,7 +125,6 @@ def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[s
         "size": len(tokenizer.vocabulary),
         "families": families,
         "stepsPerBeat": tokenizer.steps_per_beat,
-        **tokenizer.grammar().tables(),
         "changes": {name: values.tolist() for name, values in tokenizer.changes.items()},
         "keyFits": key_fits(),
         "spellings": {fifths: spelling(fifths) for fifths in range(-9, 10)},
@@ -147,6 +147,9 @@ def _remi_tables(tokenizer: REMI, chord_source: str) -> dict[str, Any]:
         for chord in CHORDS[:11]
     ]
     return {
+        "followers": {name: sorted(names) for name, names in FOLLOWERS.items()},
+        "bar_lengths": tokenizer.metres.lengths.tolist(),
+        "max_bars": tokenizer.max_bars,
         "metres": tokenizer.metres.signatures,
         "pitches": bins(tokenizer.pitches),
         "velocities": bins(tokenizer.velocities),
@@ -163,6 +166,7 @@ def _remi_tables(tokenizer: REMI, chord_source: str) -> dict[str, Any]:
 def _chorale_tables(tokenizer: Chorale) -> dict[str, Any]:
     voices = tokenizer.decode(tokenizer.start_tokens()).tracks
     return {
+        "max_frames": tokenizer.grammar().limit,
         "pitches": {"start": PITCHES[0], "size": len(PITCHES)},
         "tracks": [_track(voice.name, voice.program) for voice in voices],
         "lead": LEAD,

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any, ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import Marker, Score, TimeSignature
-from musicgen.tokenization.base import Losses
+from musicgen.midi import NOTE, TEMPO, KeySignature, Marker, Score, TimeSignature, Track
+from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Tokenizer
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
+from musicgen.tokenization.groove2groove.instruments import Instrument
 from musicgen.tokenization.quantization import find_changes
 from musicgen.tokenization.remi.metre import Metres, in_whole_bars
 from musicgen.tokenization.vocabulary import IntArray, within
 
+FIFTHS = range(-5, 7)  # keys that sound the same are one
+_VELOCITY = 80
 
-class InBars:
-    """The times of tokens whose families are `Bar`, one for each metre, `Beat` and perhaps `Part`.
 
-    A `Beat` is a grid step of its bar; a `Part` begins at the bar's first.
+class InBars(Tokenizer):
+    """Bars of beats, and what their tokens mean; a vocabulary may lack some of the families.
+
+    A `Bar`, one for each metre, is followed by changes of `Key`, `Tempo` and `Chord`, by `Part`s,
+    and by notes: `Pitch` or `Drum`, `Velocity`, and the `Duration` of a pitch. A `Beat` is a grid
+    step of its bar; a `Part` begins at the bar's first.
+
+    Attributes:
+        header: families of which a crop's first bar has the tokens in force, in this order.
+        instruments: the parts; a single one needs no tokens.
+        pitches, velocities, tempi: the values of the tokens; without velocities all are equal.
+        durations: in ticks of decoded scores. [num_durations]
     """
 
-    families: dict[str, range]
+    header: ClassVar[tuple[str, ...]]
     metres: Metres
-    steps_per_beat: int
+    instruments: Sequence[Instrument]
+    pitches: range
+    drums: ClassVar[range] = range(0)
+    velocities: range
+    tempi: Sequence[int]
+    durations: IntArray
 
     def start_tokens(self) -> IntArray:
         return np.array([self.families["Bar"].start])
@@ -41,7 +62,7 @@ class InBars:
         tokens = np.asarray(tokens, dtype=np.int64)
         is_bar = within(tokens, self.families["Bar"])
         is_beat = within(tokens, self.families["Beat"])
-        is_part = within(tokens, self.families.get("Part", range(0)))
+        is_part = within(tokens, self.families["Part"])
         lengths = self.metres.lengths[tokens[is_bar] - self.families["Bar"].start]
         # Before the first bar, and at its beginning, the time is 0.
         starts = np.concatenate([[0, 0], np.cumsum(lengths[:-1])])
@@ -57,12 +78,83 @@ class InBars:
         bars = np.flatnonzero(within(tokens, self.families["Bar"]))
         return np.stack([bars, np.zeros_like(bars)], axis=1)
 
-    def markers(self, tokens: IntArray, ticks: IntArray) -> list[Marker]:
-        """Return a marker for each chord of ids [L] at their ticks [L]."""
-        chord = within(tokens, self.families["Chord"])
-        indices = (tokens[chord] - self.families["Chord"].start).tolist()
-        pairs = zip(ticks[chord].tolist(), indices, strict=True)
-        return [Marker(tick, CHORDS[index]) for tick, index in pairs]
+    def with_header(self, window: IntArray, before: IntArray) -> IntArray:
+        """Return ids [L] that begin with a bar, with what is in force there after those before."""
+        first_beat = self.families["Beat"].start
+        names = {
+            first_beat: "Beat",
+            **{i: name for name in self.header if name != "Beat" for i in self.families[name]},
+        }
+        own = [*takewhile(names.__contains__, window[1:].tolist())]
+        known = np.array([*before, *own], np.int64)
+        kept = {
+            name: known[within(known, self.families[name])][-1:].tolist() for name in self.header
+        }
+        follows = self.header[self.header.index("Beat") :]
+        has_beat = first_beat in own or any(kept[name] for name in follows[1:])
+        kept["Beat"] = [first_beat] * has_beat
+        header = [i for name in self.header for i in kept[name]]
+        return np.concatenate([window[:1], np.array(header, np.int64), window[1 + len(own) :]])
+
+    def decode(self, tokens: IntArray) -> Score:
+        """Return a track for each part, also without notes, with keys, tempi, chords and metres.
+
+        Time signatures are omitted where they are the default of MIDI files, 4/4.
+        """
+        tokens = self.until_end(tokens)
+        ticks = self.times(tokens) * (TICKS_PER_BEAT // self.steps_per_beat)
+        rank = {name: tokens - ids.start for name, ids in self.families.items()}
+        bar, key, tempo, chord, part, pitch, drum = (
+            within(tokens, self.families[name])
+            for name in ("Bar", "Key", "Tempo", "Chord", "Part", "Pitch", "Drum")
+        )
+
+        def pairs(chosen: NDArray[np.bool_], name: str) -> zip[tuple[int, int]]:
+            return zip(ticks[chosen].tolist(), rank[name][chosen].tolist(), strict=True)
+
+        keys = [KeySignature(tick, FIFTHS[index]) for tick, index in pairs(key, "Key")]
+        markers = [Marker(tick, CHORDS[index]) for tick, index in pairs(chord, "Chord")]
+        metres = self.metres.time_signatures(ticks[bar], rank["Bar"][bar])
+        tempos = np.empty(int(tempo.sum()), TEMPO)
+        tempos["tick"], tempos["bpm"] = ticks[tempo], np.array(self.tempi)[rank["Tempo"][tempo]]
+
+        # Whether each token, and the next one or two, are of the rest of a note.
+        velocity, duration = (
+            np.append(within(tokens, self.families[name]), [False] * 2)
+            for name in ("Velocity", "Duration")
+        )
+        if self.velocities:
+            pitch, drum = pitch & velocity[1:-1], drum & velocity[1:-1]
+        num_more = 1 + bool(self.velocities)
+        at = np.flatnonzero(pitch & duration[num_more:][: len(tokens)] | drum)
+        is_drum = drum[at]
+        notes = np.empty(len(at), NOTE)
+        notes["onset"] = ticks[at]
+        drums, pitches = rank["Drum"][at] + self.drums.start, rank["Pitch"][at] + self.pitches.start
+        notes["pitch"] = np.where(is_drum, drums, pitches)
+        notes["duration"], notes["velocity"] = TICKS_PER_BEAT // self.steps_per_beat, _VELOCITY
+        notes["duration"][~is_drum] = self.durations[rank["Duration"][at[~is_drum] + num_more]]
+        if self.velocities:
+            notes["velocity"] = np.array(self.velocities)[rank["Velocity"][at + 1]]
+        latest = np.maximum.accumulate(np.where(part, np.arange(len(tokens)), 0))
+        part_of = np.where(part, rank["Part"], 0)[latest[at]]
+        tracks = [
+            Track(part.name, part.program, part.is_drum, notes[part_of == i])
+            for i, part in enumerate(self.instruments)
+        ]
+        return Score(TICKS_PER_BEAT, tracks, tempos, metres, markers, key_signatures=keys)
+
+
+def arranged(events: Sequence[tuple[Any, ...]], num_keys: int) -> IntArray:
+    """Return the ids of events, in ascending order of the events' keys. -> [L].
+
+    Args:
+        events: kinds of events; of each the keys, then one to three ids, -1 for none.
+    """
+    columns = (np.broadcast_arrays(*event, -1, -1)[: num_keys + 3] for event in events)
+    table = np.concatenate([np.stack(each, axis=1) for each in columns])
+    tokens = table[np.lexsort(table[:, :num_keys].T[::-1]), num_keys:].ravel()
+    return tokens[tokens >= 0]
 
 
 def steps_in_bars(

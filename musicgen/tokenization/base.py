@@ -92,7 +92,9 @@ class Tokenizer(TokenCoordinates):
         Raises:
             UserError: the data are not a tokenizer's, or the settings now give other tokens.
         """
-        classes = {subclass.name: subclass for subclass in Tokenizer.__subclasses__()}
+        kinds = Tokenizer.__subclasses__()
+        kinds += [each for kind in kinds for each in kind.__subclasses__()]
+        classes = {kind.name: kind for kind in kinds if hasattr(kind, "name")}
         try:
             build, settings = classes[data["tokenizer"]], data["settings"]
             hash_when_saved = data["vocabulary"]["hash"]

@@ -97,10 +97,6 @@ class Grammar(ABC, Generic[S]):
         Each [L, B, ...]; fields that no token changes are left out.
         """
 
-    @abstractmethod
-    def tables(self) -> dict[str, Any]:
-        """Return the grammar's constants as plain data, for programs in other languages."""
-
     def advance(self, state: S, tokens: Ids) -> S:
         """Return the state after one more token in each row [B]. A finished row takes PAD.
 

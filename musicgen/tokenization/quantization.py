@@ -176,9 +176,11 @@ def remove_overlaps(notes: GridNotes, losses: Losses, unit: int = 1) -> GridNote
 
 
 def parse_bins(
-    name: str, bins: Sequence[int], minimum: int, maximum: int, step: int | None = None
+    name: str, bins: Sequence[int] | None, minimum: int, maximum: int, step: int | None = None
 ) -> range:
-    """Return the bins [lowest, highest, step], or [lowest, highest] with `step`, as a range."""
+    """Return bins [lowest, highest, step], or [lowest, highest] with `step`; None: no bins."""
+    if bins is None:
+        return range(0)
     given = list(bins) if step is None else [*bins, step]
     low, high, width = given if len(given) == 3 else (0, 0, 0)
     if width < 1 or not minimum <= low <= high <= maximum or (high - low) % width:

@@ -96,10 +96,6 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         headers = [*families["BOS"], *families["Lead"]]
         self._is_header = np.isin(np.arange(len(vocabulary)), headers)
 
-    def tables(self) -> dict[str, Any]:
-        """Return the voices of a frame, and how many frames a piece may have."""
-        return {"voices": NUM_VOICES, "max_frames": self.limit}
-
     def _initial_state(self, num_rows: int) -> ChoraleState:
         return ChoraleState(
             **self._initial_fields(num_rows),

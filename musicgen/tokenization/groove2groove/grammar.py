@@ -61,14 +61,6 @@ class GrooveGrammar(Grammar[GrooveState]):
             raise ParameterError("max_notes", each, expected)
         self._max_notes = np.array(each)
 
-    def tables(self) -> dict[str, Any]:
-        """Return the keys of an instrument, and lengths in ticks, by instrument and of a piece."""
-        return {
-            "keys": NUM_KEYS,
-            "max_durations": self.max_durations[::NUM_KEYS].tolist(),
-            "max_length": self.limit,
-        }
-
     def _initial_state(self, num_rows: int) -> GrooveState:
         ends = np.zeros((num_rows, self.num_voices), np.int64)
         fields = self._initial_fields(num_rows) | {"limit": np.full(num_rows, self.limit)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,7 +43,8 @@ class REMIState(GrammarState):
     bar_start: IntArray  # first grid step of the bar
     bar_end: IntArray  # first grid step after the bar
     pitch: IntArray  # index of the last pitch at this position
-    ends: IntArray  # half grid step at which each pitch stops sounding [B, num_pitches]
+    part: IntArray  # current index
+    ends: IntArray  # when each pitch stops sounding, by part, in units [B, num_parts * num_pitches]
     tempo: IntArray  # current index
     chord: IntArray  # current index
     chords: BoolArray  # whether the model chooses Chord tokens
@@ -54,7 +56,7 @@ class REMIState(GrammarState):
     @property
     def has_note(self) -> BoolArray:
         """Whether a note with a duration has begun. [B]"""
-        return np.any(self.ends.reshape(len(self.ends), -1) > 0, axis=1)
+        return np.asarray(self.ends.any(axis=1))
 
 
 R = TypeVar("R", bound=REMIState)
@@ -67,6 +69,8 @@ class BarGrammar(Grammar[R]):
 
     Args:
         bar_lengths: grid steps in a bar of each metre. [num_metres]
+        durations: in parts of a grid step. [num_durations]
+        unit: number of these parts in a step.
     """
 
     followers: Mapping[str, set[str]]
@@ -77,9 +81,12 @@ class BarGrammar(Grammar[R]):
         families: Mapping[str, range],
         bar_lengths: IntArray,
         max_bars: int,
+        durations: Sequence[int],
+        unit: int = 1,
     ) -> None:
         super().__init__(vocabulary)
         self.bar_lengths, self.max_bars = bar_lengths, max_bars
+        self._durations, self._unit = np.array(durations), unit
         size = len(vocabulary)
         self._numbers = {name: number for number, name in enumerate(families)}
         self._slices = {name: slice(ids.start, ids.stop) for name, ids in families.items()}
@@ -88,26 +95,28 @@ class BarGrammar(Grammar[R]):
         self._rank = np.zeros(size, np.int64)  # index of a token in its family [V]
         for name, own in self._slices.items():
             self._family[own], self._rank[own] = self._numbers[name], self._ranks[name]
+        self._struck = self._of("Pitch", "Drum")
+        self._note = np.where(self._struck, self._rank, -1)
+        self._part = np.where(self._of("Part"), self._rank, -1)
+        self._step = np.where(self._of("Beat"), self._rank, 0)  # of the bar
+        self._length = np.zeros(size, np.int64)  # grid steps of the bar that a token begins [V]
+        self._length[self._slices["Bar"]] = bar_lengths
         self._follows = np.zeros((size, size), bool)  # whether a token's family may follow [V, V]
         beginning = slice(self.pad, self.pad + 1)
         for name, followers in self.followers.items():
             for follower in followers:
                 self._follows[self._slices.get(name, beginning), self._slices[follower]] = True
 
-    def tables(self) -> dict[str, Any]:
-        """Return which family may follow which, and the lengths of bars by rank, in grid steps."""
-        return {
-            "followers": {name: sorted(families) for name, families in self.followers.items()},
-            "bar_lengths": self.bar_lengths.tolist(),
-            "max_bars": self.max_bars,
-        }
+    def _of(self, *families: str) -> BoolArray:
+        """Return which tokens are of some families. [V]"""
+        return np.isin(self._family, [self._numbers[name] for name in families])
 
     def _initial_fields(self, num_rows: int) -> dict[str, Any]:
         zeros = np.zeros(num_rows, np.int64)
         none, no = zeros - 1, zeros > 0
         return super()._initial_fields(num_rows) | {
             **{"num_bars": zeros, "bar_start": zeros, "bar_end": zeros, "pitch": none},
-            **{"tempo": none, "chord": none, "chords": ~no, "metre": none},
+            **{"part": none, "tempo": none, "chord": none, "chords": ~no, "metre": none},
             "progression": np.full((num_rows, 1, 2), NEVER),
             **{"hold_tempo": no, "hold_metre": no},
         }
@@ -125,6 +134,68 @@ class BarGrammar(Grammar[R]):
         free = np.array([len(each) == 0 for each in progressions])
         return replace(state, chords=state.chords & free, progression=padded(progressions, NEVER))
 
+    def _limit_changes(
+        self, state: R, mask: BoolArray, time: IntArray
+    ) -> tuple[BoolArray, BoolArray, IntArray]:
+        """Leave in a mask [B, V] the tempi, metres and chords that may come.
+
+        Returns:
+            Which tempi [B, num_tempi] and chords [B, num_chords] may come, and when a progression
+            changes the chord next from a time [B] on. [B, 1]
+        """
+        ranks = self._ranks
+        new_tempo = ranks["Tempo"] != state.tempo[:, None]
+        has_tempo = (state.tempo >= 0) | state.has_note
+        new_tempo &= ~(state.hold_tempo & has_tempo)[:, None]
+        mask[:, self._slices["Tempo"]] &= new_tempo
+        held = (state.hold_metre & (state.metre >= 0))[:, None]
+        mask[:, self._slices["Bar"]] &= ~held | (ranks["Bar"] == state.metre[:, None])
+
+        starts, indices = state.progression[..., 0], state.progression[..., 1]
+        differs = np.ones_like(starts, dtype=bool)  # the end does
+        is_ahead = starts[:, 1:] > time[:, None]  # or in force: until the chord behind it begins
+        differs[:, :-1] = is_ahead & (indices[:, :-1] != state.chord[:, None])
+        at = differs.argmax(axis=1)[:, None]
+        due = np.maximum(np.take_along_axis(starts, at, 1), time[:, None])
+        asked = np.take_along_axis(indices, at, 1)
+        new_chord = (ranks["Chord"] != state.chord[:, None]) & state.chords[:, None]
+        new_chord |= (ranks["Chord"] == asked) & (due == state.time[:, None])
+        mask[:, self._slices["Chord"]] &= new_chord
+        return new_tempo, new_chord, due
+
+    def _advance(self, state: R, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
+        family, rank = self._family[ids], self._rank[ids]
+        bar, beat, part, tempo, chord, duration = (
+            family == self._numbers[name]
+            for name in ("Bar", "Beat", "Part", "Tempo", "Chord", "Duration")
+        )
+        length = self._length[ids]
+        bar_end = state.bar_end + length.cumsum(axis=0)
+        bar_start = latest(state.bar_start, bar, bar_end - length)
+        moves = bar | beat | part
+        time = latest(state.time, moves, bar_start + self._step[ids])
+        pitch = latest(state.pitch, moves | self._struck[ids], self._note[ids])
+        in_part = latest(state.part, bar | part, self._part[ids])
+        changed = {
+            "num_bars": state.num_bars + bar.cumsum(axis=0),
+            "bar_start": bar_start,
+            "bar_end": bar_end,
+            "pitch": pitch,
+            "part": in_part,
+            "tempo": latest(state.tempo, tempo, rank),
+            "chord": latest(state.chord, chord, rank),
+            "metre": latest(state.metre, bar, rank),
+        }
+        at = (duration & (pitch >= 0)).nonzero()
+        if len(at[0]):
+            ends, num_pitches = np.array([state.ends] * len(ids)), len(self._ranks["Pitch"])
+            sounds = np.minimum(pitch[at], num_pitches - 1)
+            voice = num_pitches * np.maximum(in_part[at], 0) + sounds
+            ends[(*at, voice)] = self._unit * time[at] + self._durations[rank[at]]
+            # A pitch begins where its last note has ended.
+            changed["ends"] = np.maximum.accumulate(ends)
+        return time, changed
+
 
 class REMIGrammar(BarGrammar[REMIState]):
     """Bars of ascending Beats with content: changes of chord and tempo, then ascending notes.
@@ -134,16 +205,10 @@ class REMIGrammar(BarGrammar[REMIState]):
 
     followers = FOLLOWERS
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        families: Mapping[str, range],
-        bar_lengths: IntArray,
-        max_bars: int,
-    ) -> None:
-        super().__init__(vocabulary, families, bar_lengths, max_bars)
-        in_note = [self._numbers[name] for name in ("Pitch", "Velocity")]
-        self._in_note = np.isin(self._family, in_note)  # whose duration is still to come
+    @cached_property
+    def _in_note(self) -> BoolArray:
+        """Which tokens are of a note whose duration is still to come. [V]"""
+        return self._of("Pitch", "Velocity")
 
     def _initial_state(self, num_rows: int) -> REMIState:
         ends = np.zeros((num_rows, len(self._ranks["Pitch"])), np.int64)
@@ -155,22 +220,15 @@ class REMIGrammar(BarGrammar[REMIState]):
         )
         ends, ranks = state.ends, self._ranks
         mask = self._follows[state.last]  # [B, V], a copy
-        longest = 2 * (limit - time)  # in half grid steps
-        mask[:, self._slices["Duration"]] &= ranks["Duration"] < longest
+        mask[:, self._slices["Duration"]] &= self._durations <= 2 * (limit - time)
         if self._in_note[state.last].all():
             # Only a velocity or a duration may follow; what limits other tokens is not needed.
             return mask
 
-        new_tempo = ranks["Tempo"] != state.tempo[:, None]
-        has_tempo = (state.tempo >= 0) | state.has_note
-        new_tempo &= ~(state.hold_tempo & has_tempo)[:, None]
-        mask[:, self._slices["Tempo"]] &= new_tempo
-        due, asked = next_chord(state, state.time)
-        new_chord = (ranks["Chord"] != state.chord[:, None]) & state.chords[:, None]
-        new_chord |= (ranks["Chord"] == asked) & (due == time)
-        mask[:, self._slices["Chord"]] &= new_chord
+        new_tempo, new_chord, due = self._limit_changes(state, mask, state.time)
         must = (self._family[last] == self._numbers["Beat"]) & (due == time)
-        mask &= ~must | (self._family == self._numbers["Chord"])
+        if must.any():
+            mask &= ~must | (self._family == self._numbers["Chord"])
         higher = ranks["Pitch"] > state.pitch[:, None]
         mask[:, self._slices["Pitch"]] &= (ends <= 2 * time) & higher
 
@@ -188,8 +246,7 @@ class REMIGrammar(BarGrammar[REMIState]):
         end = bar_end + self.bar_lengths + num_more * self.bar_lengths.max()
         complete = due >= stop
         bar = (num_more >= 0) & (end > ready) & (bar_end < limit) & complete
-        held = (state.hold_metre & (state.metre >= 0))[:, None]
-        mask[:, self._slices["Bar"]] &= bar & (~held | (ranks["Bar"] == state.metre[:, None]))
+        mask[:, self._slices["Bar"]] &= bar
         mask[:, self._slices["EOS"]] &= complete
         return mask
 
@@ -197,42 +254,3 @@ class REMIGrammar(BarGrammar[REMIState]):
         is_beat = self._family == self._numbers["Beat"]
         arrives = state.bar_start[:, None] + self._rank >= until[:, None]
         return (self._family == self._numbers["Bar"]) | (is_beat & arrives)
-
-    def _advance(self, state: REMIState, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
-        family, rank = self._family[ids], self._rank[ids]
-        bar, beat, pitch, tempo, chord, duration = (
-            family == self._numbers[name]
-            for name in ("Bar", "Beat", "Pitch", "Tempo", "Chord", "Duration")
-        )
-        length = np.where(bar, self.bar_lengths[np.where(bar, rank, 0)], 0)
-        bar_end = state.bar_end + length.cumsum(axis=0)
-        bar_start = latest(state.bar_start, bar, bar_end - length)
-        time = latest(state.time, bar | beat, bar_start + np.where(beat, rank, 0))
-        last_pitch = latest(state.pitch, bar | beat | pitch, np.where(pitch, rank, -1))
-        changed = {
-            "num_bars": state.num_bars + bar.cumsum(axis=0),
-            "bar_start": bar_start,
-            "bar_end": bar_end,
-            "pitch": last_pitch,
-            "tempo": latest(state.tempo, tempo, rank),
-            "chord": latest(state.chord, chord, rank),
-            "metre": latest(state.metre, bar, rank),
-        }
-        at = (duration & (last_pitch >= 0)).nonzero()
-        if len(at[0]):
-            ends = np.array([state.ends] * len(ids))
-            ends[(*at, last_pitch[at])] = 2 * time[at] + rank[at] + 1
-            # A pitch begins where its last note has ended.
-            changed["ends"] = np.maximum.accumulate(ends)
-        return time, changed
-
-
-def next_chord(state: REMIState, time: IntArray) -> tuple[IntArray, IntArray]:
-    """Return when a progression changes the chord next from a time [B] on, and to which. [B, 1]."""
-    starts, indices = state.progression[..., 0], state.progression[..., 1]
-    differs = np.ones_like(starts, dtype=bool)  # the end does
-    is_ahead = starts[:, 1:] > time[:, None]  # or in force: until the chord behind it begins
-    differs[:, :-1] = is_ahead & (indices[:, :-1] != state.chord[:, None])
-    at = differs.argmax(axis=1)[:, None]
-    due = np.maximum(np.take_along_axis(starts, at, 1), time[:, None])
-    return due, np.take_along_axis(indices, at, 1)

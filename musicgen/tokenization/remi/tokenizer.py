@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from musicgen.errors import ParameterError
-from musicgen.midi import NOTE, TEMPO, Score, Track
-from musicgen.tokenization.bars import InBars, chord_changes, steps_in_bars
-from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Tokenizer
+from musicgen.midi import Score, Track
+from musicgen.tokenization.bars import InBars, arranged, chord_changes, steps_in_bars
+from musicgen.tokenization.base import TICKS_PER_BEAT, Losses
 from musicgen.tokenization.chords.symbols import CHORDS
+from musicgen.tokenization.groove2groove.instruments import Instrument
 from musicgen.tokenization.quantization import (
     GridNotes,
     find_changes,
@@ -21,11 +22,11 @@ from musicgen.tokenization.quantization import (
 )
 from musicgen.tokenization.remi.grammar import REMIGrammar
 from musicgen.tokenization.remi.metre import Metres
-from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
+from musicgen.tokenization.vocabulary import IntArray, number_tokens
 from musicgen.validation import check_bool, check_int
 
 
-class REMI(InBars, Tokenizer):
+class REMI(InBars):
     """Bars of positions, each with changes of chord and tempo, then its notes; EOS at the end.
 
     All tracks but drums become one piano. Onsets are rounded to positions, durations to half
@@ -45,6 +46,9 @@ class REMI(InBars, Tokenizer):
 
     name: ClassVar[str] = "remi"
     note_families = ("Pitch",)
+    header = ("Beat", "Chord", "Tempo")
+    instruments = (Instrument("Piano"),)
+    tempi: range
 
     def __init__(
         self,
@@ -72,9 +76,7 @@ class REMI(InBars, Tokenizer):
         self.tempo_bins = None if tempo_bins is None else list(tempo_bins)
         self.pitches = parse_bins("pitch_range", pitch_range, 0, 127, step=1)
         self.velocities = parse_bins("velocity_bins", velocity_bins, 1, 127)
-        self.tempi = (
-            range(0) if tempo_bins is None else parse_bins("tempo_bins", tempo_bins, 4, 1000)
-        )
+        self.tempi = parse_bins("tempo_bins", tempo_bins, 4, 1000)
         self.chords, self.max_bars = chords, max_bars
         self.max_transposition = max_transposition
         families = {
@@ -87,11 +89,16 @@ class REMI(InBars, Tokenizer):
             # In positions; at most 4 beats.
             "Duration": [f"Duration_{half / 2:g}" for half in range(1, 8 * positions_per_beat + 1)],
             "Chord": [f"Chord_{chord}" for chord in CHORDS if chords],
+            **{"Key": [], "Part": [], "Drum": []},
         }
         self.vocabulary, self.families = number_tokens(families)
+        halves = np.arange(1, len(families["Duration"]) + 1)
+        self.durations = halves * (TICKS_PER_BEAT // (2 * positions_per_beat))
 
     def grammar(self) -> REMIGrammar:
-        return REMIGrammar(self.vocabulary, self.families, self.metres.lengths, self.max_bars)
+        halves = range(1, len(self.families["Duration"]) + 1)
+        bars = self.metres.lengths, self.max_bars
+        return REMIGrammar(self.vocabulary, self.families, *bars, halves, unit=2)
 
     def find_track(self, track: Track) -> int | None:
         return None if track.is_drum else 0
@@ -117,25 +124,17 @@ class REMI(InBars, Tokenizer):
         beats = np.flatnonzero(has_event)
         bar = np.searchsorted(bar_starts, beats, side="right") - 1
         num_bars = bar[-1] + 1 if len(bar) else 0
-        # Step, rank among the events there, family and index of the first id.
-        events: list[tuple[IntArray, Any, str, IntArray]] = [
-            (bar_starts[:num_bars], 0, "Bar", metres[:num_bars]),
-            (beats, 1, "Beat", beats - bar_starts[bar]),
-            (chord_step, 2, "Chord", chord),
-            (tempo_step, 3, "Tempo", tempo),
-            (step, 4 + pitch, "Pitch", pitch),
+        num_ranks, first = 4 + len(self.pitches), {k: x.start for k, x in self.families.items()}
+        struck = first["Velocity"] + velocity, first["Duration"] + duration - 1
+        # Step and rank among the events there, and up to three ids.
+        events: list[tuple[IntArray, ...]] = [
+            (num_ranks * bar_starts[:num_bars], first["Bar"] + metres[:num_bars]),
+            (num_ranks * beats + 1, first["Beat"] + beats - bar_starts[bar]),
+            (num_ranks * chord_step + 2, first["Chord"] + chord),
+            (num_ranks * tempo_step + 3, first["Tempo"] + tempo),
+            (num_ranks * step + 4 + pitch, first["Pitch"] + pitch, *struck),
         ]
-        num_ranks = 4 + len(self.pitches)
-        order = np.argsort(np.concatenate([at * num_ranks + rank for at, rank, *_ in events]))
-        ids = np.full((len(order), 3), -1)  # of each event; a note has three
-        ids[:, 0] = np.concatenate(
-            [index + self.families[name].start for *_, name, index in events]
-        )
-        of_notes = ids[len(order) - len(step) :]
-        of_notes[:, 1] = velocity + self.families["Velocity"].start
-        of_notes[:, 2] = duration - 1 + self.families["Duration"].start
-        tokens = ids[order].ravel()
-        return np.append(tokens[tokens >= 0], self.families["EOS"].start), losses
+        return np.append(arranged(events, num_keys=1), first["EOS"]), losses
 
     def _notes(
         self, losses: Losses, bar_starts: IntArray
@@ -154,47 +153,7 @@ class REMI(InBars, Tokenizer):
         kept = remove_overlaps(columns, losses, unit=2)
         return kept.onset // 2, kept.voice, kept.velocity, kept.duration
 
-    def decode(self, tokens: IntArray) -> Score:
-        """Return one track named Piano, with the tempi, chord markers and metres of the tokens.
-
-        Time signatures are omitted where they are the default of MIDI files, 4/4.
-        """
-        tokens = self.until_end(tokens)
-        ticks = self.times(tokens) * (TICKS_PER_BEAT // self.steps_per_beat)
-        bar, pitch, velocity, duration, tempo = (
-            within(tokens, self.families[family])
-            for family in ("Bar", "Pitch", "Velocity", "Duration", "Tempo")
-        )
-        metres = self.metres.time_signatures(ticks[bar], tokens[bar] - self.families["Bar"].start)
-        at = np.flatnonzero(pitch[:-2] & velocity[1:-1] & duration[2:])
-        half_step = TICKS_PER_BEAT // (2 * self.steps_per_beat)
-        notes = np.empty(len(at), NOTE)
-        notes["onset"] = ticks[at]
-        notes["duration"] = (tokens[at + 2] - self.families["Duration"].start + 1) * half_step
-        notes["pitch"] = tokens[at] - self.families["Pitch"].start + self.pitches.start
-        level = tokens[at + 1] - self.families["Velocity"].start
-        notes["velocity"] = level * self.velocities.step + self.velocities.start
-        tempos = np.empty(int(tempo.sum()), TEMPO)
-        tempos["tick"] = ticks[tempo]
-        level = tokens[tempo] - self.families["Tempo"].start
-        tempos["bpm"] = level * self.tempi.step + self.tempi.start
-        markers = self.markers(tokens, ticks)
-        return Score(TICKS_PER_BEAT, [Track("Piano", notes=notes)], tempos, metres, markers)
-
     def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
         """Return the ids from a bar on, which begins with the chord and the tempo in force."""
         rest = super().from_bar(tokens, bar, bar_length)
-        before = tokens[: len(tokens) - len(rest)]
-        first_beat = self.families["Beat"].start
-        has_beat = rest[1] == first_beat
-        begin, in_force = (2 if has_beat else 1), []
-        for family in ("Chord", "Tempo"):
-            ids = self.families[family]
-            if has_beat and rest[begin] in ids:
-                in_force.append(rest[begin])
-                begin += 1
-            else:
-                in_force += before[within(before, ids)][-1:].tolist()
-        if not in_force:
-            return rest
-        return np.concatenate([rest[:1], [first_beat], in_force, rest[begin:]])
+        return self.with_header(rest, tokens[: len(tokens) - len(rest)])

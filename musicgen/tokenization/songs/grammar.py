@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from musicgen.tokenization.grammar import BoolArray, latest
-from musicgen.tokenization.remi.grammar import BarGrammar, REMIState, next_chord
+from musicgen.tokenization.remi.grammar import BarGrammar, REMIState
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
 
 NEXT = {"Part", "Bar", "EOS"}
@@ -36,10 +36,9 @@ def followers(velocity: bool) -> dict[str, set[str]]:
 
 @dataclass
 class SongsState(REMIState):
-    """The state of Songs: as of REMI, but `ends`, by part [B, num_parts, num_pitches]."""
+    """The state of Songs; a `part` of -1 is the bar's header."""
 
     key: IntArray  # current index [B]
-    part: IntArray  # current index, -1 in the bar's header [B]
     orders: BoolArray  # whether the parts so far may be in each order, see `part_orders` [B, N]
     writes: BoolArray  # whether each part may come where it is not given [B, P]
     next_given: IntArray  # index in `given` of the token to come, or of its -1 [B]
@@ -60,7 +59,6 @@ class SongsGrammar(BarGrammar[SongsState]):
     cannot begin while it sounds there; drums do not sound on.
 
     Args:
-        durations: in grid steps. [num_durations]
         is_drum: of the parts. [num_parts]
     """
 
@@ -74,16 +72,10 @@ class SongsGrammar(BarGrammar[SongsState]):
         is_drum: Sequence[bool],
     ) -> None:
         self.followers = followers(len(families["Velocity"]) > 0)
-        super().__init__(vocabulary, families, bar_lengths, max_bars)
-        self._struck, self._opening, self._fixed = (  # tokens of families [V]
-            np.isin(self._family, [self._numbers[name] for name in names])
-            for names in (
-                ("Pitch", "Drum"),
-                ("Bar", "Key", "Tempo", "Part"),
-                ("Bar", "Key", "Tempo", "Part", "EOS"),
-            )
-        )
-        self._durations, self._is_drum = np.array(durations), np.array(is_drum)
+        super().__init__(vocabulary, families, bar_lengths, max_bars, durations)
+        self._opening = self._of("Bar", "Key", "Tempo", "Part")
+        self._fixed = self._opening | self._of("EOS")
+        self._is_drum = np.array(is_drum)
         # Whether a part may come after another, or after the header (-1), in each order.
         parts = np.arange(len(is_drum))
         place = parts - len(parts) * part_orders(len(parts))  # of each part, by order [N, P]
@@ -94,9 +86,8 @@ class SongsGrammar(BarGrammar[SongsState]):
         num_parts, none = len(self._is_drum), np.full(num_rows, -1)
         return SongsState(
             **self._initial_fields(num_rows),
-            ends=np.zeros((num_rows, num_parts, len(self._ranks["Pitch"])), np.int64),
+            ends=np.zeros((num_rows, num_parts * len(self._ranks["Pitch"])), np.int64),
             key=none,
-            part=none,
             orders=np.ones((num_rows, self._ordered.shape[-1]), bool),
             writes=np.ones((num_rows, num_parts), bool),
             next_given=np.zeros(num_rows, np.int64),
@@ -141,17 +132,13 @@ class SongsGrammar(BarGrammar[SongsState]):
         is_drum = self._is_drum[part]  # of the header's, none
 
         mask[:, self._slices["Key"]] &= ranks["Key"] != state.key[:, None]
-        new_tempo = ranks["Tempo"] != state.tempo[:, None]
-        has_tempo = (state.tempo >= 0) | state.has_note
-        mask[:, self._slices["Tempo"]] &= new_tempo & ~(state.hold_tempo & has_tempo)[:, None]
-
         # After the header all chords of the bar have come.
-        due, asked = next_chord(state, np.where(state.part < 0, state.time, state.bar_end - 1))
-        new_chord = (ranks["Chord"] != state.chord[:, None]) & state.chords[:, None]
-        new_chord |= (ranks["Chord"] == asked) & (due == time)
-        mask[:, self._slices["Chord"]] &= new_chord & in_header
+        chord_time = np.where(state.part < 0, state.time, state.bar_end - 1)
+        _, _, due = self._limit_changes(state, mask, chord_time)
+        mask[:, self._slices["Chord"]] &= in_header
 
-        ends = np.take_along_axis(state.ends, np.maximum(part, 0)[..., None], axis=1)[:, 0]
+        all_ends = state.ends.reshape(len(last), len(self._is_drum), -1)  # [B, P, num_pitches]
+        ends = np.take_along_axis(all_ends, np.maximum(part, 0)[..., None], axis=1)[:, 0]
         higher = ranks["Pitch"] > state.pitch[:, None]
         mask[:, self._slices["Pitch"]] &= (ends <= time) & higher & ~in_header & ~is_drum
         higher = ranks["Drum"] > state.pitch[:, None]
@@ -161,7 +148,7 @@ class SongsGrammar(BarGrammar[SongsState]):
             struck = self._family[last] == self._numbers["Velocity"]
             mask &= ~struck | is_drum | (self._family == self._numbers["Duration"])
 
-        silent = np.where(self._is_drum, 0, state.ends.min(axis=2))  # [B, P]
+        silent = np.where(self._is_drum, 0, all_ends.min(axis=2))  # [B, P]
         beat_time = state.bar_start[:, None] + ranks["Beat"]
         after = time + ~self._opening[last]
         ready = np.where(is_drum, 0, ends.min(axis=1, keepdims=True))
@@ -173,8 +160,7 @@ class SongsGrammar(BarGrammar[SongsState]):
         ordered = (self._ordered[state.part] & state.orders[:, None]).any(axis=2)
         mask[:, self._slices["Part"]] &= ordered & (silent < stop) & complete
         more = (state.num_bars[:, None] < self.max_bars) & (bar_end < limit) & complete
-        held = (state.hold_metre & (state.metre >= 0))[:, None]
-        mask[:, self._slices["Bar"]] &= more & (~held | (ranks["Bar"] == state.metre[:, None]))
+        mask[:, self._slices["Bar"]] &= more
         mask[:, self._slices["EOS"]] &= complete
         if state.given.shape[1] > 1:
             now, following = self._given(state)[..., None]
@@ -191,40 +177,13 @@ class SongsGrammar(BarGrammar[SongsState]):
         return np.tile(self._family == self._numbers["Bar"], (len(until), 1))
 
     def _advance(self, state: SongsState, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
-        family, rank = self._family[ids], self._rank[ids]
-        bar, key, beat, part, tempo, chord, duration = (
-            family == self._numbers[name]
-            for name in ("Bar", "Key", "Beat", "Part", "Tempo", "Chord", "Duration")
-        )
-        struck = self._struck[ids]
-        length = np.where(bar, self.bar_lengths[np.where(bar, rank, 0)], 0)
-        bar_end = state.bar_end + length.cumsum(axis=0)
-        bar_start = latest(state.bar_start, bar, bar_end - length)
-        moves = bar | beat | part
-        time = latest(state.time, moves, bar_start + np.where(beat, rank, 0))
-        pitch = latest(state.pitch, moves | struck, np.where(struck, rank, -1))
-        in_part = latest(state.part, bar | part, np.where(part, rank, -1))
-        before = np.concatenate([state.part[None], in_part[:-1]])
-        ordered = self._ordered[before, in_part] | ~part[..., None]
+        time, changed = super()._advance(state, ids)
+        part, key = (self._family[ids] == self._numbers[name] for name in ("Part", "Key"))
+        before = np.concatenate([state.part[None], changed["part"][:-1]])
+        ordered = self._ordered[before, changed["part"]] | ~part[..., None]
         now, following = self._given(state)  # of one token, or none is given
-        changed = {
+        return time, changed | {
             "next_given": state.next_given + np.where(now >= 0, 1, 2 * (ids == following)),
-            "num_bars": state.num_bars + bar.cumsum(axis=0),
-            "bar_start": bar_start,
-            "bar_end": bar_end,
-            "pitch": pitch,
-            "tempo": latest(state.tempo, tempo, rank),
-            "chord": latest(state.chord, chord, rank),
-            "metre": latest(state.metre, bar, rank),
-            "key": latest(state.key, key, rank),
-            "part": in_part,
+            "key": latest(state.key, key, self._rank[ids]),
             "orders": state.orders & np.logical_and.accumulate(ordered),
         }
-        at = (duration & (pitch >= 0)).nonzero()
-        if len(at[0]):
-            ends = np.array([state.ends] * len(ids))
-            sounds = np.minimum(pitch[at], ends.shape[-1] - 1)
-            ends[(*at, in_part[at], sounds)] = time[at] + self._durations[rank[at]]
-            # A pitch begins where its last note has ended.
-            changed["ends"] = np.maximum.accumulate(ends)
-        return time, changed

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from musicgen.errors import ParameterError, UserError
-from musicgen.midi import NOTE, TEMPO, KeySignature, Score, Track, pitched_notes
+from musicgen.midi import Score, Track, pitched_notes
 from musicgen.midi.key import find_key
-from musicgen.tokenization.bars import InBars, chord_changes, steps_in_bars
-from musicgen.tokenization.base import TICKS_PER_BEAT, KeptParts, Losses, Rng, Tokenizer
+from musicgen.tokenization.bars import FIFTHS, InBars, arranged, chord_changes, steps_in_bars
+from musicgen.tokenization.base import TICKS_PER_BEAT, KeptParts, Losses, Rng
 from musicgen.tokenization.chords.symbols import CHORDS
 from musicgen.tokenization.groove2groove.instruments import find_by_words, instruments_of
 from musicgen.tokenization.quantization import (
@@ -34,14 +34,10 @@ DURATIONS = (
     *(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 18, 20, 21, 24, 27, 28, 30, 32, 33),
     *(36, 40, 42, 45, 48, 54, 60, 66, 72, 84, 96, 108, 120, 144, 168, 192),
 )
-DRUMS = range(27, 88)  # General MIDI 2
-FIFTHS = range(-5, 7)  # keys that sound the same are one
 MAX_PARTS = 8  # the orders are 2 to the power of their number
-_VELOCITY = 80
-_STEP = TICKS_PER_BEAT // POSITIONS_PER_BEAT
 
 
-class Songs(InBars, Tokenizer):
+class Songs(InBars):
     """Bars: metre; key, tempo and chords where they change; then part after part; EOS at the end.
 
         Bar_3/4 Key_-3 Tempo_95 Beat_0 Chord_C_m Part_Voice Beat_0 Pitch_60 Duration_12 …
@@ -73,6 +69,9 @@ class Songs(InBars, Tokenizer):
     name: ClassVar[str] = "songs"
     note_families = ("Pitch", "Drum")
     steps_per_beat = POSITIONS_PER_BEAT
+    header = ("Key", "Tempo", "Beat", "Chord")
+    drums = range(27, 88)  # General MIDI 2
+    durations = np.array(DURATIONS) * (TICKS_PER_BEAT // POSITIONS_PER_BEAT)
 
     def __init__(
         self,
@@ -103,11 +102,7 @@ class Songs(InBars, Tokenizer):
         self.velocity_bins = None if velocity_bins is None else list(velocity_bins)
         self.tempo_bins = None if tempo_bins is None else list(tempo_bins)
         self.pitches = parse_bins("pitch_range", pitch_range, 0, 127, step=1)
-        self.velocities = (
-            range(0)
-            if velocity_bins is None
-            else parse_bins("velocity_bins", velocity_bins, 1, 127)
-        )
+        self.velocities = parse_bins("velocity_bins", velocity_bins, 1, 127)
         self.tempi = [] if tempo_bins is None else _equal_ratios(tempo_bins)
         self.chords, self.max_bars = chords, max_bars
         self.max_transposition, self.lead_probability = max_transposition, lead_probability
@@ -120,7 +115,7 @@ class Songs(InBars, Tokenizer):
             "Chord": [f"Chord_{chord}" for chord in CHORDS if chords],
             "Part": [f"Part_{part.name}" for part in self.instruments],
             "Pitch": [f"Pitch_{pitch}" for pitch in self.pitches],
-            "Drum": [f"Drum_{key}" for key in DRUMS],
+            "Drum": [f"Drum_{key}" for key in self.drums],
             "Velocity": [f"Velocity_{velocity}" for velocity in self.velocities],
             "Duration": [f"Duration_{steps}" for steps in DURATIONS],
         }
@@ -170,7 +165,7 @@ class Songs(InBars, Tokenizer):
         moments = np.unique(np.stack([part, notes.onset]), axis=1)
         begun = np.unique(np.stack([bar_of(notes.onset), part]), axis=1)
         first = {name: ids.start for name, ids in self.families.items()}
-        keys = np.where(drum, first["Drum"] - DRUMS.start, first["Pitch"] - self.pitches.start)
+        keys = np.where(drum, first["Drum"] - self.drums.start, first["Pitch"] - self.pitches.start)
         velocity = first["Velocity"] + notes.velocity if self.velocities else -1
         duration = np.where(drum, -1, first["Duration"] + notes.duration)
         # Bar, place in it, step, place among the events there, and up to three ids.
@@ -183,10 +178,7 @@ class Songs(InBars, Tokenizer):
             (*at(moments[1], 4 + moments[0]), 0, beat(moments[1])),
             (*at(notes.onset, 4 + part), 1 + pitch, keys + pitch, velocity, duration),
         ]
-        columns = (np.broadcast_arrays(*event, -1, -1)[:7] for event in events)
-        table = np.concatenate([np.stack(each, axis=1) for each in columns])
-        tokens = table[np.lexsort(table[:, 3::-1].T), 4:].ravel()
-        return np.append(tokens[tokens >= 0], first["EOS"]), losses
+        return np.append(arranged(events, num_keys=4), first["EOS"]), losses
 
     def _notes(self, losses: Losses, lines: IntArray) -> GridNotes:
         """Return the notes by 128 part + pitch, with indices of the other values."""
@@ -196,7 +188,7 @@ class Songs(InBars, Tokenizer):
         notes, is_drum = losses.score.notes, np.array([x.is_drum for x in self.instruments])[part]
         onset = losses.grid(notes["onset"])
         pitch, known = notes["pitch"], part >= 0
-        inside = np.isin(pitch, self.pitches) & ~is_drum | np.isin(pitch, DRUMS) & is_drum
+        inside = np.isin(pitch, self.pitches) & ~is_drum | np.isin(pitch, self.drums) & is_drum
         losses.drop("notes of other instruments", onset[~known])
         losses.drop("notes of other pitches", onset[known & ~inside])
         notes, part, is_drum = (x[known & inside] for x in (notes, part, is_drum))
@@ -212,69 +204,12 @@ class Songs(InBars, Tokenizer):
         fits = np.searchsorted(DURATIONS, kept.duration, side="right") - 1
         return kept._replace(duration=fits)
 
-    def decode(self, tokens: IntArray) -> Score:
-        """Return a track for each part, also without notes, with keys, tempi, chords and metres.
-
-        Time signatures are omitted where they are the default of MIDI files, 4/4. Without
-        velocities in the tokens, all are equal.
-        """
-        tokens = self.until_end(tokens)
-        ticks = self.times(tokens) * _STEP
-        rank = {name: tokens - ids.start for name, ids in self.families.items()}
-        bar, key, tempo, part, pitch, drum = (
-            within(tokens, self.families[name])
-            for name in ("Bar", "Key", "Tempo", "Part", "Pitch", "Drum")
-        )
-        metres = self.metres.time_signatures(ticks[bar], rank["Bar"][bar])
-        fifths = rank["Key"][key] + FIFTHS.start
-        pairs = zip(ticks[key].tolist(), fifths.tolist(), strict=True)
-        keys = [KeySignature(*pair) for pair in pairs]
-        tempos = np.empty(int(tempo.sum()), TEMPO)
-        tempos["tick"], tempos["bpm"] = ticks[tempo], np.array(self.tempi)[rank["Tempo"][tempo]]
-
-        # Whether each token, and the next one or two, are of the rest of a note.
-        velocity, duration = (
-            np.append(within(tokens, self.families[name]), [False] * 2)
-            for name in ("Velocity", "Duration")
-        )
-        if self.velocities:
-            pitch, drum = pitch & velocity[1:-1], drum & velocity[1:-1]
-        num_more = 1 + bool(self.velocities)
-        at = np.flatnonzero(pitch & duration[num_more:][: len(tokens)] | drum)
-        is_drum = drum[at]
-        notes = np.empty(len(at), NOTE)
-        notes["onset"] = ticks[at]
-        notes["pitch"] = np.where(
-            is_drum, rank["Drum"][at] + DRUMS.start, rank["Pitch"][at] + self.pitches.start
-        )
-        notes["duration"], notes["velocity"] = _STEP, _VELOCITY
-        lengths = rank["Duration"][at[~is_drum] + num_more]
-        notes["duration"][~is_drum] = np.array(DURATIONS)[lengths] * _STEP
-        if self.velocities:
-            notes["velocity"] = np.array(self.velocities)[rank["Velocity"][at + 1]]
-        latest = np.maximum.accumulate(np.where(part, np.arange(len(tokens)), 0))
-        part_of = rank["Part"][latest[at]]
-        tracks = [
-            Track(part.name, part.program, part.is_drum, notes[part_of == i])
-            for i, part in enumerate(self.instruments)
-        ]
-        markers = self.markers(tokens, ticks)
-        return Score(TICKS_PER_BEAT, tracks, tempos, metres, markers, key_signatures=keys)
-
     def _crop(
         self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng | None
     ) -> IntArray:
         """Return a crop, which begins with the key, tempo and chord in force."""
         window = super()._crop(tokens, starts, length, bar_length, rng)
-        before, at, first_beat = tokens[: starts[0, 0]], 1, self.families["Beat"].start
-        for family, beat in ("Key", []), ("Tempo", []), ("Chord", [first_beat]):
-            ids, end = self.families[family], at + len(beat)
-            has_own = window[at:end].tolist() == beat and within(window[end : end + 1], ids).any()
-            in_force = before[within(before, ids)][-1:]
-            if len(in_force) and not has_own:
-                window = np.insert(window, at, [*beat, *in_force])
-            at = end + 1 if has_own or len(in_force) else at
-        return window[:length]
+        return self.with_header(window, tokens[: starts[0, 0]])[:length]
 
     def arrange(self, window: IntArray, rng: Rng, length: int, bar_length: int) -> IntArray:
         if rng.random() < self.lead_probability:
