@@ -21,6 +21,7 @@ from musicgen.tokenization.base import (
 )
 from musicgen.tokenization.chords.progression import schedule
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index, spelled
+from musicgen.tokenization.remi.metre import without_long_gaps
 from musicgen.validation import check_int
 
 FROM_NOTHING = "from nothing"  # the name of the prompt of pieces without one
@@ -104,7 +105,8 @@ def make_prompt(
     if tempo is not None:
         score = replace(score, tempos=np.array([(0, tempo)], TEMPO))
     bar_length = tokenizer.bar_length(score)
-    encoded, losses = tokenizer.encode_with_losses(score)
+    shorter, move = without_long_gaps(score)
+    encoded, losses = tokenizer.encode_with_losses(shorter)
     grid = tokenizer.decode(encoded)
     if grid.num_notes == 0:
         raise UserError(
@@ -120,15 +122,16 @@ def make_prompt(
     # The bar lines are those of the file, not of the tokens.
     lines = np.append(score.bar_starts(), 0)
     lines[-1] = lines[-2] + score.bar_ticks(score.metre_at(int(lines[-2])))
-    times = losses.grid(losses.move(lines))
+    times = losses.grid(losses.move(move(lines)))
     first, final = np.searchsorted(times, [onsets.min(), onsets.max()], side="right") - 1
     is_upbeat = first == 0 and lines[1] < score.bar_ticks(score.metre_at(int(lines[1])))
     last = final if prompt_bars is None else min(first + is_upbeat + prompt_bars - 1, final)
     end = int(lines[last + 1])
-    if last == final:  # where nothing sounds any more, but for what the grid does not see
+    too_long = any(reason.startswith("notes beyond b") for reason in losses.summary().dropped)
+    if last == final and not too_long:  # where nothing sounds, but for what the grid does not see
         margin = score.ticks_per_beat // (2 * tokenizer.steps_per_beat)
         end = int(lines[max(last + 1, np.searchsorted(lines, score.end - margin))])
-    end_time = int(losses.grid(losses.move(np.array(end)))) - start_time
+    end_time = int(losses.grid(losses.move(move(np.array(end))))) - start_time
     last_bar = bar_length
     bar = int(np.searchsorted(bars, start_time + end_time)) - 1
     if bar + 1 < len(bars):
@@ -154,7 +157,7 @@ def make_prompt(
     from_start = losses.score.clip(own_tick(start_time), losses.score.end + 1)
     piece = with_frame(piece, _frame(tokenizer, from_start))
     summary = losses.summary(start_time, start_time + end_time)
-    repairs = [repair for repair in score.repairs if repair != "chords recognised"]
+    repairs = [repair for repair in shorter.repairs if repair != "chords recognised"]
     summary.rules = [*repairs, *summary.rules]
     written = _metre(metre, last_bar, tokenizer.steps_per_beat)
     in_metre = tokenizer.bar_length(Score(time_signatures=[metre._replace(tick=0)]))

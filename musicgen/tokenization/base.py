@@ -54,8 +54,7 @@ class Tokenizer(TokenCoordinates):
     """Conversion between Scores and sequences of token ids.
 
     `decode(encode(score))` is the score on the tokenizer's grid, for any score.
-    `encode(decode(tokens))` equals `tokens` for every complete sequence that the grammar allows and
-    that has at most 64 empty bars in a row.
+    `encode(decode(tokens))` equals `tokens` for every complete sequence that the grammar allows.
 
     Attributes:
         vocabulary: the tokens; the augmentation settings do not change it.

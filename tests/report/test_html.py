@@ -17,7 +17,7 @@ from musicgen.files import write_text
 from musicgen.midi.score import TEMPO, Marker, Score, Track, notes_from
 from musicgen.report import ReportPiece, render_report
 
-HOSTILE = """</script><script>alert(1)</script><img src=x onerror=alert(2)>'"&amp;$title {x} <!--"""
+HOSTILE = """</script><script>a(1)</script><img src=x onerror=a(2)>'"&amp;$title {x} <!--"""
 
 
 class Page(HTMLParser):

@@ -78,7 +78,7 @@ def test_chord_numbers_tell_chords_and_fifths():
 def test_coordinates_that_tokens_do_not_tell_are_refused():
     for name, tokenizer in frozen_tokenizers().items():
         tokenizer.check_coordinates(NAMES[:5])
-        if name in ("remi", "remi_fine", "remi_metres"):
+        if name in ("remi", "remi_fine", "remi_metres", "songs"):
             tokenizer.check_coordinates(NAMES)
             continue
         with pytest.raises(ParameterError, match="coordinates=chord: expected some of index, time"):

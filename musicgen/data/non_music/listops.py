@@ -18,6 +18,7 @@ OPERATIONS = (min, max, lambda values: int(median(values)), lambda values: sum(v
 TOKENS = ("PAD", *map(str, range(10)), "[MIN", "[MAX", "[MED", "[SM", "]")
 _DIGIT, _OPERATOR, _END = 1, 11, 15  # first ids
 _OPERATOR_PROBABILITY = 0.25  # of an argument; other arguments are digits
+_PATIENCE = 200_000  # trees without a new expression that end the search
 
 
 class ListOps(ExampleCorpus):
@@ -83,9 +84,13 @@ def _example(expression: tuple[bytes, int]) -> Example:
 def generate(
     count: int, seed: int, min_length: int, max_length: int, max_depth: int, max_args: int
 ) -> dict[bytes, int]:
-    """Return the values of different expressions, by their tokens."""
+    """Return the values of different expressions, by their tokens.
+
+    Raises:
+        ParameterError: there are hardly any others.
+    """
     found: dict[bytes, int] = {}
-    rng = Random(seed)
+    rng, fruitless = Random(seed), 0
 
     def draw(tokens: list[int], depth: int) -> int:
         """Add a tree's tokens, and return its value; a tree that is too long ends anywhere."""
@@ -104,7 +109,11 @@ def generate(
 
     while len(found) < count:
         tokens: list[int] = []
-        value = draw(tokens, 1)
+        value, before = draw(tokens, 1), len(found)
         if min_length <= len(tokens) <= max_length:
             found.setdefault(bytes(tokens), value)
+        fruitless = 0 if len(found) > before else fruitless + 1
+        if fruitless == _PATIENCE:
+            expected = f"expected more: only {len(found):,} expressions were found"
+            raise ParameterError("max_length", max_length, expected)
     return found

@@ -14,6 +14,7 @@ from musicgen.data.preparation.duplicates import NO_PASSAGE, SKETCH_SIZE, sketch
 from musicgen.errors import UserError
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource, with_chords
+from musicgen.tokenization.remi.metre import without_long_gaps
 from musicgen.validation import check_float
 
 # Increment it when the same files and settings give another cache.
@@ -119,7 +120,7 @@ class PieceEncoder:
         tokenizer, limits = self.tokenizer, self.limits
         if sum(file.stat().st_size for file in files_of(piece)) > limits.max_megabytes * 1e6:
             raise UserError(f"larger than limits.max_megabytes={limits.max_megabytes:g}")
-        score = self.corpus.read_piece(piece)
+        score, _ = without_long_gaps(self.corpus.read_piece(piece))
         if tokenizer.chords:
             score = with_chords(score, self.chords)
         tokens, summary = tokenizer.encode_with_summary(score)

@@ -109,28 +109,21 @@ def in_whole_bars(
     """Return the losses of a score whose time signatures begin at bar lines of the tokens.
 
     Before an incomplete first bar, and before a beginning in a metre that is read as another, there
-    is silence; a bar that the next time signature cuts short is followed by silence. More than
-    `MAX_EMPTY_BARS` without a note are left out.
+    is silence; a bar that the next time signature cuts short is followed by silence.
 
     Args:
         bar_steps: returns the grid steps in the bars of the tokens in a metre.
     """
-    gaps = _long_gaps(score)
-    points, left_out = [(0, 0)], 0
-    for first, last, _ in gaps:
-        points += [(first, first - left_out), (last, first - left_out)]
-        left_out += last - first
-    whole, closed_up = _retimed(score, points)
-    metres = list({s.tick: s for s in whole.metres()}.values())
-    beat, step = whole.ticks_per_beat, 0
+    metres = list({s.tick: s for s in score.metres()}.values())
+    beat, step = score.ticks_per_beat, 0
 
     def is_known(metre: TimeSignature) -> bool:
-        return bar_steps(metre) * beat == whole.bar_ticks(metre) * steps_per_beat
+        return bar_steps(metre) * beat == score.bar_ticks(metre) * steps_per_beat
 
     if (
         len(metres) > 1
-        and (upbeat := metres[1].tick) < whole.bar_ticks(metres[1])
-        and not (is_known(metres[0]) and upbeat % whole.bar_ticks(metres[0]) == 0)
+        and (upbeat := metres[1].tick) < score.bar_ticks(metres[1])
+        and not (is_known(metres[0]) and upbeat % score.bar_ticks(metres[0]) == 0)
     ):
         metres[0] = metres[1]._replace(tick=0)
     points, signatures, filled = [], list[TimeSignature](), list[tuple[int, int]]()
@@ -150,35 +143,40 @@ def in_whole_bars(
             if len(signatures) == 1 and (num_bars == 1 or not is_known(metre)):
                 begin = end - ticks
         points += [(metre.tick, begin), (after.tick - 1, min(begin + ticks - 1, end))]
-    filled_up, in_bars = _retimed(whole, points)
-    if filled_up is not whole:
-        whole = replace(filled_up, time_signatures=signatures)
+    whole, move = _retimed(score, points)
+    if whole is not score:
+        whole = replace(whole, time_signatures=signatures)
     losses = Losses(whole, steps_per_beat)
-    losses.move = lambda ticks: in_bars(closed_up(ticks))
+    losses.move = move
     for first, last in filled:
         losses.interpret("incomplete bars filled with silence", first, last)
-    for line, _, count in gaps:
-        at = float(losses.grid(losses.move(np.array(line))))
-        losses.interpret(f"{pluralize(count, 'bars')} without a note left out", at, at + 1)
     return losses
 
 
-def _long_gaps(score: Score) -> list[tuple[int, int, int]]:
-    """Return the bar lines at both ends of long gaps, and the number of bars between them."""
+def without_long_gaps(score: Score) -> tuple[Score, Move]:
+    """Return a score without its gaps of more than `MAX_EMPTY_BARS`, and where its ticks went.
+
+    `repairs` names them.
+    """
     order = np.argsort(score.notes["onset"])
     onset, duration = score.notes["onset"][order], score.notes["duration"][order]
     end = np.maximum.accumulate(np.append(0, onset + duration))[:-1]
     wide = onset - end > MAX_EMPTY_BARS * score.ticks_per_beat  # no bar of a quarter is longer
     if not wide.any():
-        return []
-    bars = score.bar_starts(_MOST_BARS)
-    first = np.searchsorted(bars, end[wide])
-    last = np.searchsorted(bars, onset[wide], "right") - 1
-    return [
-        (int(bars[i]), int(bars[j]), j - i)
-        for i, j in zip(first.tolist(), last.tolist(), strict=True)
-        if j - i > MAX_EMPTY_BARS
-    ]
+        return score, lambda ticks: ticks
+    bars = np.append(score.bar_starts(_MOST_BARS), score.end)
+    before = np.searchsorted(bars, end[wide])
+    behind = np.searchsorted(bars, onset[wide], "right") - 1
+    points, left_out, counts = [(0, 0)], 0, list[int]()
+    for i, j in zip(before.tolist(), behind.tolist(), strict=True):
+        if j - i > MAX_EMPTY_BARS:
+            first, last = int(bars[i]), int(bars[j])
+            points += [(first, first - left_out), (last, first - left_out)]
+            left_out += last - first
+            counts.append(j - i)
+    lines = [f"{pluralize(count, 'bars')} without a note left out" for count in counts]
+    shorter, move = _retimed(score, points)
+    return replace(shorter, repairs=[*score.repairs, *lines]), move
 
 
 def _retimed(score: Score, points: Sequence[tuple[int, int]]) -> tuple[Score, Move]:

@@ -57,8 +57,8 @@ function readMidi(bytes) {
   const header = reader.number(4);
   if (header < 6) throw broken("a header of less than 6 bytes", 8);
   const format = reader.number(2);
-  if (format > 2) throw new UserError(`MIDI files of format ${format} are not supported; export it again`);
-  reader.number(2); // tracks
+  if (format > 1) throw new UserError(`MIDI files of format ${format} are not supported; export it again`);
+  if (reader.number(2) > 512) throw new UserError("the file has more than 512 tracks; give a smaller one");
   const division = reader.number(2);
   if (!division) throw new UserError("the header says 0 ticks a beat; export it again from a music program");
   if (division >= 0x8000) {
