@@ -82,6 +82,12 @@ class Prompt:
     velocities: Mapping[int, int] = field(default_factory=dict)
 
     @property
+    def written(self) -> Sequence[int]:
+        """Indices of the decoded tracks that are written: those with notes in the piece, or all."""
+        played = [i for i, track in enumerate(self.piece.tracks) if len(track.notes)]
+        return self.kept.written if self.kept else played
+
+    @property
     def notice(self) -> str:
         """One line on what the vocabulary cannot express; empty if nothing was lost."""
         return f"{self.name}: {self.summary.describe()}" if self.summary.lossy else ""

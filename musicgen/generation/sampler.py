@@ -157,7 +157,7 @@ class Sampler:
         if request.hold_durations:
             state = grammar.shorten(state, [self._longest_notes(prompt) for prompt in prompts])
         state = grammar.harmonise(state, [prompt.progression for prompt in prompts])
-        written = [prompt.kept.written if prompt.kept else () for prompt in prompts]
+        written = [prompt.written for prompt in prompts]
         state = grammar.give(state, [prompt.given for prompt in prompts], written)
         end = torch.tensor([request.end_time(prompt) or NEVER for prompt in prompts])
         may_end = torch.full_like(end, 0 if request.allow_end else NEVER)

@@ -210,6 +210,14 @@ def test_of_a_song_only_the_parts_and_bars_asked_for_are_written(options, bars):
         assert "Key_-3" in names
 
 
+def test_a_continuation_is_of_the_parts_of_its_piece():
+    alone = accompanied()
+    alone.tracks = alone.tracks[1:3]  # both hands of the piano
+    pieces, _ = write([accompanied(), alone], SONGS, prompt_bars=1, bars=8, temperature=3)
+    for piece, parts in zip(pieces, ({"Voice", "Piano"}, {"Piano"}), strict=True):
+        assert {t.name for t in piece.new_score.tracks if len(t.notes)} <= parts
+
+
 def test_the_key_of_a_kept_part_is_found_from_it():
     scale = [(96 * i, 90, pitch, 64) for i, pitch in enumerate((62, 64, 66, 67, 69, 71, 73, 74))]
     score = Score(96, [Track("Voice", notes=notes_from(scale))])

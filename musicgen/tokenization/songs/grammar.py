@@ -99,11 +99,12 @@ class SongsGrammar(BarGrammar[SongsState]):
         """Return a state whose tokens are those given, with any number of others at each -1.
 
         The others end with the token given after -1: a part, or a bar. They are of the parts that
-        are written, which follow those that are not, or chords.
+        are written, which follow those that are not, or chords. Without given tokens all are of the
+        parts that are written.
         """
         has_given = np.array([len(ids) > 0 for ids in given])[:, None]
         parts = np.arange(len(self._is_drum))
-        writes = np.stack([np.isin(parts, some) for some in written]) | ~has_given
+        writes = np.stack([np.isin(parts, some or parts) for some in written])
         order = (~writes * 2**parts).sum(axis=1)[:, None]
         return replace(
             super().give(state, given, written),
@@ -158,7 +159,8 @@ class SongsGrammar(BarGrammar[SongsState]):
 
         complete = due >= stop
         ordered = (self._ordered[state.part] & state.orders[:, None]).any(axis=2)
-        mask[:, self._slices["Part"]] &= ordered & (silent < stop) & complete
+        may_be = state.writes | (state.given[:, :1] >= 0)
+        mask[:, self._slices["Part"]] &= ordered & (silent < stop) & complete & may_be
         more = (state.num_bars[:, None] < self.max_bars) & (bar_end < limit) & complete
         mask[:, self._slices["Bar"]] &= more
         mask[:, self._slices["EOS"]] &= complete
