@@ -2,7 +2,7 @@
 
     python -m benchmarks.pretrained [--models NAME] [--measure] [--root POP909] [--bands FOLDER]
 
-A model NAME is trained in the steps of `RECIPES`, or their training resumed, and exported to
+A model NAME is trained in the steps of recipes.yaml, or their training resumed, and exported to
 musicgen/pretrained/NAME in half precision; `--measure` takes the models as they are. Each
 continues prompts of composed pieces that it never saw, and of POP909 with --root. The measures go
 to results/pretrained.json. Notes of bands that are longer than any of their track in the prompt are
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from omegaconf import OmegaConf
 
 import musicgen
 from benchmarks import measure, tables
@@ -36,72 +37,7 @@ from musicgen.package_data import PRETRAINED
 MODELS = {"pop-piano-small": "pop", "groove-small": "groove"}
 MAX_MEGABYTES = 20
 HELD_OUT_SEED = 1000  # of composed pieces; the training set's is 0
-SCRAMBLED = (
-    "init=RUN data.kind=pop data.num_pieces=2000 loader.batch_size=1 loader.length=2048 "
-    "scheduler=warmup_cooldown scheduler.cooldown=0.6 scheduler.warmup_steps=30 "
-    "optimizer.lr=6e-3 optimizer.adamw_lr=1e-3 callbacks.redraw_features=null"
-)
-RECIPES = {  # of each model: settings of train.py, run after run; RUN is the run before
-    "pop-piano-small": [
-        "experiment=pretrained/pop_piano_small",
-        "experiment=pretrained/copy_head init=RUN data.kind=pop",
-        (
-            "init=RUN data.kind=pop data.num_pieces=2000 loader.batch_size=1 "
-            "optimizer.lr=5e-3 optimizer.adamw_lr=1e-3 callbacks.redraw_features=null "
-            "trainer.max_steps=1800"
-        ),
-        (
-            "init=RUN data.kind=pop data.num_pieces=2000 seed=2 loader.batch_size=1 "
-            "optimizer.lr=4e-3 optimizer.adamw_lr=8e-4 scheduler.warmup_steps=30 "
-            "callbacks.redraw_features=null trainer.max_steps=1100"
-        ),
-        "experiment=pretrained/copy_head init=RUN data.kind=pop trainer.max_steps=300",
-        (
-            "init=RUN data.kind=pop data.num_pieces=2000 loader.batch_size=1 "
-            "loader.length=2048 scheduler=warmup_cooldown scheduler.cooldown=0.5 "
-            "scheduler.warmup_steps=50 optimizer.lr=8e-3 optimizer.adamw_lr=1e-3 "
-            "callbacks.redraw_features=null trainer.max_steps=4500"
-        ),
-        f"{SCRAMBLED} loader.scramble=0.3 trainer.max_steps=1500",
-        f"{SCRAMBLED} loader.scramble=0.4 trainer.max_steps=2000",
-        f"{SCRAMBLED} loader.scramble=0.7 seed=2 trainer.max_steps=2000",
-        f"{SCRAMBLED} loader.scramble=0.85 seed=3 trainer.max_steps=2000",
-    ],
-    "groove-small": [
-        "experiment=pretrained/groove_small",
-        (
-            "experiment=pretrained/copy_head init=RUN data.kind=groove task=groove "
-            "trainer.max_steps=2000"
-        ),
-        (
-            "init=RUN task=groove data.kind=bands data.num_pieces=3000 loader.length=2048 "
-            "loader.batch_size=1 optimizer.lr=1e-3 scheduler.warmup_steps=50 "
-            "callbacks.redraw_features=null trainer.max_steps=4000"
-        ),
-        (
-            "experiment=pretrained/copy_head init=RUN data.kind=bands data.num_pieces=3000 "
-            "task=groove loader.scramble=0.3 trainer.max_steps=1000"
-        ),
-        (
-            "init=RUN task=groove data.kind=bands data.num_pieces=3000 loader.batch_size=1 "
-            "loader.length=2048 loader.scramble=0.3 scheduler=warmup_cooldown "
-            "scheduler.cooldown=0.5 scheduler.warmup_steps=30 optimizer.lr=8e-3 "
-            "optimizer.adamw_lr=1e-3 callbacks.redraw_features=null trainer.max_steps=2400"
-        ),
-    ],
-    "bach-chorales": [
-        "experiment=pretrained/bach_chorales",
-        (
-            "experiment=pretrained/bach_chorales init=RUN tokenizer.lead_probability=0.5 "
-            "model.dropout=0.25 callbacks=default scheduler=warmup_cooldown "
-            "scheduler.warmup_steps=50 scheduler.cooldown=0.85 optimizer.lr=0.01 "
-            "optimizer.adamw_lr=1.5e-3 trainer.max_steps=3300"
-        ),
-    ],
-}
-# Of a model's runs, from 0 on: an earlier one, and the later one's share in the average of both
-# (WiSE-FT, Wortsman et al. 2022), so that what it learned costs nothing on other music.
-AVERAGES = {"pop-piano-small": {3: (1, 0.6), 6: (5, 0.5), 9: (8, 0.5)}}
+RECIPES: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("recipes.yaml")))
 
 
 def main() -> None:
@@ -141,11 +77,11 @@ def export(args: argparse.Namespace, name: str, target: Path) -> None:
 def trained(name: str, out: Path, more: Sequence[str] = ()) -> Path:
     """Train a model in the steps of its recipe, or resume; return the last run, or its average."""
     folders = [Path()]
-    for i, settings in enumerate(RECIPES[name]):
+    for i, settings in enumerate(RECIPES["runs"][name]):
         folder = out / f"{name}-{i}"
         train(folder, *settings.replace("RUN", str(folders[-1])).split(), *more)
-        if i in AVERAGES.get(name, {}):
-            number, share = AVERAGES[name][i]
+        if i in (averages := RECIPES["averages"].get(name, {})):
+            number, share = averages[i]
             model = load(folder)
             average(load(folders[number + 1]), model, share)
             folder = out / f"{name}-{i}-average"

@@ -49,11 +49,11 @@ def main() -> None:
     measure.write_results("progressions", {"rows": list(rows())}, args)
 
 
-def rows() -> Iterator[dict[str, Any]]:
+def rows(name: str = MODEL) -> Iterator[dict[str, Any]]:
     with TemporaryDirectory() as folder:
         paths = compose_corpus(Path(folder), kind="pop", num_pieces=20, seed=HELD_OUT_SEED)
         prompts = [in_c(path) for path in paths]
-    model = musicgen.load(MODEL)
+    model = musicgen.load(name)
     options: dict[str, Any] = {"prompt_bars": 4, "bars": BARS}
     free = [piece.new_score for piece in model.generate(prompts, **options)]
     for progression in PROGRESSIONS:

@@ -202,20 +202,22 @@ def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
 def card(lines: Sequence[Sequence[str]]) -> list[Row]:
     """What a model's music measures, each column beside that of the originals.
 
-    TITLE | RESULT, then `column | WHICH | NAME | BESIDE`, and LABEL | MEASURE [| WHICH]; WHICH are
-    values of the rows of a column, or of the only one.
+    TITLE | RESULT, then `column | WHICH | NAME | BESIDE [| UNRELATED]`, and LABEL | MEASURE [|
+    WHICH]; WHICH are values of the rows of a column, or of the only one.
     """
     (title, name), *lines = lines
     columns = [line[1:] for line in lines if line[0] == "column"]
     table = []
     for label, measure, *other in (line for line in lines if line[0] != "column"):
         line = {title: label}
-        for which, column, beside in columns:
+        for which, column, *beside in columns:
             values = {measure, *(other or which.split(", "))}
             row = next(x for x in result(name)["rows"] if values <= {*map(str, x.values())})
-            low, high = (f"{row[x]:.3g}" for x in ("low", "high"))
-            line[column] = f"{row['generated']:.3g}" + f" ({low} to {high})" * (low != high)
-            line[beside] = f"{row['originals']:.3g}"
+            ends = [f"{row[x]:.3g}" for x in ("low", "high") if row[x] is not None]
+            spread = f" ({' to '.join(ends)})" * (len({*ends}) > 1)
+            line[column] = f"{row['generated']:.3g}{spread}"
+            for heading, side in zip(beside, ("originals", "unrelated"), strict=False):
+                line[heading] = "" if row.get(side) is None else f"{row[side]:.3g}"
         table.append(line)
     return table
 

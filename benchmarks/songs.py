@@ -1,0 +1,240 @@
+"""Measure a model of songs on composers whom it never heard: python -m benchmarks.songs --run RUN
+
+RUN is its training on data=songbook, and says where the corpora and their held-out composers are.
+Without choosing, it writes one continuation of each prompt: `16 bars after 8` of all music and `12
+bars after 4` of music for piano, as MIREX asks, each also of POP909 with --pop909, and the `piano
+to a voice` of the first 24 bars of songs. Each stands beside the original's own bars and those of
+an unrelated piece in the same metre. `chords asked for` are benchmarks/progressions.py's.
+What is finished stays in --out, and all measures go to results/songs.json.
+
+Keys are those of the signatures, else of the prompts' notes; `clash` is `clash_share`; bars return
+to the prompt's, too; `bar lines kept` is the share of the pieces in which all are the file's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import musicgen
+from benchmarks import measure, progressions
+from musicgen.data.corpora.base import evenly_spaced
+from musicgen.data.preparation import EncodedCorpus
+from musicgen.evaluation.originality import known_passages
+from musicgen.evaluation.position_loss import position_losses
+from musicgen.evaluation.training_data import open_training_data, piece_readers
+from musicgen.files import write_bytes
+from musicgen.generation.continuation import Continuation
+from musicgen.generation.model import MusicModel
+from musicgen.metrics.bars import bar_notes, bar_similarities, bars_recalled
+from musicgen.metrics.clash import clash_share
+from musicgen.metrics.key import in_key_share
+from musicgen.metrics.position_loss import unit_values
+from musicgen.metrics.style import style_similarity
+from musicgen.metrics.summary import Summary
+from musicgen.midi import Score, loads, pitched_notes
+from musicgen.midi.key import Key, find_key
+from musicgen.random import NoiseKey, RandomStream
+from musicgen.tokenization.base import TICKS_PER_BEAT
+from musicgen.tokenization.chords.recognition import with_chords
+from musicgen.tokenization.vocabulary import within
+
+METRES = ("4/4", "3/4", "6/8", "2/4")
+SIDES = ("generated", "originals", "unrelated")
+BATCH = 20  # continuations at a time
+BARS = 24  # of each piece, prompt included
+Row = dict[str, Any]
+Readers = Sequence[Callable[[], Score]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--run", required=True, help="the training on data=songbook")
+    parser.add_argument("--model", default="songs-small", help="of the package, or a run")
+    parser.add_argument("--prompts", type=int, default=100)
+    parser.add_argument("--pop909", type=Path, help="POP909's folder, for prompts of its songs")
+    parser.add_argument("--only", nargs="*", help="parts of it, such as 'piano to a voice'")
+    parser.add_argument("--temperature", type=float, help="another than the model's own")
+    parser.add_argument("--out", type=Path, default=Path("outputs/songs"))
+    args = parser.parse_args()
+    model, data = musicgen.load(args.model), open_training_data(musicgen.load(args.run))
+    for part, (readers, way) in parts(args, data).items():
+        if not args.only or part in args.only:
+            pieces = written(args, model, part, readers, way)
+            rows = [*summaries(pieces, model.tokenizer.steps_per_beat)]
+            rows += nats(model, pieces) if "keep" in way else known(data, pieces)
+            store(args.model, part, rows)
+    if not args.only or "chords asked for" in args.only:
+        store(args.model, "chords asked for", [*chords(args.model)])
+
+
+def parts(args: argparse.Namespace, data: EncodedCorpus) -> dict[str, tuple[Readers, Row]]:
+    """Return what is continued in each part of the measurement, and how."""
+    cache, voice = data.cache, data.tokenizer.vocabulary.id("Part_Voice")
+    held_out = [i for i in data.split("val") if not cache.names[i].startswith("composer/")]
+    starts = {i: data.tokenizer.bar_starts(cache[i], cache.bar_lengths[i]) for i in held_out}
+    long = [i for i in held_out if len(starts[i]) > BARS]
+    sung = {i: data.tokenizer.times(cache[i])[cache[i] == voice] for i in long}
+    songs = [i for i in long if (sung[i] < starts[i][BARS]).any()]
+    piano = [i for i in long if not len(sung[i])]
+
+    def read(pieces: list[int]) -> Readers:
+        return evenly_spaced([*piece_readers(data, pieces).values()], args.prompts)
+
+    after_8, after_4 = {"prompt_bars": 8, "bars": 16}, {"prompt_bars": 4, "bars": 12}
+    found = {"16 bars after 8": (read(long), after_8), "12 bars after 4": (read(piano), after_4)}
+    if args.pop909:
+        pop = measure.corpus("pop909", args.pop909)
+        some = [partial(pop.read_piece, x) for x in evenly_spaced(pop.pieces(), args.prompts)]
+        found |= {f"{part}, POP909": (some, way) for part, (_, way) in found.items()}
+    return found | {"piano to a voice": (read(songs), {"keep": "voice"})}
+
+
+def written(
+    args: argparse.Namespace, model: MusicModel, part: str, readers: Readers, way: Row
+) -> list[Continuation]:
+    """Return a continuation of each score, from --out if it is there."""
+    pieces = []
+    for first in range(0, len(readers), BATCH):
+        path = args.out / f"{Path(args.model).name} {part} {first} of {len(readers)}.pickle"
+        if not path.is_file():
+            scores = [read() for read in readers[first : first + BATCH]]
+            if "keep" in way:
+                scores = [score.clip(0, int(score.bar_starts()[BARS])) for score in scores]
+            done = model.generate(scores, seed=first, temperature=args.temperature, **way)
+            find = model.tokenizer.find_track  # a default, a lambda, cannot be written
+            done = [replace(x, prompt=replace(x.prompt, find_track=find)) for x in done]
+            write_bytes(path, pickle.dumps(done))
+        pieces += pickle.loads(path.read_bytes())
+    return pieces
+
+
+def summaries(pieces: Sequence[Continuation], steps_per_beat: int) -> Iterator[Row]:
+    """Yield each measure's means, over all pieces and by metre."""
+    metres = ["{1}/{2}".format(*x.prompt.score.metre_at(x.prompt.end_tick)) for x in pieces]
+    values = []
+    for i, piece in enumerate(pieces):
+        prompt, kept = piece.prompt, piece.prompt.kept
+        steps = kept.stop if kept else piece.bars * prompt.bar_length
+        ticks = steps * TICKS_PER_BEAT // steps_per_beat
+        others = [pieces[(i + len(pieces) // 2 + j) % len(pieces)] for j in range(len(pieces))]
+        others.sort(key=lambda x: x is piece or metres[pieces.index(x)] != metres[i])
+        own, other = (
+            x.piece.clip(x.end_tick, x.end_tick + ticks) for x in (prompt, others[0].prompt)
+        )
+        music = {"generated": piece.new_score, "originals": own, "unrelated": other}
+        sides = {side: measures(piece, score) for side, score in music.items()}
+        sides["generated"] |= checks(piece)
+        values.append(sides)
+    for name in values[0]["generated"]:
+        for metre in ("all", *METRES):
+            some = [v for v, own in zip(values, metres, strict=True) if metre in ("all", own)]
+            columns = [[v[side].get(name, np.nan) for v in some] for side in SIDES]
+            yield as_row(name, columns, metre)
+
+
+def measures(piece: Continuation, music: Score) -> dict[str, float]:
+    """Measure what was written, or other music in its place."""
+    prompt, kept = piece.prompt, piece.prompt.kept
+    tracks = [track for i, track in enumerate(music.tracks) if not kept or i in kept.written]
+    music, shown = replace(music, tracks=tracks), prompt.piece if kept else prompt.score
+    first = int((prompt.piece.bar_starts() < prompt.end_tick).sum())
+    events = [bar_notes(shown)[:, :3]] * (not kept) + [bar_notes(music)[:, :3] + [first, 0, 0]]
+    given = pitched_notes(prompt.score) if kept else None
+    return {
+        "in key": in_key_share(music, key_of(shown)),
+        "notes a bar": music.num_notes / (piece.bars or BARS),
+        "clash": clash_share(pitched_notes(music), given),
+        "bars that return": bars_recalled(bar_similarities(np.concatenate(events)), first),
+        "rhythm like the piece's": style_similarity(music, shown),
+    }
+
+
+def key_of(score: Score) -> Key | None:
+    """Return the major key of a score's signature, else the key of its notes."""
+    if score.key_signatures:
+        return Key(7 * score.key_signatures[0].fifths % 12, True)
+    return find_key(pitched_notes(score))
+
+
+def checks(piece: Continuation) -> dict[str, float]:
+    """Return 1 if what must stay has stayed, otherwise 0."""
+    prompt, kept = piece.prompt, piece.prompt.kept
+    lines = [score.bar_starts() for score in (piece.score, prompt.piece)]
+    number = min(map(len, lines))
+    found = {"bar lines kept": float(np.array_equal(*(x[:number] for x in lines)))}
+    if kept and prompt.own:
+        tracks = zip(
+            loads(piece.midi_file()[0]).tracks, prompt.own.tracks, kept.roles, strict=False
+        )
+        same = all(new == own for new, own, role in tracks if role not in kept.written)
+        found["given notes unchanged"] = float(same)
+    return found
+
+
+def known(data: EncodedCorpus, pieces: Sequence[Continuation]) -> list[Row]:
+    """Return the row of the longest passages that the training pieces have, too."""
+    found = known_passages(data, {str(i): x.new_score for i, x in enumerate(pieces)}, len(pieces))
+    lengths = [[passage.num_notes for passage in side.values()] for side in found[:2]]
+    return [as_row("longest known passage, notes", lengths)]
+
+
+def nats(model: MusicModel, pieces: Sequence[Continuation]) -> list[Row]:
+    """Return rows of the nats a note of the piano's own tokens, with the voice and without."""
+    tokenizer = model.tokenizer
+    ids_of_parts, ids_of_bars = tokenizer.families["Part"], tokenizer.families["Bar"]
+    losses: dict[str, list[np.ndarray]] = {"voice given": [], "without the voice": []}
+    counts = []
+    for i, piece in enumerate(pieces):
+        kept, own = piece.prompt.kept, piece.prompt.own
+        assert kept
+        score = with_chords(own or Score(), model.content.config["loader"]["chords"])
+        alone = [
+            track if role in kept.written else replace(track, notes=track.notes[:0])
+            for track, role in zip(score.tracks, kept.roles, strict=True)
+        ]
+        for way, music in zip(losses, (score, replace(score, tracks=alone)), strict=True):
+            ids = tokenizer.encode(music)
+            begins = within(ids, ids_of_parts) | within(ids, ids_of_bars)
+            section = ids[np.maximum.accumulate(np.where(begins, np.arange(len(ids)), 0))]
+            noise = NoiseKey((0, RandomStream.EVALUATION, i))
+            found = position_losses(model.model, ids, noise, positions=model.positions(ids))
+            losses[way].append(found[:, np.isin(section[1:] - ids_of_parts.start, kept.written)])
+        counts.append(sum(len(piece.prompt.piece.tracks[j].notes) for j in kept.written))
+    each = {way: unit_values(some, counts).mean(axis=(1, 2)) for way, some in losses.items()}
+    return [as_row(f"nats a note of the piano, {way}", [some]) for way, some in each.items()]
+
+
+def chords(model: str) -> Iterator[Row]:
+    """Yield the shares of bars with the chord asked for, and of the same without being asked."""
+    for row in progressions.rows(model):
+        for way in ("with_chords", "without"):
+            yield as_row(f"bars of {row['chords']}, {way}", [[row[way]["chord"]]])
+
+
+def as_row(name: str, sides: Sequence[Sequence[float]], metre: str = "all") -> Row:
+    found = [Summary.of(values) for values in sides]
+    means = {side: each.mean for side, each in zip(SIDES, found, strict=False)}
+    interval = {"low": found[0].low, "high": found[0].high}
+    return {"measure": name, "metre": metre, "n": found[0].n, **means, **interval}
+
+
+def store(model: str, part: str, rows: Sequence[Row]) -> None:
+    """Replace the rows of a model's part in the results."""
+    path, own = measure.RESULTS / "songs.json", {"model": Path(model).name, "part": part}
+    old = json.loads(path.read_text())["rows"] if path.is_file() else []
+    rows = [own | {k: None if v != v else v for k, v in row.items()} for row in rows]
+    kept = [row for row in old if not own.items() <= row.items()]
+    measure.write_results(__file__, {"rows": kept + rows}, argparse.Namespace(device="cpu"))
+
+
+if __name__ == "__main__":
+    main()
