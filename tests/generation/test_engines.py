@@ -59,9 +59,7 @@ def test_onnx_equals_eager_and_keeps_its_graph(cache, monkeypatch):
     torch.testing.assert_close(steps, decode(Engine(model, other), 3), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", ["pop-piano-small", "groove-small", "bach-chorales", "songs-small"]
-)
+@pytest.mark.parametrize("name", musicgen.list_models())
 def test_the_models_of_the_package_have_their_graphs(cache, name):
     """If this fails, their code has changed: python -m musicgen.export.cached."""
     music = musicgen.load(name)
