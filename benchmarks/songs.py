@@ -17,6 +17,7 @@ import argparse
 import json
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ import musicgen
 from benchmarks import measure, progressions
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
+from musicgen.errors import UserError
 from musicgen.evaluation.originality import known_passages
 from musicgen.evaluation.position_loss import position_losses
 from musicgen.evaluation.training_data import open_training_data, piece_readers
@@ -94,7 +96,7 @@ def parts(args: argparse.Namespace, data: EncodedCorpus) -> dict[str, tuple[Read
     if args.pop909:
         pop = measure.corpus("pop909", args.pop909)
         some = [partial(pop.read_piece, x) for x in evenly_spaced(pop.pieces(), args.prompts)]
-        found |= {f"{part}, POP909": (some, way) for part, (_, way) in found.items()}
+        found |= {f"{part} of POP909": (some, way) for part, (_, way) in found.items()}
     return found | {"piano to a voice": (read(songs), {"keep": "voice"})}
 
 
@@ -106,7 +108,10 @@ def written(
     for first in range(0, len(readers), BATCH):
         path = args.out / f"{Path(args.model).name} {part} {first} of {len(readers)}.pickle"
         if not path.is_file():
-            scores = [read() for read in readers[first : first + BATCH]]
+            scores = []
+            for read in readers[first : first + BATCH]:
+                with suppress(UserError):  # songs of POP909 in other metres than theirs
+                    scores.append(read())
             if "keep" in way:
                 scores = [score.clip(0, int(score.bar_starts()[BARS])) for score in scores]
             done = model.generate(scores, seed=first, temperature=args.temperature, **way)
