@@ -133,8 +133,7 @@ def make_prompt(
     is_upbeat = first == 0 and lines[1] < score.bar_ticks(score.metre_at(int(lines[1])))
     last = final if prompt_bars is None else min(first + is_upbeat + prompt_bars - 1, final)
     end = int(lines[last + 1])
-    too_long = any(reason.startswith("notes beyond b") for reason in losses.summary().dropped)
-    if last == final and not too_long:  # where nothing sounds, but for what the grid does not see
+    if last == final and not losses.too_long:  # where nothing sounds that the grid sees
         margin = score.ticks_per_beat // (2 * tokenizer.steps_per_beat)
         end = int(lines[max(last + 1, np.searchsorted(lines, score.end - margin))])
     end_time = int(losses.grid(losses.move(move(np.array(end))))) - start_time

@@ -28,7 +28,7 @@ from musicgen.midi.events import (
     read_text,
     text_bytes,
 )
-from musicgen.midi.roles import is_drum_name
+from musicgen.midi.roles import names_drums
 from musicgen.midi.score import NOTE, NoteArray, Score, Track
 
 MIN_TICKS_PER_BEAT = 24
@@ -278,7 +278,7 @@ def _place(
     roles = []
     for own, c in parts:
         program = (programs | own.programs).get(c, 0)
-        is_drum = c in drums or (program == 0 and is_drum_name(own.name))
+        is_drum = c in drums or names_drums(own.name, program)
         roles.append(find_track(Track(own.name, program, is_drum)))
     found: dict[int, list[_Part]] = {}
     for index, track in enumerate(tracks):

@@ -20,7 +20,7 @@ from musicgen.files import write_bytes
 from musicgen.midi.channels import for_parser
 from musicgen.midi.damaged_files import UNCLOSED, close_notes, repaired
 from musicgen.midi.printed_scores import SCORE_SUFFIXES, read_score
-from musicgen.midi.roles import is_drum_name
+from musicgen.midi.roles import names_drums
 from musicgen.midi.score import (
     NOTE,
     TEMPO,
@@ -214,7 +214,7 @@ def _from_symusic(parsed: Any, unclosed: float = math.inf) -> Score:
             notes["duration"][is_open] = _open_durations(notes[is_open], notes[~is_open], longest)
             num_closed += int(is_open.sum())
         num_pedalled += _count_pedalled(notes, track.pedals.numpy())
-        is_drum = track.is_drum or (track.program == 0 and is_drum_name(track.name))
+        is_drum = track.is_drum or names_drums(track.name, track.program)
         tracks.append(Track(track.name, track.program, is_drum, notes))
     # The order at one tick is kept.
     by_time = attrgetter("time")

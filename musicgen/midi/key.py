@@ -75,9 +75,9 @@ def find_key(notes: NoteArray) -> Key | None:
 
 def note_names(score: Score) -> tuple[str, ...] | None:
     """Return the spelling of a score's first key signature, else of its key; None without notes."""
-    key = find_key(pitched_notes(score))
     if score.key_signatures:
         return spelling(score.key_signatures[0].fifths)
+    key = find_key(pitched_notes(score))
     return None if key is None else key.note_names
 
 

@@ -28,9 +28,10 @@ def role(track: Track) -> str:
     return DRUMS if track.is_drum else PROGRAM_FAMILIES[track.program // 8]
 
 
-def is_drum_name(name: str) -> bool:
-    """Return whether a track is named as drums are, and as no instrument of a program is."""
-    return re.fullmatch(r"drums?( ?(set|kit)s?)?|kit|percussion", name.strip().lower()) is not None
+def names_drums(name: str, program: int) -> bool:
+    """Return whether a track is named as drums are, and has no instrument's program."""
+    words = r"drums?( ?(set|kit)s?)?|kit|percussion"
+    return program == 0 and re.fullmatch(words, name.strip().lower()) is not None
 
 
 def program_number(program: int | str) -> int:

@@ -163,7 +163,7 @@ def steps_in_bars(
     """Return the grid step of each event that the bars between bar lines hold, and which do."""
     step = losses.grid(ticks)
     inside = (step >= 0) & (step < lines[-1])
-    losses.drop(f"{nouns} beyond bar {len(lines) - 1}", step[~inside])
+    losses.drop_beyond(f"bar {len(lines) - 1}", step[~inside], nouns)
     return step[inside], inside
 
 

@@ -69,6 +69,7 @@ class Losses:
         move: returns the ticks there of ticks of the piece.
         read, kept: where the notes begin that the piece has, and those that the tokens hold.
         no_chords_until: where the first chord is; 0 for vocabularies without chords.
+        too_long: whether notes begin behind the last bar or beat that tokens may have.
     """
 
     def __init__(self, score: Score, steps_per_beat: int) -> None:
@@ -76,7 +77,7 @@ class Losses:
         self.move: Callable[[IntArray], IntArray] = lambda ticks: ticks
         self.read = self.grid(score.notes["onset"])
         self.kept = self.read[:0]
-        self.no_chords_until = 0.0
+        self.no_chords_until, self.too_long = 0.0, False
         self._dropped: list[tuple[str, IntArray]] = []
         self._clipped: list[tuple[str, IntArray]] = []
         self._changed: list[tuple[str, IntArray]] = []
@@ -115,6 +116,11 @@ class Losses:
 
     def drop(self, reason: str, steps: IntArray) -> None:
         self._dropped.append((reason, steps))
+
+    def drop_beyond(self, place: str, steps: IntArray, nouns: str = "notes") -> None:
+        """Drop events behind the last bar or beat that tokens may have."""
+        self.drop(f"{nouns} beyond {place}", steps)
+        self.too_long |= nouns == "notes" and len(steps) > 0
 
     def clip(self, reason: str, steps: IntArray) -> None:
         self._clipped.append((reason, steps))

@@ -54,7 +54,7 @@ def frames_of_score(losses: Losses, pitches: range, max_beats: int) -> IntArray:
     onset = losses.grid(notes["onset"])
     end = onset + np.maximum(losses.grid(notes["duration"]), 1)
     inside = (onset >= 0) & (onset < limit)
-    losses.drop(f"notes beyond beat {max_beats}", onset[~inside])
+    losses.drop_beyond(f"beat {max_beats}", onset[~inside])
     losses.clip(f"notes lasting beyond beat {max_beats}", onset[inside & (end > limit)])
     track, pitch, onset, end = (x[inside] for x in (track, pitch, onset, np.minimum(end, limit)))
 

@@ -116,7 +116,7 @@ class Groove2Groove(Tokenizer):
         limit = self.max_beats * STEPS_PER_BEAT
         onset, duration = losses.grid(notes["onset"]), losses.grid(notes["duration"])
         inside = (onset >= 0) & (onset < limit)
-        losses.drop(f"notes beyond beat {self.max_beats}", onset[~inside])
+        losses.drop_beyond(f"beat {self.max_beats}", onset[~inside])
         onset, duration = onset[inside], duration[inside]
         too_long = onset + duration > limit
         losses.clip(f"notes lasting beyond beat {self.max_beats}", onset[too_long])

@@ -10,7 +10,7 @@ import numpy as np
 
 from musicgen.errors import ParameterError, UserError
 from musicgen.midi import Score, Track, pitched_notes
-from musicgen.midi.key import find_key
+from musicgen.midi.key import Key, find_key
 from musicgen.tokenization.bars import FIFTHS, InBars, arranged, chord_changes, steps_in_bars
 from musicgen.tokenization.base import TICKS_PER_BEAT, KeptParts, Losses, Rng
 from musicgen.tokenization.chords.symbols import CHORDS
@@ -160,7 +160,8 @@ class Songs(InBars):
         bars = [bar_of(notes.onset), bar_of(chord_step), key_bar, tempo_bar]
         num_bars = int(np.concatenate(bars).max(initial=-1)) + 1
         if num_bars and not len(key):
-            key_bar, key = np.zeros(1, np.int64), np.array([(_fifths(score) - FIFTHS.start) % 12])
+            found = find_key(pitched_notes(score)) or Key(0, major=True)
+            key_bar, key = np.zeros(1, np.int64), np.array([(found.fifths - FIFTHS.start) % 12])
         drum = np.array([each.is_drum for each in self.instruments])[part]
         moments = np.unique(np.stack([part, notes.onset]), axis=1)
         begun = np.unique(np.stack([bar_of(notes.onset), part]), axis=1)
@@ -285,9 +286,3 @@ def _equal_ratios(bins: Sequence[int]) -> list[int]:
         expected = "expected [lowest, highest, number] within 4 and 1000, all different"
         raise ParameterError("tempo_bins", list(bins), expected)
     return values
-
-
-def _fifths(score: Score) -> int:
-    """Return the key of a score by its notes, in fifths; 0 without notes."""
-    key = find_key(pitched_notes(score))
-    return key.fifths if key else 0
