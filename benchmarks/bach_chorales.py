@@ -7,8 +7,6 @@ and continues the first four bars of each by eight. The losses are those of whol
 order. All goes to results/bach_chorales.json.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ On a CPU it is compared with pytorch-fast-transformers and softmax attention; wi
 `chunked` is compared with flash-linear-attention, which `auto` then selects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib.util import find_spec
 

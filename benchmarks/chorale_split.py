@@ -10,8 +10,6 @@ validation; what belongs to neither is for testing. Writes `bach_chorales.json` 
 and counts into `benchmarks/results/chorale_split.json`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

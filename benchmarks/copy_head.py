@@ -3,8 +3,6 @@
 Decoding is timed with a full ring: a whole token with ONNX Runtime, grammar and sampling included.
 """
 
-from __future__ import annotations
-
 import copy
 import time
 from functools import partial

@@ -1,7 +1,5 @@
 """Decoding with the published music model: flat in time and memory, bound by its weights."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import time

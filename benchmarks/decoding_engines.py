@@ -3,8 +3,6 @@
 Engines take turns in one process, on one thread; CPU time, as other programs do not change it much.
 """
 
-from __future__ import annotations
-
 import itertools
 import statistics
 import time

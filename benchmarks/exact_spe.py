@@ -4,8 +4,6 @@ The reference is softmax attention with the expected kernel. FAVOR+ has 128 feat
 its own z, ε and ω. The error of FAVOR+ itself grows with the deviation of the logits.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

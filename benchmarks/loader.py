@@ -3,8 +3,6 @@
 Windows start at a bar, are augmented and re-encoded if necessary, and are a function of the seed.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 import time

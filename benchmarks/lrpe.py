@@ -4,8 +4,6 @@ Against an absolute encoding, at the width of the published music models. Linear
 `--attention=elu`, the feature map of the LRPE paper, or with favor or relu.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

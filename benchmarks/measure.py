@@ -4,8 +4,6 @@ Times are compared within one process, where the sides take turns; peak memory i
 per side.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@
 Node runs the worker of the page itself. Rates are of wall-clock time.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

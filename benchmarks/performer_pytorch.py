@@ -1,7 +1,5 @@
 """Compare a training step of a 6-layer Performer with performer-pytorch's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

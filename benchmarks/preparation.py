@@ -7,8 +7,6 @@ start them. Ours includes the report, the search for duplicates and the cache on
     python -m benchmarks.preparation --root POP909 [--multitrack FOLDER] [--processes 2]
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import tempfile

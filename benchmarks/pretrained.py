@@ -9,8 +9,6 @@ to results/pretrained.json. Notes of bands that are longer than any of their tra
 counted with and without `hold_durations`, in bands of others with --bands, too.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

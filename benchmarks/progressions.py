@@ -8,8 +8,6 @@ progression and, with the same seed, without any. The prompts are moved to the s
 is recognised in their notes, and of the notes that are its tones.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

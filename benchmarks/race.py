@@ -8,8 +8,6 @@ are those of training, from `metrics.csv`: medians over the run and its seeds. R
 finish are named. `corpora.md` shows the losses on several corpora beside each other.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -11,8 +11,6 @@ Keys are those of the signatures, else of the prompts' notes; `clash` is `clash_
 to the prompt's, too; `bar lines kept` is the share of the pieces in which all are the file's.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import pickle

@@ -5,8 +5,6 @@ of 64 × 64 with a window of 8 in both dimensions. Full attention is torch's SDP
 `--device cuda` in bf16. The relative encodings against none, at 2,048.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

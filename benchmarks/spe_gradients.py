@@ -7,8 +7,6 @@ that other work on the machine matters little. Peak memory is that of a process 
 - conv plain: autograd differentiates the products with the codes, and sums over layers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

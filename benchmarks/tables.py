@@ -5,8 +5,6 @@ lines, as LABEL | RESULT | ENTRY or as the function of that kind says; the figur
 benchmarks/results/, where they are not rounded. They are rounded here, once.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -4,8 +4,6 @@ Sides: absolute, absolute with learned decay, sine_spe, conv_spe (gated, shared 
 the paper's construction of sineSPE with codes as arrays and gated copies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

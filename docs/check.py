@@ -6,8 +6,6 @@ N steps (20; 0: all), and pass if they go on for ten minutes. Figures in the tex
 the stored results.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

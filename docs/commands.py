@@ -1,7 +1,5 @@
 """The commands that the pages print."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import string

@@ -1,7 +1,5 @@
 """Sphinx: `make docs` builds these pages into docs/_build/html."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Figures in the text of the pages, from benchmarks/results/; tables are `benchmarks.tables`'."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from benchmarks.measure import RESULTS

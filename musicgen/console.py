@@ -1,7 +1,5 @@
 """The terminal: one console for messages, one for results, and progress bars."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Exceptions that the command line turns into one line without a traceback."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

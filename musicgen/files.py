@@ -1,7 +1,5 @@
 """Atomic writing: a file is complete or missing, even if the process is stopped."""
 
-from __future__ import annotations
-
 import csv
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Locate the configuration files and the models of the package."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parent

@@ -1,7 +1,5 @@
 """Run folders: which is the newest, and the checkpoints in them; names of other models."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Text of messages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 

@@ -1,7 +1,5 @@
 """Validation of parameter values: the checks raise ParameterError."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Shared by all tests: configurations are composed once a session."""
 
-from __future__ import annotations
-
 import os
 from functools import cache
 from pathlib import Path

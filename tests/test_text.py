@@ -1,7 +1,5 @@
 """Text of messages and tables, with names that somebody else chose."""
 
-from __future__ import annotations
-
 import csv
 
 from musicgen.console import console, log

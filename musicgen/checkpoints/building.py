@@ -3,8 +3,6 @@
 Only classes of musicgen are built, and no model that is larger than its weights.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping

@@ -3,8 +3,6 @@
 They hold a checkpoint without what only training needs, and without paths of the machine.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Read checkpoints, and rebuild models and tokenizers from them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial

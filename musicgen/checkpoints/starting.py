@@ -1,7 +1,5 @@
 """Start training from a checkpoint: resume its run, or begin a new one from its weights."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

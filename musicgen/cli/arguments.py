@@ -1,7 +1,5 @@
 """Arguments as Hydra's grammar wants them: quoted paths, paths alone, and those of `resume=RUN`."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

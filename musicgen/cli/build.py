@@ -1,7 +1,5 @@
 """Build what a configuration trains: the module and its data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

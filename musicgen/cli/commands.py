@@ -1,7 +1,5 @@
 """The four commands: Hydra around the function `main` of a module, imported when it is needed."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

@@ -1,7 +1,5 @@
 """A user's errors in one line; others keep their traceback."""
 
-from __future__ import annotations
-
 import difflib
 import errno
 import inspect

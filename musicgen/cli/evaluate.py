@@ -1,7 +1,5 @@
 """Evaluate: python evaluate.py RUN, or generated=DIR references=DIR."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import fields
 from functools import partial

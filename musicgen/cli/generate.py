@@ -1,7 +1,5 @@
 """Continue prompts: python generate.py prompt=FILE_OR_FOLDER [bars=16 num_samples=4 out=DIR]."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 from dataclasses import asdict, fields

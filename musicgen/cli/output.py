@@ -1,7 +1,5 @@
 """Output folders, and threads."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

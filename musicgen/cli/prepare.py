@@ -1,7 +1,5 @@
 """Encode a corpus without training: musicgen-prepare [data=midi_folder data.root=/my/midi]."""
 
-from __future__ import annotations
-
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 

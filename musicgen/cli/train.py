@@ -1,7 +1,5 @@
 """Train a model: python train.py [position=conv_spe data=midi_folder data.root=/my/midi ...]."""
 
-from __future__ import annotations
-
 import logging
 import math
 import shlex

@@ -1,7 +1,5 @@
 """Composed corpora on disk: MIDI files in a folder, and a manifest of the complete corpus."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Random draws that depend only on a key: no global state, no salted hashes."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """Chords, scales and voice leading."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Conversion of grid steps to the ticks of a `Score`."""
 
-from __future__ import annotations
-
 from itertools import groupby
 from operator import itemgetter
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """From a token cache to batches: random crops for training, beginnings of pieces for evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal, get_args

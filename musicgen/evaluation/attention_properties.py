@@ -1,7 +1,5 @@
 """Attention properties: T and M of attention between copies of one token, and maps of a piece."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from pathlib import Path

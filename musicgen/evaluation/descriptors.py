@@ -1,7 +1,5 @@
 """Descriptors of continuations and of their originals, and their writing in four voices."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

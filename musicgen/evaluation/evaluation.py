@@ -1,7 +1,5 @@
 """Evaluation of a run, or of several: losses, continuations and a verdict, on one page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace

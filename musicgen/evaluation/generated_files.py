@@ -1,7 +1,5 @@
 """What `generate` writes beside its MIDI files: a manifest and a report."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

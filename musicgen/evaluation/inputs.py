@@ -4,8 +4,6 @@ A measure is a function of these and its own settings, which returns the rows of
 write further files to the folder `out`: `measure(inputs, out, **settings) -> list[TableRow]`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

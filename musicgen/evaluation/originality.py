@@ -1,7 +1,5 @@
 """Originality: what music shares with the training set of its model, and where it lies there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple

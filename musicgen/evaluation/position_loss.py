@@ -1,7 +1,5 @@
 """Position loss: the cross-entropy of models by position, within the training length and beyond."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Position properties: how a model weighs a lag."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The files of prompts, and pairs of generated pieces with the pieces of their prompts."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """The runs that a measure compares, and their names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

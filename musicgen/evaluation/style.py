@@ -1,7 +1,5 @@
 """Style: continuations against the pieces of their prompts, and whether they keep it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

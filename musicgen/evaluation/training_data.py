@@ -1,7 +1,5 @@
 """The corpus that a model was trained on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path

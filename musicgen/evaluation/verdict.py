@@ -1,7 +1,5 @@
 """The verdict on a run, or on the differences between runs: one table of rules on intervals."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Continuations: prompts with what a model added to them, as scores and as MIDI files."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

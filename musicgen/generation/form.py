@@ -1,7 +1,5 @@
 """By how many nats copies of each lag in bars are likelier: for a form such as AABA, or always."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Prompts: the beginning of a piece, cut at a bar."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction

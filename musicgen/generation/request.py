@@ -1,7 +1,5 @@
 """What to generate: one record, from the command line, Python and callbacks alike."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Sampling of continuations: batches of rows, one token per row and step."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Sampling of tokens from logits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

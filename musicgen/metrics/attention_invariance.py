@@ -5,8 +5,6 @@ attention between copies of one token, only positions tell queries and keys apar
 ones are of weights before rows are normalised; here rows are relative to the query's own weight.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

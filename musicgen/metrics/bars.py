@@ -1,7 +1,5 @@
 """How alike the bars of a piece are, as sets of what begins in them, and which bars return."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

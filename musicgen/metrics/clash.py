@@ -1,7 +1,5 @@
 """How often notes that sound together clash."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from musicgen.metrics.summary import mean_of_valid

@@ -3,8 +3,6 @@
 Values that are undefined, such as those of drums in a piece without drums, are NaN.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

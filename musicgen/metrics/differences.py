@@ -3,8 +3,6 @@
 Values of the same pieces are paired by name. The tests are of differences of means.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

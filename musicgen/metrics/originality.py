@@ -8,8 +8,6 @@ Notes between those of a passage end it: a copied melody with another accompanim
 Passages are found in a suffix array (Manber & Myers 1993), built by prefix doubling.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from typing import NamedTuple

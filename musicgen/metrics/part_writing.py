@@ -1,7 +1,5 @@
 """Writing in four parts: ranges, crossings, parallels and chords."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

@@ -6,8 +6,6 @@ structureness indicators (Wu & Yang 2020) are the highest fitness of segments of
 audio; here bars of notes are compared, so that segments that are alike are equally long.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -5,8 +5,6 @@ for continuations by Liutkus et al. 2021 (section 3.3 and appendix C.2). Times a
 ticks: with floats, a sixth of the times on a bin's edge would fall into the bin below.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache

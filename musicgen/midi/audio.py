@@ -1,7 +1,5 @@
 """Audio of scores, rendered with the user's soundfont."""
 
-from __future__ import annotations
-
 import io
 import wave
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What belongs to a channel, in whichever track of a file it stands: its program, and drums."""
 
-from __future__ import annotations
-
 import re
 
 from musicgen.midi.events import (

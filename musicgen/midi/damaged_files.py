@@ -1,7 +1,5 @@
 """Repairs of damaged MIDI files, on which the native parser crashes or drops open notes."""
 
-from __future__ import annotations
-
 import re
 import struct
 from collections import Counter

@@ -3,8 +3,6 @@
 It reads a score and writes, in JSON, MEI without ornaments, and the events of it.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

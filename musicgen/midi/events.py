@@ -1,7 +1,5 @@
 """The chunks of a MIDI file, and the events of its tracks as places in the bytes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import suppress

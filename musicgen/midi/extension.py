@@ -1,7 +1,5 @@
 """Music appended to a MIDI file whose own events stay as they are, byte by byte."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Conversion of MIDI files, and of other libraries' objects, to and from `Score`."""
 
-from __future__ import annotations
-
 import io
 import math
 import os

@@ -1,7 +1,5 @@
 """The key of music, found from its notes, and its spelling."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

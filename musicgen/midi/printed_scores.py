@@ -1,7 +1,5 @@
 """Printed scores in MusicXML, Humdrum **kern, MEI or ABC as `Score`s, read by verovio."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The role of a track: its General MIDI program family, or drums."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 

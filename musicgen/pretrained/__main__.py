@@ -1,7 +1,5 @@
 """Export a run as a folder to publish: python -m musicgen.pretrained RUN FOLDER."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What tokenizers with tokens of bars have in common."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Coordinates: where in the music each token is."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Grammars: which tokens may follow, for a batch of sequences."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

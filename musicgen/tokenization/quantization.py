@@ -1,7 +1,5 @@
 """Quantization of times and values, removal of overlaps between notes, and what both lose."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

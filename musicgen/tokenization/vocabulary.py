@@ -1,7 +1,5 @@
 """Vocabularies: token names and ids, saved as JSON with a hash of the content."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence

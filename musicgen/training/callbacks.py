@@ -1,7 +1,5 @@
 """What a training changes and learns besides weights: averages, features, spans, notes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

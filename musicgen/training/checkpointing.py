@@ -1,7 +1,5 @@
 """Checkpoints while training: written whole or not at all, regularly and when a signal comes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Training that ends in time, whatever the speed of the machine."""
 
-from __future__ import annotations
-
 import math
 import time
 from typing import Any

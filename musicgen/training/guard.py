@@ -1,7 +1,5 @@
 """What ends a training in one line: losses that are not finite, too little memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """The LightningModule: a model, a task, an optimizer."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

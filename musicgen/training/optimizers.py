@@ -1,7 +1,5 @@
 """Optimizers of a model, in groups of parameters: Adam, AdamW, and Muon with AdamW."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Any

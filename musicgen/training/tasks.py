@@ -1,7 +1,5 @@
 """Training objectives: loss of a model on a batch."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The published figures: their commands compose, and are found again among runs."""
 
-from __future__ import annotations
-
 import csv
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The figures in the pages are those of the stored results."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """A small untrained model: as `load` returns it, as a checkpoint, and as damaged files."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

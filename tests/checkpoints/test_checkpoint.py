@@ -1,7 +1,5 @@
 """Checkpoints rebuild their models, and those of strangers run no code."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from dataclasses import replace

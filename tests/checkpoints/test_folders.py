@@ -1,7 +1,5 @@
 """Folders of `save_pretrained`: the same model again, and nothing of the machine."""
 
-from __future__ import annotations
-
 import json
 import random
 import sys

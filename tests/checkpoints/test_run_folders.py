@@ -1,7 +1,5 @@
 """The newest run is the one that started last; runs of other seeds have the same identity."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

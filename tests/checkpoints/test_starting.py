@@ -1,7 +1,5 @@
 """Weights of one model in another: tokens are matched by name."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Output folders, and threads of decoding."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

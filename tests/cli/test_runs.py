@@ -1,7 +1,5 @@
 """Names of runs: of their folders, by the launch that all processes share, and in W&B."""
 
-from __future__ import annotations
-
 import pytest
 
 from musicgen.errors import UserError

@@ -1,7 +1,5 @@
 """Composed corpora are reproducible, playable and structured."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What holds for every file of conf/data: its settings, and what one is told whose files are missing."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -1,7 +1,5 @@
 """Classes with the settings of conf/data and conf/loader, made pieces, corpora of given pieces."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The documentation says what is there: commands compose, code is the files', settings are all."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import textwrap

@@ -1,7 +1,5 @@
 """Run the commands in a folder."""
 
-from __future__ import annotations
-
 import logging
 import os
 import runpy

@@ -1,7 +1,5 @@
 """A trained run for the commands."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

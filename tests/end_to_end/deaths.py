@@ -1,7 +1,5 @@
 """Runs of train.py that die where a test says, in processes forked after the slow imports."""
 
-from __future__ import annotations
-
 import io
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Arguments as Hydra receives them."""
 
-from __future__ import annotations
-
 from functools import reduce
 
 import pytest

@@ -1,7 +1,5 @@
 """Errors end in one line."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -1,7 +1,5 @@
 """evaluate.py: tables and plots."""
 
-from __future__ import annotations
-
 import csv
 import json
 from itertools import product

@@ -1,7 +1,5 @@
 """evaluate.py RUN: the page and the verdict on a model that knows its training pieces by heart."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

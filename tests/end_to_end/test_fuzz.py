@@ -1,7 +1,5 @@
 """Random overrides: a command runs, or ends in one line."""
 
-from __future__ import annotations
-
 import os
 import random
 import sys

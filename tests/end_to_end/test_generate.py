@@ -1,7 +1,5 @@
 """generate.py: prompts, file names, warnings."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

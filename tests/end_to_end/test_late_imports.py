@@ -1,7 +1,5 @@
 """Commands answer before they import what takes seconds."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What generate.py and evaluate.py write to listen to: the report, WAV files."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 import wave

@@ -1,7 +1,5 @@
 """`experiment=my_music`: a trained model goes on with a folder of MIDI files, until a time is over."""
 
-from __future__ import annotations
-
 import csv
 
 from musicgen import load

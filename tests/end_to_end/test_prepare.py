@@ -1,7 +1,5 @@
 """musicgen-prepare: a corpus is encoded without training."""
 
-from __future__ import annotations
-
 from musicgen.midi import dumps
 from tests.data.builders import melody
 from tests.end_to_end.command_line import assert_one_line, succeed

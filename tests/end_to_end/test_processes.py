@@ -1,7 +1,5 @@
 """Several processes on the CPU: one run, one folder, and one end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

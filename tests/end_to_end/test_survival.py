@@ -1,7 +1,5 @@
 """Runs that are killed, stopped or run out of disk end as the uninterrupted ones, bit for bit."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """Sweeps: a folder a job, and searches with Optuna."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

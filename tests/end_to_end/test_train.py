@@ -1,7 +1,5 @@
 """train.py: run folders, resume, sweeps, interrupts."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Measures and their inputs, with the settings of conf/."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

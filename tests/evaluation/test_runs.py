@@ -1,7 +1,5 @@
 """Names and groups of the runs that a measure compares."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Style: pairs, reading through the tokenizer, the report's figures, parts, anchors by hand."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The verdict on figures made by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

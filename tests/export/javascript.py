@@ -1,7 +1,5 @@
 """The page's scripts in node."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

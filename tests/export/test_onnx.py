@@ -1,7 +1,5 @@
 """Exported graphs, run by ONNX Runtime and, compiled, by node, against the model in torch."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small untrained models, and MIDI files as lists of events, whose bytes are known."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Continuation with small untrained models: what is tested does not depend on training."""
 
-from __future__ import annotations
-
 import re
 import wave
 from dataclasses import replace

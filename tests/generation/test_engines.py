@@ -1,7 +1,5 @@
 """Decoding engines compute the model's own steps, compiled or not."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Forms: which bars return, bar by bar, and that decoding asks the copy head for them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Continuations behind the prompt's own file: its bytes stay, whatever the file holds."""
 
-from __future__ import annotations
-
 import io
 from collections import Counter
 

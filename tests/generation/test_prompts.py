@@ -1,7 +1,5 @@
 """What prompts hold of pieces, and the tempo and programs of what is put behind them."""
 
-from __future__ import annotations
-
 import io
 
 import mido

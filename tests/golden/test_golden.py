@@ -3,8 +3,6 @@
 `python tests/golden/test_golden.py` writes golden.json anew, for a change that means to alter them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

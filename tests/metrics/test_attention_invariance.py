@@ -1,7 +1,5 @@
 """T, M and half widths against hand-computed cases and a closed form by pairs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

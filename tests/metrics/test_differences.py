@@ -1,7 +1,5 @@
 """Differences between sets of pieces, and the correction for many of them."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

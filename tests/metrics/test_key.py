@@ -1,7 +1,5 @@
 """Keys against music21's, scales and entropy against muspy's."""
 
-from __future__ import annotations
-
 import math
 
 import muspy

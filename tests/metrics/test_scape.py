@@ -1,7 +1,5 @@
 """Structureness of bars, against every choice of segments."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

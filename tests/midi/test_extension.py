@@ -1,7 +1,5 @@
 """Music behind a file: what ends and what is set at the cut. Whole files: tests/generation."""
 
-from __future__ import annotations
-
 import io
 
 import mido

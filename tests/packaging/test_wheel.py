@@ -1,7 +1,5 @@
 """The wheel, installed into a clean environment, works from any folder."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Runs of the configurations in conf/ in this process."""
 
-from __future__ import annotations
-
 import csv
 import os
 import signal

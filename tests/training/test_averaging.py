@@ -1,7 +1,5 @@
 """A moving average of the weights."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import pytorch_lightning as pl

@@ -1,7 +1,5 @@
 """Checkpoint files are whole, whatever happens; what is private in Lightning is as it was."""
 
-from __future__ import annotations
-
 import resource
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Experiments in conf/ have the published sizes, name themselves in their commands, and train."""
 
-from __future__ import annotations
-
 import math
 import re
 from itertools import product

@@ -1,7 +1,5 @@
 """Losses, gradients and weights that are NaN or infinite."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What a training shows of itself: learned values, samples, TensorBoard, W&B, speed, metrics.csv."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from types import SimpleNamespace

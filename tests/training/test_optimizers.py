@@ -1,7 +1,5 @@
 """Groups of parameters, Muon and AdamW in one optimizer, and schedules."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 

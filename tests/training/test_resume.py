@@ -1,7 +1,5 @@
 """A run that was stopped and resumed ends as one that was not."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from pathlib import Path

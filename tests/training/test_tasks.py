@@ -1,7 +1,5 @@
 """Tasks that are not music resume and learn like music; their objectives."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

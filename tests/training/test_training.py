@@ -1,7 +1,5 @@
 """Short runs of the configurations in conf/."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Losses and gradients are means over tokens: over rows, micro-batches, processes and batches."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

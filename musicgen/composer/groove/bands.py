@@ -4,8 +4,6 @@ The families are the styles that somebody thought of. An invented one takes patt
 them and draws others at random, so that a model learns to continue rhythms it has never met.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

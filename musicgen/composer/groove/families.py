@@ -1,7 +1,5 @@
 """Families of grooves. A style draws its patterns from its family."""
 
-from __future__ import annotations
-
 from musicgen.composer.groove.patterns import Family
 
 _PADS = ("c---------------", "c-------c-------", "")

@@ -9,8 +9,6 @@ silence, `-` holds the note before, anything else is a stroke:
     others  `c` chord, `0`–`4` one of its notes, counted upwards into the next octave
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

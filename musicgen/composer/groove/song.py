@@ -1,7 +1,5 @@
 """Composition of grooves: a style is drawn from a family, a song from a style."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

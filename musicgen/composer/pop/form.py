@@ -1,7 +1,5 @@
 """Form of pop songs: the order, length and energy of sections."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Melodies of two-bar motifs, which phrases repeat and vary, fitted to the harmony."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Chord progressions: four-chord loops or functional walks, with cadences."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from musicgen.composer.draw import chance, pick

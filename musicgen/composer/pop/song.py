@@ -1,7 +1,5 @@
 """Composition of songs for piano, or voice and piano, with chord markers and tempi."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

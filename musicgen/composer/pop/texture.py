@@ -1,7 +1,5 @@
 """Piano accompaniments: one-bar patterns of strokes for any chord."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Bach's chorales in four voices, from the package music21, in a frozen split."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """The interface of a corpus: its pieces, and how to read each of them."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """The default corpus: composed on first use, identical for the same seed."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import get_args

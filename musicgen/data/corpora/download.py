@@ -1,7 +1,5 @@
 """Download published archives, and unpack them atomically."""
 
-from __future__ import annotations
-
 import tarfile
 import tempfile
 import zipfile

@@ -4,8 +4,6 @@ Cífka et al. 2020, "Groove2Groove: One-shot music style transfer with supervisi
 data"; prepared as for Liutkus et al. 2021 (appendix, "Training data").
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import defaultdict

@@ -4,8 +4,6 @@ Boulanger-Lewandowski et al. 2012 ("Modeling temporal dependencies in high-dimen
 published the split, C.-Z. A. Huang the voices (Huang et al. 2017, "Counterpoint by convolution").
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Any folder of MIDI files and printed scores."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The printed scores that the package music21 contains, by composer."""
 
-from __future__ import annotations
-
 import re
 from importlib.metadata import distribution
 from pathlib import Path

@@ -4,8 +4,6 @@ Hsiao et al. 2021, "Compound Word Transformer: Learning to compose full-song mus
 directed hypergraphs".
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

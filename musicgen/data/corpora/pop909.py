@@ -3,8 +3,6 @@
 Wang et al. 2020, "POP909: A pop-song dataset for music arrangement generation".
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Folders of printed scores, such as clones of the public repositories of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

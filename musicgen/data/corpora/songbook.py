@@ -1,7 +1,5 @@
 """Several corpora as one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Interface of labelled data sets that are not music."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

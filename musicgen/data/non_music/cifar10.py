@@ -1,7 +1,5 @@
 """CIFAR-10: small photographs, as sequences of pixels."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from functools import cache

@@ -1,7 +1,5 @@
 """The LightningDataModule of a data set of examples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

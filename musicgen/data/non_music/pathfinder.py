@@ -1,7 +1,5 @@
 """Pathfinder: whether a dashed path connects two dots."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """The Long Range Arena's texts, byte by byte: the sentiment of film reviews; citing papers."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 from pathlib import Path
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """WikiText: articles of an encyclopedia, word by word."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The cache: the tokens of a corpus on disk, in the form that training reads."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -7,8 +7,6 @@ share of passages that they have in common (Jaccard index), estimated from the 3
 each (bottom-k sketch: Cohen & Kaplan 2007, "Summarizing data using bottom-k sketches").
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Encode one piece within limits."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple

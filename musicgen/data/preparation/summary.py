@@ -1,7 +1,5 @@
 """The report on a prepared corpus: a CSV row per piece, and a few lines to read."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Run tasks in worker processes, with a time and a memory limit per task."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

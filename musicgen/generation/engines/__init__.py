@@ -1,7 +1,5 @@
 """Decoding engines: one token per row and step."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Decoding on a GPU with CUDA graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

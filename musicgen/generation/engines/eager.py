@@ -1,7 +1,5 @@
 """Decoding with the model as it is, and the interface of decoding engines."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Frames: the pitch of each of four voices in every sixteenth, and whose note is which."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations, groupby
 

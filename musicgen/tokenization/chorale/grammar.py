@@ -1,7 +1,5 @@
 """The grammar of Chorale as batched masks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Chorale: four voices in sixteenths, one token a voice, as models of Bach's chorales read them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import compress

@@ -1,7 +1,5 @@
 """Progressions as musicians write them: `C Am F G`, or bars such as `| C Am | F | % |`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Recognition of chords in a Score without chord markers (Viterbi decoding of templates)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Literal, get_args
 

@@ -1,7 +1,5 @@
 """Names of the 133 chords of REMI."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

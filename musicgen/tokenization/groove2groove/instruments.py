@@ -1,7 +1,5 @@
 """The tracks of a multi-track vocabulary, and the assignment of a Score's tracks to them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

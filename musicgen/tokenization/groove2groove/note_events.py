@@ -1,7 +1,5 @@
 """Conversion between notes and note-ons, note-offs and time shifts in canonical order."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The grammar of REMI as batched masks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Metres: the bars that a Score's time signatures make in a given vocabulary."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace

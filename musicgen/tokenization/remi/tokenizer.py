@@ -1,7 +1,5 @@
 """REMI: piano as bars, positions and notes (Huang & Yang 2020; used by Liutkus et al. 2021)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

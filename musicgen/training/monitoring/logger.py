@@ -1,7 +1,5 @@
 """Lightning's CSV logger, appending to the file of a resumed run."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Lightning's progress bars restart every epoch.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from typing import Any

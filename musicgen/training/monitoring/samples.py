@@ -1,7 +1,5 @@
 """Samples of a model in training: a MIDI file and a piano roll, also for the loggers."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

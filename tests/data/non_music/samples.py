@@ -1,7 +1,5 @@
 """Made samples of published data sets, in their files' formats."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

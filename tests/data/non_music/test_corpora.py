@@ -1,7 +1,5 @@
 """Published data sets are read from their files; what is missing or damaged is named."""
 
-from __future__ import annotations
-
 import pickle
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Batches of examples: padding, order, ranks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """ListOps: grammar, values, splits."""
 
-from __future__ import annotations
-
 import statistics
 
 import pytest
