@@ -85,6 +85,7 @@ def write_manifest(
                 notices=[prompt.notice] if prompt.notice else [],
                 audio_file=audio if (out / audio).exists() else None,
                 marks=marks,
+                given=prompt.untouched,
             )
         )
     manifest = {"settings": settings, **provenance, "notices": notices, "pieces": rows}

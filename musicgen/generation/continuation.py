@@ -52,8 +52,9 @@ class Continuation:
     def _repr_html_(self) -> str:
         from musicgen.report import ReportPiece, render_report  # matplotlib takes a while
 
-        piece = ReportPiece(self.prompt.name, self.score, self.prompt.end_tick, None, {})
-        page = render_report(title=self.prompt.name, pieces=[piece], metadata={})
+        prompt, given = self.prompt, self.prompt.score
+        piece = ReportPiece(prompt.name, self.score, prompt.end_tick, None, {}, given=given)
+        page = render_report(title=prompt.name, pieces=[piece], metadata={})
         frame = 'style="width: 100%; height: 40em; border: 0"'
         return f'<iframe srcdoc="{html.escape(page)}" {frame}></iframe>'
 
@@ -105,8 +106,9 @@ class Continuation:
         """
         check_choice("keep_prompt", keep_prompt, get_args(KeepPrompt))
         prompt, notice = self.prompt, ""
-        if keep_prompt == "original" and prompt.kept is not None and prompt.own is not None:
-            return dumps(self._with_kept(prompt.kept, prompt.own)), prompt.file_end, ""
+        if keep_prompt == "original" and prompt.kept and prompt.own and prompt.untouched:
+            whole = self._with_kept(prompt.kept, prompt.own, prompt.untouched)
+            return dumps(whole), prompt.file_end, ""
         if keep_prompt == "original" and prompt.data is not None:
             try:
                 data = extend(
@@ -168,13 +170,13 @@ class Continuation:
             signatures.insert(0, metre)
         return replace(self.new_score, tempos=tempos, time_signatures=signatures, markers=markers)
 
-    def _with_kept(self, kept: KeptParts, own: Score) -> Score:
+    def _with_kept(self, kept: KeptParts, own: Score, untouched: Score) -> Score:
         """Return the piece as it was read, with the written parts in its tracks that have them.
 
         Of several tracks with one part, the notes go to those that have played like them.
         """
         ticks, (first, stop) = own.ticks_per_beat, self.prompt.span
-        roles, tracks = np.array(kept.roles, dtype=object), [*own.tracks]
+        roles, tracks = np.array(kept.roles, dtype=object), [*untouched.tracks]
         for index in kept.written:
             written = self.score.tracks[index]
             notes = written.notes[written.notes["onset"] >= self.prompt.end_tick * (first > 0)]
@@ -185,9 +187,7 @@ class Continuation:
             part = find_parts(notes, [own.tracks[place].notes for place in places or [0]])
             for number, place in enumerate(places):
                 track = tracks[place]
-                onset = track.notes["onset"]
-                stays = track.notes[(onset < first) | (onset >= stop)]
-                added = np.concatenate([stays, notes[part == number]])
+                added = np.concatenate([track.notes, notes[part == number]])
                 tracks[place] = replace(track, notes=sort_notes(added))
             if not places and len(notes):
                 tracks.append(replace(written, notes=notes))

@@ -86,6 +86,18 @@ class Prompt:
         return self.kept.written if self.kept else played
 
     @property
+    def untouched(self) -> Score | None:
+        """The piece of `kept` without the notes that what is written replaces."""
+        if self.kept is None or self.own is None:
+            return None
+        tracks = []
+        for track, role in zip(self.own.tracks, self.kept.roles, strict=True):
+            onset = track.notes["onset"]
+            stays = (onset < self.span[0]) | (onset >= self.span[1]) | (role not in self.written)
+            tracks.append(replace(track, notes=track.notes[stays]))
+        return replace(self.own, tracks=tracks)
+
+    @property
     def notice(self) -> str:
         """One line on what the vocabulary cannot express; empty if nothing was lost."""
         return f"{self.name}: {self.summary.describe()}" if self.summary.lossy else ""

@@ -9,6 +9,7 @@ import base64
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from string import Template
 from typing import Any
 from urllib.parse import quote
@@ -45,6 +46,7 @@ class ReportPiece:
     notices: Sequence[str] = ()  # what a listener must know about this piece
     audio_file: str | None = None  # a rendering such as a WAV file, like `midi_file`
     marks: Sequence[Mark] = ()  # passages to mark on the piano roll
+    given: Score | None = None  # notes that were given, beside those before `prompt_end`
 
 
 def render_report(
@@ -91,6 +93,8 @@ def _piece(index: int, piece: ReportPiece) -> str:
         '<button type="button" class="jump" title="Play from where the continuation begins" '
         f'aria-label="Play the continuation of {text(piece.title)}">Continuation</button>'
     )
+    data = score_payload(score, piece.prompt_end, piece.marks, piece.given)
+    num_given = [sum(track["given"]) for track in data["tracks"]]
     return Template(asset("piece.html")).substitute(
         index=index,
         title=text(piece.title),
@@ -99,17 +103,19 @@ def _piece(index: int, piece: ReportPiece) -> str:
         downloads=_download(piece, piece.midi_file, "MIDI")
         + _download(piece, piece.audio_file, "WAV"),
         notices=_notices(piece.notices),
-        legend="\n".join(_legend_entry(*entry) for entry in enumerate(score.tracks)),
+        legend="\n".join(map(_legend_entry, count(), score.tracks, num_given)),
         measures=metadata_list(piece.measures),
         metadata=fold("Details", metadata_list(piece.metadata)),
-        data=embedded_json(score_payload(score, piece.prompt_end, piece.marks)),
+        data=embedded_json(data),
     )
 
 
-def _legend_entry(number: int, track: Track) -> str:
+def _legend_entry(number: int, track: Track, num_given: int) -> str:
     kind, name = role(track), shortened(track.name.strip())
     label = text(name or kind)
     detail = pluralize(len(track.notes), "notes")
+    if num_given:
+        detail += ", given" if num_given == len(track.notes) else f", {num_given} of them given"
     if name and kind.casefold() not in name.casefold():
         detail = f"{kind}, {detail}"
     switches = "".join(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,15 +58,24 @@ def tempo_map(score: Score) -> list[list[float]]:
     ]
 
 
-def score_payload(score: Score, prompt_end: int, marks: Sequence[Mark] = ()) -> dict[str, Any]:
-    """Return the piece as JSON-ready data: times in ticks.
+def _keys(track: Track) -> list[tuple[Any, ...]]:
+    """Return of each note its track, onset and pitch."""
+    own = track.name, track.program, track.is_drum
+    return [(*own, *note) for note in track.notes[["onset", "pitch"]].tolist()]
+
+
+def score_payload(
+    score: Score, prompt_end: int, marks: Sequence[Mark] = (), given: Score | None = None
+) -> dict[str, Any]:
+    """Return the piece as JSON-ready data: times in ticks, and which notes are among those given.
 
     Onsets and bar starts are differences, which have fewer digits.
     """
-    tracks = []
+    tracks, known = [], {key for track in given.tracks for key in _keys(track)} if given else ()
     for track in score.tracks:
         # The player schedules notes in the order of their onsets.
         notes = track.notes[np.argsort(track.notes["onset"], kind="stable")]
+        keys = _keys(replace(track, notes=notes))
         tracks.append(
             {
                 "voice": track_voice(track),
@@ -73,6 +83,7 @@ def score_payload(score: Score, prompt_end: int, marks: Sequence[Mark] = ()) -> 
                 "duration": notes["duration"].tolist(),
                 "pitch": notes["pitch"].tolist(),
                 "velocity": notes["velocity"].tolist(),
+                "given": [int(key in known) for key in keys],
             }
         )
     return {

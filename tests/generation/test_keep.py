@@ -17,6 +17,7 @@ from musicgen.midi import (
     loads,
     notes_from,
 )
+from musicgen.report.payload import score_payload
 from musicgen.tokenization import REMI, Chorale, Groove2Groove, frozen_tokenizers
 from musicgen.tokenization.chorale.frames import VOICES
 from tests.generation.builders import music_model
@@ -194,6 +195,8 @@ def test_of_a_song_only_the_parts_and_bars_asked_for_are_written(options, bars):
             assert {row[3] for row in others} <= {90, 88}  # the part's usual velocity
     assert others
     assert piece.new_score.num_notes == len(others)
+    told_apart = score_payload(file, 0, given=piece.prompt.untouched)["tracks"]
+    assert sum(track["given"].count(0) for track in told_apart) == len(others)
     # The bars are the file's, and so are the chords that were asked for.
     lines = SONGS.bar_starts(piece.tokens, 36).tolist()
     assert lines == [line // 8 for line in LINES[: len(lines)]]

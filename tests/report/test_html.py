@@ -170,7 +170,9 @@ def test_every_control_has_an_accessible_name():
 def test_script_decodes_the_score(tmp_path: Path):
     """Run the page's decoder in node: notes, seconds and bars are those of the Score."""
     music = score(tempos=np.array([(0, 60.0), (1_920, 120.0)], TEMPO))
-    parsed = page(piece(score=music))
+    given = Score(tracks=[Track("", 0, True, notes_from(DRUMS[2:] + LEAD))])
+    parsed = page(piece(score=music, given=given))
+    assert "3 notes, 1 of them given" in parsed.text
     [script] = [text for attributes, text in parsed.scripts if not attributes]
     # Without pieces, the script only defines its classes.
     (tmp_path / "page.js").write_text(
@@ -192,7 +194,7 @@ def test_script_decodes_the_score(tmp_path: Path):
         (1, 0, 36, 100, True, True),
         (0, 1_920, 64, 70, False, False),
         (1, 2_000, 38, 100, True, False),
-        (1, 2_100, 42, 9, True, False),
+        (1, 2_100, 42, 9, True, True),  # but not the lead's, which are of another track
     ]
     # One second a beat in the first bar, half a second after it.
     assert [n["start"] for n in result["notes"][:3]] == pytest.approx([0, 0, 4])
