@@ -7,6 +7,13 @@ _PACKAGE = Path(__file__).parent
 # A wheel has a copy of the configuration in the package, see setup.py; a checkout beside it.
 CONF = next(path for path in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if path.is_dir())
 PRETRAINED = _PACKAGE / "pretrained"  # NAME/config.json
+EXAMPLES = _PACKAGE / "examples"  # eight bars in 4/4, 3/4 and 6/8 by the project's composer
+
+
+def own_or_example(path: str | Path) -> Path:
+    """Return a path; `examples`, or the name of one, is the package's unless it is here, too."""
+    found = {each.name: each for each in (EXAMPLES, *EXAMPLES.iterdir())}.get(str(path))
+    return Path(path) if found is None or Path(path).exists() else found
 
 
 def choices(group: str) -> list[str]:

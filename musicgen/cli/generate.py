@@ -10,8 +10,9 @@ from typing import Any, get_args
 from omegaconf import DictConfig, OmegaConf
 
 from musicgen import load
+from musicgen.cli.arguments import command
 from musicgen.cli.output import make_folder, set_up_cpu
-from musicgen.console import log, progress_bar, warn, warn_of_first
+from musicgen.console import console, log, progress_bar, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError, parameter_of
 from musicgen.evaluation import generated_files
@@ -116,6 +117,8 @@ def write_report(
     count = f"{pluralize(len(pieces), 'pieces')}, {pluralize(new_tokens, 'tokens')} added"
     log(f"{count}, {new_tokens / seconds:,.1f} a second")
     log(f"in {out}" + (f"; open {out / REPORT}" if cfg.report else ""))
+    if console.is_terminal:
+        log(f"next: {command('generate')} my.mid num_samples=4 seed=1, or --help for all settings")
 
 
 def build_request(model: MusicModel, cfg: DictConfig) -> GenerationRequest:

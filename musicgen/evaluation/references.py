@@ -18,6 +18,7 @@ from musicgen.evaluation.training_data import open_training_data, piece_readers
 from musicgen.generation.prompts import FROM_NOTHING, make_prompt, on_grid
 from musicgen.midi import Score, find_music, pitched_notes, read, without_suffix
 from musicgen.midi.key import Key, find_key
+from musicgen.package_data import own_or_example
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 
@@ -241,6 +242,6 @@ def absolute_prompts(prompt: str | Sequence[str] | None) -> str | list[str] | No
 def _in_home(name: str) -> Path:
     """Return a path with `~` for the home folder, which may also begin the name of a file."""
     try:
-        return Path(name).expanduser()
+        return own_or_example(Path(name).expanduser())
     except RuntimeError:  # no user has this name
         return Path(name)

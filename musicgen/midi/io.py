@@ -31,6 +31,7 @@ from musicgen.midi.score import (
     notes_from,
     sort_notes,
 )
+from musicgen.package_data import own_or_example
 from musicgen.text import pluralize
 
 MIDI_SUFFIXES = frozenset({".mid", ".midi", ".kar", ".rmi", ".smf"})
@@ -45,7 +46,7 @@ def read(path: str | Path) -> Score:
 
 def read_with_data(path: str | Path) -> tuple[Score, bytes]:
     """Read a file as `read` does; return the bytes of the MIDI file, of a score as one, too."""
-    path = Path(path)
+    path = own_or_example(path)
     if path.is_fifo() or path.is_char_device():  # which may never end
         raise UserError(f"{path}: no regular file; give a MIDI file or a score")
     if path.suffix.lower() in SCORE_SUFFIXES:

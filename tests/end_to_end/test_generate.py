@@ -11,8 +11,9 @@ import time
 import pytest
 
 from musicgen import load
-from musicgen.composer import compose_groove, compose_pop
+from musicgen.composer import compose_groove, compose_pop, compose_song
 from musicgen.midi import dumps, read, write
+from musicgen.package_data import EXAMPLES
 from tests.end_to_end.command_line import ROOT, SHORT, TINY, assert_one_line, succeed
 from tests.midi.test_printed_scores import SONG
 
@@ -46,6 +47,21 @@ def test_a_score_is_continued_as_a_midi_file_with_its_parts(here, workplace):
     for old, new in zip(before.tracks, after.tracks, strict=False):
         assert (new.notes[: len(old.notes)] == old.notes).all()
     assert after.num_notes > before.num_notes
+
+
+def test_examples_of_the_package_go_on_in_their_metres(here, tmp_path):
+    settings = ["checkpoint=groove-small", "prompt_bars=2", "bars=1", "report=false"]
+    succeed(here(tmp_path, "generate.py", "prompt=examples", "out=all", *settings))
+    for name, index, metre in (("", 194, (4, 4)), ("_3_4", 173, (3, 4)), ("_6_8", 107, (6, 8))):
+        song, example = compose_song(0, index), read(EXAMPLES / f"example{name}.mid")
+        assert dumps(song.clip(0, song.bar_starts()[8])) == dumps(example)
+        written = read(tmp_path / f"all/example{name}_0.mid")
+        assert {each[1:] for each in written.metres()} == {metre}
+        assert len(written.bar_starts()) == 3
+    write(compose_pop(3, 0), tmp_path / "example.mid")  # one's own file comes first
+    succeed(here(tmp_path, "generate.py", "example.mid", "out=mine", *settings))
+    assert (tmp_path / "mine/example_0.mid").read_bytes() != (tmp_path / "all/example_0.mid").read_bytes()
+    assert load("groove-small").prompt("example_6_8.mid").name == "example_6_8.mid"
 
 
 def test_names_that_are_too_long_or_not_utf8_or_collide(here, workplace):

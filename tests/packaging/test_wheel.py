@@ -76,6 +76,7 @@ def test_the_wheel_carries_configurations_and_models(wheel):
     assert wheel.name.startswith("musicgen_symbolic-")  # the import stays musicgen
     assert "musicgen/data/corpora/bach_chorales.json" in names
     assert "musicgen/report/page/composer/page.html" in names
+    assert "musicgen/examples/example.mid" in names
     assert "musicgen/pretrained/a-model/model.safetensors" in names
     assert not any(name.startswith("notebooks/") for name in names)
     for path in (ROOT / "conf").rglob("*.yaml"):
