@@ -4,10 +4,9 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 FAST := $(addprefix tests/,attention checkpoints cli composer metrics midi models position tokenization)
-DEMO := bars=24 sampling.temperature=0.6
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
-.PHONY: help setup demo export page pretrained table test test-fast bench bench-gpu docs check-docs lint clean
+.PHONY: help setup demo test test-fast export page pretrained table bench bench-gpu docs check-docs lint clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -21,13 +20,16 @@ $(STAMP): pyproject.toml setup.py constraints.txt
 
 setup: $(STAMP) ## Create .venv with everything for use and development
 
-demo: $(STAMP) ## Train a small model for three minutes, continue music with it and with a shipped one, evaluate
+demo: $(STAMP) ## Train for two minutes; hear the small model, a shipped one and the original on one page
 	$(RUN) train.py experiment=demo
-	rm -rf generated/demo evaluated/demo
-	$(RUN) generate.py checkpoint=latest prompt=test num_prompts=2 num_samples=2 $(DEMO) out=generated/demo/three_minutes
-	$(RUN) generate.py prompt=generated/demo/three_minutes num_prompts=2 $(DEMO) originality=false out=generated/demo/pop-piano-small
-	$(RUN) evaluate.py latest out=evaluated/demo
-	@echo "Open report.html in generated/demo/three_minutes and generated/demo/pop-piano-small to see and hear what both models wrote from the same bars, and evaluated/demo/index.html for the verdict on yours"
+	rm -rf evaluated/demo
+	$(RUN) evaluate.py latest metric.evaluation.beside=pop-piano-small out=evaluated/demo
+
+test: $(STAMP) ## Run the tests
+	$(RUN) -m pytest --numprocesses=auto --dist=worksteal
+
+test-fast: $(STAMP) ## Run the quick tests only, for daily work
+	$(RUN) -m pytest --numprocesses=auto --dist=worksteal -m "not slow" $(FAST)
 
 export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs/... TO=folder [FORMAT=onnx]
 	$(RUN) -m musicgen.pretrained "$(or $(FROM),latest)" "$(or $(TO),$(error give TO=FOLDER))" \
@@ -41,12 +43,6 @@ pretrained: $(STAMP) ## Train, export and measure the models of the package (hou
 
 table: $(STAMP) ## Published figures beside those of your runs: make table PAPER=spe2021 (lrpe2023, alfons2022)
 	$(RUN) -m benchmarks.published $(or $(PAPER),$(error give PAPER=spe2021, lrpe2023 or alfons2022))
-
-test: $(STAMP) ## Run the tests
-	$(RUN) -m pytest --numprocesses=auto --dist=worksteal
-
-test-fast: $(STAMP) ## Run the quick tests only, for daily work
-	$(RUN) -m pytest --numprocesses=auto --dist=worksteal -m "not slow" $(FAST)
 
 bench: $(STAMP) ## Measure speed and memory; write benchmarks/results/ and the tables of the pages
 	for name in $(BENCHMARKS) exact_spe loader; do $(RUN) -m benchmarks.$$name || exit 1; done

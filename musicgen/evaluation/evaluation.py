@@ -55,7 +55,7 @@ from musicgen.metrics.part_writing import part_writing
 from musicgen.metrics.position_loss import unit_values
 from musicgen.metrics.style import anchor_similarities, style_labels, style_similarity
 from musicgen.metrics.summary import Summary, mean_of_valid
-from musicgen.midi import Score
+from musicgen.midi import Score, without_suffix
 from musicgen.report import ReportPiece, render_report, verdict_section
 from musicgen.report.tables import TableRow, readable, write_csv
 from musicgen.text import pluralize
@@ -88,7 +88,13 @@ class Line(NamedTuple):
 
 
 def evaluation(
-    inputs: Inputs, out: Path, *, num_prompts: int, bars: int, num_pieces: int
+    inputs: Inputs,
+    out: Path,
+    *,
+    num_prompts: int,
+    bars: int,
+    num_pieces: int,
+    beside: str | None = None,
 ) -> list[TableRow]:
     """Judge what a run has learned, and its continuations of held-out pieces.
 
@@ -101,6 +107,7 @@ def evaluation(
         num_prompts: held-out pieces that are continued.
         bars: that are added to each.
         num_pieces: held-out pieces, and training pieces, of which the loss is computed.
+        beside: another model, whose music stands on the page with the originals, not measured.
     """
     for name, value in (("num_prompts", num_prompts), ("bars", bars), ("num_pieces", num_pieces)):
         check_int(name, value)
@@ -132,12 +139,16 @@ def evaluation(
         folder = out / ("continuations" if len(models) == 1 else f"continuations_{number}")
         known, written = _write(model, corpus, done, request, split, folder)
         lines[name] += [x for x in (*new, known) if not np.isnan([*x.values.values()]).all()]
-        several = f" ({name})" if len(models) > 1 else ""
+        several = f" ({name})" if len(models) > 1 else " (this run)" if beside else ""
         shown += [replace(x, title=x.title + several) for x in written]
+        if beside is not None:
+            given = prompts, request, split, out / "beside"
+            shown += _music_beside(load(beside).to(inputs.device), corpus, *given)
     rows = [{"run": name, **_row(x)} for name, each in lines.items() for x in each]
     title, judgements = f"Verdict on {models[0].path}", judge(rows)
-    if len(models) > 1:
+    if len(models) > 1 or beside:
         shown = sorted(shown, key=lambda piece: piece.title)[:MAX_SHOWN]
+    if len(models) > 1:
         write_csv(rows, out / "evaluation_runs.csv")
         rows = _differences(lines, inputs.seed)
         title, judgements = f"Comparison of {', '.join(names)}", judge_differences(rows)
@@ -279,6 +290,29 @@ def _write(
     kinds = known.passages, known.held_out
     lengths, others = ({k: float(x.num_notes) for k, x in kind.items()} for kind in kinds)
     return Line(KNOWN, lengths, HELD_OUT, others), shown
+
+
+def _music_beside(
+    model: MusicModel,
+    data: EncodedCorpus,
+    prompts: Sequence[Prompt],
+    request: GenerationRequest,
+    split: str,
+    out: Path,
+) -> list[ReportPiece]:
+    """Return the prompts as another model continues them, and as they go on in their pieces."""
+    held = [data.cache.names.index(prompt.name) for prompt in prompts]
+    request = replace(request, sampling=model.sampling())
+    sampler = Sampler(model.model, model.tokenizer, request, warn=warn)
+    done = [*sampler.continuations(_prompts(model, data, held))]
+    _, written = _write(model, data, done, request, split, out)
+    shown = [replace(x, title=f"{x.title} ({model.path.name})") for x in written]
+    for prompt in prompts:
+        later = prompt.piece.bar_starts()[PROMPT_BARS + (request.bars or 0) :]
+        own = prompt.piece.clip(0, int([*later, prompt.piece.end][0]))
+        title = f"{without_suffix(prompt.name)}, the original"
+        shown.append(ReportPiece(title, own, prompt.end_tick, None, {}))
+    return shown
 
 
 def _row(line: Line) -> TableRow:

@@ -60,7 +60,7 @@ def test_examples_of_the_package_go_on_in_their_metres(here, tmp_path):
         assert len(written.bar_starts()) == 3
     write(compose_pop(3, 0), tmp_path / "example.mid")  # one's own file comes first
     succeed(here(tmp_path, "generate.py", "example.mid", "out=mine", *settings))
-    assert (tmp_path / "mine/example_0.mid").read_bytes() != (tmp_path / "all/example_0.mid").read_bytes()
+    assert "Voice" not in [track.name for track in read(tmp_path / "mine/example_0.mid").tracks]
     assert load("groove-small").prompt("example_6_8.mid").name == "example_6_8.mid"
 
 
