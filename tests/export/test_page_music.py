@@ -13,7 +13,7 @@ from musicgen.errors import UserError
 from musicgen.export.page import javascript_step, pack_weights, tokenizer_tables
 from musicgen.generation.prompts import make_prompt
 from musicgen.generation.sampling import SamplingParams, sample
-from musicgen.midi import KeySignature, Score, dumps, loads
+from musicgen.midi import KeySignature, Score, TimeSignature, dumps, loads
 from musicgen.midi.key import note_names
 from musicgen.midi.score import PITCH_CLASSES
 from musicgen.random import NoiseKey
@@ -23,7 +23,7 @@ from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.chords.symbols import spelled
 from musicgen.tokenization.grammar import NEVER
-from musicgen.tokenization.remi.metre import METRES
+from musicgen.tokenization.remi.metre import METRES, without_long_gaps
 from tests.export.javascript import needs_node, run_worker
 from tests.generation.builders import small_model
 from tests.midi.test_damaged_files import BROKEN
@@ -171,6 +171,23 @@ def test_pieces_are_encoded_and_decoded_alike(name, tmp_path):
         assert result["prompt"]["tokens"] == prompt.tokens.tolist()
         assert result["prompt"]["endTime"] == prompt.end_time
         assert result["prompt"]["barLength"] == prompt.bar_length
+
+
+@pytest.mark.parametrize("stray", [[470], [70, 600], [66, 67, 132]])
+def test_long_silence_is_left_out_as_in_python(stray, tmp_path):
+    score = compose_pop(SEED, 0).clip(0, 7680)
+    score.time_signatures = [TimeSignature(0, 4, 4), TimeSignature(8 * 1920, 3, 4)]
+    notes = score.tracks[0].notes
+    late = notes[:1].repeat(len(stray))
+    late["onset"] = np.array(stray) * 1920 + 7
+    score.tracks[0].notes = np.concatenate([notes, late])
+    score.tempos = np.append(score.tempos, np.array([(100 * 1920, 90)], score.tempos.dtype))
+    body = "return withoutLongGaps(readMidi(Uint8Array.from(data)));"
+    found = run_worker(tmp_path, list(dumps(score)), body)
+    shorter = plain(without_long_gaps(loads(dumps(score)))[0])
+    assert [sorted(t["notes"]) for t in found["tracks"]] == shorter["tracks"]
+    assert found["signatures"] == shorter["signatures"]
+    assert found["tempos"] == [pytest.approx(each) for each in shorter["tempos"]]
 
 
 @pytest.mark.parametrize("name", ["remi", "chorale"])

@@ -1,5 +1,7 @@
 // Prompts: the beginning of a piece in bars, as musicgen/generation/prompts.py cuts it.
 
+const MAX_EMPTY_BARS = 64;
+
 /**
  * Return the first bars of a score, from the first that has a note: tokens, the musical time at which
  * the continuation begins, the steps in its last bar, and the tempi and metre that tokens lack.
@@ -34,6 +36,32 @@ function makePrompt(tokenizer, score, maxBars) {
   const startTick = Math.round((startTime * score.ticksPerBeat) / tokenizer.stepsPerBeat);
   const prompt = { tokens, endTime, barLength: lastBar, numBars: last - first + 1, allBars: final - first + 1 };
   return { ...prompt, frame: frameOf(score, startTick) };
+}
+
+/** Return a score without its silences of more than 64 bars, as musicgen/tokenization/remi/metre.py has it. */
+function withoutLongGaps(score) {
+  const metres = [[0, ...metreAt(score, 0)], ...score.signatures.filter(([tick]) => tick > 0)];
+  const notes = allNotes(score).sort((a, b) => a[0] - b[0]);
+  const lines = metres.flatMap(([start, top, bottom], i) => {
+    const bar = Math.max(1, Math.floor((4 * score.ticksPerBeat * top) / bottom));
+    const end = Math.min(metres[i + 1]?.[0] ?? Infinity, notes.at(-1)?.[0] + 1);
+    return Array.from({ length: Math.max(0, Math.min(2 ** 16, Math.ceil((end - start) / bar))) }, (_, n) => start + n * bar);
+  });
+  const gaps = [];
+  let end = 0;
+  for (const [onset, duration] of notes) {
+    if (onset - end > MAX_EMPTY_BARS * score.ticksPerBeat) {
+      const first = lines.findIndex((line) => line >= end);
+      const last = lines.findLastIndex((line) => line <= onset);
+      if (last - first > MAX_EMPTY_BARS) gaps.push([lines[first], lines[last]]);
+    }
+    end = Math.max(end, onset + duration);
+  }
+  const move = (tick) => gaps.reduce((now, [first, last]) => now - Math.max(0, Math.min(tick, last) - first), tick);
+  const moved = (events) => events.map(([tick, ...rest]) => [move(tick), ...rest]);
+  const tracks = score.tracks.map((track) => ({ ...track, notes: moved(track.notes) }));
+  const [tempos, signatures, keys, markers] = [score.tempos, score.signatures, score.keys, score.markers].map(moved);
+  return { ...score, tracks, tempos, signatures, keys, markers };
 }
 
 /** Return the tempi, the metres and the key of a score from a tick on, in ticks of decoded scores. */

@@ -23,7 +23,7 @@ class Desk {
 
   /** Open a MIDI file. */
   open({ bytes, maxBars }) {
-    this.source = readMidi(bytes);
+    this.source = withoutLongGaps(readMidi(bytes));
     this.keep({ maxBars });
   }
 
