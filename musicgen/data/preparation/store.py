@@ -60,9 +60,9 @@ class PieceStore:
             (key, json.dumps(asdict(piece.record)), *(array.tobytes() for array in piece[1:]))
             for key, piece in pieces.items()
         )
-        self._table.execute("BEGIN")
-        self._table.executemany("INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?)", rows)
-        self._table.execute("COMMIT")
+        with self._table:  # ends the transaction in any case
+            self._table.execute("BEGIN")
+            self._table.executemany("INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?)", rows)
 
     def __getitem__(self, key: str) -> EncodedPiece:
         query = "SELECT tokens, crop_starts, sketch FROM pieces WHERE key = ?"

@@ -252,7 +252,9 @@ def test_a_corpus_without_a_usable_piece_is_refused(tmp_path, encode, names, mes
     assert finished(tmp_path / "cache") == []
 
 
-def test_a_damaged_store_is_named(pieces, encode):
+@pytest.mark.parametrize("seconds", [-1, 1000])  # after each piece, and at the end
+def test_a_damaged_store_is_named(pieces, encode, seconds, monkeypatch):
+    monkeypatch.setattr(module, "_COMMIT_SECONDS", seconds)
     folder = encode(pieces).folder
     store = folder.parent / "encoded.db"
     content = store.read_bytes()
