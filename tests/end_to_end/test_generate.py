@@ -37,6 +37,15 @@ def test_prompt_file_names_may_hold_special_characters(here, workplace, alone):
     assert "http://" not in page.replace("http://www.w3.org", "")
 
 
+def test_a_run_beside_the_model_of_the_package_is_named(here, workplace, tmp_path):
+    arguments = ("checkpoint=null", "no such.mid")
+    (run,) = (workplace / "outputs/tiny").glob("*/checkpoints/best.ckpt")
+    shown = here(workplace, "generate.py", *arguments).stderr.replace("\n", "")
+    assert f"there is a run of yours, {run.relative_to(workplace)}: checkpoint=latest" in shown
+    assert "pop-piano-small: " in shown
+    assert "checkpoint=latest" not in here(tmp_path, "generate.py", *arguments).stderr
+
+
 def test_a_score_is_continued_as_a_midi_file_with_its_parts(here, workplace):
     path = workplace / "my song.musicxml"
     path.write_text(SONG)
