@@ -1,5 +1,6 @@
 """Arguments as Hydra's grammar wants them: quoted paths, paths alone, and those of `resume=RUN`."""
 
+import inspect
 import re
 import shlex
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import yaml
 from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 
 from musicgen.console import warn
 from musicgen.errors import UserError
@@ -28,7 +30,7 @@ _PLACES = re.compile(
 def override_key(argument: str) -> str:
     """Return the setting or group that an argument names; "" for a flag and a word alone."""
     key, equals, _ = argument.partition("=")
-    is_override = (equals and not key.startswith("-")) or key.startswith("~")
+    is_override = (equals and not key.startswith("-")) or re.match(r"~\w", key)
     return key.lstrip("+~") if is_override else ""
 
 
@@ -41,6 +43,21 @@ def quoted_paths(arguments: Sequence[str]) -> list[str]:
         is_path = _QUOTED.fullmatch(key) and not is_list
         texts.append(f"{key}={quoted(value)}" if is_path else argument)
     return texts
+
+
+def with_lightnings(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with `++` before those of Lightning's Trainer that conf/ lacks."""
+    ours = OmegaConf.load(CONF / "trainer" / "default.yaml")
+
+    def is_lightnings(argument: str) -> bool:
+        section, _, name = argument.partition("=")[0].partition(".")
+        if section != "trainer" or name in ours:
+            return False
+        from pytorch_lightning import Trainer  # takes seconds
+
+        return name in inspect.signature(Trainer).parameters
+
+    return [f"++{each}" if is_lightnings(each) else each for each in arguments]
 
 
 def quoted(value: str) -> str:

@@ -16,7 +16,13 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, read_write
 
-from musicgen.cli.arguments import given_overrides, named_values, quoted_paths, resumed_arguments
+from musicgen.cli.arguments import (
+    given_overrides,
+    named_values,
+    quoted_paths,
+    resumed_arguments,
+    with_lightnings,
+)
 from musicgen.cli.errors import USER_ERROR, check_types, one_line_errors
 from musicgen.files import remove_if_empty
 from musicgen.package_data import CONF
@@ -56,7 +62,7 @@ def run(name: str) -> None:
         elif name == "evaluate":
             arguments = named_values(arguments, "checkpoint", "runs")
         elif name == "train":
-            arguments = resumed_arguments(arguments)
+            arguments = with_lightnings(resumed_arguments(arguments))
         sys.argv[1:] = arguments
         hydra.main(str(CONF), name, version_base="1.3")(job)()
     if failed:

@@ -83,6 +83,9 @@ def describe(error: BaseException) -> str | None:
     if isinstance(error, OSError) and code in (*_NO_SPACE, *_NO_PLACE):
         cure = "free some space" if code in _NO_SPACE else "give another place"
         return f"{error.filename or 'disk'}: {error.strerror}; {cure}, and run it again"
+    if isinstance(error, RuntimeError) and "home directory" in text:  # of `Path.expanduser`
+        named = ", ".join(argument for argument in sys.argv if "~" in argument[1:])
+        return f"{named}: no user has the name behind ~; give the whole path"
     is_users = isinstance(error, UserError | HydraException)
     if is_users and not isinstance(error, InstantiationException):
         return text
@@ -112,7 +115,8 @@ def check_types(cfg: DictConfig) -> None:
 def _refusal(error: BaseException, section: str, text: str) -> str | None:
     """Name the settings that a constructor refuses; None if it is the user's own, or given none."""
     by_lightning = type(error).__name__ == "MisconfigurationException"
-    given = [x for x in given_overrides() if f"{override_key(x)}.".startswith(section)]
+    given = [x.removeprefix("++") for x in given_overrides()]
+    given = [x for x in given if f"{override_key(x)}.".startswith(section)]
     values = [x for x in given if f"{override_key(x)}." != section]
     file, line, *_ = traceback.extract_tb(error.__traceback__)[-1]
     if not by_lightning and not (section and values and file.startswith(_NOT_OWN)):
