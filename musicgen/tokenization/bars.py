@@ -1,6 +1,6 @@
 """What tokenizers with tokens of bars have in common."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any, ClassVar
 
@@ -107,7 +107,7 @@ class InBars(Tokenizer):
             for name in ("Bar", "Key", "Tempo", "Chord", "Part", "Pitch", "Drum")
         )
 
-        def pairs(chosen: NDArray[np.bool_], name: str) -> zip[tuple[int, int]]:
+        def pairs(chosen: NDArray[np.bool_], name: str) -> Iterator[tuple[int, int]]:
             return zip(ticks[chosen].tolist(), rank[name][chosen].tolist(), strict=True)
 
         keys = [KeySignature(tick, FIFTHS[index]) for tick, index in pairs(key, "Key")]
