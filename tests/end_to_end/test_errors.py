@@ -54,7 +54,10 @@ ERRORS = {
         ["mine: holds other files (song.mid)", "data=midi_folder data.root=mine"],
     ),
     "nothing to resume": (["train.py", "resume=auto"], ["train.py"]),
-    "nobody's home": (["train.py", "resume=~nobody_/x"], ["resume=~nobody_/x: no user has the name"]),
+    "nobody's home": (
+        ["train.py", "resume=~nobody_/x"],
+        ["resume=~nobody_/x: no user has the name"],
+    ),
     "nobody's corpus": (["train.py", *TINY, "data.root=~nobody_/x"], ["give the whole path"]),
     "no number of batches": (
         ["train.py", "trainer.limit_val_batches=abc"],
