@@ -1,11 +1,11 @@
 """What ONNX Runtime gains: CPU time of a token, grammar and sampling included, by model and rows.
 
 Engines take turns in one process, on one thread; CPU time, as other programs do not change it much.
+With `--device cuda`, what a CUDA graph gains, in seconds.
 """
 
 import itertools
 import statistics
-import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -61,17 +61,21 @@ def advance(steps: Iterator[object], number: int) -> None:
 def main() -> None:
     args = measure.arguments(__doc__, layers=24, rounds=20, steps=40)
     torch.set_num_threads(1)
-    rows = []
-    for name, model in models(args.layers).items():
+    rows, clock = [], measure.cpu_clock(args.device)
+    fast, its_name, unit = "onnx", "ONNX Runtime", "CPU s a token"
+    if args.device == "cuda":
+        fast, its_name, unit = "auto", "CUDA graph", "s a token"
+    for name, (model, tokenizer) in models(args.layers).items():
+        model.to(args.device)
         steps = args.steps if "published" not in name else args.steps // 10
         for batch in (1, 16):
-            sides = {engine: generation(*model, engine, batch) for engine in ("eager", "onnx")}
+            sides = {e: generation(model, tokenizer, e, batch) for e in ("eager", fast)}
             runs = {engine: partial(advance, side, steps) for engine, side in sides.items()}
-            times = measure.interleaved(runs, args.rounds, clock=time.process_time)
-            eager, onnx = ([t / steps / batch for t in times[engine]] for engine in sides)
-            what = f"eager / ONNX Runtime, {name}, {batch} rows"
-            rows.append(measure.compare(what, eager, onnx, "CPU s a token", "—"))
-            print(what, 1 / statistics.median(eager), 1 / statistics.median(onnx))
+            times = measure.interleaved(runs, args.rounds, args.device, clock)
+            eager, quick = ([t / steps / batch for t in times[engine]] for engine in sides)
+            what = f"eager / {its_name}, {name}, {batch} rows"
+            rows.append(measure.compare(what, eager, quick, unit, "—"))
+            print(what, 1 / statistics.median(eager), 1 / statistics.median(quick))
     measure.save_results(__file__, rows, args)
 
 

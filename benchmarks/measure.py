@@ -1,7 +1,7 @@
 """Shared by the benchmarks: time and memory of the sides of a comparison, and result tables.
 
 Times are compared within one process, where the sides take turns; peak memory is that of a process
-per side.
+per side, or of a GPU's tensors.
 """
 
 import argparse
@@ -111,8 +111,14 @@ def steps(
         builders[args.side]()()
         print(json.dumps({"gigabytes": peak_gigabytes(args.device)}))
         sys.exit()
-    # Before anything else: a child process inherits its parent's peak.
-    memory = {name: side(script, name, args)["gigabytes"] for name in builders}
+    memory = {}
+    for name, build in builders.items():
+        if args.device == "cuda":  # which counts a process's tensors
+            torch.cuda.reset_peak_memory_stats()
+            build()()
+            memory[name] = peak_gigabytes(args.device)
+        else:  # before anything else: a child process inherits its parent's peak
+            memory[name] = side(script, name, args)["gigabytes"]
     runs = {name: build() for name, build in builders.items()}
     return interleaved(runs, args.rounds, args.device, clock), memory
 

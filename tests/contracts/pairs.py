@@ -162,12 +162,14 @@ def new(pair: Pair) -> Transformer:
     return model
 
 
-_built = cache(new)
+@cache
+def _built(pair: Pair, device: torch.device) -> Transformer:
+    return new(pair)
 
 
 def build(pair: Pair) -> Transformer:
-    """Return a copy of what `new` builds, once."""
-    return copy.deepcopy(_built(pair))
+    """Return a copy of what `new` builds, once on each device."""
+    return copy.deepcopy(_built(pair, torch.get_default_device()))
 
 
 def draw(high: int, *shape: int, generator: torch.Generator) -> Tensor:

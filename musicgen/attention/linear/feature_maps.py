@@ -1,6 +1,7 @@
 """Feature maps of linear attention."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -47,14 +48,15 @@ class FAVOR(FeatureMap):
     def _fill(self, generator: torch.Generator) -> None:
         """Draw blocks of E orthogonal columns, each with the length of a normal vector."""
         dim, columns = self.omega.shape
+        draw = partial(torch.randn, generator=generator, device=generator.device)
         blocks = []
         for start in range(0, columns, dim):
-            gaussian = torch.randn(dim, min(dim, columns - start), generator=generator)
+            gaussian = draw(dim, min(dim, columns - start))
             # With R's signs moved into Q, it is uniform over rotations and reflections.
             q, r = torch.linalg.qr(gaussian)
             blocks.append(q * r.diagonal().sign())
         directions = torch.cat(blocks, dim=1)
-        lengths = torch.randn(dim, columns, generator=generator).norm(dim=0)
+        lengths = draw(dim, columns).norm(dim=0)
         self.omega.copy_(directions * lengths)
 
     @property
