@@ -62,9 +62,8 @@ def main() -> None:
     args = measure.arguments(__doc__, layers=24, rounds=20, steps=40)
     torch.set_num_threads(1)
     rows, clock = [], measure.cpu_clock(args.device)
-    fast, its_name, unit = "onnx", "ONNX Runtime", "CPU s a token"
-    if args.device == "cuda":
-        fast, its_name, unit = "auto", "CUDA graph", "s a token"
+    cuda = args.device == "cuda"
+    fast, its_name = ("auto", "CUDA graph") if cuda else ("onnx", "ONNX Runtime")
     for name, (model, tokenizer) in models(args.layers).items():
         model.to(args.device)
         steps = args.steps if "published" not in name else args.steps // 10
@@ -74,6 +73,7 @@ def main() -> None:
             times = measure.interleaved(runs, args.rounds, args.device, clock)
             eager, quick = ([t / steps / batch for t in times[engine]] for engine in sides)
             what = f"eager / {its_name}, {name}, {batch} rows"
+            unit = "s a token" if cuda else "CPU s a token"
             rows.append(measure.compare(what, eager, quick, unit, "—"))
             print(what, 1 / statistics.median(eager), 1 / statistics.median(quick))
     measure.save_results(__file__, rows, args)
